@@ -1,0 +1,56 @@
+# Everything a person does first; each target sets up what it needs by itself.
+#   make demo   build, superoptimize a real program, print before/after, verdict and speed-up
+#   make test   build and pass all tests       make bench  measure (tables in bench/)
+#   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
+SHELL := /bin/bash
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PY := .venv/bin/python
+NINJA := .venv/bin/ninja
+CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
+
+.PHONY: all demo build test bench lint fuzz clean core
+all: build
+
+.venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
+	@tools/bootstrap.sh run
+
+.venv/stamp-dev: .venv/stamp-run tools/requirements-dev.txt
+	@tools/bootstrap.sh dev
+
+# Only what `import tessera` needs.
+build/release/build.ninja: .venv/stamp-run
+	@$(CMAKE) -S . -B build/release -DCMAKE_BUILD_TYPE=Release
+	@touch $@
+
+core: build/release/build.ninja
+	@$(NINJA) -C build/release -j$(JOBS) --quiet _core
+
+demo: core
+	@$(PY) examples/demo.py
+
+# Everything, unit tests included; GoogleTest may have been installed after the first configure.
+build: .venv/stamp-dev build/release/build.ninja
+	@grep -q 'build tessera_tests' build/release/build.ninja || $(CMAKE) -S . -B build/release
+	@$(NINJA) -C build/release -j$(JOBS)
+
+build/asan/build.ninja: .venv/stamp-dev
+	@$(CMAKE) -S . -B build/asan -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+	  -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF
+	@touch $@
+
+test: build build/asan/build.ninja
+	@$(NINJA) -C build/asan -j$(JOBS) tessera_tests
+	@tools/run_tests.sh
+
+bench: core
+	@$(PY) -m tessera.cli bench mirage --json build/bench.json
+
+lint: .venv/stamp-dev core
+	@tools/lint.sh
+
+fuzz: build
+	@tools/fuzz.sh
+
+clean:
+	rm -rf build python/tessera/_core*.so
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

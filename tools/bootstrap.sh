@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Prepares a bare machine: compiler, Python headers, .venv. Usage: bootstrap.sh run|dev
+# `run` is what building and using the package needs; `dev` adds what tests and lint need.
+# As root on Debian/Ubuntu missing system packages are installed; otherwise it says what to do.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mode=${1:?usage: bootstrap.sh run|dev}
+python=${PYTHON:-python3}
+
+fail() { echo "tessera set-up: $*" >&2; exit 1; }
+
+apt_updated=0
+need() { # need PACKAGE... -- WHY
+  local packages=() why
+  while [ "$1" != "--" ]; do packages+=("$1"); shift; done
+  why=$2
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    fail "$why is missing. Install it first, for example: sudo apt-get install ${packages[*]}"
+  fi
+  echo "tessera set-up: installing ${packages[*]} ($why)"
+  if [ $apt_updated = 0 ]; then apt-get -qq update || true; apt_updated=1; fi
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" \
+    >/dev/null || fail "apt-get could not install ${packages[*]}"
+}
+
+has_python_header() {
+  "$1" -c 'import os, sys, sysconfig as s
+sys.exit(not os.path.exists(os.path.join(s.get_paths()["include"], "Python.h")))'
+}
+
+command -v "$python" >/dev/null || need python3 -- "Python"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  fail "Python 3.11 or newer is needed, $python is $("$python" -V 2>&1); set PYTHON=/path/to/python3"
+command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || command -v clang++ >/dev/null ||
+  need g++ -- "a C++20 compiler"
+has_python_header "$python" || need python3-dev -- "Python.h"
+if [ "$mode" = dev ]; then
+  found=0
+  for dir in /usr/include /usr/local/include ${GTEST_ROOT:+"$GTEST_ROOT/include"}; do
+    [ -e "$dir/gtest/gtest.h" ] && found=1
+  done
+  [ $found = 1 ] || need libgtest-dev -- "GoogleTest"
+fi
+
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+  rm -rf .venv
+  if ! "$python" -m venv .venv >/dev/null 2>&1; then
+    rm -rf .venv
+    if "$python" -m virtualenv --version >/dev/null 2>&1; then
+      "$python" -m virtualenv -q .venv
+    else
+      need python3-venv -- "the venv module of Python"
+      "$python" -m venv .venv
+    fi
+  fi
+fi
+
+pip() { .venv/bin/python -m pip --disable-pip-version-check -q "$@"; }
+case $mode in
+  run) pip install -r tools/requirements.txt ;;
+  dev) pip install -r tools/requirements.txt -r tools/requirements-dev.txt ;;
+  *) fail "unknown mode $mode" ;;
+esac
+
+# The package is used in place: no reinstall after an edit.
+site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+echo "$PWD/python" > "$site/tessera-in-place.pth"
+printf '#!%s\nimport sys\nfrom tessera.cli import main\nsys.exit(main())\n' "$PWD/.venv/bin/python" > .venv/bin/tessera
+chmod +x .venv/bin/tessera
+
+touch ".venv/stamp-run"
+if [ "$mode" = dev ]; then touch ".venv/stamp-dev"; fi

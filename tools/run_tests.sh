@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs every test of the built tree, cheap ones first; stops at the first group that fails.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+step() { echo "== $1 =="; shift; local t=$SECONDS; "$@"; echo "   $((SECONDS - t)) s"; }
+
+for check in check_layers size; do
+  if [ -f tools/$check.py ]; then step "$check" .venv/bin/python tools/$check.py; fi
+done
+step "C++ unit tests" build/release/tessera_tests --gtest_brief=1
+step "Python tests" .venv/bin/python -m pytest
+if [ -f tools/texttest.py ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
+step "C++ unit tests, address and undefined-behaviour sanitizers" build/asan/tessera_tests --gtest_brief=1
+echo "all tests passed"
