@@ -1,0 +1,67 @@
+#include "ir/op.h"
+
+#include <unordered_map>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+using namespace algebra;  // flags, for the table only
+constexpr unsigned K = 1, B = 2, T = 4;
+constexpr unsigned KB = K | B, KBT = K | B | T;
+
+const std::vector<OpInfo>& table() {
+  static const std::vector<OpInfo> rows = {
+#define OP(kind, text, min_arity, max_arity, attrs, levels, flags) \
+  {text, min_arity, max_arity, levels, unsigned(flags), attrs{}},
+#include "ir/ops.def"
+#undef OP
+  };
+  (void)T;
+  return rows;
+}
+
+}  // namespace
+
+const OpInfo& info(OpKind kind) { return table()[size_t(kind)]; }
+
+std::optional<OpKind> op_from_name(std::string_view text) {
+  static const auto index = [] {
+    std::unordered_map<std::string_view, OpKind> m;
+    for (OpKind kind : all_op_kinds()) m.emplace(info(kind).name, kind);
+    return m;
+  }();
+  auto it = index.find(text);
+  return it == index.end() ? std::nullopt : std::optional(it->second);
+}
+
+const std::vector<OpKind>& all_op_kinds() {
+  static const std::vector<OpKind> kinds = {
+#define OP(kind, ...) OpKind::kind,
+#include "ir/ops.def"
+#undef OP
+  };
+  return kinds;
+}
+
+const char* name(Level level) {
+  switch (level) {
+    case Level::Kernel: return "kernel";
+    case Level::Block: return "block";
+    case Level::Thread: return "thread";
+  }
+  unreachable("Level");
+}
+
+const char* name(AccumKind kind) {
+  switch (kind) {
+    case AccumKind::Sum: return "sum";
+    case AccumKind::Max: return "max";
+    case AccumKind::Min: return "min";
+    case AccumKind::Concat: return "concat";
+  }
+  unreachable("AccumKind");
+}
+
+}  // namespace tessera

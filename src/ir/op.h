@@ -1,0 +1,237 @@
+// Operators: their kinds, attributes and table of facts. One Op struct serves all three levels.
+//
+// Meaning, in one line each (x, y operands; shapes follow NumPy unless said otherwise):
+//   input         the graph's next argument                  const   a scalar splat over its type
+//   iota          0,1,2,… along `axis`                        pow     x^e, e a constant rational
+//   relu          max(x,0)          silu  x·sigmoid(x)        gelu    x·(1+erf(x/√2))/2
+//   gelu_tanh     x·(1+tanh(√(2/π)(x+0.044715x³)))/2          sqr     x·x      rsqrt 1/√x
+//   eq … ge       bool tensors; where  x ? y : z              cast    to `dtype` (C rules)
+//   sum mean reduce_max reduce_min  over `axes` (kept with extent 1 when keepdims)
+//   cumsum        inclusive running sum along `axis`
+//   matmul        the innermost two axes contracted, leading axes broadcast; rank ≥ 2
+//   concat_matmul (W‖X)(Y;Z) = W·Y + X·Z for operands W X Y Z (Mirage §8.1)
+//   repeat        the whole tensor copied repeats[d] times along each axis d (numpy.tile)
+//   triu/tril     zero below/above the k-th diagonal of the innermost two axes
+//   gather        elements of x along `axis` at integer indices y (numpy.take)
+//   opaque        a function known only by name and payload hash; same operands, same results
+//   kernel        its body, a block graph, run once per block of the grid
+//   thread        its body, a thread graph: a fused chain whose intermediates stay in registers
+// Block graphs (Mirage §2): grid dimensions split tensors between blocks, loops between iterations.
+//   iter          tile of argument x selected by imap (grid → axis) and fmap (loop → axis); an axis
+//                 of extent E split n ways has tiles of ⌈E/n⌉, the last ones shorter or empty; grid
+//                 dimensions split first, then loops, each in order
+//   accum         folds x over `loops`: sum, max, min, or concat along `axis`
+//   accum_rescale (v, m) ↦ Σᵢ vᵢ·exp(mᵢ − maxⱼ mⱼ) over the iterations of `loops`; m broadcasts to v
+//   save          writes x to a result of type `type`: omap (grid → axis), fmap (loop → axis, for
+//                 streaming stores from inside a loop)
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/rational.h"
+#include "ir/types.h"
+
+namespace tessera {
+
+enum class OpKind : uint8_t {
+#define OP(kind, ...) kind,
+#include "ir/ops.def"
+#undef OP
+};
+
+enum class Level : uint8_t { Kernel, Block, Thread };
+const char* name(Level);
+
+// --- attributes -------------------------------------------------------------------------------
+// Each struct lists its fields once, in `fields`; printer, parser, bindings and hash all use it.
+
+inline constexpr int kMaxGridDims = 3;
+inline constexpr int kMaxLoops = 4;
+// Which tensor axis each grid dimension (or loop) splits; -1 where it does not (Mirage's φ).
+using GridMap = std::array<int8_t, kMaxGridDims>;
+using LoopMap = std::array<int8_t, kMaxLoops>;
+inline constexpr GridMap kNoGrid = {-1, -1, -1};
+inline constexpr LoopMap kNoLoops = {-1, -1, -1, -1};
+
+enum class AccumKind : uint8_t { Sum, Max, Min, Concat };
+const char* name(AccumKind);
+
+#define TESSERA_EQUAL(T) friend bool operator==(const T&, const T&) = default
+
+struct NoAttrs {
+  template <class S, class F> static void fields(S&, F&&) {}
+  TESSERA_EQUAL(NoAttrs);
+};
+struct ConstAttrs {
+  Rational value;
+  Type type;  // printed as the result type
+  template <class S, class F> static void fields(S& s, F&& f) { f("value", s.value); }
+  TESSERA_EQUAL(ConstAttrs);
+};
+struct IotaAttrs {
+  int axis = 0;
+  Type type;  // printed as the result type
+  template <class S, class F> static void fields(S& s, F&& f) { f("axis", s.axis); }
+  TESSERA_EQUAL(IotaAttrs);
+};
+struct PowAttrs {
+  Rational exponent;
+  template <class S, class F> static void fields(S& s, F&& f) { f("exponent", s.exponent); }
+  TESSERA_EQUAL(PowAttrs);
+};
+struct CastAttrs {
+  DType dtype = DType::F32;
+  template <class S, class F> static void fields(S& s, F&& f) { f("dtype", s.dtype); }
+  TESSERA_EQUAL(CastAttrs);
+};
+struct ReduceAttrs {
+  std::vector<int> axes;  // sorted, distinct, non-negative
+  bool keepdims = false;
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("axes", s.axes);
+    f("keepdims", s.keepdims);
+  }
+  TESSERA_EQUAL(ReduceAttrs);
+};
+struct AxisAttrs {
+  int axis = 0;
+  template <class S, class F> static void fields(S& s, F&& f) { f("axis", s.axis); }
+  TESSERA_EQUAL(AxisAttrs);
+};
+struct AxesAttrs {  // unsqueeze: positions in the result; squeeze: positions in the operand
+  std::vector<int> axes;
+  template <class S, class F> static void fields(S& s, F&& f) { f("axes", s.axes); }
+  TESSERA_EQUAL(AxesAttrs);
+};
+struct PermAttrs {  // result axis i is operand axis perm[i]
+  std::vector<int> perm;
+  template <class S, class F> static void fields(S& s, F&& f) { f("perm", s.perm); }
+  TESSERA_EQUAL(PermAttrs);
+};
+struct ShapeAttrs {
+  Shape shape;
+  template <class S, class F> static void fields(S& s, F&& f) { f("shape", s.shape); }
+  TESSERA_EQUAL(ShapeAttrs);
+};
+struct RepeatAttrs {
+  std::vector<int64_t> repeats;  // one per axis
+  template <class S, class F> static void fields(S& s, F&& f) { f("repeats", s.repeats); }
+  TESSERA_EQUAL(RepeatAttrs);
+};
+struct SliceAttrs {  // 0 <= start < stop <= extent, step >= 1; one entry per axis
+  std::vector<int64_t> starts, stops, steps;
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("starts", s.starts);
+    f("stops", s.stops);
+    f("steps", s.steps);
+  }
+  TESSERA_EQUAL(SliceAttrs);
+};
+struct PadAttrs {  // counts >= 0, one per axis
+  std::vector<int64_t> low, high;
+  Rational value;
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("low", s.low);
+    f("high", s.high);
+    f("value", s.value);
+  }
+  TESSERA_EQUAL(PadAttrs);
+};
+struct DiagonalAttrs {
+  int64_t k = 0;
+  template <class S, class F> static void fields(S& s, F&& f) { f("k", s.k); }
+  TESSERA_EQUAL(DiagonalAttrs);
+};
+struct OpaqueAttrs {
+  std::string function;  // e.g. "onnx.NonMaxSuppression"
+  std::string payload;   // hash of everything else that determines the function
+  std::vector<Type> results;
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("function", s.function);
+    f("payload", s.payload);
+  }
+  TESSERA_EQUAL(OpaqueAttrs);
+};
+struct IterAttrs {
+  GridMap imap = kNoGrid;
+  LoopMap fmap = kNoLoops;
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("imap", s.imap);
+    f("fmap", s.fmap);
+  }
+  TESSERA_EQUAL(IterAttrs);
+};
+struct AccumAttrs {
+  AccumKind kind = AccumKind::Sum;
+  std::vector<int> loops;  // which loops it folds, ascending; e.g. [0]
+  int axis = -1;           // concat only
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("kind", s.kind);
+    f("loops", s.loops);
+    f("axis", s.axis);
+  }
+  TESSERA_EQUAL(AccumAttrs);
+};
+struct SaveAttrs {
+  GridMap omap = kNoGrid;
+  LoopMap fmap = kNoLoops;
+  Type type;  // of the whole result; printed as the result type
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("omap", s.omap);
+    f("fmap", s.fmap);
+  }
+  TESSERA_EQUAL(SaveAttrs);
+};
+#undef TESSERA_EQUAL
+
+using Attrs = std::variant<NoAttrs, ConstAttrs, IotaAttrs, PowAttrs, CastAttrs, ReduceAttrs,
+                           AxisAttrs, AxesAttrs, PermAttrs, ShapeAttrs, RepeatAttrs, SliceAttrs,
+                           PadAttrs, DiagonalAttrs, OpaqueAttrs, IterAttrs, AccumAttrs, SaveAttrs>;
+
+// --- the table --------------------------------------------------------------------------------
+
+namespace algebra {
+enum Flags : unsigned {
+  None = 0,
+  Pointwise = 1,
+  Commutative = 2,
+  Associative = 4,
+  Linear = 8,
+  Movement = 16,
+};
+}
+
+struct OpInfo {
+  const char* name;
+  int min_arity;
+  int max_arity;    // -1: any number
+  unsigned levels;  // bit per Level
+  unsigned flags;   // algebra::Flags
+  Attrs default_attrs;  // also tells which alternative the operator uses
+};
+
+const OpInfo& info(OpKind);
+inline const char* name(OpKind kind) { return info(kind).name; }
+std::optional<OpKind> op_from_name(std::string_view);
+inline bool has(OpKind kind, algebra::Flags flag) { return (info(kind).flags & flag) != 0; }
+inline bool allowed_at(OpKind kind, Level level) {
+  return (info(kind).levels & (1u << unsigned(level))) != 0;
+}
+const std::vector<OpKind>& all_op_kinds();
+
+struct Op {
+  OpKind kind = OpKind::Input;
+  Attrs attrs;
+  std::vector<TensorId> inputs;
+  TensorId first_result;  // results are consecutive tensors
+  uint32_t num_results = 1;
+  BodyId body;  // kernel and thread only
+
+  TensorId result(uint32_t i = 0) const { return TensorId(first_result.index + i); }
+};
+
+}  // namespace tessera

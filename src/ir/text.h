@@ -1,0 +1,22 @@
+// The .ug text format: canonical printing and parsing, parse(print(g)) == g.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+std::string print(const Graph& graph);
+// One operator on one line without its body, for messages and derivations.
+std::string print_op(const Graph& graph, OpId op);
+
+struct ParseLimits {
+  size_t bytes = size_t(64) << 20;
+  size_t ops = 1'000'000;
+};
+// Throws Error(BadInput) with file:line:col on anything malformed; the result is validated.
+Graph parse(std::string_view text, const std::string& file = "<input>",
+            const ParseLimits& limits = {});
+
+}  // namespace tessera
