@@ -32,7 +32,7 @@ struct Voidify {
 }  // namespace detail
 }  // namespace tessera
 
-#define CHECK(cond)                     \
-  (cond) ? static_cast<void>(0)         \
-         : ::tessera::detail::Voidify() & \
+#define CHECK(cond)                                                                                \
+  (cond) ? static_cast<void>(0)                                                                    \
+         : ::tessera::detail::Voidify() &                                                          \
                ::tessera::detail::CheckFailure(__FILE__, __LINE__, #cond).stream()

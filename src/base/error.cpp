@@ -8,13 +8,13 @@ namespace tessera {
 
 const char* to_string(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::Usage: return "usage";
-    case ErrorKind::BadInput: return "bad_input";
-    case ErrorKind::NotFound: return "not_found";
-    case ErrorKind::Unsupported: return "unsupported";
-    case ErrorKind::ToolMissing: return "tool_missing";
-    case ErrorKind::Io: return "io";
-    case ErrorKind::Cancelled: return "cancelled";
+  case ErrorKind::Usage: return "usage";
+  case ErrorKind::BadInput: return "bad_input";
+  case ErrorKind::NotFound: return "not_found";
+  case ErrorKind::Unsupported: return "unsupported";
+  case ErrorKind::ToolMissing: return "tool_missing";
+  case ErrorKind::Io: return "io";
+  case ErrorKind::Cancelled: return "cancelled";
   }
   unreachable("ErrorKind");
 }

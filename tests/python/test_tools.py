@@ -1,0 +1,85 @@
+"""The house-keeping tools fail when they should."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tools import check_layers, op_footprint, size
+
+
+@pytest.mark.parametrize(
+    ("source", "included"),
+    [
+        ("ir/graph.h", "base/error.h"),
+        ("ir/graph.h", "ir/types.h"),
+        ("verify/funnel.h", "eval/eval.h"),
+        ("search/engine.h", "cost/model.h"),
+        ("search/mugraph/engine.cpp", "search/engine.h"),
+        ("search/mugraph/engine.cpp", "search/mugraph/value.h"),
+        ("backend/registry.cpp", "backend/cpu/emit.h"),
+        ("driver/optimize.cpp", "backend/cpu/emit.h"),
+        ("driver/optimize.cpp", "tessera/tessera.h"),
+    ],
+)
+def test_layers_allow_what_stands_to_the_left(source: str, included: str) -> None:
+    assert check_layers.offence(Path(source), included, quoted=True) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "included", "reason"),
+    [
+        ("ir/graph.h", "eval/eval.h", "stands above"),
+        ("verify/funnel.h", "cost/model.h", "siblings"),
+        ("search/engine.h", "plan/layout.h", "siblings"),
+        ("search/engine.h", "search/mugraph/value.h", "closed"),
+        ("search/mugraph/x.h", "search/synth/y.h", "closed"),
+        ("backend/cpu/emit.h", "backend/cuda/emit.h", "siblings"),
+        ("ir/graph.h", "types.h", "full path"),
+        ("ir/graph.h", "../base/error.h", "full path"),
+        ("ir/graph.h", "tensor/graph.h", "not a folder"),
+        ("backend/measure.h", "tessera/tessera.h", "public header"),
+    ],
+)
+def test_layers_refuse_the_rest(source: str, included: str, reason: str) -> None:
+    found = check_layers.offence(Path(source), included, quoted=True)
+    assert found is not None
+    assert reason in found
+
+
+def test_layers_read_real_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "ir"
+    folder.mkdir()
+    (folder / "a.h").write_text('#include <vector>\n#include "base/error.h"\n')
+    assert check_layers.main(["", str(tmp_path)]) == 0
+    (folder / "b.cpp").write_text('#pragma once\n  # include "driver/optimize.h"\n')
+    assert check_layers.main(["", str(tmp_path)]) == 1
+    assert "b.cpp:2:" in capsys.readouterr().out
+
+
+def test_size_refuses_a_long_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "src").mkdir()
+    file = tmp_path / "src" / "a.cpp"
+    file.write_text("int x;\n" * (size.SOFT + 1))
+    assert size.main(["", str(tmp_path)]) == 0
+    assert "soft" in capsys.readouterr().out
+    file.write_text("int x;\n" * (size.HARD + 1))
+    assert size.main(["", str(tmp_path)]) == 1
+
+
+def test_size_refuses_a_blown_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.cpp").write_text("int x;\n" * 11)
+    monkeypatch.setattr(size, "BUDGET", 10)
+    assert size.main(["", str(tmp_path)]) == 1
+
+
+def test_footprint_counts_files_naming_an_op(tmp_path: Path) -> None:
+    for folder in ("src/ir", "src/eval", "tests"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "src/ir/ops.def").write_text("OP(Exp, unary)\nOP(ExpTwo, unary)\n")
+    (tmp_path / "src/eval/eval.h").write_text("case OpKind::ExpTwo: break;")
+    (tmp_path / "tests/x.cpp").write_text("OpKind::Exp")
+    found = op_footprint.footprints(tmp_path)
+    assert [len(found["Exp"]), len(found["ExpTwo"])] == [1, 2]
