@@ -1,0 +1,66 @@
+// Evidence that two programs are equal: what was tested, with which seeds, and how likely a wrong
+// acceptance is. A value type that prints as text, parses back, and can be replayed (funnel.h).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Values given to the symbols of the shapes; empty for static programs.
+using Binding = std::vector<std::pair<std::string, int64_t>>;
+
+// One evaluation of both programs over a finite field at inputs drawn from `seed`.
+struct FieldDraw {
+  std::string field;             // "p31", "p61"
+  std::vector<uint64_t> primes;  // the chain p, q, ...
+  uint64_t seed = 0;
+  int binding = 0;         // index into Certificate::bindings
+  int64_t elements = 0;    // output elements compared
+  int64_t undefined = 0;   // elements outside the domain in this draw, so not compared
+  int64_t components = 1;  // of the chain that were compared
+  friend bool operator==(const FieldDraw&, const FieldDraw&) = default;
+};
+
+// One family of real inputs on which both programs were compared with f64, in their own dtype.
+struct GateFamily {
+  std::string family;  // "normal", "large", ...
+  uint64_t seed = 0;
+  int binding = 0;
+  int64_t elements = 0;         // compared (the original and f64 finite)
+  int64_t not_finite = 0;       // elements where the original is not finite
+  int64_t special_differ = 0;   // of these, elements where the rewrite is another special value
+  double spec_error = 0;        // largest |original - f64| / Σ|terms|
+  double candidate_error = 0;   // largest |rewrite - f64| / Σ|terms|
+  double worst_ratio = 0;       // largest |rewrite - f64| / allowed; accepted up to 1
+  friend bool operator==(const GateFamily&, const GateFamily&) = default;
+};
+
+struct Certificate {
+  std::string spec_name, candidate_name;
+  uint64_t spec_hash = 0, candidate_hash = 0;  // structural_hash
+  uint64_t seed = 0;
+  bool strict = false;
+  std::vector<std::string> inputs, outputs;  // "X f32[16,1024]"
+  std::vector<Binding> bindings;             // "tested at"; one empty binding if static
+  std::vector<FieldDraw> draws;
+  int min_draws = 0;           // smallest number of p61 draws in which an element was compared
+  std::string coverage;        // "all elements" or which
+  double error_log2 = 0;       // log2 of the probability of accepting an unequal program
+  std::string bound;           // how error_log2 was computed, with the degrees
+  std::string basis;           // "proved", or what the bound takes for granted
+  std::vector<std::string> assumptions;  // on the inputs, e.g. where the original is undefined
+  std::vector<GateFamily> gate;
+  std::vector<std::string> notes;
+
+  std::string str() const;
+  // Throws Error(BadInput) with file:line:col; parse(c.str()) == c.
+  static Certificate parse(std::string_view text, const std::string& file = "<certificate>");
+  friend bool operator==(const Certificate&, const Certificate&) = default;
+};
+
+}  // namespace tessera

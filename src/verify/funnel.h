@@ -1,0 +1,76 @@
+// The one place that accepts rewrites: interface, field tests on full shapes, definedness, numeric
+// gate. `Verified` can be made only here, and later stages take nothing else.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "verify/verdict.h"
+
+namespace tessera {
+
+struct VerifyOptions {
+  bool strict = false;           // also refuse a larger domain and differences on special inputs
+  std::optional<uint64_t> seed;  // none: from the operating system, recorded in the certificate
+  int64_t max_macs = 5'000'000'000;  // of one evaluation of one program
+  int threads = 1;
+  int bindings = 4;              // how many random shapes a symbolic program is tested at
+  double error_log2 = -40;       // accept only with an error bound at most this
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// Are the programs equal? Both are kernel graphs; the candidate's inputs and outputs must agree
+// with the spec's in number, order and type (names may differ).
+Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& options = {});
+
+// A rewrite that verify() found equal.
+class Verified {
+ public:
+  const Graph& spec() const { return spec_; }
+  const Graph& graph() const { return candidate_; }
+  const Certificate& certificate() const { return certificate_; }
+
+ private:
+  friend struct Acceptance accept(const Graph&, Graph, const VerifyOptions&);
+  Verified(Graph spec, Graph candidate, Certificate certificate)
+      : spec_(std::move(spec)),
+        candidate_(std::move(candidate)),
+        certificate_(std::move(certificate)) {}
+  Graph spec_, candidate_;
+  Certificate certificate_;
+};
+
+struct Acceptance {
+  Verdict verdict;
+  std::optional<Verified> verified;  // exactly when verdict.equal()
+};
+Acceptance accept(const Graph& spec, Graph candidate, const VerifyOptions& options = {});
+
+// Replays a certificate: the graphs must be the ones it names, every recorded draw must still
+// agree with the recorded counts, and a fresh draw must agree too.
+struct Recheck {
+  bool ok = false;
+  std::string what;  // what was replayed, or what is wrong
+};
+Recheck recheck(const Certificate& certificate, const Graph& spec, const Graph& candidate,
+                const VerifyOptions& options = {});
+
+// Cheap early rejection for a search: one 31-bit draw, on reduced shapes where both programs can be
+// rebuilt there. Never accepts: true only says that no difference was seen.
+class Filter {
+ public:
+  explicit Filter(const Graph& spec, uint64_t seed = 1);
+  ~Filter();
+  Filter(Filter&&) noexcept;
+  Filter& operator=(Filter&&) noexcept;
+  bool may_equal(const Graph& candidate) const;  // thread-safe
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+inline bool filter(const Graph& spec, const Graph& candidate, uint64_t seed = 1) {
+  return Filter(spec, seed).may_equal(candidate);
+}
+
+}  // namespace tessera
