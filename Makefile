@@ -48,7 +48,7 @@ bench: core
 lint: .venv/stamp-dev core
 	@tools/lint.sh
 
-fuzz: build
+fuzz: .venv/stamp-run
 	@tools/fuzz.sh
 
 clean:

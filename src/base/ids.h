@@ -7,8 +7,7 @@
 
 namespace tessera {
 
-template <class Tag>
-struct StrongId {
+template <class Tag> struct StrongId {
   uint32_t index = UINT32_MAX;
   constexpr StrongId() = default;
   constexpr explicit StrongId(size_t i) : index(static_cast<uint32_t>(i)) {}
@@ -25,8 +24,7 @@ using BodyId = StrongId<BodyTag>;
 
 }  // namespace tessera
 
-template <class Tag>
-struct std::hash<tessera::StrongId<Tag>> {
+template <class Tag> struct std::hash<tessera::StrongId<Tag>> {
   size_t operator()(tessera::StrongId<Tag> id) const noexcept {
     return std::hash<uint32_t>()(id.index);
   }

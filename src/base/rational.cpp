@@ -178,8 +178,10 @@ std::optional<Rational> Rational::parse(std::string_view text) {
   bool exact = !overflow;
   for (; exponent > 0 && exact; exponent--) exact = fits(num * 10) && (num *= 10, true);
   for (; exponent < 0 && exact; exponent++) {
-    if (num % 10 == 0) num /= 10;
-    else exact = fits(den * 10) && (den *= 10, true);
+    if (num % 10 == 0)
+      num /= 10;
+    else
+      exact = fits(den * 10) && (den *= 10, true);
   }
   if (exact)
     if (auto r = reduced(num, den)) return signed_result(r);

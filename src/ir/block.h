@@ -21,7 +21,8 @@ Interval part(Interval whole, int64_t nominal, int64_t parts, int64_t index);
 // `iteration` (one index per loop): grid dimensions split first, then loops, each in order.
 std::vector<Interval> tile(const std::vector<int64_t>& extents, const GridMap& grid_map,
                            const LoopMap& loop_map, const Graph& block_graph,
-                           const std::vector<int64_t>& block, const std::vector<int64_t>& iteration);
+                           const std::vector<int64_t>& block,
+                           const std::vector<int64_t>& iteration);
 // The nominal tile shape (all indices zero).
 Shape nominal_tile(const Shape& shape, const GridMap&, const LoopMap&, const Graph& block_graph);
 

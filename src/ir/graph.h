@@ -55,8 +55,7 @@ class Graph {
   const Type& type(TensorId id) const { return tensors_[id.index].type; }
   const Op& producer(TensorId id) const { return op(tensor(id).producer); }
   const Graph& body(const Op& op) const { return bodies_[op.body.index]; }
-  template <class A>
-  const A& attrs(const Op& op) const { return std::get<A>(op.attrs); }
+  template <class A> const A& attrs(const Op& op) const { return std::get<A>(op.attrs); }
   int64_t num_blocks() const;
 
   // --- undo

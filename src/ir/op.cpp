@@ -13,7 +13,7 @@ constexpr unsigned KB = K | B, KBT = K | B | T;
 
 const std::vector<OpInfo>& table() {
   static const std::vector<OpInfo> rows = {
-#define OP(kind, text, min_arity, max_arity, attrs, levels, flags) \
+#define OP(kind, text, min_arity, max_arity, attrs, levels, flags)                                 \
   {text, min_arity, max_arity, levels, unsigned(flags), attrs{}},
 #include "ir/ops.def"
 #undef OP
@@ -47,19 +47,19 @@ const std::vector<OpKind>& all_op_kinds() {
 
 const char* name(Level level) {
   switch (level) {
-    case Level::Kernel: return "kernel";
-    case Level::Block: return "block";
-    case Level::Thread: return "thread";
+  case Level::Kernel: return "kernel";
+  case Level::Block: return "block";
+  case Level::Thread: return "thread";
   }
   unreachable("Level");
 }
 
 const char* name(AccumKind kind) {
   switch (kind) {
-    case AccumKind::Sum: return "sum";
-    case AccumKind::Max: return "max";
-    case AccumKind::Min: return "min";
-    case AccumKind::Concat: return "concat";
+  case AccumKind::Sum: return "sum";
+  case AccumKind::Max: return "max";
+  case AccumKind::Min: return "min";
+  case AccumKind::Concat: return "concat";
   }
   unreachable("AccumKind");
 }

@@ -21,8 +21,8 @@
 //                 of extent E split n ways has tiles of ⌈E/n⌉, the last ones shorter or empty; grid
 //                 dimensions split first, then loops, each in order
 //   accum         folds x over `loops`: sum, max, min, or concat along `axis`
-//   accum_rescale (v, m) ↦ Σᵢ vᵢ·exp(mᵢ − maxⱼ mⱼ) over the iterations of `loops`; m broadcasts to v
-//   save          writes x to a result of type `type`: omap (grid → axis), fmap (loop → axis, for
+//   accum_rescale (v, m) ↦ Σᵢ vᵢ·exp(mᵢ − maxⱼ mⱼ) over the iterations of `loops`; m broadcasts to
+//   v save          writes x to a result of type `type`: omap (grid → axis), fmap (loop → axis, for
 //                 streaming stores from inside a loop)
 #pragma once
 #include <array>
@@ -208,9 +208,9 @@ enum Flags : unsigned {
 struct OpInfo {
   const char* name;
   int min_arity;
-  int max_arity;    // -1: any number
-  unsigned levels;  // bit per Level
-  unsigned flags;   // algebra::Flags
+  int max_arity;        // -1: any number
+  unsigned levels;      // bit per Level
+  unsigned flags;       // algebra::Flags
   Attrs default_attrs;  // also tells which alternative the operator uses
 };
 

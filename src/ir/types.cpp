@@ -12,8 +12,15 @@ struct DTypeRow {
   int bytes;
 };
 constexpr std::array<DTypeRow, kNumDTypes> kDTypes = {{
-    {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8},
-    {"i32", 4}, {"i8", 1},  {"u8", 1},  {"bool", 1},
+    {"f64", 8},
+    {"f32", 4},
+    {"f16", 2},
+    {"bf16", 2},
+    {"i64", 8},
+    {"i32", 4},
+    {"i8", 1},
+    {"u8", 1},
+    {"bool", 1},
 }};
 }  // namespace
 

@@ -12,7 +12,7 @@ namespace tessera {
 enum class DType : uint8_t { F64, F32, F16, BF16, I64, I32, I8, U8, Bool };
 inline constexpr int kNumDTypes = 9;
 
-const char* name(DType);                                // "f32"
+const char* name(DType);  // "f32"
 std::optional<DType> dtype_from_name(std::string_view);
 int size_in_bytes(DType);
 bool is_float(DType);
@@ -23,9 +23,9 @@ struct Dim {
   std::string symbol;  // empty when the extent is known
 
   Dim() = default;
-  Dim(int64_t n) : extent(n) {}                      // NOLINT: a number is a dimension
-  Dim(int n) : extent(n) {}                          // NOLINT
-  Dim(std::string s) : symbol(std::move(s)) {}       // NOLINT
+  Dim(int64_t n) : extent(n) {}                 // NOLINT: a number is a dimension
+  Dim(int n) : extent(n) {}                     // NOLINT
+  Dim(std::string s) : symbol(std::move(s)) {}  // NOLINT
   bool symbolic() const { return !symbol.empty(); }
   bool is_one() const { return extent == 1; }
   std::string str() const { return symbolic() ? symbol : std::to_string(extent); }
@@ -38,8 +38,8 @@ inline constexpr int64_t kMaxElements = int64_t(1) << 40;
 
 std::string str(const Shape&);  // "[16,1024]"
 bool is_static(const Shape&);
-int64_t num_elements(const Shape&);                 // requires is_static
-std::vector<int64_t> extents(const Shape&);         // requires is_static
+int64_t num_elements(const Shape&);          // requires is_static
+std::vector<int64_t> extents(const Shape&);  // requires is_static
 // NumPy broadcasting; nullopt when the shapes do not fit. A symbol fits itself and 1.
 std::optional<Shape> broadcast(const Shape& a, const Shape& b);
 

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with sanitizers (libFuzzer where clang has it, else the built-in mutation
+# loop) and runs each for SECONDS_PER_TARGET (default 20) from SEED (default random, printed).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${SECONDS_PER_TARGET:-20}
+seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
+cxx=${CXX:-g++}
+libfuzzer=OFF
+for clang in clang++ clang++-{20,19,18,17,16,15,14}; do
+  if command -v "$clang" >/dev/null &&
+     echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
+       "$clang" -x c++ -fsanitize=fuzzer,address,undefined - -o /dev/null 2>/dev/null; then
+    cxx=$clang libfuzzer=ON
+    break
+  fi
+done
+build=build/fuzz-$libfuzzer
+.venv/bin/cmake -G Ninja -S . -B "$build" -DCMAKE_MAKE_PROGRAM="$PWD/.venv/bin/ninja" \
+  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DTESSERA_FUZZ=ON \
+  -DTESSERA_LIBFUZZER=$libfuzzer -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF -DTESSERA_TESTS=OFF >/dev/null
+.venv/bin/ninja -C "$build" -j"${JOBS:-$(nproc)}" --quiet fuzz
+
+# The corpus: every program of the text tests and examples, plus what once broke something.
+corpus=$build/corpus
+found=$build/found
+rm -rf "$corpus"
+mkdir -p "$corpus" "$found"
+find tests/text tests/fuzz/corpus examples -name '*.ug' 2>/dev/null | while read -r file; do
+  cp "$file" "$corpus/$(echo "$file" | tr / _)"
+done
+export ASAN_OPTIONS=abort_on_error=1:handle_abort=0:detect_leaks=1:allocator_may_return_null=1
+for target in "$build"/*_fuzz; do
+  echo "== $(basename "$target"): $seconds s, seed $seed, $cxx, libFuzzer $libfuzzer =="
+  "$target" -seed="$seed" -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
+    -verbosity=0 -artifact_prefix="$found/" "$corpus"
+done
