@@ -31,12 +31,12 @@ struct GateFamily {
   std::string family;  // "normal", "large", ...
   uint64_t seed = 0;
   int binding = 0;
-  int64_t elements = 0;         // compared (the original and f64 finite)
-  int64_t not_finite = 0;       // elements where the original is not finite
-  int64_t special_differ = 0;   // of these, elements where the rewrite is another special value
-  double spec_error = 0;        // largest |original - f64| / Σ|terms|
-  double candidate_error = 0;   // largest |rewrite - f64| / Σ|terms|
-  double worst_ratio = 0;       // largest |rewrite - f64| / allowed; accepted up to 1
+  int64_t elements = 0;        // compared (the original and f64 finite)
+  int64_t not_finite = 0;      // elements where the original is not finite
+  int64_t special_differ = 0;  // of these, elements where the rewrite is another special value
+  double spec_error = 0;       // largest |original - f64| / Σ|terms|
+  double candidate_error = 0;  // largest |rewrite - f64| / Σ|terms|
+  double worst_ratio = 0;      // largest |rewrite - f64| / allowed; accepted up to 1
   friend bool operator==(const GateFamily&, const GateFamily&) = default;
 };
 
@@ -48,11 +48,11 @@ struct Certificate {
   std::vector<std::string> inputs, outputs;  // "X f32[16,1024]"
   std::vector<Binding> bindings;             // "tested at"; one empty binding if static
   std::vector<FieldDraw> draws;
-  int min_draws = 0;           // smallest number of p61 draws in which an element was compared
-  std::string coverage;        // "all elements" or which
-  double error_log2 = 0;       // log2 of the probability of accepting an unequal program
-  std::string bound;           // how error_log2 was computed, with the degrees
-  std::string basis;           // "proved", or what the bound takes for granted
+  int min_draws = 0;      // smallest number of p61 draws in which an element was compared
+  std::string coverage;   // "all elements" or which
+  double error_log2 = 0;  // log2 of the probability of accepting an unequal program
+  std::string bound;      // how error_log2 was computed, with the degrees
+  std::string basis;      // "proved", or what the bound takes for granted
   std::vector<std::string> assumptions;  // on the inputs, e.g. where the original is undefined
   std::vector<GateFamily> gate;
   std::vector<std::string> notes;

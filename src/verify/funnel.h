@@ -14,8 +14,8 @@ struct VerifyOptions {
   std::optional<uint64_t> seed;  // none: from the operating system, recorded in the certificate
   int64_t max_macs = 5'000'000'000;  // of one evaluation of one program
   int threads = 1;
-  int bindings = 4;              // how many random shapes a symbolic program is tested at
-  double error_log2 = -40;       // accept only with an error bound at most this
+  int bindings = 4;         // how many random shapes a symbolic program is tested at
+  double error_log2 = -40;  // accept only with an error bound at most this
   const std::atomic<bool>* cancel = nullptr;
 };
 
@@ -33,8 +33,7 @@ class Verified {
  private:
   friend struct Acceptance accept(const Graph&, Graph, const VerifyOptions&);
   Verified(Graph spec, Graph candidate, Certificate certificate)
-      : spec_(std::move(spec)),
-        candidate_(std::move(candidate)),
+      : spec_(std::move(spec)), candidate_(std::move(candidate)),
         certificate_(std::move(certificate)) {}
   Graph spec_, candidate_;
   Certificate certificate_;

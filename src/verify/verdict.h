@@ -33,8 +33,8 @@ struct Counterexample {
   Difference kind = Difference::Value;
   std::string what;  // one sentence
   std::vector<ConcreteTensor> inputs;
-  int output = 0;                 // which output
-  std::vector<int64_t> position;  // of the element
+  int output = 0;                  // which output
+  std::vector<int64_t> position;   // of the element
   double spec = 0, candidate = 0;  // the two values: f64, or in the dtype for Precision
   double allowed = 0;              // the largest difference that rounding explains
   std::string str() const;
