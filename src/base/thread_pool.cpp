@@ -1,0 +1,107 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+// Set while a thread runs a piece of a loop: nested loops then stay on that thread.
+thread_local bool inside_loop = false;
+}  // namespace
+
+struct ThreadPool::Job {
+  int64_t n, grain;
+  const std::function<void(int64_t, int64_t)>* fn;
+  std::atomic<int64_t> next{0};
+  std::mutex failure_mutex;
+  int64_t failed_at = INT64_MAX;
+  std::exception_ptr failure;
+};
+
+ThreadPool::ThreadPool(int threads) {
+  if (threads <= 0) threads = int(std::max(1u, std::thread::hardware_concurrency()));
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : workers_) thread.join();
+}
+
+void ThreadPool::run(Job& job) {
+  inside_loop = true;
+  for (;;) {
+    int64_t begin = job.next.fetch_add(job.grain, std::memory_order_relaxed);
+    if (begin >= job.n) break;
+    try {
+      (*job.fn)(begin, std::min(job.n, begin + job.grain));
+    } catch (...) {
+      std::lock_guard lock(job.failure_mutex);
+      if (begin < job.failed_at) {
+        job.failed_at = begin;
+        job.failure = std::current_exception();
+      }
+    }
+  }
+  inside_loop = false;
+}
+
+void ThreadPool::worker() {
+  uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
+    if (stop_) return;
+    seen = generation_;
+    Job* job = job_;
+    if (job == nullptr) continue;
+    ++active_;
+    lock.unlock();
+    run(*job);
+    lock.lock();
+    if (--active_ == 0) done_.notify_all();
+  }
+}
+
+void ThreadPool::parallel_for(int64_t n, int64_t grain,
+                              const std::function<void(int64_t, int64_t)>& fn) {
+  CHECK(grain > 0) << "grain " << grain;
+  if (n <= 0) return;
+  if (workers_.empty() || inside_loop || n <= grain) {
+    for (int64_t begin = 0; begin < n; begin += grain) fn(begin, std::min(n, begin + grain));
+    return;
+  }
+  std::lock_guard one_caller(callers_);
+  Job job{n, grain, &fn, {}, {}, INT64_MAX, {}};
+  {
+    std::lock_guard lock(mutex_);
+    job_ = &job;
+    ++generation_;
+  }
+  wake_.notify_all();
+  run(job);
+  {
+    std::unique_lock lock(mutex_);
+    job_ = nullptr;  // workers that wake only now find nothing to do
+    done_.wait(lock, [&] { return active_ == 0; });
+  }
+  if (job.failure) std::rethrow_exception(job.failure);
+}
+
+void parallel_for(ThreadPool* pool, int64_t n, int64_t grain,
+                  const std::function<void(int64_t, int64_t)>& fn) {
+  if (pool != nullptr) {
+    pool->parallel_for(n, grain, fn);
+  } else {
+    CHECK(grain > 0) << "grain " << grain;
+    for (int64_t begin = 0; begin < n; begin += grain) fn(begin, std::min(n, begin + grain));
+  }
+}
+
+}  // namespace tessera

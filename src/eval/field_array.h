@@ -1,0 +1,88 @@
+// Values of tensors over finite fields: one draw of the model (which primes, which generator, which
+// keyed functions) and arrays with one plane per component p, q, r of a safe-prime chain.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/types.h"
+
+namespace tessera {
+
+// Uninitialised bytes, aligned to 64; copying copies them.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(size_t bytes);
+  Buffer(const Buffer&);
+  Buffer& operator=(const Buffer&);
+  Buffer(Buffer&&) noexcept = default;
+  Buffer& operator=(Buffer&&) noexcept = default;
+
+  size_t bytes() const { return bytes_; }
+  bool empty() const { return bytes_ == 0; }
+  template <class T> T* as() { return reinterpret_cast<T*>(data_.get()); }
+  template <class T> const T* as() const { return reinterpret_cast<const T*>(data_.get()); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  size_t bytes_ = 0;
+};
+
+enum class FieldSize : uint8_t { Bits31, Bits61 };
+
+struct FieldTables;  // eval/field.h: moduli, generators, exponent tables, hash keys
+
+// One draw of the model, determined by (size, seed): the generators ω of the exponentials and the
+// keys of the functions that the field knows by name only. Cheap to share, not to copy.
+class FieldDraw {
+ public:
+  FieldDraw(FieldSize size, uint64_t seed);
+  ~FieldDraw();
+  FieldDraw(FieldDraw&&) noexcept;
+  FieldDraw& operator=(FieldDraw&&) noexcept;
+
+  FieldSize size() const { return size_; }
+  uint64_t seed() const { return seed_; }
+  // The prime of component 0, 1 or 2.
+  uint64_t prime(int component) const;
+  const FieldTables& tables() const { return *tables_; }
+
+ private:
+  FieldSize size_;
+  uint64_t seed_;
+  std::unique_ptr<FieldTables> tables_;
+};
+
+// Words are Montgomery residues below the prime (u32 for 31 bits, u64 for 61): equality, hashing and
+// random drawing need no conversion; `value` gives the plain residue.
+struct FieldArray {
+  DType dtype = DType::F32;
+  FieldSize field = FieldSize::Bits61;
+  std::vector<int64_t> shape;
+  std::array<Buffer, 3> components;  // floats; empty where the component was not asked for
+  Buffer flags;                      // u8 per element; empty when every element is defined
+  std::vector<int64_t> ints;         // integers and bools
+
+  // Flags of an element; NegInf is −∞, which only max, exp and data movement understand.
+  enum Flag : uint8_t { Defined = 0, Undefined = 1, NegInf = 2 };
+
+  int64_t size() const;
+  uint8_t present() const;  // mask of the components held
+  uint8_t flag(int64_t i) const { return flags.empty() ? uint8_t(Defined) : flags.as<uint8_t>()[i]; }
+  uint64_t word(int component, int64_t i) const;
+  // The residue in [0, prime) of a component, in plain (not Montgomery) form.
+  uint64_t value(const FieldDraw& draw, int component, int64_t i) const;
+  void set_value(const FieldDraw& draw, int component, int64_t i, uint64_t residue);
+  // An array of the given values: exact images of integers in all three components.
+  static FieldArray of_integers(const FieldDraw& draw, DType dtype, std::vector<int64_t> shape,
+                                const std::vector<int64_t>& values);
+};
+
+}  // namespace tessera
