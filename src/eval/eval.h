@@ -55,10 +55,10 @@ using Components = uint8_t;
 // Which components of each input are needed for these components of the outputs.
 std::vector<Components> needed_components(const Graph& graph, Components outputs = 1);
 
-// Uniformly random inputs; element i of input k depends on (draw, k, i, component, round 0) only,
+// Uniformly random inputs; element i of input k depends on (model, k, i, component, round 0) only,
 // so two graphs with the same inputs get the same values. Integer inputs are uniform in
 // [0, int_bound), bools are fair coins. `components` is usually the union over both programs.
-std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldDraw& draw,
+std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldModel& model,
                                     const std::vector<Components>& components,
                                     int64_t int_bound = 2, ThreadPool* pool = nullptr);
 
@@ -73,7 +73,7 @@ struct FieldResult {
   bool ok() const { return unsupported.empty(); }
 };
 // Inputs must hold at least needed_components(graph, options.outputs).
-FieldResult eval_field(const Graph& graph, const FieldDraw& draw,
+FieldResult eval_field(const Graph& graph, const FieldModel& model,
                        const std::vector<FieldArray>& inputs, const FieldOptions& options = {});
 
 // Draws again the input elements that feed undefined elements (zero denominators, roots of
@@ -86,7 +86,7 @@ struct RedrawReport {
   int64_t still_undefined = 0;   // undefined intermediate elements left at the end
   bool ok() const { return unsupported.empty() && still_undefined == 0; }
 };
-RedrawReport redraw_inputs(const Graph& graph, const FieldDraw& draw,
+RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
                            std::vector<FieldArray>& inputs, int rounds = 64,
                            const FieldOptions& options = {});
 

@@ -41,12 +41,12 @@ struct FieldTables;  // eval/field.h: moduli, generators, exponent tables, hash 
 
 // One draw of the model, determined by (size, seed): the generators ω of the exponentials and the
 // keys of the functions that the field knows by name only. Cheap to share, not to copy.
-class FieldDraw {
+class FieldModel {
  public:
-  FieldDraw(FieldSize size, uint64_t seed);
-  ~FieldDraw();
-  FieldDraw(FieldDraw&&) noexcept;
-  FieldDraw& operator=(FieldDraw&&) noexcept;
+  FieldModel(FieldSize size, uint64_t seed);
+  ~FieldModel();
+  FieldModel(FieldModel&&) noexcept;
+  FieldModel& operator=(FieldModel&&) noexcept;
 
   FieldSize size() const { return size_; }
   uint64_t seed() const { return seed_; }
@@ -78,10 +78,10 @@ struct FieldArray {
   uint8_t flag(int64_t i) const { return flags.empty() ? uint8_t(Defined) : flags.as<uint8_t>()[i]; }
   uint64_t word(int component, int64_t i) const;
   // The residue in [0, prime) of a component, in plain (not Montgomery) form.
-  uint64_t value(const FieldDraw& draw, int component, int64_t i) const;
-  void set_value(const FieldDraw& draw, int component, int64_t i, uint64_t residue);
+  uint64_t value(const FieldModel& model, int component, int64_t i) const;
+  void set_value(const FieldModel& model, int component, int64_t i, uint64_t residue);
   // An array of the given values: exact images of integers in all three components.
-  static FieldArray of_integers(const FieldDraw& draw, DType dtype, std::vector<int64_t> shape,
+  static FieldArray of_integers(const FieldModel& model, DType dtype, std::vector<int64_t> shape,
                                 const std::vector<int64_t>& values);
 };
 
