@@ -23,7 +23,7 @@ build/release/build.ninja: .venv/stamp-run
 	@touch $@
 
 core: build/release/build.ninja
-	@$(NINJA) -C build/release -j$(JOBS) --quiet _core
+	@$(NINJA) -C build/release -j$(JOBS) _core
 
 demo: core
 	@$(PY) examples/demo.py

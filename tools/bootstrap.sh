@@ -9,18 +9,27 @@ python=${PYTHON:-python3}
 
 fail() { echo "tessera set-up: $*" >&2; exit 1; }
 
+may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+missing_packages=() missing_things=()
+need() { # need PACKAGE -- THING: noted here, installed (or complained about) by install_needed
+  missing_packages+=("$1")
+  missing_things+=("$3")
+}
+
 apt_updated=0
-need() { # need PACKAGE... -- WHY
-  local packages=() why
-  while [ "$1" != "--" ]; do packages+=("$1"); shift; done
-  why=$2
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    fail "$why is missing. Install it first, for example: sudo apt-get install ${packages[*]}"
-  fi
-  echo "tessera set-up: installing ${packages[*]} ($why)"
+install_needed() {
+  [ ${#missing_packages[@]} = 0 ] && return
+  local things
+  things=$(printf ', %s' "${missing_things[@]}")
+  things=${things:2}
+  may_install || fail "missing: $things. Install it first, for example:
+  sudo apt-get install ${missing_packages[*]}"
+  echo "tessera set-up: installing ${missing_packages[*]} ($things)"
   if [ $apt_updated = 0 ]; then apt-get -qq update || true; apt_updated=1; fi
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${packages[@]}" \
-    >/dev/null || fail "apt-get could not install ${packages[*]}"
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+    "${missing_packages[@]}" >/dev/null || fail "apt-get could not install ${missing_packages[*]}"
+  missing_packages=() missing_things=()
 }
 
 has_python_header() {
@@ -28,7 +37,7 @@ has_python_header() {
 sys.exit(not os.path.exists(os.path.join(s.get_paths()["include"], "Python.h")))'
 }
 
-command -v "$python" >/dev/null || need python3 -- "Python"
+if ! command -v "$python" >/dev/null; then need python3 -- "Python"; install_needed; fi
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   fail "Python 3.11 or newer is needed, $python is $("$python" -V 2>&1); set PYTHON=/path/to/python3"
 command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || command -v clang++ >/dev/null ||
@@ -41,6 +50,7 @@ if [ "$mode" = dev ]; then
   done
   [ $found = 1 ] || need libgtest-dev -- "GoogleTest"
 fi
+install_needed
 
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   rm -rf .venv
@@ -50,6 +60,7 @@ if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
       "$python" -m virtualenv -q .venv
     else
       need python3-venv -- "the venv module of Python"
+      install_needed
       "$python" -m venv .venv
     fi
   fi
