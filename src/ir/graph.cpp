@@ -1,0 +1,313 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "ir/infer.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void bad(const std::string& message) { throw Error(ErrorKind::BadInput, message); }
+
+}  // namespace
+
+Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
+  if (grid.empty() || grid.size() > kMaxGridDims)
+    bad("a block graph has 1 to 3 grid dimensions, not " + std::to_string(grid.size()));
+  if (loops.size() > kMaxLoops)
+    bad("a block graph has at most 4 loops, not " + std::to_string(loops.size()));
+  int64_t blocks = 1;
+  for (int64_t n : grid) {
+    if (n < 1 || n > (int64_t(1) << 31)) bad("grid dimension " + std::to_string(n) + " is out of range");
+    blocks *= n;
+    if (blocks > (int64_t(1) << 40)) bad("too many blocks in the grid");
+  }
+  for (int64_t n : loops)
+    if (n < 1 || n > (int64_t(1) << 40)) bad("loop count " + std::to_string(n) + " is out of range");
+  Graph g("", Level::Block);
+  g.grid_ = std::move(grid);
+  g.loops_ = std::move(loops);
+  return g;
+}
+
+TensorId Graph::add_input(Type type, std::string name) {
+  check_type(type, name.empty() ? "input" : "input " + name);
+  TensorId t(tensors_.size());
+  Op op;
+  op.kind = OpKind::Input;
+  op.first_result = t;
+  tensors_.push_back({std::move(type), OpId(ops_.size()), std::move(name)});
+  ops_.push_back(std::move(op));
+  inputs_.push_back(t);
+  return t;
+}
+
+TensorId Graph::add_const(Rational value, Type type, std::string name) {
+  return add(OpKind::Const, {}, ConstAttrs{value, std::move(type)}, std::move(name));
+}
+
+TensorId Graph::add(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, std::string name) {
+  const Op& op = this->op(add_op(kind, std::move(inputs), std::move(attrs), {std::move(name)}));
+  CHECK(op.num_results == 1) << tessera::name(kind) << " has " << op.num_results << " results";
+  return op.first_result;
+}
+
+OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
+                   std::vector<std::string> result_names) {
+  const OpInfo& row = info(kind);
+  const std::string who = row.name;
+  CHECK(kind != OpKind::Input) << "use add_input";
+  if (kind == OpKind::Kernel || kind == OpKind::Thread) bad(who + " needs a body");
+  if (std::holds_alternative<NoAttrs>(attrs)) attrs = row.default_attrs;
+  if (attrs.index() != row.default_attrs.index()) bad(who + ": attributes of another operator");
+  if (!allowed_at(kind, level_))
+    bad(who + " is not an operator of " + tessera::name(level_) + " graphs");
+  if (int(inputs.size()) < row.min_arity ||
+      (row.max_arity >= 0 && int(inputs.size()) > row.max_arity))
+    bad(who + " takes " +
+        (row.max_arity < 0 ? "at least " + std::to_string(row.min_arity)
+                           : std::to_string(row.min_arity)) +
+        " operand" + (row.min_arity == 1 ? "" : "s") + ", not " + std::to_string(inputs.size()));
+  std::vector<Type> operands;
+  for (TensorId t : inputs) {
+    CHECK(t.index < tensors_.size()) << who << ": operand " << t.index << " does not exist";
+    operands.push_back(tensors_[t.index].type);
+  }
+  std::vector<Type> results = infer_types(kind, operands, attrs, *this, nullptr);
+  Op op;
+  op.kind = kind;
+  op.attrs = std::move(attrs);
+  op.inputs = std::move(inputs);
+  op.first_result = TensorId(tensors_.size());
+  op.num_results = uint32_t(results.size());
+  OpId id(ops_.size());
+  for (size_t i = 0; i < results.size(); i++)
+    tensors_.push_back(
+        {std::move(results[i]), id, i < result_names.size() ? result_names[i] : std::string()});
+  ops_.push_back(std::move(op));
+  return id;
+}
+
+OpId Graph::add_graph_op(OpKind kind, std::vector<TensorId> inputs, Graph body,
+                         std::vector<std::string> result_names) {
+  const std::string who = tessera::name(kind);
+  CHECK(kind == OpKind::Kernel || kind == OpKind::Thread) << who << " has no body";
+  if (!allowed_at(kind, level_))
+    bad(who + " is not an operator of " + tessera::name(level_) + " graphs");
+  Level wanted = kind == OpKind::Kernel ? Level::Block : Level::Thread;
+  if (body.level() != wanted)
+    bad(who + ": its body must be a " + std::string(tessera::name(wanted)) + " graph");
+  std::vector<Type> operands;
+  for (TensorId t : inputs) {
+    CHECK(t.index < tensors_.size()) << who << ": operand " << t.index << " does not exist";
+    operands.push_back(tensors_[t.index].type);
+  }
+  Attrs none = NoAttrs{};
+  std::vector<Type> results = infer_types(kind, operands, none, *this, &body);
+  Op op;
+  op.kind = kind;
+  op.inputs = std::move(inputs);
+  op.first_result = TensorId(tensors_.size());
+  op.num_results = uint32_t(results.size());
+  op.body = BodyId(bodies_.size());
+  bodies_.push_back(std::move(body));
+  OpId id(ops_.size());
+  for (size_t i = 0; i < results.size(); i++)
+    tensors_.push_back(
+        {std::move(results[i]), id, i < result_names.size() ? result_names[i] : std::string()});
+  ops_.push_back(std::move(op));
+  return id;
+}
+
+void Graph::set_outputs(std::vector<TensorId> outputs) { outputs_ = std::move(outputs); }
+
+int64_t Graph::num_blocks() const {
+  int64_t n = 1;
+  for (int64_t g : grid_) n *= g;
+  return n;
+}
+
+Graph::Mark Graph::mark() const {
+  return {ops_.size(), tensors_.size(), inputs_.size(), outputs_.size(), bodies_.size()};
+}
+
+void Graph::rollback(const Mark& m) {
+  CHECK(m.ops <= ops_.size() && m.tensors <= tensors_.size() && m.inputs <= inputs_.size() &&
+        m.outputs <= outputs_.size() && m.bodies <= bodies_.size())
+      << "rollback to a mark of the future";
+  ops_.erase(ops_.begin() + long(m.ops), ops_.end());
+  tensors_.erase(tensors_.begin() + long(m.tensors), tensors_.end());
+  inputs_.resize(m.inputs);
+  outputs_.resize(m.outputs);
+  bodies_.erase(bodies_.begin() + long(m.bodies), bodies_.end());
+}
+
+bool operator==(const Graph& a, const Graph& b) {
+  if (a.level() != b.level() || a.grid() != b.grid() || a.loops() != b.loops() ||
+      a.inputs() != b.inputs() || a.outputs() != b.outputs() || a.ops().size() != b.ops().size() ||
+      a.tensors().size() != b.tensors().size() || a.bodies().size() != b.bodies().size())
+    return false;
+  for (size_t i = 0; i < a.tensors().size(); i++)
+    if (!(a.tensors()[i].type == b.tensors()[i].type)) return false;
+  for (size_t i = 0; i < a.ops().size(); i++) {
+    const Op &x = a.ops()[i], &y = b.ops()[i];
+    if (x.kind != y.kind || x.inputs != y.inputs || x.first_result != y.first_result ||
+        x.num_results != y.num_results || x.body != y.body || !(x.attrs == y.attrs))
+      return false;
+  }
+  return std::equal(a.bodies().begin(), a.bodies().end(), b.bodies().begin());
+}
+
+namespace {
+
+struct Hasher {
+  uint64_t h = 0x9e3779b97f4a7c15ull;
+  void add(uint64_t x) {
+    h ^= x + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    h *= 0xbf58476d1ce4e5b9ull;
+    h ^= h >> 29;
+  }
+  void add(const std::string& s) {
+    add(s.size());
+    for (unsigned char c : s) add(uint64_t(c));
+  }
+  void add(const Rational& r) {
+    add(uint64_t(r.num()));
+    add(uint64_t(r.den()));
+    add(uint64_t(int64_t(r.exp2())));
+  }
+  void add(const Shape& s) {
+    add(s.size());
+    for (const Dim& d : s) {
+      add(uint64_t(d.extent));
+      add(d.symbol);
+    }
+  }
+  void add(const Type& t) {
+    add(uint64_t(t.dtype));
+    add(t.shape);
+  }
+  template <class C> void add_all(const C& c) {
+    add(uint64_t(c.size()));
+    for (auto x : c) add(uint64_t(int64_t(x)));
+  }
+  void add(const std::vector<int>& v) { add_all(v); }
+  void add(const std::vector<int64_t>& v) { add_all(v); }
+  void add(const GridMap& v) { add_all(v); }
+  void add(const LoopMap& v) { add_all(v); }
+  void add(DType d) { add(uint64_t(d)); }
+  void add(AccumKind k) { add(uint64_t(k)); }
+  void add(bool b) { add(uint64_t(b)); }
+  void add(int i) { add(uint64_t(int64_t(i))); }
+  void add(int64_t i) { add(uint64_t(i)); }
+};
+
+}  // namespace
+
+uint64_t structural_hash(const Graph& g) {
+  Hasher h;
+  h.add(uint64_t(g.level()));
+  h.add(g.grid());
+  h.add(g.loops());
+  for (const Op& op : g.ops()) {
+    h.add(uint64_t(op.kind));
+    std::visit(
+        [&](const auto& a) {
+          a.fields(a, [&](const char*, const auto& value) { h.add(value); });
+        },
+        op.attrs);
+    for (TensorId t : op.inputs) h.add(uint64_t(t.index));
+    for (uint32_t i = 0; i < op.num_results; i++) h.add(g.type(op.result(i)));
+    if (op.body.valid()) h.add(structural_hash(g.body(op)));
+  }
+  for (TensorId t : g.outputs()) h.add(uint64_t(t.index));
+  return h.h;
+}
+
+std::vector<int> use_counts(const Graph& g) {
+  std::vector<int> uses(g.tensors().size(), 0);
+  for (const Op& op : g.ops())
+    for (TensorId t : op.inputs) uses[t.index]++;
+  for (TensorId t : g.outputs()) uses[t.index]++;
+  return uses;
+}
+
+namespace {
+
+// Rebuilds a graph operator by operator; `keep` selects operators, `change` edits types and
+// attributes. Shapes are inferred afresh.
+template <class Keep, class ChangeType, class ChangeAttrs>
+Graph rebuild(const Graph& g, Keep keep, ChangeType change_type, ChangeAttrs change_attrs) {
+  Graph out = g.level() == Level::Block ? Graph::block(g.grid(), g.loops())
+                                        : Graph(g.name(), g.level());
+  out.set_name(g.name());
+  std::vector<TensorId> to(g.tensors().size());
+  for (size_t i = 0; i < g.ops().size(); i++) {
+    const Op& op = g.ops()[i];
+    if (!keep(OpId(i))) continue;
+    std::vector<TensorId> inputs;
+    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
+    std::vector<std::string> names;
+    for (uint32_t r = 0; r < op.num_results; r++) names.push_back(g.tensor(op.result(r)).name);
+    TensorId first(out.tensors().size());
+    if (op.kind == OpKind::Input)
+      out.add_input(change_type(g.type(op.result())), names[0]);
+    else if (op.body.valid())
+      out.add_graph_op(op.kind, inputs,
+                       rebuild(g.body(op), [](OpId) { return true; }, change_type, change_attrs),
+                       names);
+    else
+      out.add_op(op.kind, inputs, change_attrs(op.attrs), names);
+    for (uint32_t r = 0; r < op.num_results; r++)
+      to[op.result(r).index] = TensorId(first.index + r);
+  }
+  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+  return out;
+}
+
+}  // namespace
+
+Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
+  auto shape_of = [&](Shape shape) {
+    for (Dim& d : shape)
+      for (const auto& [symbol, extent] : values)
+        if (d.symbol == symbol) d = Dim(extent);
+    return shape;
+  };
+  auto type_of = [&](Type type) {
+    type.shape = shape_of(std::move(type.shape));
+    return type;
+  };
+  auto attrs_of = [&](Attrs attrs) {
+    if (auto* a = std::get_if<ConstAttrs>(&attrs)) a->type = type_of(a->type);
+    if (auto* a = std::get_if<IotaAttrs>(&attrs)) a->type = type_of(a->type);
+    if (auto* a = std::get_if<ShapeAttrs>(&attrs)) a->shape = shape_of(a->shape);
+    if (auto* a = std::get_if<SaveAttrs>(&attrs)) a->type = type_of(a->type);
+    if (auto* a = std::get_if<OpaqueAttrs>(&attrs))
+      for (Type& t : a->results) t = type_of(t);
+    return attrs;
+  };
+  return rebuild(g, [](OpId) { return true; }, type_of, attrs_of);
+}
+
+Graph without_dead_code(const Graph& g) {
+  std::vector<bool> live(g.ops().size(), false);
+  std::vector<bool> needed(g.tensors().size(), false);
+  for (TensorId t : g.outputs()) needed[t.index] = true;
+  for (size_t i = g.ops().size(); i-- > 0;) {
+    const Op& op = g.ops()[i];
+    bool use = op.kind == OpKind::Input;
+    for (uint32_t r = 0; r < op.num_results; r++) use = use || needed[op.result(r).index];
+    if (!use) continue;
+    live[i] = true;
+    for (TensorId t : op.inputs) needed[t.index] = true;
+  }
+  return rebuild(
+      g, [&](OpId id) { return live[id.index]; }, [](Type t) { return t; },
+      [](Attrs a) { return a; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,302 @@
+#include "ir/validate.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "ir/block.h"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void bad(const Graph& g, const Op& op, const std::string& what) {
+  std::string who = name(op.kind);
+  if (op.num_results > 0)
+    if (const std::string& n = g.tensor(op.result()).name; !n.empty()) who += " " + n;
+  throw Error(ErrorKind::BadInput, who + ": " + what);
+}
+
+// How tiles of one axis get shorter than their nominal size: empty when they never do, else the
+// split that causes it. Axes that meet in one operator must be clipped alike.
+using Clip = std::string;
+
+Clip clip_of(int64_t extent, int axis, const GridMap& grid_map, const LoopMap& loop_map,
+             const Graph& g) {
+  Clip clip = std::to_string(extent);
+  bool exact = true;
+  int64_t n = extent;
+  auto split = [&](char letter, size_t i, int64_t parts) {
+    if (parts == 1) return;
+    exact = exact && n % parts == 0;
+    n = ceil_div(n, parts);
+    clip += letter + std::to_string(i) + ":" + std::to_string(parts);
+  };
+  for (size_t i = 0; i < g.grid().size(); i++)
+    if (grid_map[i] == axis) split('g', i, g.grid()[i]);
+  for (size_t i = 0; i < g.loops().size(); i++)
+    if (loop_map[i] == axis) split('l', i, g.loops()[i]);
+  return exact ? Clip() : clip;
+}
+
+// What clipping of an operand's axes means for the result; throws where it would change meaning.
+class ClipCheck {
+ public:
+  explicit ClipCheck(const Graph& g) : g_(g), clips_(g.tensors().size()) {}
+
+  void run() {
+    for (const Op& op : g_.ops()) {
+      for (uint32_t i = 0; i < op.num_results; i++) {
+        TensorId r = op.result(i);
+        clips_[r.index].resize(g_.type(r).shape.size());
+      }
+      step(op, clips_[op.result().index]);
+    }
+  }
+
+ private:
+  bool clipped(TensorId t) const {
+    return std::any_of(clips_[t.index].begin(), clips_[t.index].end(),
+                       [](const Clip& c) { return !c.empty(); });
+  }
+  // Merges an operand's axis into a result axis under broadcasting.
+  void merge(const Op& op, Clip& into, TensorId t, size_t axis, bool first) {
+    if (g_.type(t).shape[axis].is_one() && clips_[t.index][axis].empty()) return;
+    const Clip& c = clips_[t.index][axis];
+    if (!first && c != into)
+      bad(g_, op, "its operands' tiles are cut differently at the tensor's edge");
+    into = c;
+  }
+  void broadcast_like(const Op& op, std::vector<Clip>& out, size_t skip_last = 0) {
+    for (size_t back = 1 + skip_last; back <= out.size(); back++) {
+      bool first = true;
+      for (TensorId t : op.inputs) {
+        size_t rank = g_.type(t).shape.size();
+        if (back > rank) continue;
+        bool one = g_.type(t).shape[rank - back].is_one() && clips_[t.index][rank - back].empty();
+        merge(op, out[out.size() - back], t, rank - back, first);
+        first = first && one;
+      }
+    }
+  }
+  void step(const Op& op, std::vector<Clip>& out) {
+    auto in = [&](size_t i) -> const std::vector<Clip>& { return clips_[op.inputs[i].index]; };
+    switch (op.kind) {
+      case OpKind::Input:
+      case OpKind::Const:
+      case OpKind::Iota:
+      case OpKind::Opaque:
+      case OpKind::Kernel: return;
+      case OpKind::Iter: {
+        const auto& a = g_.attrs<IterAttrs>(op);
+        const Shape& shape = g_.type(op.inputs[0]).shape;
+        for (size_t d = 0; d < shape.size(); d++)
+          if (!shape[d].symbolic())
+            out[d] = clip_of(shape[d].extent, int(d), a.imap, a.fmap, g_);
+        return;
+      }
+      case OpKind::Save: {
+        const auto& a = g_.attrs<SaveAttrs>(op);
+        for (size_t d = 0; d < out.size(); d++) {
+          Clip want = a.type.shape[d].symbolic()
+                          ? Clip()
+                          : clip_of(a.type.shape[d].extent, int(d), a.omap, a.fmap, g_);
+          if (want != in(0)[d])
+            bad(g_, op, "axis " + std::to_string(d) + " of the value is cut differently from " +
+                            a.type.str());
+        }
+        return;
+      }
+      case OpKind::Accum: {
+        out = in(0);
+        const auto& a = g_.attrs<AccumAttrs>(op);
+        bool concat = a.kind == AccumKind::Concat;
+        for (size_t d = 0; d < out.size(); d++) {
+          if (concat && int(d) == a.axis) {
+            if (!out[d].empty()) bad(g_, op, "joins tiles that are cut at the tensor's edge");
+          } else if (varies_with(out[d], a.loops)) {
+            bad(g_, op, "folds tiles of different sizes");
+          }
+        }
+        return;
+      }
+      case OpKind::AccumRescale: {
+        out = in(0);
+        for (const Clip& c : out)
+          if (varies_with(c, g_.attrs<AccumAttrs>(op).loops))
+            bad(g_, op, "folds tiles of different sizes");
+        std::vector<Clip> merged(out.size());
+        broadcast_like(op, merged);
+        return;
+      }
+      case OpKind::Sum:
+      case OpKind::Mean:
+      case OpKind::ReduceMax:
+      case OpKind::ReduceMin: {
+        const auto& a = g_.attrs<ReduceAttrs>(op);
+        size_t o = 0;
+        for (size_t d = 0; d < in(0).size(); d++) {
+          bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(d));
+          if (gone && op.kind == OpKind::Mean && !in(0)[d].empty())
+            bad(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
+          if (!gone) out[o++] = in(0)[d];
+          else if (a.keepdims) out[o++] = Clip();
+        }
+        return;
+      }
+      case OpKind::Matmul: {
+        const auto &x = in(0), &y = in(1);
+        if (x.back() != y[y.size() - 2]) bad(g_, op, "the contracted axes are cut differently");
+        broadcast_like(op, out, 2);
+        out[out.size() - 2] = x[x.size() - 2];
+        out.back() = y.back();
+        return;
+      }
+      case OpKind::Transpose: {
+        const auto& perm = g_.attrs<PermAttrs>(op).perm;
+        for (size_t d = 0; d < out.size(); d++) out[d] = in(0)[size_t(perm[d])];
+        return;
+      }
+      case OpKind::Unsqueeze: {
+        out = in(0);
+        for (int axis : g_.attrs<AxesAttrs>(op).axes) out.insert(out.begin() + axis, Clip());
+        return;
+      }
+      case OpKind::Squeeze: {
+        out = in(0);
+        const auto& axes = g_.attrs<AxesAttrs>(op).axes;
+        for (size_t i = axes.size(); i-- > 0;) out.erase(out.begin() + axes[i]);
+        return;
+      }
+      case OpKind::Thread: {
+        // Pointwise chains: every result has the clips of its broadcast operands.
+        for (uint32_t i = 0; i < op.num_results; i++) {
+          auto& result = clips_[op.result(i).index];
+          for (size_t back = 1; back <= result.size(); back++)
+            for (TensorId t : op.inputs) {
+              size_t rank = g_.type(t).shape.size();
+              if (back > rank) continue;
+              const Clip& c = clips_[t.index][rank - back];
+              if (!c.empty()) result[result.size() - back] = c;
+            }
+        }
+        return;
+      }
+      case OpKind::ConcatMatmul:
+      case OpKind::Cumsum:
+      case OpKind::Reshape:
+      case OpKind::Broadcast:
+      case OpKind::Repeat:
+      case OpKind::Concat:
+      case OpKind::Stack:
+      case OpKind::Slice:
+      case OpKind::Pad:
+      case OpKind::Triu:
+      case OpKind::Tril:
+      case OpKind::Gather:
+        for (TensorId t : op.inputs)
+          if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
+        return;
+      case OpKind::Neg: case OpKind::Abs: case OpKind::Sign: case OpKind::Sqr:
+      case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log:
+      case OpKind::Sin: case OpKind::Cos: case OpKind::Erf: case OpKind::Tanh:
+      case OpKind::Sigmoid: case OpKind::Silu: case OpKind::Relu: case OpKind::Gelu:
+      case OpKind::GeluTanh: case OpKind::Pow: case OpKind::Not: case OpKind::Cast:
+      case OpKind::Add: case OpKind::Sub: case OpKind::Mul: case OpKind::Div:
+      case OpKind::Max: case OpKind::Min: case OpKind::And: case OpKind::Or:
+      case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le:
+      case OpKind::Gt: case OpKind::Ge: case OpKind::Where:
+        broadcast_like(op, out);
+        return;
+    }
+    unreachable("OpKind");
+  }
+  static bool varies_with(const Clip& clip, const std::vector<int>& loops) {
+    return std::any_of(loops.begin(), loops.end(), [&](int l) {
+      return clip.find("l" + std::to_string(l) + ":") != Clip::npos;
+    });
+  }
+
+  const Graph& g_;
+  std::vector<std::vector<Clip>> clips_;
+};
+
+// Definition 2.1(3): every path from an input to an output passes exactly one iterator, one
+// accumulator and one saver.
+void check_mirage_paths(const Graph& g) {
+  std::vector<int> counts(g.tensors().size(), -1);  // accumulators on every path so far
+  for (const Op& op : g.ops()) {
+    int n = -1;
+    for (TensorId t : op.inputs) {
+      int c = counts[t.index];
+      if (c < 0) continue;
+      if (n >= 0 && n != c) bad(g, op, "paths with different numbers of accumulators meet");
+      n = c;
+    }
+    if (op.kind == OpKind::Input) n = 0;
+    if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) n++;
+    if (op.kind == OpKind::Save && n != 1)
+      bad(g, op, "a path to it passes " + std::to_string(std::max(n, 0)) +
+                     " accumulators, not exactly one (Definition 2.1)");
+    counts[op.result().index] = n;
+  }
+}
+
+void check_names(const Graph& g) {
+  for (TensorId t : g.outputs())
+    if (t.index >= g.tensors().size())
+      throw Error(ErrorKind::BadInput, "graph " + g.name() + ": an output does not exist");
+}
+
+void validate_block(const Graph& g, const ValidateOptions& options, const Op& op,
+                    const Graph& parent) {
+  (void)phases(g);
+  ClipCheck(g).run();
+  for (const Op& o : g.ops()) {
+    for (TensorId t : o.inputs) {
+      bool argument = g.producer(t).kind == OpKind::Input;
+      if (argument != (o.kind == OpKind::Iter))
+        bad(g, o, argument ? "reads an argument; take a tile of it with iter first"
+                           : "iter takes an argument of the block graph");
+      if (g.producer(t).kind == OpKind::Save) bad(g, o, "reads a saved result");
+    }
+  }
+  for (TensorId t : g.outputs())
+    if (g.producer(t).kind != OpKind::Save)
+      bad(parent, op, "its body returns a value that is not saved");
+  if (options.mirage_strict) check_mirage_paths(g);
+  if (int64_t peak = block_memory(g).peak(); peak > options.block_bytes)
+    bad(parent, op, "a block needs " + std::to_string(peak) + " bytes, the limit is " +
+                        std::to_string(options.block_bytes));
+}
+
+}  // namespace
+
+void validate(const Graph& g, const ValidateOptions& options) {
+  check_names(g);
+  if (g.outputs().empty())
+    throw Error(ErrorKind::BadInput, "graph " + g.name() + " returns nothing");
+  int64_t bytes = 0;
+  for (const Op& op : g.ops()) {
+    for (uint32_t i = 0; i < op.num_results; i++) {
+      const Type& type = g.type(op.result(i));
+      if (is_static(type.shape)) bytes += type.bytes();
+    }
+    if (!op.body.valid()) continue;
+    const Graph& body = g.body(op);
+    if (op.kind == OpKind::Kernel) validate_block(body, options, op, g);
+    validate(body, options);
+    if (body.level() == Level::Thread) {
+      int64_t registers = 0;
+      for (const Tensor& t : body.tensors()) registers += size_in_bytes(t.type.dtype);
+      if (registers > options.thread_bytes)
+        bad(g, op, "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
+                       std::to_string(options.thread_bytes));
+    }
+  }
+  if (g.level() == Level::Kernel && bytes > options.kernel_bytes)
+    throw Error(ErrorKind::BadInput, "graph " + g.name() + " needs " + std::to_string(bytes) +
+                                         " bytes, the limit is " +
+                                         std::to_string(options.kernel_bytes));
+}
+
+}  // namespace tessera
