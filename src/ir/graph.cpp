@@ -237,6 +237,10 @@ std::vector<int> use_counts(const Graph& g) {
 
 namespace {
 
+struct KeepAll {
+  bool operator()(OpId) const { return true; }
+};
+
 // Rebuilds a graph operator by operator; `keep` selects operators, `change` edits types and
 // attributes. Shapes are inferred afresh.
 template <class Keep, class ChangeType, class ChangeAttrs>
@@ -257,7 +261,7 @@ Graph rebuild(const Graph& g, Keep keep, ChangeType change_type, ChangeAttrs cha
       out.add_input(change_type(g.type(op.result())), names[0]);
     else if (op.body.valid())
       out.add_graph_op(op.kind, inputs,
-                       rebuild(g.body(op), [](OpId) { return true; }, change_type, change_attrs),
+                       rebuild(g.body(op), KeepAll{}, change_type, change_attrs),
                        names);
     else
       out.add_op(op.kind, inputs, change_attrs(op.attrs), names);
@@ -290,7 +294,7 @@ Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int6
       for (Type& t : a->results) t = type_of(t);
     return attrs;
   };
-  return rebuild(g, [](OpId) { return true; }, type_of, attrs_of);
+  return rebuild(g, KeepAll{}, type_of, attrs_of);
 }
 
 Graph without_dead_code(const Graph& g) {

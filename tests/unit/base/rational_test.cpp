@@ -28,7 +28,7 @@ TEST(Rational, RoundTripsThroughText) {
     ASSERT_TRUE(back) << r.str();
     EXPECT_EQ(*back, r) << r.str();
   }
-  for (double x : {INFINITY, -INFINITY, 0.0, 5e-324, 1.7976931348623157e308})
+  for (double x : {double(INFINITY), -double(INFINITY), 0.0, 5e-324, 1.7976931348623157e308})
     EXPECT_EQ(Rational::parse(Rational::from_double(x).str())->to_double(), x);
   EXPECT_EQ(Rational::parse("nan")->str(), "nan");
 }

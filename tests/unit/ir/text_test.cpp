@@ -113,7 +113,7 @@ const BadText kBad[] = {
     {"graph g { x = input : f32[2] y = exp z return y }", "<input>:1:38: unknown tensor z; did you mean x?"},
     {"graph g { x = input : f32[2] return }", "<input>:1:37: expected a tensor's name, got '}'"},
     {"graph g { x = input : f32[2] y = add x return y }",
-     "<input>:1:40: unknown tensor return"},
+     "<input>:1:34: add takes 2 operands, not 1"},
     {"graph g { x = input : f32[2] y = add x, x, x\n return y }",
      "<input>:1:34: add takes 2 operands, not 3"},
     {"graph g { x = input : f32[2] y = input x : f32[2]\n return y }",
