@@ -15,6 +15,7 @@ const char* to_string(ErrorKind kind) {
   case ErrorKind::ToolMissing: return "tool_missing";
   case ErrorKind::Io: return "io";
   case ErrorKind::Cancelled: return "cancelled";
+  case ErrorKind::Internal: return "internal";
   }
   unreachable("ErrorKind");
 }

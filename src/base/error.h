@@ -16,6 +16,7 @@ enum class ErrorKind {
   ToolMissing,  // a compiler or library that has to be installed
   Io,           // the operating system refused: permissions, full disk, ...
   Cancelled,    // the user interrupted
+  Internal,     // a bug of Tessera that need not abort: a compiler rejects generated code, ...
 };
 
 const char* to_string(ErrorKind kind);

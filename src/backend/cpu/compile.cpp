@@ -1,0 +1,171 @@
+#include "backend/cpu/compile.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "backend/process.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  FILE* file = std::fopen(path.c_str(), "wb");
+  bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) written = std::fclose(file) == 0 && written;
+  if (!written) {
+    std::remove(path.c_str());
+    throw Error(ErrorKind::Io, "cannot write '" + path + "' (is the disk full?)");
+  }
+}
+
+std::vector<std::string> flags_for(CpuIsa isa) {
+  // No libm calls to keep errno for; contraction to FMA; everything else stays IEEE.
+  std::vector<std::string> flags = {"-x",       "c++",  "-std=c++17",      "-O2",
+                                    "-fPIC",    "-w",   "-fno-exceptions", "-fno-rtti",
+                                    "-shared",  "-nostdlib", "-fno-math-errno",
+                                    "-fno-trapping-math",    "-ffp-contract=fast",
+                                    "-fno-strict-aliasing",  "-fvisibility=hidden"};
+  for (std::string& flag : compiler_flags(isa)) flags.push_back(std::move(flag));
+  return flags;
+}
+
+std::string compile(const Compiler& compiler, const std::string& source,
+                    const CompileOptions& options, Cache& cache) {
+  static std::atomic<unsigned> counter{0};
+  const std::string stem = cache.temporary_directory() + "/kernel" + std::to_string(counter++);
+  const std::string source_path = stem + ".cpp";
+  const std::string object_path = stem + ".so";
+  write_text(source_path, source);
+  std::vector<std::string> argv = {compiler.path};
+  for (std::string& flag : flags_for(options.isa)) argv.push_back(std::move(flag));
+  argv.insert(argv.end(), {"-o", object_path, source_path});
+  const ProcessResult result = run_process(argv, options.timeout_s);
+  if (result.timed_out || result.exit_code != 0) {
+    std::remove(object_path.c_str());
+    // Kept outside the temporary directory, which goes away with this process.
+    const char* tmp = std::getenv("TMPDIR");
+    std::string kept = std::string(tmp != nullptr && *tmp == '/' ? tmp : "/tmp") +
+                       "/tessera-rejected-" + std::to_string(getpid()) + "-" +
+                       sha256_hex(source).substr(0, 12) + ".cpp";
+    if (std::rename(source_path.c_str(), kept.c_str()) != 0) kept = source_path;
+    if (result.timed_out) {
+      throw Error(ErrorKind::Internal, "compiling generated code took longer than " +
+                                           std::to_string(static_cast<int>(options.timeout_s)) +
+                                           " s and was stopped; the source is kept at " + kept);
+    }
+    throw Error(ErrorKind::Internal, compiler.path + " rejected generated code (exit code " +
+                                         std::to_string(result.exit_code) +
+                                         "); the source is kept at " + kept + "\n" +
+                                         result.err.substr(0, 4000));
+  }
+  std::remove(source_path.c_str());
+  std::optional<std::string> bytes = read_file(object_path);
+  std::remove(object_path.c_str());
+  if (!bytes || bytes->empty()) {
+    throw Error(ErrorKind::Io, "cannot read back '" + object_path + "' (is the disk full?)");
+  }
+  return *std::move(bytes);
+}
+
+}  // namespace
+
+Compiler find_compiler() {
+  const char* wanted = std::getenv("TESSERA_CXX");
+  std::optional<std::string> path;
+  if (wanted != nullptr && *wanted != '\0') {
+    path = find_executable(wanted);
+    if (!path) {
+      throw Error(ErrorKind::ToolMissing, std::string("TESSERA_CXX names '") + wanted +
+                                              "', which is not an executable file on PATH");
+    }
+  } else {
+    for (const char* name : {"c++", "g++", "clang++"}) {
+      if (!path) path = find_executable(name);
+    }
+    if (!path) {
+      throw Error(ErrorKind::ToolMissing,
+                  "no C++ compiler found: install one (Debian, Ubuntu: apt-get install g++; "
+                  "Fedora: dnf install gcc-c++) or set TESSERA_CXX to its path");
+    }
+  }
+  struct stat info{};
+  stat(path->c_str(), &info);
+  const std::string stamp = std::to_string(info.st_size) + " " + std::to_string(info.st_mtime);
+  // Asking a compiler for its version costs some 5 ms: once per process and file.
+  static std::mutex mutex;
+  static std::map<std::string, Compiler> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(*path + " " + stamp);
+  if (found != known.end()) return found->second;
+  const ProcessResult version = run_process({*path, "--version"}, 20);
+  if (version.exit_code != 0 || version.timed_out) {
+    throw Error(ErrorKind::ToolMissing,
+                "'" + *path + "' does not answer --version; set TESSERA_CXX to a C++ compiler");
+  }
+  Compiler compiler{*path, version.out.substr(0, version.out.find('\n')),
+                    Sha256().field(version.out).field(stamp).hex()};
+  known.emplace(*path + " " + stamp, compiler);
+  return compiler;
+}
+
+Library::Library(void* handle, std::string source, bool cached, double compile_s)
+    : handle_(handle), source_(std::move(source)), from_cache_(cached), compile_s_(compile_s) {}
+
+Library::~Library() { dlclose(handle_); }
+
+void* Library::symbol(const std::string& name) const {
+  void* address = dlsym(handle_, name.c_str());
+  CHECK(address != nullptr) << "generated code lacks " << name;
+  return address;
+}
+
+std::unique_ptr<Library> compile_and_load(const std::string& source, const CompileOptions& options,
+                                          Cache& cache) {
+  const Compiler compiler = options.compiler != nullptr ? *options.compiler : find_compiler();
+  Sha256 hash;
+  hash.field("cpu").field(std::to_string(kCodegenVersion)).field(source).field(compiler.path);
+  hash.field(compiler.identity).field(to_string(options.isa));
+  for (const std::string& flag : flags_for(options.isa)) hash.field(flag);
+  const std::string key = hash.hex();
+  const auto start = Clock::now();
+  for (bool cached : {true, false}) {
+    std::optional<std::string> path;
+    if (cached) {
+      path = cache.find(key, ".so");
+    } else {
+      path = cache.store(key, ".so", compile(compiler, source, options, cache));
+    }
+    if (!path) continue;
+    // A path without '/' would be searched for; ours never are.
+    CHECK(path->find('/') != std::string::npos);
+    void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle != nullptr) {
+      return std::make_unique<Library>(handle, source, cached, seconds_since(start));
+    }
+    if (!cached) {
+      const char* why = dlerror();
+      throw Error(ErrorKind::Io, "cannot load '" + *path + "': " + (why != nullptr ? why : "?") +
+                                     " (is the cache on a file system mounted noexec?)");
+    }
+  }
+  unreachable("compile_and_load");
+}
+
+}  // namespace tessera

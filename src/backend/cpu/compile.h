@@ -1,0 +1,61 @@
+// From C++ source text to loaded machine code, by the system's compiler and the cache on disk.
+// Only files that were just compiled, or whose recorded hash still holds, are ever loaded.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cache.h"
+#include "backend/cpu/isa.h"
+
+namespace tessera {
+
+struct Compiler {
+  std::string path;
+  std::string version;   // first line of --version
+  std::string identity;  // hash of --version's output, size and time of the file
+};
+
+// $TESSERA_CXX if set, else c++, g++ or clang++ on PATH. Throws Error{ToolMissing}.
+Compiler find_compiler();
+
+// A loaded shared object; symbols live as long as it does.
+class Library {
+ public:
+  // Takes a handle of dlopen.
+  Library(void* handle, std::string source, bool cached, double compile_s);
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library();
+
+  // Address of a symbol that must exist.
+  void* symbol(const std::string& name) const;
+  const std::string& source() const { return source_; }
+  bool from_cache() const { return from_cache_; }
+  double compile_s() const { return compile_s_; }
+
+ private:
+  void* handle_;
+  std::string source_;
+  bool from_cache_;
+  double compile_s_;
+};
+
+struct CompileOptions {
+  CpuIsa isa = CpuIsa::Generic;
+  double timeout_s = 120;
+  // Null: find_compiler().
+  const Compiler* compiler = nullptr;
+};
+
+// Compiles (or finds) and loads `source`, which includes no header. Throws Error: ToolMissing
+// without a compiler, Internal when the compiler rejects the source (the message names a kept copy)
+// or exceeds the time-out, Io when nothing can be written.
+std::unique_ptr<Library> compile_and_load(const std::string& source, const CompileOptions& options,
+                                          Cache& cache);
+
+// Part of every cache key; raised when generated code for the same graph changes its meaning.
+inline constexpr int kCodegenVersion = 1;
+
+}  // namespace tessera

@@ -1,0 +1,160 @@
+#include "backend/cpu/runtime.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Long enough to bridge the gaps between the kernels of a program and the calls of a hot loop.
+constexpr std::chrono::microseconds kSpin{150};
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+int default_threads() {
+  if (const char* text = std::getenv("TESSERA_THREADS"); text != nullptr && *text != '\0') {
+    char* end = nullptr;
+    const long n = std::strtol(text, &end, 10);
+    if (*end != '\0' || n < 1 || n > 1024) {
+      throw Error(ErrorKind::Usage, std::string("TESSERA_THREADS is '") + text +
+                                        "'; it must be a whole number from 1 to 1024");
+    }
+    return static_cast<int>(n);
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  const long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? static_cast<int>(n) : 1;
+}
+
+KernelPool::KernelPool(int threads) : threads_(threads > 0 ? threads : default_threads()) {}
+
+KernelPool::~KernelPool() {
+  stop_ = true;
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+KernelPool& KernelPool::shared() {
+  // Never destroyed: helpers may be asleep in it while the process exits.
+  static KernelPool* pool = new KernelPool();
+  return *pool;
+}
+
+void KernelPool::start_helpers() {
+  started_ = true;
+  for (int worker = 1; worker < threads_; ++worker) {
+    helpers_.emplace_back([this, worker] { work(worker); });
+  }
+}
+
+void KernelPool::take_chunks(int worker) {
+  for (;;) {
+    const long begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
+    if (begin >= count_) return;
+    body_(context_, begin, std::min(begin + chunk_, count_), worker);
+  }
+}
+
+void KernelPool::work(int worker) {
+  uint32_t seen = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    // Wait for an epoch not yet served: spin first, then sleep.
+    const Clock::time_point spin_end = Clock::now() + kSpin;
+    for (int i = 0; epoch_.load(std::memory_order_acquire) == seen; ++i) {
+      relax();
+      if (i % 64 == 63 && Clock::now() > spin_end) {
+        sleepers_.fetch_add(1);
+        epoch_.wait(seen);
+        sleepers_.fetch_sub(1);
+      }
+    }
+    seen = epoch_.load(std::memory_order_acquire);
+    // Enter only while the gate is open; a job that has closed is over.
+    uint32_t gate = gate_.load(std::memory_order_acquire);
+    while ((gate & kOpen) != 0 &&
+           !gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel)) {
+    }
+    if ((gate & kOpen) == 0) continue;
+    take_chunks(worker);
+    gate_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+void KernelPool::parallel_for(long count, long chunk, Body body, void* context) {
+  if (count <= 0) return;
+  if (threads_ == 1 || count == 1 || !busy_.try_lock()) {
+    body(context, 0, count, 0);
+    return;
+  }
+  const std::lock_guard lock(busy_, std::adopt_lock);
+  if (!started_) start_helpers();
+  body_ = body;
+  context_ = context;
+  count_ = count;
+  // A few chunks per thread even out unequal progress; neighbours stay on one thread.
+  chunk_ = chunk > 0 ? chunk : std::max(1L, count / (threads_ * 8L));
+  next_.store(0, std::memory_order_relaxed);
+  gate_.store(kOpen, std::memory_order_release);
+  epoch_.fetch_add(1);
+  if (sleepers_.load() > 0) epoch_.notify_all();
+  take_chunks(0);
+  gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  while (gate_.load(std::memory_order_acquire) != 0) relax();
+}
+
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t rounded(size_t bytes) {
+  const size_t unit = bytes >= kHugePage ? kHugePage : 64;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+AlignedBuffer::AlignedBuffer(size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const bool huge = bytes >= kHugePage;
+  const size_t size = rounded(bytes);
+  data_ = std::aligned_alloc(huge ? kHugePage : 64, size);
+  if (data_ == nullptr) {
+    throw Error(ErrorKind::Io, "out of memory: a buffer of " + std::to_string(bytes) +
+                                   " bytes cannot be allocated");
+  }
+  if (huge) madvise(data_, size, MADV_HUGEPAGE);
+  std::memset(data_, 0, size);
+}
+
+AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+
+}  // namespace tessera

@@ -1,0 +1,128 @@
+#include "backend/measure.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// `q` in [0, 1]; the values are copied because the order of rounds is needed elsewhere.
+double quantile(std::vector<double> values, double q) {
+  const size_t i = static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(i), values.end());
+  return values[i];
+}
+
+}  // namespace
+
+const char* to_string(CacheMode mode) {
+  switch (mode) {
+    case CacheMode::Warm: return "warm";
+    case CacheMode::Cold: return "cold";
+  }
+  unreachable("CacheMode");
+}
+
+int64_t last_level_cache_bytes() {
+  int64_t bytes = 0;
+  for (int name : {_SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL4_CACHE_SIZE}) {
+    bytes = std::max<int64_t>(bytes, sysconf(name));
+  }
+  return bytes > 0 ? bytes : int64_t{32} << 20;
+}
+
+CacheFlusher::CacheFlusher()
+    : bytes_(std::min<size_t>(2 * static_cast<size_t>(last_level_cache_bytes()), size_t{512} << 20)),
+      data_(static_cast<unsigned char*>(std::malloc(bytes_))) {
+  CHECK(data_ != nullptr) << "flush buffer of " << bytes_ << " bytes";
+  std::memset(data_, 1, bytes_);
+}
+
+CacheFlusher::~CacheFlusher() { std::free(data_); }
+
+void CacheFlusher::flush() {
+  // Writing makes the lines exclusive, so that they displace others in every level.
+  for (size_t i = 0; i < bytes_; i += 64) {
+    data_[i] = static_cast<unsigned char>(data_[i] + 1);
+    __asm__ volatile("" : : "r"(data_ + i) : "memory");
+  }
+}
+
+std::vector<Timing> measure(const std::vector<Contestant>& contestants,
+                            const MeasureOptions& options) {
+  const size_t n = contestants.size();
+  std::vector<std::vector<double>> times(n);
+  std::vector<int> repeats(n, 1);
+  std::unique_ptr<CacheFlusher> flusher;
+  if (options.mode == CacheMode::Cold) flusher = std::make_unique<CacheFlusher>();
+  // Warm-up: page faults, code, and the number of repetitions per round.
+  for (size_t i = 0; i < n; ++i) {
+    contestants[i].run(0);
+    const auto start = Clock::now();
+    contestants[i].run(0);
+    const double once = std::max(seconds_since(start), 1e-8);
+    if (options.mode == CacheMode::Warm && once < options.min_round_s) {
+      repeats[i] = static_cast<int>(std::min(options.min_round_s / once + 1, 1000.0));
+    }
+  }
+  const auto start = Clock::now();
+  int round = 0;
+  for (; round < options.max_rounds; ++round) {
+    if (round >= options.min_rounds && seconds_since(start) > options.budget_s) break;
+    for (size_t k = 0; k < n; ++k) {
+      const size_t i = (k + static_cast<size_t>(round)) % n;
+      if (flusher != nullptr) flusher->flush();
+      const auto begin = Clock::now();
+      for (int r = 0; r < repeats[i]; ++r) contestants[i].run(round);
+      times[i].push_back(seconds_since(begin) / repeats[i]);
+    }
+  }
+  std::vector<Timing> result;
+  for (size_t i = 0; i < n; ++i) {
+    Timing t;
+    t.name = contestants[i].name;
+    t.rounds = round;
+    t.median_s = quantile(times[i], 0.5);
+    t.min_s = quantile(times[i], 0);
+    t.p10_s = quantile(times[i], 0.1);
+    t.p90_s = quantile(times[i], 0.9);
+    std::vector<double> ratios;
+    for (int r = 0; r < round; ++r) ratios.push_back(times[0][r] / times[i][r]);
+    t.speedup = quantile(ratios, 0.5);
+    t.speedup_p10 = quantile(ratios, 0.1);
+    t.speedup_p90 = quantile(ratios, 0.9);
+    t.believable = t.median_s >= contestants[i].roofline_s;
+    result.push_back(std::move(t));
+  }
+  return result;
+}
+
+std::string to_string(const std::vector<Timing>& timings) {
+  std::string out;
+  for (const Timing& t : timings) {
+    char line[256];
+    std::snprintf(line, sizeof line,
+                  "%-24s %10.3f us  (min %.3f, p10 %.3f, p90 %.3f, %d rounds)  x%.2f [%.2f %.2f]%s\n",
+                  t.name.c_str(), t.median_s * 1e6, t.min_s * 1e6, t.p10_s * 1e6, t.p90_s * 1e6,
+                  t.rounds, t.speedup, t.speedup_p10, t.speedup_p90,
+                  t.believable ? "" : "  faster than the roofline: not believed");
+    out += line;
+  }
+  return out;
+}
+
+}  // namespace tessera

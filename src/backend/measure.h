@@ -1,0 +1,74 @@
+// Measures several ways of computing the same thing side by side: interleaved repetitions in one
+// process, medians, and ratios taken pair by pair, so that a change of the machine's mood hits all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+enum class CacheMode {
+  Warm,  // repeated on the same buffers
+  Cold,  // buffers evicted before every repetition
+};
+const char* to_string(CacheMode mode);
+
+struct Contestant {
+  std::string name;
+  // One execution. `round` counts the repetitions, for callers that rotate buffers themselves.
+  std::function<void(int round)> run;
+  // Least time in seconds that the work can take on this machine; 0: unknown. See `believable`.
+  double roofline_s = 0;
+};
+
+struct MeasureOptions {
+  CacheMode mode = CacheMode::Warm;
+  int min_rounds = 15;
+  int max_rounds = 2000;
+  double budget_s = 0.5;  // for all contestants together, once min_rounds are done
+  // Short runs are repeated inside one round until it takes this long (warm mode only).
+  double min_round_s = 20e-6;
+};
+
+struct Timing {
+  std::string name;
+  double median_s = 0;
+  double min_s = 0;
+  double p10_s = 0;
+  double p90_s = 0;
+  int rounds = 0;
+  // Median over rounds of (first contestant's time / this one's): > 1 is faster than the first.
+  double speedup = 1;
+  double speedup_p10 = 1;
+  double speedup_p90 = 1;
+  // False when the median beats the contestant's roofline: the measurement is not to be used.
+  bool believable = true;
+};
+
+// Times all contestants alternately, starting each round with another one.
+std::vector<Timing> measure(const std::vector<Contestant>& contestants,
+                            const MeasureOptions& options = {});
+
+// One line per contestant.
+std::string to_string(const std::vector<Timing>& timings);
+
+// Evicts what the caches hold by streaming through a buffer twice the size of the last level.
+class CacheFlusher {
+ public:
+  CacheFlusher();
+  ~CacheFlusher();
+  CacheFlusher(const CacheFlusher&) = delete;
+  CacheFlusher& operator=(const CacheFlusher&) = delete;
+  void flush();
+
+ private:
+  size_t bytes_;
+  unsigned char* data_;
+};
+
+// Size of the largest data cache in bytes, as the system reports it.
+int64_t last_level_cache_bytes();
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+#include "backend/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+extern char** environ;
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { close(); }
+  int get() const { return fd_; }
+  void set(int fd) { close(), fd_ = fd; }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+void make_pipe(Fd& read_end, Fd& write_end) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) {
+    throw Error(ErrorKind::Io, std::string("cannot create a pipe: ") + std::strerror(errno));
+  }
+  read_end.set(fds[0]);
+  write_end.set(fds[1]);
+}
+
+// Reads what is there; closes `fd` at the end of the stream.
+void drain(Fd& fd, std::string& into) {
+  char buffer[8192];
+  const ssize_t n = read(fd.get(), buffer, sizeof buffer);
+  if (n > 0) {
+    into.append(buffer, static_cast<size_t>(n));
+  } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+    fd.close();
+  }
+}
+
+}  // namespace
+
+ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s) {
+  Fd out_read, out_write, err_read, err_write;
+  make_pipe(out_read, out_write);
+  make_pipe(err_read, err_write);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, out_write.get(), 1);
+  posix_spawn_file_actions_adddup2(&actions, err_write.get(), 2);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  // Its own group, so that a time-out reaches the compiler's children as well.
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
+
+  std::vector<char*> args;
+  for (const std::string& arg : argv) args.push_back(const_cast<char*>(arg.c_str()));
+  args.push_back(nullptr);
+  pid_t pid = 0;
+  const int failed = posix_spawn(&pid, args[0], &actions, &attributes, args.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (failed != 0) {
+    throw Error(ErrorKind::Io, "cannot start '" + argv[0] + "': " + std::strerror(failed));
+  }
+  out_write.close();
+  err_write.close();
+
+  ProcessResult result;
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
+  while (out_read.get() >= 0 || err_read.get() >= 0) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) {
+      result.timed_out = true;
+      kill(-pid, SIGKILL);
+      break;
+    }
+    pollfd fds[2] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}};
+    poll(fds, 2, static_cast<int>(left) + 1);
+    if (fds[0].revents != 0) drain(out_read, result.out);
+    if (fds[1].revents != 0) drain(err_read, result.err);
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+std::optional<std::string> find_executable(const std::string& name) {
+  const auto runnable = [](const std::string& path) {
+    struct stat info;
+    return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+           access(path.c_str(), X_OK) == 0;
+  };
+  if (name.empty()) return std::nullopt;
+  if (name.find('/') != std::string::npos) {
+    return runnable(name) ? std::optional(name) : std::nullopt;
+  }
+  const char* path = std::getenv("PATH");
+  std::string rest = path != nullptr ? path : "/usr/bin:/bin";
+  while (!rest.empty()) {
+    const size_t colon = rest.find(':');
+    const std::string folder = rest.substr(0, colon);
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+    // An empty or relative entry would run what lies in the current folder.
+    if (folder.empty() || folder[0] != '/') continue;
+    if (runnable(folder + "/" + name)) return folder + "/" + name;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera

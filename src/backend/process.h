@@ -1,0 +1,25 @@
+// Runs another program by argument vector, never through a shell, with a time limit.
+// Used for the system compiler; both output streams are captured.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct ProcessResult {
+  int exit_code = 0;  // 128 + signal where a signal ended it
+  bool timed_out = false;
+  std::string out;
+  std::string err;
+};
+
+// Runs argv[0] (a path; PATH is not searched). Throws Error{Io} if it cannot be started.
+// After `timeout_s` seconds the whole process group is killed.
+ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s);
+
+// Path of the executable `name`: itself if it holds a '/', else the first match on PATH.
+std::optional<std::string> find_executable(const std::string& name);
+
+}  // namespace tessera
