@@ -1,0 +1,27 @@
+// Cuts a program into subprograms that a search engine can take whole (Mirage, OSDI'25, §1), and
+// puts results back in their place. Data movement that regroups axes stays where it is.
+#pragma once
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Some operators of a program as a program of their own. Convex: no path leaves and comes back.
+struct Part {
+  Graph graph;                      // inputs and outputs named as in the program
+  std::vector<OpId> ops;            // of the program, ascending
+  std::vector<TensorId> inputs;     // of the program, in the order of graph.inputs()
+  std::vector<TensorId> outputs;    // of the program, in the order of graph.outputs()
+};
+
+// Maximal connected parts of operators that compute (not: reshape across axes, concat, slice,
+// gather, opaque, …); parts of a single pointwise or movement operator are left out.
+std::vector<Part> partition(const Graph& program);
+
+// The program with each part's operators replaced by `replacements[i]` (same interface as
+// parts[i].graph). Throws Error(BadInput) if an interface differs.
+Graph splice(const Graph& program, const std::vector<Part>& parts,
+             const std::vector<Graph>& replacements);
+
+}  // namespace tessera
