@@ -68,7 +68,7 @@ Part extract(const Graph& g, std::vector<OpId> ops) {
   for (TensorId t : g.outputs()) escapes[t.index] = true;
   for (OpId id : part.ops) {
     TensorId t = g.op(id).result();
-    if (!escapes[t.index]) continue;
+    if (!escapes[t.index] || g.op(id).kind == OpKind::Const) continue;  // constants also stay outside
     part.outputs.push_back(t);
     part.graph.add_output(to[t.index]);
   }
