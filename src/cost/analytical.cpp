@@ -1,0 +1,186 @@
+#include "cost/analytical.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/check.h"
+#include "ir/block.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kHidden = 0.15;     // share of the shorter of compute and traffic that still shows
+constexpr double kOpSeconds = 15e-9; // entering one operator's loops
+constexpr double kMaxCompute = 1e6;
+
+double elements(const Type& t) {
+  double n = 1;
+  for (const Dim& d : t.shape) n *= d.symbolic() ? 64 : double(d.extent);
+  return n;
+}
+double bytes(const Type& t) { return elements(t) * size_in_bytes(t.dtype); }
+
+}  // namespace
+
+Machine::Machine(Target target) : target_(std::move(target)) {
+  for (const MemoryLevel& l : target_.levels) {
+    if (l.per_core) {
+      core_bandwidth_ = l.bandwidth;
+      core_capacity_ = l.capacity;
+    }
+  }
+  if (core_bandwidth_ == 0) {
+    core_bandwidth_ = target_.levels.back().bandwidth;
+    core_capacity_ = target_.levels.back().capacity;
+  }
+}
+
+double Machine::matmul(DType t, double batch, double m, double n, double k) const {
+  const double lanes = std::max(1, target_.vector_bytes / size_in_bytes(t));
+  const double rate = target_.matmul_rate(t), simple = target_.pointwise_rate(t);
+  auto shaped = [&](double rows, double cols) {
+    double padded = std::ceil(cols / lanes) * lanes;
+    // With few rows every multiply-add needs its own load; registers cannot reuse the column tile.
+    double efficiency = rows >= 4 ? 1.0 : 0.35 + 0.18 * rows;
+    return 2 * rows * padded * k / (rate * efficiency);
+  };
+  // The accumulator tile is read and written once per call, so short contractions do not pay.
+  double seconds = std::min(shaped(m, n), shaped(n, m)) + 0.5 * m * n / simple;
+  return std::min(batch * seconds + kOpSeconds, kMaxCompute);
+}
+
+double Machine::pointwise(OpKind kind, DType t, double n) const {
+  return n * target_.weight(kind) / target_.pointwise_rate(t) + kOpSeconds;
+}
+double Machine::reduce(DType t, double n) const {
+  return n / target_.pointwise_rate(t) + kOpSeconds;
+}
+double Machine::move(DType t, double n) const {
+  return 2 * n / target_.pointwise_rate(t) + kOpSeconds;
+}
+
+void Machine::add_traffic(KernelWork& w, double tensor_bytes, double moved,
+                          double resident) const {
+  w.core_traffic += moved / w.blocks / core_bandwidth_;
+  // The first pass comes from where the working set lives, repeats from where the tensor fits.
+  auto shared_seconds = [&](double n, double footprint) {
+    const MemoryLevel* at = &target_.levels.front();
+    for (const MemoryLevel& l : target_.levels) {
+      if (!l.per_core && double(l.capacity) * 0.75 >= footprint) at = &l;
+    }
+    return n / at->bandwidth;
+  };
+  w.shared_traffic += shared_seconds(tensor_bytes, std::max(tensor_bytes, resident));
+  double again = moved - tensor_bytes;
+  if (again > 0 && tensor_bytes > double(core_capacity_) / 2) {
+    w.shared_traffic += shared_seconds(again, tensor_bytes);
+  }
+}
+
+double Machine::seconds(const KernelWork& w) const {
+  double waves = std::ceil(w.blocks / target_.cores);
+  // Uneven last waves cost less than a whole wave where blocks are many.
+  double c = waves * (w.block_compute + target_.block_seconds +
+                      (w.iterations > 1 ? w.iterations * target_.iteration_seconds : 0));
+  double m = std::max(waves * w.core_traffic, w.shared_traffic);
+  return target_.launch_seconds + std::max(c, m) + kHidden * std::min(c, m);
+}
+
+double Machine::bound(double compute, double shared_traffic) const {
+  double c = compute / target_.cores, m = shared_traffic;
+  return target_.launch_seconds + std::max(c, m) + kHidden * std::min(c, m);
+}
+
+double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
+  const OpInfo& row = info(op.kind);
+  const Type& out = g.type(op.result());
+  const Type& in = op.inputs.empty() ? out : g.type(op.inputs[0]);
+  if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) {
+    double m = elements({out.dtype, {out.shape[out.shape.size() - 2]}});
+    double n = elements({out.dtype, {out.shape.back()}});
+    double batch = elements(out) / std::max(1.0, m * n), total = 0;
+    for (size_t i = 0; i < op.inputs.size(); i += op.kind == OpKind::Matmul ? 2 : 1) {
+      if (op.kind == OpKind::ConcatMatmul && i >= 2) break;
+      const Type& a = g.type(op.inputs[i]);
+      total += machine_.matmul(a.dtype, batch, m, n, elements({a.dtype, {a.shape.back()}}));
+    }
+    return total;
+  }
+  if (row.flags & algebra::Pointwise) return machine_.pointwise(op.kind, in.dtype, elements(out));
+  if (row.flags & algebra::Movement) {
+    bool view = op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze ||
+                op.kind == OpKind::Squeeze;
+    return view ? 0 : machine_.move(out.dtype, elements(out));
+  }
+  if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
+    return machine_.pointwise(OpKind::Add, in.dtype, elements(in)) *
+           (op.kind == OpKind::AccumRescale ? 3 : 1);
+  }
+  if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iter ||
+      op.kind == OpKind::Save) {
+    return 0;
+  }
+  if (op.kind == OpKind::Thread) {
+    double total = 0;
+    for (const Op& o : g.body(op).ops()) total += block_op(g.body(op), o);
+    return total;
+  }
+  return machine_.reduce(in.dtype, elements(in));
+}
+
+double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resident) const {
+  KernelWork w;
+  if (op.kind == OpKind::Kernel) {
+    const Graph& b = g.body(op);
+    w.blocks = double(b.num_blocks());
+    for (int64_t n : b.loops()) w.iterations *= double(n);
+    std::vector<Phase> phase = phases(b);
+    for (const Op& o : b.ops()) {
+      TensorId t = o.kind == OpKind::Save || o.kind == OpKind::Accum ? o.inputs[0] : o.result();
+      double times = 1;
+      for (size_t l = 0; l < b.loops().size(); ++l) {
+        if (phase[t.index].varies & (1u << l)) times *= double(b.loops()[l]);
+      }
+      w.block_compute += times * block_op(b, o);
+      if (o.kind == OpKind::Iter || o.kind == OpKind::Save) {
+        const Type whole = o.kind == OpKind::Iter ? b.type(o.inputs[0])
+                                                  : std::get<SaveAttrs>(o.attrs).type;
+        TensorId tile = o.kind == OpKind::Iter ? o.result() : o.inputs[0];
+        double moved = elements(b.type(tile)) * size_in_bytes(whole.dtype) * times * w.blocks;
+        machine_.add_traffic(w, bytes(whole), std::max(moved, bytes(whole)),
+                             o.kind == OpKind::Iter ? resident : bytes(whole));
+      }
+    }
+    return machine_.seconds(w);
+  }
+  bool view = op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze ||
+              op.kind == OpKind::Squeeze;
+  if (op.kind == OpKind::Input || op.kind == OpKind::Const || view) return 0;
+  // A library operator: it keeps all cores busy and streams its operands once.
+  w.blocks = machine_.target().cores;
+  w.block_compute = block_op(g, op) / w.blocks;
+  for (TensorId t : op.inputs) machine_.add_traffic(w, bytes(g.type(t)), bytes(g.type(t)), resident);
+  for (uint32_t i = 0; i < op.num_results; ++i) {
+    double n = bytes(g.type(op.result(i)));
+    machine_.add_traffic(w, n, n, n);
+  }
+  return machine_.seconds(w);
+}
+
+Cost AnalyticalModel::cost(const Graph& graph, double limit) const {
+  CHECK(graph.level() == Level::Kernel) << "only kernel graphs have a cost of their own";
+  Cost c{0, name(), true};
+  double resident = 0;
+  for (TensorId t : graph.inputs()) resident += bytes(graph.type(t));
+  for (const Op& op : graph.ops()) {
+    c.seconds += kernel_seconds(graph, op, resident);
+    if (c.seconds > limit) {
+      c.complete = false;
+      return c;
+    }
+  }
+  return c;
+}
+
+}  // namespace tessera

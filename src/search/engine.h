@@ -1,0 +1,89 @@
+// The one face of every search engine: a subprogram goes in, candidates come out of a sink, and a
+// report says why the engine stopped. Engines propose; whether a candidate is equal is for verify/.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cost/cost_model.h"
+#include "cost/target.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+struct Subprogram {
+  Graph graph;  // kernel level: what is to be computed
+};
+
+struct Candidate {
+  Graph graph;                     // kernel level, same inputs and outputs as the subprogram
+  double cost = 0;                 // seconds, by the engine's cost model
+  std::string origin;              // engine that proposed it: "mugraph"
+  std::string derivation;          // how it came about, one step per line
+  std::vector<std::string> notes;  // what a later stage should know ("drops the max shift", …)
+};
+
+enum class StopReason : uint8_t {
+  Exhausted,    // the whole space was searched
+  StepBudget,   // the budget's steps ran out
+  TimeBudget,   // the budget's wall time ran out
+  Cancelled,    // the caller asked to stop
+  Unsupported,  // the subprogram cannot be handled; `detail` says why
+};
+const char* name(StopReason);
+
+struct SearchReport {
+  StopReason stop = StopReason::Exhausted;
+  std::string detail;
+  double seconds = 0;
+  int64_t values = 0, edges = 0, graphs = 0, tilings = 0;  // `states` is their sum
+  int64_t candidates = 0;
+  std::map<std::string, int64_t> pruned;  // by rule
+  double best_cost = 0;                   // seconds; 0: none
+  int64_t states() const { return values + edges + graphs + tilings; }
+};
+
+struct Budget {
+  int64_t steps = 4'000'000;  // deterministic unit: one expanded search state
+  double seconds = 30;        // wall limit; hitting it makes results depend on the machine
+  int candidates = 24;        // at most this many are offered
+};
+
+// What an engine may use and must respect.
+struct Context {
+  const Target* target = nullptr;    // required
+  const CostModel* cost = nullptr;   // null: the analytical model of the target
+  uint64_t seed = 0;
+  int threads = 2;
+  const std::atomic<bool>* cancel = nullptr;
+  std::function<void(const SearchReport&)> progress;  // now and then, from one thread at a time
+  std::function<void(const std::string&)> log;        // one line of text
+
+  bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
+};
+
+// Receives candidates in ascending order of cost.
+class CandidateSink {
+ public:
+  virtual ~CandidateSink() = default;
+  virtual void offer(Candidate candidate) = 0;
+};
+
+class CollectingSink : public CandidateSink {
+ public:
+  void offer(Candidate candidate) override { candidates.push_back(std::move(candidate)); }
+  std::vector<Candidate> candidates;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual std::string name() const = 0;
+  virtual SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) = 0;
+};
+
+}  // namespace tessera

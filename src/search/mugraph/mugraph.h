@@ -1,0 +1,31 @@
+// The µGraph engine (Mirage, OSDI'25, §4): saturates the values that can be part of the result in
+// an axis-aware normal form, then extracts kernels and plans of kernels by branch and bound.
+#pragma once
+#include <optional>
+#include <set>
+#include <string>
+
+#include "search/engine.h"
+
+namespace tessera {
+
+struct MugraphOptions {
+  // Operators of a block graph, iterators and savers included (as Mirage counts); none: no limit.
+  std::optional<int> max_block_ops;
+  int max_kernels = 4;     // kernels of a plan
+  int variants = 4;        // graphs kept per set of loads, outputs and loop axis
+  bool exhaustive = false; // Mirage's Algorithm 1 over block graphs instead (small programs)
+  std::set<std::string> ablate;  // rules switched off, by their name in SearchReport::pruned
+};
+
+class Mugraph : public Engine {
+ public:
+  explicit Mugraph(MugraphOptions options = {}) : options_(std::move(options)) {}
+  std::string name() const override { return "mugraph"; }
+  SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
+
+ private:
+  MugraphOptions options_;
+};
+
+}  // namespace tessera
