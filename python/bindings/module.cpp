@@ -1,10 +1,10 @@
 // The extension module `tessera._core`: one entry point that gathers the bindings.
 // Each file of this folder binds one folder of src/ and is called from here.
-#include <nanobind/nanobind.h>
-
-namespace nb = nanobind;
+#include "bindings.h"
 
 NB_MODULE(_core, m) {
   m.doc() = "The C++ core of Tessera.";
   m.attr("version") = TESSERA_VERSION;
+  tessera::python::bind_errors(m);
+  tessera::python::bind_ir(m);
 }

@@ -1,0 +1,28 @@
+// What the files of this folder share: one function per folder of src/ that binds it, and the
+// conversions between C++ values and the plain Python objects that the package's Python side uses.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "ir/graph.h"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+void bind_errors(nb::module_& m);
+void bind_ir(nb::module_& m);
+
+// A shape is a list of int and str (a symbol), a type the pair (dtype name, shape).
+nb::list to_python(const Shape& shape);
+nb::tuple to_python(const Type& type);
+Shape shape_from(nb::handle object);
+DType dtype_from(const std::string& name);
+Type type_from(const std::string& dtype, nb::handle shape);
+
+// Attributes as a dict by field name; tensors of axes as lists, constants as their exact text.
+nb::dict to_python(const Attrs& attrs);
+Attrs attrs_from(OpKind kind, const nb::dict& fields);
+
+}  // namespace tessera::python

@@ -1,0 +1,177 @@
+// ir/: a Graph as Python sees it; tensors are indices, operators plain records.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include "base/error.h"
+#include "bindings.h"
+#include "ir/block.h"
+#include "ir/text.h"
+#include "ir/validate.h"
+
+namespace tessera::python {
+namespace {
+
+OpKind kind_from(const std::string& text) {
+  auto kind = op_from_name(text);
+  if (!kind) throw Error(ErrorKind::BadInput, "unknown operator '" + text + "'");
+  return *kind;
+}
+
+Level level_from(const std::string& text) {
+  for (Level level : {Level::Kernel, Level::Block, Level::Thread}) {
+    if (text == name(level)) return level;
+  }
+  throw Error(ErrorKind::BadInput, "a level is kernel, block or thread, not '" + text + "'");
+}
+
+TensorId tensor_from(const Graph& g, uint32_t index) {
+  if (index >= g.tensors().size()) {
+    throw Error(ErrorKind::BadInput, "no tensor " + std::to_string(index) + " in this graph");
+  }
+  return TensorId(index);
+}
+
+std::vector<TensorId> tensors_from(const Graph& g, const std::vector<uint32_t>& indices) {
+  std::vector<TensorId> ids;
+  for (uint32_t index : indices) ids.push_back(tensor_from(g, index));
+  return ids;
+}
+
+std::vector<uint32_t> indices(const std::vector<TensorId>& ids) {
+  std::vector<uint32_t> list;
+  for (TensorId id : ids) list.push_back(id.index);
+  return list;
+}
+
+std::vector<uint32_t> results(const Op& op) {
+  std::vector<uint32_t> list;
+  for (uint32_t i = 0; i < op.num_results; ++i) list.push_back(op.result(i).index);
+  return list;
+}
+
+nb::dict op_record(const Graph& g, size_t index) {
+  const Op& op = g.ops()[index];
+  nb::dict record;
+  record["op"] = name(op.kind);
+  record["attrs"] = to_python(op.attrs);
+  record["inputs"] = indices(op.inputs);
+  record["results"] = results(op);
+  record["body"] = op.body.valid() ? nb::cast(g.body(op)) : nb::none();
+  return record;
+}
+
+const char* phase_name(const Phase& phase) {
+  if (phase.varies) return "loop";
+  return phase.folded ? "post" : "invariant";
+}
+
+}  // namespace
+
+void bind_ir(nb::module_& m) {
+  nb::class_<Graph>(m, "Graph")
+      .def("__init__",
+           [](Graph* self, const std::string& name, const std::string& level) {
+             new (self) Graph(name, level_from(level));
+           },
+           nb::arg("name") = "g", nb::arg("level") = "kernel")
+      .def_static("block", &Graph::block, nb::arg("grid"), nb::arg("loops"))
+      .def("copy", [](const Graph& g) { return Graph(g); })
+      .def("add_input",
+           [](Graph& g, const std::string& dtype, nb::handle shape, const std::string& name) {
+             return g.add_input(type_from(dtype, shape), name).index;
+           },
+           nb::arg("dtype"), nb::arg("shape"), nb::arg("name") = "")
+      .def("add",
+           [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
+              const nb::dict& attrs, const std::string& name) {
+             OpKind kind = kind_from(op);
+             return g.add(kind, tensors_from(g, inputs), attrs_from(kind, attrs), name).index;
+           },
+           nb::arg("op"), nb::arg("inputs"), nb::arg("attrs") = nb::dict(), nb::arg("name") = "")
+      .def("add_graph_op",
+           [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
+              const Graph& body, const std::vector<std::string>& names) {
+             OpId id = g.add_graph_op(kind_from(op), tensors_from(g, inputs), body, names);
+             return results(g.op(id));
+           },
+           nb::arg("op"), nb::arg("inputs"), nb::arg("body"),
+           nb::arg("names") = std::vector<std::string>())
+      .def("set_outputs",
+           [](Graph& g, const std::vector<uint32_t>& outputs) {
+             g.set_outputs(tensors_from(g, outputs));
+           })
+      .def("set_tensor_name",
+           [](Graph& g, uint32_t t, const std::string& name) {
+             g.set_tensor_name(tensor_from(g, t), name);
+           })
+      .def_prop_rw(
+          "name", [](const Graph& g) { return g.name(); },
+          [](Graph& g, const std::string& name) { g.set_name(name); })
+      .def_prop_ro("level", [](const Graph& g) { return name(g.level()); })
+      .def_prop_ro("grid", [](const Graph& g) { return g.grid(); })
+      .def_prop_ro("loops", [](const Graph& g) { return g.loops(); })
+      .def_prop_ro("inputs", [](const Graph& g) { return indices(g.inputs()); })
+      .def_prop_ro("outputs", [](const Graph& g) { return indices(g.outputs()); })
+      .def_prop_ro("num_ops", [](const Graph& g) { return g.ops().size(); })
+      .def("type", [](const Graph& g, uint32_t t) { return to_python(g.type(tensor_from(g, t))); })
+      .def("tensor_name",
+           [](const Graph& g, uint32_t t) { return g.tensor(tensor_from(g, t)).name; })
+      .def("ops",
+           [](const Graph& g) {
+             nb::list list;
+             for (size_t i = 0; i < g.ops().size(); ++i) list.append(op_record(g, i));
+             return list;
+           })
+      .def("__str__", [](const Graph& g) { return print(g); })
+      .def("__eq__",
+           [](const Graph& g, nb::handle other) {
+             return nb::isinstance<Graph>(other) && g == nb::cast<const Graph&>(other);
+           })
+      .def("__hash__", [](const Graph& g) { return structural_hash(g); })
+      .def("validate",
+           [](const Graph& g, bool mirage_strict) {
+             ValidateOptions options;
+             options.mirage_strict = mirage_strict;
+             validate(g, options);
+           },
+           nb::arg("mirage_strict") = false)
+      .def("bind_symbols",
+           [](const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
+             return bind_symbols(g, values);
+           })
+      .def("without_dead_code", [](const Graph& g) { return without_dead_code(g); })
+      .def("phases",
+           [](const Graph& g) {
+             std::vector<std::string> names;
+             for (const Phase& phase : phases(g)) names.emplace_back(phase_name(phase));
+             return names;
+           })
+      .def("block_bytes", [](const Graph& g) { return block_memory(g).peak(); });
+
+  m.def("parse",
+        [](const std::string& text, const std::string& file) {
+          nb::gil_scoped_release release;
+          return parse(text, file);
+        },
+        nb::arg("text"), nb::arg("file") = "<input>");
+  // The table of operators: name, arity, levels; what documentation and tests iterate over.
+  m.def("operators", [] {
+    nb::list list;
+    for (OpKind kind : all_op_kinds()) {
+      nb::dict row;
+      row["name"] = name(kind);
+      row["min_arity"] = info(kind).min_arity;
+      row["max_arity"] = info(kind).max_arity;
+      std::vector<std::string> levels;
+      for (Level level : {Level::Kernel, Level::Block, Level::Thread}) {
+        if (allowed_at(kind, level)) levels.emplace_back(name(level));
+      }
+      row["levels"] = levels;
+      row["pointwise"] = has(kind, algebra::Pointwise);
+      list.append(row);
+    }
+    return list;
+  });
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,58 @@
+"""Files: errors name the file, and nothing half-written is left behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from tessera.errors import BadInputError, Error, IoError, Location, NotFoundError
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file."""
+    where = Location(str(path))
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFoundError("no such file", where) from None
+    except IsADirectoryError:
+        raise BadInputError("this is a folder, a file is needed", where) from None
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"not UTF-8 text (byte {error.start})", where) from None
+    except OSError as error:
+        raise BadInputError(f"cannot be read: {error.strerror}", where) from None
+
+
+def io_error(path: Path, error: OSError, doing: str = "written") -> Error:
+    """What to raise when the operating system refuses a write."""
+    return IoError(
+        f"cannot be {doing}: {error.strerror or error}; choose another place or make room",
+        Location(str(path)),
+    )
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file all or nothing: to a neighbour first, then renamed over the target."""
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as f:
+            temporary = Path(f.name)
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise io_error(path, error) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a UTF-8 text file all or nothing."""
+    write_bytes(path, text.encode("utf-8"))

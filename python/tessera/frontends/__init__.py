@@ -1,0 +1,1 @@
+"""Front ends: what turns programs written for other systems into a Graph."""

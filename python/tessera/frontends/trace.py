@@ -1,0 +1,413 @@
+"""Tracing: runs a NumPy function once on Tensors and keeps what it did as a Graph.
+
+A program must not depend on anything but its arguments, so the function is traced twice. Arrays
+from outside are recognised by their memory, which is the same both times, and become arguments;
+arrays that the function makes itself must have equal values both times, and become constants.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import BadInputError, Error, Location, UnsupportedError
+from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor
+from tessera.types import check_shape, dtype_name, parse_type
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_TYPE_TEXT = re.compile(r"\s*(f64|f32|f16|bf16|i64|i32|i8|u8|bool)\s*\[[^\]]*\]\s*")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The type of an argument, where there is no example array: `Spec.parse("f32[16,1024]")`."""
+
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        return cls(*parse_type(text))
+
+    @classmethod
+    def of(cls, array: Array) -> Spec:
+        return cls(dtype_name(array.dtype), array.shape)
+
+
+# --- nested arguments and results -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An array in a nested structure, by its position among all of them."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Static:
+    """Anything else: a constant of the program."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Node:
+    """A list, tuple, named tuple or dict; `keys` of a dict."""
+
+    kind: type
+    children: tuple[Any, ...]
+    keys: tuple[Any, ...] = ()
+
+
+Tree = Leaf | Static | Node
+
+
+def flatten(
+    value: Any, name: str, leaves: list[tuple[str, Any]], is_leaf: Callable[[Any], bool]
+) -> Tree:
+    """Splits a nested structure into its arrays (appended to `leaves`) and its shape."""
+    if is_leaf(value):
+        leaves.append((name, value))
+        return Leaf(len(leaves) - 1)
+    if isinstance(value, (list, tuple)):
+        children = [flatten(v, f"{name}_{i}", leaves, is_leaf) for i, v in enumerate(value)]
+        return Node(type(value), tuple(children))
+    if isinstance(value, dict):
+        children = [flatten(v, f"{name}_{k}", leaves, is_leaf) for k, v in value.items()]
+        return Node(dict, tuple(children), tuple(value))
+    return Static(value)
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
+    """The inverse of `flatten`."""
+    if isinstance(tree, Leaf):
+        return leaves[tree.index]
+    if isinstance(tree, Static):
+        return tree.value
+    children = [unflatten(child, leaves) for child in tree.children]
+    if tree.kind is dict:
+        return dict(zip(tree.keys, children, strict=True))
+    if hasattr(tree.kind, "_fields"):
+        return tree.kind(*children)
+    return tree.kind(children)
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray and not isinstance(value, np.memmap):
+            raise UnsupportedError(
+                f"arguments of type {type(value).__name__} are not supported; pass a plain array"
+            )
+        return True
+    return isinstance(value, Spec) or (
+        isinstance(value, str) and _TYPE_TEXT.fullmatch(value) is not None
+    )
+
+
+# --- what a function can reach ----------------------------------------------------------------
+
+
+class Environment:
+    """The module and closure variables that a function and its helpers use, as they were.
+
+    `unchanged()` is what makes it safe to reuse a trace.
+    """
+
+    _PLAIN: tuple[type, ...] = (
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        type(None),
+        np.generic,
+        np.ndarray,
+        tuple,
+        FunctionType,
+    )
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._variables: list[tuple[dict[str, Any], str, Any]] = []
+        self._cells: list[tuple[Any, Any]] = []
+        self._collect(function, set())
+
+    def _collect(self, function: Callable[..., Any], seen: set[int]) -> None:
+        function = inspect.unwrap(function)
+        if not isinstance(function, FunctionType) or id(function) in seen or len(seen) > 1000:
+            return
+        seen.add(id(function))
+        found = []
+        for name in _names(function.__code__):
+            if name in function.__globals__:
+                value = function.__globals__[name]
+                if isinstance(value, self._PLAIN):
+                    self._variables.append((function.__globals__, name, value))
+                    found.append(value)
+        for cell in function.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+            self._cells.append((cell, value))
+            found.append(value)
+        for value in found:
+            if isinstance(value, FunctionType):
+                self._collect(value, seen)
+
+    def values(self) -> Iterator[Any]:
+        """Everything recorded."""
+        yield from (value for _, _, value in self._variables)
+        yield from (value for _, value in self._cells)
+
+    def unchanged(self) -> bool:
+        """Whether every variable is still bound to the same object."""
+        return all(scope.get(name) is value for scope, name, value in self._variables) and all(
+            cell.cell_contents is value for cell, value in self._cells
+        )
+
+
+def _names(code: CodeType) -> set[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names(constant)
+    return names
+
+
+# --- tracing ----------------------------------------------------------------------------------
+
+
+class _TracingGraph(Graph):
+    """A graph that turns arrays met on the way into further arguments."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.numpy_dtypes = True
+        self.captured: list[Array] = []
+        self.constants: dict[int, Array] = {}  # position in `captured` → values known to be fixed
+        self._tensors: dict[Any, Tensor] = {}
+        self._known: dict[str, Tensor] = {}
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Tensor] = (),
+        attrs: Mapping[str, Any] | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Appends an operator unless the same one is already there."""
+        key = f"{op} {[t.id for t in inputs]} {attrs}"
+        if key not in self._known:
+            self._known[key] = super().emit(op, inputs, attrs, name)
+        return self._known[key]
+
+    def constant_array(self, array: Array) -> Tensor:
+        dtype_name(array.dtype)
+        check_shape(array.shape, "an array used by the program")
+        key = (_address(array), array.shape, array.strides, array.dtype)
+        if key not in self._tensors:
+            n = len(self.captured)
+            fixed = self.constants.get(n)
+            self.captured.append(array)
+            if fixed is not None and fixed.shape == array.shape and fixed.dtype == array.dtype:
+                self._tensors[key] = self._fixed(array, n)
+            else:
+                self._tensors[key] = self.input(f"outer{n}", array.shape, array.dtype)
+        return self._tensors[key]
+
+    def _fixed(self, array: Array, n: int) -> Tensor:
+        """An array that the function makes itself: a splat, 0, 1, 2, … or, failing that, data."""
+        first = array.reshape(-1)[0]
+        if np.all(array == first) and array.dtype != object:
+            return self.const(first, array.dtype, array.shape)
+        if array.ndim == 1 and np.array_equal(array, np.arange(array.size)):
+            attrs = {"axis": 0, "type": (dtype_name(array.dtype), list(array.shape))}
+            return self.emit("iota", [], attrs)
+        return self.input(f"inner{n}", array.shape, array.dtype)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@dataclass
+class Traced:
+    """A function as a program: how to call it with arrays and what to make of its results."""
+
+    graph: Graph
+    arguments: list[Array | Spec]  # in the order of the graph's first inputs
+    extra: list[Array]  # arrays from outside or made inside: the graph's last inputs
+    results: Tree
+    outer: list[Array] = field(default_factory=list)  # those of `extra` that live outside
+
+    def untracked(self, environment: Environment) -> list[Array]:
+        """Outside arrays that no recorded variable holds, so that a change would go unseen."""
+        held = {_address(v) for v in environment.values() if isinstance(v, np.ndarray)}
+        held |= {_address(_root(v)) for v in environment.values() if isinstance(v, np.ndarray)}
+        return [a for a in self.outer if _address(a) not in held and _address(_root(a)) not in held]
+
+
+def _root(array: Array) -> Array:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def bind_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Tree, list[tuple[str, Any]]]:
+    """The arguments of a call as a tree over named arrays."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # builtins without a signature
+        names = [f"arg{i}" for i in range(len(args))]
+    else:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadInputError(f"{_name(function)}: {error}", _definition(function)) from None
+        args, kwargs = bound.args, bound.kwargs
+        names = []
+        for p in signature.parameters.values():
+            if p.kind is p.VAR_POSITIONAL:
+                names += [f"{p.name}_{i}" for i in range(len(args) - len(names))]
+            elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                names.append(p.name)
+        names = names[: len(args)]
+    leaves: list[tuple[str, Any]] = []
+    positional = [flatten(v, n, leaves, _is_array) for n, v in zip(names, args, strict=True)]
+    keyword = [flatten(v, n, leaves, _is_array) for n, v in kwargs.items()]
+    tree = Node(tuple, (Node(tuple, tuple(positional)), Node(dict, tuple(keyword), tuple(kwargs))))
+    return tree, leaves
+
+
+def _name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() and name.isascii() else "program"
+
+
+def _definition(function: Callable[..., Any]) -> Location | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return Location(code.co_filename, code.co_firstlineno) if code else None
+
+
+def _input_names(names: Sequence[str]) -> list[str]:
+    """Names that the text format accepts, all different."""
+    result: list[str] = []
+    for i, name in enumerate(names):
+        clean = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        if not re.match(r"[A-Za-z_]", clean) or clean in result:
+            clean = f"arg{i}"
+        result.append(clean)
+    return result
+
+
+def _run(
+    function: Callable[..., Any],
+    tree: Tree,
+    leaves: Sequence[tuple[str, Any]],
+    constants: dict[int, Array],
+) -> tuple[_TracingGraph, Tree]:
+    graph = _TracingGraph(_name(function))
+    graph.constants = constants
+    tensors = []
+    for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
+        spec = value if isinstance(value, Spec) else Spec.of(value)
+        tensors.append(graph.input(name, spec.shape, spec.dtype))
+    args, kwargs = unflatten(tree, tensors)
+    try:
+        result = function(*args, **kwargs)
+    except Error:
+        raise
+    except Exception as error:
+        raise BadInputError(
+            f"tracing {_name(function)} failed: {type(error).__name__}: {error}", _origin(error)
+        ) from error
+    outputs: list[tuple[str, Any]] = []
+    results = flatten(result, "out", outputs, lambda v: isinstance(v, Tensor))
+    if not outputs:
+        raise BadInputError(
+            f"{_name(function)} returns no array that depends on its arguments",
+            _definition(function),
+        )
+    for _, tensor in outputs:
+        graph.output(tensor)
+    return graph, results
+
+
+def _origin(error: BaseException) -> Location | None:
+    """The innermost line outside Tessera and NumPy that an exception passed through."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((_PACKAGE, _NUMPY, "<__array_function__")):
+            return Location(frame.filename, frame.lineno or 0)
+    return None
+
+
+def trace_call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Traced:
+    """Traces one call; see the top of the file."""
+    tree, leaves = bind_arguments(function, args, kwargs)
+    leaves = [(n, Spec.parse(v) if isinstance(v, str) else v) for n, v in leaves]
+    first, first_results = _run(function, tree, leaves, {})
+    second, second_results = _run(function, tree, leaves, {})
+    constants: dict[int, Array] = {}
+    same = first == second and len(first.captured) == len(second.captured)
+    for n, (a, b) in enumerate(zip(first.captured, second.captured, strict=False)):
+        if _address(a) != _address(b):
+            same = same and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+            constants[n] = b
+    if not same or not _same_static(first_results, second_results):
+        raise UnsupportedError(
+            f"{_name(function)} does something different each time it runs (random numbers, "
+            "counters?), so it is not a function of its arguments",
+            _definition(function),
+        )
+    graph, results = second, second_results
+    if constants:
+        graph, results = _run(function, tree, leaves, constants)
+    arrays = [value for _, value in leaves]
+    extra = []
+    outer = []
+    for tensor in graph.inputs[len(arrays) :]:
+        n = int(tensor.name.removeprefix("outer").removeprefix("inner"))
+        extra.append(graph.captured[n] if n not in constants else constants[n])
+        if n not in constants:
+            outer.append(graph.captured[n])
+    plain = Graph.from_core(graph.core)
+    return Traced(plain, arrays, extra, results, outer)
+
+
+def _same_static(a: Tree, b: Tree) -> bool:
+    if isinstance(a, Node) and isinstance(b, Node):
+        return (a.kind, a.keys, len(a.children)) == (b.kind, b.keys, len(b.children)) and all(
+            _same_static(x, y) for x, y in zip(a.children, b.children, strict=True)
+        )
+    if isinstance(a, Static) and isinstance(b, Static):
+        return a.value is b.value or bool(np.all(np.equal(a.value, b.value)))
+    return a == b
+
+
+def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+    """The program that a NumPy function computes for arguments of these shapes and dtypes.
+
+    Arguments are arrays or types such as "f32[16,1024]"; numbers and strings are constants.
+    Arrays that the function takes from outside become further arguments, named outer0, outer1, ….
+
+    >>> def f(x, y):
+    ...     return np.exp(x) @ y
+    >>> trace(f, "f32[4,8]", "f32[8,2]")
+    <Graph f(x: f32[4,8], y: f32[8,2]), 4 operators>
+    """
+    return trace_call(function, args, kwargs).graph
+
+
+__all__ = ["Environment", "Spec", "Traced", "trace", "trace_call"]

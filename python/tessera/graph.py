@@ -1,0 +1,527 @@
+"""Programs and their builder: `Graph`, its block graphs, and `Tensor` handles with NumPy's manners.
+
+A Tensor knows shape and dtype but holds no data. NumPy functions accept it (frontends/numpy.py),
+so one set of rules serves the builder and traced functions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from tessera import _core
+from tessera.errors import BadInputError, Error, Location, UnsupportedError, UsageError
+from tessera.types import Dim, Shape, check_shape, dtype_name, format_type, to_numpy
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+Scalar = bool | int | float | np.generic
+_PACKAGE = str(Path(__file__).parent)
+_NUMPY = str(Path(np.__file__).parent)
+
+
+def user_location() -> Location | None:
+    """The line of the user's own source that is being executed, outside Tessera and NumPy."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_PACKAGE, _NUMPY, "<frozen", "<__array_function__")):
+            return Location(file, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def unsupported(message: str) -> NoReturn:
+    """Raises UnsupportedError at the user's line."""
+    raise UnsupportedError(message, user_location())
+
+
+def bad_input(message: str) -> NoReturn:
+    """Raises BadInputError at the user's line."""
+    raise BadInputError(message, user_location())
+
+
+def _operator(
+    ufunc: Callable[..., Any],
+) -> tuple[Callable[[Tensor, Any], Tensor], Callable[[Tensor, Any], Tensor]]:
+    """A Python operator and its reflection, as NumPy has them on arrays."""
+
+    def forward(self: Tensor, other: Any) -> Tensor:
+        result: Tensor = ufunc(self, other)
+        return result
+
+    def reflected(self: Tensor, other: Any) -> Tensor:
+        result: Tensor = ufunc(other, self)
+        return result
+
+    return forward, reflected
+
+
+class Tensor:
+    """A value of a graph under construction: shape and dtype, no data."""
+
+    __slots__ = ("builder", "id")
+    __array_priority__ = 1000
+
+    def __init__(self, builder: Builder, id: int) -> None:
+        self.builder = builder
+        self.id = id
+
+    # --- facts
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return tuple(self.builder.core.type(self.id)[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return to_numpy(self.builder.core.type(self.id)[0])
+
+    @property
+    def name(self) -> str:
+        return self.builder.core.tensor_name(self.id)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def __repr__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        return f"<Tensor {name}{format_type(self.dtype, self.shape)}>"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without axes")
+        return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    # --- what needs data that is not there
+    def __bool__(self) -> bool:
+        unsupported(
+            "this branches on the value of an array, but a program is traced for all values at "
+            "once; use np.where(condition, a, b) instead of if, while, and, or, not"
+        )
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+        unsupported("this needs the values of a traced array, where only shape and dtype are known")
+
+    def _needs_values(self, *args: object) -> Any:
+        unsupported("this needs the value of a traced array, where only shape and dtype are known")
+
+    __float__ = __int__ = __complex__ = __index__ = _needs_values
+    item = tolist = tobytes = _needs_values
+
+    def _in_place(self, *args: object) -> Any:
+        unsupported(
+            "this writes into an array in place, which a traced program cannot express; "
+            "write x = x + y instead of x += y, and np.where or np.concatenate for parts"
+        )
+
+    __setitem__ = fill = sort = _in_place
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __imatmul__ = __ipow__ = _in_place
+    __ifloordiv__ = __imod__ = __iand__ = __ior__ = __ixor__ = _in_place
+
+    # --- NumPy's protocols
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
+        from tessera.frontends import numpy as frontend
+
+        return frontend.apply_ufunc(ufunc, method, args, kwargs)
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: object, args: Any, kwargs: Any
+    ) -> Any:
+        from tessera.frontends import numpy as frontend
+
+        return frontend.apply_function(function, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        from tessera.frontends import numpy as frontend
+
+        return frontend.array_attribute(self, name)
+
+    # --- Python's operators are NumPy's ufuncs
+    __add__, __radd__ = _operator(np.add)
+    __sub__, __rsub__ = _operator(np.subtract)
+    __mul__, __rmul__ = _operator(np.multiply)
+    __truediv__, __rtruediv__ = _operator(np.true_divide)
+    __floordiv__, __rfloordiv__ = _operator(np.floor_divide)
+    __mod__, __rmod__ = _operator(np.remainder)
+    __matmul__, __rmatmul__ = _operator(np.matmul)
+    __pow__, __rpow__ = _operator(np.power)
+    __and__, __rand__ = _operator(np.bitwise_and)
+    __or__, __ror__ = _operator(np.bitwise_or)
+    __xor__, __rxor__ = _operator(np.bitwise_xor)
+    __lt__, __gt__ = _operator(np.less)[0], _operator(np.greater)[0]
+    __le__, __ge__ = _operator(np.less_equal)[0], _operator(np.greater_equal)[0]
+    __eq__ = _operator(np.equal)[0]  # type: ignore[assignment]
+    __ne__ = _operator(np.not_equal)[0]  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+    def __neg__(self) -> Tensor:
+        return self._unary(np.negative)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return self._unary(np.absolute)
+
+    def __invert__(self) -> Tensor:
+        return self._unary(np.invert)
+
+    def _unary(self, ufunc: Callable[..., Any]) -> Tensor:
+        result: Tensor = ufunc(self)
+        return result
+
+    def __getitem__(self, key: Any) -> Tensor:
+        from tessera.ops.index import getitem
+
+        return getitem(self, key)
+
+
+class Builder:
+    """What kernel and block graphs have in common: appending checked operators."""
+
+    def __init__(self, core: _core.Graph) -> None:
+        self.core = core
+        # NumPy's exact result dtypes (its bf16 matmul yields f32); else floats stay as they are.
+        self.numpy_dtypes = False
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Tensor] = (),
+        attrs: Mapping[str, Any] | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Appends one operator of the core by its text name; errors name the user's line."""
+        for t in inputs:
+            if t.builder is not self:
+                bad_input(f"{op}: {t!r} belongs to another graph")
+        try:
+            return Tensor(self, self.core.add(op, [t.id for t in inputs], attrs or {}, name))
+        except Error as error:
+            raise self._located(error) from None
+
+    @staticmethod
+    def _located(error: Error) -> Error:
+        if error.location is not None:
+            return error
+        return type(error)(error.message, user_location())
+
+    def const(self, value: Scalar, dtype: object = "f32", shape: Sequence[Dim] = ()) -> Tensor:
+        """A tensor whose elements all have one value, kept exactly (0.1 is 1/10)."""
+        name = dtype_name(dtype)
+        target = to_numpy(name)
+        exact: bool | int | float | str
+        if target == np.bool_:
+            exact = int(bool(value))
+        elif target.kind in "iu":
+            exact = int(value)
+            bounds = np.iinfo(target)
+            if exact != value or not bounds.min <= exact <= bounds.max:
+                bad_input(f"the constant {value} does not fit {name}")
+        elif isinstance(value, np.floating) and not isinstance(value, np.float64):
+            exact = str(value)  # shortest text that rounds to it: what the user wrote
+        elif isinstance(value, (int, np.integer)):
+            exact = int(value) if abs(int(value)) < 2**62 else float(value)
+        else:
+            exact = float(value)
+        return self.emit("const", [], {"value": exact, "type": (name, list(shape))})
+
+    def constant_array(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """An array among the operands; tracing turns it into an argument (frontends/numpy.py)."""
+        if array.ndim == 0:
+            return self.const(array.item(), array.dtype)
+        bad_input("an array of values cannot be part of a program: declare it as an input")
+
+    # --- functions by their NumPy names, for code that prefers g.exp(x) to np.exp(x)
+    def _call(self, function: str, *args: Any, **kwargs: Any) -> Any:
+        from tessera import ops
+
+        return ops.function(function)(*args, **kwargs)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    def method(self: Builder, *args: Any, **kwargs: Any) -> Any:
+        return self._call(name, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`{name}`, as in NumPy where NumPy has it."
+    return method
+
+
+# The functions that every builder offers as methods; their meaning is in ops.py.
+_FUNCTIONS = """
+    abs add all any astype broadcast_to clip concatenate concat_matmul cos cumsum diag diagonal div
+    divide dot einsum equal erf exp expand_dims gelu gelu_tanh greater greater_equal inner less
+    less_equal log logical_and logical_not logical_or matmul max maximum mean min minimum moveaxis
+    mul multiply negative norm not_equal outer pad pow ravel relu repeat reshape rsqrt sigmoid sign
+    silu sin slice split sqr sqrt square squeeze stack std sub subtract sum swapaxes take tanh
+    tensordot tile trace transpose tril triu var where
+"""
+for _name in _FUNCTIONS.split():
+    setattr(Builder, _name, _function(_name))
+
+
+class Graph(Builder):
+    """A tensor program; build it by hand, trace it from NumPy, or read it from `.ug` text.
+
+    >>> g = Graph("scaled_product")
+    >>> x = g.input("X", (16, 1024), "f32")
+    >>> w = g.input("W", (1024, 64), "f32")
+    >>> y = g.output((x @ w) * 0.5)
+    >>> y.shape
+    (16, 64)
+    """
+
+    if TYPE_CHECKING:  # the methods of FUNCTIONS
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+    def __init__(self, name: str = "g") -> None:
+        super().__init__(_core.Graph(name))
+
+    @classmethod
+    def from_core(cls, core: _core.Graph) -> Graph:
+        """Wraps a graph of the core without copying it."""
+        graph = cls.__new__(cls)
+        Builder.__init__(graph, core)
+        return graph
+
+    @classmethod
+    def parse(cls, text: str, file: str = "<input>") -> Graph:
+        """Reads the `.ug` text format; errors are BadInputError with file:line:col."""
+        return cls.from_core(_core.parse(text, file))
+
+    # --- building
+    def input(self, name: str, shape: Sequence[Dim] | int, dtype: object = "f32") -> Tensor:
+        """Declares the program's next argument; an extent may be a symbol such as "N"."""
+        dims: Shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        where = f"input {name}"
+        try:
+            check_shape(dims, where)
+            known = dtype_name(dtype)
+            if any(self.core.tensor_name(i) == name for i in self.core.inputs):
+                raise BadInputError(f"{where} is declared twice")
+            return Tensor(self, self.core.add_input(known, list(dims), name))
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{where}: {error.message}", user_location()) from None
+        except Error as error:
+            raise self._located(error) from None
+
+    def output(self, tensor: Tensor, name: str = "") -> Tensor:
+        """Makes a tensor the program's next result."""
+        if not isinstance(tensor, Tensor) or tensor.builder is not self:
+            bad_input(f"output: {tensor!r} is not a tensor of this graph")
+        if name:
+            self.core.set_tensor_name(tensor.id, name)
+        self.core.set_outputs([*self.core.outputs, tensor.id])
+        return tensor
+
+    def kernel(
+        self, inputs: Sequence[Tensor], grid: Sequence[int] | int, loops: Sequence[int] | int = ()
+    ) -> Block:
+        """Opens a block graph; leaving the `with` block appends it as one kernel.
+
+        >>> g = Graph("double")
+        >>> x = g.input("X", (64, 32), "f32")
+        >>> with g.kernel([x], grid=4) as k:
+        ...     k.save(k.iter(x, imap=[0]) * 2.0, omap=[0])
+        >>> g.output(k.outputs[0]).shape
+        (64, 32)
+        """
+        return Block(
+            self,
+            inputs,
+            [grid] if isinstance(grid, int) else list(grid),
+            [loops] if isinstance(loops, int) else list(loops),
+        )
+
+    # --- reading
+    @property
+    def name(self) -> str:
+        return self.core.name
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return [Tensor(self, i) for i in self.core.inputs]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return [Tensor(self, i) for i in self.core.outputs]
+
+    @property
+    def ops(self) -> list[dict[str, Any]]:
+        """The operators as plain records: op, attrs, inputs, results, body."""
+        return self.core.ops()
+
+    def input_types(self) -> dict[str, tuple[np.dtype[Any], tuple[Any, ...]]]:
+        """Name, dtype and shape of every argument, in order."""
+        return {t.name or f"arg{i}": (t.dtype, t.shape) for i, t in enumerate(self.inputs)}
+
+    def __str__(self) -> str:
+        return str(self.core)
+
+    def __repr__(self) -> str:
+        args = ", ".join(f"{n}: {format_type(d, s)}" for n, (d, s) in self.input_types().items())
+        return f"<Graph {self.name}({args}), {self.core.num_ops} operators>"
+
+    def __eq__(self, other: object) -> bool:
+        """Same structure: operators, attributes, types and outputs; names do not matter."""
+        return isinstance(other, Graph) and self.core == other.core
+
+    def __hash__(self) -> int:
+        return hash(self.core)
+
+    def validate(self) -> None:
+        """Checks the whole program; raises BadInputError naming the operator and the rule."""
+        self.core.validate()
+
+    def bind(self, **extents: int) -> Graph:
+        """The program with symbols replaced by extents: `g.bind(N=128)`."""
+        return Graph.from_core(self.core.bind_symbols(list(extents.items())))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the `.ug` text, all or nothing."""
+        from tessera.files import write_text
+
+        write_text(Path(path), str(self))
+
+
+class Block(Builder):
+    """A block graph under construction (Mirage §2): what one block of the grid computes."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
+    def __init__(
+        self, parent: Graph, inputs: Sequence[Tensor], grid: list[int], loops: list[int]
+    ) -> None:
+        try:
+            super().__init__(_core.Graph.block(grid, loops))
+        except Error as error:
+            raise self._located(error) from None
+        self._parent = parent
+        self._arguments = list(inputs)
+        self._saved: list[tuple[Tensor, str]] = []
+        self._results: list[Tensor] | None = None
+        self._inner: dict[int, Tensor] = {}
+        for t in self._arguments:
+            if t.builder is not parent:
+                bad_input(f"kernel: {t!r} is not a tensor of the enclosing graph")
+            dtype, shape = parent.core.type(t.id)
+            self._inner[t.id] = Tensor(self, self.core.add_input(dtype, shape, t.name))
+
+    def iter(
+        self,
+        tensor: Tensor,
+        imap: Sequence[int | None] = (),
+        fmap: Sequence[int | None] = (),
+    ) -> Tensor:
+        """The tile of an argument: per grid dimension and loop the axis it splits, or None."""
+        inner = self._inner.get(tensor.id) if tensor.builder is self._parent else None
+        if inner is None:
+            bad_input(f"iter: {tensor!r} is not among the kernel's inputs")
+        return self.emit("iter", [inner], {"imap": _map(imap), "fmap": _map(fmap)}, tensor.name)
+
+    def accum(
+        self,
+        tensor: Tensor,
+        kind: str = "sum",
+        loops: Sequence[int] | None = None,
+        axis: int | None = None,
+    ) -> Tensor:
+        """Folds a loop value over iterations: sum, max, min, or concat along `axis`."""
+        attrs: dict[str, Any] = {"kind": kind, "loops": self._loops(loops)}
+        if axis is not None:
+            attrs["axis"] = axis
+        return self.emit("accum", [tensor], attrs)
+
+    def accum_rescale(
+        self, value: Tensor, exponent: Tensor, loops: Sequence[int] | None = None
+    ) -> Tensor:
+        """Σᵢ vᵢ·exp(mᵢ − maxⱼ mⱼ), the accumulator of online softmax."""
+        return self.emit("accum_rescale", [value, exponent], {"loops": self._loops(loops)})
+
+    def _loops(self, loops: Sequence[int] | None) -> list[int]:
+        return list(range(len(self.core.loops))) if loops is None else list(loops)
+
+    def save(
+        self,
+        tensor: Tensor,
+        omap: Sequence[int | None] = (),
+        fmap: Sequence[int | None] = (),
+        shape: Sequence[Dim] | None = None,
+        name: str = "",
+    ) -> None:
+        """Writes a tile to the kernel's next result; its shape is given or follows from `omap`."""
+        dims: list[Any] = list(tensor.shape)
+        if shape is not None:
+            dims = list(shape)
+        else:
+            for axes, parts in ((omap, self.core.grid), (fmap, self.core.loops)):
+                for axis, n in zip(axes, parts, strict=False):
+                    if axis is not None and axis >= 0:
+                        if axis >= len(dims) or isinstance(dims[axis], str):
+                            bad_input(f"save: axis {axis} of {tensor!r} cannot be split")
+                        dims[axis] *= n
+        attrs = {
+            "omap": _map(omap),
+            "fmap": _map(fmap),
+            "type": (dtype_name(tensor.dtype), dims),
+        }
+        self._saved.append((self.emit("save", [tensor], attrs), name))
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The kernel's results in the enclosing graph, after the `with` block."""
+        if self._results is None:
+            raise UsageError("a kernel's outputs exist after its `with` block", user_location())
+        return self._results
+
+    def __enter__(self) -> Block:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            return
+        self.core.set_outputs([t.id for t, _ in self._saved])
+        try:
+            ids = self._parent.core.add_graph_op(
+                "kernel",
+                [t.id for t in self._arguments],
+                self.core,
+                [name for _, name in self._saved],
+            )
+        except Error as failed:
+            raise self._located(failed) from None
+        self._results = [Tensor(self._parent, i) for i in ids]
+
+
+def _map(axes: Sequence[int | None]) -> list[int]:
+    return [-1 if axis is None else axis for axis in axes]

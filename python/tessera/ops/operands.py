@@ -1,0 +1,128 @@
+"""Operands of tensor functions: promotion by NumPy's rules, constants, conversion, axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+
+from tessera.errors import Error
+from tessera.graph import Builder, Tensor, bad_input, unsupported, user_location
+from tessera.types import dtype_name, is_float, to_numpy
+
+Operand = object  # Tensor, Python or NumPy scalar, array or nested list
+Axes = int | Sequence[int] | None
+
+
+def builder_of(*operands: object) -> Builder:
+    """The graph that the tensors among the operands belong to."""
+    for x in operands:
+        if isinstance(x, Tensor):
+            return x.builder
+        if isinstance(x, (list, tuple)):
+            for y in x:
+                if isinstance(y, Tensor):
+                    return y.builder
+    bad_input("this needs at least one tensor of a graph among its operands")
+
+
+def is_scalar(x: object) -> bool:
+    """A Python or NumPy scalar, which joins a computation as a constant."""
+    return isinstance(x, (bool, int, float, np.generic)) and not isinstance(x, np.void)
+
+
+def operand_dtype(x: Operand) -> Any:
+    """What NumPy's promotion sees: a dtype, or a Python type for the weak scalars."""
+    if isinstance(x, (Tensor, np.ndarray, np.generic)):
+        return x.dtype
+    if isinstance(x, bool):
+        return np.dtype(np.bool_)
+    if isinstance(x, (int, float)):
+        return type(x)
+    if isinstance(x, complex):
+        unsupported("complex numbers are not supported")
+    if x is None or isinstance(x, (str, bytes, dict)):
+        bad_input(f"{x!r} is not an operand of an array operation")
+    return np.asarray(x).dtype
+
+
+def lift(builder: Builder, x: Operand, dtype: Any = None) -> Tensor:
+    """An operand as a tensor of `builder`, converted to `dtype` if one is given."""
+    if isinstance(x, Tensor):
+        tensor = x
+    elif isinstance(x, (bool, int, float)):
+        return builder.const(x, dtype if dtype is not None else np.asarray(x).dtype)
+    elif isinstance(x, np.generic):
+        tensor = builder.const(x, x.dtype)
+    elif isinstance(x, (list, tuple)) and any(isinstance(y, Tensor) for y in x):
+        from tessera.ops.shape import stack
+
+        tensor = stack(list(x))
+    else:
+        tensor = builder.constant_array(np.asarray(x))
+    return tensor if dtype is None else cast(tensor, dtype)
+
+
+def cast(x: Tensor, dtype: Any) -> Tensor:
+    """`x` converted to a dtype; itself if it has it already."""
+    dtype = np.dtype(dtype)
+    if x.dtype == dtype:
+        return x
+    if dtype == np.bool_:
+        return x.builder.emit("ne", [x, x.builder.const(0, x.dtype)])
+    return x.builder.emit("cast", [x], {"dtype": dtype_name(dtype)})
+
+
+def promote(ufunc: np.ufunc, *operands: Operand) -> list[Tensor]:
+    """The operands as tensors of the dtypes of the loop that NumPy would choose."""
+    builder = builder_of(*operands)
+    dtypes = [operand_dtype(x) for x in operands]
+    strong = {d for d in dtypes if isinstance(d, np.dtype)}
+    if not builder.numpy_dtypes and len(strong) == 1 and is_float(next(iter(strong))):
+        loop = [next(iter(strong))] * len(operands)
+    else:
+        try:
+            loop = list(ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout)))
+        except TypeError as error:
+            bad_input(f"{ufunc.__name__}: {error}")
+    return [lift(builder, x, d) for x, d in zip(operands, loop, strict=False)]
+
+
+def common(*operands: Operand) -> list[Tensor]:
+    """The operands as tensors of NumPy's common result dtype (concatenate, where)."""
+    builder = builder_of(*operands)
+    kinds = [operand_dtype(x) for x in operands]
+    dtype = np.result_type(*[k(0) if isinstance(k, type) else k for k in kinds])
+    return [lift(builder, x, dtype) for x in operands]
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    try:
+        return int(normalize_axis_index(axis, ndim))
+    except np.exceptions.AxisError as error:
+        bad_input(str(error))
+
+
+def axes_of(axis: Axes, ndim: int) -> list[int]:
+    if axis is None:
+        return list(range(ndim))
+    try:
+        return sorted(normalize_axis_tuple(axis, ndim))
+    except (np.exceptions.AxisError, ValueError) as error:
+        bad_input(str(error))
+
+
+def static_shape(x: Tensor, what: str) -> tuple[int, ...]:
+    if any(isinstance(d, str) for d in x.shape):
+        unsupported(f"{what} needs known extents, not {x!r}; bind its symbols first")
+    return x.shape
+
+
+def numpy_dtype(dtype: object) -> np.dtype[Any]:
+    """The NumPy dtype of any spelling of a supported dtype."""
+    try:
+        return to_numpy(dtype_name(dtype))
+    except Error as error:
+        raise type(error)(error.message, user_location()) from None

@@ -1,0 +1,121 @@
+"""Reductions and running sums, with NumPy's names, axes and dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.graph import Tensor, bad_input, unsupported
+from tessera.ops.operands import (
+    Axes,
+    Operand,
+    axes_of,
+    axis_of,
+    builder_of,
+    cast,
+    lift,
+    numpy_dtype,
+    static_shape,
+)
+from tessera.ops.pointwise import divide, sqr, sqrt, subtract
+from tessera.ops.shape import ravel
+from tessera.types import is_float
+
+
+def _reduce(op: str, x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    axes = axes_of(axis, x.ndim)
+    if not axes:
+        return x
+    return x.builder.emit(op, [x], {"axes": axes, "keepdims": bool(keepdims)})
+
+
+def sum(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """Sum over axes; small integers and bool widen to i64 as in NumPy."""
+    x = lift(builder_of(x), x)
+    if dtype is not None:
+        x = cast(x, numpy_dtype(dtype))
+    elif x.dtype == np.uint8:
+        unsupported("the sum of uint8 is uint64 in NumPy, which is not supported; pass dtype=")
+    elif not is_float(x.dtype):
+        x = cast(x, np.int64)
+    return _reduce("sum", x, axis, keepdims)
+
+
+def mean(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """Arithmetic mean; of integers in f64."""
+    x = lift(builder_of(x), x)
+    if dtype is not None or not is_float(x.dtype):
+        x = cast(x, numpy_dtype(dtype) if dtype is not None else np.float64)
+    return _reduce("mean", x, axis, keepdims)
+
+
+def var(
+    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Tensor:
+    """Mean squared deviation from the mean, with divisor n − ddof."""
+    x = lift(builder_of(x), x)
+    if dtype is not None or not is_float(x.dtype):
+        x = cast(x, numpy_dtype(dtype) if dtype is not None else np.float64)
+    deviation = sqr(subtract(x, mean(x, axis, keepdims=True)))
+    if ddof == 0:
+        return mean(deviation, axis, keepdims=keepdims)
+    count = 1
+    for a in axes_of(axis, x.ndim):
+        count *= static_shape(x, "var with ddof")[a]
+    if count - ddof <= 0:
+        bad_input(f"var: {count} elements leave no degree of freedom with ddof={ddof}")
+    return divide(sum(deviation, axis, keepdims=keepdims), count - ddof)
+
+
+def std(
+    x: Operand, axis: Axes = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Tensor:
+    """Square root of `var`."""
+    return sqrt(var(x, axis, dtype, ddof, keepdims))
+
+
+def max(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The largest element over axes."""
+    return _reduce("reduce_max", lift(builder_of(x), x), axis, keepdims)
+
+
+def min(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The smallest element over axes."""
+    return _reduce("reduce_min", lift(builder_of(x), x), axis, keepdims)
+
+
+def all(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether every element is true."""
+    bits = cast(cast(lift(builder_of(x), x), np.bool_), np.int32)
+    return cast(min(bits, axis, keepdims), np.bool_)
+
+
+def any(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether some element is true."""
+    bits = cast(cast(lift(builder_of(x), x), np.bool_), np.int32)
+    return cast(max(bits, axis, keepdims), np.bool_)
+
+
+def cumsum(x: Operand, axis: int | None = None, dtype: Any = None) -> Tensor:
+    """Inclusive running sum along an axis, or of the flattened tensor."""
+    x = lift(builder_of(x), x)
+    if axis is None:
+        x, axis = ravel(x), 0
+    if dtype is not None:
+        x = cast(x, numpy_dtype(dtype))
+    elif not is_float(x.dtype):
+        if x.dtype == np.uint8:
+            unsupported("the cumsum of uint8 is uint64 in NumPy, which is not supported")
+        x = cast(x, np.int64)
+    return x.builder.emit("cumsum", [x], {"axis": axis_of(axis, x.ndim)})
+
+
+def norm(x: Operand, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The Euclidean (for matrices Frobenius) norm."""
+    x = lift(builder_of(x), x)
+    if not (ord is None or ord == "fro" or (ord == 2 and (x.ndim == 1 or isinstance(axis, int)))):
+        unsupported(f"np.linalg.norm with ord={ord!r} is not supported")
+    if not is_float(x.dtype):
+        x = cast(x, np.float64)
+    return sqrt(sum(sqr(x), axis, keepdims=keepdims))

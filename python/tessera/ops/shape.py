@@ -1,0 +1,196 @@
+"""Moving elements without computing: transpose, reshape, join, split, pad, diagonals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.graph import Tensor, bad_input, unsupported
+from tessera.ops.operands import (
+    Axes,
+    Operand,
+    axes_of,
+    axis_of,
+    builder_of,
+    common,
+    lift,
+    static_shape,
+)
+from tessera.types import Dim, is_float
+
+
+def transpose(x: Operand, axes: Sequence[int] | None = None) -> Tensor:
+    """Permuted axes; reversed by default."""
+    x = lift(builder_of(x), x)
+    if axes is None:
+        perm = list(range(x.ndim))[::-1]
+    else:
+        perm = [axis_of(a, x.ndim) for a in axes]
+        if sorted(perm) != list(range(x.ndim)):
+            bad_input(f"transpose: {tuple(axes)} is not a permutation of {x.ndim} axes")
+    if perm == list(range(x.ndim)):
+        return x
+    return x.builder.emit("transpose", [x], {"perm": perm})
+
+
+def swapaxes(x: Operand, axis1: int, axis2: int) -> Tensor:
+    """Two axes exchanged."""
+    x = lift(builder_of(x), x)
+    perm = list(range(x.ndim))
+    i, j = axis_of(axis1, x.ndim), axis_of(axis2, x.ndim)
+    perm[i], perm[j] = perm[j], perm[i]
+    return transpose(x, perm)
+
+
+def moveaxis(x: Operand, source: Axes, destination: Axes) -> Tensor:
+    """Axes moved to new positions, the others in their order."""
+    x = lift(builder_of(x), x)
+    src = [source] if isinstance(source, int) else list(source or ())
+    dst = [destination] if isinstance(destination, int) else list(destination or ())
+    src, dst = [axis_of(a, x.ndim) for a in src], [axis_of(a, x.ndim) for a in dst]
+    if len(src) != len(dst):
+        bad_input("moveaxis: source and destination must have the same number of axes")
+    perm = [a for a in range(x.ndim) if a not in src]
+    for to, origin in sorted(zip(dst, src, strict=True)):
+        perm.insert(to, origin)
+    return transpose(x, perm)
+
+
+def reshape(x: Operand, shape: int | Sequence[Dim]) -> Tensor:
+    """Same elements in C order; one extent may be -1."""
+    x = lift(builder_of(x), x)
+    target = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
+    if -1 in target:
+        rest = 1
+        for d in target:
+            if isinstance(d, str):
+                unsupported("reshape: -1 next to a symbolic extent")
+            rest *= d if d != -1 else 1
+        size = int(np.prod(static_shape(x, "reshape with -1"), dtype=np.int64))
+        if target.count(-1) > 1 or rest == 0 or size % rest:
+            bad_input(f"cannot reshape {x!r} into {tuple(target)}")
+        target[target.index(-1)] = size // rest
+    target = [d if isinstance(d, str) else int(d) for d in target]
+    if list(x.shape) == target:
+        return x
+    return x.builder.emit("reshape", [x], {"shape": target})
+
+
+def ravel(x: Operand) -> Tensor:
+    """The elements as one axis, in C order."""
+    return reshape(x, -1)
+
+
+def expand_dims(x: Operand, axis: int | Sequence[int]) -> Tensor:
+    """New axes of extent 1 at positions of the result."""
+    x = lift(builder_of(x), x)
+    positions = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    axes = axes_of(positions, x.ndim + len(positions))
+    return x.builder.emit("unsqueeze", [x], {"axes": axes}) if axes else x
+
+
+def squeeze(x: Operand, axis: Axes = None) -> Tensor:
+    """Without the given axes of extent 1, or without all of them."""
+    x = lift(builder_of(x), x)
+    if axis is None:
+        axes = [i for i, d in enumerate(x.shape) if d == 1]
+    else:
+        axes = axes_of(axis, x.ndim)
+        for a in axes:
+            if x.shape[a] != 1:
+                bad_input(f"squeeze: axis {a} of {x!r} does not have extent 1")
+    return x.builder.emit("squeeze", [x], {"axes": axes}) if axes else x
+
+
+def broadcast_to(x: Operand, shape: int | Sequence[Dim]) -> Tensor:
+    """`x` stretched to a shape by NumPy's rules."""
+    x = lift(builder_of(x), x)
+    target = [shape] if isinstance(shape, int) else list(shape)
+    if list(x.shape) == target:
+        return x
+    return x.builder.emit("broadcast", [x], {"shape": target})
+
+
+def concatenate(tensors: Sequence[Operand], axis: int | None = 0) -> Tensor:
+    """Tensors joined along an axis."""
+    parts = common(*tensors)
+    if axis is None:
+        parts, axis = [ravel(t) for t in parts], 0
+    if parts[0].ndim == 0:
+        bad_input("zero-dimensional arrays cannot be concatenated")
+    if len(parts) == 1:
+        return parts[0]
+    return parts[0].builder.emit("concat", parts, {"axis": axis_of(axis, parts[0].ndim)})
+
+
+concat = concatenate
+
+
+def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
+    """Tensors of one shape joined along a new axis."""
+    parts = common(*tensors)
+    return parts[0].builder.emit("stack", parts, {"axis": axis_of(axis, parts[0].ndim + 1)})
+
+
+def tile(x: Operand, reps: int | Sequence[int]) -> Tensor:
+    """The whole tensor repeated along each axis."""
+    x = lift(builder_of(x), x)
+    counts = [int(r) for r in ([reps] if isinstance(reps, int) else reps)]
+    if x.ndim < len(counts):
+        x = reshape(x, [1] * (len(counts) - x.ndim) + list(x.shape))
+    counts = [1] * (x.ndim - len(counts)) + counts
+    if all(c == 1 for c in counts):
+        return x
+    return x.builder.emit("repeat", [x], {"repeats": counts})
+
+
+def repeat(x: Operand, repeats: int, axis: int | None = None) -> Tensor:
+    """Each element repeated `repeats` times in place along an axis."""
+    x = lift(builder_of(x), x)
+    if not isinstance(repeats, (int, np.integer)):
+        unsupported("np.repeat is supported with one constant count only")
+    if axis is None:
+        x, axis = ravel(x), 0
+    a = axis_of(axis, x.ndim)
+    shape = list(static_shape(x, "repeat"))
+    wide = broadcast_to(expand_dims(x, a + 1), [*shape[: a + 1], int(repeats), *shape[a + 1 :]])
+    return reshape(wide, [*shape[:a], shape[a] * int(repeats), *shape[a + 1 :]])
+
+
+def pad(x: Operand, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Tensor:
+    """A border of one constant around the tensor."""
+    x = lift(builder_of(x), x)
+    if mode != "constant":
+        unsupported(f"np.pad with mode={mode!r} is not supported, only 'constant'")
+    values = np.unique(np.asarray(constant_values))
+    if values.size != 1:
+        unsupported("np.pad with different values per side is not supported")
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (x.ndim, 2))
+    except ValueError:
+        bad_input(f"pad: width {pad_width!r} does not fit {x.ndim} axes")
+    if (widths < 0).any():
+        bad_input("pad: widths must not be negative")
+    if not widths.any():
+        return x
+    low, high = widths[:, 0].tolist(), widths[:, 1].tolist()
+    value = values[0].item()
+    if not is_float(x.dtype) and value != int(value):
+        bad_input(f"pad: the value {value} does not fit {x.dtype}")
+    return x.builder.emit("pad", [x], {"low": low, "high": high, "value": value})
+
+
+def _triangle(op: str) -> Callable[..., Tensor]:
+    def function(x: Operand, k: int = 0) -> Tensor:
+        x = lift(builder_of(x), x)
+        if x.ndim < 2:
+            unsupported(f"np.{op} of an array with fewer than 2 axes is not supported")
+        return x.builder.emit(op, [x], {"k": int(k)})
+
+    return function
+
+
+triu = _triangle("triu")
+tril = _triangle("tril")

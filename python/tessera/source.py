@@ -1,0 +1,206 @@
+"""Where programs come from: `.ug` files, Python files with a function or graph, later ONNX.
+
+A Python file is a program that the user asks to run. Its function's argument types come from, in
+this order: `--shape NAME=TYPE`; `example_inputs` in the file (a dict, or a function that returns
+one, of arrays or types); annotations such as `X: "f32[16,1024]"`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import (
+    BadInputError,
+    Error,
+    Location,
+    NotFoundError,
+    UnsupportedError,
+    UsageError,
+)
+from tessera.files import read_text
+from tessera.frontends.trace import Spec, Traced, trace_call
+from tessera.graph import Graph
+
+
+@dataclass
+class Program:
+    """A program and, if it came from Python, the function behind it with its argument types."""
+
+    graph: Graph
+    traced: Traced | None = None
+    function: Callable[..., Any] | None = None
+
+
+def load(path: str | Path) -> Graph:
+    """Reads a program from a `.ug` file, or from `file.py` or `file.py:name`."""
+    return load_program(str(path), {}).graph
+
+
+def load_program(source: str, shapes: Mapping[str, str]) -> Program:
+    """Reads SRC of the command line; `shapes` gives types to arguments by name."""
+    path, _, name = source.partition(":") if ".py:" in source else (source, "", "")
+    suffix = Path(path).suffix
+    if suffix == ".ug":
+        return Program(_with_extents(Graph.parse(read_text(Path(path)), path), shapes))
+    if suffix == ".py":
+        return _load_python(Path(path), name, shapes)
+    if suffix == ".onnx":
+        raise UnsupportedError(
+            "ONNX models are not supported yet; use a .py function or .ug text", Location(path)
+        )
+    if not Path(path).exists():
+        raise NotFoundError("no such file", Location(path))
+    raise UsageError(f"'{path}' is neither .py nor .ug, so its format is not known")
+
+
+def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:
+    """Binds symbols by `N=128`; input types of a text program are its own business."""
+    extents = {}
+    for name, text in shapes.items():
+        if not text.isdecimal():
+            raise UsageError(
+                f"--shape {name}={text}: a .ug program has its types in the file; "
+                "only symbols can be given, for example --shape N=128"
+            )
+        extents[name] = int(text)
+    return graph.bind(**extents) if extents else graph
+
+
+def run_file(path: Path) -> dict[str, Any]:
+    """Runs a Python file as a module and returns its names; errors name its line."""
+    read_text(path)  # existence, permissions and encoding, with our messages
+    spec = importlib.util.spec_from_file_location(f"_tessera_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except Error:
+        raise
+    except SyntaxError as error:
+        where = Location(error.filename or str(path), error.lineno or 0, error.offset or 0)
+        raise BadInputError(f"not valid Python: {error.msg}", where) from None
+    except (Exception, SystemExit) as error:
+        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        where = Location(str(path), own[-1].lineno or 0 if own else 0)
+        raise BadInputError(f"running it failed: {type(error).__name__}: {error}", where) from error
+    finally:
+        sys.path.remove(folder)
+    return vars(module)
+
+
+def _load_python(path: Path, name: str, shapes: Mapping[str, str]) -> Program:
+    names = run_file(path)
+    target = _choose(path, names, name)
+    if isinstance(target, Graph):
+        return Program(_with_extents(target, shapes))
+    function = inspect.unwrap(target)
+    arguments = _argument_types(path, names, function, shapes)
+    traced = trace_call(function, (), arguments)
+    return Program(traced.graph, traced, function)
+
+
+def _choose(path: Path, names: Mapping[str, Any], name: str) -> Any:
+    if name:
+        if name not in names:
+            raise NotFoundError(f"there is no '{name}' in this file", Location(str(path)))
+        if not isinstance(names[name], Graph) and not callable(names[name]):
+            raise BadInputError(f"'{name}' is neither a function nor a Graph", Location(str(path)))
+        return names[name]
+    module = f"_tessera_{path.stem}"
+    graphs = [n for n, v in names.items() if isinstance(v, Graph)]
+    marked = [n for n, v in names.items() if getattr(v, "is_tessera_function", False)]
+    functions = [
+        n
+        for n, v in names.items()
+        if inspect.isfunction(v) and v.__module__ == module and not n.startswith("_")
+        if n != "example_inputs"
+    ]
+    for candidates in (graphs, marked, functions):
+        if len(candidates) == 1:
+            return names[candidates[0]]
+        if candidates:
+            choice = ", ".join(f"{path}:{c}" for c in candidates)
+            raise UsageError(f"{path} defines several programs; name one of {choice}")
+    raise BadInputError("there is neither a function nor a Graph in this file", Location(str(path)))
+
+
+def _argument_types(
+    path: Path, names: Mapping[str, Any], function: Callable[..., Any], shapes: Mapping[str, str]
+) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters
+    for given in shapes:
+        if given not in parameters:
+            raise UsageError(
+                f"--shape {given}=…: {function.__name__} has no parameter '{given}', "
+                f"only {', '.join(parameters)}"
+            )
+    examples = names.get("example_inputs", {})
+    if callable(examples):
+        examples = examples()
+    if not isinstance(examples, Mapping):
+        raise BadInputError(
+            "example_inputs must be a dict from parameter names to arrays or types",
+            Location(str(path)),
+        )
+    result: dict[str, Any] = {}
+    line = getattr(function, "__code__", None)
+    where = Location(str(path), line.co_firstlineno if line else 0)
+    for name, parameter in parameters.items():
+        value: Any
+        if name in shapes:
+            value = shapes[name]
+        elif name in examples:
+            value = examples[name]
+        elif isinstance(parameter.annotation, str) and "[" in parameter.annotation:
+            value = parameter.annotation.strip("'\"")
+            if not value[:1].islower() or "." in value:
+                value = None
+        else:
+            value = None
+        if value is None:
+            if parameter.default is not parameter.empty or parameter.kind in (
+                parameter.VAR_POSITIONAL,
+                parameter.VAR_KEYWORD,
+            ):
+                continue
+            raise BadInputError(
+                f"the type of argument {name} of {function.__name__} is not known; pass --shape "
+                f'{name}=f32[16,1024], annotate it as {name}: "f32[16,1024]", or define '
+                "example_inputs in the file",
+                where,
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise UnsupportedError(f"{function.__name__} has positional-only parameters", where)
+        result[name] = Spec.parse(value) if isinstance(value, str) else value
+    return result
+
+
+def example_arrays(graph: Graph, seed: int = 0) -> list[np.ndarray[Any, Any]]:
+    """Random arguments for a program: standard normal floats, small integers."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for name, (dtype, shape) in graph.input_types().items():
+        if any(isinstance(d, str) for d in shape):
+            raise BadInputError(
+                f"argument {name} has symbolic extents; give them, for example --shape N=128"
+            )
+        if dtype.kind == "b":
+            arrays.append(rng.integers(0, 2, shape).astype(dtype))
+        elif dtype.kind in "iu":
+            arrays.append(rng.integers(0, 8, shape).astype(dtype))
+        else:
+            arrays.append(rng.standard_normal(shape, dtype=np.float32).astype(dtype))
+    return arrays

@@ -1,0 +1,110 @@
+"""Element types and shapes: Tessera's names (`f32[16,1024]`) and NumPy's dtypes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tessera.errors import BadInputError, UnsupportedError
+
+Dim = int | str
+Shape = tuple[Dim, ...]
+
+_NUMPY: dict[str, np.dtype[Any]] = {
+    "f64": np.dtype(np.float64),
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "i64": np.dtype(np.int64),
+    "i32": np.dtype(np.int32),
+    "i8": np.dtype(np.int8),
+    "u8": np.dtype(np.uint8),
+    "bool": np.dtype(np.bool_),
+}
+_NAMES = {dtype: name for name, dtype in _NUMPY.items()}
+_FLOATS = frozenset(_NUMPY[name] for name in ("f64", "f32", "f16", "bf16"))
+_TYPE = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([^\]]*)\]\s*")
+
+
+def to_numpy(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a Tessera name.
+
+    >>> to_numpy("f32")
+    dtype('float32')
+    """
+    try:
+        return _NUMPY[name]
+    except KeyError:
+        raise BadInputError(f"unknown dtype '{name}'; Tessera has {' '.join(_NUMPY)}") from None
+
+
+def dtype_name(dtype: object) -> str:
+    """Tessera's name of a dtype given as NumPy dtype, scalar type or name.
+
+    >>> dtype_name(np.float32), dtype_name("bf16"), dtype_name("float64")
+    ('f32', 'bf16', 'f64')
+    """
+    if isinstance(dtype, str) and dtype in _NUMPY:
+        return dtype
+    try:
+        numpy_dtype = np.dtype(dtype)  # type: ignore[call-overload]
+    except TypeError:
+        raise BadInputError(f"unknown dtype {dtype!r}; Tessera has {' '.join(_NUMPY)}") from None
+    name = _NAMES.get(numpy_dtype)
+    if name is None:
+        raise UnsupportedError(
+            f"dtype {numpy_dtype} is not supported; Tessera has {' '.join(_NUMPY)}"
+        )
+    return name
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is one of f64, f32, f16, bf16."""
+    return dtype in _FLOATS
+
+
+def format_type(dtype: object, shape: Sequence[Dim]) -> str:
+    """The text form of a type.
+
+    >>> format_type(np.float32, (16, 1024))
+    'f32[16,1024]'
+    """
+    return f"{dtype_name(dtype)}[{','.join(str(d) for d in shape)}]"
+
+
+def parse_type(text: str) -> tuple[str, Shape]:
+    """Reads a type such as `f32[16,1024]`; a dimension may be a symbol.
+
+    >>> parse_type("f32[N,1024]")
+    ('f32', ('N', 1024))
+    """
+    match = _TYPE.fullmatch(text)
+    if not match:
+        raise BadInputError(f"'{text}' is not a type; write for example f32[16,1024]")
+    dims: list[Dim] = []
+    body = match[2].strip()
+    for part in (p.strip() for p in body.split(",")) if body else ():
+        if part.isdecimal():
+            dims.append(int(part))
+        elif part.isidentifier():
+            dims.append(part)
+        else:
+            raise BadInputError(f"'{part}' in '{text}' is neither an extent nor a symbol")
+    to_numpy(match[1])
+    shape = tuple(dims)
+    check_shape(shape, f"'{text}'")
+    return match[1], shape
+
+
+def check_shape(shape: Sequence[Dim], where: str) -> None:
+    """Refuses extents of zero or less: Tessera optimises programs on non-empty tensors."""
+    for dim in shape:
+        if isinstance(dim, int) and dim <= 0:
+            raise BadInputError(
+                f"{where} has shape ({', '.join(map(str, shape))}): every extent must be positive, "
+                "an empty tensor has nothing to compute"
+            )
