@@ -15,6 +15,7 @@ const char* class_name(ErrorKind kind) {
     case ErrorKind::ToolMissing: return "ToolMissingError";
     case ErrorKind::Io: return "IoError";
     case ErrorKind::Cancelled: return "CancelledError";
+    case ErrorKind::Internal: return "InternalError";
   }
   return "Error";
 }

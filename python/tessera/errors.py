@@ -84,3 +84,10 @@ class CancelledError(Error):
 
     exit_code = 2
     kind = "cancelled"
+
+
+class InternalError(Error):
+    """Something that should work did not: a bug of Tessera, please report it."""
+
+    exit_code = 70
+    kind = "internal"
