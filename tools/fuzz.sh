@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with sanitizers (libFuzzer where clang has it, else the built-in mutation
-# loop) and runs each for SECONDS_PER_TARGET (default 20) from SEED (default random, printed).
+# loop, also by FUZZER=loop) and runs each for SECONDS_PER_TARGET (default 20) from SEED (default
+# random, printed). Inputs that break something are kept in build/fuzz-*/found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${SECONDS_PER_TARGET:-20}
@@ -8,7 +9,7 @@ seed=${SEED:-$((RANDOM * 32768 + RANDOM))}
 cxx=${CXX:-g++}
 libfuzzer=OFF
 for clang in clang++ clang++-{20,19,18,17,16,15,14}; do
-  if command -v "$clang" >/dev/null &&
+  if [ "${FUZZER:-}" != loop ] && command -v "$clang" >/dev/null &&
      echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
        "$clang" -x c++ -fsanitize=fuzzer,address,undefined - -o /dev/null 2>/dev/null; then
     cxx=$clang libfuzzer=ON
@@ -21,17 +22,18 @@ build=build/fuzz-$libfuzzer
   -DTESSERA_LIBFUZZER=$libfuzzer -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF -DTESSERA_TESTS=OFF >/dev/null
 .venv/bin/ninja -C "$build" -j"${JOBS:-$(nproc)}" --quiet fuzz
 
-# The corpus: every program of the text tests and examples, plus what once broke something.
+# The corpus: every program in the tree; what once broke something lies in tests/fuzz/corpus.
 corpus=$build/corpus
 found=$build/found
 rm -rf "$corpus"
 mkdir -p "$corpus" "$found"
-find tests/text tests/fuzz/corpus examples -name '*.ug' 2>/dev/null | while read -r file; do
-  cp "$file" "$corpus/$(echo "$file" | tr / _)"
+find tests $(ls -d examples 2>/dev/null) -name '*.ug' | while read -r file; do
+  cp "$file" "$corpus/${file//\//_}"
 done
 export ASAN_OPTIONS=abort_on_error=1:handle_abort=0:detect_leaks=1:allocator_may_return_null=1
 for target in "$build"/*_fuzz; do
   echo "== $(basename "$target"): $seconds s, seed $seed, $cxx, libFuzzer $libfuzzer =="
   "$target" -seed="$seed" -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \
-    -verbosity=0 -artifact_prefix="$found/" "$corpus"
+    -verbosity=0 -artifact_prefix="$found/" "$corpus" 2>&1 |
+    { grep -vE '# Uses: |recommended dictionary' || true; }
 done

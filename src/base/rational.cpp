@@ -97,12 +97,21 @@ Rational Rational::from_double(double x) {
     return negative ? -*r : *r;
   int e = 0;
   double m = std::frexp(a, &e);
-  auto n = int64_t(std::ldexp(m, 53));
-  e -= 53;
-  while (n % 2 == 0) n /= 2, e++;
-  Rational r;
-  r.num_ = negative ? -n : n;
-  r.exp2_ = e;
+  const Rational r = dyadic(int64_t(std::ldexp(m, 53)), e - 53);
+  return negative ? -r : r;
+}
+
+Rational Rational::dyadic(int64_t n, int exp2) {
+  Rational r(n);
+  if (n == 0) return r;
+  while (r.num_ % 2 == 0) r.num_ /= 2, exp2++;
+  if (exp2 >= 0 && exp2 < 60 && fits(Wide(r.num_) << exp2)) {
+    r.num_ <<= exp2;
+  } else if (exp2 < 0 && exp2 > -62) {
+    r.den_ = int64_t(1) << -exp2;
+  } else {
+    r.exp2_ = exp2;
+  }
   return r;
 }
 
@@ -125,18 +134,7 @@ std::optional<Rational> Rational::parse(std::string_view text) {
   if (auto star = text.find("*2^"); star != text.npos) {
     auto n = integer(text.substr(0, star)), e = integer(text.substr(star + 3));
     if (!n || !e || std::abs(*e) > 4096) return std::nullopt;
-    Rational r(*n);
-    if (r.num_ == 0) return r;
-    r.exp2_ = int(*e);
-    while (r.num_ % 2 == 0) r.num_ /= 2, r.exp2_++;
-    if (r.exp2_ >= 0 && r.exp2_ < 60 && fits(Wide(r.num_) << r.exp2_)) {
-      r.num_ <<= r.exp2_;
-      r.exp2_ = 0;
-    } else if (r.exp2_ < 0 && r.exp2_ > -62) {
-      r.den_ = int64_t(1) << -r.exp2_;
-      r.exp2_ = 0;
-    }
-    return signed_result(r);
+    return signed_result(dyadic(*n, int(*e)));
   }
   if (auto slash = text.find('/'); slash != text.npos) {
     auto n = integer(text.substr(0, slash)), d = integer(text.substr(slash + 1));
@@ -189,10 +187,7 @@ std::optional<Rational> Rational::parse(std::string_view text) {
   if (std::isinf(d) || d == 0) return std::nullopt;
   int e = 0;
   double m = std::frexp(d, &e);
-  Rational r(int64_t(std::ldexp(m, 53)));
-  r.exp2_ = e - 53;
-  while (r.num_ % 2 == 0) r.num_ /= 2, r.exp2_++;
-  return signed_result(r);
+  return signed_result(dyadic(int64_t(std::ldexp(m, 53)), e - 53));
 }
 
 double Rational::to_double() const {

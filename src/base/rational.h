@@ -42,6 +42,9 @@ class Rational {
   friend bool operator==(const Rational&, const Rational&) = default;
 
  private:
+  // n·2^exp2 in its one canonical form: a fraction wherever that fits 62 bits.
+  static Rational dyadic(int64_t n, int exp2);
+
   int64_t num_ = 0;
   int64_t den_ = 1;
   int exp2_ = 0;

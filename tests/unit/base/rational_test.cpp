@@ -33,6 +33,19 @@ TEST(Rational, RoundTripsThroughText) {
   EXPECT_EQ(Rational::parse("nan")->str(), "nan");
 }
 
+// Found by fuzzing: a decimal too long for an exact fraction was kept as n*2^e and printed so, but
+// read back as a fraction.
+TEST(Rational, LongDecimalsHaveOneForm) {
+  for (const char* text : {"9223372036854.775808", "0.000000010000000000000000001",
+                           "4611686018427387905.5", "123456789012345678901234567890"}) {
+    auto r = Rational::parse(text);
+    ASSERT_TRUE(r) << text;
+    auto back = Rational::parse(r->str());
+    ASSERT_TRUE(back) << r->str();
+    EXPECT_EQ(*back, *r) << text << " -> " << r->str();
+  }
+}
+
 TEST(Rational, MalformedText) {
   for (const char* s : {"", "-", "1/0", "1/", "/2", "1.", "e5", "1e", "1e99999", "0x10", "--1", "1/-2",
                         "1.5/2", "3*2^", "3*2^99999", "infinity", "1e400"})
