@@ -31,6 +31,7 @@ find tests $(ls -d examples 2>/dev/null) -name '*.ug' | while read -r file; do
   cp "$file" "$corpus/${file//\//_}"
 done
 export ASAN_OPTIONS=abort_on_error=1:handle_abort=0:detect_leaks=1:allocator_may_return_null=1
+export UBSAN_OPTIONS=abort_on_error=1:print_stacktrace=1
 for target in "$build"/*_fuzz; do
   echo "== $(basename "$target"): $seconds s, seed $seed, $cxx, libFuzzer $libfuzzer =="
   "$target" -seed="$seed" -max_total_time="$seconds" -timeout=10 -print_final_stats=1 \

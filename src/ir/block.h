@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// ⌈a/b⌉ for b > 0, without overflow.
+inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
 // The half-open interval of one axis that a block and iteration see.
 struct Interval {
