@@ -9,6 +9,6 @@ for check in check_layers size; do
 done
 step "C++ unit tests" build/release/tessera_tests --gtest_brief=1
 step "Python tests" .venv/bin/python -m pytest
-if [ -f tools/texttest.py ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
+if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
 step "C++ unit tests, address and undefined-behaviour sanitizers" build/asan/tessera_tests --gtest_brief=1
 echo "all tests passed"
