@@ -18,7 +18,7 @@ for clang in clang++ clang++-{20,19,18,17,16,15,14}; do
 done
 build=build/fuzz-$libfuzzer
 .venv/bin/cmake -G Ninja -S . -B "$build" -DCMAKE_MAKE_PROGRAM="$PWD/.venv/bin/ninja" \
-  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DTESSERA_FUZZ=ON \
+  -DCMAKE_CXX_COMPILER="$cxx" -DTESSERA_OPTIMIZE=-O1 -DTESSERA_FUZZ=ON \
   -DTESSERA_LIBFUZZER=$libfuzzer -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF -DTESSERA_TESTS=OFF >/dev/null
 .venv/bin/ninja -C "$build" -j"${JOBS:-$(nproc)}" --quiet fuzz
 

@@ -177,7 +177,8 @@ TEST(KernelRates, Print) {
     return best;
   };
   for (const Kernels* table : runnable_kernels()) {
-    for (auto [M, N, K] : {std::array<int64_t, 3>{256, 256, 256}, {16, 4096, 1024}, {16, 32, 64}}) {
+    for (auto shape : {std::array<int64_t, 3>{256, 256, 256}, {16, 4096, 1024}, {16, 32, 64}}) {
+      const int64_t M = shape[0], N = shape[1], K = shape[2];
       Modulus<uint32_t> m31(kPrime31);
       Modulus<uint64_t> m61(kPrime61);
       std::vector<uint32_t> a(size_t(M * K), 12345), b(size_t(K * N), 54321), c(size_t(M * N));
