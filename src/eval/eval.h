@@ -1,5 +1,5 @@
 // What a program means: evaluation of a graph over floats, over finite fields, and with running
-// magnitudes. Every operator has one reference meaning (eval/pointwise.h, eval/interpreter.h), and
+// magnitudes. Every operator has one reference meaning (eval/pointwise.h, eval/interpreter*.h), and
 // all evaluations below instantiate it over their own domain.
 #pragma once
 #include <array>

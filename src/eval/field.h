@@ -108,6 +108,9 @@ struct ChainTables {
   W keyed(Keyed function, int component, W x, uint64_t label = 0) const {
     return element(component, keyed_hash(function_key(function, component, label), x));
   }
+  W keyed_set(int component, uint64_t members) const {
+    return element(component, keyed_hash(function_key(Keyed::Set, component), members));
+  }
   // The image of a finite rational; nullopt when the prime divides its denominator.
   std::optional<W> constant(int component, const Rational& value) const;
 };

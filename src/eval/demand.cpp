@@ -1,0 +1,98 @@
+#include "eval/demand.h"
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// What exp needs of its argument for components `m` of its result.
+Components inside_exp(Components m) { return Components(((m << 1) | (m & 4)) & 7); }
+
+// The demand on operand `i` for demand `m` on the result (of the operators that have one result).
+Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) {
+  if (!is_float(g.type(op.inputs[i]).dtype)) return 1;
+  if (!is_float(g.type(op.result()).dtype)) return 1;  // comparisons and conversions look at p
+  switch (op.kind) {
+    case OpKind::Exp:
+    case OpKind::Tanh:
+    case OpKind::Sigmoid: return inside_exp(m);
+    case OpKind::Silu:
+    case OpKind::GeluTanh: return m | inside_exp(m);
+    case OpKind::Abs: case OpKind::Sign: case OpKind::Relu: case OpKind::Max: case OpKind::Min:
+    case OpKind::ReduceMax: case OpKind::ReduceMin: return m | 1;
+    case OpKind::Accum:
+      return g.attrs<AccumAttrs>(op).kind == AccumKind::Max || g.attrs<AccumAttrs>(op).kind == AccumKind::Min
+                 ? m | 1 : m;
+    case OpKind::AccumRescale: return i == 0 ? m : Components(inside_exp(m) | 1);
+    case OpKind::Opaque: return 1;
+    case OpKind::Input: case OpKind::Const: case OpKind::Iota: case OpKind::Neg: case OpKind::Sqr:
+    case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Log: case OpKind::Sin: case OpKind::Cos:
+    case OpKind::Erf: case OpKind::Gelu: case OpKind::Pow: case OpKind::Not: case OpKind::Cast:
+    case OpKind::Add: case OpKind::Sub: case OpKind::Mul: case OpKind::Div: case OpKind::And:
+    case OpKind::Or: case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le:
+    case OpKind::Gt: case OpKind::Ge: case OpKind::Where: case OpKind::Sum: case OpKind::Mean:
+    case OpKind::Cumsum: case OpKind::Matmul: case OpKind::ConcatMatmul: case OpKind::Transpose:
+    case OpKind::Reshape: case OpKind::Broadcast: case OpKind::Unsqueeze: case OpKind::Squeeze:
+    case OpKind::Repeat: case OpKind::Concat: case OpKind::Stack: case OpKind::Slice:
+    case OpKind::Pad: case OpKind::Triu: case OpKind::Tril: case OpKind::Gather: case OpKind::Iter:
+    case OpKind::Save: return m;
+    case OpKind::Kernel: case OpKind::Thread: break;
+  }
+  unreachable("demand of a graph-defined operator");
+}
+
+}  // namespace
+
+bool Demand::any(const Op& op) const {
+  for (uint32_t i = 0; i < op.num_results; ++i) {
+    if (of(op.result(i)) != 0) return true;
+  }
+  return false;
+}
+
+Demand find_demand(const Graph& g, const std::vector<Components>& outputs) {
+  Demand d;
+  d.tensors.assign(g.tensors().size(), 0);
+  d.bodies.resize(g.bodies().size());
+  CHECK(outputs.size() == g.outputs().size()) << outputs.size() << " demands";
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorId t = g.outputs()[i];
+    d.tensors[t.index] |= is_float(g.type(t).dtype) ? outputs[i] : Components(outputs[i] != 0);
+  }
+  for (size_t n = g.ops().size(); n-- > 0;) {
+    const Op& op = g.ops()[n];
+    if (!d.any(op)) continue;
+    if (op.body.valid()) {
+      const Graph& body = g.body(op);
+      std::vector<Components> results;
+      for (uint32_t i = 0; i < op.num_results; ++i) results.push_back(d.of(op.result(i)));
+      Demand inner = find_demand(body, results);
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        d.tensors[op.inputs[i].index] |= inner.of(body.inputs()[i]);
+      }
+      d.bodies[op.body.index] = std::move(inner);
+      continue;
+    }
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      Components all = 0;
+      for (uint32_t r = 0; r < op.num_results; ++r) {
+        if (d.of(op.result(r)) != 0) all |= operand_demand(g, op, i, d.of(op.result(r)));
+      }
+      d.tensors[op.inputs[i].index] |= all;
+    }
+  }
+  return d;
+}
+
+Demand find_demand(const Graph& g, Components outputs) {
+  return find_demand(g, std::vector<Components>(g.outputs().size(), outputs));
+}
+
+std::vector<Components> needed_components(const Graph& graph, Components outputs) {
+  const Demand d = find_demand(graph, outputs);
+  std::vector<Components> result;
+  for (TensorId t : graph.inputs()) result.push_back(d.of(t));
+  return result;
+}
+
+}  // namespace tessera

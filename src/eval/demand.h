@@ -1,0 +1,24 @@
+// Which components of every tensor the outputs of a graph need, found backwards: exp at component c
+// needs its argument at c+1, signs and maxima need component p. Tensors with no demand are dead.
+#pragma once
+#include <vector>
+
+#include "eval/eval.h"
+
+namespace tessera {
+
+struct Demand {
+  std::vector<Components> tensors;  // of integers and bools: 1 when needed
+  std::vector<Demand> bodies;       // by BodyId
+
+  Components of(TensorId t) const { return tensors[t.index]; }
+  // True when some result of the operator is needed.
+  bool any(const Op& op) const;
+};
+
+// `outputs` has one entry per output of the graph.
+Demand find_demand(const Graph& graph, const std::vector<Components>& outputs);
+// The same demand on all float outputs.
+Demand find_demand(const Graph& graph, Components outputs);
+
+}  // namespace tessera

@@ -1,0 +1,206 @@
+// The reference interpreter, a template over the domain: kernel graphs operator by operator, block
+// graphs literally (every block, every iteration, on tiles clipped at the tensor's edge).
+#pragma once
+#include <atomic>
+#include <functional>
+#include <optional>
+
+#include "base/error.h"
+#include "eval/demand.h"
+#include "eval/domains.h"
+#include "eval/movement.h"
+#include "eval/pointwise.h"
+#include "ir/block.h"
+
+namespace tessera {
+
+template <class D>
+class Interpreter {
+ public:
+  using Vec = typename D::Vec;
+  using Chunk = typename D::Chunk;
+  // Called after each kernel-level operator with its operands and results.
+  using Observer = std::function<void(const Op&, const std::vector<View>& values)>;
+  // Gives results to an opaque operator; the views are allocated, to be filled.
+  using Opaque = std::function<void(const Op&, const std::vector<View>& in, std::vector<View>& out)>;
+
+  Interpreter(const D& domain, ThreadPool* pool, Opaque opaque = {})
+      : domain_(domain), pool_(pool), opaque_(std::move(opaque)) {}
+
+  // Evaluates the operators that `demand` needs; `values` has the inputs set and keeps what is in
+  // `keep` (outputs are always kept) alive, in `arenas` (one per operator).
+  void run(const Graph& g, const Demand& demand, std::vector<View>& values,
+           std::vector<Arena>& arenas, const Observer& observer = {});
+
+  // --- building blocks, also used for block and thread graphs (interpreter_blocks.h)
+
+  // An uninitialised contiguous tensor.
+  View allocate(Arena& arena, DType dtype, int rank, const std::array<int64_t, kMaxRank>& shape,
+                Components demand, bool flags, bool sets) const {
+    View v;
+    v.dtype = dtype;
+    v.rank = rank;
+    v.shape = shape;
+    v.set_contiguous_strides();
+    const size_t n = size_t(v.size());
+    const uint8_t planes = is_float(dtype) ? domain_.value_planes(demand) : uint8_t(1);
+    for (int p = 0; p < 3; ++p) {
+      if (planes >> p & 1) v.plane[size_t(p)] = arena.allocate(n * plane_width(v, p, D::kWord));
+    }
+    if (flags) v.plane[kFlagPlane] = arena.allocate(n);
+    if (sets) v.plane[kSetPlane] = arena.allocate(n * 8);
+    return v;
+  }
+  View copy_of(Arena& arena, const View& x, Components demand, bool flags = false,
+               bool sets = false) const {
+    View r = allocate(arena, x.dtype, x.rank, x.shape, demand, flags || x.flagged(),
+                      sets || x.plane[kSetPlane] != nullptr);
+    copy_view(r, x, D::kWord);
+    return r;
+  }
+  // Forgets a flag plane that flags nothing.
+  void drop_flags(View& v) const {
+    if (!v.flagged()) return;
+    CHECK(v.contiguous());
+    const uint8_t* f = v.as<uint8_t>(kFlagPlane);
+    const int64_t n = v.size();
+    uint8_t any = 0;
+    for (int64_t i = 0; i < n; ++i) any |= f[i];
+    if (any == 0) v.plane[kFlagPlane] = nullptr;
+  }
+
+  // Applies a pointwise operator; `out` may be one of the operands.
+  void pointwise(const Op& op, const View* in, int count, const View& out, ThreadPool* pool) const {
+    std::array<View, 3> stretched_in;
+    for (int i = 0; i < 3; ++i) stretched_in[size_t(i)] = i < count ? stretched(in[i], out.rank, out.shape) : out;
+    const DType operand = op.kind == OpKind::Where ? in[1].dtype : in[0].dtype;
+    parallel_for(pool, out.size(), kGrain, [&](int64_t begin, int64_t end) {
+      Chunk chunk[3], result;
+      Walker<4> walk(out, {&stretched_in[0], &stretched_in[1], &stretched_in[2], &out}, begin);
+      prepare(result.f);
+      for (int64_t at = begin; at < end;) {
+        const int n = int(std::min<int64_t>(kRun, end - at));
+        load(walk, n, stretched_in, count, chunk);
+        apply_pointwise(op, operand, out.dtype, chunk, result);
+        store(walk, n, 3, out, result);
+        walk_over(walk, n);
+        at += n;
+      }
+    });
+  }
+  // An operator made up by the interpreter itself.
+  View combine(Arena& arena, OpKind kind, const View& a, const View& b, Components demand) const;
+
+  // Result of one operator (not a graph-defined one) on operands; `level` decides rounding.
+  View apply(Arena& arena, const Graph& g, const Op& op, const std::vector<View>& in,
+             Components demand, Level level, ThreadPool* pool) const;
+
+ private:
+  static constexpr int64_t kGrain = 64 * kRun;
+
+  void prepare(Vec& x) const {
+    if constexpr (D::kIsField) x.shared = &domain_.shared;
+    x.n = 0;
+  }
+  template <class T>
+  static void copy_in(T* to, const void* from, int64_t offset, int64_t step, int64_t n) {
+    const T* x = static_cast<const T*>(from) + offset;
+    if (step == 1) std::memcpy(to, x, size_t(n) * sizeof(T));
+    else for (int64_t i = 0; i < n; ++i) to[i] = x[i * step];
+  }
+  template <class T>
+  static void copy_out(const T* from, void* to, int64_t offset, int64_t step, int64_t n) {
+    T* x = static_cast<T*>(to) + offset;
+    if (step == 1) std::memcpy(x, from, size_t(n) * sizeof(T));
+    else for (int64_t i = 0; i < n; ++i) x[i * step] = from[i];
+  }
+  template <int N>
+  static void walk_over(Walker<N>& walk, int64_t n) {
+    while (n > 0) {
+      const int64_t run = walk.run(n);
+      walk.advance(run);
+      n -= run;
+    }
+  }
+  // Calls f(done, length, walker) for the runs of the next n elements.
+  template <int N, class F>
+  static void each_run(const Walker<N>& from, int n, F f) {
+    if (from.run(n) == n) {
+      f(0, n, from);
+      return;
+    }
+    Walker<N> walk = from;
+    for (int done = 0; done < n;) {
+      const int run = int(walk.run(n - done));
+      f(done, run, walk);
+      done += run;
+      if (done < n) walk.advance(run);
+    }
+  }
+  template <int N, class Views>
+  void load(const Walker<N>& walk, int n, const Views& views, int count, Chunk* chunk) const {
+    for (int i = 0; i < count; ++i) load_one(walk, n, i, views[size_t(i)], chunk[i]);
+  }
+  template <int N>
+  void load_one(const Walker<N>& walk, int n, int i, const View& v, Chunk& chunk) const {
+    auto planes = [&](int p, auto* to) {
+      each_run(walk, n, [&](int done, int run, const Walker<N>& w) {
+        copy_in(to + done, v.plane[size_t(p)], w.offset(i), w.step(i), run);
+      });
+    };
+    if (is_float(v.dtype)) {
+      domain_.begin_load(chunk.f, v, n);
+      domain_.each_plane(chunk.f, v, planes);
+    } else {
+      begin_load(chunk.i, v, n);
+      each_plane(chunk.i, v, planes);
+    }
+  }
+  template <int N>
+  void store(const Walker<N>& walk, int n, int i, const View& v, Chunk& chunk) const {
+    auto planes = [&](int p, auto* from) {
+      each_run(walk, n, [&](int done, int run, const Walker<N>& w) {
+        copy_out(from + done, v.plane[size_t(p)], w.offset(i), w.step(i), run);
+      });
+    };
+    if (is_float(v.dtype)) {
+      domain_.begin_store(chunk.f, v);
+      domain_.each_plane(chunk.f, v, planes);
+    } else {
+      if (v.dtype != DType::I64) {
+        for (int k = 0; k < n; ++k) chunk.i.v[k] = wrap_to(v.dtype, chunk.i.v[k]);
+      }
+      begin_store(chunk.i, v);
+      each_plane(chunk.i, v, planes);
+    }
+  }
+
+  View reduce(Arena& arena, const Op& op, const View& x, Components demand, ThreadPool* pool) const;
+  template <class V, class Part>
+  void reduce_into(OpKind kind, const View& x, int kept, const View& out, Part part, ThreadPool* pool) const;
+  View cumsum(Arena& arena, const View& x, int axis, Components demand) const;
+  View matmul(Arena& arena, const View& a, const View& b, Components demand, ThreadPool* pool) const;
+  View gather(Arena& arena, const Op& op, const View& x, const View& index, Components demand) const;
+  View scalar(Arena& arena, DType dtype, const Rational& value, Components demand) const;
+
+  // interpreter_blocks.h
+  struct BlockPlan;
+  struct BlockState;
+  void run_kernel(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
+                  std::vector<View>& values);
+  void run_depth(BlockState& state, int depth) const;
+  void run_block_op(BlockState& state, const Op& op) const;
+  void run_thread(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
+                  std::vector<View>& values, ThreadPool* pool, Level level) const;
+  void accumulate(BlockState& state, const Op& op) const;
+  void finish_accumulator(BlockState& state, const Op& op) const;
+
+  D domain_;
+  ThreadPool* pool_;
+  Opaque opaque_;
+};
+
+}  // namespace tessera
+
+#include "eval/interpreter_ops.h"
+#include "eval/interpreter_blocks.h"

@@ -1,0 +1,310 @@
+// Bodies of Interpreter's members for graph-defined operators: block graphs, evaluated literally, and
+// thread graphs; see interpreter.h.
+#pragma once
+#include "eval/interpreter.h"
+
+namespace tessera {
+
+// When each operator of a block graph runs, the same for all blocks. An operator belongs to the
+// body of the innermost loop its operands vary with, before or after the loop inside that body.
+template <class D>
+struct Interpreter<D>::BlockPlan {
+  const Graph& g;
+  const Demand& demand;
+  std::vector<Phase> phase;
+  std::vector<std::vector<const Op*>> before, after;  // by depth + 1
+  std::vector<std::vector<const Op*>> accumulators;   // by depth + 1 of the result
+  std::vector<std::vector<int64_t>> argument_extents;
+
+  BlockPlan(const Graph& graph, const Demand& d) : g(graph), demand(d), phase(phases(graph)) {
+    const size_t depths = g.loops().size() + 1;
+    before.resize(depths);
+    after.resize(depths);
+    accumulators.resize(depths);
+    for (const Op& op : g.ops()) {
+      if (op.kind == OpKind::Input || !demand.any(op)) continue;
+      Phase p;
+      for (TensorId t : op.inputs) {
+        p.varies |= phase[t.index].varies;
+        p.folded |= phase[t.index].folded;
+      }
+      if (op.kind == OpKind::Iter) p = phase[op.result().index];
+      const size_t at = size_t(p.depth() + 1);
+      const bool post = (p.folded >> at) != 0;  // folds a loop inside this body
+      (post ? after : before)[at].push_back(&op);
+      if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
+        accumulators[size_t(phase[op.result().index].depth() + 1)].push_back(&op);
+      }
+    }
+  }
+};
+
+// One block in execution.
+template <class D>
+struct Interpreter<D>::BlockState {
+  const BlockPlan& plan;
+  const std::vector<View>& arguments;
+  const std::vector<View>& results;  // whole tensors, by output of the block graph
+  std::vector<int64_t> block, iteration;
+  std::vector<View> values;
+  // What an accumulator holds so far: the folded value, or all operands to be folded at the end.
+  struct Accumulator {
+    bool started = false;
+    View value;
+    std::vector<View> parts, scales;
+  };
+  std::vector<Accumulator> accumulators;  // by result tensor
+  Arena arena;                            // of the current iteration
+  Arena kept;                             // of accumulators
+  std::vector<View> in;                   // scratch
+};
+
+template <class D>
+void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
+                            std::vector<View>& values) {
+  const Graph& body = g.body(op);
+  const BlockPlan plan(body, demand.bodies[op.body.index]);
+  std::vector<View> arguments, results;
+  for (TensorId t : op.inputs) arguments.push_back(values[t.index]);
+  for (uint32_t i = 0; i < op.num_results; ++i) {
+    const TensorId t = op.result(i);
+    if (demand.of(t) == 0) {
+      results.emplace_back();
+      continue;
+    }
+    const Type& type = g.type(t);
+    // Blocks run concurrently, so flags need a place before anyone knows whether there are any.
+    results.push_back(allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)),
+                               demand.of(t), D::kIsField, false));
+  }
+  const int64_t blocks = body.num_blocks();
+  const int64_t threads = pool_ == nullptr ? 1 : pool_->threads();
+  const int64_t grain = std::max<int64_t>(1, blocks / (threads * 4));
+  parallel_for(pool_, blocks, grain, [&](int64_t begin, int64_t end) {
+    BlockState state{plan, arguments, results, {}, {}, {}, {}, {}, {}, {}};
+    state.values.resize(body.tensors().size());
+    state.accumulators.resize(body.tensors().size());
+    state.iteration.assign(body.loops().size(), 0);
+    state.block.resize(body.grid().size());
+    for (int64_t b = begin; b < end; ++b) {
+      int64_t rest = b;
+      for (size_t i = body.grid().size(); i-- > 0;) {
+        state.block[i] = rest % body.grid()[i];
+        rest /= body.grid()[i];
+      }
+      state.arena.release({});
+      state.kept.release({});
+      run_depth(state, -1);
+    }
+  });
+  for (uint32_t i = 0; i < op.num_results; ++i) {
+    if (demand.of(op.result(i)) == 0) continue;
+    domain_.round(results[i], Level::Kernel);
+    drop_flags(results[i]);
+    values[op.result(i).index] = results[i];
+  }
+}
+
+// Runs the body of loop `depth` (−1: the block itself) for the current iteration.
+template <class D>
+void Interpreter<D>::run_depth(BlockState& state, int depth) const {
+  const BlockPlan& plan = state.plan;
+  const size_t at = size_t(depth + 1);
+  for (const Op* op : plan.before[at]) run_block_op(state, *op);
+  if (at < plan.g.loops().size()) {
+    for (const Op* op : plan.accumulators[at]) {
+      auto& a = state.accumulators[op->result().index];
+      a.started = false;
+      a.parts.clear();
+      a.scales.clear();
+    }
+    const auto mark = state.arena.mark();
+    for (int64_t i = 0; i < plan.g.loops()[at]; ++i) {
+      state.iteration[at] = i;
+      run_depth(state, depth + 1);
+      state.arena.release(mark);
+    }
+    state.iteration[at] = 0;
+    for (const Op* op : plan.accumulators[at]) finish_accumulator(state, *op);
+    for (const Op* op : plan.after[at]) run_block_op(state, *op);
+  }
+}
+
+template <class D>
+void Interpreter<D>::run_block_op(BlockState& state, const Op& op) const {
+  const Graph& g = state.plan.g;
+  switch (op.kind) {
+    case OpKind::Iter: {
+      const auto& a = g.attrs<IterAttrs>(op);
+      size_t argument = 0;
+      while (g.inputs()[argument] != op.inputs[0]) ++argument;
+      const View& whole = state.arguments[argument];
+      std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
+      const auto intervals = tile(shape, a.imap, a.fmap, g, state.block, state.iteration);
+      std::array<int64_t, kMaxRank> begin{}, size{};
+      for (size_t i = 0; i < intervals.size(); ++i) {
+        begin[i] = intervals[i].begin;
+        size[i] = intervals[i].size();
+      }
+      state.values[op.result().index] = subview(whole, begin.data(), size.data(), D::kWord);
+      return;
+    }
+    case OpKind::Accum:
+    case OpKind::AccumRescale: accumulate(state, op); return;
+    case OpKind::Save: {
+      const auto& a = g.attrs<SaveAttrs>(op);
+      for (size_t i = 0; i < g.outputs().size(); ++i) {
+        if (g.outputs()[i] != op.result() || state.results[i].plane[0] == nullptr) continue;
+        const View& whole = state.results[i];
+        std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
+        const auto intervals = tile(shape, a.omap, a.fmap, g, state.block, state.iteration);
+        const View& value = state.values[op.inputs[0].index];
+        std::array<int64_t, kMaxRank> begin{}, size{};
+        for (size_t d = 0; d < intervals.size(); ++d) {
+          begin[d] = intervals[d].begin;
+          size[d] = intervals[d].size();
+          if (size[d] != value.shape[d]) {
+            throw Error(ErrorKind::BadInput,
+                        "save: a block's value has extent " + std::to_string(value.shape[d]) +
+                            " on axis " + std::to_string(d) + ", its tile of the result " +
+                            std::to_string(size[d]));
+          }
+        }
+        copy_view(subview(whole, begin.data(), size.data(), D::kWord), value, D::kWord);
+      }
+      return;
+    }
+    case OpKind::Thread: run_thread(state.arena, g, op, state.plan.demand, state.values, nullptr, Level::Block); return;
+    case OpKind::Input: return;
+    case OpKind::Const: case OpKind::Iota: case OpKind::Neg: case OpKind::Abs: case OpKind::Sign:
+    case OpKind::Sqr: case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log:
+    case OpKind::Sin: case OpKind::Cos: case OpKind::Erf: case OpKind::Tanh: case OpKind::Sigmoid:
+    case OpKind::Silu: case OpKind::Relu: case OpKind::Gelu: case OpKind::GeluTanh: case OpKind::Pow:
+    case OpKind::Not: case OpKind::Cast: case OpKind::Add: case OpKind::Sub: case OpKind::Mul:
+    case OpKind::Div: case OpKind::Max: case OpKind::Min: case OpKind::And: case OpKind::Or:
+    case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le: case OpKind::Gt:
+    case OpKind::Ge: case OpKind::Where: case OpKind::Sum: case OpKind::Mean: case OpKind::ReduceMax:
+    case OpKind::ReduceMin: case OpKind::Cumsum: case OpKind::Matmul: case OpKind::ConcatMatmul:
+    case OpKind::Transpose: case OpKind::Reshape: case OpKind::Broadcast: case OpKind::Unsqueeze:
+    case OpKind::Squeeze: case OpKind::Repeat: case OpKind::Concat: case OpKind::Stack:
+    case OpKind::Slice: case OpKind::Pad: case OpKind::Triu: case OpKind::Tril: case OpKind::Gather:
+    case OpKind::Opaque: case OpKind::Kernel: break;
+  }
+  state.in.clear();
+  for (TensorId t : op.inputs) state.in.push_back(state.values[t.index]);
+  state.values[op.result().index] =
+      apply(state.arena, g, op, state.in, state.plan.demand.of(op.result()), Level::Block, nullptr);
+}
+
+template <class D>
+void Interpreter<D>::run_thread(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
+                            std::vector<View>& values, ThreadPool* pool, Level) const {
+  const Graph& body = g.body(op);
+  const Demand& inner = demand.bodies[op.body.index];
+  std::vector<View> local(body.tensors().size()), in;
+  for (size_t i = 0; i < op.inputs.size(); ++i) local[body.inputs()[i].index] = values[op.inputs[i].index];
+  for (const Op& o : body.ops()) {
+    if (o.kind == OpKind::Input || !inner.any(o)) continue;
+    in.clear();
+    for (TensorId t : o.inputs) in.push_back(local[t.index]);
+    local[o.result().index] = apply(arena, body, o, in, inner.of(o.result()), Level::Thread, pool);
+  }
+  for (uint32_t i = 0; i < op.num_results; ++i) {
+    values[op.result(i).index] = local[body.outputs()[i].index];
+  }
+}
+
+template <class D>
+void Interpreter<D>::accumulate(BlockState& state, const Op& op) const {
+  const Graph& g = state.plan.g;
+  const auto& a = g.attrs<AccumAttrs>(op);
+  // A loop that the operand does not vary with repeats the same value: it is folded once.
+  uint8_t varies = 0;
+  for (TensorId t : op.inputs) varies |= state.plan.phase[t.index].varies;
+  for (size_t l = 0; l < state.iteration.size(); ++l) {
+    if (!(varies >> l & 1) && state.iteration[l] != 0) return;
+  }
+  auto& acc = state.accumulators[op.result().index];
+  const View& x = state.values[op.inputs[0].index];
+  const Components demand = state.plan.demand.of(op.result());
+  const bool order = a.kind == AccumKind::Max || a.kind == AccumKind::Min;
+  if (op.kind == OpKind::AccumRescale || a.kind == AccumKind::Concat) {
+    acc.parts.push_back(copy_of(state.kept, x, demand));
+    if (op.kind == OpKind::AccumRescale) {
+      acc.scales.push_back(copy_of(state.kept, state.values[op.inputs[1].index],
+                                   state.plan.demand.of(op.inputs[1])));
+    }
+    return;
+  }
+  if (!acc.started) {
+    acc.value = copy_of(state.kept, x, demand, D::kIsField, D::kIsField && order && is_float(x.dtype));
+    acc.started = true;
+    return;
+  }
+  Op fold;
+  fold.kind = a.kind == AccumKind::Sum ? OpKind::Add : a.kind == AccumKind::Max ? OpKind::Max : OpKind::Min;
+  const View in[2] = {acc.value, x};
+  pointwise(fold, in, 2, acc.value, nullptr);
+}
+
+template <class D>
+void Interpreter<D>::finish_accumulator(BlockState& state, const Op& op) const {
+  const Graph& g = state.plan.g;
+  auto& acc = state.accumulators[op.result().index];
+  const Components demand = state.plan.demand.of(op.result());
+  View& result = state.values[op.result().index];
+  if (op.kind == OpKind::AccumRescale) {
+    const Components inside = state.plan.demand.of(op.inputs[1]);
+    View top = acc.scales[0];
+    auto more = [&](OpKind kind, const View& p, const View& q, Components c) {
+      return combine(state.arena, kind, p, q, c);
+    };
+    for (size_t i = 1; i < acc.scales.size(); ++i) {
+      if constexpr (D::kIsField) {  // keeps the set of arguments
+        View next = copy_of(state.arena, top, inside, true, true);
+        Op max_op;
+        max_op.kind = OpKind::Max;
+        const View in[2] = {next, acc.scales[i]};
+        pointwise(max_op, in, 2, next, nullptr);
+        top = next;
+      } else {
+        top = more(OpKind::Max, top, acc.scales[i], inside);
+      }
+    }
+    for (size_t i = 0; i < acc.parts.size(); ++i) {
+      View shift = more(OpKind::Sub, acc.scales[i], top, inside);
+      Op exp_op;
+      exp_op.kind = OpKind::Exp;
+      View weight = allocate(state.arena, shift.dtype, shift.rank, shift.shape, demand, shift.flagged(), false);
+      pointwise(exp_op, &shift, 1, weight, nullptr);
+      View term = more(OpKind::Mul, acc.parts[i], weight, demand);
+      result = i == 0 ? term : more(OpKind::Add, result, term, demand);
+    }
+    drop_flags(result);
+    return;
+  }
+  const auto& a = g.attrs<AccumAttrs>(op);
+  if (a.kind == AccumKind::Concat) {
+    const size_t axis = size_t(a.axis);
+    std::array<int64_t, kMaxRank> shape = acc.parts[0].shape, begin{};
+    shape[axis] = 0;
+    bool flags = false, sets = false;
+    for (const View& v : acc.parts) {
+      shape[axis] += v.shape[axis];
+      flags = flags || v.flagged();
+      sets = sets || v.plane[kSetPlane] != nullptr;
+    }
+    result = allocate(state.arena, acc.parts[0].dtype, acc.parts[0].rank, shape, demand, flags, sets);
+    for (const View& v : acc.parts) {
+      copy_view(subview(result, begin.data(), v.shape.data(), D::kWord), v, D::kWord);
+      begin[axis] += v.shape[axis];
+    }
+    return;
+  }
+  CHECK(acc.started) << "an accumulator without a loop";
+  domain_.round(acc.value, Level::Block);
+  drop_flags(acc.value);
+  result = acc.value;
+}
+
+}  // namespace tessera

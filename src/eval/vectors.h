@@ -1,0 +1,504 @@
+// Runs of up to kRun elements of integers and floats with the arithmetic that operators are made
+// of. The field's vectors (eval/field_vector.h) offer the same operations.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/check.h"
+#include "eval/field_array.h"
+#include "eval/ndarray.h"
+#include "ir/op.h"
+
+namespace tessera {
+
+inline constexpr int kRun = 128;
+
+enum class Order : uint8_t { Eq, Ne, Lt, Le };
+
+template <class T>
+bool ordered(T a, T b, Order order) {
+  switch (order) {
+    case Order::Eq: return a == b;
+    case Order::Ne: return a != b;
+    case Order::Lt: return a < b;
+    case Order::Le: return a <= b;
+  }
+  return false;
+}
+
+// --- integers and bools: arithmetic modulo 2^64; storing wraps to the dtype.
+struct IntVec {
+  int n = 0;
+  bool flagged = false;
+  int64_t v[kRun];
+  uint8_t flag[kRun];  // only when flagged
+
+  void set_flags(const IntVec& a) {
+    flagged = a.flagged;
+    if (flagged) std::memcpy(flag, a.flag, size_t(n));
+  }
+  void set_flags(const IntVec& a, const IntVec& b) {
+    set_flags(a);
+    if (!b.flagged) return;
+    if (!flagged) std::memset(flag, 0, size_t(n));
+    flagged = true;
+    for (int i = 0; i < n; ++i) flag[i] |= b.flag[i];
+  }
+  IntVec constant(const Rational& c) const {
+    IntVec r;
+    r.n = n;
+    for (int i = 0; i < n; ++i) r.v[i] = c.num();
+    return r;
+  }
+  void accumulate(const IntVec& x) {
+    for (int i = 0; i < x.n; ++i) v[i] = int64_t(uint64_t(v[i]) + uint64_t(x.v[i]));
+    merge_flags(x);
+  }
+  void accumulate_max(const IntVec& x) {
+    for (int i = 0; i < x.n; ++i) v[i] = v[i] > x.v[i] ? v[i] : x.v[i];
+    merge_flags(x);
+  }
+  void accumulate_min(const IntVec& x) {
+    for (int i = 0; i < x.n; ++i) v[i] = v[i] < x.v[i] ? v[i] : x.v[i];
+    merge_flags(x);
+  }
+  IntVec slice(int from, int count) const {
+    IntVec r;
+    r.n = count;
+    std::memcpy(r.v, v + from, size_t(count) * sizeof(int64_t));
+    r.flagged = flagged;
+    if (flagged) std::memcpy(r.flag, flag + from, size_t(count));
+    return r;
+  }
+
+ private:
+  void merge_flags(const IntVec& x) {
+    if (!x.flagged) return;
+    if (!flagged) std::memset(flag, 0, size_t(n));
+    flagged = true;
+    for (int i = 0; i < x.n; ++i) flag[i] |= x.flag[i];
+  }
+};
+
+template <class F>
+IntVec map_int(const IntVec& a, F f) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i]);
+  r.set_flags(a);
+  return r;
+}
+template <class F>
+IntVec zip_int(const IntVec& a, const IntVec& b, F f) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i], b.v[i]);
+  r.set_flags(a, b);
+  return r;
+}
+inline IntVec operator-(const IntVec& a) {
+  return map_int(a, [](int64_t x) { return int64_t(0 - uint64_t(x)); });
+}
+inline IntVec operator+(const IntVec& a, const IntVec& b) {
+  return zip_int(a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) + uint64_t(y)); });
+}
+inline IntVec operator-(const IntVec& a, const IntVec& b) {
+  return zip_int(a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) - uint64_t(y)); });
+}
+inline IntVec operator*(const IntVec& a, const IntVec& b) {
+  return zip_int(a, b, [](int64_t x, int64_t y) { return int64_t(uint64_t(x) * uint64_t(y)); });
+}
+// Used by power() with negative exponents, which integers do not have.
+inline IntVec operator/(const IntVec&, const IntVec&) { unreachable("integer division"); }
+inline IntVec sqrt(const IntVec&) { unreachable("integer root"); }
+inline IntVec general_power(const IntVec& x, const Rational& e) {
+  return map_int(x, [&](int64_t base) {
+    uint64_t r = 1, b = uint64_t(base);
+    for (uint64_t n = uint64_t(e.num()); n != 0; n >>= 1, b *= b) {
+      if (n & 1) r *= b;
+    }
+    return int64_t(r);
+  });
+}
+inline IntVec abs(const IntVec& a) {
+  return map_int(a, [](int64_t x) { return x < 0 ? int64_t(0 - uint64_t(x)) : x; });
+}
+inline IntVec sign(const IntVec& a) {
+  return map_int(a, [](int64_t x) { return int64_t((x > 0) - (x < 0)); });
+}
+inline IntVec relu(const IntVec& a) {
+  return map_int(a, [](int64_t x) { return x > 0 ? x : 0; });
+}
+inline IntVec logical_not(const IntVec& a) {
+  return map_int(a, [](int64_t x) { return int64_t(x == 0); });
+}
+inline IntVec not_zero(const IntVec& a) {
+  return map_int(a, [](int64_t x) { return int64_t(x != 0); });
+}
+inline IntVec max(const IntVec& a, const IntVec& b) {
+  return zip_int(a, b, [](int64_t x, int64_t y) { return x > y ? x : y; });
+}
+inline IntVec min(const IntVec& a, const IntVec& b) {
+  return zip_int(a, b, [](int64_t x, int64_t y) { return x < y ? x : y; });
+}
+inline IntVec compare(const IntVec& a, const IntVec& b, Order order) {
+  return zip_int(a, b, [&](int64_t x, int64_t y) { return int64_t(ordered(x, y, order)); });
+}
+inline IntVec select(const IntVec& c, const IntVec& a, const IntVec& b) {
+  IntVec r;
+  r.n = c.n;
+  r.flagged = c.flagged || a.flagged || b.flagged;
+  for (int i = 0; i < c.n; ++i) {
+    const IntVec& from = c.v[i] ? a : b;
+    r.v[i] = from.v[i];
+    if (r.flagged) r.flag[i] = uint8_t((c.flagged ? c.flag[i] : 0) | (from.flagged ? from.flag[i] : 0));
+  }
+  return r;
+}
+
+// --- floats
+template <class T>
+T propagating_max(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <class T>
+T propagating_min(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+
+template <class T>
+struct RealVec {
+  int n = 0;
+  T v[kRun];
+
+  RealVec constant(const Rational& c) const {
+    RealVec r;
+    r.n = n;
+    const T x = T(c.to_double());
+    for (int i = 0; i < n; ++i) r.v[i] = x;
+    return r;
+  }
+  void assign_integers(const IntVec& x) {
+    n = x.n;
+    for (int i = 0; i < n; ++i) v[i] = T(x.v[i]);
+  }
+  void accumulate(const RealVec& x) {
+    for (int i = 0; i < x.n; ++i) v[i] += x.v[i];
+  }
+  void accumulate_max(const RealVec& x) {
+    for (int i = 0; i < x.n; ++i) v[i] = propagating_max(v[i], x.v[i]);
+  }
+  void accumulate_min(const RealVec& x) {
+    for (int i = 0; i < x.n; ++i) v[i] = propagating_min(v[i], x.v[i]);
+  }
+  RealVec slice(int from, int count) const {
+    RealVec r;
+    r.n = count;
+    std::memcpy(r.v, v + from, size_t(count) * sizeof(T));
+    return r;
+  }
+};
+
+template <class T, class F>
+RealVec<T> map_real(const RealVec<T>& a, F f) {
+  RealVec<T> r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i]);
+  return r;
+}
+template <class T, class F>
+RealVec<T> zip_real(const RealVec<T>& a, const RealVec<T>& b, F f) {
+  RealVec<T> r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i], b.v[i]);
+  return r;
+}
+template <class T>
+RealVec<T> operator-(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return -x; });
+}
+template <class T>
+RealVec<T> abs(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::abs(x); });
+}
+template <class T>
+RealVec<T> sign(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return x != x ? x : T((x > 0) - (x < 0)); });
+}
+template <class T>
+RealVec<T> relu(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return propagating_max(x, T(0)); });
+}
+template <class T>
+RealVec<T> sqrt(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::sqrt(x); });
+}
+template <class T>
+RealVec<T> exp(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::exp(x); });
+}
+template <class T>
+RealVec<T> log(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::log(x); });
+}
+template <class T>
+RealVec<T> sin(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::sin(x); });
+}
+template <class T>
+RealVec<T> cos(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::cos(x); });
+}
+template <class T>
+RealVec<T> erf(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::erf(x); });
+}
+template <class T>
+RealVec<T> tanh(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::tanh(x); });
+}
+template <class T>
+RealVec<T> operator+(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return x + y; });
+}
+template <class T>
+RealVec<T> operator-(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return x - y; });
+}
+template <class T>
+RealVec<T> operator*(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return x * y; });
+}
+template <class T>
+RealVec<T> operator/(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return x / y; });
+}
+template <class T>
+RealVec<T> max(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return propagating_max(x, y); });
+}
+template <class T>
+RealVec<T> min(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return propagating_min(x, y); });
+}
+template <class T>
+RealVec<T> general_power(const RealVec<T>& a, const Rational& e) {
+  const T exponent = T(e.to_double());
+  return map_real(a, [&](T x) { return std::pow(x, exponent); });
+}
+template <class T>
+IntVec compare(const RealVec<T>& a, const RealVec<T>& b, Order order) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = ordered(a.v[i], b.v[i], order);
+  return r;
+}
+template <class T>
+IntVec not_zero(const RealVec<T>& a) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
+  return r;
+}
+// C's conversion where it is defined; NaN gives 0, values out of range the nearest int64.
+inline int64_t truncate_real(double x) {
+  if (x != x) return 0;
+  if (x >= 0x1p63) return std::numeric_limits<int64_t>::max();
+  if (x < -0x1p63) return std::numeric_limits<int64_t>::min();
+  return int64_t(x);
+}
+template <class T>
+IntVec truncate(const RealVec<T>& a, DType) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(a.v[i]));
+  return r;
+}
+template <class T>
+RealVec<T> select(const IntVec& c, const RealVec<T>& a, const RealVec<T>& b) {
+  RealVec<T> r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = c.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+
+// --- values with magnitudes: m is the first-order scale of the rounding error of v. Sums add it,
+// products and quotients carry it by the derivative in each operand and take the larger, functions
+// multiply it by their derivative; it is never below |v|.
+struct MagnitudeVec {
+  int n = 0;
+  double v[kRun], m[kRun];
+
+  MagnitudeVec constant(const Rational& c) const {
+    MagnitudeVec r;
+    r.n = n;
+    const double x = c.to_double();
+    for (int i = 0; i < n; ++i) {
+      r.v[i] = x;
+      r.m[i] = std::abs(x);
+    }
+    return r;
+  }
+  void assign_integers(const IntVec& x) {
+    n = x.n;
+    for (int i = 0; i < n; ++i) {
+      v[i] = double(x.v[i]);
+      m[i] = std::abs(v[i]);
+    }
+  }
+  void accumulate(const MagnitudeVec& x) {
+    for (int i = 0; i < x.n; ++i) {
+      v[i] += x.v[i];
+      m[i] += x.m[i];
+    }
+  }
+  void accumulate_max(const MagnitudeVec& x) { fold_order(x, [](double a, double b) { return propagating_max(a, b); }); }
+  void accumulate_min(const MagnitudeVec& x) { fold_order(x, [](double a, double b) { return propagating_min(a, b); }); }
+  MagnitudeVec slice(int from, int count) const {
+    MagnitudeVec r;
+    r.n = count;
+    std::memcpy(r.v, v + from, size_t(count) * sizeof(double));
+    std::memcpy(r.m, m + from, size_t(count) * sizeof(double));
+    return r;
+  }
+
+ private:
+  // The order may change by rounding, so the result is as uncertain as the worst operand.
+  template <class F>
+  void fold_order(const MagnitudeVec& x, F f) {
+    for (int i = 0; i < x.n; ++i) {
+      v[i] = f(v[i], x.v[i]);
+      m[i] = propagating_max(m[i], x.m[i]);
+    }
+  }
+};
+
+// f(v) and the factor by which it scales m.
+template <class F, class G>
+MagnitudeVec map_magnitude(const MagnitudeVec& a, F f, G derivative) {
+  MagnitudeVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) {
+    r.v[i] = f(a.v[i]);
+    // a slope of 0 or a value below the scale must not hide the result's own rounding
+    const double carried = std::abs(derivative(a.v[i])) * a.m[i];
+    r.m[i] = carried > std::abs(r.v[i]) ? carried : std::abs(r.v[i]);
+  }
+  return r;
+}
+template <class F>
+MagnitudeVec zip_magnitude(const MagnitudeVec& a, const MagnitudeVec& b, F f) {
+  MagnitudeVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) f(a.v[i], a.m[i], b.v[i], b.m[i], r.v[i], r.m[i]);
+  return r;
+}
+inline MagnitudeVec operator-(MagnitudeVec a) {
+  for (int i = 0; i < a.n; ++i) a.v[i] = -a.v[i];
+  return a;
+}
+inline MagnitudeVec abs(MagnitudeVec a) {
+  for (int i = 0; i < a.n; ++i) a.v[i] = std::abs(a.v[i]);
+  return a;
+}
+inline MagnitudeVec sign(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return x != x ? x : double((x > 0) - (x < 0)); },
+                       [](double) { return 0.0; });
+}
+inline MagnitudeVec relu(MagnitudeVec a) {
+  for (int i = 0; i < a.n; ++i) a.v[i] = propagating_max(a.v[i], 0.0);
+  return a;
+}
+inline MagnitudeVec sqrt(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return std::sqrt(x); },
+                       [](double x) { return x == 0 ? 0 : 0.5 / std::sqrt(x); });
+}
+inline MagnitudeVec exp(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return std::exp(x); }, [](double x) { return std::exp(x); });
+}
+inline MagnitudeVec log(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return std::log(x); }, [](double x) { return 1 / x; });
+}
+inline MagnitudeVec sin(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return std::sin(x); }, [](double x) { return std::cos(x); });
+}
+inline MagnitudeVec cos(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return std::cos(x); }, [](double x) { return std::sin(x); });
+}
+inline MagnitudeVec erf(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return std::erf(x); },
+                       [](double x) { return 1.1283791670955126 * std::exp(-x * x); });
+}
+inline MagnitudeVec tanh(const MagnitudeVec& a) {
+  return map_magnitude(a, [](double x) { return std::tanh(x); },
+                       [](double x) { double t = std::tanh(x); return 1 - t * t; });
+}
+inline MagnitudeVec general_power(const MagnitudeVec& a, const Rational& e) {
+  const double k = e.to_double();
+  return map_magnitude(a, [&](double x) { return std::pow(x, k); },
+                       [&](double x) { return k * std::pow(x, k - 1); });
+}
+inline MagnitudeVec operator+(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = x + y;
+    m = mx + my;
+  });
+}
+inline MagnitudeVec operator-(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = x - y;
+    m = mx + my;
+  });
+}
+inline MagnitudeVec operator*(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = x * y;
+    m = std::fmax(std::abs(x) * my, std::abs(y) * mx);
+  });
+}
+inline MagnitudeVec operator/(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = x / y;
+    m = std::fmax(mx, std::abs(v) * my) / std::abs(y);
+  });
+}
+inline MagnitudeVec max(MagnitudeVec a, const MagnitudeVec& b) {
+  a.accumulate_max(b);
+  return a;
+}
+inline MagnitudeVec min(MagnitudeVec a, const MagnitudeVec& b) {
+  a.accumulate_min(b);
+  return a;
+}
+inline IntVec compare(const MagnitudeVec& a, const MagnitudeVec& b, Order order) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = ordered(a.v[i], b.v[i], order);
+  return r;
+}
+inline IntVec not_zero(const MagnitudeVec& a) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
+  return r;
+}
+inline IntVec truncate(const MagnitudeVec& a, DType) {
+  IntVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(a.v[i]);
+  return r;
+}
+inline MagnitudeVec select(const IntVec& c, const MagnitudeVec& a, const MagnitudeVec& b) {
+  MagnitudeVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) {
+    r.v[i] = c.v[i] ? a.v[i] : b.v[i];
+    r.m[i] = c.v[i] ? a.m[i] : b.m[i];
+  }
+  return r;
+}
+
+}  // namespace tessera
