@@ -60,21 +60,22 @@ double Machine::move(DType t, double n) const {
   return 2 * n / target_.pointwise_rate(t) + kOpSeconds;
 }
 
+double Machine::first_pass(double tensor_bytes, double resident) const {
+  const MemoryLevel* at = &target_.levels.front();
+  for (const MemoryLevel& l : target_.levels) {
+    if (!l.per_core && double(l.capacity) * 0.75 >= std::max(tensor_bytes, resident)) at = &l;
+  }
+  return tensor_bytes / at->bandwidth;
+}
+
 void Machine::add_traffic(KernelWork& w, double tensor_bytes, double moved,
                           double resident) const {
   w.core_traffic += moved / w.blocks / core_bandwidth_;
   // The first pass comes from where the working set lives, repeats from where the tensor fits.
-  auto shared_seconds = [&](double n, double footprint) {
-    const MemoryLevel* at = &target_.levels.front();
-    for (const MemoryLevel& l : target_.levels) {
-      if (!l.per_core && double(l.capacity) * 0.75 >= footprint) at = &l;
-    }
-    return n / at->bandwidth;
-  };
-  w.shared_traffic += shared_seconds(tensor_bytes, std::max(tensor_bytes, resident));
-  double again = moved - tensor_bytes;
-  if (again > 0 && tensor_bytes > double(core_capacity_) / 2) {
-    w.shared_traffic += shared_seconds(again, tensor_bytes);
+  double pass = first_pass(tensor_bytes, resident);
+  w.shared_traffic += pass;
+  if (moved > tensor_bytes && tensor_bytes > double(core_capacity_) / 2) {
+    w.shared_traffic += first_pass(tensor_bytes, tensor_bytes) * (moved / tensor_bytes - 1);
   }
 }
 

@@ -31,6 +31,8 @@ class Machine {
   // Traffic of one tensor of `tensor_bytes`, of which blocks together read or write `moved` bytes
   // (at least the tensor once). `resident`: bytes that compete with it for the caches.
   void add_traffic(KernelWork&, double tensor_bytes, double moved, double resident) const;
+  // Seconds to read or write a tensor once.
+  double first_pass(double tensor_bytes, double resident) const;
   double seconds(const KernelWork&) const;
   // A lower bound on `seconds` from compute of the whole kernel (all cores busy) and traffic.
   double bound(double compute, double shared_traffic) const;

@@ -10,6 +10,7 @@ namespace tessera::mugraph {
 MonoId NormalForms::divide(MonoId whole, MonoId part) {
   if (part == 0) return whole;
   if (whole == part) return 0;
+  if (monos_[part].signature & ~monos_[whole].signature) return kNone;
   uint64_t key = (uint64_t(whole) << 32) | part;
   auto it = div_memo_.find(key);
   if (it != div_memo_.end()) return it->second;

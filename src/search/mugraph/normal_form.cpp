@@ -21,6 +21,15 @@ uint32_t ceil_abs(const Q& q) {
 
 bool half(const Q& q) { return q.den == 2; }
 
+// The coefficient that is scaled away: of the first term that is not a constant, so that a small
+// constant (an epsilon) never becomes the unit.
+Coef leading(const std::vector<Term>& terms) {
+  for (const Term& t : terms) {
+    if (t.mono != 0) return t.coef;
+  }
+  return terms[0].coef;
+}
+
 }  // namespace
 
 NormalForms::NormalForms(std::vector<int64_t> extents, FormOptions options)
@@ -67,6 +76,7 @@ MonoId NormalForms::intern_mono(std::vector<Factor> factors) {
     const Atom& a = atoms_[f.atom];
     m.axes |= a.axes;
     m.inner |= a.inner;
+    m.signature |= uint64_t(1) << (f.atom % 64);
     if (a.kind == AtomKind::Exp) {  // e^(c·m): one function, whatever c is
       m.size += a.size + (f.exponent.integer() ? ceil_abs(f.exponent) - 1 : 0);
     } else {
@@ -300,7 +310,8 @@ NormalForms::Split NormalForms::split(PolyId p, bool for_root) {
   std::sort(rest.begin(), rest.end(), [](const Term& a, const Term& b) { return a.mono < b.mono; });
   Split s;
   s.common = intern_mono(std::move(common));
-  s.coef = for_root ? magnitude(rest[0].coef) : rest[0].coef;
+  s.coef = leading(rest);
+  if (for_root) s.coef = magnitude(s.coef);
   for (Term& t : rest) t.coef = t.coef / s.coef;
   for (const Term& t : rest) {
     if (t.coef.bad()) return {1, s.common, kNone};
@@ -568,7 +579,7 @@ PolyId NormalForms::fn(uint32_t function, std::vector<PolyId> args, AxisMask bou
 
 NormalForms::Primitive NormalForms::primitive(PolyId p) {
   if (p == kNone || polys_[p].terms.empty()) return {p, 1};
-  Coef c = polys_[p].terms[0].coef;
+  Coef c = leading(polys_[p].terms);
   if (c.one()) return {p, 1};
   PolyId form = scale(p, power(c, -1));
   if (form == kNone) return {p, 1};

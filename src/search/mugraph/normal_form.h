@@ -55,6 +55,7 @@ struct Factor {
 struct Mono {
   std::vector<Factor> factors;  // ascending atoms, exponents not zero
   AxisMask axes = 0, inner = 0;
+  uint64_t signature = 0;  // one bit per atom (mod 64): a part's is a subset of the whole's
   uint32_t size = 0;  // atoms and summed bits: grows along every useful operation
   bool nonneg = true;
 };

@@ -1,0 +1,394 @@
+#include "search/mugraph/mugraph.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "cost/analytical.h"
+#include "ir/block.h"
+#include "ir/text.h"
+#include "ir/validate.h"
+#include "search/mugraph/lower.h"
+
+namespace tessera {
+namespace {
+
+using namespace mugraph;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+// One way to see a region: a cap on multiplying out sums, and whether shifts by a maximum stay.
+struct Formulation {
+  FormOptions options;
+  std::string note;
+};
+
+// One plan of a region, with what is needed to lower it.
+struct Choice {
+  Plan plan;
+  size_t world = 0;  // index into Search::worlds of the region
+};
+
+// A saturated formulation.
+struct World {
+  std::unique_ptr<NormalForms> forms;
+  RegionForms region_forms;
+  Hypergraph graph;
+  std::unique_ptr<KernelSearch> kernels;
+  std::string note;
+};
+
+struct RegionResult {
+  Region region;
+  std::vector<std::unique_ptr<World>> worlds;
+  std::vector<Choice> choices;  // cheapest first
+};
+
+bool uses_max_shift(const Graph& g) {
+  bool exp = false, max = false;
+  for (const Op& op : g.ops()) {
+    exp = exp || op.kind == OpKind::Exp;
+    max = max || op.kind == OpKind::ReduceMax;
+  }
+  return exp && max;
+}
+
+int block_operators(const Graph& g) {
+  int most = 0;
+  for (const Graph& b : g.bodies()) {
+    int n = 0;
+    for (const Op& op : b.ops()) n += op.kind != OpKind::Input && op.kind != OpKind::Const;
+    most = std::max(most, n);
+  }
+  return most;
+}
+
+class Search {
+ public:
+  Search(const MugraphOptions& options, const Subprogram& sub, Context& context,
+         const Budget& budget, CandidateSink& sink)
+      : options_(options), program_(sub.graph), context_(context), budget_(budget), sink_(sink),
+        machine_(*context.target), analytical_(*context.target),
+        model_(context.cost ? *context.cost : analytical_), pool_(std::max(1, context.threads)) {}
+
+  SearchReport run() {
+    start_ = Clock::now();
+    for (const Tensor& t : program_.tensors()) {
+      if (!is_static(t.type.shape)) return finish(StopReason::Unsupported, "symbolic shapes: bind them first");
+    }
+    for (TensorId t : program_.inputs()) resident_ += double(program_.type(t).bytes());
+    std::vector<bool> given(program_.tensors().size(), false);
+    for (TensorId t : program_.inputs()) given[t.index] = true;
+    steps_ = partition(program_);
+    int regions = 0;
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      if (steps_[s].kept.valid()) {
+        const Op& op = program_.op(steps_[s].kept);
+        for (uint32_t i = 0; i < op.num_results; ++i) given[op.result(i).index] = true;
+        continue;
+      }
+      ++regions;
+      results_[s] = solve(steps_[s].outputs, given);
+      for (TensorId t : steps_[s].outputs) given[t.index] = true;
+      if (stopped_) break;
+    }
+    if (regions == 0) {
+      return finish(StopReason::Unsupported, "no operator that the normal form sees through");
+    }
+    bool any = false;
+    for (const auto& [s, r] : results_) any = any || !r.choices.empty();
+    if (!any) {
+      StopReason why = stopped_ ? stop_reason() : StopReason::Unsupported;
+      return finish(why, stopped_ ? "" : detail_.empty() ? "no derivation of the outputs" : detail_);
+    }
+    combine();
+    return finish(stopped_ ? stop_reason()
+                           : limited_ ? StopReason::StepBudget : StopReason::Exhausted, detail_);
+  }
+
+ private:
+  bool out_of_time() const { return since(start_) > budget_.seconds; }
+  StopReason stop_reason() const {
+    return context_.cancelled() ? StopReason::Cancelled : StopReason::TimeBudget;
+  }
+
+  bool rule(const char* name) const { return options_.ablate.count(name) == 0; }
+
+  RegionResult solve(const std::vector<TensorId>& outputs, const std::vector<bool>& given) {
+    RegionResult out;
+    out.region = make_region(program_, outputs, given);
+    if (out.region.targets.empty()) {
+      detail_ = "more than 60 axes in one region";
+      return out;
+    }
+    std::vector<Formulation> formulations{{{16, false}, ""}, {{2, false}, ""}};
+    if (uses_max_shift(program_)) {
+      for (Formulation& f : formulations) f.note = "drops the maximum shift of an exponent";
+      formulations.push_back({{16, true}, ""});
+      formulations.push_back({{2, true}, ""});
+    }
+    double original = 0;  // the region's share of the original's cost
+    for (const Formulation& f : formulations) {
+      if (context_.cancelled() || out_of_time()) {
+        stopped_ = true;
+        break;
+      }
+      auto world = std::make_unique<World>();
+      world->forms = std::make_unique<NormalForms>(axis_extents(out.region), f.options);
+      world->region_forms = build_forms(out.region, *world->forms);
+      if (world->region_forms.of_node.empty()) {
+        detail_ = "a constant of the program has no exact normal form";
+        continue;
+      }
+      if (!f.note.empty() && !changed_by_shift(*world, out.region)) world->note = "";
+      else world->note = f.note;
+      SaturateOptions saturation;
+      saturation.cancel = context_.cancel;
+      saturation.volume_rule = rule("volume");
+      saturation.cancel_rule = rule("cancels");
+      saturation.reciprocals = rule("reciprocals");
+      KernelCounters counters;
+      world->graph = saturate(out.region, *world->forms, world->region_forms, saturation,
+                              counters.pruned);
+      report_.values += int64_t(world->graph.saturated_values);
+      report_.edges += int64_t(world->graph.saturated_edges);
+      if (world->graph.targets.empty()) {
+        merge(counters);
+        detail_ = "no derivation of the outputs";
+        continue;
+      }
+      if (same_as_before(out, *world)) {
+        merge(counters);
+        continue;
+      }
+      KernelOptions kernel_options;
+      kernel_options.variants = options_.variants;
+      kernel_options.max_operators = options_.max_block_ops;
+      kernel_options.bound_rule = rule("bound");
+      kernel_options.dominance_rule = rule("dominated");
+      kernel_options.memory_rule = rule("memory");
+      world->kernels = std::make_unique<KernelSearch>(world->graph, world->region_forms,
+                                                      axis_extents(out.region), machine_,
+                                                      kernel_options, resident_);
+      if (original == 0) original = analytical_.cost(program_).seconds;
+      PlanOptions plan_options;
+      plan_options.wanted = budget_.candidates;
+      plan_options.per_structure = options_.variants;
+      plan_options.max_kernels = options_.max_kernels;
+      plan_options.max_steps = budget_.steps;
+      plan_options.cancel = context_.cancel;
+      plan_options.out_of_time = [this] { return out_of_time(); };
+      plan_options.improved = [&](double best) {
+        report_.best_cost = best;
+        progress(counters);
+      };
+      PlanResult found = find_plans(world->graph, *world->kernels, original, plan_options, &pool_,
+                                    counters);
+      merge(counters);
+      progress({});
+      stopped_ = stopped_ || found.stopped;
+      limited_ = limited_ || !found.complete;
+      for (Plan& p : found.plans) out.choices.push_back({std::move(p), out.worlds.size()});
+      out.worlds.push_back(std::move(world));
+    }
+    std::stable_sort(out.choices.begin(), out.choices.end(), [](const Choice& a, const Choice& b) {
+      return a.plan.seconds < b.plan.seconds;
+    });
+    return out;
+  }
+
+  // Whether a formulation that lets shifts cancel differs from one that keeps them.
+  bool changed_by_shift(World& world, const Region& region) {
+    NormalForms keep(axis_extents(region), {world.forms->options().cap, true});
+    RegionForms kept = build_forms(region, keep);
+    if (kept.of_node.empty()) return true;
+    for (uint32_t t : region.targets) {
+      if (keep.str(kept.of_node[t]) != world.forms->str(world.region_forms.of_node[t])) return true;
+    }
+    return false;
+  }
+
+  bool same_as_before(const RegionResult& r, const World& w) const {
+    for (const auto& other : r.worlds) {
+      if (other->graph.values.size() != w.graph.values.size() ||
+          other->graph.edges.size() != w.graph.edges.size() || other->note != w.note) {
+        continue;
+      }
+      bool same = true;
+      for (size_t v = 0; v < w.graph.values.size() && same; ++v) {
+        same = other->forms->str(other->graph.values[v].form) ==
+               w.forms->str(w.graph.values[v].form);
+      }
+      if (same) return true;
+    }
+    return false;
+  }
+
+  void merge(const KernelCounters& c) {
+    report_.graphs += c.graphs;
+    report_.tilings += c.tilings;
+    for (const auto& [name, n] : c.pruned) report_.pruned[name] += n;
+  }
+
+  void progress(const KernelCounters& running) {
+    if (!context_.progress) return;
+    SearchReport r = report_;
+    r.seconds = since(start_);
+    r.graphs += running.graphs;
+    r.tilings += running.tilings;
+    for (const auto& [name, n] : running.pruned) r.pruned[name] += n;
+    context_.progress(r);
+  }
+
+  // Whole programs: the best choice everywhere, then one region at a time with its next choices.
+  void combine() {
+    std::map<size_t, size_t> best;
+    for (const auto& [s, r] : results_) {
+      if (!r.choices.empty()) best[s] = 0;
+    }
+    std::vector<Candidate> candidates;
+    auto offer = [&](const std::map<size_t, size_t>& pick) {
+      std::optional<Candidate> c = assemble(pick);
+      if (c) candidates.push_back(std::move(*c));
+    };
+    offer(best);
+    for (const auto& [s, first] : best) {
+      for (size_t i = 1; i < results_.at(s).choices.size(); ++i) {
+        if (context_.cancelled()) break;
+        std::map<size_t, size_t> pick = best;
+        pick[s] = i;
+        offer(pick);
+      }
+    }
+    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return a.cost < b.cost;
+    });
+    // A program that asks for a shift must find candidates that keep it, whatever they cost.
+    std::vector<Candidate> chosen;
+    size_t room = size_t(std::max(1, budget_.candidates)), noted = 0;
+    for (Candidate& c : candidates) {
+      if (!c.notes.empty() && ++noted > (room + 1) / 2) continue;
+      if (chosen.size() < room) chosen.push_back(std::move(c));
+    }
+    for (Candidate& c : chosen) {
+      if (report_.candidates++ == 0) report_.best_cost = c.cost;
+      sink_.offer(std::move(c));
+    }
+  }
+
+  std::optional<Candidate> assemble(const std::map<size_t, size_t>& pick) {
+    Graph g(program_.name());
+    std::vector<TensorId> tensors(program_.tensors().size());
+    Candidate c;
+    c.origin = "mugraph";
+    try {
+      for (TensorId t : program_.inputs()) {
+        tensors[t.index] = g.add_input(program_.type(t), program_.tensor(t).name);
+      }
+      auto mapped = [&](TensorId t) {
+        if (!tensors[t.index].valid()) {
+          const Op& op = program_.producer(t);
+          if (op.kind != OpKind::Const) return TensorId();
+          tensors[t.index] = g.add_const(std::get<ConstAttrs>(op.attrs).value, program_.type(t));
+        }
+        return tensors[t.index];
+      };
+      for (size_t s = 0; s < steps_.size(); ++s) {
+        auto choice = pick.find(s);
+        if (steps_[s].kept.valid()) {
+          copy(program_.op(steps_[s].kept), g, tensors, mapped);
+        } else if (choice == pick.end()) {  // not searched: as the program has it
+          for (TensorId t : steps_[s].outputs) copy_tree(t, g, tensors, mapped);
+        } else {
+          const RegionResult& r = results_.at(s);
+          const Choice& ch = r.choices[choice->second];
+          const World& w = *r.worlds[ch.world];
+          if (!lower_plan(ch.plan, w.graph, r.region, w.region_forms, *w.kernels, program_, g, tensors)) {
+            ++report_.pruned["cannot be lowered"];
+            return std::nullopt;
+          }
+          c.derivation += describe(ch.plan, w.graph, r.region, *w.forms, w.region_forms);
+          if (!w.note.empty()) c.notes.push_back(w.note);
+        }
+      }
+      std::vector<TensorId> outputs;
+      for (TensorId t : program_.outputs()) outputs.push_back(mapped(t));
+      g.set_outputs(outputs);
+      ValidateOptions limits;
+      if (context_.target->kind == TargetKind::Gpu) limits.block_bytes = context_.target->block_bytes();
+      validate(g, limits);
+    } catch (const Error& e) {
+      ++report_.pruned["not valid"];
+      if (context_.log) context_.log("mugraph: candidate is not valid: " + e.message());
+      return std::nullopt;
+    }
+    if (options_.max_block_ops && block_operators(g) > *options_.max_block_ops) {
+      ++report_.pruned["operator limit"];
+      return std::nullopt;
+    }
+    uint64_t hash = structural_hash(g);
+    if (!seen_.insert(hash).second) {
+      ++report_.pruned["duplicate"];
+      return std::nullopt;
+    }
+    c.cost = model_.cost(g).seconds;
+    c.graph = std::move(g);
+    return c;
+  }
+
+  template <class Map>
+  void copy(const Op& op, Graph& g, std::vector<TensorId>& tensors, const Map& mapped) {
+    std::vector<TensorId> in;
+    std::vector<std::string> names;
+    for (TensorId t : op.inputs) in.push_back(mapped(t));
+    for (uint32_t i = 0; i < op.num_results; ++i) names.push_back(program_.tensor(op.result(i)).name);
+    OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, program_.body(op), names)
+                              : g.add_op(op.kind, in, op.attrs, names);
+    for (uint32_t i = 0; i < op.num_results; ++i) tensors[op.result(i).index] = g.op(id).result(i);
+  }
+
+  template <class Map>
+  void copy_tree(TensorId t, Graph& g, std::vector<TensorId>& tensors, const Map& mapped) {
+    if (mapped(t).valid()) return;
+    const Op& op = program_.producer(t);
+    for (TensorId u : op.inputs) copy_tree(u, g, tensors, mapped);
+    copy(op, g, tensors, mapped);
+  }
+
+  SearchReport finish(StopReason why, const std::string& detail) {
+    report_.stop = why;
+    report_.detail = detail;
+    report_.seconds = since(start_);
+    return report_;
+  }
+
+  const MugraphOptions& options_;
+  const Graph& program_;
+  Context& context_;
+  const Budget& budget_;
+  CandidateSink& sink_;
+  Machine machine_;
+  AnalyticalModel analytical_;
+  const CostModel& model_;
+  ThreadPool pool_;
+  Clock::time_point start_;
+  double resident_ = 0;
+  bool stopped_ = false, limited_ = false;
+  std::string detail_;
+  std::vector<Step> steps_;
+  std::map<size_t, RegionResult> results_;
+  std::set<uint64_t> seen_;
+  SearchReport report_;
+};
+
+}  // namespace
+
+SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget& budget,
+                          CandidateSink& sink) {
+  return Search(options_, sub, context, budget, sink).run();
+}
+
+}  // namespace tessera

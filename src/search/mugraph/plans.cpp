@@ -1,0 +1,192 @@
+#include "search/mugraph/plans.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <queue>
+#include <set>
+
+namespace tessera::mugraph {
+namespace {
+
+using Pending = std::vector<ValueId>;  // ascending
+
+struct PlanNode {
+  Pending pending;
+  double spent = 0;
+  int32_t parent = -1;
+  Kernel kernel;  // the one that led here from the parent
+  int depth = 0;
+};
+
+struct Entry {
+  double estimate;
+  uint32_t node;
+  bool operator>(const Entry& o) const {
+    return estimate != o.estimate ? estimate > o.estimate : node > o.node;
+  }
+};
+
+// Output sets for the next kernel: they contain the pending value of highest rank, so that no
+// kernel ever waits for a later one.
+std::vector<Pending> output_sets(const Pending& pending) {
+  std::vector<Pending> out;
+  const size_t n = pending.size() - 1;
+  if (n <= 3) {
+    for (size_t mask = 0; mask < (size_t(1) << n); ++mask) {
+      Pending p;
+      for (size_t i = 0; i < n; ++i) {
+        if (mask & (size_t(1) << i)) p.push_back(pending[i]);
+      }
+      p.push_back(pending[n]);
+      out.push_back(std::move(p));
+    }
+    return out;
+  }
+  out.push_back({pending[n]});
+  for (size_t i = 0; i < n; ++i) out.push_back({pending[i], pending[n]});
+  out.push_back(pending);
+  return out;
+}
+
+}  // namespace
+
+std::string Plan::structure() const {
+  std::string s;
+  for (const Kernel& k : kernels) {
+    s += "[";
+    for (ValueId v : k.loads) s += std::to_string(v) + ",";
+    s += ">";
+    for (ValueId v : k.outputs) s += std::to_string(v) + ",";
+    s += "l" + std::to_string(k.loop) + "]";
+  }
+  return s;
+}
+
+PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, double start,
+                      const PlanOptions& options, ThreadPool* pool, KernelCounters& counters) {
+  PlanResult result;
+  Pending targets;
+  for (const Hypergraph::Target& t : graph.targets) {
+    if (t.value != kOne) targets.push_back(t.value);
+  }
+  std::sort(targets.begin(), targets.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+  if (targets.empty()) return result;
+
+  // What is left costs at least one launch and the last operation and store of its values.
+  auto remaining = [&](const Pending& p) {
+    if (p.empty()) return 0.0;
+    double compute = 0, traffic = 0;
+    for (ValueId v : p) {
+      compute += kernels.work_bound(v);
+      traffic += kernels.store_seconds(v);
+    }
+    return kernels.machine().bound(compute, traffic);
+  };
+
+  double best = start;
+  std::map<std::pair<Pending, int>, std::vector<Kernel>> memo;
+  std::map<Pending, int> expanded_times;
+  std::map<std::string, int> structures;
+  std::vector<PlanNode> nodes;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  nodes.push_back(PlanNode{targets, 0, -1, {}, 0});
+  queue.push({remaining(targets), 0});
+
+  while (!queue.empty() && int(result.plans.size()) < options.wanted) {
+    if ((options.cancel && options.cancel->load(std::memory_order_relaxed)) ||
+        (options.out_of_time && options.out_of_time())) {
+      result.stopped = true;
+      result.complete = false;
+      break;
+    }
+    Entry top = queue.top();
+    queue.pop();
+    if (top.estimate > best * options.slack) break;
+    const PlanNode node = nodes[top.node];
+    if (node.pending.empty()) {
+      Plan plan;
+      for (int32_t n = int32_t(top.node); nodes[size_t(n)].parent >= 0; n = nodes[size_t(n)].parent) {
+        plan.kernels.push_back(nodes[size_t(n)].kernel);
+      }
+      plan.seconds = node.spent;
+      if (structures[plan.structure()]++ >= options.per_structure) continue;
+      if (plan.seconds < best) {
+        best = plan.seconds;
+        if (options.improved) options.improved(best);
+      }
+      result.plans.push_back(std::move(plan));
+      continue;
+    }
+    if (node.depth >= options.max_kernels) continue;
+    if (expanded_times[node.pending]++ >= options.per_structure) continue;
+    if (counters.expanded > options.max_steps) {
+      result.complete = false;
+      ++counters.pruned["step budget"];
+      break;
+    }
+    for (const Pending& outputs : output_sets(node.pending)) {
+      Pending rest;
+      std::set_difference(node.pending.begin(), node.pending.end(), outputs.begin(), outputs.end(),
+                          std::back_inserter(rest));
+      std::vector<int> loops = kernels.loop_axes(outputs);
+      loops.insert(loops.begin(), -1);
+      // Missing kernel sets, one task per loop axis; merged in order. The first round of all finds
+      // whole programs in one kernel, which bounds everything after it.
+      const bool first = top.node == 0;
+      for (int pass = first ? 0 : 1; pass < 2; ++pass) {
+        const bool cuts = pass == 1 && node.depth + 1 < options.max_kernels;
+        std::vector<int> todo;
+        for (int l : loops) {
+          if (pass == 0 || !memo.count({outputs, l})) todo.push_back(l);
+        }
+        const double limit = best * options.slack - node.spent - remaining(rest);
+        std::vector<std::vector<Kernel>> found(todo.size());
+        std::vector<KernelCounters> counted(todo.size());
+        auto work = [&](int64_t from, int64_t to) {
+          for (int64_t i = from; i < to; ++i) {
+            found[size_t(i)] = kernels.enumerate(outputs, todo[size_t(i)], limit, cuts,
+                                                 counted[size_t(i)]);
+          }
+        };
+        if (pool && todo.size() > 1) pool->parallel_for(int64_t(todo.size()), 1, work);
+        else work(0, int64_t(todo.size()));
+        for (size_t i = 0; i < todo.size(); ++i) {
+          counters.add(counted[i]);
+          if (pass == 0) {
+            if (rest.empty() && !found[i].empty()) best = std::min(best, found[i][0].seconds);
+          } else {
+            memo[{outputs, todo[i]}] = std::move(found[i]);
+          }
+        }
+      }
+      for (int l : loops) {
+        for (const Kernel& k : memo[{outputs, l}]) {
+          PlanNode next;
+          next.pending = rest;
+          for (ValueId v : k.loads) {
+            if (graph.values[v].view < 0) next.pending.push_back(v);
+          }
+          std::sort(next.pending.begin(), next.pending.end());
+          next.pending.erase(std::unique(next.pending.begin(), next.pending.end()),
+                             next.pending.end());
+          next.spent = node.spent + k.seconds;
+          next.parent = int32_t(top.node);
+          next.kernel = k;
+          next.depth = node.depth + 1;
+          double estimate = next.spent + remaining(next.pending);
+          if (estimate > best * options.slack) {
+            ++counters.pruned["plan bound"];
+            continue;
+          }
+          nodes.push_back(std::move(next));
+          queue.push({estimate, uint32_t(nodes.size() - 1)});
+        }
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace tessera::mugraph

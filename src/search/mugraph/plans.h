@@ -1,0 +1,43 @@
+// Plans: sequences of kernels that together compute the targets. Any value may be a cut between
+// kernels; plans grow from the outputs backwards, best first over sets of pending values.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "search/mugraph/kernels.h"
+
+namespace tessera::mugraph {
+
+struct Plan {
+  std::vector<Kernel> kernels;  // in order of execution
+  double seconds = 0;
+  // Which values each kernel loads and stores and what it loops over: plans with equal structure
+  // differ only in the operations inside the kernels.
+  std::string structure() const;
+};
+
+struct PlanOptions {
+  int wanted = 16;       // plans to return
+  int per_structure = 4; // of which at most this many share their structure
+  int max_kernels = 4;
+  double slack = 1.6;    // plans costing more than this times the best are not wanted
+  int64_t max_steps = 400000;  // expanded states of all kernel searches together
+  const std::atomic<bool>* cancel = nullptr;
+  std::function<bool()> out_of_time;                 // may be empty
+  std::function<void(double best)> improved;         // may be empty
+};
+
+struct PlanResult {
+  std::vector<Plan> plans;  // cheapest first
+  bool complete = true;     // false: a limit ended the search
+  bool stopped = false;     // cancelled or out of time
+};
+
+// `start` bounds the cost of interesting plans (the program as it is), in seconds.
+PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, double start,
+                      const PlanOptions& options, ThreadPool* pool, KernelCounters& counters);
+
+}  // namespace tessera::mugraph

@@ -1,0 +1,587 @@
+#include "search/mugraph/saturate.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/check.h"
+
+#pragma GCC diagnostic ignored "-Wswitch-enum"  // operators that are not named are functions
+
+namespace tessera::mugraph {
+namespace {
+
+struct GoalEmbedding {
+  uint32_t goal;
+  Embedding at;
+};
+
+class Saturation {
+ public:
+  Saturation(const Region& region, NormalForms& nf, const RegionForms& rf,
+             const SaturateOptions& options, std::map<std::string, int64_t>& pruned)
+      : region_(region), nf_(nf), rf_(rf), options_(options), pruned_(pruned) {}
+
+  Hypergraph run() {
+    if (!set_goals()) return {};
+    one_ = create(nf_.one(), DType::F32);
+    for (size_t v = 0; v < region_.views.size(); ++v) {
+      PolyId f = nf_.input(uint32_t(v), region_.views[v].mask(),
+                           "t" + std::to_string(region_.views[v].tensor.index));
+      values_[create(f, region_.views[v].dtype)].view = int(v);
+    }
+    for (size_t i = 0; i < region_.nodes.size(); ++i) force(i);
+    for (ValueId v = 0; v < values_.size(); ++v) {
+      if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) break;
+      if (v != one_) unary(v);
+      sums(v);
+      for (ValueId u = 0; u <= v; ++u) {
+        if (u != one_ && v != one_) binary(u, v);
+      }
+    }
+    return finish();
+  }
+
+ private:
+  bool set_goals() {
+    std::vector<PolyId> targets;
+    for (uint32_t t : region_.targets) targets.push_back(rf_.of_node[t]);
+    std::vector<PolyId> all = nf_.goals(targets, options_.max_goals);
+    for (const Node& n : region_.nodes) log_used_ = log_used_ || n.kind == OpKind::Log;
+    // What functions are applied to, by form; exponents likewise.
+    for (PolyId g : all) {
+      for (const Term& t : std::vector<Term>(nf_.poly(g).terms)) {
+        std::vector<Term> exponent;
+        for (const Factor& f : nf_.mono(t.mono).factors) {
+          const Atom& a = nf_.atom(f.atom);
+          if (a.kind == AtomKind::Fn) functions_.insert(f.atom);
+          if (a.kind == AtomKind::Exp) exponent.push_back({a.ref, f.exponent});
+          if (a.kind == AtomKind::Sum) reducible_ |= a.bound;
+        }
+        if (!exponent.empty()) {
+          PolyId p = nf_.from_terms(std::move(exponent));
+          if (p != kNone) exponents_.insert(p);
+        }
+      }
+    }
+    for (AtomId f : functions_) {
+      for (PolyId p : nf_.atom(f).args) calls_[nf_.primitive(p).form].push_back(f);
+    }
+    // A one-term goal that divides a term of another adds nothing.
+    for (PolyId g : all) {
+      bool covered = false;
+      if (nf_.poly(g).terms.size() == 1) {
+        MonoId m = nf_.poly(g).terms[0].mono;
+        for (PolyId h : all) {
+          if (h == g) continue;
+          for (size_t i = 0; i < nf_.poly(h).terms.size() && !covered; ++i) {
+            MonoId w = nf_.poly(h).terms[i].mono;
+            covered = w != m && nf_.divide(w, m) != kNone;
+            covered = covered || (w == m && nf_.poly(h).terms.size() > 1);
+          }
+          if (covered) break;
+        }
+      }
+      if (!covered) goals_.push_back(g);
+    }
+    double largest = 1;
+    for (const Node& n : region_.nodes) {
+      double v = 1;
+      for (int a : n.dims) v *= a >= 0 ? double(region_.axes[size_t(a)].extent) : 1;
+      largest = std::max(largest, v);
+    }
+    max_volume_ = largest;
+    return true;
+  }
+
+  double volume(AxisMask m) const {
+    double v = 1;
+    for (; m; m &= m - 1) v *= double(region_.axes[size_t(lowest(m))].extent);
+    return v;
+  }
+
+  const std::vector<GoalEmbedding>& embeddings(PolyId p) {
+    auto it = embeddings_.find(p);
+    if (it != embeddings_.end()) return it->second;
+    std::vector<GoalEmbedding> out;
+    for (uint32_t g = 0; g < goals_.size(); ++g) {
+      for (const Embedding& e : nf_.embeddings(p, goals_[g])) out.push_back({g, e});
+    }
+    return embeddings_.emplace(p, std::move(out)).first->second;
+  }
+
+  bool part_of_goal(PolyId p) { return p != kNone && !embeddings(nf_.primitive(p).form).empty(); }
+
+  ValueId create(PolyId form, DType dtype) {
+    auto [it, fresh] = index_.emplace(form, ValueId(values_.size()));
+    if (fresh) {
+      Value v;
+      v.form = form;
+      v.axes = nf_.poly(form).axes;
+      v.rank = nf_.poly(form).size;
+      v.volume = volume(v.axes);
+      v.dtype = dtype;
+      values_.push_back(v);
+    }
+    return it->second;
+  }
+
+  // Adds op(mult·in) = exact, a form; the value is created if it can be part of a goal.
+  void emit(Edge e, PolyId exact, bool force = false) {
+    if (exact == kNone || nf_.poly(exact).terms.empty()) return;
+    NormalForms::Primitive p = nf_.primitive(exact);
+    AxisMask axes = 0;
+    for (int i = 0; i < e.arity; ++i) axes |= values_[e.in[size_t(i)]].axes;
+    if ((axes & ~e.bits) != nf_.poly(p.form).axes) return reject("axes");
+    uint32_t below = 0;
+    for (int i = 0; i < e.arity; ++i) below = std::max(below, values_[e.in[size_t(i)]].rank);
+    if (!force && nf_.poly(p.form).size <= below) return reject("order");
+    auto it = index_.find(p.form);
+    if (it == index_.end()) {
+      if (!force) {
+        if (embeddings(p.form).empty()) return reject("not part of a goal");
+        if (options_.volume_rule && volume(nf_.poly(p.form).axes) > max_volume_) {
+          return reject("volume");
+        }
+        if (values_.size() >= options_.max_values) {
+          capped_ = true;
+          return reject("value limit");
+        }
+      }
+    }
+    DType dtype = DType::F32;
+    for (int i = e.arity; i-- > 0;) {
+      if (e.in[size_t(i)] != one_) dtype = values_[e.in[size_t(i)]].dtype;
+    }
+    if (e.op == EdgeOp::Fn && !rf_.functions[e.fn].same_dtype) dtype = rf_.functions[e.fn].result;
+    e.out = create(p.form, dtype);
+    e.scale = p.coef;
+    e.forced = force;
+    for (uint32_t k : by_out_[e.out]) {
+      Edge& o = edges_[k];
+      if (o.op == e.op && o.in == e.in && o.arity == e.arity && o.bits == e.bits && o.fn == e.fn) {
+        o.forced = o.forced || force;
+        return;
+      }
+    }
+    by_out_[e.out].push_back(uint32_t(edges_.size()));
+    edges_.push_back(e);
+  }
+
+  void reject(const char* rule) { ++pruned_[rule]; }
+
+  static Edge edge(EdgeOp op, std::initializer_list<ValueId> in, AxisMask bits = 0) {
+    Edge e;
+    e.op = op;
+    for (ValueId v : in) e.in[e.arity++] = v;
+    e.bits = bits;
+    return e;
+  }
+  PolyId form(ValueId v) const { return values_[v].form; }
+
+  // --- closure --------------------------------------------------------------------------------
+
+  void unary(ValueId v) {
+    PolyId f = form(v);
+    emit(edge(EdgeOp::Sqr, {v}), nf_.mul(f, f));
+    for (int sign : {1, -1}) {
+      if (sign < 0 && nf_.poly(f).terms.size() < 2) break;
+      PolyId g = nf_.scale(f, sign);
+      for (int half : {1, -1}) {
+        Edge e = edge(half > 0 ? EdgeOp::Sqrt : EdgeOp::Rsqrt, {v});
+        e.mult[0] = sign;
+        emit(e, nf_.pow(g, Q::ratio(half, 2)));
+      }
+    }
+    if (options_.reciprocals) emit(edge(EdgeOp::Div, {one_, v}), nf_.pow(f, -1));
+    for (PolyId x : exponents_) {
+      for (const Embedding& at : nf_.embeddings(f, x)) {
+        if (at.quotient != 0) continue;
+        Edge e = edge(EdgeOp::Exp, {v});
+        e.mult[0] = at.ratio;
+        emit(e, nf_.exp(nf_.scale(f, at.ratio)));
+      }
+    }
+    if (log_used_) emit(edge(EdgeOp::Log, {v}), nf_.log(f));
+    for (AxisMask m = values_[v].axes & reducible_; m; m &= m - 1) {
+      emit(edge(EdgeOp::Sum, {v}, m & -m), nf_.sum(f, m & -m));
+    }
+    auto it = calls_.find(f);
+    if (it != calls_.end()) {
+      for (AtomId a : it->second) call(a);
+    }
+  }
+
+  // Applies a function of a goal once all its arguments exist.
+  void call(AtomId id, bool force = false) {
+    const Atom a = nf_.atom(id);
+    Edge e;
+    e.op = EdgeOp::Fn;
+    e.fn = a.ref;
+    e.bits = a.bound;
+    if (a.args.size() > 3) return;
+    for (PolyId p : a.args) {
+      NormalForms::Primitive x = nf_.primitive(p);
+      size_t i = e.arity++;
+      if (nf_.poly(p).terms.empty()) {
+        e.in[i] = one_;
+        e.mult[i] = 0;
+        continue;
+      }
+      auto it = index_.find(x.form);
+      if (it == index_.end()) return;
+      e.in[i] = it->second;
+      e.mult[i] = x.coef;
+    }
+    emit(e, nf_.from_mono(nf_.intern_mono({{id, 1}})), force);
+  }
+
+  void sums(ValueId v) {
+    std::vector<GoalEmbedding> mine = embeddings(form(v));
+    for (const GoalEmbedding& g : mine) {
+      if (nf_.poly(goals_[g.goal]).terms.size() < 2) continue;
+      auto& entries = addends_[{g.goal, g.at.quotient}];
+      for (const auto& [u, at] : entries) {
+        if (at.mask & g.at.mask) continue;
+        Coef ratio = g.at.ratio / at.ratio;
+        if (ratio.bad()) continue;
+        Edge e = edge(EdgeOp::Add, {u, v});
+        if (u == one_) e = edge(EdgeOp::Add, {v, u});
+        e.mult[u == one_ ? 0 : 1] = ratio;
+        emit(e, nf_.add(form(u), nf_.scale(form(v), ratio)));
+      }
+      entries.push_back({v, g.at});
+    }
+  }
+
+  void binary(ValueId u, ValueId v) {
+    PolyId a = form(u), b = form(v);
+    if (u != v) {
+      if (options_.cancel_rule && nf_.cancels(a, b, false)) {
+        reject("cancels");
+      } else {
+        PolyId p = nf_.mul(a, b);
+        emit(edge(EdgeOp::Mul, {u, v}), p);
+        AxisMask shared = values_[u].axes & values_[v].axes & reducible_;
+        if (shared && values_[u].axes != values_[v].axes && part_of_goal(p)) {
+          for (AxisMask m = shared; m; m &= m - 1) {
+            emit(edge(EdgeOp::Matmul, {u, v}, m & -m), nf_.sum(p, m & -m));
+          }
+        }
+      }
+      quotient(u, v);
+      quotient(v, u);
+    }
+  }
+
+  void quotient(ValueId u, ValueId v) {
+    auto [it, fresh] = divisor_.emplace(v, 0);
+    if (fresh) it->second = part_of_goal(nf_.pow(form(v), -1)) ? 1 : 0;
+    if (!it->second) return;
+    if (options_.cancel_rule && nf_.cancels(form(u), form(v), true)) return reject("cancels");
+    emit(edge(EdgeOp::Div, {u, v}), nf_.div(form(u), form(v)));
+  }
+
+  // --- the program itself ---------------------------------------------------------------------
+
+  // The value of a node and the scalar it carries; the node must have been forced.
+  bool value_of(uint32_t node, ValueId& v, Coef& c) {
+    PolyId f = rf_.of_node[node];
+    if (f == kNone) return false;
+    if (nf_.poly(f).terms.empty()) {
+      v = one_;
+      c = 0;
+      return true;
+    }
+    NormalForms::Primitive p = nf_.primitive(f);
+    auto it = index_.find(p.form);
+    if (it == index_.end()) return false;
+    v = it->second;
+    c = p.coef;
+    return true;
+  }
+
+  // Adds the node's own operation, so that the program is always among the derivations.
+  void force(size_t n) {
+    const Node& node = region_.nodes[n];
+    PolyId f = rf_.of_node[n];
+    if (f == kNone || node.kind == OpKind::Input || node.kind == OpKind::Const) return;
+    ValueId a = 0, b = 0;
+    Coef ca = 1, cb = 1;
+    bool ok = node.operands.empty() || value_of(node.operands[0], a, ca);
+    if (node.operands.size() > 1) ok = ok && value_of(node.operands[1], b, cb);
+    if (!ok) return;
+    PolyId fa = form(a), fb = form(b);
+    auto reduce = [&](ValueId from, AxisMask axes) {
+      PolyId p = form(from);
+      for (AxisMask m = axes & values_[from].axes; m; m &= m - 1) {
+        p = nf_.sum(p, m & -m);
+        if (p == kNone || nf_.poly(p).terms.empty()) return;
+        emit(edge(EdgeOp::Sum, {from}, m & -m), p, true);
+        p = nf_.primitive(p).form;
+        auto it = index_.find(p);
+        if (it == index_.end()) return;
+        from = it->second;
+      }
+    };
+    switch (node.kind) {
+      case OpKind::Add: case OpKind::Sub: {
+        Coef r = node.kind == OpKind::Sub ? -cb : cb;
+        if (ca.zero() || cb.zero() || a == b) break;
+        Edge e = edge(EdgeOp::Add, {a, b});
+        e.mult[0] = ca;
+        e.mult[1] = r;
+        if (a == one_) {
+          std::swap(e.in[0], e.in[1]);
+          std::swap(e.mult[0], e.mult[1]);
+        }
+        emit(e, nf_.add(nf_.scale(fa, ca), nf_.scale(fb, r)), true);
+        break;
+      }
+      case OpKind::Mul:
+        if (a == b) emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true);
+        else if (a != one_ && b != one_) {
+          emit(edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), nf_.mul(fa, fb), true);
+        }
+        break;
+      case OpKind::Div:
+        if (b != one_ && a != b) emit(edge(EdgeOp::Div, {a, b}), nf_.div(fa, fb), true);
+        break;
+      case OpKind::Sqr: emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true); break;
+      case OpKind::Sqrt: case OpKind::Rsqrt: {
+        Coef sign = ca.q.num < 0 ? -1 : 1;
+        Edge e = edge(node.kind == OpKind::Sqrt ? EdgeOp::Sqrt : EdgeOp::Rsqrt, {a});
+        e.mult[0] = sign;
+        emit(e, nf_.pow(nf_.scale(fa, sign), Q::ratio(node.kind == OpKind::Sqrt ? 1 : -1, 2)), true);
+        break;
+      }
+      case OpKind::Exp: {
+        Edge e = edge(EdgeOp::Exp, {a});
+        e.mult[0] = ca;
+        PolyId x = nf_.exp(nf_.scale(fa, ca));
+        if (x != kNone && nf_.poly(x).terms.size() == 1 &&
+            nf_.mono(nf_.poly(x).terms[0].mono).factors.size() == 1) {
+          AtomId id = nf_.mono(nf_.poly(x).terms[0].mono).factors[0].atom;
+          if (nf_.atom(id).kind == AtomKind::Fn) {
+            call(id, true);
+            break;
+          }
+        }
+        emit(e, x, true);
+        break;
+      }
+      case OpKind::Log:
+        if (ca.one()) emit(edge(EdgeOp::Log, {a}), nf_.log(fa), true);
+        break;
+      case OpKind::Sum: case OpKind::Mean: {
+        AxisMask axes = 0;
+        for (int r : node.reduced) axes |= r >= 0 ? bit(r) : 0;
+        reduce(a, axes);
+        break;
+      }
+      case OpKind::Matmul: {
+        if (a == one_ || b == one_) break;
+        AxisMask k = node.reduced[0] < 0 ? 0 : bit(node.reduced[0]);
+        PolyId p = nf_.mul(fa, fb);
+        if (k && a != b && (values_[a].axes & values_[b].axes & k) &&
+            values_[a].axes != values_[b].axes) {
+          emit(edge(EdgeOp::Matmul, {std::min(a, b), std::max(a, b)}, k), nf_.sum(p, k), true);
+          break;
+        }
+        emit(a == b ? edge(EdgeOp::Sqr, {a})
+                    : edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), p, true);
+        auto it = p == kNone ? index_.end() : index_.find(nf_.primitive(p).form);
+        if (k && it != index_.end()) reduce(it->second, k);
+        break;
+      }
+      default: break;
+    }
+    // A function: its atom is the whole form (up to a positive scale of a maximum).
+    if (nf_.poly(f).terms.size() == 1) {
+      const Mono& m = nf_.mono(nf_.poly(f).terms[0].mono);
+      if (m.factors.size() == 1 && m.factors[0].exponent == Q(1) &&
+          nf_.atom(m.factors[0].atom).kind == AtomKind::Fn) {
+        call(m.factors[0].atom, true);
+      }
+    }
+    if (node.kind == OpKind::ConcatMatmul) force_concat(node);
+  }
+
+  void force_concat(const Node& node) {
+    std::array<ValueId, 2> part{};
+    std::array<Coef, 2> coef{};
+    for (size_t i = 0; i < 2; ++i) {
+      ValueId a = 0, b = 0;
+      Coef ca, cb;
+      if (!value_of(node.operands[i], a, ca) || !value_of(node.operands[i + 2], b, cb)) return;
+      AxisMask k = node.reduced[i] < 0 ? 0 : bit(node.reduced[i]);
+      PolyId p = nf_.sum(nf_.mul(form(a), form(b)), k);
+      if (p == kNone || a == b || values_[a].axes == values_[b].axes) return;
+      emit(edge(k ? EdgeOp::Matmul : EdgeOp::Mul, {std::min(a, b), std::max(a, b)}, k), p, true);
+      auto it = index_.find(nf_.primitive(p).form);
+      if (it == index_.end()) return;
+      part[i] = it->second;
+      coef[i] = nf_.primitive(p).coef * ca * cb;
+    }
+    Edge e = edge(EdgeOp::Add, {part[0], part[1]});
+    e.mult = {coef[0], coef[1], Coef(1)};
+    emit(e, nf_.add(nf_.scale(form(part[0]), coef[0]), nf_.scale(form(part[1]), coef[1])), true);
+  }
+
+  // --- the result -----------------------------------------------------------------------------
+
+  Hypergraph finish() {
+    Hypergraph out;
+    out.saturated_values = values_.size();
+    out.saturated_edges = edges_.size();
+    out.capped = capped_;
+    // Ranks: sizes, raised where the program's own operations need it.
+    for (size_t round = 0; round < values_.size(); ++round) {
+      bool changed = false;
+      for (const Edge& e : edges_) {
+        if (!e.forced || values_[e.out].view >= 0) continue;
+        for (int i = 0; i < e.arity; ++i) {
+          if (values_[e.out].rank <= values_[e.in[size_t(i)]].rank && e.out != e.in[size_t(i)]) {
+            values_[e.out].rank = values_[e.in[size_t(i)]].rank + 1;
+            changed = true;
+          }
+        }
+      }
+      if (!changed) break;
+    }
+    auto ordered = [&](const Edge& e) {
+      for (int i = 0; i < e.arity; ++i) {
+        if (e.in[size_t(i)] != one_ && values_[e.in[size_t(i)]].rank >= values_[e.out].rank) {
+          return false;
+        }
+      }
+      return values_[e.out].view < 0 && e.out != one_;
+    };
+    std::vector<char> derivable(values_.size(), 0), live(values_.size(), 0);
+    for (size_t v = 0; v < values_.size(); ++v) derivable[v] = v == one_ || values_[v].view >= 0;
+    std::vector<char> usable(edges_.size(), 0);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t k = 0; k < edges_.size(); ++k) {
+        if (usable[k] || !ordered(edges_[k])) continue;
+        bool all = true;
+        for (int i = 0; i < edges_[k].arity; ++i) all = all && derivable[edges_[k].in[size_t(i)]];
+        if (!all) continue;
+        usable[k] = 1;
+        changed = true;
+        derivable[edges_[k].out] = 1;
+      }
+    }
+    std::vector<ValueId> todo;
+    for (uint32_t t : region_.targets) {
+      ValueId v = 0;
+      Coef c;
+      if (!value_of(t, v, c) || !derivable[v]) return {};
+      todo.push_back(v);
+    }
+    while (!todo.empty()) {
+      ValueId v = todo.back();
+      todo.pop_back();
+      if (live[v]) continue;
+      live[v] = 1;
+      for (uint32_t k : by_out_[v]) {
+        if (!usable[k]) continue;
+        for (int i = 0; i < edges_[k].arity; ++i) todo.push_back(edges_[k].in[size_t(i)]);
+      }
+    }
+    live[one_] = 1;
+    std::vector<ValueId> order;
+    for (ValueId v = 0; v < values_.size(); ++v) {
+      if (live[v] && v != one_) order.push_back(v);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](ValueId a, ValueId b) { return values_[a].rank < values_[b].rank; });
+    order.insert(order.begin(), one_);
+    if (order.size() > kMaxValues) return {};
+    std::vector<ValueId> renamed(values_.size(), 0);
+    for (size_t i = 0; i < order.size(); ++i) {
+      renamed[order[i]] = ValueId(i);
+      out.values.push_back(values_[order[i]]);
+    }
+    out.producers.resize(out.values.size());
+    for (size_t k = 0; k < edges_.size(); ++k) {
+      if (!usable[k] || !live[edges_[k].out]) continue;
+      Edge e = edges_[k];
+      for (int i = 0; i < e.arity; ++i) e.in[size_t(i)] = renamed[e.in[size_t(i)]];
+      e.out = renamed[e.out];
+      out.producers[e.out].push_back(uint32_t(out.edges.size()));
+      out.edges.push_back(e);
+    }
+    for (uint32_t t : region_.targets) {
+      ValueId v = 0;
+      Coef c;
+      value_of(t, v, c);
+      out.targets.push_back({t, renamed[v], c});
+    }
+    return out;
+  }
+
+  const Region& region_;
+  NormalForms& nf_;
+  const RegionForms& rf_;
+  const SaturateOptions& options_;
+  std::map<std::string, int64_t>& pruned_;
+  std::vector<PolyId> goals_;
+  std::set<PolyId> exponents_;
+  std::set<AtomId> functions_;
+  std::map<PolyId, std::vector<AtomId>> calls_;
+  AxisMask reducible_ = 0;
+  bool log_used_ = false, capped_ = false;
+  double max_volume_ = 0;
+  ValueId one_ = 0;
+  std::vector<Value> values_;
+  std::vector<Edge> edges_;
+  std::unordered_map<PolyId, ValueId> index_;
+  std::unordered_map<ValueId, std::vector<uint32_t>> by_out_;
+  std::unordered_map<PolyId, std::vector<GoalEmbedding>> embeddings_;
+  std::unordered_map<ValueId, char> divisor_;
+  std::map<std::pair<uint32_t, MonoId>, std::vector<std::pair<ValueId, Embedding>>> addends_;
+};
+
+}  // namespace
+
+const char* name(EdgeOp op) {
+  switch (op) {
+    case EdgeOp::Mul: return "mul";
+    case EdgeOp::Div: return "div";
+    case EdgeOp::Add: return "add";
+    case EdgeOp::Sqr: return "sqr";
+    case EdgeOp::Sqrt: return "sqrt";
+    case EdgeOp::Rsqrt: return "rsqrt";
+    case EdgeOp::Exp: return "exp";
+    case EdgeOp::Log: return "log";
+    case EdgeOp::Fn: return "fn";
+    case EdgeOp::Sum: return "sum";
+    case EdgeOp::Matmul: return "matmul";
+  }
+  unreachable("EdgeOp");
+}
+
+Hypergraph saturate(const Region& region, NormalForms& forms, const RegionForms& region_forms,
+                    const SaturateOptions& options, std::map<std::string, int64_t>& pruned) {
+  return Saturation(region, forms, region_forms, options, pruned).run();
+}
+
+std::string str(const Edge& e, const Hypergraph& g, const NormalForms& nf,
+                const RegionForms& rf) {
+  std::string s = nf.str(g.values[e.out].form) + " <- ";
+  s += e.op == EdgeOp::Fn ? tessera::name(rf.functions[e.fn].kind) : name(e.op);
+  if (e.bits) {
+    s += "{";
+    for (AxisMask m = e.bits; m; m &= m - 1) s += std::to_string(lowest(m));
+    s += "}";
+  }
+  s += "(";
+  for (int i = 0; i < e.arity; ++i) {
+    size_t k = size_t(i);
+    s += (i ? ", " : "") + (e.mult[k].one() ? "" : e.mult[k].q.rational().str() + "·") +
+         nf.str(g.values[e.in[k]].form);
+  }
+  return s + ")";
+}
+
+}  // namespace tessera::mugraph
