@@ -330,7 +330,9 @@ double KernelSearch::evaluate(Kernel& k, const std::map<ValueId, KernelPhase>& p
     KernelPhase p = phase.at(v);
     move(v, p, graph_.values[v].view >= 0 ? resident_ : bytes(v));
     double n = volume(graph_.values[v].axes) * size_in_bytes(graph_.values[v].dtype);
-    loop_bytes += p == KernelPhase::Loop && w.iterations > 1 ? 2 * n : n;
+    // A GPU copies the next tile while it works on this one; a CPU reads the tensor in place.
+    bool twice = machine_.target().kind == TargetKind::Gpu && p == KernelPhase::Loop && w.iterations > 1;
+    loop_bytes += twice ? 2 * n : n;
     if (p == KernelPhase::Invariant) post_bytes += n;
   }
   std::set<ValueId> reused;

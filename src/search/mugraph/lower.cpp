@@ -95,12 +95,13 @@ class KernelLowering {
     ValueId value;
     std::vector<int> dims;  // of the result
     Type type;
+    bool internal = false;     // for later kernels only: dimensions as they come, `dims` is set
     std::optional<Coef> coef;  // required; none: whatever comes out
     std::string name;
   };
 
   // The cheapest single place for a scalar that would otherwise be applied at an output.
-  void place_scalars(const std::vector<Output>& outputs) {
+  void place_scalars(std::vector<Output>& outputs) {
     inject_.clear();
     double least = simulate(outputs);
     if (least == 0) return;
@@ -127,7 +128,7 @@ class KernelLowering {
   }
 
   // Builds the block graph; the coefficient of each output is in `coefs` afterwards.
-  Graph build(const std::vector<Output>& outputs, std::vector<TensorId>& inputs,
+  Graph build(std::vector<Output>& outputs, std::vector<TensorId>& inputs,
               std::vector<Coef>& coefs) {
     emitting_ = true;
     run(outputs);
@@ -136,14 +137,14 @@ class KernelLowering {
     return std::move(block_);
   }
 
-  double simulate(const std::vector<Output>& outputs) {
+  double simulate(std::vector<Output>& outputs) {
     emitting_ = false;
     run(outputs);
     return cost_;
   }
 
  private:
-  void run(const std::vector<Output>& outputs) {
+  void run(std::vector<Output>& outputs) {
     block_ = empty_block_;
     real_.clear();
     inputs_.clear();
@@ -154,13 +155,20 @@ class KernelLowering {
     for (ValueId v : kernel_.loads) load(v);
     for (uint32_t k : kernel_.edges) apply(values_.edges[k]);
     std::vector<TensorId> results;
-    for (const Output& o : outputs) {
+    for (Output& o : outputs) {
       Real r = real_.at(o.value);
       if (o.coef && !(*o.coef / r.coef).one()) {
         wanted_.push_back(*o.coef / r.coef);
         r = scaled(o.value, *o.coef / r.coef);
       }
       output_coefs_.push_back(r.coef);
+      if (o.internal) {
+        o.dims = r.dims;
+        o.type.shape.clear();
+        for (int a : o.dims) {
+          o.type.shape.push_back(Dim(a < 0 ? int64_t(1) : region_.axes[size_t(a)].extent));
+        }
+      }
       TensorId t = arranged(r, o.dims, o.dims.size());
       SaveAttrs save;
       save.type = o.type;
@@ -430,8 +438,6 @@ class KernelLowering {
     if (minus) f = -f;
     Real s = scaled(e.in[other], f);
     pointwise(e, minus ? OpKind::Sub : OpKind::Add, {k, s}, lambda * e.scale);
-    // Addition commutes; keep the program's order where both are added.
-    (void)keep;
   }
 
   void function(const Edge& e) {
@@ -584,11 +590,8 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
       if (saved) continue;
       Output o;
       o.value = v;
-      for (int a : order) {
-        if (values.values[v].axes & bit(a)) o.dims.push_back(a);
-      }
+      o.internal = true;
       o.type.dtype = values.values[v].dtype;
-      for (int a : o.dims) o.type.shape.push_back(Dim(region.axes[size_t(a)].extent));
       outputs.push_back(std::move(o));
       targets.push_back(nullptr);
     }

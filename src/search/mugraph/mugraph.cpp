@@ -191,6 +191,11 @@ class Search {
       progress({});
       stopped_ = stopped_ || found.stopped;
       limited_ = limited_ || !found.complete;
+      std::set<std::string> seen;
+      for (const Plan& p : found.plans) seen.insert(identity(p));
+      for (Plan& p : found.singles) {
+        if (seen.insert(identity(p)).second) found.plans.push_back(std::move(p));
+      }
       for (Plan& p : found.plans) out.choices.push_back({std::move(p), out.worlds.size()});
       out.worlds.push_back(std::move(world));
     }
@@ -198,6 +203,14 @@ class Search {
       return a.plan.seconds < b.plan.seconds;
     });
     return out;
+  }
+
+  static std::string identity(const Plan& p) {
+    std::string s = p.structure();
+    for (const Kernel& k : p.kernels) {
+      for (uint32_t e : k.edges) s += std::to_string(e) + ",";
+    }
+    return s;
   }
 
   // Whether a formulation that lets shifts cancel differs from one that keeps them.
@@ -249,10 +262,18 @@ class Search {
     for (const auto& [s, r] : results_) {
       if (!r.choices.empty()) best[s] = 0;
     }
-    std::vector<Candidate> candidates;
+    std::vector<std::pair<Candidate, std::string>> found;
     auto offer = [&](const std::map<size_t, size_t>& pick) {
       std::optional<Candidate> c = assemble(pick);
-      if (c) candidates.push_back(std::move(*c));
+      if (!c) return;
+      std::string structure;
+      bool one = true;
+      for (const auto& [s, i] : pick) {
+        const Choice& ch = results_.at(s).choices[i];
+        one = one && ch.plan.kernels.size() == 1;
+        structure += std::to_string(ch.world) + ch.plan.structure() + "|";
+      }
+      found.push_back({std::move(*c), (one ? "1" : "n") + structure});
     };
     offer(best);
     for (const auto& [s, first] : best) {
@@ -263,16 +284,41 @@ class Search {
         offer(pick);
       }
     }
-    std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return a.cost < b.cost;
-    });
-    // A program that asks for a shift must find candidates that keep it, whatever they cost.
-    std::vector<Candidate> chosen;
-    size_t room = size_t(std::max(1, budget_.candidates)), noted = 0;
-    for (Candidate& c : candidates) {
-      if (!c.notes.empty() && ++noted > (room + 1) / 2) continue;
-      if (chosen.size() < room) chosen.push_back(std::move(c));
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first.cost < b.first.cost; });
+    std::vector<Candidate> candidates;
+    std::vector<std::string> structure_of;
+    std::vector<char> single;
+    for (auto& [c, s] : found) {
+      candidates.push_back(std::move(c));
+      single.push_back(s[0] == '1');
+      structure_of.push_back(std::move(s));
     }
+    // Different structures first, then variants; half of the room at most for candidates with
+    // notes, since a program that asks for a shift must find candidates that keep it.
+    const size_t room = size_t(std::max(1, budget_.candidates));
+    std::vector<size_t> picked;
+    std::vector<char> taken(candidates.size(), 0);
+    size_t noted = 0;
+    // Everything in one kernel comes with all its variants.
+    for (size_t i = 0; i < candidates.size() && picked.size() < room / 2; ++i) {
+      if (!single[i] || !candidates[i].notes.empty()) continue;
+      taken[i] = 1;
+      picked.push_back(i);
+    }
+    for (int copies = 1; copies <= options_.variants && picked.size() < room; ++copies) {
+      std::map<std::string, int> structures;
+      for (size_t i = 0; i < candidates.size() && picked.size() < room; ++i) {
+        int n = ++structures[structure_of[i] + (candidates[i].notes.empty() ? "" : "!")];
+        if (taken[i] || n > copies) continue;
+        if (!candidates[i].notes.empty() && ++noted > (room + 1) / 2) continue;
+        taken[i] = 1;
+        picked.push_back(i);
+      }
+    }
+    std::sort(picked.begin(), picked.end());
+    std::vector<Candidate> chosen;
+    for (size_t i : picked) chosen.push_back(std::move(candidates[i]));
     for (Candidate& c : chosen) {
       if (report_.candidates++ == 0) report_.best_cost = c.cost;
       sink_.offer(std::move(c));

@@ -141,7 +141,9 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
         for (int l : loops) {
           if (pass == 0 || !memo.count({outputs, l})) todo.push_back(l);
         }
-        const double limit = best * options.slack - node.spent - remaining(rest);
+        // Whole programs in one kernel are wanted even where several kernels are much cheaper.
+        const double limit = pass == 0 ? 4 * start
+                                       : best * options.slack - node.spent - remaining(rest);
         std::vector<std::vector<Kernel>> found(todo.size());
         std::vector<KernelCounters> counted(todo.size());
         auto work = [&](int64_t from, int64_t to) {
@@ -155,7 +157,14 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
         for (size_t i = 0; i < todo.size(); ++i) {
           counters.add(counted[i]);
           if (pass == 0) {
-            if (rest.empty() && !found[i].empty()) best = std::min(best, found[i][0].seconds);
+            if (!rest.empty()) continue;
+            for (Kernel& k : found[i]) {
+              best = std::min(best, k.seconds);
+              Plan plan;
+              plan.seconds = k.seconds;
+              plan.kernels.push_back(std::move(k));
+              result.singles.push_back(std::move(plan));
+            }
           } else {
             memo[{outputs, todo[i]}] = std::move(found[i]);
           }

@@ -31,7 +31,8 @@ struct PlanOptions {
 };
 
 struct PlanResult {
-  std::vector<Plan> plans;  // cheapest first
+  std::vector<Plan> plans;    // cheapest first
+  std::vector<Plan> singles;  // everything in one kernel, per loop axis, cheapest first
   bool complete = true;     // false: a limit ended the search
   bool stopped = false;     // cancelled or out of time
 };
