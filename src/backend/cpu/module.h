@@ -2,6 +2,7 @@
 // module owns its intermediate buffers; inputs and outputs are the caller's contiguous arrays.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,6 +51,9 @@ class Module {
   explicit Module(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// `x` rounded to f16 or bf16, as the 16-bit word that modules read and write.
+uint16_t float_bits16(DType dtype, float x);
 
 // The C++ source that `compile` would compile.
 std::string emit_source(const Graph& graph, CpuIsa isa);

@@ -1,0 +1,123 @@
+// Kernel-level operators whose output elements are expressions of operands in memory.
+#include <algorithm>
+
+#include "backend/cpu/emit_kernel.h"
+#include "backend/cpu/nest.h"
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// Elements per unit of work: some microseconds, so that sharing them out costs little.
+constexpr int64_t kUnitElements = 8192;
+
+// Operand and result shapes of a pointwise operator with neighbouring axes merged where every
+// operand either has both or broadcasts both: long inner loops for any shape.
+std::vector<std::vector<int64_t>> collapse(std::vector<std::vector<int64_t>> shapes) {
+  const size_t rank = shapes.back().size();
+  for (auto& s : shapes) s.insert(s.begin(), rank - s.size(), 1);
+  const std::vector<int64_t> whole = shapes.back();
+  std::vector<std::vector<int64_t>> merged(shapes.size());
+  for (size_t axis = 0; axis < rank; ++axis) {
+    if (whole[axis] == 1) continue;
+    bool fits = !merged.back().empty();
+    for (size_t i = 0; fits && i < shapes.size(); ++i) {
+      fits = (shapes[i][axis] == 1) == (merged[i].back() == 1);
+    }
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      if (fits) merged[i].back() *= shapes[i][axis];
+      else merged[i].push_back(shapes[i][axis]);
+    }
+  }
+  return merged;
+}
+
+}  // namespace
+
+ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
+                                 UnitContext& unit) {
+  KernelValues kernel;
+  std::vector<std::vector<int64_t>> shapes;
+  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
+  const Type& type = graph.type(op.result());
+  shapes.push_back(extents(type.shape));
+  Value result;
+  result.kind = op.kind;
+  result.attrs = op.attrs;
+  result.dtype = type.dtype;
+  if (has(op.kind, algebra::Pointwise)) {
+    shapes = collapse(std::move(shapes));
+  } else if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze) {
+    shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
+    result.kind = OpKind::Reshape;
+    result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
+  }
+  const auto set_extents = [](Value& v, const std::vector<int64_t>& shape) {
+    for (int64_t n : shape) v.extents.push_back({n, "", 0});
+  };
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    Value v;
+    v.dtype = graph.type(op.inputs[i]).dtype;
+    set_extents(v, shapes[i]);
+    v.in_memory = true;
+    v.memory = {"a" + std::to_string(i), v.dtype, contiguous_strides(shapes[i])};
+    result.inputs.push_back(static_cast<int>(i));
+    kernel.values.push_back(std::move(v));
+  }
+  set_extents(result, shapes.back());
+  kernel.values.push_back(std::move(result));
+
+  // A unit is a slab [lo, hi) of axis `split`, whole in the axes after it.
+  const std::vector<int64_t>& shape = shapes.back();
+  size_t split = shape.size();
+  int64_t inner = 1;
+  while (split > 0 && inner * shape[split - 1] <= kUnitElements) inner *= shape[--split];
+  ElementwiseText out;
+  int64_t slab = 0, slabs = 1;
+  if (split > 0) {
+    slab = std::max<int64_t>(1, kUnitElements / inner);
+    slabs = ceil_div(shape[split - 1], slab);
+    out.units = slabs;
+    for (size_t i = 0; i + 1 < split; ++i) out.units *= shape[i];
+  }
+
+  Code code;
+  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
+            "(void** args, long begin, long end, char*)");
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const std::string t = storage_type(graph.type(op.inputs[i]).dtype);
+    code.line("const " + t + "* const a" + std::to_string(i) + " = (const " + t + "*)args[" +
+              std::to_string(i) + "];");
+  }
+  const std::string t = storage_type(type.dtype);
+  code.line(t + "* const out = (" + t + "*)args[" + std::to_string(op.inputs.size()) + "];");
+  code.open("for (long unit = begin; unit < end; ++unit)");
+  std::vector<int> touched;
+  Nest nest(kernel, unit.prelude, touched);
+  std::vector<Index> index;
+  for (size_t i = 0; i + 1 < split; ++i) {
+    int64_t stride = slabs;
+    for (size_t j = i + 1; j + 1 < split; ++j) stride *= shape[j];
+    const std::string variable = "u" + std::to_string(i);
+    code.line("const long " + variable + " = unit / " + std::to_string(stride) + " % " +
+              std::to_string(shape[i]) + ";");
+    index.push_back({variable, -1});
+  }
+  if (split > 0) {
+    const std::string n = std::to_string(shape[split - 1]), step = std::to_string(slab);
+    code.line("const long lo = unit % " + std::to_string(slabs) + " * " + step + ";");
+    code.line("const long hi = lo + " + step + " < " + n + " ? lo + " + step + " : " + n + ";");
+    index.push_back(nest.loop("hi", "lo"));
+  }
+  for (size_t i = split; i < shape.size(); ++i) index.push_back(nest.loop(std::to_string(shape[i])));
+  const std::string x = nest.element(static_cast<int>(op.inputs.size()), index);
+  const Memory to{"out", type.dtype, contiguous_strides(shape)};
+  nest.statement(nest.depth() - 1, store(to, Nest::offset(index, to.strides).text, x, unit.prelude));
+  nest.emit(code);
+  code.close();
+  code.close();
+  out.text = code.text();
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,696 @@
+#include "backend/cpu/emit_kernel.h"
+
+#include <algorithm>
+#include <map>
+
+#include "backend/cpu/emitter.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+
+KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit) {
+  return KernelEmitter(kernel_values(block_graph), unit).run(name);
+}
+
+// --- decisions ---------------------------------------------------------------------------------
+
+namespace {
+
+// Rough operations per element, to decide what is worth computing once.
+int work(OpKind kind) {
+  if (kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt) return 4;
+  static const std::set<OpKind> heavy = {
+      OpKind::Exp,  OpKind::Log,  OpKind::Sin,  OpKind::Cos,      OpKind::Erf,    OpKind::Tanh,
+      OpKind::Pow,  OpKind::Silu, OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid};
+  if (heavy.count(kind) != 0) return 12;
+  if (has(kind, algebra::Pointwise)) return 1;
+  if (kind == OpKind::Gather || kind == OpKind::Concat || kind == OpKind::Pad) return 2;
+  return 0;
+}
+
+bool is_reduction(OpKind kind) {
+  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
+         kind == OpKind::ReduceMin;
+}
+bool is_product(OpKind kind) { return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul; }
+bool is_accumulator(OpKind kind) { return kind == OpKind::Accum || kind == OpKind::AccumRescale; }
+
+}  // namespace
+
+KernelEmitter::KernelEmitter(KernelValues kernel, UnitContext& unit)
+    : kernel_(std::move(kernel)), unit_(unit), users_(kernel_.users()) {
+  const size_t n = kernel_.values.size();
+  needed_.assign(n, false);
+  fused_.assign(n, -1);
+  for (size_t i = n; i-- > 0;) {
+    if (value(static_cast<int>(i)).kind == OpKind::Save) needed_[i] = true;
+    if (!needed_[i]) continue;
+    for (int input : kernel_.values[i].inputs) needed_[static_cast<size_t>(input)] = true;
+  }
+  decide();
+}
+
+uint8_t KernelEmitter::update_loops(const Value& v) const {
+  uint8_t loops = v.phase.varies;
+  if (is_accumulator(v.kind)) {
+    for (int l : std::get<AccumAttrs>(v.attrs).loops) loops = static_cast<uint8_t>(loops | 1u << l);
+  }
+  return loops;
+}
+
+bool KernelEmitter::tiled_product(const Value& v) const {
+  if (!is_product(v.kind)) return false;
+  const DType dtype = compute_dtype(v.dtype);
+  if (dtype != DType::F32 && dtype != DType::F64) return false;
+  return v.extents.back().nominal * 2 >= lanes_of(unit_.isa, dtype);
+}
+
+std::optional<Memory> KernelEmitter::view(int id) const {
+  const Value& v = value(id);
+  if (v.in_memory) return v.memory;
+  const auto inner = [&]() { return view(v.inputs[0]); };
+  if (v.kind == OpKind::Transpose) {
+    std::optional<Memory> m = inner();
+    if (!m) return m;
+    const std::vector<int64_t> strides = m->strides;
+    const auto& perm = std::get<PermAttrs>(v.attrs).perm;
+    m->strides.clear();
+    for (int p : perm) m->strides.push_back(strides[static_cast<size_t>(p)]);
+    return m;
+  }
+  if (v.kind == OpKind::Unsqueeze) {
+    std::optional<Memory> m = inner();
+    if (!m) return m;
+    for (int axis : std::get<AxesAttrs>(v.attrs).axes) m->strides.insert(m->strides.begin() + axis, 0);
+    return m;
+  }
+  if (v.kind == OpKind::Squeeze) {
+    std::optional<Memory> m = inner();
+    if (!m) return m;
+    const auto& axes = std::get<AxesAttrs>(v.attrs).axes;
+    for (size_t i = axes.size(); i-- > 0;) m->strides.erase(m->strides.begin() + axes[i]);
+    return m;
+  }
+  return std::nullopt;
+}
+
+void KernelEmitter::decide() {
+  std::vector<Value>& values = kernel_.values;
+  const size_t n = values.size();
+  const auto place = [&](size_t i) {
+    Value& v = values[i];
+    v.in_memory = true;
+    v.memory.pointer = "v" + std::to_string(i);
+    v.memory.storage = compute_dtype(v.dtype);
+    std::vector<int64_t> shape;
+    for (const Extent& e : v.extents) shape.push_back(e.nominal);
+    if (tiled_product(v)) {  // whole vectors are stored
+      const int64_t lanes = lanes_of(unit_.isa, v.memory.storage);
+      shape.back() = ceil_div(shape.back(), lanes) * lanes;
+    }
+    v.memory.strides = contiguous_strides(shape);
+  };
+  for (size_t i = 0; i < n; ++i) {
+    Value& v = values[i];
+    if (!needed_[i]) continue;
+    if (v.kind == OpKind::Iter) {
+      v.in_memory = true;
+      v.memory = {"v" + std::to_string(i), v.dtype,
+                  contiguous_strides(kernel_.argument_extents[static_cast<size_t>(v.argument)])};
+    } else if (is_reduction(v.kind) || is_product(v.kind) || v.kind == OpKind::Cumsum ||
+               is_accumulator(v.kind)) {
+      place(i);
+    }
+    if (!tiled_product(v)) continue;
+    // Operands of tiled products must lie in memory in the type they are multiplied in; rows of
+    // the right one must be contiguous.
+    for (size_t k = 0; k < v.inputs.size(); ++k) {
+      const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
+      const std::optional<Memory> m = view(v.inputs[k]);
+      const bool usable = m && m->storage == compute_dtype(v.dtype) && (!right || m->strides.back() == 1);
+      if (usable) continue;
+      if (value(v.inputs[k]).in_memory) {
+        copies_.insert(v.inputs[k]);  // an iterator of another type or layout
+      } else {
+        place(static_cast<size_t>(v.inputs[k]));
+      }
+    }
+  }
+  // A product or reduction that only feeds an accumulator adds to it directly.
+  for (size_t i = 0; i < n; ++i) {
+    const Value& v = values[i];
+    if (!needed_[i] || v.kind != OpKind::Accum || users_[static_cast<size_t>(v.inputs[0])].size() != 1) continue;
+    const int from = v.inputs[0];
+    const AccumKind kind = std::get<AccumAttrs>(v.attrs).kind;
+    const OpKind producer = value(from).kind;
+    const bool sums = kind == AccumKind::Sum && (is_product(producer) || producer == OpKind::Sum);
+    const bool extremes = (kind == AccumKind::Max && producer == OpKind::ReduceMax) ||
+                          (kind == AccumKind::Min && producer == OpKind::ReduceMin);
+    if (!sums && !extremes) continue;
+    if (value(from).phase.varies != update_loops(v)) continue;
+    fused_[static_cast<size_t>(from)] = static_cast<int>(i);
+    values[i].memory.strides = value(from).memory.strides;
+  }
+  // Other values are computed where they are used, unless that repeats real work: walking back
+  // from the users, `places` are those where a value would be computed.
+  std::vector<std::set<int>> places(n);
+  for (size_t i = n; i-- > 0;) {
+    Value& v = values[i];
+    if (!needed_[i] || v.in_memory || v.kind == OpKind::Save) continue;
+    int cost = 0;
+    bool outside = false;  // used inside loops that it does not vary with
+    double evaluations = 0;
+    for (int user : users_[i]) {
+      if (!needed_[static_cast<size_t>(user)]) continue;
+      const Value& u = value(user);
+      if (u.in_memory || u.kind == OpKind::Save) {
+        places[i].insert(user);
+      } else {
+        places[i].insert(places[static_cast<size_t>(user)].begin(), places[static_cast<size_t>(user)].end());
+      }
+    }
+    cost = inlined_work(static_cast<int>(i));
+    for (int user : places[i]) {
+      const Value& u = value(user);
+      double space = static_cast<double>(u.elements());
+      for (int input : u.inputs) space = std::max(space, static_cast<double>(value(input).elements()));
+      if (is_product(u.kind)) space = static_cast<double>(v.elements());  // generic products reread
+      evaluations += space / static_cast<double>(v.elements());
+      outside |= (update_loops(u) & ~v.phase.varies) != 0;
+    }
+    const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
+    if (leaf || !((outside && cost >= 1) || (evaluations > 1.5 && cost >= 3))) continue;
+    place(i);
+  }
+}
+
+int KernelEmitter::inlined_work(int id) const {
+  const Value& v = value(id);
+  if (v.in_memory) return 0;
+  int total = work(v.kind);
+  for (int input : v.inputs) total = std::min(1000, total + inlined_work(input));
+  return total;
+}
+
+// --- buffers -----------------------------------------------------------------------------------
+
+void KernelEmitter::allocate(const std::string& name, DType dtype, int64_t elements) {
+  ++clock_;
+  if (buffer_of_.count(name) != 0) return;  // computed again in another nest
+  buffer_of_[name] = buffers_.size();
+  buffers_.push_back({name, dtype, elements * size_in_bytes(dtype), clock_, clock_,
+                      static_cast<int>(regions_.size())});
+}
+
+void KernelEmitter::touch(const std::string& name) {
+  ++clock_;
+  const auto it = buffer_of_.find(name);
+  if (it == buffer_of_.end()) return;
+  Buffer& b = buffers_[it->second];
+  b.death = std::max(b.death, clock_);
+  // Used in a loop it was made outside of: needed until that loop ends.
+  if (static_cast<int>(regions_.size()) > b.depth) {
+    regions_[static_cast<size_t>(b.depth)].insert(it->second);
+  }
+}
+
+void KernelEmitter::touch(int id) { touch(value(id).memory.pointer); }
+
+void KernelEmitter::emit(Nest& nest) {
+  nest.emit(code_);
+  for (int id : touched_) touch(id);
+  touched_.clear();
+}
+
+Nest KernelEmitter::nest() { return Nest(kernel_, unit_.prelude, touched_); }
+
+// --- regions: the body of each loop ------------------------------------------------------------
+
+std::string KernelEmitter::run(const std::string& name, KernelText& out) {
+  code_.set_indent(2);
+  region(0, -1);
+  // Offsets by lifetime.
+  std::vector<MemoryRequest> requests;
+  for (const Buffer& b : buffers_) requests.push_back({b.name, b.bytes, b.birth, b.death});
+  const MemoryPlan plan = plan_memory(requests);
+  out.scratch_bytes = plan.bytes;
+
+  Code head;
+  head.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
+            "(void** args, long begin, long end, char* scratch)");
+  for (size_t i = 0; i < kernel_.argument_dtypes.size(); ++i) {
+    const bool read = static_cast<int>(i) < kernel_.operands;
+    const std::string type = storage_type(kernel_.argument_dtypes[i]);
+    head.line((read ? "const " : "") + type + "* const a" + std::to_string(i) + " = (" +
+              (read ? "const " : "") + type + "*)args[" + std::to_string(i) + "];");
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const Buffer& b = buffers_[i];
+    const std::string type = storage_type(b.dtype);
+    head.line(type + "* const " + b.name + " = (" + type + "*)(scratch + " +
+              std::to_string(plan.offsets[i]) + ");");
+  }
+  head.open("for (long block = begin; block < end; ++block)");
+  int64_t below = 1;
+  for (size_t d = kernel_.grid.size(); d-- > 0;) {
+    std::string index = below == 1 ? "block" : "block / " + std::to_string(below);
+    if (d != 0) index = (below == 1 ? index : "(" + index + ")") + " % " + std::to_string(kernel_.grid[d]);
+    head.line("const long g" + std::to_string(d) + " = " + index + ";");
+    below *= kernel_.grid[d];
+  }
+  head.append(code_.text());
+  head.close();
+  head.close();
+  return head.text();
+}
+
+KernelText KernelEmitter::run(const std::string& name) {
+  KernelText out;
+  out.text = run(name, out);
+  return out;
+}
+
+namespace {
+
+// True when the loops of `inner` begin with those of `outer` and then `next`.
+bool continues(uint8_t inner, uint8_t outer, int next) {
+  if ((inner & outer) != outer) return false;
+  const unsigned rest = inner & ~static_cast<unsigned>(outer);
+  return rest != 0 && __builtin_ctz(rest) == next;
+}
+
+}  // namespace
+
+void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& found) const {
+  for (int input : value(id).inputs) {
+    const Value& v = value(input);
+    const bool fused = fused_[static_cast<size_t>(input)] >= 0;
+    if ((v.phase.varies & ~region_loops) == 0 && v.in_memory && !fused) {
+      found.insert(input);
+    } else {
+      dependencies(input, region_loops, found);
+    }
+  }
+}
+
+void KernelEmitter::region(uint8_t loops, int last) {
+  const int n = static_cast<int>(kernel_.values.size());
+  // Stores and accumulations that happen in this very loop body, then what they need of it.
+  std::vector<bool> here(static_cast<size_t>(n), false);
+  for (int i = n; i-- > 0;) {
+    const Value& v = value(i);
+    if (!needed_[static_cast<size_t>(i)]) continue;
+    const bool root = v.kind == OpKind::Save || is_accumulator(v.kind);
+    const uint8_t updates = update_loops(v);
+    const bool at_home = v.phase.varies == loops;
+    const bool again = last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
+    if (root ? (updates == loops || at_home) : at_home) {
+      here[static_cast<size_t>(i)] = true;
+    } else if (!root && again) {
+      // Varies with fewer loops than this nest has: computed again if something here needs it.
+      for (int user : users_[static_cast<size_t>(i)]) {
+        here[static_cast<size_t>(i)] = here[static_cast<size_t>(i)] || here[static_cast<size_t>(user)] ||
+                                       (update_loops(value(user)) & loops) == loops;
+      }
+    }
+  }
+  // Loops directly inside this one.
+  std::map<int, std::vector<int>> nests;
+  for (int i = 0; i < n; ++i) {
+    const Value& v = value(i);
+    if (!needed_[static_cast<size_t>(i)] || (v.kind != OpKind::Save && !is_accumulator(v.kind))) continue;
+    for (int l = last + 1; l < static_cast<int>(kernel_.loops.size()); ++l) {
+      if (continues(update_loops(v), loops, l)) nests[l].push_back(i);
+    }
+  }
+  std::vector<bool> done(static_cast<size_t>(n), false);
+  const auto ready = [&](int id, int except = -1) {
+    std::set<int> needs;
+    dependencies(id, loops, needs);
+    return std::all_of(needs.begin(), needs.end(), [&](int d) {
+      return d == except || !here[static_cast<size_t>(d)] || done[static_cast<size_t>(d)];
+    });
+  };
+  for (;;) {
+    bool progress = false;
+    for (int i = 0; i < n; ++i) {
+      if (!here[static_cast<size_t>(i)] || done[static_cast<size_t>(i)]) continue;
+      const Value& v = value(i);
+      const bool folded_inside = is_accumulator(v.kind) && update_loops(v) != loops;
+      if (folded_inside || !ready(i)) continue;
+      done[static_cast<size_t>(i)] = true;
+      progress = true;
+      if (fused_[static_cast<size_t>(i)] < 0) compute(i);
+    }
+    // A loop may start once all that its body takes from here is there.
+    for (auto it = nests.begin(); it != nests.end(); ++it) {
+      const bool can_start = std::all_of(it->second.begin(), it->second.end(), [&](int root) {
+        return transitively_ready(root, loops, here, done, it->second);
+      });
+      if (!can_start) continue;
+      const int l = it->first;
+      const std::vector<int> roots = it->second;
+      nests.erase(it);
+      for (int root : roots) {
+        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops) start_accumulator(root);
+      }
+      const std::string variable = "l" + std::to_string(l);
+      code_.open("for (long " + variable + " = 0; " + variable + " < " +
+                 std::to_string(kernel_.loops[static_cast<size_t>(l)]) + "; ++" + variable + ")");
+      regions_.emplace_back();
+      region(static_cast<uint8_t>(loops | 1u << l), l);
+      for (size_t b : regions_.back()) buffers_[b].death = std::max(buffers_[b].death, ++clock_);
+      regions_.pop_back();
+      code_.close();
+      for (int root : roots) {
+        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops) {
+          done[static_cast<size_t>(root)] = true;
+        }
+      }
+      progress = true;
+      break;
+    }
+    if (!progress) break;
+  }
+  for (int i = 0; i < n; ++i) {
+    CHECK(!here[static_cast<size_t>(i)] || done[static_cast<size_t>(i)])
+        << "value " << i << " (" << name(value(i).kind) << ") cannot be scheduled";
+  }
+  CHECK(nests.empty()) << "a loop cannot be scheduled";
+}
+
+bool KernelEmitter::transitively_ready(int root, uint8_t loops, const std::vector<bool>& here,
+                                       const std::vector<bool>& done,
+                                       const std::vector<int>& siblings) const {
+  std::set<int> needs;
+  dependencies(root, loops, needs);
+  // Through values inside the loop down to those of this region.
+  return std::all_of(needs.begin(), needs.end(), [&](int d) {
+    const size_t i = static_cast<size_t>(d);
+    if (std::find(siblings.begin(), siblings.end(), d) != siblings.end()) return true;
+    return !here[i] || done[i];
+  });
+}
+
+// --- values ------------------------------------------------------------------------------------
+
+void KernelEmitter::compute(int id) {
+  const Value& v = value(id);
+  if (v.kind == OpKind::Iter) {
+    const auto& a = std::get<IterAttrs>(v.attrs);
+    tile(id, v, a.imap, a.fmap);
+    if (copies_.count(id) != 0) copy_tile(id);
+    return;
+  }
+  if (v.kind == OpKind::Save) return save(id);
+  if (is_accumulator(v.kind)) return accumulate(id);
+  if (!v.in_memory) return;  // computed where it is used
+  allocate(v.memory.pointer, v.memory.storage, buffer_elements(v));
+  const char* kind = name(v.kind);
+  code_.line("// " + v.memory.pointer + ": " + kind);
+  if (is_product(v.kind)) return product(id, v.memory, false);
+  if (is_reduction(v.kind)) return reduce(id, v.memory, false);
+  if (v.kind == OpKind::Cumsum) return cumsum(id);
+  Nest loops = nest();
+  const std::vector<Index> index = all_loops(loops, v.extents);
+  const std::string x = elementwise(loops, id, index);
+  loops.statement(loops.depth() - 1, store(v.memory, Nest::offset(index, v.memory.strides).text, x, unit_.prelude));
+  emit(loops);
+  touch(id);
+}
+
+std::string KernelEmitter::elementwise(Nest& loops, int id, const std::vector<Index>& index) {
+  // The value itself counts as virtual while it is computed.
+  kernel_.values[static_cast<size_t>(id)].in_memory = false;
+  const std::string x = loops.element(id, index);
+  kernel_.values[static_cast<size_t>(id)].in_memory = true;
+  return x;
+}
+
+int64_t KernelEmitter::buffer_elements(const Value& v) const {
+  int64_t n = 1;
+  for (size_t i = 0; i < v.extents.size(); ++i) {
+    n = std::max(n, v.extents[i].nominal * v.memory.strides[i]);
+  }
+  return n;
+}
+
+std::vector<Index> KernelEmitter::all_loops(Nest& loops, const std::vector<Extent>& extents) const {
+  std::vector<Index> index;
+  for (const Extent& e : extents) index.push_back(loops.loop(e.text()));
+  return index;
+}
+
+std::string KernelEmitter::tile_offset(int id, const std::vector<int64_t>& whole,
+                                       const std::vector<Extent>& extents, const GridMap& grid,
+                                       const LoopMap& loop) {
+  const std::vector<int64_t> strides = contiguous_strides(whole);
+  std::string offset;
+  for (size_t axis = 0; axis < whole.size(); ++axis) {
+    int64_t nominal = whole[axis];
+    std::vector<std::pair<std::string, int64_t>> splits;  // index variable, size of a part
+    for (size_t d = 0; d < kernel_.grid.size(); ++d) {
+      if (grid[d] != static_cast<int>(axis)) continue;
+      nominal = ceil_div(nominal, kernel_.grid[d]);
+      splits.emplace_back("g" + std::to_string(d), nominal);
+    }
+    for (size_t l = 0; l < kernel_.loops.size(); ++l) {
+      if (loop[l] != static_cast<int>(axis)) continue;
+      nominal = ceil_div(nominal, kernel_.loops[l]);
+      splits.emplace_back("l" + std::to_string(l), nominal);
+    }
+    if (splits.empty()) continue;
+    std::string begin;
+    if (extents[axis].exact()) {
+      for (const auto& [variable, size] : splits) {
+        begin += (begin.empty() ? "" : " + ") + variable + "*" + std::to_string(size);
+      }
+      if (splits.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
+    } else {
+      // Begin and end of the part, clipped at every step.
+      unit_.prelude.insert("t_least");
+      const std::string stem = std::to_string(id) + "_" + std::to_string(axis) + "_";
+      std::string low = "0", high = std::to_string(whole[axis]);
+      for (size_t s = 0; s < splits.size(); ++s) {
+        const std::string part = splits[s].first + "*" + std::to_string(splits[s].second);
+        const std::string from = low == "0" ? part : low + " + " + part;
+        const std::string to = from + " + " + std::to_string(splits[s].second);
+        const std::string k = stem + std::to_string(s);
+        code_.line("const long b" + k + " = t_least(" + from + ", " + high + "), e" + k + " = t_least(" +
+                   to + ", " + high + ");");
+        low = "b" + k;
+        high = "e" + k;
+      }
+      code_.line("const long " + extents[axis].actual + " = " + high + " - " + low + ";");
+      begin = low;
+    }
+    if (strides[axis] != 1) begin += "*" + std::to_string(strides[axis]);
+    offset += (offset.empty() ? "" : " + ") + begin;
+  }
+  return offset;
+}
+
+void KernelEmitter::tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop) {
+  const size_t argument = static_cast<size_t>(v.argument);
+  const std::string offset =
+      tile_offset(id, kernel_.argument_extents[argument], v.extents, grid, loop);
+  const bool read = v.argument < kernel_.operands;
+  code_.line(std::string(read ? "const " : "") + storage_type(kernel_.argument_dtypes[argument]) +
+             "* const v" + std::to_string(id) + " = a" + std::to_string(v.argument) +
+             (offset.empty() ? "" : " + " + offset) + ";");
+}
+
+void KernelEmitter::copy_tile(int id) {
+  Value& v = kernel_.values[static_cast<size_t>(id)];
+  std::vector<int64_t> shape;
+  for (const Extent& e : v.extents) shape.push_back(e.nominal);
+  const Memory copy{"v" + std::to_string(id) + "c", compute_dtype(v.dtype), contiguous_strides(shape)};
+  allocate(copy.pointer, copy.storage, v.elements());
+  code_.line("// " + copy.pointer + ": " + v.memory.pointer + " as " + name(copy.storage));
+  v.memory.pointer = "v" + std::to_string(id);
+  v.memory.storage = v.dtype;
+  v.memory.strides = contiguous_strides(kernel_.argument_extents[static_cast<size_t>(v.argument)]);
+  Nest loops = nest();
+  const std::vector<Index> index = all_loops(loops, v.extents);
+  const std::string x = loops.element(id, index);
+  loops.statement(loops.depth() - 1, store(copy, Nest::offset(index, copy.strides).text, x, unit_.prelude));
+  emit(loops);
+  v.memory = copy;
+}
+
+void KernelEmitter::save(int id) {
+  const Value& v = value(id);
+  const auto& a = std::get<SaveAttrs>(v.attrs);
+  code_.line("// store result " + std::to_string(v.argument - kernel_.operands));
+  code_.open("");
+  tile(id, v, a.omap, a.fmap);
+  const size_t argument = static_cast<size_t>(v.argument);
+  const Memory memory{"v" + std::to_string(id), kernel_.argument_dtypes[argument],
+                      contiguous_strides(kernel_.argument_extents[argument])};
+  // The tile of the result may be shorter than the value, or the other way round.
+  const Value& x = value(v.inputs[0]);
+  Nest loops = nest();
+  std::vector<Index> index;
+  for (size_t i = 0; i < v.extents.size(); ++i) {
+    const Extent &to = v.extents[i], &from = x.extents[i];
+    if (to.exact() || from.exact()) {
+      index.push_back(loops.loop(to.exact() ? from.text() : to.text()));
+    } else {
+      unit_.prelude.insert("t_least");
+      index.push_back(loops.loop("t_least(" + to.text() + ", " + from.text() + ")"));
+    }
+  }
+  const std::string element = loops.element(v.inputs[0], index);
+  loops.statement(loops.depth() - 1,
+                  store(memory, Nest::offset(index, memory.strides).text, element, unit_.prelude));
+  emit(loops);
+  code_.close();
+}
+
+void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extents, const std::string& x) {
+  Nest loops = nest();
+  std::vector<Index> index;
+  for (const Extent& e : extents) index.push_back(loops.loop(std::to_string(e.nominal)));
+  loops.statement(loops.depth() - 1, memory.pointer + "[" + Nest::offset(index, memory.strides).text + "] = " + x + ";");
+  emit(loops);
+}
+
+std::string KernelEmitter::neutral(AccumKind kind, DType dtype) const {
+  const std::string type = compute_type(dtype);
+  if (kind == AccumKind::Sum || kind == AccumKind::Concat) return "0";
+  const bool low = kind == AccumKind::Max;
+  if (is_float(dtype)) return literal(Rational::infinity(low), dtype);
+  switch (dtype) {
+    case DType::I64: return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
+    case DType::I32: return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
+    case DType::I8: return low ? "-128" : "127";
+    case DType::U8: return low ? "0" : "255";
+    case DType::Bool: return low ? "0" : "1";
+    case DType::F64:
+    case DType::F32:
+    case DType::F16:
+    case DType::BF16: break;
+  }
+  unreachable("neutral");
+}
+
+void KernelEmitter::start_accumulator(int id) {
+  const Value& v = value(id);
+  const auto& a = std::get<AccumAttrs>(v.attrs);
+  allocate(v.memory.pointer, v.memory.storage, buffer_elements(v));
+  code_.line("// " + v.memory.pointer + ": accumulates (" + name(a.kind) +
+             (v.kind == OpKind::AccumRescale ? ", rescaled" : "") + ")");
+  if (v.kind == OpKind::AccumRescale) {
+    fill(v.memory, v.extents, "0");
+    const Value& m = value(v.inputs[1]);
+    std::vector<int64_t> shape;
+    for (const Extent& e : m.extents) shape.push_back(e.nominal);
+    for (const char* part : {"m", "s", "p"}) {  // running maximum, old scale, new scale
+      allocate(v.memory.pointer + part, v.memory.storage, m.elements());
+    }
+    fill({v.memory.pointer + "m", v.memory.storage, contiguous_strides(shape)}, m.extents,
+         neutral(AccumKind::Max, v.dtype));
+    return;
+  }
+  if (a.kind == AccumKind::Concat) {
+    for (const Extent& e : v.extents) {
+      if (!e.exact() && e.actual.rfind("n" + std::to_string(id) + "_", 0) == 0) {
+        code_.line("long " + e.actual + " = 0;");
+      }
+    }
+    return;
+  }
+  fill(v.memory, v.extents, neutral(a.kind, v.dtype));
+  touch(id);
+}
+
+void KernelEmitter::accumulate(int id) {
+  const Value& v = value(id);
+  const auto& a = std::get<AccumAttrs>(v.attrs);
+  const int from = v.inputs[0];
+  if (update_loops(v) != v.phase.varies || !a.loops.empty()) touch(id);
+  if (fused_[static_cast<size_t>(from)] == id) {
+    code_.line("// " + v.memory.pointer + " += " + name(value(from).kind));
+    if (is_product(value(from).kind)) {
+      product(from, v.memory, true);
+    } else {
+      reduce(from, v.memory, true);
+    }
+    touch(id);
+    return;
+  }
+  const std::vector<Extent>& extents = value(from).extents;
+  if (v.kind == OpKind::AccumRescale) return rescale(id);
+  code_.line("// " + v.memory.pointer + " accumulates");
+  Nest loops = nest();
+  const std::vector<Index> index = all_loops(loops, extents);
+  const std::string x = loops.element(from, index);
+  std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text;
+  std::string statement;
+  switch (a.kind) {
+    case AccumKind::Sum: statement = at + "] += " + x + ";"; break;
+    case AccumKind::Max:
+    case AccumKind::Min: {
+      unit_.prelude.insert("t_max");
+      const char* as = is_float(v.dtype) || v.dtype == DType::I64 ? "" : "(int)";
+      statement = at + "] = " + (a.kind == AccumKind::Max ? "t_max(" : "t_min(") + as + at + "], " + as +
+                  x + ");";
+      break;
+    }
+    case AccumKind::Concat: {
+      const size_t axis = static_cast<size_t>(a.axis);
+      statement = at + " + l" + std::to_string(a.loops[0]) + "*" +
+                  std::to_string(extents[axis].nominal * v.memory.strides[axis]) + "] = " + x + ";";
+      break;
+    }
+  }
+  loops.statement(loops.depth() - 1, statement);
+  emit(loops);
+  if (a.kind == AccumKind::Concat && !v.extents[static_cast<size_t>(a.axis)].exact()) {
+    code_.line(v.extents[static_cast<size_t>(a.axis)].actual + " += " +
+               extents[static_cast<size_t>(a.axis)].text() + ";");
+  }
+  touch(id);
+}
+
+void KernelEmitter::rescale(int id) {
+  const Value& v = value(id);
+  const Value& m = value(v.inputs[1]);
+  const std::string p = v.memory.pointer;
+  code_.line("// " + p + " accumulates, rescaled to the running maximum");
+  unit_.prelude.insert("t_exp");
+  unit_.prelude.insert("t_max");
+  std::vector<int64_t> shape;
+  for (const Extent& e : m.extents) shape.push_back(e.nominal);
+  const std::vector<int64_t> strides = contiguous_strides(shape);
+  const std::string type = compute_type(v.dtype);
+  {
+    Nest loops = nest();
+    const std::vector<Index> index = all_loops(loops, m.extents);
+    const std::string x = loops.element(v.inputs[1], index);
+    const std::string at = "[" + Nest::offset(index, strides).text + "]";
+    const int level = loops.depth() - 1;
+    loops.statement(level, "const " + type + " old = " + p + "m" + at + ", top = t_max(old, " + x + ");");
+    loops.statement(level, p + "m" + at + " = top;");
+    loops.statement(level, p + "s" + at + " = old == top ? (" + type + ")1 : t_exp(old - top);");
+    loops.statement(level, p + "p" + at + " = " + x + " == top ? (" + type + ")1 : t_exp(" + x + " - top);");
+    emit(loops);
+  }
+  Nest loops = nest();
+  const std::vector<Extent>& extents = value(v.inputs[0]).extents;
+  const std::vector<Index> index = all_loops(loops, extents);
+  std::vector<Index> narrow;
+  const size_t skip = index.size() - m.extents.size();
+  for (size_t i = 0; i < m.extents.size(); ++i) {
+    narrow.push_back(m.extents[i].nominal == 1 ? Index{} : index[skip + i]);
+  }
+  const std::string x = loops.element(v.inputs[0], index);
+  const std::string at = p + "[" + Nest::offset(index, v.memory.strides).text + "]";
+  const std::string by = "[" + Nest::offset(narrow, strides).text + "]";
+  loops.statement(loops.depth() - 1, at + " = " + at + " * " + p + "s" + by + " + " + x + " * " + p + "p" + by + ";");
+  emit(loops);
+  for (const char* part : {"", "m", "s", "p"}) touch(p + part);
+}
+
+}  // namespace tessera

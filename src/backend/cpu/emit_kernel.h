@@ -1,0 +1,39 @@
+// Code for one kernel: a block graph becomes one function over a range of blocks,
+// `void NAME(void** args, long begin, long end, char* scratch)`.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/values.h"
+
+namespace tessera {
+
+// What the kernels of one translation unit share.
+struct UnitContext {
+  CpuIsa isa = CpuIsa::Generic;
+  std::set<std::string> prelude;
+  MicroKernels micro_kernels;
+};
+
+struct KernelText {
+  std::string text;
+  int64_t scratch_bytes = 0;  // per worker
+  // What all blocks share is computed once per run by NAME_once(args, 0, 1, scratch) into a
+  // workspace of this size, whose address is the argument after the results. 0: no such function.
+  int64_t workspace_bytes = 0;
+};
+
+KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit);
+
+// A kernel-level operator other than products and reductions: every output element is an
+// expression of operands in memory. One unit of work is a slab of the output.
+struct ElementwiseText {
+  std::string text;
+  int64_t units = 1;
+};
+ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
+                                 UnitContext& unit);
+
+}  // namespace tessera

@@ -1,0 +1,221 @@
+// Matrix products inside a kernel: register-tiled where rows are long enough, plain loops otherwise.
+#include <algorithm>
+
+#include "backend/cpu/emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// Rows ahead that a micro-kernel fetches of a matrix outside the cache, and the row pitch from
+// which columns are so far apart that a strip is copied while it is first used.
+constexpr int kPrefetchRows = 32;
+constexpr int64_t kFarApartBytes = 1024;
+
+}  // namespace
+
+void KernelEmitter::product(int id, const Memory& to, bool accumulate) {
+  const Value& v = value(id);
+  const bool tiles = tiled_product(v);
+  if (v.kind == OpKind::Matmul) {
+    tiles ? tiled(v.inputs[0], v.inputs[1], v, to, accumulate)
+          : generic(v.inputs[0], v.inputs[1], v, to, accumulate);
+    return;
+  }
+  // (W‖X)(Y;Z) = W·Y + X·Z
+  for (size_t i = 0; i < 2; ++i) {
+    tiles ? tiled(v.inputs[i], v.inputs[i + 2], v, to, accumulate || i == 1)
+          : generic(v.inputs[i], v.inputs[i + 2], v, to, accumulate || i == 1);
+  }
+}
+
+void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool accumulate) {
+  const size_t rank = v.extents.size();
+  const Extent& k_left = value(a).extents.back();
+  const Extent& k_right = value(b).extents[value(b).extents.size() - 2];
+  const std::string k_text = k_left.exact() ? k_right.text() : k_left.text();
+  const auto operand = [&](int id, std::vector<Index> index, const Index& row, const Index& column) {
+    const Value& x = value(id);
+    std::vector<Index> at;
+    const size_t skip = rank - x.extents.size();
+    for (size_t i = 0; i + 2 < x.extents.size(); ++i) {
+      at.push_back(x.extents[i].nominal == 1 ? Index{} : index[skip + i]);
+    }
+    at.push_back(row);
+    at.push_back(column);
+    return at;
+  };
+  const std::string type = is_float(v.dtype) || v.dtype == DType::I64 ? compute_type(v.dtype) : "int";
+  const bool across = v.extents[rank - 1].nominal >= 4;
+  std::vector<Index> index;
+  if (across && !accumulate) {
+    Nest clear = nest();
+    index = all_loops(clear, v.extents);
+    clear.statement(clear.depth() - 1, to.pointer + "[" + Nest::offset(index, to.strides).text + "] = 0;");
+    emit(clear);
+  }
+  Nest loops = nest();
+  index.clear();
+  for (size_t i = 0; i + 1 < rank; ++i) index.push_back(loops.loop(v.extents[i].text()));
+  Index k, column;
+  int outside = 0;
+  if (across) {
+    k = loops.loop(k_text);
+    column = loops.loop(v.extents[rank - 1].text());
+  } else {
+    column = loops.loop(v.extents[rank - 1].text());
+    outside = loops.depth() - 1;
+    k = loops.loop(k_text);
+  }
+  index.push_back(column);
+  const int inside = loops.depth() - 1;
+  const std::string at = to.pointer + "[" + Nest::offset(index, to.strides).text + "]";
+  if (!across) loops.statement(outside, type + " s = 0;");
+  const std::string x = loops.element(a, operand(a, index, index[rank - 2], k));
+  const std::string y = loops.element(b, operand(b, index, k, column));
+  if (across) {
+    loops.statement(inside, at + " += " + x + " * " + y + ";");
+  } else {
+    loops.statement(inside, "s += " + x + " * " + y + ";");
+    loops.after(outside, at + (accumulate ? " += s;" : " = s;"));
+    if (inside > outside) loops.set_simd("reduction(+ : s)");
+    else loops.no_simd();
+  }
+  emit(loops);
+}
+
+void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool accumulate) {
+  const std::optional<Memory> left = view(a), right = view(b);
+  CHECK(left && right) << "operands of a tiled product without memory";
+  const Value &x = value(a), &y = value(b);
+  const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
+  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
+  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
+  const DType dtype = to.storage;
+  const std::string type = storage_type(dtype);
+  const RegisterTile tile = choose_tile(unit_.isa, dtype, m.nominal, n.nominal);
+  const int64_t columns = tile.columns();
+  const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
+  const auto num = [](int64_t i) { return std::to_string(i); };
+  const std::string serial = num(names_++);
+
+  // Loops over the leading axes; operands with extent 1 there are shared.
+  code_.open("");
+  std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
+  int opened = 0;
+  for (size_t i = 0; i + 2 < rank; ++i) {
+    if (v.extents[i].nominal == 1) continue;
+    const std::string q = "q" + num(static_cast<int64_t>(i));
+    code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
+    ++opened;
+    const auto shift = [&](std::string& p, const Value& value, const Memory& memory, size_t r) {
+      if (i + r < rank || value.extents[i + r - rank].nominal == 1) return;
+      p += " + " + q + "*" + num(memory.strides[i + r - rank]);
+    };
+    shift(pa, x, *left, x_rank);
+    shift(pb, y, *right, y_rank);
+    shift(pc, v, to, rank);
+  }
+  code_.line("const " + type + "* const a = " + pa + ";");
+  code_.line("const " + type + "* const b = " + pb + ";");
+  code_.line(type + "* const c = " + pc + ";");
+
+  const bool outside_cache = y.kind == OpKind::Iter && ldb != columns;
+  const int prefetch = outside_cache ? kPrefetchRows : 0;
+  const int64_t panels = ceil_div(m.nominal, tile.rows);
+  const bool pack = m.exact() && panels > 1 && ldb * size_in_bytes(dtype) >= kFarApartBytes;
+  std::string packed = "0";
+  if (pack) {
+    packed = "strip" + serial;
+    allocate(packed, dtype, columns * k.nominal);
+  }
+  // One call: `rows` rows from row m, a tile of `vectors` vectors.
+  const auto call = [&](int64_t rows, int64_t vectors, const std::string& from, int64_t ld, bool packs,
+                        int fetch, const std::string& bp, const std::string& cp) {
+    RegisterTile t = tile;
+    t.rows = static_cast<int>(rows);
+    t.vectors = static_cast<int>(vectors);
+    const std::string row = from == "0" ? "" : from + "*";
+    const auto at = [&](const std::string& p, int64_t stride) {
+      return from == "0" ? p : p + " + " + row + num(stride);
+    };
+    code_.line(unit_.micro_kernels.use(dtype, t) + "<" + num(left->strides[x_rank - 2]) + ", " +
+               num(left->strides[x_rank - 1]) + ", " + num(ld) + ", " + num(ldc) + ", " +
+               (accumulate ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetch) + ">(" +
+               at("a", left->strides[x_rank - 2]) + ", " + bp + ", " + (packs ? packed : "0") + ", " +
+               at(cp, ldc) + ", " + k.text() + ");");
+  };
+  // All rows against one strip of columns.
+  const auto rows = [&](int64_t vectors, int64_t ld, bool packs, int fetch, const std::string& bp,
+                        const std::string& cp) {
+    const std::string r = num(tile.rows);
+    if (!m.exact()) {
+      code_.line("long m = 0;");
+      code_.open("for (; m + " + r + " <= " + m.text() + "; m += " + r + ")");
+      call(tile.rows, vectors, "m", ld, false, fetch, bp, cp);
+      code_.close();
+      code_.open("for (; m < " + m.text() + "; ++m)");
+      call(1, vectors, "m", ld, false, fetch, bp, cp);
+      code_.close();
+      return;
+    }
+    const int64_t full = m.nominal / tile.rows, rest = m.nominal % tile.rows;
+    int64_t first = 0;
+    if (packs || (fetch > 0 && full > 1)) {
+      call(tile.rows, vectors, "0", ld, packs, fetch, bp, cp);
+      first = 1;
+    }
+    const std::string source = packs ? packed : bp;
+    const int64_t pitch = packs ? vectors * tile.lanes : ld;
+    const int again = first > 0 ? 0 : fetch;
+    if (full - first == 1) {
+      call(tile.rows, vectors, num(first * tile.rows), pitch, false, again, source, cp);
+    } else if (full > first) {
+      code_.open("for (long m = " + num(first * tile.rows) + "; m < " + num(full * tile.rows) + "; m += " + r + ")");
+      call(tile.rows, vectors, "m", pitch, false, again, source, cp);
+      code_.close();
+    }
+    if (rest > 0) call(rest, vectors, num(full * tile.rows), pitch, false, 0, source, cp);
+  };
+
+  const int64_t whole = n.nominal / columns * columns;
+  if (n.exact() && n.nominal == columns) {
+    rows(tile.vectors, ldb, pack, prefetch, "b", "c");
+  } else {
+    code_.line("long n = 0;");
+    if (whole > 0) {
+      code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
+      rows(tile.vectors, ldb, pack, prefetch, "b + n", "c + n");
+      code_.close();
+    }
+    const int64_t left_over = n.nominal - whole;
+    if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
+      code_.open("");
+      rows(left_over / tile.lanes, ldb, pack, prefetch, "b + n", "c + n");
+      code_.close();
+    } else if (!n.exact() || left_over > 0) {
+      // The last columns, padded with zeros to whole vectors.
+      const std::string tail = "tail" + serial;
+      allocate(tail, dtype, columns * k.nominal);
+      code_.open("if (n < " + n.text() + ")");
+      code_.line("const long w = " + n.text() + " - n;");
+      code_.open("for (long i = 0; i < " + k.text() + "; ++i)");
+      code_.line("for (long j = 0; j < " + num(columns) + "; ++j) " + tail + "[i*" + num(columns) +
+                 " + j] = j < w ? b[i*" + num(ldb) + " + n + j] : 0;");
+      code_.close();
+      code_.open("for (long j = 0; j < w; j += " + num(tile.lanes) + ")");
+      rows(1, columns, false, 0, tail + " + j", "c + n + j");
+      code_.close();
+      code_.close();
+      touch(tail);
+    }
+  }
+  if (pack) touch(packed);
+  touch(left->pointer);
+  touch(right->pointer);
+  touch(to.pointer);
+  while (opened-- > 0) code_.close();
+  code_.close();
+}
+
+}  // namespace tessera

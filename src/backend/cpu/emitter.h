@@ -1,0 +1,98 @@
+// The generator behind emit_kernel: decides which values of a kernel get memory and writes the body
+// of every loop. Private to backend/cpu.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/emit_kernel.h"
+#include "backend/cpu/nest.h"
+#include "plan/memory.h"
+
+namespace tessera {
+
+class KernelEmitter {
+ public:
+  KernelEmitter(KernelValues kernel, UnitContext& unit);
+  KernelText run(const std::string& name);
+
+ private:
+  // Scratch memory with its lifetime on the clock of emitted statements.
+  struct Buffer {
+    std::string name;
+    DType dtype;
+    int64_t bytes;
+    int birth, death;
+    int depth;  // number of loops around its allocation
+  };
+
+  const Value& value(int id) const { return kernel_.values[static_cast<size_t>(id)]; }
+  std::string run(const std::string& name, KernelText& out);
+
+  // Decisions.
+  void decide();
+  bool tiled_product(const Value& v) const;
+  // Memory that shows the value's elements without a copy.
+  std::optional<Memory> view(int id) const;
+  int inlined_work(int id) const;
+  // Loops in whose body a value is computed; for accumulators, where they are updated.
+  uint8_t update_loops(const Value& v) const;
+
+  // Buffers.
+  void allocate(const std::string& name, DType dtype, int64_t elements);
+  void touch(const std::string& name);
+  void touch(int id);
+  int64_t buffer_elements(const Value& v) const;
+
+  // Loop bodies.
+  void region(uint8_t loops, int last);
+  // Values in memory of region `loops` or outside it that `id` is computed from.
+  void dependencies(int id, uint8_t loops, std::set<int>& found) const;
+  bool transitively_ready(int root, uint8_t loops, const std::vector<bool>& here,
+                          const std::vector<bool>& done, const std::vector<int>& siblings) const;
+
+  // Values.
+  Nest nest();
+  void emit(Nest& nest);
+  void compute(int id);
+  std::string elementwise(Nest& loops, int id, const std::vector<Index>& index);
+  std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
+  std::string tile_offset(int id, const std::vector<int64_t>& whole,
+                          const std::vector<Extent>& extents, const GridMap& grid,
+                          const LoopMap& loop);
+  void tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop);
+  void copy_tile(int id);
+  void save(int id);
+  void fill(const Memory& memory, const std::vector<Extent>& extents, const std::string& x);
+  std::string neutral(AccumKind kind, DType dtype) const;
+  void start_accumulator(int id);
+  void accumulate(int id);
+  void rescale(int id);
+
+  // emit_reduce.cpp
+  void reduce(int id, const Memory& to, bool accumulate);
+  void cumsum(int id);
+  // emit_product.cpp
+  void product(int id, const Memory& to, bool accumulate);
+  void tiled(int a, int b, const Value& v, const Memory& to, bool accumulate);
+  void generic(int a, int b, const Value& v, const Memory& to, bool accumulate);
+
+  KernelValues kernel_;
+  UnitContext& unit_;
+  std::vector<std::vector<int>> users_;
+  std::vector<bool> needed_;
+  std::vector<int> fused_;   // accumulator that a product or reduction adds to directly, or -1
+  std::set<int> copies_;     // iterators whose tile is copied into another type
+  std::vector<int> touched_;
+  Code code_;
+  std::vector<Buffer> buffers_;
+  std::map<std::string, size_t> buffer_of_;
+  std::vector<std::set<size_t>> regions_;  // open loops: outer buffers that they use
+  int clock_ = 0;
+  int names_ = 0;
+};
+
+}  // namespace tessera

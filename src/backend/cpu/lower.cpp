@@ -1,0 +1,221 @@
+#include "backend/cpu/lower.h"
+
+#include <algorithm>
+
+#include "backend/cpu/matmul.h"
+#include "base/check.h"
+#include "ir/block.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kBlockElements = 16384;  // operand elements that make a block worth its start
+
+Shape shape_of(const std::vector<int64_t>& extents) { return Shape(extents.begin(), extents.end()); }
+
+GridMap grid_on(int axis) {
+  GridMap map = kNoGrid;
+  map[0] = static_cast<int8_t>(axis);
+  return map;
+}
+
+// How many blocks to cut an axis of `extent` into: each at least `least` long.
+int64_t parts(int64_t extent, int64_t least) { return std::max<int64_t>(1, extent / std::max<int64_t>(1, least)); }
+
+Graph lower_reduction(const Graph& graph, const Op& op) {
+  const Type& x = graph.type(op.inputs[0]);
+  const auto& a = std::get<ReduceAttrs>(op.attrs);
+  // Merge neighbouring axes that are both kept or both reduced.
+  std::vector<int64_t> shape;
+  std::vector<bool> gone;
+  const std::vector<int64_t> whole = extents(x.shape);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    if (whole[i] == 1) continue;
+    const bool reduced = std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i));
+    if (!shape.empty() && gone.back() == reduced) {
+      shape.back() *= whole[i];
+    } else {
+      shape.push_back(whole[i]);
+      gone.push_back(reduced);
+    }
+  }
+  if (std::find(gone.begin(), gone.end(), true) == gone.end()) {  // only axes of extent 1
+    shape.push_back(1);
+    gone.push_back(true);
+  }
+  int64_t total = 1;
+  for (int64_t n : shape) total *= n;
+  // Split the longest kept axis; the innermost one not below whole vectors.
+  int axis = -1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (!gone[i] && (axis < 0 || shape[i] > shape[static_cast<size_t>(axis)])) axis = static_cast<int>(i);
+  }
+  int64_t blocks = 1;
+  if (axis >= 0) {
+    const int64_t n = shape[static_cast<size_t>(axis)];
+    int64_t least = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, total / n));
+    if (axis + 1 == static_cast<int>(shape.size())) least = std::max<int64_t>(least, 64);
+    blocks = parts(n, least);
+  }
+  Graph block = Graph::block({blocks}, {});
+  const TensorId input = block.add_input({x.dtype, shape_of(shape)});
+  IterAttrs iter;
+  if (blocks > 1) iter.imap = grid_on(axis);
+  ReduceAttrs reduce;
+  std::vector<int64_t> result;
+  SaveAttrs save;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (gone[i]) {
+      reduce.axes.push_back(static_cast<int>(i));
+    } else {
+      if (blocks > 1 && static_cast<int>(i) == axis) save.omap = grid_on(static_cast<int>(result.size()));
+      result.push_back(shape[i]);
+    }
+  }
+  save.type = {x.dtype, shape_of(result)};
+  const TensorId tile = block.add(OpKind::Iter, {input}, iter);
+  const TensorId sum = block.add(op.kind, {tile}, reduce);
+  block.add_output(block.add(OpKind::Save, {sum}, save));
+  return block;
+}
+
+Graph lower_cumsum(const Graph& graph, const Op& op) {
+  const Type& x = graph.type(op.inputs[0]);
+  const int along = std::get<AxisAttrs>(op.attrs).axis;
+  const std::vector<int64_t> whole = extents(x.shape);
+  int64_t outer = 1, inner = 1;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    if (static_cast<int>(i) < along) outer *= whole[i];
+    if (static_cast<int>(i) > along) inner *= whole[i];
+  }
+  const int64_t n = whole[static_cast<size_t>(along)];
+  const Type type{x.dtype, shape_of({outer, n, inner})};
+  const bool by_outer = outer > 1;
+  const int64_t blocks = by_outer ? parts(outer, kBlockElements / (n * inner)) : parts(inner, std::max<int64_t>(64, kBlockElements / n));
+  Graph block = Graph::block({blocks}, {});
+  const TensorId input = block.add_input(type);
+  IterAttrs iter;
+  SaveAttrs save;
+  save.type = type;
+  if (blocks > 1) iter.imap = save.omap = grid_on(by_outer ? 0 : 2);
+  const TensorId tile = block.add(OpKind::Iter, {input}, iter);
+  const TensorId sum = block.add(OpKind::Cumsum, {tile}, AxisAttrs{1});
+  block.add_output(block.add(OpKind::Save, {sum}, save));
+  return block;
+}
+
+// Work split of a product: rows and columns per block, depth per iteration.
+struct ProductTiles {
+  int64_t row_blocks, column_blocks, iterations;
+};
+
+ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
+  const DType compute = dtype == DType::F64 ? DType::F64 : DType::F32;
+  const RegisterTile tile = choose_tile(isa, compute, m, n);
+  ProductTiles t;
+  const int64_t rows = m <= 192 ? m : 128;
+  // Narrow strips of columns keep a block's part of the right operand near; enough of them keep
+  // every core busy.
+  int64_t columns = std::max<int64_t>(tile.columns(), m <= 32 ? 128 : 256);
+  while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < 32) columns /= 2;
+  columns = ceil_div(columns, tile.columns()) * tile.columns();
+  t.row_blocks = ceil_div(m, rows);
+  t.column_blocks = ceil_div(n, std::min(columns, n));
+  t.iterations = ceil_div(k, m <= 32 ? 128 : 256);
+  return t;
+}
+
+Graph lower_product(const Graph& graph, const Op& op, CpuIsa isa) {
+  const bool two = op.kind == OpKind::ConcatMatmul;
+  const Type& x = graph.type(op.inputs[0]);
+  const Type& result = graph.type(op.result());
+  std::vector<std::vector<int64_t>> shapes;
+  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
+  std::vector<int64_t> out = extents(result.shape);
+  const auto batch_of = [](const std::vector<int64_t>& s) {
+    return std::vector<int64_t>(s.begin(), s.end() - 2);
+  };
+  const auto count = [](const std::vector<int64_t>& s) {
+    int64_t n = 1;
+    for (int64_t e : s) n *= e;
+    return n;
+  };
+  // Leading axes: folded into the rows where the right operand has none, merged into one where
+  // all agree, otherwise left for the block to walk through.
+  const size_t lefts = two ? 2 : 1;
+  bool right_shared = true, all_equal = true;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const std::vector<int64_t> b = batch_of(shapes[i]);
+    if (i < lefts) {
+      right_shared = right_shared && count(b) == count(batch_of(out));
+    } else {
+      right_shared = right_shared && count(b) == 1;
+    }
+    all_equal = all_equal && count(b) == count(batch_of(out));
+  }
+  if (right_shared) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto& s = shapes[i];
+      s = {count(batch_of(s)) * s[s.size() - 2], s.back()};
+    }
+    out = {count(batch_of(out)) * out[out.size() - 2], out.back()};
+  } else if (all_equal) {
+    for (auto& s : shapes) s = {count(batch_of(s)), s[s.size() - 2], s.back()};
+    out = {count(batch_of(out)), out[out.size() - 2], out.back()};
+  }
+  const bool batched = !right_shared && all_equal;
+  const int rank = static_cast<int>(out.size());
+  const int64_t m = out[out.size() - 2], n = out.back();
+  const int64_t k = shapes[0].back();
+  const int64_t batch = batched ? out[0] : 1;
+  ProductTiles t = split_product(isa, x.dtype, batch, m, n, k);
+  const DType compute = x.dtype;
+  const bool tiled = is_float(compute) && n * 2 >= lanes_of(isa, compute == DType::F64 ? DType::F64 : DType::F32);
+  if (!tiled) {
+    t.iterations = 1;
+    t.column_blocks = 1;
+    t.row_blocks = parts(m, std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, n * k)));
+  }
+  if (two) t.iterations = 1;  // the two products may have different depths
+  Graph block = Graph::block({batch, t.row_blocks, t.column_blocks},
+                             t.iterations > 1 ? std::vector<int64_t>{t.iterations} : std::vector<int64_t>{});
+  std::vector<TensorId> tiles, inputs;
+  for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(block.add_input({x.dtype, shape_of(shapes[i])}));
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const int r = static_cast<int>(shapes[i].size());
+    IterAttrs iter;
+    if (batched && batch > 1) iter.imap[0] = 0;
+    const bool left = i < lefts;
+    if (left && t.row_blocks > 1) iter.imap[1] = static_cast<int8_t>(r - 2);
+    if (!left && t.column_blocks > 1) iter.imap[2] = static_cast<int8_t>(r - 1);
+    if (t.iterations > 1) iter.fmap[0] = static_cast<int8_t>(left ? r - 1 : r - 2);
+    tiles.push_back(block.add(OpKind::Iter, {inputs[i]}, iter));
+  }
+  TensorId product = block.add(op.kind, tiles);
+  if (t.iterations > 1) {
+    AccumAttrs accum;
+    accum.loops = {0};
+    product = block.add(OpKind::Accum, {product}, accum);
+  }
+  SaveAttrs save;
+  save.type = {result.dtype, shape_of(out)};
+  if (batched && batch > 1) save.omap[0] = 0;
+  if (t.row_blocks > 1) save.omap[1] = static_cast<int8_t>(rank - 2);
+  if (t.column_blocks > 1) save.omap[2] = static_cast<int8_t>(rank - 1);
+  block.add_output(block.add(OpKind::Save, {product}, save));
+  return block;
+}
+
+}  // namespace
+
+std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, CpuIsa isa) {
+  if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
+      op.kind == OpKind::ReduceMin) {
+    return lower_reduction(graph, op);
+  }
+  if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op);
+  if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) return lower_product(graph, op, isa);
+  return std::nullopt;
+}
+
+}  // namespace tessera

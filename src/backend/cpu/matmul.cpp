@@ -1,0 +1,109 @@
+#include "backend/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "ir/block.h"
+
+namespace tessera {
+
+int lanes_of(CpuIsa isa, DType dtype) { return vector_bytes(isa) / size_in_bytes(dtype); }
+
+RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n) {
+  // Most rows per tile, and vectors per number of rows: measured to keep the FMA units busy while
+  // leaving registers for one row of b and a broadcast.
+  const bool wide = vector_registers(isa) == 32;
+  const int most_rows = wide ? 8 : 6;
+  const int64_t panels = ceil_div(m, most_rows);
+  RegisterTile tile;
+  tile.lanes = lanes_of(isa, dtype);
+  tile.rows = static_cast<int>(ceil_div(m, panels));
+  static constexpr int kWide[] = {0, 8, 8, 6, 4, 4, 4, 3, 2};
+  static constexpr int kNarrow[] = {0, 8, 4, 3, 2, 2, 2};
+  tile.vectors = wide ? kWide[tile.rows] : kNarrow[tile.rows];
+  tile.vectors = static_cast<int>(std::min<int64_t>(tile.vectors, ceil_div(n, tile.lanes)));
+  // Rather a narrower tile than a remainder column by column.
+  for (int v = tile.vectors; v > std::max(1, tile.vectors / 2); --v) {
+    if (n % (v * tile.lanes) == 0) {
+      tile.vectors = v;
+      break;
+    }
+  }
+  return tile;
+}
+
+std::string MicroKernels::use(DType dtype, const RegisterTile& tile) {
+  used_.insert({dtype, tile});
+  return "mm_" + std::string(name(dtype)) + "_" + std::to_string(tile.rows) + "x" +
+         std::to_string(tile.vectors);
+}
+
+std::string MicroKernels::text() const {
+  std::string out;
+  const auto n = [](int i) { return std::to_string(i); };
+  std::set<std::pair<DType, int>> vectors;
+  for (const auto& [dtype, tile] : used_) vectors.insert({dtype, tile.lanes});
+  for (const auto& [dtype, lanes] : vectors) {
+    const std::string type = dtype == DType::F64 ? "double" : "float";
+    const int bytes = size_in_bytes(dtype);
+    out += "typedef " + type + " v_" + name(dtype) + " __attribute__((vector_size(" +
+           n(lanes * bytes) + "), aligned(" + n(bytes) + "), may_alias));\n";
+  }
+  for (const auto& [dtype, tile] : used_) {
+    const std::string type = dtype == DType::F64 ? "double" : "float";
+    const std::string v = std::string("v_") + name(dtype);
+    const auto acc = [&](int i, int j) { return "c" + n(i) + "_" + n(j); };
+    const auto at = [&](const std::string& p, int j) {
+      return "*(" + v + "*)(" + p + " + " + n(j * tile.lanes) + ")";
+    };
+    out += "\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, int PREFETCH>\n"
+           "static __attribute__((noinline)) void mm_" + std::string(name(dtype)) + "_" + n(tile.rows) +
+           "x" + n(tile.vectors) + "(const " + type + "* a, const " + type + "* b, " + type + "* p, " +
+           type + "* c, long k) {\n";
+    for (int i = 0; i < tile.rows; ++i) {
+      out += "  " + v;
+      for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + acc(i, j) + " = {}";
+      out += ";\n";
+    }
+    out += "  if (ACCUMULATE) {\n";
+    for (int i = 0; i < tile.rows; ++i) {
+      out += "   ";
+      for (int j = 0; j < tile.vectors; ++j) {
+        out += " " + acc(i, j) + " = " + at("c + " + n(i) + " * LDC", j) + ";";
+      }
+      out += "\n";
+    }
+    out += "  }\n  for (; k > 0; --k) {\n";
+    // One prefetch per cache line of the row.
+    const int line = 64 / size_in_bytes(dtype);
+    out += "    if (PREFETCH) {\n";
+    for (int j = 0; j < tile.columns(); j += line) {
+      out += "      __builtin_prefetch(b + PREFETCH * LDB + " + n(j) + ", 0, 2);\n";
+    }
+    out += "    }\n    const " + v;
+    for (int j = 0; j < tile.vectors; ++j) {
+      out += (j > 0 ? ", " : " ") + ("b" + n(j)) + " = " + at("b", j);
+    }
+    out += ";\n    if (PACK) {\n     ";
+    for (int j = 0; j < tile.vectors; ++j) out += " " + at("p", j) + " = b" + n(j) + ";";
+    out += "\n      p += " + n(tile.columns()) + ";\n    }\n";
+    for (int i = 0; i < tile.rows; ++i) {
+      out += "   ";
+      for (int j = 0; j < tile.vectors; ++j) {
+        out += " " + acc(i, j) + " += a[" + n(i) + " * ARS] * b" + n(j) + ";";
+      }
+      out += "\n";
+    }
+    out += "    a += ACS;\n    b += LDB;\n  }\n";
+    for (int i = 0; i < tile.rows; ++i) {
+      out += " ";
+      for (int j = 0; j < tile.vectors; ++j) {
+        out += " " + at("c + " + n(i) + " * LDC", j) + " = " + acc(i, j) + ";";
+      }
+      out += "\n";
+    }
+    out += "}\n";
+  }
+  return out;
+}
+
+}  // namespace tessera

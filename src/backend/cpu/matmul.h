@@ -1,0 +1,40 @@
+// Register-tiled matrix products: which tile suits a shape, and the text of the micro-kernels, with
+// every accumulator a named variable (compilers spill accumulator arrays).
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "backend/cpu/isa.h"
+#include "ir/types.h"
+
+namespace tessera {
+
+// A tile of `rows` rows times `vectors` vectors of `lanes` elements.
+struct RegisterTile {
+  int rows = 1;
+  int vectors = 1;
+  int lanes = 4;
+  int columns() const { return vectors * lanes; }
+  friend auto operator<=>(const RegisterTile&, const RegisterTile&) = default;
+};
+
+int lanes_of(CpuIsa isa, DType dtype);
+
+// Tile for a product with m rows and n columns of `dtype` (f32 or f64).
+RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n);
+
+// Micro-kernels used by one translation unit, each defined once.
+class MicroKernels {
+ public:
+  // Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, PACK, PREFETCH>(a, b, p, c, k)
+  // computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile; with PACK it also
+  // writes the rows of b it reads to p, contiguously; PREFETCH > 0 fetches b that many rows ahead.
+  std::string use(DType dtype, const RegisterTile& tile);
+  std::string text() const;
+
+ private:
+  std::set<std::pair<DType, RegisterTile>> used_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,511 @@
+#include "backend/cpu/nest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+
+// --- text --------------------------------------------------------------------------------------
+
+void Code::line(const std::string& text) {
+  text_ += std::string(static_cast<size_t>(2 * indent_), ' ') + text + "\n";
+}
+void Code::open(const std::string& text) {
+  line(text.empty() ? "{" : text + " {");
+  ++indent_;
+}
+void Code::close(const std::string& after) {
+  --indent_;
+  line("}" + after);
+}
+
+const char* storage_type(DType dtype) {
+  switch (dtype) {
+    case DType::F64: return "double";
+    case DType::F32: return "float";
+    case DType::F16:
+    case DType::BF16: return "unsigned short";
+    case DType::I64: return "long";
+    case DType::I32: return "int";
+    case DType::I8: return "signed char";
+    case DType::U8:
+    case DType::Bool: return "unsigned char";
+  }
+  unreachable("DType");
+}
+
+DType compute_dtype(DType dtype) {
+  return dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype;
+}
+const char* compute_type(DType dtype) { return storage_type(compute_dtype(dtype)); }
+
+std::string literal(const Rational& value, DType dtype) {
+  if (!is_float(dtype)) {
+    if (dtype == DType::Bool) return value.is_zero() ? "0" : "1";
+    return "(" + std::string(compute_type(dtype)) + ")" + std::to_string(value.num()) + "L";
+  }
+  const bool wide = dtype == DType::F64;
+  const double x = value.to_double();
+  if (std::isnan(x)) return wide ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
+  const double rounded = wide ? x : static_cast<double>(static_cast<float>(x));
+  if (std::isinf(rounded)) {
+    return std::string(rounded < 0 ? "-" : "") + (wide ? "__builtin_inf()" : "__builtin_inff()");
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, wide ? "%.17g" : "%.9g", rounded);
+  std::string result = text;
+  if (result.find_first_of(".e") == std::string::npos) result += ".0";
+  if (!wide) result += "f";
+  return rounded < 0 ? "(" + result + ")" : result;
+}
+
+std::string store(const Memory& memory, const std::string& offset, const std::string& value,
+                  std::set<std::string>& prelude) {
+  std::string stored = value;
+  if (memory.storage == DType::F16) {
+    prelude.insert("t_f16");
+    stored = "t_to_f16(" + value + ")";
+  } else if (memory.storage == DType::BF16) {
+    prelude.insert("t_bf16");
+    stored = "t_to_bf16(" + value + ")";
+  }
+  return memory.pointer + "[" + offset + "] = " + stored + ";";
+}
+
+// --- indices -----------------------------------------------------------------------------------
+
+namespace {
+
+bool is_zero(const Index& i) { return i.text == "0"; }
+
+Index plus(const Index& i, int64_t c) {
+  if (c == 0) return i;
+  if (is_zero(i)) return {std::to_string(c), -1};
+  return {"(" + i.text + (c < 0 ? " - " : " + ") + std::to_string(std::llabs(c)) + ")", i.level};
+}
+Index times(const Index& i, int64_t c) {
+  if (c == 1 || is_zero(i)) return i;
+  if (c == 0) return {};
+  return {i.text + "*" + std::to_string(c), i.level};
+}
+Index sum(const Index& a, const Index& b) {
+  if (is_zero(a)) return b;
+  if (is_zero(b)) return a;
+  return {"(" + a.text + " + " + b.text + ")", std::max(a.level, b.level)};
+}
+
+}  // namespace
+
+Index Nest::offset(const std::vector<Index>& index, const std::vector<int64_t>& strides) {
+  Index result;
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (strides[i] == 0 || is_zero(index[i])) continue;
+    const Index term = times(index[i], strides[i]);
+    if (is_zero(result)) {
+      result = term;
+    } else {
+      result.text += " + " + term.text;
+      result.level = std::max(result.level, term.level);
+    }
+  }
+  return result;
+}
+
+// --- the nest ----------------------------------------------------------------------------------
+
+Index Nest::loop(const std::string& to, const std::string& from) {
+  if (to == "1" && from == "0") return {};
+  const std::string variable = "i" + std::to_string(loops_.size());
+  loops_.push_back({variable, from, to});
+  statements_.emplace_back();
+  after_.emplace_back();
+  return {variable, static_cast<int>(loops_.size()) - 1};
+}
+
+void Nest::statement(int level, const std::string& text) {
+  statements_[static_cast<size_t>(level + 1)].push_back(text);
+}
+void Nest::after(int level, const std::string& text) {
+  after_[static_cast<size_t>(level + 1)].push_back(text);
+}
+
+void Nest::emit(Code& code) const {
+  code.open("");
+  for (const std::string& s : statements_[0]) code.line(s);
+  for (size_t l = 0; l < loops_.size(); ++l) {
+    const Loop& loop = loops_[l];
+    const bool innermost = l + 1 == loops_.size();
+    if (innermost && vectorise_) code.line("#pragma omp simd" + (simd_.empty() ? "" : " " + simd_));
+    code.open("for (long " + loop.variable + " = " + loop.from + "; " + loop.variable + " < " +
+              loop.to + "; ++" + loop.variable + ")");
+    for (const std::string& s : statements_[l + 1]) code.line(s);
+  }
+  for (size_t l = loops_.size(); l-- > 0;) {
+    for (const std::string& s : after_[l + 1]) code.line(s);
+    code.close();
+  }
+  for (const std::string& s : after_[0]) code.line(s);
+  code.close();
+}
+
+Index Nest::named(const char* type, const std::string& expression, int level) {
+  const auto [known, fresh] = known_.try_emplace(std::to_string(level) + expression);
+  if (fresh) {
+    known->second = {"t" + std::to_string(names_++), level};
+    statement(level, "const " + std::string(type) + " " + known->second.text + " = " + expression + ";");
+  }
+  return known->second;
+}
+
+Index Nest::load(const Memory& memory, DType dtype, const std::vector<Index>& index) {
+  const Index at = offset(index, memory.strides);
+  std::string text = memory.pointer + "[" + at.text + "]";
+  if (memory.storage == DType::F16) {
+    prelude_.insert("t_f16");
+    text = "t_from_f16(" + text + ")";
+  } else if (memory.storage == DType::BF16) {
+    prelude_.insert("t_bf16");
+    text = "t_from_bf16(" + text + ")";
+  }
+  return named(compute_type(dtype), text, at.level);
+}
+
+std::string Nest::element(int id, const std::vector<Index>& index) { return scalar(id, index).text; }
+
+Index Nest::scalar(int id, const std::vector<Index>& index) {
+  const Value& value = kernel_.values[static_cast<size_t>(id)];
+  CHECK(index.size() == value.extents.size());
+  if (value.in_memory) {
+    touched_.push_back(id);
+    return load(value.memory, value.dtype, index);
+  }
+  if (has(value.kind, algebra::Pointwise)) return pointwise(value, index);
+  return movement(id, value, index);
+}
+
+// --- pointwise operators -----------------------------------------------------------------------
+
+namespace {
+
+// x^n for n >= 1 by squaring.
+std::string power(const std::string& x, int64_t n) {
+  if (n == 1) return x;
+  const std::string half = power(x, n / 2);
+  const std::string square = "(" + half + " * " + half + ")";
+  return n % 2 == 0 ? square : "(" + square + " * " + x + ")";
+}
+
+}  // namespace
+
+Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
+  std::vector<std::string> x;
+  int level = -1;
+  for (int input : value.inputs) {
+    const Value& operand = kernel_.values[static_cast<size_t>(input)];
+    const size_t skip = index.size() - operand.extents.size();
+    std::vector<Index> at;
+    for (size_t i = 0; i < operand.extents.size(); ++i) {
+      const bool repeated = operand.extents[i].nominal == 1 && value.extents[skip + i].nominal != 1;
+      at.push_back(repeated ? Index{} : index[skip + i]);
+    }
+    const Index s = scalar(input, at);
+    x.push_back(s.text);
+    level = std::max(level, s.level);
+  }
+  const DType dtype = value.dtype;
+  const DType from = kernel_.values[static_cast<size_t>(value.inputs[0])].dtype;
+  const std::string type = compute_type(dtype);
+  const bool real = is_float(dtype), wide = dtype == DType::F64;
+  const std::string f = wide ? "" : "f";  // suffix of the builtins
+  const auto call = [&](const char* function, const char* group) {
+    prelude_.insert(group);
+    return std::string(function) + "(" + x[0] + ")";
+  };
+  // Narrow integers are computed as int; the assignment to `type` wraps.
+  const auto binary = [&](const char* op) { return x[0] + " " + op + " " + x[1]; };
+  const auto choose = [&](const char* function) {
+    prelude_.insert("t_max");
+    const char* as = real ? "" : dtype == DType::I64 ? "(long)" : "(int)";
+    return std::string(function) + "(" + as + x[0] + ", " + as + x[1] + ")";
+  };
+  std::string e;
+  switch (value.kind) {
+    case OpKind::Neg: e = "-" + x[0]; break;
+    case OpKind::Abs:
+      e = real ? "__builtin_fabs" + f + "(" + x[0] + ")" : x[0] + " < 0 ? -" + x[0] + " : " + x[0];
+      break;
+    case OpKind::Sign:
+      prelude_.insert("t_sign");
+      e = std::string("t_sign(") + (real || dtype == DType::I64 ? "" : "(int)") + x[0] + ")";
+      break;
+    case OpKind::Sqr: e = x[0] + " * " + x[0]; break;
+    case OpKind::Sqrt: e = "__builtin_sqrt" + f + "(" + x[0] + ")"; break;
+    case OpKind::Rsqrt:
+      e = std::string(wide ? "1.0" : "1.0f") + " / __builtin_sqrt" + f + "(" + x[0] + ")";
+      break;
+    case OpKind::Exp: e = call("t_exp", "t_exp"); break;
+    case OpKind::Log: e = call("t_log", "t_log"); break;
+    case OpKind::Sin: e = call("t_sin", "t_trig"); break;
+    case OpKind::Cos: e = call("t_cos", "t_trig"); break;
+    case OpKind::Erf: e = call("t_erf", "t_erf"); break;
+    case OpKind::Tanh: e = call("t_tanh", "t_tanh"); break;
+    case OpKind::Sigmoid: e = call("t_sigmoid", "t_sigmoid"); break;
+    case OpKind::Silu: e = x[0] + " * " + call("t_sigmoid", "t_sigmoid"); break;
+    case OpKind::Relu: e = x[0] + " < 0 ? (" + type + ")0 : " + x[0]; break;
+    case OpKind::Gelu: e = call("t_gelu", "t_erf"); break;
+    case OpKind::GeluTanh: e = call("t_gelu_tanh", "t_gelu_tanh"); break;
+    case OpKind::Pow: {
+      const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
+      const std::string one = real ? (wide ? "1.0" : "1.0f") : "1";
+      const std::string root = "__builtin_sqrt" + f + "(" + x[0] + ")";
+      const int64_t n = exponent.is_integer() ? exponent.num() : 0;
+      if (exponent.is_zero()) {
+        e = one;
+      } else if (n > 0 && (n <= 8 || !real)) {
+        e = power(x[0], n);
+      } else if (n < 0 && n >= -4) {
+        e = one + " / (" + power(x[0], -n) + ")";
+      } else if (exponent == Rational::ratio(1, 2)) {
+        e = root;
+      } else if (exponent == Rational::ratio(-1, 2)) {
+        e = one + " / " + root;
+      } else {
+        prelude_.insert("t_pow");
+        e = "t_pow(" + x[0] + ", " + literal(exponent, DType::F64) + ")";
+      }
+      break;
+    }
+    case OpKind::Not: e = "!" + x[0]; break;
+    case OpKind::Cast:
+      if (dtype == DType::Bool) {
+        e = x[0] + " != 0";
+      } else if (is_float(from) && !real && dtype != DType::I64) {
+        e = "(" + type + ")(long)" + x[0];
+      } else {
+        e = "(" + type + ")" + x[0];
+      }
+      break;
+    case OpKind::Add: e = binary("+"); break;
+    case OpKind::Sub: e = binary("-"); break;
+    case OpKind::Mul: e = binary("*"); break;
+    case OpKind::Div: e = binary("/"); break;
+    case OpKind::Max: e = choose("t_max"); break;
+    case OpKind::Min: e = choose("t_min"); break;
+    case OpKind::And: e = binary("&"); break;
+    case OpKind::Or: e = binary("|"); break;
+    case OpKind::Eq: e = binary("=="); break;
+    case OpKind::Ne: e = binary("!="); break;
+    case OpKind::Lt: e = binary("<"); break;
+    case OpKind::Le: e = binary("<="); break;
+    case OpKind::Gt: e = binary(">"); break;
+    case OpKind::Ge: e = binary(">="); break;
+    case OpKind::Where: e = x[0] + " ? " + x[1] + " : " + x[2]; break;
+    // Not pointwise:
+    // clang-format off
+    case OpKind::Input: case OpKind::Const: case OpKind::Iota: case OpKind::Sum: case OpKind::Mean:
+    case OpKind::ReduceMax: case OpKind::ReduceMin: case OpKind::Cumsum: case OpKind::Matmul:
+    case OpKind::ConcatMatmul: case OpKind::Transpose: case OpKind::Reshape:
+    case OpKind::Broadcast: case OpKind::Unsqueeze: case OpKind::Squeeze: case OpKind::Repeat:
+    case OpKind::Concat: case OpKind::Stack: case OpKind::Slice: case OpKind::Pad:
+    case OpKind::Triu: case OpKind::Tril: case OpKind::Gather: case OpKind::Opaque:
+    case OpKind::Kernel: case OpKind::Thread: case OpKind::Iter: case OpKind::Accum:
+    case OpKind::AccumRescale: case OpKind::Save: unreachable("pointwise");
+      // clang-format on
+  }
+  return named(type.c_str(), e, level);
+}
+
+// --- data movement -----------------------------------------------------------------------------
+
+Index Nest::reshape(const Value& value, const std::vector<Index>& index) {
+  const int input = value.inputs[0];
+  const Value& x = kernel_.values[static_cast<size_t>(input)];
+  // Walk both shapes from the left; each group of axes with equal products is mapped on its own.
+  std::vector<Index> at(x.extents.size());
+  size_t i = 0, j = 0;
+  while (i < x.extents.size() || j < index.size()) {
+    size_t i_end = i, j_end = j;
+    int64_t from = 1, to = 1;
+    do {
+      if (i_end < x.extents.size() && (from <= to || j_end == index.size())) {
+        from *= x.extents[i_end++].nominal;
+      } else {
+        to *= value.extents[j_end++].nominal;
+      }
+    } while (from != to);
+    // Flat index within the group, then taken apart again.
+    Index flat;
+    std::vector<size_t> big;
+    for (size_t k = i; k < i_end; ++k) {
+      if (x.extents[k].nominal != 1) big.push_back(k);
+    }
+    int64_t stride = 1;
+    for (size_t k = j_end; k-- > j;) {
+      flat = sum(times(index[k], stride), flat);
+      stride *= value.extents[k].nominal;
+    }
+    if (big.size() == 1) {
+      at[big[0]] = flat;
+    } else if (!big.empty()) {
+      int64_t below = 1;
+      for (size_t b = big.size(); b-- > 0;) {
+        const int64_t n = x.extents[big[b]].nominal;
+        std::string text = flat.text;
+        if (below != 1) text = "(" + text + ") / " + std::to_string(below);
+        if (b != 0) text = "(" + text + ") % " + std::to_string(n);
+        at[big[b]] = is_zero(flat) ? Index{} : Index{"(" + text + ")", flat.level};
+        below *= n;
+      }
+    }
+    i = i_end, j = j_end;
+  }
+  return scalar(input, at);
+}
+
+Index Nest::movement(int id, const Value& value, const std::vector<Index>& index) {
+  const auto operand = [&](size_t i) -> const Value& {
+    return kernel_.values[static_cast<size_t>(value.inputs[i])];
+  };
+  const char* type = compute_type(value.dtype);
+  // clang-format off
+  if (value.kind == OpKind::Const) {
+    return {literal(std::get<ConstAttrs>(value.attrs).value, value.dtype), -1};
+  }
+  // clang-format on
+  if (value.kind == OpKind::Iota) {
+    const Index& i = index[static_cast<size_t>(std::get<IotaAttrs>(value.attrs).axis)];
+    return named(type, "(" + std::string(type) + ")" + i.text, i.level);
+  }
+  if (value.kind == OpKind::Reshape) return reshape(value, index);
+  std::vector<Index> at;
+  if (value.kind == OpKind::Transpose) {
+    const auto& perm = std::get<PermAttrs>(value.attrs).perm;
+    at.resize(perm.size());
+    for (size_t i = 0; i < perm.size(); ++i) at[static_cast<size_t>(perm[i])] = index[i];
+    return scalar(value.inputs[0], at);
+  }
+  if (value.kind == OpKind::Broadcast) {
+    const size_t skip = index.size() - operand(0).extents.size();
+    for (size_t i = skip; i < index.size(); ++i) {
+      at.push_back(operand(0).extents[i - skip].nominal == 1 ? Index{} : index[i]);
+    }
+    return scalar(value.inputs[0], at);
+  }
+  if (value.kind == OpKind::Unsqueeze) {
+    const auto& axes = std::get<AxesAttrs>(value.attrs).axes;
+    for (size_t i = 0; i < index.size(); ++i) {
+      if (!std::binary_search(axes.begin(), axes.end(), static_cast<int>(i))) at.push_back(index[i]);
+    }
+    return scalar(value.inputs[0], at);
+  }
+  if (value.kind == OpKind::Squeeze) {
+    const auto& axes = std::get<AxesAttrs>(value.attrs).axes;
+    size_t next = 0;
+    for (size_t i = 0; i < operand(0).extents.size(); ++i) {
+      const bool gone = std::binary_search(axes.begin(), axes.end(), static_cast<int>(i));
+      at.push_back(gone ? Index{} : index[next++]);
+    }
+    return scalar(value.inputs[0], at);
+  }
+  if (value.kind == OpKind::Slice) {
+    const auto& a = std::get<SliceAttrs>(value.attrs);
+    for (size_t i = 0; i < index.size(); ++i) at.push_back(plus(times(index[i], a.steps[i]), a.starts[i]));
+    return scalar(value.inputs[0], at);
+  }
+  if (value.kind == OpKind::Repeat) {
+    const auto& a = std::get<RepeatAttrs>(value.attrs);
+    for (size_t i = 0; i < index.size(); ++i) {
+      const int64_t n = operand(0).extents[i].nominal;
+      if (a.repeats[i] == 1) {
+        at.push_back(index[i]);
+      } else if (n == 1) {
+        at.push_back({});
+      } else {
+        at.push_back({"(" + index[i].text + " % " + std::to_string(n) + ")", index[i].level});
+      }
+    }
+    return scalar(value.inputs[0], at);
+  }
+  if (value.kind == OpKind::Pad) {
+    const auto& a = std::get<PadAttrs>(value.attrs);
+    std::string inside;
+    int level = -1;
+    for (size_t i = 0; i < index.size(); ++i) {
+      at.push_back(index[i]);
+      if (a.low[i] == 0 && a.high[i] == 0) continue;
+      const int64_t n = operand(0).extents[i].nominal;
+      // Clamped, so that the load is always allowed; the selection below discards it outside.
+      const Index shifted = named("long", plus(index[i], -a.low[i]).text, index[i].level);
+      const std::string last = std::to_string(n - 1);
+      at[i] = named("long", shifted.text + " < 0 ? 0 : " + shifted.text + " > " + last + " ? " +
+                                last + " : " + shifted.text, shifted.level);
+      inside += (inside.empty() ? "" : " & ") + ("(" + shifted.text + " == " + at[i].text + ")");
+      level = std::max(level, shifted.level);
+    }
+    const Index x = scalar(value.inputs[0], at);
+    if (inside.empty()) return x;
+    return named(type, inside + " ? " + x.text + " : " + literal(a.value, value.dtype),
+                 std::max(level, x.level));
+  }
+  if (value.kind == OpKind::Triu || value.kind == OpKind::Tril) {
+    const int64_t k = std::get<DiagonalAttrs>(value.attrs).k;
+    const Index& row = index[index.size() - 2];
+    const Index& column = index[index.size() - 1];
+    const Index x = scalar(value.inputs[0], index);
+    const char* keep = value.kind == OpKind::Triu ? " >= " : " <= ";
+    return named(type, column.text + " - " + row.text + keep + std::to_string(k) + "L ? " + x.text +
+                           " : (" + type + ")0",
+                 std::max({x.level, row.level, column.level}));
+  }
+  if (value.kind == OpKind::Concat || value.kind == OpKind::Stack) {
+    const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+    const bool stack = value.kind == OpKind::Stack;
+    const Index& along = index[axis];
+    std::string text;
+    int level = along.level;
+    int64_t start = 0;
+    for (size_t i = 0; i < value.inputs.size(); ++i) {
+      const int64_t n = stack ? 1 : operand(i).extents[axis].nominal;
+      std::vector<Index> piece = index;
+      if (stack) {
+        piece.erase(piece.begin() + static_cast<long>(axis));
+      } else {
+        // Clamped into the piece; the selection below takes the right one.
+        const std::string low = std::to_string(start), high = std::to_string(start + n - 1);
+        const std::string clamped = "(" + along.text + " < " + low + " ? " + low + " : " + along.text +
+                                    " > " + high + " ? " + high + " : " + along.text + ")";
+        piece[axis] = along.level < 0 && is_zero(along)
+                          ? Index{}
+                          : plus(named("long", clamped, along.level), -start);
+      }
+      const Index x = scalar(value.inputs[i], piece);
+      level = std::max(level, x.level);
+      start += n;
+      text += i + 1 == value.inputs.size()
+                  ? x.text
+                  : along.text + " < " + std::to_string(start) + "L ? " + x.text + " : ";
+    }
+    return named(type, text, level);
+  }
+  if (value.kind == OpKind::Gather) {
+    const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+    const size_t inner = operand(1).extents.size();
+    const auto begin = index.begin() + static_cast<long>(axis);
+    const Index which = scalar(value.inputs[1], {begin, begin + static_cast<long>(inner)});
+    prelude_.insert("t_index");
+    at.assign(index.begin(), begin);
+    at.push_back(named("long", "t_index(" + which.text + ", " + operand(0).extents[axis].text() + ")",
+                       which.level));
+    at.insert(at.end(), begin + static_cast<long>(inner), index.end());
+    return scalar(value.inputs[0], at);
+  }
+  CHECK(false) << "value " << id << " (" << name(value.kind) << ") has no memory";
+  unreachable("movement");
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// One loop nest of generated code: loops over index variables, statements placed in the outermost
+// loop they can stand in, and element expressions that pull values through pointwise and
+// data-movement operators down to memory.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/values.h"
+
+namespace tessera {
+
+// Lines of C++ with indentation.
+class Code {
+ public:
+  void line(const std::string& text);
+  void open(const std::string& text);  // "text {"
+  void close(const std::string& after = "");
+  const std::string& text() const { return text_; }
+  int indent() const { return indent_; }
+  void set_indent(int indent) { indent_ = indent; }
+  void append(const std::string& text) { text_ += text; }
+
+ private:
+  std::string text_;
+  int indent_ = 0;
+};
+
+// The C++ type that elements are computed in, and the one they are stored in.
+const char* compute_type(DType dtype);
+const char* storage_type(DType dtype);
+// f32 for 16-bit floats, the dtype itself otherwise: how block-level values are kept.
+DType compute_dtype(DType dtype);
+std::string literal(const Rational& value, DType dtype);
+
+// An index expression; `level` is the loop of the nest it varies with, -1 for none.
+struct Index {
+  std::string text = "0";
+  int level = -1;
+};
+
+class Nest {
+ public:
+  // `touch` hears of every value whose memory is read. `prelude` collects function names.
+  Nest(const KernelValues& kernel, std::set<std::string>& prelude,
+       std::vector<int>& touched)
+      : kernel_(kernel), prelude_(prelude), touched_(touched), statements_(1), after_(1) {}
+
+  // Adds an innermost loop over [from, to) and returns its index. Loops of extent 1 vanish.
+  Index loop(const std::string& to, const std::string& from = "0");
+  int depth() const { return static_cast<int>(loops_.size()); }
+  // Clauses of `#pragma omp simd` for the innermost loop, such as "reduction(+:s)".
+  void set_simd(const std::string& clauses) { simd_ = clauses, vectorise_ = true; }
+  void no_simd() { vectorise_ = false; }
+
+  // Expression for the element of value `id` at `index`, one entry per axis.
+  std::string element(int id, const std::vector<Index>& index);
+  // The same, with what loop it varies with.
+  Index scalar(int id, const std::vector<Index>& index);
+  // Adds a statement inside loop `level` (-1: before all loops), after what it was given so far.
+  void statement(int level, const std::string& text);
+  // The same, after the loops inside `level`.
+  void after(int level, const std::string& text);
+  // Text of an address offset: sum of index times stride.
+  static Index offset(const std::vector<Index>& index, const std::vector<int64_t>& strides);
+
+  void emit(Code& code) const;
+
+ private:
+  struct Loop {
+    std::string variable, from, to;
+  };
+  Index named(const char* type, const std::string& expression, int level);
+  Index load(const Memory& memory, DType dtype, const std::vector<Index>& index);
+  Index pointwise(const Value& value, const std::vector<Index>& index);
+  Index movement(int id, const Value& value, const std::vector<Index>& index);
+  Index reshape(const Value& value, const std::vector<Index>& index);
+
+  const KernelValues& kernel_;
+  std::set<std::string>& prelude_;
+  std::vector<int>& touched_;
+  std::vector<Loop> loops_;
+  std::vector<std::vector<std::string>> statements_;  // [level + 1]
+  std::vector<std::vector<std::string>> after_;       // [level + 1]
+  std::map<std::string, Index> known_;
+  int names_ = 0;
+  bool vectorise_ = true;
+  std::string simd_;
+};
+
+// "store `value` (of compute type) at pointer[offset]" as one statement.
+std::string store(const Memory& memory, const std::string& offset, const std::string& value,
+                  std::set<std::string>& prelude);
+
+}  // namespace tessera

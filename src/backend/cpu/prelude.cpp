@@ -1,0 +1,368 @@
+#include "backend/cpu/prelude.h"
+
+#include <vector>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+struct Function {
+  const char* name;
+  std::vector<const char*> needs;  // earlier functions
+  const char* text;
+};
+
+// Polynomials are Chebyshev interpolants computed at 50 digits; the comments give their error.
+// Selections (?:) keep both sides evaluated, so that loops over these functions vectorise.
+const std::vector<Function>& functions() {
+  static const std::vector<Function> table = {
+      {"t_bits", {}, R"(
+static inline int t_bits(float x) { int r; __builtin_memcpy(&r, &x, 4); return r; }
+static inline long t_bits(double x) { long r; __builtin_memcpy(&r, &x, 8); return r; }
+static inline float t_float(int x) { float r; __builtin_memcpy(&r, &x, 4); return r; }
+static inline double t_double(long x) { double r; __builtin_memcpy(&r, &x, 8); return r; }
+)"},
+      {"t_f16", {"t_bits"}, R"(
+// IEEE half precision, held in 16-bit words; rounds to nearest, ties to even.
+static inline float t_from_f16(unsigned short h) {
+  int m = h & 0x7fff;
+  float f = t_float(m << 13) * 0x1p112f;
+  int b = t_bits(f) | (m >= 0x7c00 ? 0x7f800000 : 0) | (h & 0x8000) << 16;
+  return t_float(b);
+}
+static inline unsigned short t_to_f16(float x) {
+  int b = t_bits(x), a = b & 0x7fffffff;
+  int normal = (a - 0x37fff001 + ((a >> 13) & 1)) >> 13;
+  int small = t_bits(t_float(a) + 0.5f) - 0x3f000000;  // adding 1/2 aligns to half's subnormals
+  int r = a < 0x38800000 ? small : normal;
+  r = a >= 0x477ff000 ? 0x7c00 : r;
+  r = a > 0x7f800000 ? 0x7e00 : r;
+  return (unsigned short)(r | (b >> 16 & 0x8000));
+}
+)"},
+      {"t_bf16", {"t_bits"}, R"(
+// bfloat16, the upper half of a float; rounds to nearest, ties to even.
+static inline float t_from_bf16(unsigned short h) { return t_float((int)((unsigned)h << 16)); }
+static inline unsigned short t_to_bf16(float x) {
+  unsigned b = (unsigned)t_bits(x);
+  unsigned r = (b + 0x7fffu + (b >> 16 & 1)) >> 16;
+  r = (b & 0x7fffffffu) > 0x7f800000u ? (b >> 16 | 0x40) : r;
+  return (unsigned short)r;
+}
+)"},
+      {"t_max", {}, R"(
+// Maximum and minimum that keep NaN, as NumPy's do.
+static inline float t_max(float a, float b) { return a > b || a != a ? a : b; }
+static inline double t_max(double a, double b) { return a > b || a != a ? a : b; }
+static inline long t_max(long a, long b) { return a > b ? a : b; }
+static inline int t_max(int a, int b) { return a > b ? a : b; }
+static inline float t_min(float a, float b) { return a < b || a != a ? a : b; }
+static inline double t_min(double a, double b) { return a < b || a != a ? a : b; }
+static inline long t_min(long a, long b) { return a < b ? a : b; }
+static inline int t_min(int a, int b) { return a < b ? a : b; }
+)"},
+      {"t_sign", {}, R"(
+static inline float t_sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+static inline double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
+static inline long t_sign(long x) { return (x > 0) - (x < 0); }
+static inline int t_sign(int x) { return (x > 0) - (x < 0); }
+)"},
+      {"t_exp", {"t_bits"}, R"(
+// e^x = 2^n e^r with |r| <= ln(2)/2; 2^n in two factors, so that results may be subnormal.
+// Polynomials: relative error 1.6e-9 (float), 2.2e-20 (double). t_expm1 is exact near 0.
+static inline float t_exp_tail(float r) {  // e^r - 1
+  float q = 0.00019892991763f;
+  q = q * r + 0.00139354518439f;
+  q = q * r + 0.00833330908652f;
+  q = q * r + 0.0416664483657f;
+  q = q * r + 0.166666666835f;
+  q = q * r + 0.500000001516f;
+  return q * (r * r) + r;
+}
+static inline double t_exp_tail(double r) {
+  double q = 1.6087737571667892192e-10;
+  q = q * r + 2.0919802534908384295e-9;
+  q = q * r + 2.5052068034668043454e-8;
+  q = q * r + 2.7557258688623930226e-7;
+  q = q * r + 2.7557319250135433051e-6;
+  q = q * r + 0.000024801587340818260645;
+  q = q * r + 0.00019841269841262181842;
+  q = q * r + 0.0013888888888877397697;
+  q = q * r + 0.0083333333333341538;
+  q = q * r + 0.041666666666666678976;
+  q = q * r + 0.16666666666666666667;
+  q = q * r + 0.5;
+  return q * (r * r) + r;
+}
+static inline float t_exp(float x) {
+  float c = x < -105.0f ? -105.0f : x;
+  c = c > 89.0f ? 89.0f : c;
+  float t = c * 1.44269504f + 12582912.0f;  // rounds to an integer in the low bits
+  float n = t - 12582912.0f;
+  float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
+  int k = t_bits(t) - 0x4b400000, h = k >> 1;
+  float y = (1.0f + t_exp_tail(r)) * t_float((h + 127) << 23);
+  return y * t_float((k - h + 127) << 23);
+}
+static inline double t_exp(double x) {
+  double c = x < -746.0 ? -746.0 : x;
+  c = c > 710.0 ? 710.0 : c;
+  double t = c * 1.4426950408889634 + 6755399441055744.0;
+  double n = t - 6755399441055744.0;
+  double r = (c - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
+  long k = t_bits(t) - 0x4338000000000000L;
+  int h = (int)k >> 1;
+  double y = (1.0 + t_exp_tail(r)) * t_double((long)(h + 1023) << 52);
+  return y * t_double((long)((int)k - h + 1023) << 52);
+}
+)"},
+      {"t_expm1", {"t_exp"}, R"(
+// e^x - 1 for 0 <= x below the overflow of exp.
+static inline float t_expm1(float x) {
+  float t = x * 1.44269504f + 12582912.0f;
+  float n = t - 12582912.0f;
+  float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+  float s = t_float((t_bits(t) - 0x4b400000 + 127) << 23);
+  return s * t_exp_tail(r) + (s - 1.0f);
+}
+static inline double t_expm1(double x) {
+  double t = x * 1.4426950408889634 + 6755399441055744.0;
+  double n = t - 6755399441055744.0;
+  double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
+  double s = t_double((t_bits(t) - 0x4338000000000000L + 1023) << 52);
+  return s * t_exp_tail(r) + (s - 1.0);
+}
+)"},
+      {"t_log", {"t_bits"}, R"(
+// log x = k ln 2 + log(1+f) with 1+f in [sqrt(1/2), sqrt(2)); log(1+f) = f - f^2/2 + s(f^2/2 + R),
+// s = f/(2+f). Polynomial error 1.3e-9 (float), 1.7e-20 (double), relative to R.
+static inline float t_log(float x) {
+  float y = x < 1.17549435e-38f ? x * 33554432.0f : x;
+  int b = t_bits(y);
+  int k = (b - 0x3f3504f3) >> 23;
+  float f = t_float(b - (k << 23)) - 1.0f;
+  float s = f / (2.0f + f), z = s * s, h = 0.5f * f * f;
+  float q = 0.233534276037f;
+  q = q * z + 0.285499685913f;
+  q = q * z + 0.40000129427f;
+  q = q * z + 0.666666665451f;
+  float e = (float)(x < 1.17549435e-38f ? k - 25 : k);
+  float r = e * 0.693145752f - ((h - (s * (h + q * z) + e * 1.42860677e-6f)) - f);
+  r = x == 0.0f ? -__builtin_inff() : r;
+  r = x < 0.0f ? __builtin_nanf("") : r;
+  return x < __builtin_inff() ? r : x;  // +inf and NaN
+}
+static inline double t_log(double x) {
+  double y = x < 2.2250738585072014e-308 ? x * 18014398509481984.0 : x;
+  long b = t_bits(y);
+  long k = (b - 0x3fe6a09e667f3bcdL) >> 52;
+  double f = t_double(b - (k << 52)) - 1.0;
+  double s = f / (2.0 + f), z = s * s, h = 0.5 * f * f;
+  double q = 0.11911140964953425846;
+  q = q * z + 0.11684875777034337673;
+  q = q * z + 0.13335785054380889394;
+  q = q * z + 0.15384571714534154042;
+  q = q * z + 0.18181818637598999785;
+  q = q * z + 0.22222222219554103805;
+  q = q * z + 0.28571428571436387475;
+  q = q * z + 0.39999999999999991192;
+  q = q * z + 0.66666666666666666668;
+  double e = (double)(int)(x < 2.2250738585072014e-308 ? k - 54 : k);
+  double r = e * 0.693147180369123816490 -
+             ((h - (s * (h + q * z) + e * 1.90821492927058770002e-10)) - f);
+  r = x == 0.0 ? -__builtin_inf() : r;
+  r = x < 0.0 ? __builtin_nan("") : r;
+  return x < __builtin_inf() ? r : x;
+}
+)"},
+      {"t_tanh", {"t_expm1"}, R"(
+// tanh x = m / (m + 2) with m = e^(2|x|) - 1.
+static inline float t_tanh(float x) {
+  float a = __builtin_fabsf(x);
+  a = a > 10.0f ? 10.0f : a;
+  float m = t_expm1(2.0f * a);
+  return __builtin_copysignf(x != x ? x : m / (m + 2.0f), x);
+}
+static inline double t_tanh(double x) {
+  double a = __builtin_fabs(x);
+  a = a > 20.0 ? 20.0 : a;
+  double m = t_expm1(2.0 * a);
+  return __builtin_copysign(x != x ? x : m / (m + 2.0), x);
+}
+)"},
+      {"t_sigmoid", {"t_exp"}, R"(
+static inline float t_sigmoid(float x) {
+  float e = t_exp(-__builtin_fabsf(x));
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
+}
+static inline double t_sigmoid(double x) {
+  double e = t_exp(-__builtin_fabs(x));
+  return (x < 0 ? e : 1.0) / (1.0 + e);
+}
+)"},
+      {"t_erf", {"t_exp"}, R"(
+// erf x = x P(x^2) below 1 (errors 3e-11, 2e-21); above, erfc x = e^(-x^2) Q((x-2.5)/(x+2.5))
+// (relative errors 1.2e-9 up to 11, 5e-19 up to 28), with the rounding error of x^2 put back.
+static inline float t_erf_small(float z) {  // erf(x)/x, z = x^2
+  float p = -9.66704457149e-6f;
+  p = p * z + 0.000112659590256f;
+  p = p * z - 0.000848408040554f;
+  p = p * z + 0.00522103180786f;
+  p = p * z - 0.0268654307277f;
+  p = p * z + 0.112837824952f;
+  p = p * z - 0.37612638468f;
+  return p * z + 1.12837916706f;
+}
+static inline double t_erf_small(double z) {
+  double p = -4.2309458242953378173e-12;
+  p = p * z + 8.7090451290531066896e-11;
+  p = p * z - 1.2164560057283450081e-9;
+  p = p * z + 1.4792401209404813002e-8;
+  p = p * z - 1.6364642158167615302e-7;
+  p = p * z + 1.6462045441468418937e-6;
+  p = p * z - 0.000014925647567519332125;
+  p = p * z + 0.0001205533290288873541;
+  p = p * z - 0.00085483270219348295955;
+  p = p * z + 0.0052239776254232983087;
+  p = p * z - 0.026866170645129840806;
+  p = p * z + 0.11283791670955120236;
+  p = p * z - 0.37612638903183752379;
+  return p * z + 1.1283791670955125739;
+}
+static inline float t_erfc_large(float x) {  // x >= 1
+  float a = x > 11.0f ? 11.0f : x;
+  float t = (a - 2.5f) / (a + 2.5f);
+  float q = -0.000135078256895f;
+  q = q * t + 0.000216153572703f;
+  q = q * t + 0.000880623851576f;
+  q = q * t - 0.00264097778653f;
+  q = q * t - 0.00399445612813f;
+  q = q * t + 0.0399224969523f;
+  q = q * t - 0.125033010412f;
+  q = q * t + 0.251713192599f;
+  q = q * t - 0.371736734575f;
+  q = q * t + 0.210806364072f;
+  double exact = (double)a * a;
+  float z = (float)exact, low = (float)(exact - z);
+  return t_exp(-z) * (q - q * low);
+}
+static inline double t_erfc_large(double x) {
+  double a = x > 28.0 ? 28.0 : x;
+  double t = (a - 2.5) / (a + 2.5);
+  double q = -6.951484416539366735823e-9;
+  q = q * t + 2.370913600920818235871e-8;
+  q = q * t - 2.341049272862824895495e-9;
+  q = q * t - 4.810010741566571511681e-8;
+  q = q * t - 5.316537632214576780496e-8;
+  q = q * t + 9.042776910080083447e-8;
+  q = q * t + 3.872785693798207713533e-7;
+  q = q * t + 7.499622013689749877129e-8;
+  q = q * t - 1.816232135446137058361e-6;
+  q = q * t - 2.298365795336252112712e-6;
+  q = q * t + 7.555113098584460724074e-6;
+  q = q * t + 0.00001861457258450246956005;
+  q = q * t - 0.00003418249754194080793072;
+  q = q * t - 0.0001288771851638330399766;
+  q = q * t + 0.0002283803945994395607987;
+  q = q * t + 0.0008759154509366183399474;
+  q = q * t - 0.002642365964830888715118;
+  q = q * t - 0.003993701165881323332775;
+  q = q * t + 0.03992253907559385704611;
+  q = q * t - 0.1250330523788290279282;
+  q = q * t + 0.2517131932174492452712;
+  q = q * t - 0.3717367339489733533381;
+  q = q * t + 0.2108063640611435806491;
+  double hi = t_double(t_bits(a) & ~0x7ffffffL), lo = a - hi;  // hi has 26 bits: hi*hi is exact
+  double low = (a + hi) * lo;                                  // a^2 = hi^2 + low
+  return t_exp(-hi * hi) * t_exp(-low) * q;
+}
+static inline float t_erf(float x) {
+  float a = __builtin_fabsf(x), s = a > 1.0f ? 1.0f : a, l = a < 1.0f ? 1.0f : a;
+  float r = a < 1.0f ? s * t_erf_small(s * s) : 1.0f - t_erfc_large(l);
+  return x != x ? x : __builtin_copysignf(r, x);
+}
+static inline double t_erf(double x) {
+  double a = __builtin_fabs(x), s = a > 1.0 ? 1.0 : a, l = a < 1.0 ? 1.0 : a;
+  double r = a < 1.0 ? s * t_erf_small(s * s) : 1.0 - t_erfc_large(l);
+  return x != x ? x : __builtin_copysign(r, x);
+}
+// x (1 + erf(x/sqrt 2)) / 2, without cancellation for negative x.
+static inline float t_gelu(float x) {
+  float u = x * 0.707106781f;
+  float a = __builtin_fabsf(u), s = a > 1.0f ? 1.0f : a, l = a < 1.0f ? 1.0f : a;
+  float c = t_erfc_large(l);
+  float far = u < 0 ? c : 2.0f - c;
+  float near = 1.0f + __builtin_copysignf(s * t_erf_small(s * s), u);
+  return 0.5f * x * (a < 1.0f ? near : far);
+}
+static inline double t_gelu(double x) {
+  double u = x * 0.70710678118654752440;
+  double a = __builtin_fabs(u), s = a > 1.0 ? 1.0 : a, l = a < 1.0 ? 1.0 : a;
+  double c = t_erfc_large(l);
+  double far = u < 0 ? c : 2.0 - c;
+  double near = 1.0 + __builtin_copysign(s * t_erf_small(s * s), u);
+  return 0.5 * x * (a < 1.0 ? near : far);
+}
+)"},
+      {"t_gelu_tanh", {"t_tanh"}, R"(
+static inline float t_gelu_tanh(float x) {
+  float u = 0.797884561f * (x + 0.044715f * x * x * x);
+  return 0.5f * x * (1.0f + t_tanh(u));
+}
+static inline double t_gelu_tanh(double x) {
+  double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1.0 + t_tanh(u));
+}
+)"},
+      {"t_pow", {"t_exp", "t_log"}, R"(
+// x^e for constant e that no product or root expresses; double goes to libm, float through double.
+extern "C" double pow(double, double);
+static inline float t_pow(float x, double e) {
+  double l = e * t_log((double)__builtin_fabsf(x));
+  float r = (float)t_exp(l);
+  return x < 0 ? (e == (double)(long)e ? ((long)e & 1 ? -r : r) : __builtin_nanf("")) : r;
+}
+static inline double t_pow(double x, double e) { return pow(x, e); }
+)"},
+      {"t_trig", {}, R"(
+extern "C" double sin(double);
+extern "C" double cos(double);
+static inline float t_sin(float x) { return (float)sin((double)x); }
+static inline double t_sin(double x) { return sin(x); }
+static inline float t_cos(float x) { return (float)cos((double)x); }
+static inline double t_cos(double x) { return cos(x); }
+)"},
+      {"t_least", {}, R"(
+static inline long t_least(long a, long b) { return a < b ? a : b; }
+)"},
+      {"t_index", {}, R"(
+// An index into [0, n): negative ones count from the end, and what is still outside is clamped.
+static inline long t_index(long i, long n) {
+  i = i < 0 ? i + n : i;
+  i = i < 0 ? 0 : i;
+  return i < n ? i : n - 1;
+}
+)"},
+  };
+  return table;
+}
+
+}  // namespace
+
+std::string prelude(const std::set<std::string>& used) {
+  std::set<std::string> wanted = used;
+  const std::vector<Function>& table = functions();
+  for (size_t i = table.size(); i-- > 0;) {
+    if (wanted.count(table[i].name) == 0) continue;
+    wanted.insert(table[i].needs.begin(), table[i].needs.end());
+  }
+  std::string text;
+  for (const Function& f : table) {
+    if (wanted.erase(f.name) > 0) text += f.text;
+  }
+  CHECK(wanted.empty()) << "no prelude function " << *wanted.begin();
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,386 @@
+#include "backend/cpu/values.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+class Builder {
+ public:
+  explicit Builder(const Graph& graph) : graph_(graph) {
+    result_.grid = graph.grid();
+    result_.loops = graph.loops();
+    for (TensorId input : graph.inputs()) add_argument(graph.type(input));
+    result_.operands = static_cast<int>(graph.inputs().size());
+  }
+
+  KernelValues run() {
+    const std::vector<Phase> phase = phases(graph_);
+    std::vector<int> ids(graph_.tensors().size(), -1);
+    for (const Op& op : graph_.ops()) {
+      if (op.kind == OpKind::Input) continue;
+      if (op.kind == OpKind::Thread) {
+        std::vector<int> inputs;
+        for (TensorId t : op.inputs) inputs.push_back(ids[t.index]);
+        const std::vector<int> results = dissolve(graph_.body(op), inputs);
+        for (uint32_t i = 0; i < op.num_results; ++i) ids[op.result(i).index] = results[i];
+        continue;
+      }
+      Value value;
+      value.kind = op.kind;
+      value.attrs = op.attrs;
+      value.phase = phase[op.result().index];
+      if (op.kind == OpKind::Iter) {
+        value.argument = argument_of(op.inputs[0]);
+      } else {
+        for (TensorId t : op.inputs) value.inputs.push_back(ids[t.index]);
+      }
+      if (op.kind == OpKind::Save) {
+        value.argument = static_cast<int>(result_.argument_extents.size());
+        add_argument(graph_.type(op.result()));
+      }
+      ids[op.result().index] = add(std::move(value), graph_.type(op.result()));
+    }
+    order_results(ids);
+    return std::move(result_);
+  }
+
+ private:
+  void add_argument(const Type& type) {
+    result_.argument_extents.push_back(extents(type.shape));
+    result_.argument_dtypes.push_back(type.dtype);
+  }
+
+  int argument_of(TensorId t) const {
+    const auto& inputs = graph_.inputs();
+    const auto it = std::find(inputs.begin(), inputs.end(), t);
+    CHECK(it != inputs.end()) << "an iterator reads something that is no argument";
+    return static_cast<int>(it - inputs.begin());
+  }
+
+  // Savers were numbered as they came; results are numbered as the graph lists its outputs.
+  void order_results(const std::vector<int>& ids) {
+    const std::vector<std::vector<int64_t>> shapes = result_.argument_extents;
+    const std::vector<DType> dtypes = result_.argument_dtypes;
+    const size_t saves = shapes.size() - static_cast<size_t>(result_.operands);
+    CHECK(saves == graph_.outputs().size()) << "savers and outputs differ in number";
+    for (size_t i = 0; i < saves; ++i) {
+      Value& save = result_.values[static_cast<size_t>(ids[graph_.outputs()[i].index])];
+      CHECK(save.kind == OpKind::Save) << "a block graph returns what is not saved";
+      const size_t to = static_cast<size_t>(result_.operands) + i;
+      result_.argument_extents[to] = shapes[static_cast<size_t>(save.argument)];
+      result_.argument_dtypes[to] = dtypes[static_cast<size_t>(save.argument)];
+      save.argument = static_cast<int>(to);
+    }
+  }
+
+  std::vector<int> dissolve(const Graph& thread, const std::vector<int>& inputs) {
+    std::vector<int> ids(thread.tensors().size(), -1);
+    for (size_t i = 0; i < inputs.size(); ++i) ids[thread.inputs()[i].index] = inputs[i];
+    for (const Op& op : thread.ops()) {
+      if (op.kind == OpKind::Input) continue;
+      Value value;
+      value.kind = op.kind;
+      value.attrs = op.attrs;
+      for (TensorId t : op.inputs) {
+        value.inputs.push_back(ids[t.index]);
+        const Phase& p = result_.values[static_cast<size_t>(ids[t.index])].phase;
+        value.phase.varies |= p.varies;
+        value.phase.folded |= p.folded;
+      }
+      ids[op.result().index] = add(std::move(value), thread.type(op.result()));
+    }
+    std::vector<int> results;
+    for (TensorId t : thread.outputs()) results.push_back(ids[t.index]);
+    return results;
+  }
+
+  int add(Value value, const Type& type) {
+    const int id = static_cast<int>(result_.values.size());
+    value.dtype = type.dtype;
+    for (int input : value.inputs) value.grid |= result_.values[static_cast<size_t>(input)].grid;
+    if (value.kind == OpKind::Save) {
+      // Extents of the tile, not of the whole result.
+      const auto& a = std::get<SaveAttrs>(value.attrs);
+      value.extents = tile_extents(id, extents(type.shape), a.omap, a.fmap);
+    } else if (value.kind == OpKind::Iter) {
+      const auto& a = std::get<IterAttrs>(value.attrs);
+      const size_t argument = static_cast<size_t>(value.argument);
+      value.extents =
+          tile_extents(id, result_.argument_extents[argument], a.imap, a.fmap);
+      for (size_t d = 0; d < graph_.grid().size(); ++d) {
+        value.grid |= a.imap[d] >= 0 && graph_.grid()[d] > 1;
+      }
+    } else {
+      for (const Dim& dim : type.shape) value.extents.push_back({dim.extent, "", 0});
+      derive(value, id);
+    }
+    result_.values.push_back(std::move(value));
+    return id;
+  }
+
+  std::vector<Extent> tile_extents(int id, const std::vector<int64_t>& whole, const GridMap& grid,
+                                   const LoopMap& loop) const {
+    std::vector<Extent> result;
+    for (size_t axis = 0; axis < whole.size(); ++axis) {
+      Extent e{whole[axis], "", 0};
+      bool exact = true;
+      for (size_t d = 0; d < graph_.grid().size(); ++d) {
+        if (grid[d] != static_cast<int>(axis)) continue;
+        exact = exact && e.nominal % graph_.grid()[d] == 0;
+        e.nominal = ceil_div(e.nominal, graph_.grid()[d]);
+      }
+      uint8_t loops = 0;
+      for (size_t l = 0; l < graph_.loops().size(); ++l) {
+        if (loop[l] != static_cast<int>(axis)) continue;
+        exact = exact && e.nominal % graph_.loops()[l] == 0;
+        e.nominal = ceil_div(e.nominal, graph_.loops()[l]);
+        loops = static_cast<uint8_t>(loops | 1u << l);
+      }
+      if (!exact) {
+        e.actual = "n" + std::to_string(id) + "_" + std::to_string(axis);
+        e.loops = loops;
+      }
+      result.push_back(e);
+    }
+    return result;
+  }
+
+  [[noreturn]] static void unsupported(const Value& value, const std::string& what) {
+    throw Error(ErrorKind::Unsupported,
+                std::string(name(value.kind)) + " in a block: " + what +
+                    " where tiles do not divide the tensor; choose a dividing grid or loop");
+  }
+
+  const Value& input(const Value& value, size_t i) const {
+    return result_.values[static_cast<size_t>(value.inputs[i])];
+  }
+
+  // Result axis `to` has the extent of axis `from` of operand `i`, if that is not a broadcast 1.
+  void inherit(Value& value, size_t to, size_t i, size_t from) const {
+    const Extent& e = input(value, i).extents[from];
+    Extent& r = value.extents[to];
+    if (e.nominal == r.nominal && !e.exact()) r = e;
+  }
+  void inherit_broadcast(Value& value, size_t i, size_t result_axes) const {
+    const size_t rank = input(value, i).extents.size();
+    const size_t skip = result_axes - std::min(result_axes, rank);
+    for (size_t axis = 0; axis < rank; ++axis) inherit(value, skip + axis, i, axis);
+  }
+  static bool exact(const Value& value) {
+    return std::all_of(value.extents.begin(), value.extents.end(),
+                       [](const Extent& e) { return e.exact(); });
+  }
+
+  // Extents of the result from those of the operands.
+  void derive(Value& value, int id) {
+    if (has(value.kind, algebra::Pointwise)) {
+      for (size_t i = 0; i < value.inputs.size(); ++i) {
+        inherit_broadcast(value, i, value.extents.size());
+      }
+      return;
+    }
+    switch (value.kind) {
+      case OpKind::Sum:
+      case OpKind::Mean:
+      case OpKind::ReduceMax:
+      case OpKind::ReduceMin: {
+        const auto& a = std::get<ReduceAttrs>(value.attrs);
+        size_t to = 0;
+        for (size_t axis = 0; axis < input(value, 0).extents.size(); ++axis) {
+          const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(axis));
+          if (!gone) inherit(value, to, 0, axis);
+          to += !gone || a.keepdims ? 1 : 0;
+        }
+        return;
+      }
+      case OpKind::Matmul:
+      case OpKind::ConcatMatmul: {
+        const size_t rank = value.extents.size();
+        const size_t right = value.kind == OpKind::Matmul ? 1 : 2;
+        for (size_t i = 0; i < value.inputs.size(); ++i) {
+          const size_t n = input(value, i).extents.size();
+          for (size_t axis = 0; axis + 2 < n; ++axis) inherit(value, rank - n + axis, i, axis);
+        }
+        inherit(value, rank - 2, 0, input(value, 0).extents.size() - 2);
+        inherit(value, rank - 1, right, input(value, right).extents.size() - 1);
+        return;
+      }
+      case OpKind::Transpose: {
+        const auto& a = std::get<PermAttrs>(value.attrs);
+        for (size_t i = 0; i < a.perm.size(); ++i) inherit(value, i, 0, static_cast<size_t>(a.perm[i]));
+        return;
+      }
+      case OpKind::Broadcast: inherit_broadcast(value, 0, value.extents.size()); return;
+      case OpKind::Unsqueeze: {
+        const auto& a = std::get<AxesAttrs>(value.attrs);
+        size_t from = 0;
+        for (size_t i = 0; i < value.extents.size(); ++i) {
+          if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
+            inherit(value, i, 0, from++);
+          }
+        }
+        return;
+      }
+      case OpKind::Squeeze: {
+        const auto& a = std::get<AxesAttrs>(value.attrs);
+        size_t to = 0;
+        for (size_t i = 0; i < input(value, 0).extents.size(); ++i) {
+          if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
+            inherit(value, to++, 0, i);
+          }
+        }
+        return;
+      }
+      case OpKind::Reshape: {
+        // Axes other than 1 that stay in place keep their extent; others must be whole.
+        const Value& x = input(value, 0);
+        std::vector<size_t> from, to;
+        for (size_t i = 0; i < x.extents.size(); ++i)
+          if (x.extents[i].nominal != 1) from.push_back(i);
+        for (size_t i = 0; i < value.extents.size(); ++i)
+          if (value.extents[i].nominal != 1) to.push_back(i);
+        bool same = from.size() == to.size();
+        for (size_t i = 0; same && i < from.size(); ++i)
+          same = x.extents[from[i]].nominal == value.extents[to[i]].nominal;
+        if (same) {
+          for (size_t i = 0; i < from.size(); ++i) inherit(value, to[i], 0, from[i]);
+        } else if (!exact(x)) {
+          unsupported(value, "axes cannot be merged or split");
+        }
+        return;
+      }
+      case OpKind::Repeat: {
+        const auto& a = std::get<RepeatAttrs>(value.attrs);
+        for (size_t i = 0; i < a.repeats.size(); ++i) {
+          if (a.repeats[i] == 1) {
+            inherit(value, i, 0, i);
+          } else if (!input(value, 0).extents[i].exact()) {
+            unsupported(value, "an axis cannot be repeated");
+          }
+        }
+        return;
+      }
+      case OpKind::Concat:
+      case OpKind::Stack: {
+        const size_t joined = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+        for (size_t i = 0; i < value.inputs.size(); ++i) {
+          for (size_t axis = 0; axis < input(value, i).extents.size(); ++axis) {
+            if (value.kind == OpKind::Stack) {
+              inherit(value, axis + (axis >= joined ? 1 : 0), i, axis);
+            } else if (axis != joined) {
+              inherit(value, axis, i, axis);
+            } else if (!input(value, i).extents[axis].exact()) {
+              unsupported(value, "the joined axis is shorter");
+            }
+          }
+        }
+        return;
+      }
+      case OpKind::Slice: {
+        const auto& a = std::get<SliceAttrs>(value.attrs);
+        for (size_t i = 0; i < a.starts.size(); ++i) {
+          const Extent& e = input(value, 0).extents[i];
+          if (a.starts[i] == 0 && a.steps[i] == 1 && a.stops[i] == e.nominal) {
+            inherit(value, i, 0, i);
+          } else if (!e.exact()) {
+            unsupported(value, "an axis cannot be sliced");
+          }
+        }
+        return;
+      }
+      case OpKind::Pad: {
+        const auto& a = std::get<PadAttrs>(value.attrs);
+        for (size_t i = 0; i < a.low.size(); ++i) {
+          if (a.low[i] == 0 && a.high[i] == 0) {
+            inherit(value, i, 0, i);
+          } else if (!input(value, 0).extents[i].exact()) {
+            unsupported(value, "an axis cannot be padded");
+          }
+        }
+        return;
+      }
+      case OpKind::Triu:
+      case OpKind::Tril:
+      case OpKind::Cumsum:
+        for (size_t i = 0; i < value.extents.size(); ++i) inherit(value, i, 0, i);
+        return;
+      case OpKind::Gather: {
+        const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+        const size_t inner = input(value, 1).extents.size();
+        for (size_t i = 0; i < axis; ++i) inherit(value, i, 0, i);
+        for (size_t i = 0; i < inner; ++i) inherit(value, axis + i, 1, i);
+        for (size_t i = axis + 1; i < input(value, 0).extents.size(); ++i) {
+          inherit(value, inner + i - 1, 0, i);
+        }
+        return;
+      }
+      case OpKind::Accum:
+      case OpKind::AccumRescale: {
+        const auto& a = std::get<AccumAttrs>(value.attrs);
+        uint8_t folded = 0;
+        for (int l : a.loops) folded = static_cast<uint8_t>(folded | 1u << l);
+        for (size_t i = 0; i < value.extents.size(); ++i) {
+          const Extent& e = input(value, 0).extents[i];
+          const bool joined = a.kind == AccumKind::Concat && static_cast<int>(i) == a.axis;
+          if (joined) {
+            if (!e.exact()) value.extents[i].actual = "n" + std::to_string(id) + "_" + std::to_string(i);
+          } else if ((e.loops & folded) == 0) {
+            value.extents[i] = e;
+          }
+          // An axis shortened by the folded loop itself is whole afterwards: the missing elements
+          // hold the neutral element.
+        }
+        return;
+      }
+      case OpKind::Const:
+      case OpKind::Iota: return;
+      // Pointwise operators returned above; the others never reach a block's values.
+      // clang-format off
+      case OpKind::Neg: case OpKind::Abs: case OpKind::Sign: case OpKind::Sqr: case OpKind::Sqrt:
+      case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log: case OpKind::Sin: case OpKind::Cos:
+      case OpKind::Erf: case OpKind::Tanh: case OpKind::Sigmoid: case OpKind::Silu:
+      case OpKind::Relu: case OpKind::Gelu: case OpKind::GeluTanh: case OpKind::Pow:
+      case OpKind::Not: case OpKind::Cast: case OpKind::Add: case OpKind::Sub: case OpKind::Mul:
+      case OpKind::Div: case OpKind::Max: case OpKind::Min: case OpKind::And: case OpKind::Or:
+      case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le: case OpKind::Gt:
+      case OpKind::Ge: case OpKind::Where: case OpKind::Input: case OpKind::Opaque:
+      case OpKind::Kernel: case OpKind::Thread: case OpKind::Iter: case OpKind::Save: break;
+        // clang-format on
+    }
+    throw Error(ErrorKind::Unsupported,
+                std::string(name(value.kind)) + " cannot be generated inside a block");
+  }
+
+  const Graph& graph_;
+  KernelValues result_;
+};
+
+}  // namespace
+
+int64_t Value::elements() const {
+  int64_t n = 1;
+  for (const Extent& e : extents) n *= e.nominal;
+  return n;
+}
+
+std::vector<std::vector<int>> KernelValues::users() const {
+  std::vector<std::vector<int>> result(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    for (int input : values[i].inputs) result[static_cast<size_t>(input)].push_back(static_cast<int>(i));
+  }
+  return result;
+}
+
+KernelValues kernel_values(const Graph& block_graph) { return Builder(block_graph).run(); }
+
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents) {
+  std::vector<int64_t> strides(extents.size(), 1);
+  for (size_t i = extents.size(); i-- > 1;) strides[i - 1] = strides[i] * extents[i];
+  return strides;
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+// The values of one kernel in the form that code is generated from: a block graph with its thread
+// graphs dissolved, every axis with its actual extent as a C++ expression, and a place in memory
+// for those values that have one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/block.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+// One axis of a tile. Later tiles may be shorter than the nominal one; then `actual` names a
+// variable of the generated code that holds the extent.
+struct Extent {
+  int64_t nominal = 1;
+  std::string actual;  // empty: always nominal
+  uint8_t loops = 0;   // loops whose iteration it varies with
+
+  bool exact() const { return actual.empty(); }
+  std::string text() const { return exact() ? std::to_string(nominal) : actual; }
+};
+
+// Where a value's elements are: `pointer` is a variable of the generated code, of type `storage`.
+struct Memory {
+  std::string pointer;
+  DType storage = DType::F32;
+  std::vector<int64_t> strides;  // in elements, one per axis
+};
+
+struct Value {
+  OpKind kind = OpKind::Input;
+  Attrs attrs;
+  std::vector<int> inputs;
+  DType dtype = DType::F32;
+  std::vector<Extent> extents;
+  Phase phase;
+  bool grid = false;  // differs between blocks
+  int argument = -1;  // Iter: which operand of the kernel; Save: which result
+  bool in_memory = false;
+  Memory memory;
+
+  int rank() const { return static_cast<int>(extents.size()); }
+  int64_t elements() const;  // nominal
+};
+
+// Values in topological order; roots are the Save operators.
+struct KernelValues {
+  std::vector<int64_t> grid, loops;
+  std::vector<Value> values;
+  std::vector<std::vector<int64_t>> argument_extents;  // operands, then results
+  std::vector<DType> argument_dtypes;
+  int operands = 0;
+
+  std::vector<std::vector<int>> users() const;
+};
+
+// Throws Error{Unsupported} where tiles that do not divide meet an operator that needs whole ones.
+KernelValues kernel_values(const Graph& block_graph);
+
+// Row-major strides of a contiguous tensor.
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents);
+
+}  // namespace tessera

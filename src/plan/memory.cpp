@@ -1,0 +1,153 @@
+#include "plan/memory.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+bool overlap_in_time(const MemoryRequest& a, const MemoryRequest& b) {
+  return a.birth <= b.death && b.birth <= a.death;
+}
+
+class Planner {
+ public:
+  Planner(const std::vector<MemoryRequest>& requests, const MemoryPlanOptions& options)
+      : requests_(requests), options_(options) {
+    for (const MemoryRequest& r : requests) {
+      CHECK(r.bytes >= 0 && r.birth <= r.death) << "request " << r.name;
+      sizes_.push_back((r.bytes + options.alignment - 1) / options.alignment * options.alignment);
+    }
+  }
+
+  MemoryPlan run() {
+    MemoryPlan plan;
+    plan.lower_bound = lower_bound();
+    best_.assign(requests_.size(), 0);
+    best_bytes_ = INT64_MAX;
+    const auto size = [&](size_t a) { return sizes_[a]; };
+    const auto life = [&](size_t a) { return requests_[a].death - requests_[a].birth; };
+    // Greedy orders: largest first, longest first, area, by birth.
+    greedy([&](size_t a, size_t b) { return size(a) > size(b); });
+    greedy([&](size_t a, size_t b) { return life(a) > life(b); });
+    greedy([&](size_t a, size_t b) { return size(a) * (life(a) + 1) > size(b) * (life(b) + 1); });
+    greedy([&](size_t a, size_t b) { return requests_[a].birth < requests_[b].birth; });
+    bool exhausted = false;
+    if (best_bytes_ > plan.lower_bound &&
+        static_cast<int>(requests_.size()) <= options_.exact_buffers) {
+      bound_ = plan.lower_bound;
+      offsets_.assign(requests_.size(), -1);
+      branch(0, 0);
+      exhausted = steps_ <= options_.exact_steps;
+    }
+    plan.offsets = best_;
+    plan.bytes = requests_.empty() ? 0 : best_bytes_;
+    plan.optimal = plan.bytes == plan.lower_bound || exhausted;
+    return plan;
+  }
+
+ private:
+  int64_t lower_bound() const {
+    int64_t most = 0;
+    for (const MemoryRequest& at : requests_) {  // the maximum is reached at some birth
+      int64_t live = 0;
+      for (size_t i = 0; i < requests_.size(); ++i) {
+        if (requests_[i].birth <= at.birth && at.birth <= requests_[i].death) live += sizes_[i];
+      }
+      most = std::max(most, live);
+    }
+    return most;
+  }
+
+  // Lowest offset at which request i fits beside those already placed.
+  int64_t lowest(size_t i, const std::vector<int64_t>& offsets) const {
+    std::vector<std::pair<int64_t, int64_t>> taken;
+    for (size_t j = 0; j < offsets.size(); ++j) {
+      if (offsets[j] >= 0 && j != i && overlap_in_time(requests_[i], requests_[j])) {
+        taken.emplace_back(offsets[j], offsets[j] + sizes_[j]);
+      }
+    }
+    std::sort(taken.begin(), taken.end());
+    int64_t at = 0;
+    for (const auto& [begin, end] : taken) {
+      if (at + sizes_[i] <= begin) break;
+      at = std::max(at, end);
+    }
+    return at;
+  }
+
+  template <class Less>
+  void greedy(Less less) {
+    std::vector<size_t> order(requests_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), less);
+    std::vector<int64_t> offsets(requests_.size(), -1);
+    int64_t bytes = 0;
+    for (size_t i : order) {
+      offsets[i] = lowest(i, offsets);
+      bytes = std::max(bytes, offsets[i] + sizes_[i]);
+    }
+    if (bytes < best_bytes_) best_bytes_ = bytes, best_ = offsets;
+  }
+
+  // Places the remaining requests in every order, each at its lowest offset: some order gives an
+  // optimal plan (sort an optimal plan by offset, then slide everything down).
+  void branch(size_t placed, int64_t bytes) {
+    if (++steps_ > options_.exact_steps || best_bytes_ == bound_) return;
+    if (placed == requests_.size()) {
+      if (bytes < best_bytes_) best_bytes_ = bytes, best_ = offsets_;
+      return;
+    }
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (offsets_[i] >= 0) continue;
+      const int64_t at = lowest(i, offsets_);
+      const int64_t next = std::max(bytes, at + sizes_[i]);
+      if (next >= best_bytes_) continue;
+      offsets_[i] = at;
+      branch(placed + 1, next);
+      offsets_[i] = -1;
+    }
+  }
+
+  const std::vector<MemoryRequest>& requests_;
+  const MemoryPlanOptions& options_;
+  std::vector<int64_t> sizes_, offsets_, best_;
+  int64_t best_bytes_ = 0, bound_ = 0, steps_ = 0;
+};
+
+}  // namespace
+
+MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests, const MemoryPlanOptions& options) {
+  MemoryPlan plan = Planner(requests, options).run();
+  check_memory_plan(requests, plan);
+  return plan;
+}
+
+void check_memory_plan(const std::vector<MemoryRequest>& requests, const MemoryPlan& plan) {
+  CHECK(plan.offsets.size() == requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int64_t end = plan.offsets[i] + requests[i].bytes;
+    CHECK(plan.offsets[i] >= 0 && end <= plan.bytes) << requests[i].name << " leaves the arena";
+    for (size_t j = 0; j < i; ++j) {
+      if (!overlap_in_time(requests[i], requests[j])) continue;
+      CHECK(end <= plan.offsets[j] || plan.offsets[j] + requests[j].bytes <= plan.offsets[i])
+          << requests[i].name << " overlaps " << requests[j].name;
+    }
+  }
+}
+
+std::string MemoryPlan::str(const std::vector<MemoryRequest>& requests) const {
+  std::string out = "arena " + std::to_string(bytes) + " bytes, lower bound " +
+                    std::to_string(lower_bound) + (optimal ? ", optimal" : "") + "\n";
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const MemoryRequest& r = requests[i];
+    out += "  buffer " + r.name + " offset " + std::to_string(offsets[i]) + " bytes " +
+           std::to_string(r.bytes) + " live " + std::to_string(r.birth) + ".." +
+           std::to_string(r.death) + "\n";
+  }
+  return out;
+}
+
+}  // namespace tessera
