@@ -18,7 +18,6 @@ if [ "${1:-}" = --fix ]; then format=(-i); ruff_format=(); ruff_check=(--fix); f
 check "clang-format" .venv/bin/clang-format "${format[@]}" $(sources 2>/dev/null)
 check "ruff format" .venv/bin/ruff format -q "${ruff_format[@]}" "${python[@]}"
 check "ruff check" .venv/bin/ruff check -q "${ruff_check[@]}" "${python[@]}"
-.venv/bin/python -m nanobind.stubgen -q -m tessera._core -o python/tessera/_core.pyi || failed=1
 check "mypy --strict" .venv/bin/mypy "${python[@]}"
 check "layers" .venv/bin/python tools/check_layers.py
 check "size" .venv/bin/python tools/size.py
