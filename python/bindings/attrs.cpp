@@ -9,8 +9,7 @@ namespace {
 
 [[noreturn]] void fail(const std::string& message) { throw Error(ErrorKind::BadInput, message); }
 
-template <class T>
-T integer_from(nb::handle object, const char* what) {
+template <class T> T integer_from(nb::handle object, const char* what) {
   int64_t value = 0;
   if (nb::isinstance<nb::bool_>(object) || !nb::try_cast<int64_t>(object, value) ||
       value != int64_t(T(value))) {
@@ -28,14 +27,12 @@ nb::object field_to(DType v) { return nb::str(name(v)); }
 nb::object field_to(AccumKind v) { return nb::str(name(v)); }
 nb::object field_to(const std::string& v) { return nb::str(v.c_str()); }
 nb::object field_to(const Shape& v) { return to_python(v); }
-template <class T>
-nb::object field_to(const std::vector<T>& v) {
+template <class T> nb::object field_to(const std::vector<T>& v) {
   nb::list list;
   for (T x : v) list.append(nb::int_(int64_t(x)));
   return list;
 }
-template <size_t N>
-nb::object field_to(const std::array<int8_t, N>& v) {
+template <size_t N> nb::object field_to(const std::array<int8_t, N>& v) {
   nb::list list;
   for (int8_t x : v) list.append(nb::int_(int(x)));
   return list;
@@ -81,14 +78,12 @@ void field_from(nb::handle o, const char* what, AccumKind& v) {
   fail(std::string(what) + " must be sum, max, min or concat, not " + text);
 }
 void field_from(nb::handle o, const char*, Shape& v) { v = shape_from(o); }
-template <class T>
-void field_from(nb::handle o, const char* what, std::vector<T>& v) {
+template <class T> void field_from(nb::handle o, const char* what, std::vector<T>& v) {
   v.clear();
   if (!nb::isinstance<nb::sequence>(o)) fail(std::string(what) + " must be a list of integers");
   for (nb::handle item : o) v.push_back(integer_from<T>(item, what));
 }
-template <size_t N>
-void field_from(nb::handle o, const char* what, std::array<int8_t, N>& v) {
+template <size_t N> void field_from(nb::handle o, const char* what, std::array<int8_t, N>& v) {
   std::vector<int8_t> list;
   field_from(o, what, list);
   if (list.size() > N) {
@@ -105,8 +100,7 @@ Type type_from(nb::handle object) {
 }
 
 // Fields that the text format prints as the result's type, and which `fields` therefore skips.
-template <class A>
-nb::object extra_to(const A& attrs) {
+template <class A> nb::object extra_to(const A& attrs) {
   if constexpr (requires { attrs.results; }) {
     nb::list list;
     for (const Type& type : attrs.results) list.append(to_python(type));
@@ -117,14 +111,12 @@ nb::object extra_to(const A& attrs) {
     return nb::none();
   }
 }
-template <class A>
-constexpr const char* extra_name() {
+template <class A> constexpr const char* extra_name() {
   if constexpr (requires(A a) { a.results; }) return "results";
   if constexpr (requires(A a) { a.type; }) return "type";
   return nullptr;
 }
-template <class A>
-void extra_from(nb::handle object, A& attrs) {
+template <class A> void extra_from(nb::handle object, A& attrs) {
   if constexpr (requires { attrs.results; }) {
     for (nb::handle item : object) attrs.results.push_back(type_from(item));
   } else if constexpr (requires { attrs.type; }) {

@@ -8,14 +8,14 @@ namespace {
 
 const char* class_name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::Usage: return "UsageError";
-    case ErrorKind::BadInput: return "BadInputError";
-    case ErrorKind::NotFound: return "NotFoundError";
-    case ErrorKind::Unsupported: return "UnsupportedError";
-    case ErrorKind::ToolMissing: return "ToolMissingError";
-    case ErrorKind::Io: return "IoError";
-    case ErrorKind::Cancelled: return "CancelledError";
-    case ErrorKind::Internal: return "InternalError";
+  case ErrorKind::Usage: return "UsageError";
+  case ErrorKind::BadInput: return "BadInputError";
+  case ErrorKind::NotFound: return "NotFoundError";
+  case ErrorKind::Unsupported: return "UnsupportedError";
+  case ErrorKind::ToolMissing: return "ToolMissingError";
+  case ErrorKind::Io: return "IoError";
+  case ErrorKind::Cancelled: return "CancelledError";
+  case ErrorKind::Internal: return "InternalError";
   }
   return "Error";
 }

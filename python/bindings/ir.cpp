@@ -69,33 +69,37 @@ const char* phase_name(const Phase& phase) {
 
 void bind_ir(nb::module_& m) {
   nb::class_<Graph>(m, "Graph")
-      .def("__init__",
-           [](Graph* self, const std::string& name, const std::string& level) {
-             new (self) Graph(name, level_from(level));
-           },
-           nb::arg("name") = "g", nb::arg("level") = "kernel")
+      .def(
+          "__init__",
+          [](Graph* self, const std::string& name, const std::string& level) {
+            new (self) Graph(name, level_from(level));
+          },
+          nb::arg("name") = "g", nb::arg("level") = "kernel")
       .def_static("block", &Graph::block, nb::arg("grid"), nb::arg("loops"))
       .def("copy", [](const Graph& g) { return Graph(g); })
-      .def("add_input",
-           [](Graph& g, const std::string& dtype, nb::handle shape, const std::string& name) {
-             return g.add_input(type_from(dtype, shape), name).index;
-           },
-           nb::arg("dtype"), nb::arg("shape"), nb::arg("name") = "")
-      .def("add",
-           [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
-              const nb::dict& attrs, const std::string& name) {
-             OpKind kind = kind_from(op);
-             return g.add(kind, tensors_from(g, inputs), attrs_from(kind, attrs), name).index;
-           },
-           nb::arg("op"), nb::arg("inputs"), nb::arg("attrs") = nb::dict(), nb::arg("name") = "")
-      .def("add_graph_op",
-           [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
-              const Graph& body, const std::vector<std::string>& names) {
-             OpId id = g.add_graph_op(kind_from(op), tensors_from(g, inputs), body, names);
-             return results(g.op(id));
-           },
-           nb::arg("op"), nb::arg("inputs"), nb::arg("body"),
-           nb::arg("names") = std::vector<std::string>())
+      .def(
+          "add_input",
+          [](Graph& g, const std::string& dtype, nb::handle shape, const std::string& name) {
+            return g.add_input(type_from(dtype, shape), name).index;
+          },
+          nb::arg("dtype"), nb::arg("shape"), nb::arg("name") = "")
+      .def(
+          "add",
+          [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
+             const nb::dict& attrs, const std::string& name) {
+            OpKind kind = kind_from(op);
+            return g.add(kind, tensors_from(g, inputs), attrs_from(kind, attrs), name).index;
+          },
+          nb::arg("op"), nb::arg("inputs"), nb::arg("attrs") = nb::dict(), nb::arg("name") = "")
+      .def(
+          "add_graph_op",
+          [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
+             const Graph& body, const std::vector<std::string>& names) {
+            OpId id = g.add_graph_op(kind_from(op), tensors_from(g, inputs), body, names);
+            return results(g.op(id));
+          },
+          nb::arg("op"), nb::arg("inputs"), nb::arg("body"),
+          nb::arg("names") = std::vector<std::string>())
       .def("set_outputs",
            [](Graph& g, const std::vector<uint32_t>& outputs) {
              g.set_outputs(tensors_from(g, outputs));
@@ -128,13 +132,14 @@ void bind_ir(nb::module_& m) {
              return nb::isinstance<Graph>(other) && g == nb::cast<const Graph&>(other);
            })
       .def("__hash__", [](const Graph& g) { return structural_hash(g); })
-      .def("validate",
-           [](const Graph& g, bool mirage_strict) {
-             ValidateOptions options;
-             options.mirage_strict = mirage_strict;
-             validate(g, options);
-           },
-           nb::arg("mirage_strict") = false)
+      .def(
+          "validate",
+          [](const Graph& g, bool mirage_strict) {
+            ValidateOptions options;
+            options.mirage_strict = mirage_strict;
+            validate(g, options);
+          },
+          nb::arg("mirage_strict") = false)
       .def("bind_symbols",
            [](const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
              return bind_symbols(g, values);
@@ -148,12 +153,13 @@ void bind_ir(nb::module_& m) {
            })
       .def("block_bytes", [](const Graph& g) { return block_memory(g).peak(); });
 
-  m.def("parse",
-        [](const std::string& text, const std::string& file) {
-          nb::gil_scoped_release release;
-          return parse(text, file);
-        },
-        nb::arg("text"), nb::arg("file") = "<input>");
+  m.def(
+      "parse",
+      [](const std::string& text, const std::string& file) {
+        nb::gil_scoped_release release;
+        return parse(text, file);
+      },
+      nb::arg("text"), nb::arg("file") = "<input>");
   // The table of operators: name, arity, levels; what documentation and tests iterate over.
   m.def("operators", [] {
     nb::list list;

@@ -7,4 +7,6 @@ NB_MODULE(_core, m) {
   m.attr("version") = TESSERA_VERSION;
   tessera::python::bind_errors(m);
   tessera::python::bind_ir(m);
+  tessera::python::bind_eval(m);
+  tessera::python::bind_calibrate(m);
 }

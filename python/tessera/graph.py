@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, UsageError
-from tessera.types import Dim, Shape, check_shape, dtype_name, format_type, to_numpy
+from tessera.types import Dim, Shape, check_shape, dtype_name, format_type, is_float, to_numpy
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -395,6 +395,34 @@ class Graph(Builder):
     def validate(self) -> None:
         """Checks the whole program; raises BadInputError naming the operator and the rule."""
         self.core.validate()
+
+    def run(self, *arrays: Any, exact: bool = False) -> list[np.ndarray[Any, np.dtype[Any]]]:
+        """Interprets the program: in its own dtypes, or with `exact` all floats in f64.
+
+        >>> g = Graph("double")
+        >>> y = g.output(g.input("x", (3,)) * 2.0)
+        >>> g.run(np.arange(3, dtype=np.float32))
+        [array([0., 2., 4.], dtype=float32)]
+        """
+        types = list(self.input_types().items())
+        if len(arrays) != len(types):
+            raise BadInputError(f"expected {len(types)} arrays, got {len(arrays)}")
+        inputs = []
+        for array, (name, (dtype, shape)) in zip(arrays, types, strict=True):
+            array = np.asarray(array)
+            if array.dtype != dtype or array.shape != shape:
+                raise BadInputError(
+                    f"argument {name} must be {format_type(dtype, shape)}, not "
+                    f"{array.dtype}[{','.join(map(str, array.shape))}]"
+                )
+            inputs.append(np.ascontiguousarray(array, np.float64 if is_float(dtype) else np.int64))
+        outputs = _core.evaluate(self.core, inputs, exact)
+        if exact:
+            return outputs
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [
+                np.asarray(a).astype(t.dtype) for a, t in zip(outputs, self.outputs, strict=True)
+            ]
 
     def bind(self, **extents: int) -> Graph:
         """The program with symbols replaced by extents: `g.bind(N=128)`."""

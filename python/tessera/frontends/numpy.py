@@ -268,18 +268,26 @@ FUNCTIONS |= {
 _HARMLESS = {"order", "subok", "device", "copy", "casting"}
 
 
+def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments that matter, with those refused that write in place or change meaning."""
+    if kwargs.get("out") is not None:
+        unsupported(f"{name} with out= writes in place, which a traced program cannot express")
+    if kwargs.get("where", True) not in (True, np._NoValue):
+        unsupported(f"{name} with where= is not supported; use np.where")
+    order = kwargs.get("order")
+    if order == "F" and name.endswith(("reshape", "ravel", "flatten")):
+        unsupported(f"{name} with order='F' is not supported")
+    skipped = _HARMLESS | {"out", "where"}
+    return {k: v for k, v in kwargs.items() if k not in skipped and v is not np._NoValue}
+
+
 def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A NumPy function called on Tensors."""
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
     ours = FUNCTIONS.get(function)
     if ours is None:
         unsupported(f"{name} is not supported")
-    options = {k: v for k, v in kwargs.items() if k not in _HARMLESS and v is not np._NoValue}
-    if options.pop("out", None) is not None:
-        unsupported(f"{name} with out= writes in place, which a traced program cannot express")
-    if options.pop("where", True) is not True:
-        unsupported(f"{name} with where= is not supported; use np.where")
-    return _checked(name, ours, args, options)
+    return _checked(name, ours, args, _options(name, kwargs))
 
 
 def _checked(name: str, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -296,9 +304,7 @@ def _checked(name: str, function: Function, args: Sequence[Any], options: Mappin
 # --- attributes and methods of ndarray ----------------------------------------------------------
 
 
-def _reshape_method(x: Tensor, *shape: Any, order: str = "C") -> Tensor:
-    if order != "C":
-        unsupported(f"reshape with order={order!r} is not supported")
+def _reshape_method(x: Tensor, *shape: Any) -> Tensor:
     return ops.shape.reshape(x, shape[0] if len(shape) == 1 else shape)
 
 
@@ -342,9 +348,7 @@ def array_attribute(x: Tensor, name: str) -> Any:
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            options = {k: v for k, v in kwargs.items() if k not in _HARMLESS}
-            if options.pop("out", None) is not None:
-                unsupported(f"{name} with out= writes in place, which a program cannot express")
+            options = _options(f"ndarray.{name}", kwargs)
             return _checked(f"ndarray.{name}", _METHODS[name], (x, *args), options)
 
         return method

@@ -36,10 +36,6 @@ class Spec:
     def parse(cls, text: str) -> Spec:
         return cls(*parse_type(text))
 
-    @classmethod
-    def of(cls, array: Array) -> Spec:
-        return cls(dtype_name(array.dtype), array.shape)
-
 
 # --- nested arguments and results -------------------------------------------------------------
 
@@ -243,6 +239,7 @@ class Traced:
     """A function as a program: how to call it with arrays and what to make of its results."""
 
     graph: Graph
+    tree: Tree  # of (args, kwargs)
     arguments: list[Array | Spec]  # in the order of the graph's first inputs
     extra: list[Array]  # arrays from outside or made inside: the graph's last inputs
     results: Tree
@@ -320,8 +317,7 @@ def _run(
     graph.constants = constants
     tensors = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
-        spec = value if isinstance(value, Spec) else Spec.of(value)
-        tensors.append(graph.input(name, spec.shape, spec.dtype))
+        tensors.append(graph.input(name, value.shape, value.dtype))
     args, kwargs = unflatten(tree, tensors)
     try:
         result = function(*args, **kwargs)
@@ -383,7 +379,7 @@ def trace_call(
         if n not in constants:
             outer.append(graph.captured[n])
     plain = Graph.from_core(graph.core)
-    return Traced(plain, arrays, extra, results, outer)
+    return Traced(plain, tree, arrays, extra, results, outer)
 
 
 def _same_static(a: Tree, b: Tree) -> bool:

@@ -16,6 +16,11 @@ Operand = object  # Tensor, Python or NumPy scalar, array or nested list
 Axes = int | Sequence[int] | None
 
 
+_WIDER = {
+    np.dtype(narrow): np.dtype(wide) for narrow, wide in (("i2", "i4"), ("u2", "i4"), ("u4", "i8"))
+}
+
+
 def builder_of(*operands: object) -> Builder:
     """The graph that the tensors among the operands belong to."""
     for x in operands:
@@ -87,6 +92,8 @@ def promote(ufunc: np.ufunc, *operands: Operand) -> list[Tensor]:
             loop = list(ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout)))
         except TypeError as error:
             bad_input(f"{ufunc.__name__}: {error}")
+        if loop[-1] == np.bool_:  # comparisons may widen further than NumPy does
+            loop = [_WIDER.get(d, d) for d in loop]
     return [lift(builder, x, d) for x, d in zip(operands, loop, strict=False)]
 
 

@@ -116,6 +116,7 @@ def norm(x: Operand, ord: Any = None, axis: Axes = None, keepdims: bool = False)
     x = lift(builder_of(x), x)
     if not (ord is None or ord == "fro" or (ord == 2 and (x.ndim == 1 or isinstance(axis, int)))):
         unsupported(f"np.linalg.norm with ord={ord!r} is not supported")
-    if not is_float(x.dtype):
+    # NumPy's norm does not know bf16 as a float and converts it.
+    if not is_float(x.dtype) or (x.builder.numpy_dtypes and not np.issubdtype(x.dtype, np.inexact)):
         x = cast(x, np.float64)
     return sqrt(sum(sqr(x), axis, keepdims=keepdims))

@@ -1,0 +1,89 @@
+// Long calls into the core: they run on a thread of their own without the GIL, while the calling
+// thread polls for Ctrl-C (which sets a cancel flag) and hands progress to Python.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "bindings.h"
+
+namespace tessera::python {
+
+// Makes a Python object of the newest progress, under the GIL.
+using MakeProgress = std::function<nb::object()>;
+
+// What the work sees: a flag to poll, and a place to leave progress in.
+class LongCall {
+ public:
+  std::atomic<bool> cancel{false};
+
+  // Keeps `make` until the caller's next poll; older news is dropped.
+  void publish(MakeProgress make) {
+    std::lock_guard lock(mutex_);
+    news_ = std::move(make);
+  }
+
+  // Runs work() to its end and returns what it returns. `interrupted` tells whether Ctrl-C was
+  // pressed; the work then stopped early by its own rules. Rethrows what work throws.
+  template <class Work> auto run(Work work, const nb::object& progress, bool& interrupted) {
+    using Result = decltype(work());
+    std::optional<Result> result;
+    std::exception_ptr failure;
+    std::thread worker([&] {
+      try {
+        result.emplace(work());
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      std::lock_guard lock(mutex_);
+      done_ = true;
+      changed_.notify_one();
+    });
+    std::optional<nb::python_error> raised;
+    interrupted = false;
+    for (bool done = false; !done;) {
+      {
+        nb::gil_scoped_release release;
+        std::unique_lock lock(mutex_);
+        done = changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done_; });
+      }
+      try {
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        if (!progress.is_none()) tell(progress);
+      } catch (nb::python_error& error) {
+        cancel = true;
+        interrupted = true;
+        // Ctrl-C asks for the best so far; anything else that a handler raises is passed on.
+        if (!error.matches(PyExc_KeyboardInterrupt)) raised.emplace(std::move(error));
+      }
+    }
+    {
+      nb::gil_scoped_release release;
+      worker.join();
+    }
+    if (failure) std::rethrow_exception(failure);
+    if (raised) throw std::move(*raised);
+    return std::move(*result);
+  }
+
+ private:
+  void tell(const nb::object& progress) {
+    MakeProgress make;
+    {
+      std::lock_guard lock(mutex_);
+      std::swap(make, news_);
+    }
+    if (make) progress(make());
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  MakeProgress news_;
+  bool done_ = false;
+};
+
+}  // namespace tessera::python

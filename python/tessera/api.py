@@ -1,0 +1,201 @@
+"""The few functions that do the work: `superoptimize`, `optimize`, `verify`."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, overload
+
+import numpy as np
+
+from tessera import _core
+from tessera.errors import CancelledError, Error, UsageError
+from tessera.frontends.trace import Environment, Traced, bind_arguments, trace_call
+from tessera.graph import Graph
+from tessera.options import Options
+from tessera.result import FunctionCall, GraphCall, Result, Verdict
+from tessera.store import MeasurementStore
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+def superoptimize(
+    program: Graph | Callable[..., Any],
+    *args: Any,
+    options: Options | None = None,
+    progress: Progress | None = None,
+    **overrides: Any,
+) -> Result:
+    """Searches for a faster program, proves it equal, compiles, checks and measures it.
+
+    `program` is a Graph, or a NumPy function followed by example arguments (arrays, or types such
+    as "f32[16,1024]"). Options are given as `options=` or by name: `target="cpu", budget=30`.
+    Ctrl-C ends the search and returns the best so far.
+    """
+    chosen = (options or Options()).replace(**overrides)
+    if isinstance(program, Graph):
+        if args:
+            raise UsageError("example arguments go with a function, not with a Graph")
+        return _optimize_graph(program, GraphCall(program), chosen, progress)
+    if not callable(program):
+        raise UsageError(f"superoptimize takes a Graph or a function, not {program!r}")
+    traced = trace_call(program, args, {})
+    return optimize_traced(program, traced, chosen, progress)
+
+
+def optimize_traced(
+    function: Callable[..., Any], traced: Traced, options: Options, progress: Progress | None = None
+) -> Result:
+    """`superoptimize` for a function that has been traced already."""
+    return _optimize_graph(traced.graph, FunctionCall(function, traced), options, progress)
+
+
+def _optimize_graph(
+    graph: Graph, call: GraphCall | FunctionCall, options: Options, progress: Progress | None
+) -> Result:
+    graph.validate()
+    result = Result(_core.optimize(graph.core, options.fields(), progress), call)
+    if options.cache and not result.details["from_cache"]:
+        MeasurementStore.default().add(result)
+    return result
+
+
+def verify(
+    a: Graph,
+    b: Graph,
+    *,
+    strict: bool = False,
+    seed: int | None = None,
+    threads: int = 0,
+) -> Verdict:
+    """Whether `b` computes what `a` does: equal with certificate, refuted with inputs, or unknown.
+
+    >>> g, h = Graph("g"), Graph("h")
+    >>> for graph, factor in ((g, 2.0), (h, 3.0)):
+    ...     _ = graph.output(graph.input("x", (4, 4)) * factor)
+    >>> bool(verify(g, g)), verify(g, h).name
+    (True, 'refuted')
+    """
+    return Verdict.of(_core.verify(a.core, b.core, strict, seed, threads))
+
+
+class _Optimized:
+    """A function that is replaced by its optimised program, one per structure of arguments."""
+
+    is_tessera_function = True
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = options
+        self._known: dict[Any, tuple[Environment, Result | None]] = {}
+        self._warned = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        key = self._key(args, kwargs)
+        if key is None:
+            return self._function(*args, **kwargs)
+        entry = self._known.get(key)
+        if entry is None or not entry[0].unchanged():
+            entry = self._known[key] = self._prepare(args, kwargs)
+        result = entry[1]
+        return self._function(*args, **kwargs) if result is None else result(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def result(self, *args: Any, **kwargs: Any) -> Result | None:
+        """The Result for such arguments; None where plain NumPy is used."""
+        key = self._key(args, kwargs)
+        if key is None:
+            return None
+        entry = self._known.get(key)
+        if entry is None or not entry[0].unchanged():
+            entry = self._known[key] = self._prepare(args, kwargs)
+        return entry[1]
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            if not kwargs and all(type(a) is np.ndarray for a in args):
+                return tuple((a.shape, a.dtype) for a in args)
+            tree, leaves = bind_arguments(self._function, args, kwargs)
+            key = (
+                _static_key(tree),
+                tuple((v.shape, v.dtype) if isinstance(v, np.ndarray) else v for _, v in leaves),
+            )
+            hash(key)
+            return key
+        except Error as error:
+            self._fall_back(error)
+        except TypeError:
+            self._fall_back("an argument that is neither an array nor a plain constant")
+        return None
+
+    def _prepare(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Environment, Result | None]:
+        environment = Environment(self._function)
+        try:
+            traced = trace_call(self._function, args, kwargs)
+            if traced.untracked(environment):
+                self._fall_back(
+                    "it uses an array from outside that is not a plain variable; pass it as an "
+                    "argument"
+                )
+                return environment, None
+            return environment, optimize_traced(self._function, traced, self._options)
+        except CancelledError:
+            raise KeyboardInterrupt from None
+        except Error as error:
+            self._fall_back(error)
+            return environment, None
+
+    def _fall_back(self, reason: object) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        name = getattr(self._function, "__qualname__", repr(self._function))
+        warnings.warn(
+            f"tessera: {name} runs as plain NumPy: {reason}", RuntimeWarning, stacklevel=4
+        )
+
+
+def _static_key(tree: Any) -> Any:
+    """A hashable key of an argument tree; 1, 1.0 and True stay different."""
+    from tessera.frontends.trace import Node, Static
+
+    if isinstance(tree, Node):
+        return (tree.kind, tree.keys, tuple(_static_key(c) for c in tree.children))
+    if isinstance(tree, Static):
+        plain = (bool, int, float, str, bytes, type(None), np.generic, np.dtype, type, slice)
+        if not isinstance(tree.value, plain):
+            raise TypeError
+        value = repr(tree.value) if isinstance(tree.value, (float, slice)) else tree.value
+        return (type(tree.value), value)
+    return tree
+
+
+@overload
+def optimize(function: Callable[..., Any], /) -> _Optimized: ...
+@overload
+def optimize(
+    *, options: Options | None = None, **overrides: Any
+) -> Callable[[Callable[..., Any]], _Optimized]: ...
+def optimize(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    options: Options | None = None,
+    **overrides: Any,
+) -> Any:
+    """Decorator: the function is traced on its first call, optimised, proved equal and cached.
+
+    What cannot be traced runs as plain NumPy, with one warning that says why.
+    """
+    chosen = (options or Options()).replace(**overrides)
+    if function is None:
+        return lambda f: _Optimized(f, chosen)
+    if isinstance(function, Graph) or not callable(function):
+        raise UsageError("optimize decorates a function; use superoptimize for a Graph")
+    return _Optimized(function, chosen)

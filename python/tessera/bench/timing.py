@@ -1,0 +1,122 @@
+"""Interleaved timing: contestants take turns in one process, medians and pairwise ratios count."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tessera import _core
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one contestant."""
+
+    median_s: float
+    best_s: float
+    rounds: int
+
+    @property
+    def us(self) -> float:
+        return self.median_s * 1e6
+
+
+class CacheFlusher:
+    """Evicts the caches by writing through a buffer larger than the last level."""
+
+    def __init__(self) -> None:
+        size = 2 * int(_core.machine()["last_level_cache_bytes"])
+        self._buffer = np.zeros(min(max(size, 64 << 20), 512 << 20), np.uint8)
+
+    def flush(self) -> None:
+        self._buffer += 1
+
+
+def interleave(
+    contestants: Mapping[str, Run], budget_s: float = 2.0, cold: bool = False, min_rounds: int = 7
+) -> dict[str, Timing]:
+    """Times all contestants in turn until the budget is used and everybody had enough rounds."""
+    names = list(contestants)
+    flusher = CacheFlusher() if cold else None
+    repeats = {}
+    for name, run in contestants.items():
+        run()
+        start = time.perf_counter()
+        run()
+        once = time.perf_counter() - start
+        # A round of a very short run is several runs, so that the clock's own cost vanishes.
+        repeats[name] = 1 if cold else max(1, min(1000, int(100e-6 / max(once, 1e-7))))
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    deadline = time.perf_counter() + budget_s
+    turn = 0
+    while turn < min_rounds or (time.perf_counter() < deadline and turn < 5000):
+        for offset in range(len(names)):
+            name = names[(turn + offset) % len(names)]
+            run, n = contestants[name], repeats[name]
+            if flusher:
+                flusher.flush()
+            start = time.perf_counter_ns()
+            for _ in range(n):
+                run()
+            samples[name].append((time.perf_counter_ns() - start) / n * 1e-9)
+        turn += 1
+    return {n: Timing(median(s), min(s), len(s)) for n, s in samples.items()}
+
+
+def paired_speedup(a: list[float], b: list[float]) -> float:
+    """Median over rounds of a's time by b's."""
+    return float(median(x / y for x, y in zip(a, b, strict=True)))
+
+
+def read_bandwidth(total_bytes: int) -> float:
+    """Bytes per second that a BLAS dot product reads now from a buffer of this size."""
+    n = max(int(total_bytes) // 4, 1 << 16)
+    x = np.ones(n, np.float32)
+    np.dot(x, x)
+    best = min(_timed(lambda: np.dot(x, x)) for _ in range(7))
+    return n * 4 / best
+
+
+def flop_rate() -> float:
+    """FLOP/s of a large f32 matrix product in NumPy's BLAS, now."""
+    a = np.ones((768, 768), np.float32)
+    a @ a
+    return float(2 * 768**3 / min(_timed(lambda: a @ a) for _ in range(5)))
+
+
+def _timed(run: Run) -> float:
+    start = time.perf_counter()
+    run()
+    return max(time.perf_counter() - start, 1e-9)
+
+
+def machine_description() -> dict[str, Any]:
+    """What the figures were measured on."""
+    facts = _core.machine()
+    model = ""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
+        model = lines[0].partition(":")[2].strip() if lines else ""
+    return {
+        "processor": model or platform.processor(),
+        "isa": facts["isa"],
+        "threads": facts["threads"],
+        "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "system": platform.platform(),
+        "compiler": facts["compiler_version"],
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "tessera": _core.version,
+    }

@@ -1,0 +1,26 @@
+"""Calibration: the target description of this machine, measured and kept in the cache folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tessera import _core
+from tessera.files import io_error, write_text
+from tessera.store import cache_directory
+
+
+def calibrated_path() -> Path:
+    """Where the measured description is; `--target cpu` uses it when it exists."""
+    return cache_directory() / "this-cpu.target"
+
+
+def calibrate() -> str:
+    """Measures this machine, stores and returns its description."""
+    text = _core.calibrate()
+    path = calibrated_path()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise io_error(path.parent, error, "created") from None
+    write_text(path, text)
+    return text

@@ -1,0 +1,108 @@
+"""`tessera cache`: what is remembered between runs, and how to forget it."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from tessera.cli import common
+from tessera.files import io_error
+from tessera.store import MeasurementStore, cache_directory
+
+
+@click.group()
+def cache() -> None:
+    """Compiled kernels, results and measurements kept between runs.
+
+    \b
+    Examples:
+      tessera cache info
+      tessera cache clear
+    """
+
+
+@cache.command()
+@common.json_option
+def info(as_json: bool) -> int:
+    """Where the cache is, what it holds, and the newest measurements."""
+    folder = cache_directory()
+    files = [p for p in folder.rglob("*") if p.is_file()] if folder.is_dir() else []
+    store = MeasurementStore(folder / "measurements.sqlite")
+    exists = store.path.exists()
+    data = {
+        "directory": str(folder),
+        "files": len(files),
+        "bytes": sum(p.stat().st_size for p in files),
+        "measurements": store.count() if exists else 0,
+        "recent": store.recent(10) if exists else [],
+    }
+    if as_json:
+        common.print_json(data)
+        return 0
+    console = common.stdout()
+    size = _size(sum(p.stat().st_size for p in files))
+    console.print(
+        f"{folder}: {data['files']} files, {size}, {data['measurements']} measurements",
+        markup=False,
+    )
+    if exists:
+        table = Table(box=None, pad_edge=False)
+        for column in ("when", "program", "target", "original", "ours", "speed-up"):
+            table.add_column(column)
+        for row in store.recent(10):
+            when = datetime.datetime.fromtimestamp(row["time"]).strftime("%Y-%m-%d %H:%M")
+            table.add_row(when, row["program"], row["target"],
+                          common.duration(row["original_us"] / 1e6),
+                          common.duration(row["ours_us"] / 1e6),
+                          f"{row['speedup']:.2f}x")  # fmt: skip
+        console.print(table)
+    return 0
+
+
+def _size(n: int) -> str:
+    return f"{n / 2**20:.1f} MiB" if n >= 2**20 else f"{n / 1024:.0f} KiB"
+
+
+@cache.command()
+@common.json_option
+def path(as_json: bool) -> int:
+    """Print the cache folder."""
+    if as_json:
+        common.print_json({"directory": str(cache_directory())})
+    else:
+        click.echo(cache_directory())
+    return 0
+
+
+# What the core and the store put into the folder; nothing else is ever deleted.
+_OURS = ("objects", "index", "measurements.sqlite", "measurements.sqlite-wal",
+         "measurements.sqlite-shm", "measurements.damaged")  # fmt: skip
+
+
+@cache.command()
+@common.json_option
+def clear(as_json: bool) -> int:
+    """Delete everything that Tessera keeps there."""
+    folder = cache_directory()
+    removed = []
+    for name in _OURS:
+        item: Path = folder / name
+        try:
+            if item.is_dir() and not item.is_symlink():
+                shutil.rmtree(item)
+            elif item.exists():
+                item.unlink()
+            else:
+                continue
+        except OSError as error:
+            raise io_error(item, error, "deleted") from None
+        removed.append(name)
+    if as_json:
+        common.print_json({"directory": str(folder), "removed": removed})
+    else:
+        click.echo(f"cleared {folder}" if removed else f"{folder} was empty")
+    return 0

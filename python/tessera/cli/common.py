@@ -1,0 +1,213 @@
+"""What the verbs share: options, reading SRC, progress on a terminal, JSON, tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from tessera.errors import Error, UsageError
+from tessera.files import write_text
+from tessera.options import Options
+from tessera.source import Program, load_program
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SRC_HELP = """\b
+SRC is one of
+  file.ug           a program in Tessera's text format
+  file.py           a Python file that defines one program: a NumPy function or a ts.Graph
+  file.py:name      the function or graph of that name
+
+\b
+Types of a function's arguments come from --shape, else from `example_inputs` in the
+file (a dict of arrays or types), else from annotations: def f(X: "f32[16,1024]").
+"""
+
+
+def stdout() -> Console:
+    """Standard output; plain text when it is not a terminal."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def stderr() -> Console:
+    """Standard error."""
+    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+def json_option(function: F) -> F:
+    """--json: the result as one JSON object on standard output."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
+    )(function)
+
+
+def source_options(function: F) -> F:
+    """SRC and --shape."""
+    function = click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=TYPE",
+        help="Type of an argument, e.g. X=f32[16,1024]; for .ug a symbol, e.g. N=128.",
+    )(function)
+    return click.argument("src")(function)
+
+
+def search_options(function: F) -> F:
+    """What `optimize`, `search` and `bench` have in common."""
+    for option in reversed(
+        [
+            click.option("--target", default="cpu", show_default=True, metavar="NAME",
+                         help="Machine: cpu (this one), cpu-avx2, … or a .target file."),
+            click.option("--budget", type=float, default=30, show_default=True,
+                         metavar="SECONDS", help="Wall time for everything."),
+            click.option("--threads", type=int, default=0, metavar="N",
+                         help="Worker threads; 0 for all."),
+            click.option("--seed", type=int, default=0, metavar="N",
+                         help="Seed of search and measurement."),
+            click.option("--max-block-ops", type=int, default=None, metavar="N",
+                         help="Largest block graph, counted as Mirage does; default: no limit."),
+            click.option("--exhaustive", is_flag=True,
+                         help="Mirage's Algorithm 1 instead of saturation; small programs only."),
+            click.option("--disable", multiple=True, metavar="ENGINE[:PASS]",
+                         help="Switch off an engine, or one of its pruning rules."),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def options_from(**values: Any) -> Options:
+    """Options from the values of `search_options`."""
+    values["disable"] = tuple(values.get("disable", ()))
+    return Options(**values)
+
+
+def read_program(src: str, shapes: Sequence[str]) -> Program:
+    """The program that SRC names."""
+    types: dict[str, str] = {}
+    for item in shapes:
+        name, sep, text = item.partition("=")
+        if not sep or not name or not text:
+            raise UsageError(f"--shape {item}: write NAME=TYPE, for example X=f32[16,1024]")
+        types[name] = text
+    return load_program(src, types)
+
+
+def print_json(data: Any) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(data, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, (set, tuple)):
+        return list(value)
+    return str(value)
+
+
+def write_output(path: str, text: str) -> None:
+    """Writes a result to a file, all or nothing; `-` is standard output."""
+    if path == "-":
+        click.echo(text, nl=not text.endswith("\n"))
+    else:
+        write_text(Path(path), text)
+
+
+def duration(seconds: float) -> str:
+    """A time with a unit that suits it.
+
+    >>> duration(0.00012), duration(0.25), duration(75)
+    ('120 µs', '250 ms', '75.0 s')
+    """
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.1f} s"
+
+
+def count(n: float) -> str:
+    """A number with thousands separators."""
+    return f"{n:,.0f}"
+
+
+def prunes(pruned: Mapping[str, int], most: int = 4) -> str:
+    """The busiest pruning rules: "bound 1,204 · memory 88"."""
+    rules = sorted(pruned.items(), key=lambda item: -item[1])[:most]
+    return " · ".join(f"{rule} {count(n)}" for rule, n in rules if n)
+
+
+class ProgressLine:
+    """One live line on standard error while the core works; silent when not on a terminal."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._live = (
+            Live(console=stderr(), transient=True, refresh_per_second=10)
+            if enabled and sys.stderr.isatty()
+            else None
+        )
+        self._start = time.monotonic()
+
+    def __enter__(self) -> Callable[[dict[str, Any]], None] | None:
+        if self._live is None:
+            return None
+        self._live.__enter__()
+        return self.update
+
+    def __exit__(self, *error: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*error)
+
+    def update(self, news: dict[str, Any]) -> None:
+        """Shows what the core reports."""
+        if self._live is not None:
+            self._live.update(Text(progress_text(news, time.monotonic() - self._start)))
+
+
+def progress_text(news: Mapping[str, Any], elapsed: float) -> str:
+    """The progress line for one report of the core."""
+    part = f" {news['part']}" if news.get("part") else ""
+    text = f"{elapsed:6.1f} s  {news['stage']}{part}"
+    if search := news.get("search"):
+        rate = search["states"] / search["seconds"] if search["seconds"] > 0 else 0
+        text += f"  {count(search['states'])} states ({count(rate)}/s)"
+        if search["best_cost"] > 0:
+            text += f"  best {duration(search['best_cost'])}"
+        if pruned := prunes(search["pruned"], 3):
+            text += f"  pruned: {pruned}"
+    elif news.get("total"):
+        text += f"  {news['done']}/{news['total']}"
+    if news.get("best_speedup", 1) > 1:
+        text += f"  best so far {news['best_speedup']:.2f}x"
+    return text + "  (Ctrl-C: take the best so far)"
+
+
+def show_error(error: Error, as_json: bool) -> None:
+    """A user's mistake: one message, no traceback."""
+    if as_json:
+        place = error.location
+        print_json(
+            {
+                "error": {
+                    "kind": error.kind,
+                    "message": error.message,
+                    "file": place.file if place else None,
+                    "line": place.line if place else None,
+                    "col": place.col if place else None,
+                }
+            }
+        )
+    place_text = f"{error.location}: " if error.location else ""
+    console = stderr()
+    console.print(Text.assemble((f"{place_text}", "bold"), ("error: ", "bold red"), error.message))

@@ -1,0 +1,89 @@
+"""`tessera doctor`: what this machine has, what is missing, and how fast it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from typing import Any
+
+import click
+import numpy as np
+
+from tessera import _core
+from tessera.calibrate import calibrate, calibrated_path
+from tessera.cli import common
+
+
+@click.command()
+@click.option("--calibrate", "run_calibration", is_flag=True,
+              help="Measure bandwidths and rates, and use them from now on.")  # fmt: skip
+@common.json_option
+def doctor(run_calibration: bool, as_json: bool) -> int:
+    """Check the machine: compiler, instruction set, cache, packages, speed.
+
+    \b
+    Examples:
+      tessera doctor
+      tessera doctor --calibrate        measure this machine; `--target cpu` then uses it
+
+    Exit code 0 when everything needed is there, 1 otherwise.
+    """
+    checks = examine()
+    if run_calibration:
+        text = calibrate()
+        checks.append(_row("calibrated", True, str(calibrated_path())))
+    else:
+        text = _core.resolve_target(_target_fields())
+    ok = all(c["ok"] for c in checks if c["needed"])
+    if as_json:
+        common.print_json({"ok": ok, "checks": checks, "target": text})
+        return 0 if ok else 1
+    console = common.stdout()
+    for c in checks:
+        mark = "[green]ok[/]  " if c["ok"] else "[red]no[/]  " if c["needed"] else "[dim]--[/]  "
+        console.print(f"{mark}{c['what']:<22} ", end="")
+        console.print(c["found"], markup=False)
+    console.print("\ntarget description in use:")
+    console.print(text.rstrip(), markup=False)
+    return 0 if ok else 1
+
+
+def _target_fields() -> dict[str, Any]:
+    from tessera.options import Options
+
+    return Options().fields()
+
+
+def _row(what: str, ok: bool, found: str, needed: bool = True) -> dict[str, Any]:
+    return {"what": what, "ok": ok, "found": found, "needed": needed}
+
+
+def examine() -> list[dict[str, Any]]:
+    """One row per thing that Tessera uses."""
+    machine = _core.machine()
+    cache = machine["cache_directory"]
+    problem = machine["cache_problem"]
+    free = shutil.disk_usage(cache).free if os.path.isdir(cache) else 0
+    rows = [
+        _row("tessera", True, f"{_core.version}, Python {platform.python_version()}, "
+                              f"NumPy {np.__version__}"),
+        _row("processor", True, f"{machine['isa']} ({', '.join(machine['runnable'])} run), "
+                                f"{machine['threads']} thread(s), last-level cache "
+                                f"{machine['last_level_cache_bytes'] / 2**20:.0f} MiB"),
+        _row("C++ compiler", machine["compiler"] is not None,
+             f"{machine['compiler']}: {machine['compiler_version']}" if machine["compiler"]
+             else machine["compiler_version"]),
+        _row("cache folder", not problem, problem or cache),
+        _row("free disk", free > 100 * 2**20, f"{free / 2**30:.1f} GiB"),
+        _row("calibrated", calibrated_path().exists(),
+             str(calibrated_path()) if calibrated_path().exists()
+             else "run tessera doctor --calibrate", needed=False),
+    ]  # fmt: skip
+    for package in ("torch", "jax", "onnx"):
+        found = importlib.util.find_spec(package) is not None
+        rows.append(_row(package, found, "found" if found else "not installed (optional)", False))
+    rows.append(_row("platform", sys.platform == "linux", platform.platform()))
+    return rows

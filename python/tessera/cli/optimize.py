@@ -1,0 +1,236 @@
+"""`tessera optimize`, `search` and `emit`: from a program to a winner and its source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tessera import _core
+from tessera.api import optimize_traced, superoptimize
+from tessera.cli import common
+from tessera.errors import UsageError
+from tessera.files import write_text
+from tessera.result import Candidate, Result
+from tessera.source import Program
+
+OUTPUTS = (".ug", ".cpp", ".json")
+
+
+@click.command(epilog=common.SRC_HELP)
+@common.source_options
+@common.search_options
+@click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
+@click.option("--tune", is_flag=True, help="Prove and measure more candidates.")
+@click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
+@click.option("-o", "--output", metavar="OUT", help="Save the winner: OUT.ug, OUT.cpp or OUT.json.")
+@common.json_option
+def optimize(
+    src: str,
+    shapes: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+    no_cache: bool,
+    **values: Any,
+) -> int:
+    """Make SRC faster, prove it equal, and measure it against the original.
+
+    \b
+    Examples:
+      tessera optimize examples/rmsnorm.py
+      tessera optimize model.py:attention --shape Q=f32[64,128] --budget 10 -o winner.ug
+      tessera optimize prog.ug --json
+
+    The original is always a candidate, so the result is never slower by choice. Ctrl-C takes the
+    best so far; without any, the exit code is 2.
+    """
+    if output and Path(output).suffix not in OUTPUTS:
+        raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
+    program = common.read_program(src, shapes)
+    options = common.options_from(cache=not no_cache, **values)
+    with common.ProgressLine(not as_json) as progress:
+        result = _optimize(program, options, progress)
+    if output:
+        _save(result, Path(output))
+    if as_json:
+        common.print_json(result.json())
+    else:
+        show_result(result, output)
+    return 2 if result.interrupted and not result.improved else 0
+
+
+def _optimize(program: Program, options: Any, progress: Any) -> Result:
+    if program.traced is not None and program.function is not None:
+        return optimize_traced(program.function, program.traced, options, progress)
+    return superoptimize(program.graph, options=options, progress=progress)
+
+
+def _save(result: Result, path: Path) -> None:
+    if path.suffix == ".json":
+        import json
+
+        write_text(path, json.dumps(result.json(), indent=2) + "\n")
+    else:
+        result.save(path)
+
+
+def show_result(result: Result, output: str | None = None) -> None:
+    """The report of one optimisation, for a reader."""
+    console = common.stdout()
+    data = result.json()
+    console.print(f"[bold]{data['program']}[/] on {data['target']}, {data['threads']} thread(s)")
+    if result.details["from_cache"]:
+        console.print("result remembered from an earlier run; proved, compiled and checked again")
+    else:
+        searched = (
+            f"searched {common.count(data['states'])} states in "
+            f"{common.duration(data['search_s'])}: {common.count(data['values'])} values, "
+            f"{common.count(data['edges'])} edges, {common.count(data['graphs'])} graphs, "
+            f"{common.count(data['tilings'])} tilings"
+        )
+        console.print(searched)
+        if pruned := common.prunes(data["pruned"], 6):
+            console.print(f"pruned: {pruned}")
+    if result.interrupted:
+        console.print("[yellow]interrupted; this is the best so far[/]")
+    console.print(candidate_table(result.candidates))
+    if result.improved:
+        console.print("\n[bold]winner[/]")
+        console.print(str(result.graph).rstrip(), markup=False)
+        console.print("\n[bold]certificate[/]")
+        console.print(str(result.certificate).rstrip(), markup=False)
+        console.print(
+            f"\n[bold green]{result.speedup:.2f}x[/]: {common.duration(result.measured_us / 1e6)} "
+            f"against {common.duration(result.original_us / 1e6)} for the original, one kernel "
+            "per operator, measured side by side"
+        )
+    else:
+        console.print("\nnothing faster was found; the original is kept")
+    if output:
+        console.print(f"saved {output}")
+
+
+def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
+    """Candidates by rank, with what became of them."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("rank", "model", "measured", "speed-up"):
+        table.add_column(column, justify="right")
+    table.add_column("kernels", justify="right")
+    table.add_column("fate")
+    for c in candidates[:most]:
+        kernels = sum(op["op"] == "kernel" for op in c.graph.ops)
+        table.add_row(
+            str(c.rank),
+            common.duration(c.model_us / 1e6),
+            common.duration(c.measured_us / 1e6) if c.measured_us else "",
+            f"{c.speedup:.2f}x" if c.speedup else "",
+            str(kernels),
+            c.fate + (f": {c.why.splitlines()[0]}" if c.why else ""),
+        )
+    if len(candidates) > most:
+        table.add_row("…", "", "", "", "", f"{len(candidates) - most} more")
+    return table
+
+
+@click.command(epilog=common.SRC_HELP)
+@common.source_options
+@common.search_options
+@click.option("--engine", type=click.Choice(["mugraph"]), default="mugraph", show_default=True)
+@click.option("--top", type=int, default=10, show_default=True, help="Candidates to show.")
+@click.option("--show", type=int, default=0, metavar="RANK", help="Print this candidate.")
+@common.json_option
+def search(
+    src: str,
+    shapes: tuple[str, ...],
+    engine: str,
+    top: int,
+    show: int,
+    as_json: bool,
+    **values: Any,
+) -> int:
+    """Search only: candidates by cost model, counters, and why the search stopped.
+
+    \b
+    Examples:
+      tessera search prog.ug
+      tessera search prog.ug --max-block-ops 9 --show 1
+      tessera search prog.ug --disable mugraph:bound --json
+
+    Nothing is proved or run. Exit code 0 with candidates, 1 when there are none, 2 when the budget
+    ended before any was found.
+    """
+    program = common.read_program(src, shapes)
+    options = common.options_from(**values)
+    program.graph.validate()
+    with common.ProgressLine(not as_json) as progress:
+        record = _core.search(program.graph.core, options.fields(), progress)
+    report = record["report"]
+    candidates = [
+        Candidate.of({**c, "rank": rank}) for rank, c in enumerate(record["candidates"], 1)
+    ]
+    if as_json:
+        common.print_json(
+            {
+                "program": program.graph.name,
+                "engine": engine,
+                **report,
+                "interrupted": record["interrupted"],
+                "candidates": [
+                    {"rank": c.rank, "model_us": c.model_us, "notes": list(c.notes),
+                     "derivation": c.derivation, "graph": str(c.graph)}
+                    for c in candidates
+                ],
+            }
+        )  # fmt: skip
+    else:
+        console = common.stdout()
+        console.print(
+            f"[bold]{program.graph.name}[/]: {len(candidates)} candidates in "
+            f"{common.duration(report['seconds'])}, stopped: {report['stop']}"
+            + (f" ({report['detail']})" if report["detail"] else "")
+        )
+        console.print(
+            f"{common.count(report['values'])} values, {common.count(report['edges'])} edges, "
+            f"{common.count(report['graphs'])} graphs, {common.count(report['tilings'])} tilings"
+        )
+        if pruned := common.prunes(report["pruned"], 10):
+            console.print(f"pruned: {pruned}")
+        console.print(candidate_table(candidates, top))
+        if show:
+            if not 1 <= show <= len(candidates):
+                raise UsageError(f"--show {show}: there are {len(candidates)} candidates")
+            console.print(str(candidates[show - 1].graph), markup=False)
+    if candidates:
+        return 0
+    return 1 if report["stop"] in ("exhausted", "unsupported") else 2
+
+
+@click.command(epilog=common.SRC_HELP)
+@common.source_options
+@click.option("--target", default="cpu", show_default=True, metavar="NAME",
+              help="cpu, or cpu-generic, cpu-avx2, cpu-avx512.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", default="-", help="Where to; - for the terminal.")
+@common.json_option
+def emit(src: str, shapes: tuple[str, ...], target: str, output: str, as_json: bool) -> int:
+    """Print the C++ source of SRC as it is, without searching.
+
+    \b
+    Examples:
+      tessera emit winner.ug
+      tessera emit winner.ug --target cpu-avx2 -o kernel.cpp
+
+    For the source of the best program: `tessera optimize SRC -o kernel.cpp`.
+    """
+    program = common.read_program(src, shapes)
+    kind, _, isa = target.partition("-")
+    if kind != "cpu":
+        raise UsageError(f"target '{target}' is not supported yet; use cpu")
+    program.graph.validate()
+    source = _core.emit_source(program.graph.core, isa)
+    if as_json:
+        common.print_json({"program": program.graph.name, "target": target, "source": source})
+    else:
+        common.write_output(output, source)
+    return 0

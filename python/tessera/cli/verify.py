@@ -1,0 +1,79 @@
+"""`tessera verify`: are two programs equal, and does a certificate still hold?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tessera import _core
+from tessera.api import verify as verify_graphs
+from tessera.cli import common
+from tessera.files import read_text, write_text
+
+EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
+
+
+@click.command(epilog=common.SRC_HELP.replace("SRC is", "A and B are"))
+@click.argument("a")
+@click.argument("b")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=TYPE",
+              help="Type of an argument of both, e.g. X=f32[16,1024].")  # fmt: skip
+@click.option("--strict", is_flag=True, help="Refuse a larger domain, and other inf or NaN.")
+@click.option("--seed", type=int, default=None, metavar="N", help="Seed; default: from the system.")
+@click.option("--threads", type=int, default=0, metavar="N", help="Worker threads; 0 for all.")
+@click.option("-o", "--output", metavar="FILE", help="Save the certificate.")
+@click.option("--certificate", metavar="FILE", help="Replay this certificate instead.")
+@common.json_option
+def verify(
+    a: str,
+    b: str,
+    shapes: tuple[str, ...],
+    strict: bool,
+    seed: int | None,
+    threads: int,
+    output: str | None,
+    certificate: str | None,
+    as_json: bool,
+) -> int:
+    """Whether B computes what A does.
+
+    \b
+    Examples:
+      tessera verify before.ug after.ug -o proof.cert     test and keep the certificate
+      tessera verify before.ug after.ug --certificate proof.cert     replay it
+      tessera verify model.py:slow model.py:fast --shape X=f32[16,1024]
+
+    \b
+    Exit code 0: equal, with a certificate. 1: refuted, with inputs at which they differ.
+    2: unknown, with the reason; never a success.
+    """
+    first = common.read_program(a, shapes).graph
+    second = common.read_program(b, shapes).graph
+    console = common.stdout()
+    if certificate:
+        evidence = _core.Certificate.parse(read_text(Path(certificate)), certificate)
+        ok, what = _core.recheck(evidence, first.core, second.core, threads)
+        if as_json:
+            common.print_json({"holds": ok, "what": what})
+        else:
+            console.print(f"the certificate {'holds' if ok else 'does not hold'}: {what}",
+                          markup=False)  # fmt: skip
+        return 0 if ok else 1
+    verdict = verify_graphs(first, second, strict=strict, seed=seed, threads=threads)
+    if output and verdict.certificate is not None:
+        write_text(Path(output), str(verdict.certificate))
+    if as_json:
+        evidence_record = verdict.certificate.record() if verdict.certificate is not None else None
+        common.print_json(
+            {
+                "verdict": verdict.name,
+                "text": verdict.text,
+                "reason": verdict.reason,
+                "certificate": evidence_record,
+                "counterexample": verdict.counterexample,
+            }
+        )
+    else:
+        console.print(verdict.text.rstrip(), markup=False)
+    return EXIT[verdict.name]

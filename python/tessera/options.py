@@ -1,0 +1,75 @@
+"""Options of optimisation, in one frozen value."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tessera.calibrate import calibrated_path
+from tessera.errors import UsageError
+
+_HERE = Path(__file__).resolve().parent
+
+
+def target_directory() -> str:
+    """Where the machine descriptions are: beside the package, or in the source tree."""
+    for folder in (_HERE / "targets", _HERE.parents[1] / "targets"):
+        if folder.is_dir():
+            return str(folder)
+    return ""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to optimise for, how long, and how strictly.
+
+    >>> Options(budget=5).target
+    'cpu'
+    """
+
+    target: str = "cpu"  # this machine, or a description: a name such as cpu-avx2, or a path
+    budget: float = 30.0  # seconds of wall time for everything
+    threads: int = 0  # 0: TESSERA_THREADS, or all processors
+    seed: int = 0  # of search and measurement
+    verify_seed: int | None = None  # None: from the operating system, recorded in the certificate
+    strict: bool = False  # refuse a larger domain and differences on inf and NaN
+    tune: bool = False  # prove and time more candidates
+    exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
+    max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
+    disable: tuple[str, ...] = ()  # engines or "engine:RULE" for one pruning rule
+    cache: bool = True  # remember results between runs
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.budget, (int, float)) or not self.budget > 0:
+            raise UsageError(f"the budget must be a positive number of seconds, not {self.budget}")
+        if self.threads < 0:
+            raise UsageError(f"threads must not be negative, but is {self.threads}")
+        if self.max_block_ops is not None and self.max_block_ops < 1:
+            raise UsageError(f"max_block_ops must be positive, not {self.max_block_ops}")
+        if not self.target.startswith("cpu") and not Path(self.target).suffix:
+            raise UsageError(
+                f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512 "
+                "or a description file"
+            )
+
+    def replace(self, **changes: Any) -> Options:
+        """These options with some changed."""
+        known = {f.name for f in dataclasses.fields(self)}
+        for name in changes:
+            if name not in known:
+                raise UsageError(
+                    f"there is no option '{name}'; options are {', '.join(sorted(known))}"
+                )
+        return dataclasses.replace(self, **changes)
+
+    def fields(self) -> dict[str, Any]:
+        """What the core is given."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields["budget"] = float(self.budget)
+        fields["disable"] = set(self.disable)
+        fields["target_directory"] = target_directory()
+        if self.target == "cpu" and (measured := calibrated_path()).exists():
+            fields["target"] = str(measured)
+        return fields

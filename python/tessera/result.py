@@ -1,0 +1,326 @@
+"""What optimisation hands back: `Result`, something to call, with its evidence; and `Verdict`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera import _core
+from tessera.errors import BadInputError, UsageError
+from tessera.files import write_text
+from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, bind_arguments, unflatten
+from tessera.graph import Graph
+from tessera.types import dtype_name, format_type, to_numpy
+
+_BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
+
+
+class Runner:
+    """A compiled module on arrays: checks types, allocates results."""
+
+    def __init__(self, module: _core.Module, names: Sequence[str]) -> None:
+        self._module = module
+        self._inputs = [
+            (name, to_numpy(dtype), tuple(shape), _BY_WORDS.get(dtype))
+            for name, (dtype, shape) in zip(names, module.input_types, strict=True)
+        ]
+        self._outputs = [
+            (to_numpy(dtype), tuple(shape), _BY_WORDS.get(dtype))
+            for dtype, shape in module.output_types
+        ]
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Array]:
+        if len(arrays) != len(self._inputs):
+            raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
+        inputs = []
+        for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
+            if not isinstance(array, np.ndarray):
+                array = self._convert(array, name, dtype)
+            if array.dtype != dtype or array.shape != shape:
+                raise BadInputError(
+                    f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
+                )
+            if not array.flags.c_contiguous:
+                array = np.ascontiguousarray(array)
+            inputs.append(array if words is None else array.view(words))
+        outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
+        views = [
+            array if words is None else array.view(words)
+            for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
+        ]
+        self._module.run(inputs, views)
+        return outputs
+
+    @staticmethod
+    def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+        """Scalars and lists, where no information is lost."""
+        try:
+            array = np.asarray(value)
+        except Exception as error:
+            raise BadInputError(f"argument {name} is not an array: {error}") from None
+        weak = isinstance(value, (bool, int, float, list, tuple))
+        if weak and array.dtype.kind in "biuf" and np.can_cast(array.dtype, dtype, "same_kind"):
+            return array.astype(dtype)
+        return array
+
+
+def _describe(array: Array) -> str:
+    shape = ",".join(map(str, array.shape))
+    try:
+        return f"{dtype_name(array.dtype)}[{shape}]"
+    except Exception:
+        return f"{array.dtype}[{shape}]"
+
+
+class GraphCall:
+    """Calling convention of a graph: arrays by position or by input name."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.names = list(graph.input_types())
+        self._single = len(graph.outputs) == 1
+
+    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        given = dict(zip(self.names, args, strict=False))
+        if len(args) > len(self.names):
+            raise BadInputError(f"expected {len(self.names)} arrays, got {len(args)}")
+        for name, value in kwargs.items():
+            if name not in self.names:
+                raise BadInputError(
+                    f"there is no argument '{name}'; the program takes {', '.join(self.names)}"
+                )
+            if name in given:
+                raise BadInputError(f"argument {name} is given twice")
+            given[name] = value
+        missing = [name for name in self.names if name not in given]
+        if missing:
+            raise BadInputError(f"missing argument {', '.join(missing)}")
+        return [given[name] for name in self.names]
+
+    def result(self, outputs: list[Array]) -> Any:
+        return outputs[0] if self._single else tuple(outputs)
+
+
+class FunctionCall:
+    """Calling convention of a traced function: its own arguments and results."""
+
+    def __init__(self, function: Callable[..., Any], traced: Traced) -> None:
+        self.names = list(traced.graph.input_types())
+        self._function = function
+        self._traced = traced
+
+    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        tree, leaves = bind_arguments(self._function, args, kwargs)
+        if not same_structure(tree, self._traced.tree):
+            raise BadInputError(
+                f"{self._traced.graph.name} was optimised for arguments of another structure or "
+                "with other constants; optimise it again for these"
+            )
+        return [value for _, value in leaves] + list(self._traced.extra)
+
+    def result(self, outputs: list[Array]) -> Any:
+        return unflatten(self._traced.results, [a[()] if a.ndim == 0 else a for a in outputs])
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    """Whether two argument trees agree in everything but the values of their arrays."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Node):
+        return (a.kind, a.keys, len(a.children)) == (b.kind, b.keys, len(b.children)) and all(
+            same_structure(x, y) for x, y in zip(a.children, b.children, strict=True)
+        )
+    if isinstance(a, Leaf):
+        return bool(a == b)
+    assert isinstance(a, Static)
+    return type(a.value) is type(b.value) and bool(a.value is b.value or a.value == b.value)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program that the search proposed, and what became of it."""
+
+    graph: Graph
+    rank: int  # by the cost model, from 1
+    origin: str  # the engine
+    derivation: str
+    notes: tuple[str, ...]
+    model_us: float  # what the cost model expects
+    fate: str  # proposed, refuted, unknown, not compiled, check failed, measured, chosen
+    why: str
+    measured_us: float  # 0: not measured
+    speedup: float  # over the original, measured side by side
+    part: int = 0
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Candidate:
+        return cls(
+            graph=Graph.from_core(record["graph"]),
+            rank=record.get("rank", 0),
+            origin=record["origin"],
+            derivation=record["derivation"],
+            notes=tuple(record["notes"]),
+            model_us=record["model_s"] * 1e6,
+            fate=record.get("fate", "proposed"),
+            why=record.get("why", ""),
+            measured_us=record.get("seconds", 0.0) * 1e6,
+            speedup=record.get("speedup", 0.0),
+            part=record.get("part", 0),
+        )
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, with the program as text."""
+        return {
+            "rank": self.rank,
+            "part": self.part,
+            "origin": self.origin,
+            "fate": self.fate,
+            "why": self.why,
+            "model_us": self.model_us,
+            "measured_us": self.measured_us or None,
+            "speedup": self.speedup or None,
+            "notes": list(self.notes),
+            "graph": str(self.graph),
+        }
+
+
+class Result:
+    """An optimised program: call it like the original; see why it is equal and how fast it is."""
+
+    def __init__(
+        self,
+        record: Mapping[str, Any],
+        call: GraphCall | FunctionCall,
+    ) -> None:
+        self.original = Graph.from_core(record["original"])
+        self.graph = Graph.from_core(record["graph"])
+        self.improved: bool = record["improved"]
+        self.speedup: float = record["speedup"]  # over the original, both compiled by Tessera
+        self.candidates = [Candidate.of(c) for c in record["candidates"]]
+        self.details: dict[str, Any] = record["report"]
+        self.interrupted: bool = record["interrupted"]
+        self.original_us: float = record["original_s"] * 1e6
+        self.measured_us: float = record["seconds"] * 1e6
+        self._certificate: _core.Certificate | None = record["certificate"]
+        self._module: _core.Module = record["module"]
+        self._call = call
+        self._run = Runner(self._module, call.names)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the optimised program on arrays, by position or by name."""
+        return self._call.result(self._run(self._call.arrays(args, kwargs)))
+
+    @property
+    def certificate(self) -> _core.Certificate | None:
+        """Evidence that the program equals the original; None where it is the original."""
+        return self._certificate
+
+    @property
+    def source(self) -> str:
+        """The generated C++."""
+        return self._module.source
+
+    @property
+    def plan(self) -> str:
+        """Buffers and order of the kernels, as text."""
+        return self._module.plan
+
+    def save(self, path: str | Path) -> None:
+        """Writes the program (`.ug`, with its certificate as comments) or its source (`.cpp`)."""
+        path = Path(path)
+        if path.suffix == ".ug":
+            text = ""
+            if self._certificate is not None:
+                text = "".join(
+                    f"// {line}".rstrip() + "\n" for line in str(self._certificate).splitlines()
+                )
+            write_text(path, text + str(self.graph))
+        elif path.suffix in (".cpp", ".cc", ".c"):
+            write_text(path, self.source)
+        else:
+            raise UsageError(f"save: '{path}' must end in .ug (program) or .cpp (source)")
+
+    def json(self) -> dict[str, Any]:
+        """Everything measured and proved, as plain data."""
+        searches = self.details["searches"]
+        pruned: dict[str, int] = {}
+        for search in searches:
+            for rule, count in search["pruned"].items():
+                pruned[rule] = pruned.get(rule, 0) + count
+        total = {
+            key: sum(s[key] for s in searches)
+            for key in ("values", "edges", "graphs", "tilings", "states")
+        }
+        return {
+            "program": self.original.name,
+            "shape": {n: list(s) for n, (_, s) in self.original.input_types().items()},
+            "dtype": {n: dtype_name(d) for n, (d, _) in self.original.input_types().items()},
+            "target": self.details["target"],
+            "threads": self.details["threads"],
+            "verdict": "equal" if self.improved else "original",
+            "improved": self.improved,
+            "speedup": self.speedup,
+            "original_us": self.original_us,
+            "ours_us": self.measured_us,
+            "search_s": self.details["search_s"],
+            "verify_s": self.details["verify_s"],
+            "compile_s": self.details["compile_s"],
+            "check_s": self.details["check_s"],
+            "tune_s": self.details["measure_s"],
+            "total_s": self.details["total_s"],
+            "stop": [s["stop"] for s in searches],
+            **total,
+            "pruned": pruned,
+            "from_cache": self.details["from_cache"],
+            "interrupted": self.interrupted,
+            "candidates": [c.json() for c in self.candidates],
+            "certificate": str(self._certificate) if self._certificate is not None else None,
+            "graph": str(self.graph),
+        }
+
+    def __repr__(self) -> str:
+        kernels = sum(op["op"] == "kernel" for op in self.graph.ops)
+        state = f"{self.speedup:.2f}x, {kernels} kernel(s)" if self.improved else "original kept"
+        return f"<Result {self.original.name}: {state}>"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether two programs are equal; truthy only when proved so."""
+
+    name: str  # equal, refuted, unknown
+    text: str
+    certificate: _core.Certificate | None = None
+    counterexample: Mapping[str, Any] | None = None
+    reason: str = ""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Verdict:
+        return cls(
+            name=record["verdict"],
+            text=record["text"],
+            certificate=record.get("certificate"),
+            counterexample=record.get("counterexample"),
+            reason=f"{record['reason']}: {record['what']}" if "reason" in record else "",
+        )
+
+    @property
+    def equal(self) -> bool:
+        return self.name == "equal"
+
+    @property
+    def refuted(self) -> bool:
+        return self.name == "refuted"
+
+    @property
+    def unknown(self) -> bool:
+        return self.name == "unknown"
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,169 @@
+"""Measurements of all runs, in SQLite inside the cache folder.
+
+A history to look at and learn from, never needed for a result: where it cannot be used, one warning
+says so and the run goes on. A damaged file is set aside and begun again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tessera._core import version
+
+if TYPE_CHECKING:
+    from tessera.result import Result
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS measurements (
+  id INTEGER PRIMARY KEY,
+  time REAL NOT NULL,
+  version TEXT NOT NULL,
+  program TEXT NOT NULL,
+  program_hash TEXT NOT NULL,
+  target TEXT NOT NULL,
+  threads INTEGER NOT NULL,
+  original_us REAL NOT NULL,
+  ours_us REAL NOT NULL,
+  speedup REAL NOT NULL,
+  details TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_program ON measurements (program_hash, target);
+"""
+
+
+def cache_directory() -> Path:
+    """Where Tessera keeps what can be made again; the same rule as the core's."""
+    if explicit := os.environ.get("TESSERA_CACHE_DIR"):
+        return Path(explicit)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tessera"
+
+
+class MeasurementStore:
+    """One SQLite file; every call opens and closes it, so processes can share it."""
+
+    _warned = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def default(cls) -> MeasurementStore:
+        return cls(cache_directory() / "measurements.sqlite")
+
+    def add(self, result: Result) -> None:
+        """Remembers what one optimisation measured."""
+        data = result.json()
+        details = {
+            key: data[key]
+            for key in ("search_s", "verify_s", "compile_s", "tune_s", "states", "pruned", "shape")
+        }
+        details["candidates"] = [
+            {k: c[k] for k in ("rank", "fate", "model_us", "measured_us", "speedup")}
+            for c in data["candidates"]
+        ]
+        row = (
+            time.time(),
+            version,
+            result.original.name,
+            f"{hash(result.original) & (2**64 - 1):016x}",
+            data["target"],
+            data["threads"],
+            result.original_us,
+            result.measured_us,
+            result.speedup,
+            json.dumps(details),
+        )
+        with self._connection() as db:
+            if db is not None:
+                db.execute(
+                    "INSERT INTO measurements (time, version, program, program_hash, target, "
+                    "threads, original_us, ours_us, speedup, details) VALUES (?,?,?,?,?,?,?,?,?,?)",
+                    row,
+                )
+
+    def recent(self, count: int = 20) -> list[dict[str, Any]]:
+        """The newest measurements first."""
+        with self._connection() as db:
+            if db is None:
+                return []
+            cursor = db.execute(
+                "SELECT time, program, target, threads, original_us, ours_us, speedup, version "
+                "FROM measurements ORDER BY id DESC LIMIT ?",
+                (count,),
+            )
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def count(self) -> int:
+        """How many measurements there are."""
+        with self._connection() as db:
+            if db is None:
+                return 0
+            return int(db.execute("SELECT count(*) FROM measurements").fetchone()[0])
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection | None]:
+        """An open transaction, or None (after one warning) where the file cannot be used."""
+        try:
+            db = self._open()
+        except (sqlite3.Error, OSError) as error:
+            self._complain(error)
+            yield None
+            return
+        try:
+            with db:
+                yield db
+        except sqlite3.DatabaseError as error:
+            self._complain(error)
+        finally:
+            db.close()
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            return self._connect()
+        except sqlite3.OperationalError:  # locked, read-only, full: the file may be fine
+            raise
+        except sqlite3.DatabaseError:
+            aside = self.path.with_suffix(".damaged")
+            self.path.replace(aside)
+            for suffix in ("-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            warnings.warn(
+                f"tessera: the measurements in {self.path} were damaged; kept as {aside.name}, "
+                "a new file is begun",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=5)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.executescript(_SCHEMA)
+            if db.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError("quick_check failed")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _complain(self, error: Exception) -> None:
+        if not MeasurementStore._warned:
+            MeasurementStore._warned = True
+            warnings.warn(
+                f"tessera: measurements cannot be kept in {self.path}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
