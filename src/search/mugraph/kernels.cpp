@@ -11,11 +11,40 @@
 
 namespace tessera::mugraph {
 
+namespace {
+
+// A set of values.
+struct Bits {
+  std::array<uint64_t, kMaxValues / 64> words{};
+  bool operator[](size_t i) const { return (words[i / 64] >> (i % 64)) & 1; }
+  void set(size_t i) { words[i / 64] |= uint64_t(1) << (i % 64); }
+  void reset(size_t i) { words[i / 64] &= ~(uint64_t(1) << (i % 64)); }
+};
+
+struct Key {
+  Bits any, inv, loads;
+  bool operator==(const Key& o) const {
+    return any.words == o.any.words && inv.words == o.inv.words && loads.words == o.loads.words;
+  }
+};
+struct KeyHash {
+  size_t operator()(const Key& k) const {
+    uint64_t h = 0;
+    for (const Bits* b : {&k.any, &k.inv, &k.loads}) {
+      for (uint64_t w : b->words) h = (h ^ w) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
+    }
+    return h;
+  }
+};
+
+}  // namespace
+
 // A partly built kernel: values still to be computed, from the highest rank downwards.
 struct KernelSearch::State {
   Bits any, inv;  // demanded; `inv`: must not depend on a reduction over the loop
   Bits loads;
   double compute = 0, open = 0, traffic = 0;
+  double elsewhere = 0;  // least seconds of other kernels for the cuts
   double bound = 0;
   int32_t chain = -1;  // chosen edges, newest first
   int cuts = 0, operators = 0;
@@ -61,6 +90,7 @@ KernelSearch::KernelSearch(const Hypergraph& graph, const RegionForms& forms,
       if (least < 0 || edge_work_[k] < least) least = edge_work_[k];
     }
     work_[v] = std::max(0.0, least);
+    remote_.push_back(machine_.bound(work_[v], store_[v]));
   }
 }
 
@@ -126,14 +156,13 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
                                             double limit, bool cuts,
                                             KernelCounters& counters) const {
   const AxisMask l = loop < 0 ? 0 : bit(loop);
-  const double launch = machine_.target().launch_seconds;
   Bits is_output;
   for (ValueId v : outputs) is_output.set(v);
 
   std::vector<State> states;
   std::vector<ChainNode> chain;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  std::unordered_map<std::string, std::vector<double>> seen;  // dominance per open set and loads
+  std::unordered_map<Key, std::vector<double>, KeyHash> seen;  // dominance per open set and loads
   std::map<std::vector<ValueId>, std::vector<Kernel>> found;
 
   auto demand = [&](State& s, ValueId v, bool invariant) {
@@ -150,7 +179,7 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
     (invariant ? s.inv : s.any).set(v);
   };
   auto push = [&](State s) {
-    s.bound = machine_.bound(s.compute + s.open, s.traffic) + s.cuts * launch;
+    s.bound = machine_.bound(s.compute + s.open, s.traffic) + s.elsewhere;
     if (options_.bound_rule && s.bound > limit) {
       ++counters.pruned["bound"];
       return;
@@ -160,8 +189,7 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
       return;
     }
     if (options_.dominance_rule) {
-      std::string key((s.any.to_string() + s.inv.to_string() + s.loads.to_string()));
-      std::vector<double>& costs = seen[key];
+      std::vector<double>& costs = seen[{s.any, s.inv, s.loads}];
       double cost = s.bound + 1e-6 * s.compute;
       if (int(costs.size()) >= options_.variants &&
           cost >= *std::max_element(costs.begin(), costs.end())) {
@@ -196,10 +224,11 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
       ++counters.pruned["expansion limit"];
       break;
     }
-    ValueId v = kOne;
-    for (ValueId u = ValueId(graph_.values.size()); u-- > 1;) {
-      if (s.any[u] || s.inv[u]) {
-        v = u;
+    ValueId v = kOne;  // the open value of highest rank
+    for (size_t w = s.any.words.size(); w-- > 0;) {
+      uint64_t open = s.any.words[w] | s.inv.words[w];
+      if (open) {
+        v = ValueId(w * 64 + 63 - size_t(__builtin_clzll(open)));
         break;
       }
     }
@@ -220,17 +249,22 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
       if (k.loads.empty() || (l && !(loaded & l))) continue;  // a loop without anything to iterate
       ++counters.graphs;
       std::vector<Kernel>& same = found[k.loads];
-      if (choose_tiles(k, counters)) {
+      ++complete;
+      if (int(same.size()) >= options_.variants && k.bound - s.elsewhere >= same.back().seconds) {
+        ++counters.pruned["bound"];
+      } else if (choose_tiles(k, counters)) {
         same.push_back(std::move(k));
         std::stable_sort(same.begin(), same.end(), [](const Kernel& a, const Kernel& b) {
           return a.seconds < b.seconds;
         });
         if (int(same.size()) > options_.variants) same.pop_back();
-        ++complete;
       } else {
         ++counters.pruned["memory"];
       }
-      if (complete >= 400) break;
+      if (int(complete) >= options_.max_graphs) {
+        ++counters.pruned["graph limit"];
+        break;
+      }
       continue;
     }
     const bool must_be_invariant = s.inv[v];
@@ -244,6 +278,7 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
       t.loads.set(v);
       t.traffic += load_[v];
       ++t.cuts;
+      t.elsewhere += remote_[v];
       ++t.operators;
       push(std::move(t));
     }
@@ -267,9 +302,34 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
       push(std::move(t));
     }
   }
+  // A kernel that needs more cuts than another and is no cheaper is never better.
+  auto cut_set = [&](const std::vector<ValueId>& loads) {
+    std::vector<ValueId> c;
+    for (ValueId v : loads) {
+      if (graph_.values[v].view < 0) c.push_back(v);
+    }
+    return c;
+  };
   std::vector<Kernel> out;
   for (auto& [loads, kernels] : found) {
-    for (Kernel& k : kernels) out.push_back(std::move(k));
+    if (kernels.empty()) continue;
+    bool dominated = false;
+    if (options_.dominance_rule && cuts) {
+      std::vector<ValueId> mine = cut_set(loads);
+      for (const auto& [other_loads, other] : found) {
+        if (other.empty() || &other == &kernels) continue;
+        std::vector<ValueId> theirs = cut_set(other_loads);
+        if (theirs.size() < mine.size() && other[0].seconds <= kernels[0].seconds &&
+            std::includes(mine.begin(), mine.end(), theirs.begin(), theirs.end())) {
+          dominated = true;
+        }
+      }
+    }
+    if (dominated) {
+      ++counters.pruned["more cuts, no cheaper"];
+      continue;
+    }
+    for (Kernel& k : kernels) out.push_back(k);
   }
   std::stable_sort(out.begin(), out.end(),
                    [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });

@@ -1,7 +1,6 @@
 // Kernels: the ways to compute some values of the hypergraph in one kernel from loaded ones, by
 // best-first branch and bound with an additive lower bound; tiles are chosen when one completes.
 #pragma once
-#include <bitset>
 #include <functional>
 #include <map>
 #include <optional>
@@ -36,6 +35,7 @@ struct KernelOptions {
   int variants = 4;               // kept per set of loads
   int max_cuts = 3;               // loads of values that another kernel must store
   int64_t max_expansions = 6000;  // per call
+  int max_graphs = 96;            // completed kernels per call
   std::optional<int> max_operators;
   bool bound_rule = true, dominance_rule = true, memory_rule = true;
 };
@@ -65,7 +65,6 @@ class KernelSearch {
   const Machine& machine() const { return machine_; }
 
  private:
-  using Bits = std::bitset<kMaxValues>;
   struct State;
   bool choose_tiles(Kernel& kernel, KernelCounters& counters) const;
   double evaluate(Kernel& kernel, const std::map<ValueId, KernelPhase>& phase,
@@ -82,6 +81,7 @@ class KernelSearch {
   std::vector<double> load_, store_;    // seconds of traffic, by value
   std::vector<double> edge_work_;       // seconds of compute at full size on one core, by edge
   std::vector<double> work_;            // least compute of the last operation, by value
+  std::vector<double> remote_;          // least seconds another kernel needs to store it, by value
 };
 
 }  // namespace tessera::mugraph

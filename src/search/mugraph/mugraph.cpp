@@ -124,11 +124,11 @@ class Search {
       detail_ = "more than 60 axes in one region";
       return out;
     }
-    std::vector<Formulation> formulations{{{16, false}, ""}, {{2, false}, ""}};
+    std::vector<Formulation> formulations{{{2, false}, ""}, {{16, false}, ""}};
     if (uses_max_shift(program_)) {
       for (Formulation& f : formulations) f.note = "drops the maximum shift of an exponent";
-      formulations.push_back({{16, true}, ""});
       formulations.push_back({{2, true}, ""});
+      formulations.push_back({{16, true}, ""});
     }
     double original = 0;  // the region's share of the original's cost
     for (const Formulation& f : formulations) {
@@ -158,6 +158,12 @@ class Search {
       if (world->graph.targets.empty()) {
         merge(counters);
         detail_ = "no derivation of the outputs";
+        continue;
+      }
+      // Multiplied out too far; another formulation already has plans.
+      if (world->graph.capped && !out.choices.empty()) {
+        merge(counters);
+        ++report_.pruned["formulation too large"];
         continue;
       }
       if (same_as_before(out, *world)) {

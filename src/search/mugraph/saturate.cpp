@@ -32,6 +32,7 @@ class Saturation {
     for (size_t i = 0; i < region_.nodes.size(); ++i) force(i);
     for (ValueId v = 0; v < values_.size(); ++v) {
       if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) break;
+      if (capped_) break;  // what the program itself needs is there already
       if (v != one_) unary(v);
       sums(v);
       for (ValueId u = 0; u <= v; ++u) {

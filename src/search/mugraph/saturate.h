@@ -58,7 +58,7 @@ struct Hypergraph {
 };
 
 struct SaturateOptions {
-  size_t max_values = 240;
+  size_t max_values = 160;
   size_t max_goals = 400;
   bool volume_rule = true;    // no value larger than the program's largest tensor
   bool cancel_rule = true;    // no edge in which factors vanish

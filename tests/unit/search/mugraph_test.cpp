@@ -1,0 +1,260 @@
+#include "search/mugraph/mugraph.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "eval/eval.h"
+#include "ir/block.h"
+#include "ir/text.h"
+#include "search/programs.h"
+
+namespace tessera {
+namespace {
+
+// A machine with so little memory per core that kernels need grids and loops, with ragged tiles.
+Target tiny_target() {
+  return parse_target(
+      "target tiny\nkind cpu\ncores 2\nvector_bytes 16\nlaunch 1ns\nblock 1ns\niteration 1ns\n"
+      "level dram capacity 16G bandwidth 10G\nlevel l1 capacity 256 bandwidth 100G per_core\n"
+      "matmul f32 100G\npointwise f32 10G\n");
+}
+
+struct Run {
+  SearchReport report;
+  std::vector<Candidate> candidates;
+};
+
+Run search(const Graph& g, const Target& target, MugraphOptions options = {}, int threads = 2) {
+  Context context;
+  context.target = &target;
+  context.threads = threads;
+  std::vector<std::string> log;
+  context.log = [&](const std::string& s) { log.push_back(s); };
+  CollectingSink sink;
+  Mugraph engine(options);
+  Run r;
+  r.report = engine.run({g}, context, Budget{}, sink);
+  r.candidates = std::move(sink.candidates);
+  for (const std::string& s : log) ADD_FAILURE() << s;
+  return r;
+}
+
+std::vector<NDArray> random_inputs(const Graph& g, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::uniform_real_distribution<double> u(-1.5, 1.5);
+  std::vector<NDArray> out;
+  for (TensorId t : g.inputs()) {
+    std::vector<double> data(size_t(num_elements(g.type(t).shape)));
+    for (double& x : data) x = u(rng);
+    out.push_back(NDArray::of(g.type(t).dtype, extents(g.type(t).shape), data));
+  }
+  return out;
+}
+
+void expect_equal_outputs(const Graph& program, const Candidate& c, uint64_t seed) {
+  std::vector<NDArray> in = random_inputs(program, seed);
+  std::vector<NDArray> want = eval(program, in), got = eval(c.graph, in);
+  ASSERT_EQ(want.size(), got.size());
+  for (size_t o = 0; o < want.size(); ++o) {
+    const std::vector<double>&w = want[o].reals, &x = got[o].reals;
+    ASSERT_EQ(w.size(), x.size());
+    double scale = 1;
+    for (double v : w) scale = std::max(scale, std::fabs(v));
+    for (size_t i = 0; i < w.size(); ++i) {
+      if (!std::isfinite(w[i])) continue;
+      ASSERT_NEAR(w[i], x[i], 1e-9 * scale) << program.name() << "\n" << print(c.graph);
+    }
+  }
+}
+
+TEST(Mugraph, EveryCandidateComputesItsProgram) {
+  int candidates = 0, looped = 0, gridded = 0, several = 0;
+  for (const TestProgram& p : test_programs()) {
+    Graph g = parse(p.text, p.name);
+    for (const Target& target : {default_cpu_target(), tiny_target()}) {
+      Run r = search(g, target);
+      EXPECT_EQ(r.report.stop, StopReason::Exhausted) << p.name << " " << r.report.detail;
+      EXPECT_FALSE(r.candidates.empty()) << p.name;
+      double last = 0;
+      for (const Candidate& c : r.candidates) {
+        EXPECT_GE(c.cost, last);
+        last = c.cost;
+        ++candidates;
+        int kernels = 0;
+        for (const Graph& b : c.graph.bodies()) {
+          looped += !b.loops().empty();
+          gridded += b.num_blocks() > 1;
+          ++kernels;
+        }
+        several += kernels > 1;
+        for (uint64_t seed : {1, 2}) {
+          expect_equal_outputs(g, c, seed);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  EXPECT_GT(candidates, 300);
+  EXPECT_GT(looped, 100);
+  EXPECT_GT(gridded, 100);
+  EXPECT_GT(several, 30);
+}
+
+// Mirage, OSDI'25, Figure 3b: one kernel, grid over d, loop over h, matmul and sum of squares both
+// accumulated in that loop, and the division after it.
+bool is_figure_3b(const Graph& g) {
+  if (g.bodies().size() != 1) return false;
+  const Graph& b = g.bodies()[0];
+  if (b.loops().size() != 1 || b.num_blocks() < 2) return false;
+  int matmul = 0, accum = 0, square = 0, root = 0, divide = 0;
+  std::vector<Phase> phase = phases(b);
+  for (const Op& op : b.ops()) {
+    bool post = op.kind != OpKind::Save && phase[op.result().index].folded != 0;
+    matmul += op.kind == OpKind::Matmul;
+    square += op.kind == OpKind::Sqr;
+    accum += op.kind == OpKind::Accum;
+    root += op.kind == OpKind::Sqrt && post;
+    if (op.kind == OpKind::Div && post) divide += g.type(g.outputs()[0]).rank() == b.type(op.result()).rank();
+    if (op.kind == OpKind::Save && std::get<SaveAttrs>(op.attrs).omap[0] != 1) return false;
+  }
+  return matmul == 1 && square == 1 && accum == 2 && root == 1 && divide == 1;
+}
+
+TEST(Mugraph, FindsMiragesFigure3b) {
+  Graph g = parse(R"(graph rmsnorm_linear {
+  X = input : f32[16,1024]
+  G = input : f32[1024]
+  W = input : f32[1024,4096]
+  x2 = sqr X
+  ms = mean x2 {axes=[1], keepdims=true}
+  r = sqrt ms
+  n = div X, r
+  y = mul n, G
+  O = matmul y, W
+  return O
+})");
+  Run r = search(g, default_cpu_target());
+  int rank = -1;
+  for (size_t i = 0; i < r.candidates.size() && rank < 0; ++i) {
+    if (is_figure_3b(r.candidates[i].graph)) rank = int(i);
+  }
+  EXPECT_GE(rank, 0);
+  RecordProperty("rank_of_figure_3b", rank);
+  RecordProperty("search_ms", int(r.report.seconds * 1e3));
+  EXPECT_LT(r.report.seconds, 2.0);
+}
+
+TEST(Mugraph, SameResultForAnyThreadCount) {
+  for (const TestProgram& p : test_programs()) {
+    Graph g = parse(p.text, p.name);
+    std::vector<std::string> first;
+    for (int threads : {1, 2, 5}) {
+      Run r = search(g, tiny_target(), {}, threads);
+      std::vector<std::string> texts;
+      for (const Candidate& c : r.candidates) texts.push_back(print(c.graph) + c.derivation);
+      for (const auto& [rule, n] : r.report.pruned) texts.push_back(rule + std::to_string(n));
+      texts.push_back(std::to_string(r.report.states()));
+      if (first.empty()) first = texts;
+      EXPECT_EQ(texts, first) << p.name << " with " << threads << " threads";
+    }
+  }
+}
+
+TEST(Mugraph, LimitOnOperatorsIsKept) {
+  Graph g = parse(test_programs()[0].text);
+  size_t last = 0;
+  for (int limit = 5; limit <= 12; ++limit) {
+    MugraphOptions options;
+    options.max_block_ops = limit;
+    Run r = search(g, default_cpu_target(), options);
+    for (const Candidate& c : r.candidates) {
+      for (const Graph& b : c.graph.bodies()) {
+        int n = 0;
+        for (const Op& op : b.ops()) n += op.kind != OpKind::Input && op.kind != OpKind::Const;
+        EXPECT_LE(n, limit);
+      }
+    }
+    EXPECT_GE(r.candidates.size() + 8, last) << limit;
+    last = r.candidates.size();
+  }
+  EXPECT_GT(last, 0u);
+}
+
+TEST(Mugraph, ShiftedSoftmaxKeepsItsMaximum) {
+  for (const TestProgram& p : test_programs()) {
+    std::string name = p.name;
+    if (name != "softmax" && name != "attention_safe" && name != "softmax_twice") continue;
+    Graph g = parse(p.text, p.name);
+    Run r = search(g, default_cpu_target());
+    int kept = 0;
+    for (const Candidate& c : r.candidates) {
+      int max = 0;
+      for (const Graph& b : c.graph.bodies()) {
+        for (const Op& op : b.ops()) max += op.kind == OpKind::ReduceMax;
+      }
+      if (c.notes.empty()) {
+        ++kept;
+        EXPECT_GE(max, 1) << "an unmarked candidate lost the maximum\n" << print(c.graph);
+      }
+    }
+    EXPECT_GT(kept, 0) << name;
+    // Where the original is finite, so is what keeps the shift.
+    std::vector<NDArray> in = random_inputs(g, 1);
+    for (double& x : in[0].reals) x *= 2000;
+    for (const Candidate& c : r.candidates) {
+      if (!c.notes.empty()) continue;
+      for (const NDArray& o : eval(c.graph, in)) {
+        for (double x : o.reals) EXPECT_TRUE(std::isfinite(x)) << print(c.graph);
+      }
+    }
+  }
+}
+
+TEST(Mugraph, StopsWhenAsked) {
+  Graph g = parse(test_programs()[0].text);
+  Target target = default_cpu_target();
+  std::atomic<bool> cancel{true};
+  Context context;
+  context.target = &target;
+  context.cancel = &cancel;
+  CollectingSink sink;
+  EXPECT_EQ(Mugraph().run({g}, context, Budget{}, sink).stop, StopReason::Cancelled);
+  cancel = false;
+  Budget none;
+  none.seconds = 0;
+  EXPECT_EQ(Mugraph().run({g}, context, none, sink).stop, StopReason::TimeBudget);
+}
+
+TEST(Mugraph, SaysWhatItCannotHandle) {
+  Target target = default_cpu_target();
+  Run r = search(parse("graph g {\n  X = input : f32[N,4]\n  O = sqr X\n  return O\n}"), target);
+  EXPECT_EQ(r.report.stop, StopReason::Unsupported);
+  EXPECT_NE(r.report.detail.find("symbolic"), std::string::npos);
+  r = search(parse("graph g {\n  X = input : i32[4]\n  O = sqr X\n  return O\n}"), target);
+  EXPECT_EQ(r.report.stop, StopReason::Unsupported);
+  EXPECT_FALSE(r.report.detail.empty());
+  EXPECT_TRUE(r.candidates.empty());
+}
+
+TEST(Mugraph, ReportsProgress) {
+  Graph g = parse(test_programs()[0].text);
+  Target target = default_cpu_target();
+  Context context;
+  context.target = &target;
+  int calls = 0;
+  context.progress = [&](const SearchReport& r) {
+    ++calls;
+    EXPECT_GT(r.values, 0);
+  };
+  CollectingSink sink;
+  SearchReport r = Mugraph().run({g}, context, Budget{}, sink);
+  EXPECT_GT(calls, 0);
+  EXPECT_GT(r.states(), 100);
+  EXPECT_GT(r.pruned["not part of a goal"], 0);
+  EXPECT_EQ(r.candidates, int64_t(sink.candidates.size()));
+}
+
+}  // namespace
+}  // namespace tessera
