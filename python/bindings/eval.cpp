@@ -26,14 +26,13 @@ NDArray array_from(nb::handle object, const Type& type, size_t index) {
   } else if (!is_float(type.dtype) && nb::try_cast(object, ints)) {
     fill(ints, array.ints);
   } else {
-    throw Error(ErrorKind::BadInput, "input " + std::to_string(index) +
-                                         " is not a contiguous f64 or int64 array");
+    throw Error(ErrorKind::BadInput,
+                "input " + std::to_string(index) + " is not a contiguous f64 or int64 array");
   }
   return array;
 }
 
-template <class T>
-nb::object to_numpy(std::vector<T> values, const std::vector<int64_t>& shape) {
+template <class T> nb::object to_numpy(std::vector<T> values, const std::vector<int64_t>& shape) {
   auto* owned = new std::vector<T>(std::move(values));
   nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   std::vector<size_t> extents(shape.begin(), shape.end());
@@ -43,33 +42,34 @@ nb::object to_numpy(std::vector<T> values, const std::vector<int64_t>& shape) {
 }  // namespace
 
 void bind_eval(nb::module_& m) {
-  m.def("evaluate",
-        [](const Graph& graph, const nb::list& inputs, bool exact) {
-          if (inputs.size() != graph.inputs().size()) {
-            throw Error(ErrorKind::BadInput, "expected " + std::to_string(graph.inputs().size()) +
-                                                 " inputs, got " + std::to_string(inputs.size()));
-          }
-          std::vector<NDArray> arrays;
-          for (size_t i = 0; i < inputs.size(); ++i) {
-            arrays.push_back(array_from(inputs[i], graph.type(graph.inputs()[i]), i));
-          }
-          std::vector<NDArray> outputs;
-          {
-            nb::gil_scoped_release release;
-            EvalOptions options;
-            options.precision = exact ? Precision::Exact : Precision::Native;
-            ThreadPool pool;
-            options.pool = &pool;
-            outputs = eval(graph, arrays, options);
-          }
-          nb::list results;
-          for (NDArray& array : outputs) {
-            results.append(is_float(array.dtype) ? to_numpy(std::move(array.reals), array.shape)
-                                                 : to_numpy(std::move(array.ints), array.shape));
-          }
-          return results;
-        },
-        nb::arg("graph"), nb::arg("inputs"), nb::arg("exact") = false);
+  m.def(
+      "evaluate",
+      [](const Graph& graph, const nb::list& inputs, bool exact) {
+        if (inputs.size() != graph.inputs().size()) {
+          throw Error(ErrorKind::BadInput, "expected " + std::to_string(graph.inputs().size()) +
+                                               " inputs, got " + std::to_string(inputs.size()));
+        }
+        std::vector<NDArray> arrays;
+        for (size_t i = 0; i < inputs.size(); ++i) {
+          arrays.push_back(array_from(inputs[i], graph.type(graph.inputs()[i]), i));
+        }
+        std::vector<NDArray> outputs;
+        {
+          nb::gil_scoped_release release;
+          EvalOptions options;
+          options.precision = exact ? Precision::Exact : Precision::Native;
+          ThreadPool pool;
+          options.pool = &pool;
+          outputs = eval(graph, arrays, options);
+        }
+        nb::list results;
+        for (NDArray& array : outputs) {
+          results.append(is_float(array.dtype) ? to_numpy(std::move(array.reals), array.shape)
+                                               : to_numpy(std::move(array.ints), array.shape));
+        }
+        return results;
+      },
+      nb::arg("graph"), nb::arg("inputs"), nb::arg("exact") = false);
 }
 
 }  // namespace tessera::python

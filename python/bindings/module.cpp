@@ -8,5 +8,5 @@ NB_MODULE(_core, m) {
   tessera::python::bind_errors(m);
   tessera::python::bind_ir(m);
   tessera::python::bind_eval(m);
-  tessera::python::bind_calibrate(m);
+  tessera::python::bind_backend(m);
 }

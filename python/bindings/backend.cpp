@@ -1,0 +1,141 @@
+// backend/: modules that run arrays, emitted source, calibration, and what this machine has.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include "backend/cache.h"
+#include "backend/calibrate.h"
+#include "backend/cpu/compile.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/module.h"
+#include "backend/cpu/runtime.h"
+#include "backend/measure.h"
+#include "base/error.h"
+#include "bindings.h"
+
+namespace tessera::python {
+namespace {
+
+// A contiguous buffer of exactly the bytes that a type takes, borrowed for the time of a call.
+class BufferView {
+ public:
+  BufferView(nb::handle object, int64_t bytes, bool writable, const char* what, size_t index) {
+    int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
+    if (view_.len != bytes) {
+      int64_t length = view_.len;
+      PyBuffer_Release(&view_);
+      throw Error(ErrorKind::BadInput, std::string(what) + " " + std::to_string(index) + " has " +
+                                           std::to_string(length) + " bytes, not " +
+                                           std::to_string(bytes));
+    }
+  }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+  ~BufferView() { PyBuffer_Release(&view_); }
+  void* data() const { return view_.buf; }
+
+ private:
+  Py_buffer view_;
+};
+
+class BufferList {
+ public:
+  BufferList(const nb::list& arrays, const std::vector<Type>& types, bool writable,
+             const char* what) {
+    if (arrays.size() != types.size()) {
+      throw Error(ErrorKind::BadInput, "expected " + std::to_string(types.size()) + " " + what +
+                                           "s, got " + std::to_string(arrays.size()));
+    }
+    for (size_t i = 0; i < types.size(); ++i) {
+      views_.push_back(
+          std::make_unique<BufferView>(arrays[i], types[i].bytes(), writable, what, i));
+      pointers_.push_back(views_.back()->data());
+    }
+  }
+  const std::vector<void*>& pointers() const { return pointers_; }
+
+ private:
+  std::vector<std::unique_ptr<BufferView>> views_;
+  std::vector<void*> pointers_;
+};
+
+void run_module(const Module& module, const nb::list& inputs, const nb::list& outputs) {
+  BufferList in(inputs, module.input_types(), false, "input");
+  BufferList out(outputs, module.output_types(), true, "output");
+  std::vector<const void*> read(in.pointers().begin(), in.pointers().end());
+  std::vector<void*> write = out.pointers();
+  nb::gil_scoped_release release;
+  module.run(read, write);
+}
+
+nb::list types_of(const std::vector<Type>& types) {
+  nb::list list;
+  for (const Type& type : types) list.append(to_python(type));
+  return list;
+}
+
+CpuIsa isa_from(const std::string& text) {
+  if (text.empty()) return best_isa();
+  auto isa = cpu_isa_from(text);
+  if (!isa) throw Error(ErrorKind::Usage, "unknown instruction set '" + text + "'");
+  return *isa;
+}
+
+nb::dict machine() {
+  nb::dict d;
+  d["isa"] = to_string(best_isa());
+  std::vector<std::string> runnable;
+  for (CpuIsa isa : runnable_isas()) runnable.emplace_back(to_string(isa));
+  d["runnable"] = runnable;
+  d["threads"] = default_threads();
+  d["last_level_cache_bytes"] = last_level_cache_bytes();
+  try {
+    Compiler compiler = find_compiler();
+    d["compiler"] = compiler.path;
+    d["compiler_version"] = compiler.version;
+  } catch (const Error& error) {
+    d["compiler"] = nb::none();
+    d["compiler_version"] = error.message();
+  }
+  Cache cache;
+  d["cache_directory"] = cache.directory();
+  d["cache_problem"] = cache.problem();
+  return d;
+}
+
+}  // namespace
+
+void bind_backend(nb::module_& m) {
+  nb::class_<Module>(m, "Module")
+      .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"))
+      .def_prop_ro("input_types", [](const Module& s) { return types_of(s.input_types()); })
+      .def_prop_ro("output_types", [](const Module& s) { return types_of(s.output_types()); })
+      .def_prop_ro("source", &Module::source)
+      .def_prop_ro("plan", &Module::plan_text)
+      .def_prop_ro("workspace_bytes", &Module::workspace_bytes)
+      .def_prop_ro("from_cache", &Module::from_cache)
+      .def_prop_ro("compile_s", &Module::compile_s);
+
+  m.def(
+      "compile",
+      [](const Graph& program) {
+        nb::gil_scoped_release release;
+        Cache cache;
+        return std::shared_ptr<Module>(Module::compile(program, cache));
+      },
+      nb::arg("program"));
+  m.def(
+      "emit_source",
+      [](const Graph& program, const std::string& isa) {
+        return emit_source(program, isa_from(isa));
+      },
+      nb::arg("program"), nb::arg("isa") = "");
+  m.def("calibrate", [] {
+    nb::gil_scoped_release release;
+    Cache cache;
+    return calibrate(cache, KernelPool::shared()).str();
+  });
+  m.def("machine", &machine);
+}
+
+}  // namespace tessera::python
