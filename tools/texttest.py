@@ -37,6 +37,7 @@ TREATMENTS = ("plain", "reprint", "threads=1", "threads=8")
 DIRECTIVE = re.compile(r"^\s*//\s?([A-Z][A-Z-]+):\s?(.*?)\s*$")
 PART = re.compile(r"^//---\s*(\S+)\s*$")
 TIME = re.compile(r"\b\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|us|µs|ms|s|seconds)\b")
+THREADED = {"optimize", "search", "verify"}  # verbs that take --threads
 BAD_INPUT = 65
 
 # Runs one command line (without the leading "tessera"): exit code, standard output and error.
@@ -146,11 +147,13 @@ def check_output(run: Run, code: int, out: str, err: str) -> None:
 def execute(test: TextTest, treatment: str, command: Command, reprint: Reprint) -> str:
     """Run the test under one treatment; the transcript that goldens hold."""
     transcript = ""
+    threads = treatment.partition("=")[2]
     with (
         tempfile.TemporaryDirectory(prefix="tessera-text-") as folder,
         environment(
             TESSERA_CACHE_DIR=f"{folder}/cache",
-            TESSERA_THREADS=treatment.partition("=")[2] or None,
+            TESSERA_THREADS=threads or None,
+            COLUMNS="100",
         ),
     ):
         places = {}
@@ -168,6 +171,8 @@ def execute(test: TextTest, treatment: str, command: Command, reprint: Reprint) 
             words = shlex.split(line)
             if words[:1] != ["tessera"]:
                 raise TestError(f"RUN: {run.command}: only tessera can be run")
+            if threads and words[1] in THREADED and "--threads" not in words:
+                words += ["--threads", threads]
             code, out, err = command(words[1:])
             out, err = (TIME.sub("<time>", s.replace(folder + "/", "")) for s in (out, err))
             check_output(run, code, out, err)

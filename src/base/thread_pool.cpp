@@ -1,15 +1,37 @@
 #include "base/thread_pool.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <string>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace tessera {
 namespace {
 // Set while a thread runs a piece of a loop: nested loops then stay on that thread.
 thread_local bool inside_loop = false;
 }  // namespace
+
+int default_threads() {
+  if (const char* text = std::getenv("TESSERA_THREADS"); text != nullptr && *text != '\0') {
+    char* end = nullptr;
+    const long n = std::strtol(text, &end, 10);
+    if (*end != '\0' || n < 1 || n > 1024) {
+      throw Error(ErrorKind::Usage, std::string("TESSERA_THREADS is '") + text +
+                                        "'; it must be a whole number from 1 to 1024");
+    }
+    return static_cast<int>(n);
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  const long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? static_cast<int>(n) : 1;
+}
 
 struct ThreadPool::Job {
   int64_t n, grain;
@@ -21,7 +43,7 @@ struct ThreadPool::Job {
 };
 
 ThreadPool::ThreadPool(int threads) {
-  if (threads <= 0) threads = int(std::max(1u, std::thread::hardware_concurrency()));
+  if (threads <= 0) threads = default_threads();
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker(); });
 }
 

@@ -11,9 +11,12 @@
 
 namespace tessera {
 
+// TESSERA_THREADS, else the processors this process may use; throws Error(Usage) on a bad value.
+int default_threads();
+
 class ThreadPool {
  public:
-  // `threads` counts the caller; 0 means one per hardware thread.
+  // `threads` counts the caller; 0 means default_threads().
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -72,7 +72,7 @@ def test_reprint_that_changes_the_output_fails(tmp_path: Path) -> None:
 def test_thread_treatment_reaches_the_command(tmp_path: Path) -> None:
     import os
 
-    seen = []
+    seen: list[object] = []
 
     def command(arguments: list[str]) -> tuple[int, str, str]:
         seen.append(os.environ.get("TESSERA_THREADS"))
@@ -80,6 +80,15 @@ def test_thread_treatment_reaches_the_command(tmp_path: Path) -> None:
 
     run_file(make(tmp_path, TEXT, GOLDEN), command, same)
     assert seen == [None, None, "1", "8"]
+
+    def search(arguments: list[str]) -> tuple[int, str, str]:
+        seen.append(arguments[2:])
+        return 0, "same\n", ""
+
+    seen.clear()
+    path = make(tmp_path, "// RUN: tessera search %s\n", "$ tessera search %s\nsame\n")
+    assert run_file(path, search, same) == []
+    assert seen == [[], [], ["--threads", "1"], ["--threads", "8"]]
 
 
 @pytest.mark.parametrize(

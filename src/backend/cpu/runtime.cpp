@@ -1,6 +1,5 @@
 #include "backend/cpu/runtime.h"
 
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 
 namespace tessera {
 namespace {
@@ -28,22 +28,6 @@ void relax() {
 }
 
 }  // namespace
-
-int default_threads() {
-  if (const char* text = std::getenv("TESSERA_THREADS"); text != nullptr && *text != '\0') {
-    char* end = nullptr;
-    const long n = std::strtol(text, &end, 10);
-    if (*end != '\0' || n < 1 || n > 1024) {
-      throw Error(ErrorKind::Usage, std::string("TESSERA_THREADS is '") + text +
-                                        "'; it must be a whole number from 1 to 1024");
-    }
-    return static_cast<int>(n);
-  }
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  const long n = sysconf(_SC_NPROCESSORS_ONLN);
-  return n > 0 ? static_cast<int>(n) : 1;
-}
 
 KernelPool::KernelPool(int threads) : threads_(threads > 0 ? threads : default_threads()) {}
 

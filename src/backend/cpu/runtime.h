@@ -11,9 +11,6 @@
 
 namespace tessera {
 
-// TESSERA_THREADS if set, else the number of CPUs this process may run on.
-int default_threads();
-
 // Runs index ranges on the caller and `threads() - 1` helpers. Helpers spin for a while after
 // their last job, then sleep. The caller takes part and never waits for a helper that has not
 // begun, so a descheduled or (after fork) vanished helper costs parallelism, never progress.
@@ -22,7 +19,7 @@ class KernelPool {
   // Works on [begin, end); `worker` < threads() is distinct among concurrent calls of one job.
   using Body = void (*)(void* context, long begin, long end, int worker);
 
-  // 0: default_threads().
+  // 0: default_threads() of base/thread_pool.h.
   explicit KernelPool(int threads = 0);
   KernelPool(const KernelPool&) = delete;
   KernelPool& operator=(const KernelPool&) = delete;

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "base/counter_rng.h"
+#include "base/error.h"
 
 namespace tessera {
 namespace {
@@ -58,6 +61,22 @@ TEST(ThreadPool, RethrowsTheLowestFailure) {
       EXPECT_STREQ(e.what(), "7");
     }
   }
+}
+
+TEST(ThreadPool, TheEnvironmentSetsTheDefault) {
+  const char* saved = std::getenv("TESSERA_THREADS");
+  const std::string before = saved ? saved : "";
+  setenv("TESSERA_THREADS", "3", 1);
+  EXPECT_EQ(default_threads(), 3);
+  EXPECT_EQ(ThreadPool().threads(), 3);
+  EXPECT_EQ(ThreadPool(2).threads(), 2);
+  for (const char* bad : {"0", "-1", "two", "3x", "99999"}) {
+    setenv("TESSERA_THREADS", bad, 1);
+    EXPECT_THROW(default_threads(), Error) << bad;
+  }
+  unsetenv("TESSERA_THREADS");
+  EXPECT_GE(default_threads(), 1);
+  if (saved) setenv("TESSERA_THREADS", before.c_str(), 1);
 }
 
 TEST(CounterRng, IsAPureFunctionAndUniform) {

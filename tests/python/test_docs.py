@@ -1,0 +1,32 @@
+"""What the docs list is what the code has: environment variables, folders, links."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+PAGES = [p for p in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if p.is_file()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_tour_visits_every_folder() -> None:
+    tour = (ROOT / "docs/tour.md").read_text()
+    for folder in (ROOT / "src").iterdir():
+        assert f"`src/{folder.name}/`" in tour, f"docs/tour.md says nothing about src/{folder.name}"
+
+
+def test_environment_variables_are_all_listed_and_all_exist() -> None:
+    listed = set(re.findall(r"^\| `(TESSERA_\w+)`", (ROOT / "docs/env_vars.md").read_text(), re.M))
+    used = set()
+    for folder in ("src", "python/tessera"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".cpp", ".h", ".py"):
+                used |= set(re.findall(r'"(TESSERA_[A-Z_]+)"', path.read_text()))
+    assert listed == used
