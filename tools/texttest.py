@@ -153,6 +153,7 @@ def execute(test: TextTest, treatment: str, command: Command, reprint: Reprint) 
         environment(
             TESSERA_CACHE_DIR=f"{folder}/cache",
             TESSERA_THREADS=threads or None,
+            TESSERA_ISA="generic",  # what is emitted and predicted must not depend on the machine
             COLUMNS="100",
         ),
     ):
