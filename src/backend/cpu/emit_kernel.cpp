@@ -10,7 +10,15 @@
 namespace tessera {
 
 KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit) {
-  return KernelEmitter(kernel_values(block_graph), unit).run(name);
+  const KernelValues kernel = kernel_values(block_graph);
+  KernelText out;
+  KernelEmitter blocks(kernel, unit, Part::Blocks);
+  if (blocks.has_shared()) {
+    out.workspace_bytes = blocks.workspace_bytes();
+    out.text = KernelEmitter(kernel, unit, Part::Once).run(name + "_once", out.scratch_bytes) + "\n";
+  }
+  out.text += blocks.run(name, out.scratch_bytes);
+  return out;
 }
 
 // --- decisions ---------------------------------------------------------------------------------
@@ -38,17 +46,95 @@ bool is_accumulator(OpKind kind) { return kind == OpKind::Accum || kind == OpKin
 
 }  // namespace
 
-KernelEmitter::KernelEmitter(KernelValues kernel, UnitContext& unit)
-    : kernel_(std::move(kernel)), unit_(unit), users_(kernel_.users()) {
+// Fewer blocks than this are not worth a step of their own for what they share, nor is a
+// workspace that would fall out of the cache.
+constexpr int64_t kLeastBlocks = 4;
+constexpr int64_t kMostWorkspace = int64_t{8} << 20;
+
+KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part part)
+    : kernel_(kernel), unit_(unit), part_(part), users_(kernel_.users()) {
   const size_t n = kernel_.values.size();
-  needed_.assign(n, false);
   fused_.assign(n, -1);
-  for (size_t i = n; i-- > 0;) {
-    if (value(static_cast<int>(i)).kind == OpKind::Save) needed_[i] = true;
+  std::vector<int> saves;
+  for (size_t i = 0; i < n; ++i) {
+    if (kernel_.values[i].kind == OpKind::Save) saves.push_back(static_cast<int>(i));
+  }
+  mark_needed(saves);
+  decide();
+  share();
+}
+
+void KernelEmitter::mark_needed(const std::vector<int>& roots) {
+  needed_.assign(kernel_.values.size(), false);
+  for (int id : roots) needed_[static_cast<size_t>(id)] = true;
+  for (size_t i = needed_.size(); i-- > 0;) {
     if (!needed_[i]) continue;
     for (int input : kernel_.values[i].inputs) needed_[static_cast<size_t>(input)] = true;
   }
-  decide();
+}
+
+void KernelEmitter::share() {
+  int64_t blocks = 1;
+  for (int64_t d : kernel_.grid) blocks *= d;
+  if (blocks < kLeastBlocks) return;
+  const int n = static_cast<int>(kernel_.values.size());
+  // Same in all blocks, and not just a view of an operand.
+  const auto same = [&](int id) {
+    const Value& v = value(id);
+    return needed_[static_cast<size_t>(id)] && !v.grid && v.in_memory && v.kind != OpKind::Iter &&
+           fused_[static_cast<size_t>(id)] < 0;
+  };
+  // ... and read, possibly through values without memory, by something that differs.
+  std::vector<bool> read(static_cast<size_t>(n), false);
+  for (int i = n; i-- > 0;) {
+    if (!needed_[static_cast<size_t>(i)]) continue;
+    for (int user : users_[static_cast<size_t>(i)]) {
+      if (!needed_[static_cast<size_t>(user)]) continue;
+      const Value& u = value(user);
+      const int target = fused_[static_cast<size_t>(user)] >= 0 ? fused_[static_cast<size_t>(user)] : user;
+      const bool differs = u.kind == OpKind::Save || (value(target).in_memory && !same(target));
+      const bool passes_on = !u.in_memory && u.kind != OpKind::Save && read[static_cast<size_t>(user)];
+      if (differs || passes_on) read[static_cast<size_t>(i)] = true;
+    }
+  }
+  for (int i = 0; i < n; ++i) {
+    if (!same(i) || !read[static_cast<size_t>(i)]) continue;
+    const Value& v = value(i);
+    int64_t bytes = buffer_elements(v) * size_in_bytes(v.memory.storage);
+    for (size_t l = 0; l < kernel_.loops.size(); ++l) {
+      if ((v.phase.varies >> l & 1) != 0) bytes *= kernel_.loops[l];
+    }
+    shared_[i] = workspace_bytes_;
+    workspace_bytes_ += (bytes + 63) / 64 * 64;
+  }
+  if (workspace_bytes_ > kMostWorkspace) {
+    shared_.clear();
+    workspace_bytes_ = 0;
+  }
+  if (shared_.empty()) return;
+  if (part_ == Part::Once) {
+    std::vector<int> roots;
+    for (const auto& [id, offset] : shared_) roots.push_back(id);
+    mark_needed(roots);
+  } else {
+    std::vector<int> saves;
+    for (int i = 0; i < n; ++i) {
+      Value& v = kernel_.values[static_cast<size_t>(i)];
+      if (v.kind == OpKind::Save) saves.push_back(i);
+      if (shared_.count(i) == 0) continue;
+      v.kind = OpKind::Iter;  // read like an operand
+      v.attrs = IterAttrs{};
+      v.inputs.clear();
+    }
+    users_ = kernel_.users();
+    mark_needed(saves);
+  }
+}
+
+bool KernelEmitter::root(int id) const {
+  const Value& v = value(id);
+  return v.kind == OpKind::Save || is_accumulator(v.kind) ||
+         (part_ == Part::Once && shared_.count(id) != 0);
 }
 
 uint8_t KernelEmitter::update_loops(const Value& v) const {
@@ -203,6 +289,28 @@ void KernelEmitter::allocate(const std::string& name, DType dtype, int64_t eleme
                       static_cast<int>(regions_.size())});
 }
 
+void KernelEmitter::workspace_pointer(int id) {
+  const Value& v = value(id);
+  std::string offset;
+  int64_t size = buffer_elements(v);
+  for (size_t l = kernel_.loops.size(); l-- > 0;) {
+    if ((v.phase.varies >> l & 1) == 0) continue;
+    offset += " + l" + std::to_string(l) + "*" + std::to_string(size);
+    size *= kernel_.loops[l];
+  }
+  const std::string p = v.memory.pointer;
+  code_.line(std::string(storage_type(v.memory.storage)) + "* const " + p + " = w" + p.substr(1) + offset + ";");
+}
+
+void KernelEmitter::allocate_value(int id) {
+  const Value& v = value(id);
+  if (part_ == Part::Once && shared_.count(id) != 0) {
+    workspace_pointer(id);
+  } else {
+    allocate(v.memory.pointer, v.memory.storage, buffer_elements(v));
+  }
+}
+
 void KernelEmitter::touch(const std::string& name) {
   ++clock_;
   const auto it = buffer_of_.find(name);
@@ -227,14 +335,14 @@ Nest KernelEmitter::nest() { return Nest(kernel_, unit_.prelude, touched_); }
 
 // --- regions: the body of each loop ------------------------------------------------------------
 
-std::string KernelEmitter::run(const std::string& name, KernelText& out) {
-  code_.set_indent(2);
+std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) {
+  code_.set_indent(part_ == Part::Once ? 1 : 2);
   region(0, -1);
   // Offsets by lifetime.
   std::vector<MemoryRequest> requests;
   for (const Buffer& b : buffers_) requests.push_back({b.name, b.bytes, b.birth, b.death});
   const MemoryPlan plan = plan_memory(requests);
-  out.scratch_bytes = plan.bytes;
+  scratch_bytes = std::max(scratch_bytes, plan.bytes);
 
   Code head;
   head.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
@@ -251,6 +359,20 @@ std::string KernelEmitter::run(const std::string& name, KernelText& out) {
     head.line(type + "* const " + b.name + " = (" + type + "*)(scratch + " +
               std::to_string(plan.offsets[i]) + ");");
   }
+  if (!shared_.empty()) {
+    head.line("char* const workspace = (char*)args[" + std::to_string(kernel_.argument_dtypes.size()) + "];");
+    for (const auto& [id, offset] : shared_) {
+      const Memory& m = value(id).memory;
+      const std::string type = storage_type(m.storage);
+      head.line(type + "* const w" + m.pointer.substr(1) + " = (" + type + "*)(workspace + " +
+                std::to_string(offset) + ");");
+    }
+  }
+  if (part_ == Part::Once) {
+    head.append(code_.text());
+    head.close();
+    return head.text();
+  }
   head.open("for (long block = begin; block < end; ++block)");
   int64_t below = 1;
   for (size_t d = kernel_.grid.size(); d-- > 0;) {
@@ -263,12 +385,6 @@ std::string KernelEmitter::run(const std::string& name, KernelText& out) {
   head.close();
   head.close();
   return head.text();
-}
-
-KernelText KernelEmitter::run(const std::string& name) {
-  KernelText out;
-  out.text = run(name, out);
-  return out;
 }
 
 namespace {
@@ -301,13 +417,13 @@ void KernelEmitter::region(uint8_t loops, int last) {
   for (int i = n; i-- > 0;) {
     const Value& v = value(i);
     if (!needed_[static_cast<size_t>(i)]) continue;
-    const bool root = v.kind == OpKind::Save || is_accumulator(v.kind);
+    const bool is_root = root(i);
     const uint8_t updates = update_loops(v);
     const bool at_home = v.phase.varies == loops;
     const bool again = last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
-    if (root ? (updates == loops || at_home) : at_home) {
+    if (is_root ? (updates == loops || at_home) : at_home) {
       here[static_cast<size_t>(i)] = true;
-    } else if (!root && again) {
+    } else if (!is_root && again) {
       // Varies with fewer loops than this nest has: computed again if something here needs it.
       for (int user : users_[static_cast<size_t>(i)]) {
         here[static_cast<size_t>(i)] = here[static_cast<size_t>(i)] || here[static_cast<size_t>(user)] ||
@@ -319,7 +435,7 @@ void KernelEmitter::region(uint8_t loops, int last) {
   std::map<int, std::vector<int>> nests;
   for (int i = 0; i < n; ++i) {
     const Value& v = value(i);
-    if (!needed_[static_cast<size_t>(i)] || (v.kind != OpKind::Save && !is_accumulator(v.kind))) continue;
+    if (!needed_[static_cast<size_t>(i)] || !root(i)) continue;
     for (int l = last + 1; l < static_cast<int>(kernel_.loops.size()); ++l) {
       if (continues(update_loops(v), loops, l)) nests[l].push_back(i);
     }
@@ -397,6 +513,7 @@ bool KernelEmitter::transitively_ready(int root, uint8_t loops, const std::vecto
 
 void KernelEmitter::compute(int id) {
   const Value& v = value(id);
+  if (v.kind == OpKind::Iter && shared_.count(id) != 0) return workspace_pointer(id);
   if (v.kind == OpKind::Iter) {
     const auto& a = std::get<IterAttrs>(v.attrs);
     tile(id, v, a.imap, a.fmap);
@@ -406,7 +523,7 @@ void KernelEmitter::compute(int id) {
   if (v.kind == OpKind::Save) return save(id);
   if (is_accumulator(v.kind)) return accumulate(id);
   if (!v.in_memory) return;  // computed where it is used
-  allocate(v.memory.pointer, v.memory.storage, buffer_elements(v));
+  allocate_value(id);
   const char* kind = name(v.kind);
   code_.line("// " + v.memory.pointer + ": " + kind);
   if (is_product(v.kind)) return product(id, v.memory, false);
@@ -578,7 +695,7 @@ std::string KernelEmitter::neutral(AccumKind kind, DType dtype) const {
 void KernelEmitter::start_accumulator(int id) {
   const Value& v = value(id);
   const auto& a = std::get<AccumAttrs>(v.attrs);
-  allocate(v.memory.pointer, v.memory.storage, buffer_elements(v));
+  allocate_value(id);
   code_.line("// " + v.memory.pointer + ": accumulates (" + name(a.kind) +
              (v.kind == OpKind::AccumRescale ? ", rescaled" : "") + ")");
   if (v.kind == OpKind::AccumRescale) {

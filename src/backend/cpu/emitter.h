@@ -14,10 +14,18 @@
 
 namespace tessera {
 
+// Which of a kernel's two functions: values that are the same in all blocks are computed once, into
+// a workspace that the blocks then read.
+enum class Part { Once, Blocks };
+
 class KernelEmitter {
  public:
-  KernelEmitter(KernelValues kernel, UnitContext& unit);
-  KernelText run(const std::string& name);
+  KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part part);
+  // True when some value is worth computing once.
+  bool has_shared() const { return workspace_bytes_ > 0; }
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+  // The function's text; adds to `scratch_bytes` what it needs if that is more.
+  std::string run(const std::string& name, int64_t& scratch_bytes);
 
  private:
   // Scratch memory with its lifetime on the clock of emitted statements.
@@ -30,10 +38,13 @@ class KernelEmitter {
   };
 
   const Value& value(int id) const { return kernel_.values[static_cast<size_t>(id)]; }
-  std::string run(const std::string& name, KernelText& out);
 
   // Decisions.
   void decide();
+  void mark_needed(const std::vector<int>& roots);
+  // Finds the values to share between blocks and cuts the kernel there.
+  void share();
+  bool root(int id) const;
   bool tiled_product(const Value& v) const;
   // Memory that shows the value's elements without a copy.
   std::optional<Memory> view(int id) const;
@@ -43,6 +54,9 @@ class KernelEmitter {
 
   // Buffers.
   void allocate(const std::string& name, DType dtype, int64_t elements);
+  // Scratch memory for a value, or its place in the workspace.
+  void allocate_value(int id);
+  void workspace_pointer(int id);
   void touch(const std::string& name);
   void touch(int id);
   int64_t buffer_elements(const Value& v) const;
@@ -82,6 +96,9 @@ class KernelEmitter {
 
   KernelValues kernel_;
   UnitContext& unit_;
+  Part part_;
+  std::map<int, int64_t> shared_;  // values in the workspace: offset in bytes
+  int64_t workspace_bytes_ = 0;
   std::vector<std::vector<int>> users_;
   std::vector<bool> needed_;
   std::vector<int> fused_;   // accumulator that a product or reduction adds to directly, or -1
