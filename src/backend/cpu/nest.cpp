@@ -284,8 +284,9 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     case OpKind::Cast:
       if (dtype == DType::Bool) {
         e = x[0] + " != 0";
-      } else if (is_float(from) && !real && dtype != DType::I64) {
-        e = "(" + type + ")(long)" + x[0];
+      } else if (is_float(from) && !real) {
+        prelude_.insert("t_truncate");
+        e = "(" + type + ")t_truncate(" + x[0] + ")";
       } else {
         e = "(" + type + ")" + x[0];
       }

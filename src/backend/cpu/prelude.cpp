@@ -333,6 +333,15 @@ static inline double t_sin(double x) { return sin(x); }
 static inline float t_cos(float x) { return (float)cos((double)x); }
 static inline double t_cos(double x) { return cos(x); }
 )"},
+      {"t_truncate", {}, R"(
+// Towards zero; NaN gives 0 and what is out of range the nearest long.
+static inline long t_truncate(double x) {
+  double c = x < -0x1p63 ? -0x1p63 : x;
+  c = c >= 0x1p63 ? 0.0 : c;
+  c = x != x ? 0.0 : c;
+  return x >= 0x1p63 ? 0x7fffffffffffffffL : (long)c;
+}
+)"},
       {"t_least", {}, R"(
 static inline long t_least(long a, long b) { return a < b ? a : b; }
 )"},

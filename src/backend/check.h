@@ -1,0 +1,50 @@
+// The last gate before a user: compiled code is run against the interpreter of its own graph, on
+// several families of inputs. Only what passes becomes a Checked.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Anything compiled: reads inputs and writes outputs in memory format, contiguous.
+using CompiledFunction = std::function<void(std::span<const void* const>, std::span<void* const>)>;
+
+struct CheckOptions {
+  uint64_t seed = 1;
+  ThreadPool* pool = nullptr;  // of the interpreter
+  double c = 8;                // allowed: max(2 err of the interpreter, c eps sqrt(k) sum|terms|)
+};
+
+struct CheckReport {
+  bool passed = false;
+  int64_t elements = 0;  // compared
+  double worst = 0;      // largest error relative to what is allowed; <= 1 passes
+  int special_differ = 0;  // elements that differ where the interpreter is not finite
+  std::string what;      // the first failure: family, output, position, values; empty if none
+  double seconds = 0;
+};
+
+// Evidence that compiled code computes `graph`; only check_compiled makes one.
+class Checked {
+ public:
+  const CheckReport& report() const { return report_; }
+
+ private:
+  friend std::optional<Checked> check_compiled(const Graph&, const CompiledFunction&, const CheckOptions&,
+                                               CheckReport*);
+  explicit Checked(CheckReport report) : report_(std::move(report)) {}
+  CheckReport report_;
+};
+
+// Runs `compiled` and the interpreter side by side. nullopt when they disagree; `report` (may be
+// null) then says where.
+std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction& compiled,
+                                      const CheckOptions& options = {}, CheckReport* report = nullptr);
+
+}  // namespace tessera
