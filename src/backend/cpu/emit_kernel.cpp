@@ -412,6 +412,7 @@ void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& fo
 
 void KernelEmitter::region(uint8_t loops, int last) {
   const int n = static_cast<int>(kernel_.values.size());
+  declare_extents(loops, last);
   // Stores and accumulations that happen in this very loop body, then what they need of it.
   std::vector<bool> here(static_cast<size_t>(n), false);
   for (int i = n; i-- > 0;) {
@@ -559,48 +560,71 @@ std::vector<Index> KernelEmitter::all_loops(Nest& loops, const std::vector<Exten
   return index;
 }
 
-std::string KernelEmitter::tile_offset(int id, const std::vector<int64_t>& whole,
-                                       const std::vector<Extent>& extents, const GridMap& grid,
-                                       const LoopMap& loop) {
-  const std::vector<int64_t> strides = contiguous_strides(whole);
-  std::string offset;
-  for (size_t axis = 0; axis < whole.size(); ++axis) {
-    int64_t nominal = whole[axis];
-    std::vector<std::pair<std::string, int64_t>> splits;  // index variable, size of a part
-    for (size_t d = 0; d < kernel_.grid.size(); ++d) {
-      if (grid[d] != static_cast<int>(axis)) continue;
-      nominal = ceil_div(nominal, kernel_.grid[d]);
-      splits.emplace_back("g" + std::to_string(d), nominal);
-    }
-    for (size_t l = 0; l < kernel_.loops.size(); ++l) {
-      if (loop[l] != static_cast<int>(axis)) continue;
-      nominal = ceil_div(nominal, kernel_.loops[l]);
-      splits.emplace_back("l" + std::to_string(l), nominal);
-    }
-    if (splits.empty()) continue;
-    std::string begin;
-    if (extents[axis].exact()) {
-      for (const auto& [variable, size] : splits) {
-        begin += (begin.empty() ? "" : " + ") + variable + "*" + std::to_string(size);
-      }
-      if (splits.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
-    } else {
-      // Begin and end of the part, clipped at every step.
+std::vector<KernelEmitter::Split> KernelEmitter::splits(int64_t extent, size_t axis, const GridMap& grid,
+                                                       const LoopMap& loop) const {
+  std::vector<Split> result;
+  for (size_t d = 0; d < kernel_.grid.size(); ++d) {
+    if (grid[d] != static_cast<int>(axis)) continue;
+    extent = ceil_div(extent, kernel_.grid[d]);
+    result.push_back({"g" + std::to_string(d), extent});
+  }
+  for (size_t l = 0; l < kernel_.loops.size(); ++l) {
+    if (loop[l] != static_cast<int>(axis)) continue;
+    extent = ceil_div(extent, kernel_.loops[l]);
+    result.push_back({"l" + std::to_string(l), extent});
+  }
+  return result;
+}
+
+void KernelEmitter::declare_extents(uint8_t loops, int last) {
+  for (int id = 0; id < static_cast<int>(kernel_.values.size()); ++id) {
+    const Value& v = value(id);
+    if (v.kind != OpKind::Iter && v.kind != OpKind::Save) continue;
+    for (size_t axis = 0; axis < v.extents.size(); ++axis) {
+      const Extent& e = v.extents[axis];
+      const std::string stem = std::to_string(id) + "_" + std::to_string(axis);
+      if (e.actual != "n" + stem) continue;
+      const bool here = last < 0 ? e.loops == 0
+                                 : (e.loops >> last & 1) != 0 && (e.loops & ~loops) == 0;
+      if (!here) continue;
+      // Begin and end of the part, clipped at every split.
       unit_.prelude.insert("t_least");
-      const std::string stem = std::to_string(id) + "_" + std::to_string(axis) + "_";
-      std::string low = "0", high = std::to_string(whole[axis]);
-      for (size_t s = 0; s < splits.size(); ++s) {
-        const std::string part = splits[s].first + "*" + std::to_string(splits[s].second);
+      const bool iter = v.kind == OpKind::Iter;
+      const GridMap& grid = iter ? std::get<IterAttrs>(v.attrs).imap : std::get<SaveAttrs>(v.attrs).omap;
+      const LoopMap& loop = iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
+      const int64_t whole = kernel_.argument_extents[static_cast<size_t>(v.argument)][axis];
+      std::string low = "0", high = std::to_string(whole);
+      int step = 0;
+      for (const Split& s : splits(whole, axis, grid, loop)) {
+        const std::string part = s.variable + "*" + std::to_string(s.size);
         const std::string from = low == "0" ? part : low + " + " + part;
-        const std::string to = from + " + " + std::to_string(splits[s].second);
-        const std::string k = stem + std::to_string(s);
+        const std::string k = stem + "_" + std::to_string(step++);
         code_.line("const long b" + k + " = t_least(" + from + ", " + high + "), e" + k + " = t_least(" +
-                   to + ", " + high + ");");
+                   from + " + " + std::to_string(s.size) + ", " + high + ");");
         low = "b" + k;
         high = "e" + k;
       }
-      code_.line("const long " + extents[axis].actual + " = " + high + " - " + low + ";");
-      begin = low;
+      code_.line("const long b" + stem + " = " + low + ", " + e.actual + " = " + high + " - " + low + ";");
+    }
+  }
+}
+
+std::string KernelEmitter::tile_offset(int id, const std::vector<int64_t>& whole,
+                                       const std::vector<Extent>& extents, const GridMap& grid,
+                                       const LoopMap& loop) const {
+  const std::vector<int64_t> strides = contiguous_strides(whole);
+  std::string offset;
+  for (size_t axis = 0; axis < whole.size(); ++axis) {
+    const std::vector<Split> parts = splits(whole[axis], axis, grid, loop);
+    if (parts.empty()) continue;
+    std::string begin;
+    if (extents[axis].exact()) {
+      for (const Split& s : parts) {
+        begin += (begin.empty() ? "" : " + ") + s.variable + "*" + std::to_string(s.size);
+      }
+      if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
+    } else {
+      begin = "b" + std::to_string(id) + "_" + std::to_string(axis);
     }
     if (strides[axis] != 1) begin += "*" + std::to_string(strides[axis]);
     offset += (offset.empty() ? "" : " + ") + begin;

@@ -76,7 +76,15 @@ class KernelEmitter {
   std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
   std::string tile_offset(int id, const std::vector<int64_t>& whole,
                           const std::vector<Extent>& extents, const GridMap& grid,
-                          const LoopMap& loop);
+                          const LoopMap& loop) const;
+  // How the grid and the loops cut an axis: index variable and size of a part, outermost first.
+  struct Split {
+    std::string variable;
+    int64_t size;
+  };
+  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const;
+  // Declares begin and extent of tiles that may be shorter, in the body of the loop they vary with.
+  void declare_extents(uint8_t loops, int last);
   void tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop);
   void copy_tile(int id);
   void save(int id);

@@ -321,7 +321,8 @@ extern "C" double pow(double, double);
 static inline float t_pow(float x, double e) {
   double l = e * t_log((double)__builtin_fabsf(x));
   float r = (float)t_exp(l);
-  return x < 0 ? (e == (double)(long)e ? ((long)e & 1 ? -r : r) : __builtin_nanf("")) : r;
+  float other = x < -3.40282347e38f ? r : __builtin_nanf("");
+  return x < 0 ? (e == (double)(long)e ? ((long)e & 1 ? -r : r) : other) : r;
 }
 static inline double t_pow(double x, double e) { return pow(x, e); }
 )"},

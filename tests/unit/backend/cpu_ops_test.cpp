@@ -1,0 +1,244 @@
+// Every operator at kernel level, compiled for every instruction set this machine has, against the
+// interpreter, over odd shapes and all dtypes.
+#include <gtest/gtest.h>
+
+#include "backend/testing.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+std::vector<DType> dtypes_of(OpKind kind) {
+  std::vector<DType> result;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const DType dtype = static_cast<DType>(i);
+    // Inference says which dtypes an operator takes.
+    Graph g;
+    try {
+      const OpInfo& op = info(kind);
+      std::vector<TensorId> inputs;
+      const bool condition = kind == OpKind::Where;
+      for (int k = 0; k < op.min_arity; ++k) {
+        inputs.push_back(g.add_input({condition && k == 0 ? DType::Bool : dtype, {2, 2}}));
+      }
+      Attrs attrs = op.default_attrs;
+      if (auto* pow = std::get_if<PowAttrs>(&attrs)) pow->exponent = 2;
+      if (auto* reduce = std::get_if<ReduceAttrs>(&attrs)) reduce->axes = {0};
+      g.add(kind, inputs, attrs);
+      result.push_back(dtype);
+    } catch (const std::exception&) {
+    }
+  }
+  return result;
+}
+
+// One graph with many outputs: the operator on each list of operand shapes in each dtype.
+class Case {
+ public:
+  void op(OpKind kind, DType dtype, const std::vector<Shape>& shapes, Attrs attrs = NoAttrs{}) {
+    std::vector<TensorId> inputs;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      DType d = dtype;
+      if (kind == OpKind::Where && i == 0) d = DType::Bool;
+      if (kind == OpKind::Gather && i == 1) d = DType::I64;
+      inputs.push_back(graph_.add_input({d, shapes[i]}));
+    }
+    graph_.add_output(graph_.add(kind, inputs, attrs));
+  }
+  void check() {
+    for (CpuIsa isa : runnable_isas()) expect_right(graph_, isa);
+  }
+  Graph& graph() { return graph_; }
+
+ private:
+  Graph graph_;
+};
+
+TEST(CpuOps, Pointwise) {
+  for (OpKind kind : all_op_kinds()) {
+    if (!has(kind, algebra::Pointwise) || kind == OpKind::Cast || kind == OpKind::Pow) continue;
+    SCOPED_TRACE(name(kind));
+    const std::vector<DType> dtypes = dtypes_of(kind);
+    ASSERT_FALSE(dtypes.empty());
+    Case c;
+    for (DType dtype : dtypes) {
+      const int arity = info(kind).min_arity;
+      c.op(kind, dtype, std::vector<Shape>(static_cast<size_t>(arity), {3, 67}));
+      if (arity == 1) continue;
+      std::vector<Shape> shapes = {{5, 1, 33}, {7, 1}, {1}};
+      shapes.resize(static_cast<size_t>(arity));
+      c.op(kind, dtype, shapes);
+    }
+    c.check();
+  }
+}
+
+TEST(CpuOps, LargeTensorsAreCutIntoUnits) {
+  Case c;
+  c.op(OpKind::Exp, DType::F32, {{100003}});
+  c.op(OpKind::Add, DType::F32, {{3, 20011}, {20011}});
+  c.op(OpKind::Mul, DType::F64, {{301, 1, 103}, {301, 5, 1}});
+  c.op(OpKind::Transpose, DType::F32, {{311, 97}}, PermAttrs{{1, 0}});
+  c.check();
+}
+
+TEST(CpuOps, Powers) {
+  Case c;
+  for (Rational e : {Rational(0), Rational(1), Rational(2), Rational(3), Rational(7), Rational(-1), Rational(-2),
+                     Rational(-3), Rational(12), Rational(-9), Rational::ratio(1, 2), Rational::ratio(-1, 2),
+                     Rational::ratio(1, 3), Rational::ratio(5, 2), Rational::ratio(-7, 3)}) {
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16}) c.op(OpKind::Pow, dtype, {{41}}, PowAttrs{e});
+    if (e.is_integer() && !e.negative()) {
+      for (DType dtype : {DType::I8, DType::U8, DType::I32, DType::I64}) c.op(OpKind::Pow, dtype, {{41}}, PowAttrs{e});
+    }
+  }
+  c.check();
+}
+
+TEST(CpuOps, CastsBetweenAllDtypes) {
+  for (int from = 0; from < kNumDTypes; ++from) {
+    Case c;
+    for (int to = 0; to < kNumDTypes; ++to) {
+      c.op(OpKind::Cast, static_cast<DType>(from), {{77}}, CastAttrs{static_cast<DType>(to)});
+    }
+    c.check();
+  }
+}
+
+TEST(CpuOps, Reductions) {
+  for (OpKind kind : {OpKind::Sum, OpKind::Mean, OpKind::ReduceMax, OpKind::ReduceMin}) {
+    SCOPED_TRACE(name(kind));
+    Case c;
+    for (DType dtype : dtypes_of(kind)) {
+      c.op(kind, dtype, {{5, 67}}, ReduceAttrs{{1}, true});
+      c.op(kind, dtype, {{37, 19}}, ReduceAttrs{{0}, false});
+      c.op(kind, dtype, {{3, 5, 7, 2}}, ReduceAttrs{{1, 3}, true});
+      c.op(kind, dtype, {{3, 5, 7}}, ReduceAttrs{{0, 1, 2}, false});
+    }
+    c.op(kind, DType::F32, {{700, 129}}, ReduceAttrs{{1}, false});
+    c.op(kind, DType::F32, {{129, 1300}}, ReduceAttrs{{0}, false});
+    c.op(kind, DType::F32, {{1, 9, 1}}, ReduceAttrs{{0, 2}, false});
+    c.check();
+  }
+}
+
+TEST(CpuOps, Cumsum) {
+  Case c;
+  for (DType dtype : dtypes_of(OpKind::Cumsum)) {
+    for (int axis : {0, 1, 2}) c.op(OpKind::Cumsum, dtype, {{5, 7, 11}}, AxisAttrs{axis});
+  }
+  c.op(OpKind::Cumsum, DType::F32, {{3, 9001}}, AxisAttrs{1});
+  c.op(OpKind::Cumsum, DType::F32, {{31, 1001}}, AxisAttrs{0});
+  c.check();
+}
+
+TEST(CpuOps, ProductsOfManyShapes) {
+  for (int64_t m : {1, 2, 5, 8, 17}) {
+    Case c;
+    for (int64_t n : {1, 3, 16, 33, 100}) {
+      for (int64_t k : {1, 7, 130}) c.op(OpKind::Matmul, DType::F32, {{m, k}, {k, n}});
+    }
+    c.check();
+  }
+  Case c;
+  for (DType dtype : dtypes_of(OpKind::Matmul)) {
+    c.op(OpKind::Matmul, dtype, {{13, 21}, {21, 39}});
+    c.op(OpKind::Matmul, dtype, {{3, 6, 5}, {3, 5, 35}});
+    c.op(OpKind::Matmul, dtype, {{2, 3, 4, 5}, {5, 17}});
+    c.op(OpKind::Matmul, dtype, {{4, 5}, {2, 3, 5, 9}});
+    c.op(OpKind::Matmul, dtype, {{3, 1, 4, 5}, {1, 2, 5, 40}});
+  }
+  c.check();
+  Case large;
+  large.op(OpKind::Matmul, DType::F32, {{300, 515}, {515, 301}});
+  large.op(OpKind::Matmul, DType::F64, {{16, 300}, {300, 1000}});
+  large.op(OpKind::Matmul, DType::BF16, {{16, 300}, {300, 500}});
+  large.check();
+}
+
+TEST(CpuOps, ConcatMatmul) {
+  Case c;
+  for (DType dtype : {DType::F32, DType::F64, DType::F16, DType::I32}) {
+    c.op(OpKind::ConcatMatmul, dtype, {{6, 8}, {6, 5}, {8, 40}, {5, 40}});
+    c.op(OpKind::ConcatMatmul, dtype, {{2, 6, 8}, {2, 6, 5}, {2, 8, 3}, {2, 5, 3}});
+  }
+  c.check();
+}
+
+TEST(CpuOps, DataMovement) {
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const DType d = static_cast<DType>(i);
+    Case c;
+    c.op(OpKind::Transpose, d, {{3, 5, 7}}, PermAttrs{{2, 0, 1}});
+    c.op(OpKind::Reshape, d, {{6, 10}}, ShapeAttrs{{4, 15}});
+    c.op(OpKind::Broadcast, d, {{5, 1}}, ShapeAttrs{{3, 5, 9}});
+    c.op(OpKind::Unsqueeze, d, {{5, 6}}, AxesAttrs{{0, 2}});
+    c.op(OpKind::Squeeze, d, {{1, 5, 1}}, AxesAttrs{{0, 2}});
+    c.op(OpKind::Repeat, d, {{3, 1, 5}}, RepeatAttrs{{2, 4, 3}});
+    c.op(OpKind::Concat, d, {{3, 5}, {3, 1}, {3, 17}}, AxisAttrs{1});
+    c.op(OpKind::Concat, d, {{3, 5}, {4, 5}}, AxisAttrs{0});
+    c.op(OpKind::Stack, d, {{3, 5}, {3, 5}, {3, 5}}, AxisAttrs{1});
+    c.op(OpKind::Slice, d, {{9, 20}}, SliceAttrs{{1, 3}, {8, 20}, {3, 2}});
+    c.op(OpKind::Gather, d, {{4, 20}, {3, 2}}, AxisAttrs{1});
+    c.op(OpKind::Gather, d, {{20, 4}, {7}}, AxisAttrs{0});
+    c.op(OpKind::Pad, d, {{3, 20}}, PadAttrs{{1, 0}, {0, 5}, 1});
+    c.op(OpKind::Triu, d, {{2, 7, 9}}, DiagonalAttrs{1});
+    c.op(OpKind::Tril, d, {{9, 7}}, DiagonalAttrs{-2});
+    if (d != DType::Bool) c.graph().add_output(c.graph().add(OpKind::Iota, {}, IotaAttrs{1, {d, {3, 9}}}));
+    c.graph().add_output(c.graph().add_const(1, {d, {2, 5}}));
+    c.check();
+  }
+}
+
+TEST(CpuOps, EveryKernelOperatorIsCovered) {
+  // Those above, and those that have no code of their own.
+  for (OpKind kind : all_op_kinds()) {
+    if (!allowed_at(kind, Level::Kernel)) continue;
+    const bool known = has(kind, algebra::Pointwise) || has(kind, algebra::Movement) ||
+                       kind == OpKind::Input || kind == OpKind::Const || kind == OpKind::Iota ||
+                       kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
+                       kind == OpKind::ReduceMin || kind == OpKind::Cumsum || kind == OpKind::Matmul ||
+                       kind == OpKind::ConcatMatmul || kind == OpKind::Opaque || kind == OpKind::Kernel;
+    EXPECT_TRUE(known) << name(kind);
+  }
+}
+
+TEST(CpuOps, OutputsThatAreInputsOrRepeated) {
+  Case c;
+  const TensorId x = c.graph().add_input({DType::F32, {4, 5}});
+  const TensorId y = c.graph().add(OpKind::Exp, {x});
+  const TensorId z = c.graph().add(OpKind::Reshape, {y}, ShapeAttrs{{20}});
+  for (TensorId t : {x, y, y, z}) c.graph().add_output(t);
+  c.check();
+}
+
+TEST(CpuOps, OpaqueIsRefusedByName) {
+  Graph g;
+  const TensorId x = g.add_input({DType::F32, {4}});
+  g.add_output(g.add(OpKind::Opaque, {x}, OpaqueAttrs{"onnx.Foo", "0", {{DType::F32, {4}}}}));
+  try {
+    emit_source(g, CpuIsa::Generic);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::Unsupported);
+    EXPECT_NE(e.message().find("onnx.Foo"), std::string::npos);
+  }
+}
+
+// The tester is tested: a program that differs must not pass.
+TEST(CpuOps, CheckRefusesWrongCode) {
+  Graph right, wrong;
+  for (Graph* g : {&right, &wrong}) {
+    const TensorId x = g->add_input({DType::F32, {33}});
+    const TensorId y = g->add(OpKind::Sigmoid, {x});
+    g->add_output(g == &right ? y : g->add(OpKind::Mul, {y, g->add_const(Rational::ratio(10001, 10000), {DType::F32, {}})}));
+  }
+  const auto module = Module::compile(wrong, test_cache());
+  CheckReport report;
+  EXPECT_FALSE(check_compiled(right, [&](auto in, auto out) { module->run(in, out); }, {}, &report));
+  EXPECT_FALSE(report.passed);
+  EXPECT_GT(report.worst, 1);
+}
+
+}  // namespace
+}  // namespace tessera
