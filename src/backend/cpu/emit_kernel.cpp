@@ -593,9 +593,11 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
       const GridMap& grid = iter ? std::get<IterAttrs>(v.attrs).imap : std::get<SaveAttrs>(v.attrs).omap;
       const LoopMap& loop = iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
       const int64_t whole = kernel_.argument_extents[static_cast<size_t>(v.argument)][axis];
+      const std::vector<Split> parts = splits(whole, axis, grid, loop);
+      if (part_ == Part::Once && parts.front().variable[0] == 'g') continue;  // of no block in particular
       std::string low = "0", high = std::to_string(whole);
       int step = 0;
-      for (const Split& s : splits(whole, axis, grid, loop)) {
+      for (const Split& s : parts) {
         const std::string part = s.variable + "*" + std::to_string(s.size);
         const std::string from = low == "0" ? part : low + " + " + part;
         const std::string k = stem + "_" + std::to_string(step++);

@@ -1,0 +1,254 @@
+// Block graphs compiled for every instruction set, against the interpreter: loops, phases,
+// accumulators, thread graphs, and tiles that do not divide the tensors.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "backend/testing.h"
+#include "ir/validate.h"
+
+namespace tessera {
+namespace {
+
+void expect_right_everywhere(const std::string& text) {
+  const Graph graph = parse(text);
+  validate(graph);
+  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
+}
+
+std::string replaced(std::string text, const std::vector<std::pair<std::string, std::string>>& pairs) {
+  for (const auto& [from, to] : pairs) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Mirage's Fig. 3b for RMSNorm + Linear, for any shape, grid and loop.
+std::string rms_norm_linear(int64_t m, int64_t k, int64_t n, int64_t grid, int64_t loops, const std::string& dtype = "f32") {
+  const auto s = [](int64_t i) { return std::to_string(i); };
+  return replaced(R"(graph fused {
+  X = input : T[M,K]
+  G = input : T[K]
+  W = input : T[K,N]
+  O = kernel X, G, W grid[x=GRID] loops[i=LOOPS] {
+    X = input : T[M,K]
+    G = input : T[K]
+    W = input : T[K,N]
+    x = iter X {fmap={i:1}} : T[M,Kt]
+    g = iter G {fmap={i:0}} : T[Kt]
+    w = iter W {imap={x:1}, fmap={i:0}} : T[Kt,Nt]
+    xg = mul x, g : T[M,Kt]
+    p = matmul xg, w : T[M,Nt]
+    a = accum p {loops=[0]} : T[M,Nt]
+    x2 = sqr x : T[M,Kt]
+    s = sum x2 {axes=[1], keepdims=true} : T[M,1]
+    b = accum s {loops=[0]} : T[M,1]
+    c = const {value=1/K} : T[]
+    m = mul b, c : T[M,1]
+    e = const {value=1e-05} : T[]
+    f = add m, e : T[M,1]
+    r = sqrt f : T[M,1]
+    d = div a, r : T[M,Nt]
+    o = save d {omap={x:1}} : T[M,N]
+    return o
+  } : T[M,N]
+  return O
+}
+)", {{"GRID", s(grid)}, {"LOOPS", s(loops)}, {"T[", dtype + "["}, {"Kt", s(up(k, loops))}, {"Nt", s(up(n, grid))},
+     {"M,", s(m) + ","}, {"[K]", "[" + s(k) + "]"}, {"[K,", "[" + s(k) + ","}, {",K]", "," + s(k) + "]"}, {"/K}", "/" + s(k) + "}"}, {",N]", "," + s(n) + "]"}});
+}
+
+TEST(CpuBlocks, RmsNormLinear) { expect_right_everywhere(rms_norm_linear(16, 256, 512, 16, 4)); }
+
+TEST(CpuBlocks, RmsNormLinearWithTilesThatDoNotDivide) {
+  expect_right_everywhere(rms_norm_linear(5, 100, 77, 3, 7));
+  expect_right_everywhere(rms_norm_linear(1, 31, 1000, 7, 5));
+  expect_right_everywhere(rms_norm_linear(9, 5, 10, 4, 4));  // the last tiles are empty
+}
+
+TEST(CpuBlocks, RmsNormLinearInOtherDtypes) {
+  for (const char* dtype : {"f64", "f16", "bf16"}) expect_right_everywhere(rms_norm_linear(7, 96, 130, 4, 3, dtype));
+}
+
+TEST(CpuBlocks, SharedValuesAreComputedOnce) {
+  const std::string source = emit_source(parse(rms_norm_linear(16, 256, 512, 16, 4)), best_isa());
+  EXPECT_NE(source.find("k0_once"), std::string::npos);
+  // With few blocks there is nothing to gain.
+  EXPECT_EQ(emit_source(parse(rms_norm_linear(16, 256, 512, 2, 4)), best_isa()).find("_once"), std::string::npos);
+}
+
+// Attention for one head with an online softmax; rows split over the grid, keys over the loop.
+const char* const kAttention = R"(graph attention {
+  Q = input : f32[20,24]
+  K = input : f32[50,24]
+  V = input : f32[50,40]
+  O = kernel Q, K, V grid[x=3] loops[i=4] {
+    Q = input : f32[20,24]
+    K = input : f32[50,24]
+    V = input : f32[50,40]
+    q = iter Q {imap={x:0}} : f32[7,24]
+    k = iter K {fmap={i:0}} : f32[13,24]
+    v = iter V {fmap={i:0}} : f32[13,40]
+    kt = transpose k {perm=[1,0]} : f32[24,13]
+    s = matmul q, kt : f32[7,13]
+    m = reduce_max s {axes=[1], keepdims=true} : f32[7,1]
+    d = sub s, m : f32[7,13]
+    e = exp d : f32[7,13]
+    l = sum e {axes=[1], keepdims=true} : f32[7,1]
+    pv = matmul e, v : f32[7,40]
+    la = accum_rescale l, m {loops=[0]} : f32[7,1]
+    oa = accum_rescale pv, m {loops=[0]} : f32[7,40]
+    o = div oa, la : f32[7,40]
+    r = save o {omap={x:0}} : f32[20,40]
+    return r
+  } : f32[20,40]
+  return O
+}
+)";
+
+TEST(CpuBlocks, OnlineSoftmaxAttention) { expect_right_everywhere(kAttention); }
+
+TEST(CpuBlocks, NestedLoopsStreamingSavesAndOtherAccumulators) {
+  expect_right_everywhere(R"(graph g {
+  X = input : f32[30,44]
+  R, S, T = kernel X grid[x=2] loops[i=3, j=4] {
+    X = input : f32[30,44]
+    x = iter X {imap={x:0}, fmap={i:0, j:1}} : f32[5,11]
+    y = exp x : f32[5,11]
+    m = accum y {kind=max, loops=[1]} : f32[5,11]
+    a = accum y {loops=[0,1]} : f32[5,11]
+    c = accum y {kind=concat, loops=[1], axis=1} : f32[5,44]
+    w = sum m {axes=[1], keepdims=true} : f32[5,1]
+    r = save w {omap={x:0}, fmap={i:0}} : f32[30,1]
+    s = save a {omap={x:0}} : f32[10,11]
+    t = save c {omap={x:0}, fmap={i:0}} : f32[30,44]
+    return r, s, t
+  } : f32[30,1], f32[10,11], f32[30,44]
+  return R, S, T
+}
+)");
+}
+
+TEST(CpuBlocks, MinimumAccumulatorOfIntegers) {
+  expect_right_everywhere(R"(graph g {
+  X = input : i32[6,40]
+  R = kernel X grid[x=2] loops[i=3] {
+    X = input : i32[6,40]
+    x = iter X {imap={x:0}, fmap={i:1}} : i32[3,14]
+    m = reduce_min x {axes=[1]} : i32[3]
+    a = accum m {kind=min, loops=[0]} : i32[3]
+    r = save a {omap={x:0}} : i32[6]
+    return r
+  } : i32[6]
+  return R
+}
+)");
+}
+
+TEST(CpuBlocks, ThreadGraphsAreFusedChains) {
+  expect_right_everywhere(R"(graph g {
+  X = input : f32[64,100]
+  B = input : f32[100]
+  Y = kernel X, B grid[x=4] {
+    X = input : f32[64,100]
+    B = input : f32[100]
+    x = iter X {imap={x:0}} : f32[16,100]
+    b = iter B : f32[100]
+    y, z = thread x, b {
+      x = input : f32[16,100]
+      b = input : f32[100]
+      s = add x, b : f32[16,100]
+      g = gelu s : f32[16,100]
+      n = neg g : f32[16,100]
+      return g, n
+    } : f32[16,100], f32[16,100]
+    t = sum z {axes=[1], keepdims=true} : f32[16,1]
+    u = mul y, t : f32[16,100]
+    r = save u {omap={x:0}} : f32[64,100]
+    return r
+  } : f32[64,100]
+  return Y
+}
+)");
+}
+
+TEST(CpuBlocks, InvariantsAreComputedOutsideTheLoop) {
+  const char* const text = R"(graph g {
+  X = input : f32[8,64]
+  Y = input : f32[8,64]
+  Z = kernel X, Y grid[x=1] loops[i=4] {
+    X = input : f32[8,64]
+    Y = input : f32[8,64]
+    x = iter X {fmap={i:1}} : f32[8,16]
+    y = iter Y : f32[8,64]
+    e = exp y : f32[8,64]
+    s = sum e {axes=[1], keepdims=true} : f32[8,1]
+    q = div x, s : f32[8,16]
+    z = save q {fmap={i:1}} : f32[8,64]
+    return z
+  } : f32[8,64]
+  return Z
+}
+)";
+  expect_right_everywhere(text);
+  const std::string source = emit_source(parse(text), CpuIsa::Generic);
+  EXPECT_LT(source.find("t_exp(", source.find("void k0")), source.find("l0 < 4"));
+}
+
+TEST(CpuBlocks, BatchedProductsAndDataMovement) {
+  expect_right_everywhere(R"(graph g {
+  A = input : f32[6,10,12]
+  B = input : f32[6,12,36]
+  C = kernel A, B grid[x=3, y=2] loops[i=2] {
+    A = input : f32[6,10,12]
+    B = input : f32[6,12,36]
+    a = iter A {imap={x:0, y:1}, fmap={i:2}} : f32[2,5,6]
+    b = iter B {imap={x:0}, fmap={i:1}} : f32[2,6,36]
+    p = matmul a, b : f32[2,5,36]
+    s = accum p {loops=[0]} : f32[2,5,36]
+    t = transpose s {perm=[0,2,1]} : f32[2,36,5]
+    u = slice t {starts=[0,4,0], stops=[2,36,5], steps=[1,2,1]} : f32[2,16,5]
+    v = reshape u {shape=[2,4,20]} : f32[2,4,20]
+    w = repeat v {repeats=[1,2,1]} : f32[2,8,20]
+    z = save w {omap={x:0, y:2}} : f32[6,8,40]
+    return z
+  } : f32[6,8,40]
+  return C
+}
+)");
+}
+
+// Same results, bit for bit, for any number of threads and from several threads at once.
+TEST(CpuBlocks, ResultsDoNotDependOnThreads) {
+  const Graph g = parse(rms_norm_linear(16, 256, 515, 16, 4));
+  std::vector<float> x(16 * 256), gain(256), w(256 * 515);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 37) - 18;
+  for (size_t i = 0; i < gain.size(); ++i) gain[i] = static_cast<float>(i % 5);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 101) / 7;
+  const void* in[] = {x.data(), gain.data(), w.data()};
+  std::vector<std::vector<float>> results;
+  for (int threads : {1, 2, 5}) {
+    KernelPool pool(threads);
+    ModuleOptions options;
+    options.pool = &pool;
+    const auto module = Module::compile(g, test_cache(), options);
+    std::vector<std::vector<float>> outs(3, std::vector<float>(16 * 515));
+    std::vector<std::thread> callers;
+    for (auto& out : outs) {
+      callers.emplace_back([&] {
+        for (int i = 0; i < 20; ++i) {
+          void* o[] = {out.data()};
+          module->run(in, o);
+        }
+      });
+    }
+    for (std::thread& t : callers) t.join();
+    for (auto& out : outs) results.push_back(std::move(out));
+  }
+  for (const auto& r : results) EXPECT_EQ(r, results[0]);
+}
+
+}  // namespace
+}  // namespace tessera
