@@ -1,0 +1,445 @@
+#include "driver/optimize.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "backend/arrays.h"
+#include "backend/check.h"
+#include "backend/measure.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "cost/analytical.h"
+#include "driver/partition.h"
+#include "driver/results.h"
+#include "eval/ndarray.h"
+#include "ir/text.h"
+#include "ir/validate.h"
+#include "search/mugraph/mugraph.h"
+
+namespace tessera {
+
+const char* name(Fate fate) {
+  switch (fate) {
+    case Fate::Proposed: return "proposed";
+    case Fate::Refuted: return "refuted";
+    case Fate::Unknown: return "unknown";
+    case Fate::NotCompiled: return "not compiled";
+    case Fate::CheckFailed: return "check failed";
+    case Fate::Measured: return "measured";
+    case Fate::Chosen: return "chosen";
+  }
+  unreachable("Fate");
+}
+
+Target resolve_target(const OptimizeOptions& options) {
+  const std::string& name = options.target;
+  if (name != "cpu") return find_target(name, options.target_directory);
+  Target t = default_cpu_target();
+  if (best_isa() != CpuIsa::Avx512 && !options.target_directory.empty())
+    t = find_target("cpu-avx2", options.target_directory);
+  t.cores = options.threads > 0 ? options.threads : default_threads();
+  return t;
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Adds the time a scope takes to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total), start_(Clock::now()) {}
+  ~Stopwatch() { total_ += seconds_since(start_); }
+
+ private:
+  double& total_;
+  Clock::time_point start_;
+};
+
+// A module with buffers of ordinary random numbers to run on.
+class Runner {
+ public:
+  Runner(std::shared_ptr<Module> module, uint64_t seed) : module_(std::move(module)) {
+    Rng rng(seed);
+    for (const Type& t : module_->input_types()) {
+      NDArray a = NDArray::zeros(t.dtype, extents(t.shape));
+      // Sums of uniforms: close to a normal distribution, and cheap.
+      for (double& x : a.reals)
+        x = round_to(t.dtype, 1.7 * (rng.unit() + rng.unit() + rng.unit() + rng.unit() - 2));
+      for (int64_t& x : a.ints) x = int64_t(rng.below(2));
+      auto bytes = to_memory(a);
+      buffers_.emplace_back(bytes.size());
+      std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(buffers_.back().data()));
+      inputs_.push_back(buffers_.back().data());
+    }
+    for (const Type& t : module_->output_types()) {
+      buffers_.emplace_back(size_t(t.bytes()));
+      outputs_.push_back(buffers_.back().data());
+    }
+  }
+  void run() const { module_->run(inputs_, outputs_); }
+
+ private:
+  std::shared_ptr<Module> module_;
+  std::vector<AlignedBuffer> buffers_;
+  std::vector<const void*> inputs_;
+  std::vector<void*> outputs_;
+};
+
+// Ways to compute one part of the program that passed everything, with what they measured.
+struct PartResult {
+  Graph best;
+  std::shared_ptr<Module> module;
+  std::optional<Certificate> certificate;
+  double original_s = 0, seconds = 0, speedup = 1;
+  bool improved = false;
+};
+
+class Optimizer {
+ public:
+  Optimizer(const OptimizeOptions& options, const std::function<void(const Progress&)>& progress,
+            const std::atomic<bool>* cancel)
+      : options_(options), progress_(progress), cancel_(cancel),
+        target_(resolve_target(options)),
+        threads_(options.threads > 0 ? options.threads : default_threads()),
+        eval_pool_(threads_) {
+    if (threads_ != KernelPool::shared().threads()) pool_.emplace(threads_);
+  }
+
+  OptimizeResult run(const Graph& program) {
+    OptimizeResult result;
+    result.original = program;
+    result.graph = program;
+    report_.target = target_.name;
+    report_.threads = threads_;
+    std::string key;
+    if (options_.use_cache) {
+      key = result_key(program, options_, target_);
+      if (auto stored = load_result(cache_, key); stored && restore(*stored, result)) {
+        report_.from_cache = true;
+        return finish(std::move(result));
+      }
+    }
+    std::vector<Part> parts = partition(program);
+    report_.parts = int(parts.size());
+    // A part that is the whole program needs no splicing and no second proof.
+    bool whole = parts.size() == 1 && parts[0].outputs == program.outputs() &&
+                 parts[0].inputs == program.inputs();
+    if (whole) {
+      take(result, improve(program, 0, ""), result.candidates);
+    } else if (!parts.empty()) {
+      std::vector<Graph> replacements;
+      bool any = false;
+      for (size_t i = 0; i < parts.size(); i++) {
+        PartResult r = improve(parts[i].graph, int(i),
+                               std::to_string(i + 1) + "/" + std::to_string(parts.size()));
+        any = any || r.improved;
+        replacements.push_back(std::move(r.best));
+      }
+      result.candidates = std::move(outcomes_);
+      if (any) combine(result, splice(program, parts, replacements));
+    }
+    if (!result.module) result.module = compiled(program);
+    // Only complete searches are worth remembering.
+    if (options_.use_cache && !report_.cancelled) store_result(cache_, key, result);
+    return finish(std::move(result));
+  }
+
+  SearchOutcome search_only(const Graph& program) {
+    SearchOutcome out;
+    CollectingSink sink;
+    out.report = search(program, "", sink);
+    out.candidates = std::move(sink.candidates);
+    return out;
+  }
+
+ private:
+  bool cancelled() const { return cancel_ && cancel_->load(std::memory_order_relaxed); }
+  bool out_of_time() const { return seconds_since(start_) > options_.budget_seconds; }
+
+  void tell(const std::string& stage, const std::string& part, int done, int total,
+            const SearchReport* search = nullptr) {
+    if (progress_) progress_({stage, part, done, total, search, best_speedup_});
+  }
+
+  OptimizeResult finish(OptimizeResult result) {
+    report_.cancelled = cancelled();
+    report_.total_s = seconds_since(start_);
+    result.report = std::move(report_);
+    tell("done", "", 1, 1);
+    return result;
+  }
+
+  SearchReport search(const Graph& graph, const std::string& part, CandidateSink& sink) {
+    AnalyticalModel cost(target_);
+    Context context;
+    context.target = &target_;
+    context.cost = &cost;
+    context.seed = options_.seed;
+    context.threads = threads_;
+    context.cancel = cancel_;
+    context.progress = [&](const SearchReport& r) { tell("search", part, 0, 0, &r); };
+    Budget budget;
+    budget.seconds = std::max(0.05, options_.budget_seconds - seconds_since(start_)) *
+                     (options_.exhaustive ? 1.0 : 0.5);
+    MugraphOptions engine_options;
+    engine_options.max_block_ops = options_.max_block_ops;
+    engine_options.exhaustive = options_.exhaustive;
+    for (const std::string& name : options_.disable)
+      if (name.starts_with("mugraph:")) engine_options.ablate.insert(name.substr(8));
+    if (options_.disable.count("mugraph")) {
+      SearchReport none;
+      none.detail = "engine mugraph is disabled";
+      return none;
+    }
+    return Mugraph(engine_options).run(Subprogram{graph}, context, budget, sink);
+  }
+
+  std::shared_ptr<Module> compiled(const Graph& graph) {
+    Stopwatch watch(report_.compile_s);
+    ModuleOptions options;
+    options.pool = pool_ ? &*pool_ : nullptr;
+    return Module::compile(graph, cache_, options);
+  }
+
+  VerifyOptions verify_options() const {
+    VerifyOptions v;
+    v.strict = options_.strict;
+    v.seed = options_.verify_seed;
+    v.threads = threads_;
+    v.cancel = cancel_;
+    return v;
+  }
+
+  // Proof, code, and code against the interpreter. Empty when any of them says no.
+  struct Ready {
+    std::shared_ptr<Module> module;
+    Certificate certificate;
+  };
+  std::optional<Ready> prepare(const Graph& spec, Outcome& outcome) {
+    try {
+      std::optional<Verified> verified;
+      {
+        Stopwatch watch(report_.verify_s);
+        Acceptance a = accept(spec, outcome.graph, verify_options());
+        if (!a.verified) {
+          outcome.fate = a.verdict.refuted() ? Fate::Refuted : Fate::Unknown;
+          outcome.why = a.verdict.str();
+          return std::nullopt;
+        }
+        verified = std::move(a.verified);
+      }
+      outcome.fate = Fate::NotCompiled;
+      Ready ready{compiled(verified->graph()), verified->certificate()};
+      Stopwatch watch(report_.check_s);
+      CheckOptions check_options;
+      check_options.seed = options_.seed;
+      check_options.pool = &eval_pool_;
+      CheckReport check;
+      auto run_module = [&](auto in, auto out) { ready.module->run(in, out); };
+      if (!check_compiled(verified->graph(), run_module, check_options, &check)) {
+        outcome.fate = Fate::CheckFailed;
+        outcome.why = check.what;
+        return std::nullopt;
+      }
+      outcome.fate = Fate::Proposed;
+      return ready;
+    } catch (const Error& e) {
+      // A missing compiler or a full disk would fail every candidate: the user has to know.
+      if (e.kind() == ErrorKind::ToolMissing || e.kind() == ErrorKind::Io) throw;
+      outcome.why = e.what();
+      return std::nullopt;
+    }
+  }
+
+  PartResult improve(const Graph& spec, int part, const std::string& label) {
+    PartResult result;
+    result.best = spec;
+    CollectingSink sink;
+    {
+      Stopwatch watch(report_.search_s);
+      report_.searches.push_back(search(spec, label, sink));
+    }
+    const size_t first = outcomes_.size();
+    for (Candidate& c : sink.candidates) {
+      Outcome o;
+      o.graph = std::move(c.graph);
+      o.origin = std::move(c.origin);
+      o.derivation = std::move(c.derivation);
+      o.notes = std::move(c.notes);
+      o.part = part;
+      o.rank = int(outcomes_.size() - first) + 1;
+      o.model_seconds = c.cost;
+      outcomes_.push_back(std::move(o));
+    }
+    struct Racer {
+      size_t outcome;
+      Ready ready;
+    };
+    std::vector<Racer> racers;
+    const size_t wanted = options_.tune ? 16 : 5;
+    for (size_t i = first; i < outcomes_.size() && racers.size() < wanted; i++) {
+      if (cancelled() || (out_of_time() && !racers.empty())) break;
+      tell("verify", label, int(i - first), int(outcomes_.size() - first));
+      if (auto ready = prepare(spec, outcomes_[i])) racers.push_back({i, std::move(*ready)});
+    }
+    std::shared_ptr<Module> original = compiled(spec);
+    result.module = original;
+    if (racers.empty()) return result;
+
+    tell("measure", label, 0, int(racers.size()));
+    Stopwatch watch(report_.measure_s);
+    std::vector<Runner> runners;
+    runners.reserve(racers.size() + 1);
+    runners.emplace_back(original, options_.seed);
+    for (const Racer& r : racers) runners.emplace_back(r.ready.module, options_.seed);
+    std::vector<Contestant> contestants;
+    for (size_t i = 0; i < runners.size(); i++)
+      contestants.push_back({i == 0 ? "original" : "candidate " + std::to_string(i),
+                             [&runners, i](int) { runners[i].run(); }, 0});
+    MeasureOptions m;
+    m.budget_s = std::min(options_.tune ? 4.0 : 1.0, 0.15 * double(contestants.size()));
+    std::vector<Timing> timings = measure(contestants, m);
+    size_t best = 0;
+    for (size_t i = 1; i < timings.size(); i++) {
+      Outcome& o = outcomes_[racers[i - 1].outcome];
+      o.fate = Fate::Measured;
+      o.seconds = timings[i].median_s;
+      o.speedup = timings[i].speedup;
+      if (timings[i].believable && timings[i].speedup > std::max(1.0, timings[best].speedup))
+        best = i;
+    }
+    result.original_s = timings[0].median_s;
+    result.seconds = timings[best].median_s;
+    if (best == 0) return result;
+    Racer& winner = racers[best - 1];
+    outcomes_[winner.outcome].fate = Fate::Chosen;
+    result.best = outcomes_[winner.outcome].graph;
+    result.module = winner.ready.module;
+    result.certificate = std::move(winner.ready.certificate);
+    result.speedup = timings[best].speedup;
+    result.improved = true;
+    if (label.empty()) best_speedup_ = result.speedup;
+    return result;
+  }
+
+  void take(OptimizeResult& result, PartResult part, std::vector<Outcome>& outcomes) {
+    outcomes = std::move(outcomes_);
+    result.graph = std::move(part.best);
+    result.module = std::move(part.module);
+    result.certificate = std::move(part.certificate);
+    result.improved = part.improved;
+    result.original_s = part.original_s;
+    result.seconds = part.seconds;
+    result.speedup = part.speedup;
+  }
+
+  // Parts were improved one by one; the program made of them is proved and measured as a whole.
+  void combine(OptimizeResult& result, Graph spliced) {
+    Outcome whole;
+    whole.graph = std::move(spliced);
+    whole.origin = "parts";
+    whole.rank = 1;
+    whole.part = -1;
+    auto ready = prepare(result.original, whole);
+    if (ready) {
+      Stopwatch watch(report_.measure_s);
+      std::shared_ptr<Module> original = compiled(result.original);
+      Runner a(original, options_.seed), b(ready->module, options_.seed);
+      auto timings = measure({{"original", [&](int) { a.run(); }, 0},
+                              {"parts", [&](int) { b.run(); }, 0}});
+      whole.fate = Fate::Measured;
+      whole.seconds = timings[1].median_s;
+      whole.speedup = timings[1].speedup;
+      result.original_s = timings[0].median_s;
+      result.module = original;
+      result.seconds = timings[0].median_s;
+      if (timings[1].believable && timings[1].speedup > 1) {
+        whole.fate = Fate::Chosen;
+        result.graph = whole.graph;
+        result.module = ready->module;
+        result.certificate = std::move(ready->certificate);
+        result.improved = true;
+        result.seconds = timings[1].median_s;
+        result.speedup = best_speedup_ = timings[1].speedup;
+      }
+    }
+    result.candidates.push_back(std::move(whole));
+  }
+
+  // A remembered result is proved, compiled and checked again before it is believed.
+  bool restore(const StoredResult& stored, OptimizeResult& result) {
+    if (stored.improved) {
+      Outcome o;
+      o.graph = stored.graph;
+      o.origin = stored.origin;
+      o.derivation = stored.derivation;
+      o.rank = stored.rank;
+      o.model_seconds = stored.model_seconds;
+      tell("verify", "", 0, 1);
+      auto ready = prepare(result.original, o);
+      if (!ready) return false;
+      o.fate = Fate::Chosen;
+      o.seconds = stored.seconds;
+      o.speedup = stored.speedup;
+      result.graph = stored.graph;
+      result.module = ready->module;
+      result.certificate = std::move(ready->certificate);
+      result.improved = true;
+      result.candidates.push_back(std::move(o));
+    } else {
+      result.module = compiled(result.original);
+    }
+    result.original_s = stored.original_s;
+    result.seconds = stored.seconds;
+    result.speedup = best_speedup_ = stored.speedup;
+    return true;
+  }
+
+  const OptimizeOptions& options_;
+  const std::function<void(const Progress&)>& progress_;
+  const std::atomic<bool>* cancel_;
+  Target target_;
+  int threads_;
+  ThreadPool eval_pool_;
+  Clock::time_point start_ = Clock::now();
+  Cache cache_;
+  std::optional<KernelPool> pool_;
+  OptimizeReport report_;
+  std::vector<Outcome> outcomes_;
+  double best_speedup_ = 1;
+};
+
+void require_static(const Graph& program) {
+  validate(program);
+  if (program.level() != Level::Kernel)
+    throw Error(ErrorKind::BadInput, "only kernel graphs can be optimized");
+  for (const Tensor& t : program.tensors())
+    if (!is_static(t.type.shape))
+      throw Error(ErrorKind::Unsupported,
+                  "tensor " + t.name + " has the symbolic shape " + str(t.type.shape) +
+                      "; give every symbol a size first");
+}
+
+}  // namespace
+
+OptimizeResult optimize(const Graph& program, const OptimizeOptions& options,
+                        const std::function<void(const Progress&)>& progress,
+                        const std::atomic<bool>* cancel) {
+  require_static(program);
+  return Optimizer(options, progress, cancel).run(program);
+}
+
+SearchOutcome search(const Graph& program, const OptimizeOptions& options,
+                     const std::function<void(const Progress&)>& progress,
+                     const std::atomic<bool>* cancel) {
+  require_static(program);
+  return Optimizer(options, progress, cancel).search_only(program);
+}
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+// The recipe: partition, search, verify, compile, check, measure, choose. The original program is
+// always a contestant, so what comes back is never slower than it by choice.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/cache.h"
+#include "backend/cpu/module.h"
+#include "cost/target.h"
+#include "search/engine.h"
+#include "verify/funnel.h"
+
+namespace tessera {
+
+struct OptimizeOptions {
+  std::string target = "cpu";        // "cpu" (this machine) or a description: name or path
+  std::string target_directory;      // where descriptions by name are; empty: built-in ones only
+  double budget_seconds = 30;        // of wall time for everything; the first result may exceed it
+  int threads = 0;                   // 0: default_threads()
+  uint64_t seed = 0;                 // of search and measurement
+  std::optional<uint64_t> verify_seed;  // none: from the operating system
+  bool strict = false;               // no larger domain, no difference on ±inf and NaN inputs
+  bool tune = false;                 // verify and time more candidates
+  bool exhaustive = false;           // Mirage's Algorithm 1 instead of saturation
+  std::optional<int> max_block_ops;  // none: no limit
+  std::set<std::string> disable;     // "mugraph", or "mugraph:RULE" for one pruning rule
+  bool use_cache = true;             // of results; machine code is always cached
+};
+
+// Where the recipe is; sent now and then, from one thread at a time.
+struct Progress {
+  std::string stage;  // "search", "verify", "compile", "measure", "done"
+  std::string part;   // which part of the program, "1/3"; empty if it is one part
+  int done = 0, total = 0;        // candidates of the stage
+  const SearchReport* search = nullptr;  // during "search"
+  double best_speedup = 1;        // measured so far
+};
+
+enum class Fate {
+  Proposed,     // not looked at: budget ended, or others were better
+  Refuted,      // the verifier found inputs that tell it from the original
+  Unknown,      // the verifier could not decide
+  NotCompiled,  // the back end refused or failed
+  CheckFailed,  // compiled code disagreed with the interpreter
+  Measured,     // correct, and timed
+  Chosen,       // the fastest
+};
+const char* name(Fate);
+
+// One candidate and what became of it.
+struct Outcome {
+  Graph graph;
+  std::string origin, derivation;
+  std::vector<std::string> notes;
+  int part = 0;
+  int rank = 0;              // by cost model, from 1
+  double model_seconds = 0;
+  Fate fate = Fate::Proposed;
+  std::string why;           // verdict or error where it fell out
+  double seconds = 0;        // measured median; 0: not measured
+  double speedup = 0;        // over the original, measured side by side
+};
+
+struct OptimizeReport {
+  std::vector<SearchReport> searches;  // one per part
+  int parts = 0;
+  double search_s = 0, verify_s = 0, compile_s = 0, check_s = 0, measure_s = 0, total_s = 0;
+  bool from_cache = false;
+  bool cancelled = false;
+  std::string target;
+  int threads = 0;
+};
+
+struct OptimizeResult {
+  Graph original, graph;  // equal programs; the same where nothing faster was found
+  bool improved = false;
+  std::optional<Certificate> certificate;  // present exactly when improved
+  std::shared_ptr<Module> module;           // runs `graph`, checked against the interpreter
+  double original_s = 0, seconds = 0;       // measured medians, interleaved
+  double speedup = 1;
+  std::vector<Outcome> candidates;          // ascending by part and rank
+  OptimizeReport report;
+};
+
+// Throws Error on bad input; finding nothing faster is not an error.
+OptimizeResult optimize(const Graph& program, const OptimizeOptions& options = {},
+                        const std::function<void(const Progress&)>& progress = {},
+                        const std::atomic<bool>* cancel = nullptr);
+
+// What `tessera search` shows: candidates by rank, nothing verified or run.
+struct SearchOutcome {
+  std::vector<Candidate> candidates;
+  SearchReport report;
+};
+SearchOutcome search(const Graph& program, const OptimizeOptions& options = {},
+                     const std::function<void(const Progress&)>& progress = {},
+                     const std::atomic<bool>* cancel = nullptr);
+
+// The description that `options.target` names.
+Target resolve_target(const OptimizeOptions& options);
+
+}  // namespace tessera

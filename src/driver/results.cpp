@@ -1,0 +1,76 @@
+#include "driver/results.h"
+
+#include <cstdio>
+#include <sstream>
+
+#include "backend/cpu/compile.h"
+#include "base/error.h"
+#include "base/sha256.h"
+#include "ir/text.h"
+
+namespace tessera {
+namespace {
+
+// Raised when what is stored, or how it is chosen, changes its meaning.
+constexpr int kResultVersion = 1;
+
+std::string number(double x) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof buffer, "%.17g", x);
+  return buffer;
+}
+
+}  // namespace
+
+std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
+  std::ostringstream text;
+  text << "result " << kResultVersion << " codegen " << kCodegenVersion << "\n"
+       << target.str() << to_string(best_isa()) << "\n"
+       << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
+       << " strict " << o.strict << " tune " << o.tune << " exhaustive " << o.exhaustive
+       << " budget " << o.budget_seconds << " max_block_ops "
+       << (o.max_block_ops ? *o.max_block_ops : -1) << "\n";
+  for (const std::string& d : o.disable) text << "disable " << d << "\n";
+  text << print(program);
+  return sha256_hex(text.str());
+}
+
+std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
+  auto text = cache.find_text(key);
+  if (!text) return std::nullopt;
+  // "improved rank model original seconds speedup\norigin\nderivation lines\n--\ngraph"
+  std::istringstream in(*text);
+  StoredResult r;
+  std::string line;
+  int improved = 0;
+  if (!(in >> improved >> r.rank >> r.model_seconds >> r.original_s >> r.seconds >> r.speedup))
+    return std::nullopt;
+  std::getline(in, line);
+  if (!std::getline(in, r.origin)) return std::nullopt;
+  while (std::getline(in, line) && line != "--") r.derivation += line + "\n";
+  std::ostringstream rest;
+  rest << in.rdbuf();
+  r.improved = improved != 0;
+  try {
+    r.graph = parse(rest.str(), "<cached result>");
+  } catch (const Error&) {
+    return std::nullopt;  // as good as absent; it will be written anew
+  }
+  return r;
+}
+
+void store_result(Cache& cache, const std::string& key, const OptimizeResult& result) {
+  const Outcome* chosen = nullptr;
+  for (const Outcome& o : result.candidates)
+    if (o.fate == Fate::Chosen && o.graph == result.graph) chosen = &o;
+  std::string derivation = chosen ? chosen->derivation : "";
+  if (!derivation.empty() && derivation.back() != '\n') derivation += '\n';
+  cache.store_text(key, std::to_string(int(result.improved)) + " " +
+                            std::to_string(chosen ? chosen->rank : 0) + " " +
+                            number(chosen ? chosen->model_seconds : 0) + " " +
+                            number(result.original_s) + " " + number(result.seconds) + " " +
+                            number(result.speedup) + "\n" + (chosen ? chosen->origin : "") + "\n" +
+                            derivation + "--\n" + print(result.graph));
+}
+
+}  // namespace tessera

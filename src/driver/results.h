@@ -1,0 +1,25 @@
+// Results remembered between runs, as text in the cache: the winning graph and what it measured.
+// Nothing read back is trusted; the driver proves, compiles and checks it again.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "backend/cache.h"
+#include "driver/optimize.h"
+
+namespace tessera {
+
+struct StoredResult {
+  bool improved = false;
+  Graph graph;
+  std::string origin, derivation;
+  int rank = 0;
+  double model_seconds = 0, original_s = 0, seconds = 0, speedup = 1;
+};
+
+// SHA-256 over everything the choice depends on: program, options, target, instruction set, version.
+std::string result_key(const Graph& program, const OptimizeOptions& options, const Target& target);
+std::optional<StoredResult> load_result(Cache& cache, const std::string& key);
+void store_result(Cache& cache, const std::string& key, const OptimizeResult& result);
+
+}  // namespace tessera
