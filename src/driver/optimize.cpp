@@ -50,6 +50,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Less than this over the original is noise, and the original stays.
+constexpr double kWorthwhile = 1.02;
+
 // Adds the time a scope takes to a counter.
 class Stopwatch {
  public:
@@ -128,8 +131,8 @@ class Optimizer {
     std::vector<Part> parts = partition(program);
     report_.parts = int(parts.size());
     // A part that is the whole program needs no splicing and no second proof.
-    bool whole = parts.size() == 1 && parts[0].outputs == program.outputs() &&
-                 parts[0].inputs == program.inputs();
+    bool whole = parts.size() == 1 &&
+                 parts[0].ops.size() + program.inputs().size() == program.ops().size();
     if (whole) {
       take(result, improve(program, 0, ""), result.candidates);
     } else if (!parts.empty()) {
@@ -311,8 +314,8 @@ class Optimizer {
       o.fate = Fate::Measured;
       o.seconds = timings[i].median_s;
       o.speedup = timings[i].speedup;
-      if (timings[i].believable && timings[i].speedup > std::max(1.0, timings[best].speedup))
-        best = i;
+      double to_beat = best == 0 ? kWorthwhile : timings[best].speedup;
+      if (timings[i].believable && timings[i].speedup > to_beat) best = i;
     }
     result.original_s = timings[0].median_s;
     result.seconds = timings[best].median_s;
@@ -359,7 +362,7 @@ class Optimizer {
       result.original_s = timings[0].median_s;
       result.module = original;
       result.seconds = timings[0].median_s;
-      if (timings[1].believable && timings[1].speedup > 1) {
+      if (timings[1].believable && timings[1].speedup > kWorthwhile) {
         whole.fate = Fate::Chosen;
         result.graph = whole.graph;
         result.module = ready->module;
