@@ -47,7 +47,7 @@ bool Demand::any(const Op& op) const {
   for (uint32_t i = 0; i < op.num_results; ++i) {
     if (of(op.result(i)) != 0) return true;
   }
-  return false;
+  return op.body.valid() && bodies[op.body.index].live;
 }
 
 Demand find_demand(const Graph& g, const std::vector<Components>& outputs) {

@@ -10,6 +10,7 @@
 #include "eval/domains.h"
 #include "eval/movement.h"
 #include "eval/pointwise.h"
+#include "eval/trace.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -24,8 +25,12 @@ class Interpreter {
   // Gives results to an opaque operator; the views are allocated, to be filled.
   using Opaque = std::function<void(const Op&, const std::vector<View>& in, std::vector<View>& out)>;
 
+  // Called with the record of each block of a kernel; blocks then run one after the other.
+  using Tracer = std::function<void(const Op& kernel, BlockTrace&&)>;
+
   Interpreter(const D& domain, ThreadPool* pool, Opaque opaque = {})
       : domain_(domain), pool_(pool), opaque_(std::move(opaque)) {}
+  void set_tracer(Tracer tracer) { tracer_ = std::move(tracer); }
 
   // Evaluates the operators that `demand` needs; `values` has the inputs set and keeps what is in
   // `keep` (outputs are always kept) alive, in `arenas` (one per operator).
@@ -190,14 +195,16 @@ class Interpreter {
                   std::vector<View>& values);
   void run_depth(BlockState& state, int depth) const;
   void run_block_op(BlockState& state, const Op& op) const;
-  void run_thread(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
-                  std::vector<View>& values, ThreadPool* pool, Level level) const;
+  void run_thread(BlockState& state, const Op& op) const;
+  int record(BlockTrace& trace, const Graph& g, const Op& op, const std::vector<int>& current,
+             const std::vector<View>& in, const View& out) const;
   void accumulate(BlockState& state, const Op& op) const;
   void finish_accumulator(BlockState& state, const Op& op) const;
 
   D domain_;
   ThreadPool* pool_;
   Opaque opaque_;
+  Tracer tracer_;
 };
 
 }  // namespace tessera

@@ -52,11 +52,13 @@ struct Interpreter<D>::BlockState {
     bool started = false;
     View value;
     std::vector<View> parts, scales;
+    std::vector<int> entries;  // of the trace: all folded operands
   };
   std::vector<Accumulator> accumulators;  // by result tensor
   Arena arena;                            // of the current iteration
   Arena kept;                             // of accumulators
   std::vector<View> in;                   // scratch
+  BlockTrace* trace = nullptr;
 };
 
 template <class D>
@@ -80,8 +82,8 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
   const int64_t blocks = body.num_blocks();
   const int64_t threads = pool_ == nullptr ? 1 : pool_->threads();
   const int64_t grain = std::max<int64_t>(1, blocks / (threads * 4));
-  parallel_for(pool_, blocks, grain, [&](int64_t begin, int64_t end) {
-    BlockState state{plan, arguments, results, {}, {}, {}, {}, {}, {}, {}};
+  parallel_for(tracer_ ? nullptr : pool_, blocks, grain, [&](int64_t begin, int64_t end) {
+    BlockState state{plan, arguments, results, {}, {}, {}, {}, {}, {}, {}, nullptr};
     state.values.resize(body.tensors().size());
     state.accumulators.resize(body.tensors().size());
     state.iteration.assign(body.loops().size(), 0);
@@ -94,7 +96,13 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
       }
       state.arena.release({});
       state.kept.release({});
+      BlockTrace trace;
+      if (tracer_) {
+        trace.current.assign(body.tensors().size(), -1);
+        state.trace = &trace;
+      }
       run_depth(state, -1);
+      if (tracer_) tracer_(op, std::move(trace));
     }
   });
   for (uint32_t i = 0; i < op.num_results; ++i) {
@@ -117,6 +125,7 @@ void Interpreter<D>::run_depth(BlockState& state, int depth) const {
       a.started = false;
       a.parts.clear();
       a.scales.clear();
+      a.entries.clear();
     }
     const auto mark = state.arena.mark();
     for (int64_t i = 0; i < plan.g.loops()[at]; ++i) {
@@ -125,7 +134,14 @@ void Interpreter<D>::run_depth(BlockState& state, int depth) const {
       state.arena.release(mark);
     }
     state.iteration[at] = 0;
-    for (const Op* op : plan.accumulators[at]) finish_accumulator(state, *op);
+    for (const Op* op : plan.accumulators[at]) {
+      finish_accumulator(state, *op);
+      if (!state.trace) continue;
+      const View& v = state.values[op->result().index];
+      state.trace->current[op->result().index] =
+          state.trace->add({&plan.g, op, state.accumulators[op->result().index].entries,
+                            {v.shape.begin(), v.shape.begin() + v.rank}, {}, -1, {}, {}});
+    }
     for (const Op* op : plan.after[at]) run_block_op(state, *op);
   }
 }
@@ -147,6 +163,11 @@ void Interpreter<D>::run_block_op(BlockState& state, const Op& op) const {
         size[i] = intervals[i].size();
       }
       state.values[op.result().index] = subview(whole, begin.data(), size.data(), D::kWord);
+      if (state.trace) {
+        state.trace->current[op.result().index] =
+            state.trace->add({&g, &op, {}, {size.begin(), size.begin() + whole.rank},
+                              {begin.begin(), begin.begin() + whole.rank}, int(argument), {}, {}});
+      }
       return;
     }
     case OpKind::Accum:
@@ -171,10 +192,15 @@ void Interpreter<D>::run_block_op(BlockState& state, const Op& op) const {
           }
         }
         copy_view(subview(whole, begin.data(), size.data(), D::kWord), value, D::kWord);
+        if (state.trace) {
+          state.trace->add({&g, &op, {state.trace->current[op.inputs[0].index]},
+                            {size.begin(), size.begin() + whole.rank},
+                            {begin.begin(), begin.begin() + whole.rank}, int(i), {}, {}});
+        }
       }
       return;
     }
-    case OpKind::Thread: run_thread(state.arena, g, op, state.plan.demand, state.values, nullptr, Level::Block); return;
+    case OpKind::Thread: run_thread(state, op); return;
     case OpKind::Input: return;
     case OpKind::Const: case OpKind::Iota: case OpKind::Neg: case OpKind::Abs: case OpKind::Sign:
     case OpKind::Sqr: case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log:
@@ -194,23 +220,45 @@ void Interpreter<D>::run_block_op(BlockState& state, const Op& op) const {
   for (TensorId t : op.inputs) state.in.push_back(state.values[t.index]);
   state.values[op.result().index] =
       apply(state.arena, g, op, state.in, state.plan.demand.of(op.result()), Level::Block, nullptr);
+  if (state.trace) {
+    state.trace->current[op.result().index] =
+        record(*state.trace, g, op, state.trace->current, state.in, state.values[op.result().index]);
+  }
+}
+
+// Adds an operator to the trace; `current` maps the graph's tensors to entries.
+template <class D>
+int Interpreter<D>::record(BlockTrace& trace, const Graph& g, const Op& op,
+                           const std::vector<int>& current, const std::vector<View>& in,
+                           const View& out) const {
+  BlockTrace::Entry e{&g, &op, {}, {out.shape.begin(), out.shape.begin() + out.rank}, {}, -1, {}, {}};
+  for (TensorId t : op.inputs) e.operands.push_back(current[t.index]);
+  e.origin = origin_marks(op.kind, in, out);
+  if (op.kind == OpKind::Gather) e.index = integers_of(in[1]);
+  return trace.add(std::move(e));
 }
 
 template <class D>
-void Interpreter<D>::run_thread(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
-                            std::vector<View>& values, ThreadPool* pool, Level) const {
-  const Graph& body = g.body(op);
-  const Demand& inner = demand.bodies[op.body.index];
+void Interpreter<D>::run_thread(BlockState& state, const Op& op) const {
+  const Graph& body = state.plan.g.body(op);
+  const Demand& inner = state.plan.demand.bodies[op.body.index];
   std::vector<View> local(body.tensors().size()), in;
-  for (size_t i = 0; i < op.inputs.size(); ++i) local[body.inputs()[i].index] = values[op.inputs[i].index];
+  std::vector<int> current(body.tensors().size(), -1);
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    local[body.inputs()[i].index] = state.values[op.inputs[i].index];
+    if (state.trace) current[body.inputs()[i].index] = state.trace->current[op.inputs[i].index];
+  }
   for (const Op& o : body.ops()) {
     if (o.kind == OpKind::Input || !inner.any(o)) continue;
     in.clear();
     for (TensorId t : o.inputs) in.push_back(local[t.index]);
-    local[o.result().index] = apply(arena, body, o, in, inner.of(o.result()), Level::Thread, pool);
+    View& out = local[o.result().index];
+    out = apply(state.arena, body, o, in, inner.of(o.result()), Level::Thread, nullptr);
+    if (state.trace) current[o.result().index] = record(*state.trace, body, o, current, in, out);
   }
   for (uint32_t i = 0; i < op.num_results; ++i) {
-    values[op.result(i).index] = local[body.outputs()[i].index];
+    state.values[op.result(i).index] = local[body.outputs()[i].index];
+    if (state.trace) state.trace->current[op.result(i).index] = current[body.outputs()[i].index];
   }
 }
 
@@ -226,6 +274,9 @@ void Interpreter<D>::accumulate(BlockState& state, const Op& op) const {
   }
   auto& acc = state.accumulators[op.result().index];
   const View& x = state.values[op.inputs[0].index];
+  if (state.trace) {
+    for (TensorId t : op.inputs) acc.entries.push_back(state.trace->current[t.index]);
+  }
   const Components demand = state.plan.demand.of(op.result());
   const bool order = a.kind == AccumKind::Max || a.kind == AccumKind::Min;
   if (op.kind == OpKind::AccumRescale || a.kind == AccumKind::Concat) {

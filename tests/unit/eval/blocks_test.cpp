@@ -161,6 +161,41 @@ TEST(Blocks, ThreadGraphsAreChains) {
               "y = save o {omap={x:0}, fmap={i:1}} : f64[5,9]\n z = save a {omap={x:0}, fmap={i:1}} : f64[5,9]\n return y, z }\n return O, A }");
 }
 
+TEST(Blocks, RedrawReachesThroughKernels) {
+  // 24 row norms computed inside a kernel, in loops, accumulators and a thread graph
+  const Graph g = parse(
+      "graph f { X = input : f64[24,10]\n W = input : f64[10,8]\n Y = matmul X, W\n O = kernel Y, X grid[x=5] loops[i=3] { Y = input : f64[24,8]\n X = input : f64[24,10]\n"
+      "y = iter Y {imap={x:0}, fmap={i:1}}\n q = sqr y\n s = sum q {axes=[1], keepdims=true}\n a = accum s\n c = accum y {kind=concat, axis=1}\n"
+      "x = iter X {imap={x:0}}\n t = sum x {axes=[1], keepdims=true}\n b = add a, t\n"
+      "r = thread b { u = input : f64[5,1]\n v = sqrt u\n return v }\n d = div c, r\n o = save d {omap={x:0}} : f64[24,8]\n return o }\n return O }");
+  for (FieldSize size : {FieldSize::Bits31, FieldSize::Bits61}) {
+    const FieldModel model(size, 3);
+    std::vector<FieldArray> in = draw_inputs(g, model, needed_components(g));
+    const std::vector<FieldArray> before = in;
+    const FieldResult first = eval_field(g, model, in);
+    int64_t bad = 0;
+    for (int64_t i = 0; i < 24; ++i) bad += first.outputs[0].flag(i * 8) != 0;
+    ASSERT_GT(bad, 3);
+    const RedrawReport report = redraw_inputs(g, model, in);
+    EXPECT_TRUE(report.ok());
+    EXPECT_LE(report.rounds, 20);
+    EXPECT_TRUE(eval_field(g, model, in).outputs[0].flags.empty());
+    for (int64_t i = 0; i < 240; ++i) {
+      if (first.outputs[0].flag(i / 10 * 8) != 0) continue;
+      EXPECT_EQ(in[0].word(0, i), before[0].word(0, i));
+    }
+    for (int64_t i = 0; i < 80; ++i) EXPECT_EQ(in[1].word(0, i), before[1].word(0, i));
+  }
+}
+
+TEST(Blocks, AMaximumInsideAnExponent) {
+  // the accumulated maximum is needed in component q only, and compared by p
+  expect_same("graph p { X = input : f64[6,14]\n m = reduce_max X {axes=[1], keepdims=true}\n c = sub X, m\n o = exp c\n return o }",
+              "graph f { X = input : f64[6,14]\n O = kernel X grid[x=2] loops[i=4] { X = input : f64[6,14]\n x = iter X {imap={x:0}, fmap={i:1}}\n"
+              "m = reduce_max x {axes=[1], keepdims=true}\n M = accum m {kind=max}\n y = iter X {imap={x:0}}\n c = sub y, M\n e = exp c\n"
+              "o = save e {omap={x:0}} : f64[6,14]\n return o }\n return O }");
+}
+
 TEST(Blocks, UndefinedElementsStayWhereTheyAre) {
   const Graph g = parse(
       "graph f { X = input : f64[6]\n O = kernel X grid[x=4] { X = input : f64[6]\n x = iter X {imap={x:0}}\n one = const {value=1} : f64[]\n"

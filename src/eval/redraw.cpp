@@ -1,0 +1,187 @@
+// Drawing again the inputs that feed undefined elements, and no others: with 2^rows chances that
+// all row norms are residues at once, nothing less selective would ever end.
+#include <map>
+
+#include "eval/field_eval.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMaxTraceEntries = size_t(1) << 22;  // of one kernel; beyond that: see untraced
+
+// Keeps of `demand` what decides definedness: partial operators and their ancestors. Returns which
+// inputs of the graph those read.
+std::vector<bool> restrict_demand(const Graph& g, Demand& demand, const std::vector<bool>& needed_outputs) {
+  std::vector<bool> needed(g.tensors().size(), false);
+  for (size_t i = 0; i < g.outputs().size(); ++i) {
+    if (needed_outputs[i]) needed[g.outputs()[i].index] = true;
+  }
+  for (size_t n = g.ops().size(); n-- > 0;) {
+    const Op& op = g.ops()[n];
+    if (!demand.any(op)) continue;
+    bool run = is_partial(op.kind);
+    for (uint32_t r = 0; r < op.num_results; ++r) run = run || needed[op.result(r).index];
+    if (op.body.valid()) {
+      std::vector<bool> results;
+      for (uint32_t r = 0; r < op.num_results; ++r) results.push_back(needed[op.result(r).index]);
+      Demand& inner = demand.bodies[op.body.index];
+      const std::vector<bool> arguments = restrict_demand(g.body(op), inner, results);
+      run = run || inner.live;
+      for (size_t i = 0; i < op.inputs.size(); ++i) {
+        if (arguments[i]) needed[op.inputs[i].index] = true;
+      }
+    } else if (run) {
+      for (TensorId t : op.inputs) needed[t.index] = true;
+    }
+    if (run) demand.live = true;
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      const bool keep = op.body.valid() ? needed[op.result(r).index] : run;
+      if (!keep) demand.tensors[op.result(r).index] = 0;
+    }
+  }
+  std::vector<bool> inputs;
+  for (TensorId t : g.inputs()) inputs.push_back(needed[t.index]);
+  return inputs;
+}
+
+// Marks of all kernel-level tensors, allocated when first asked for.
+class GraphMarks {
+ public:
+  explicit GraphMarks(const Graph& g) : g_(g), marks_(g.tensors().size()) {}
+  Marked of(TensorId t) {
+    Marks& m = marks_[t.index];
+    if (m.empty()) m.assign(size_t(num_elements(g_.type(t).shape)), 0);
+    return {extents(g_.type(t).shape), &m};
+  }
+  // Without allocating: marks may be empty.
+  Marked known(TensorId t) { return {extents(g_.type(t).shape), &marks_[t.index]}; }
+  // Anything may feed anything.
+  void untraced(const Op& op, uint8_t own) {
+    uint8_t all = own;
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      for (uint8_t m : marks_[op.result(r).index]) all |= m;
+    }
+    for (TensorId t : op.inputs) {
+      for (uint8_t& m : *of(t).marks) m |= all;
+    }
+  }
+
+ private:
+  const Graph& g_;
+  std::vector<Marks> marks_;
+};
+
+// The blocks of one kernel, or only whether anything in them was undefined.
+struct KernelTrace {
+  std::vector<BlockTrace> blocks;
+  size_t entries = 0;
+  uint8_t origin = 0;
+};
+
+template <class W>
+RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldArray>& inputs,
+                    int rounds, const FieldOptions& options, const Demand& demand) {
+  RedrawReport report;
+  bool everything = false;
+  for (report.rounds = 1;; ++report.rounds) {
+    Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool, opaque_function<W>(model));
+    std::vector<View> values = input_views(g, inputs);
+    std::vector<Arena> arenas;
+    GraphMarks marks(g);
+    std::vector<NDArray> indices(g.ops().size());
+    std::map<const Op*, KernelTrace> kernels;
+    report.still_undefined = 0;
+    auto count = [&](const Marks& m) {
+      uint8_t all = 0;
+      for (uint8_t x : m) {
+        all |= x;
+        report.still_undefined += x == kFeedsBad;
+      }
+      return all;
+    };
+    interpreter.set_tracer([&](const Op& op, BlockTrace&& block) {
+      KernelTrace& k = kernels[&op];
+      for (const auto& e : block.entries) k.origin |= count(e.origin);
+      k.entries += block.entries.size();
+      if (k.entries <= kMaxTraceEntries) k.blocks.push_back(std::move(block));
+      else k.blocks.clear();
+    });
+    interpreter.run(g, demand, values, arenas, [&](const Op& op, const std::vector<View>& all) {
+      if (!is_partial(op.kind)) return;
+      std::vector<View> in;
+      for (TensorId t : op.inputs) in.push_back(all[t.index]);
+      if (op.kind == OpKind::Gather) indices[size_t(&op - g.ops().data())] = integers_of(in[1]);
+      Marks& m = *marks.of(op.result()).marks;
+      m = origin_marks(op.kind, in, all[op.result().index]);
+      count(m);
+    });
+    if (report.still_undefined == 0 || report.rounds > rounds) return report;
+
+    for (size_t n = g.ops().size(); n-- > 0;) {
+      const Op& op = g.ops()[n];
+      if (op.inputs.empty() || !demand.any(op)) continue;
+      if (op.kind == OpKind::Kernel) {
+        KernelTrace& k = kernels[&op];
+        if (k.entries > kMaxTraceEntries) {
+          marks.untraced(op, k.origin);
+          continue;
+        }
+        std::vector<Marked> arguments, results;
+        for (TensorId t : op.inputs) arguments.push_back(marks.of(t));
+        for (uint32_t r = 0; r < op.num_results; ++r) results.push_back(marks.known(op.result(r)));
+        for (const BlockTrace& block : k.blocks) mark_block(block, arguments, results);
+        continue;
+      }
+      if (marks.known(op.result()).marks->empty() && op.num_results == 1) continue;
+      if (op.kind == OpKind::Opaque) {
+        marks.untraced(op, 0);
+        continue;
+      }
+      std::vector<Marked> operands;
+      for (TensorId t : op.inputs) operands.push_back(marks.of(t));
+      mark_operands(g, op, operands, marks.of(op.result()), indices[n]);
+    }
+
+    // First what feeds undefined elements only; when there is nothing of the kind (or now and then,
+    // lest some undefined element be fed by shared inputs alone), all that feeds them.
+    int64_t redrawn = 0;
+    for (int pass = everything ? 1 : 0; pass < 2 && redrawn == 0; ++pass) {
+      for (size_t k = 0; k < inputs.size(); ++k) {
+        FieldArray& a = inputs[k];
+        if (!is_float(a.dtype)) continue;
+        const Marks& m = *marks.known(g.inputs()[k]).marks;
+        for (int c = 0; c < 3; ++c) {
+          if (a.components[size_t(c)].empty()) continue;
+          const CounterRng rng = InputStream{model.seed()}.at(k, c, report.rounds);
+          const UniformBelow uniform(model.prime(c));
+          W* words = a.components[size_t(c)].template as<W>();
+          for (size_t i = 0; i < m.size(); ++i) {
+            if (pass == 0 ? m[i] != kFeedsBad : (m[i] & kFeedsBad) == 0) continue;
+            words[i] = W(uniform.at(rng, i));
+            ++redrawn;
+          }
+        }
+      }
+    }
+    report.redrawn += redrawn;
+    if (redrawn == 0) return report;
+    everything = report.rounds % 8 == 7;
+  }
+}
+
+}  // namespace
+
+RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
+                           std::vector<FieldArray>& inputs, int rounds, const FieldOptions& options) {
+  RedrawReport report;
+  report.unsupported = unsupported_in(graph, model);
+  if (!report.unsupported.empty()) return report;
+  Demand demand = find_demand(graph, options.outputs);
+  check_field_inputs(graph, model, inputs, demand);
+  restrict_demand(graph, demand, std::vector<bool>(graph.outputs().size(), false));
+  return with_word(model.size(), [&](auto word) {
+    return redraw<decltype(word)>(graph, model, inputs, rounds, options, demand);
+  });
+}
+
+}  // namespace tessera
