@@ -1,0 +1,109 @@
+#include "backend/cpu/runtime.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "backend/measure.h"
+
+namespace tessera {
+namespace {
+
+void add_one(void* context, long begin, long end, int) {
+  auto* counts = static_cast<std::vector<int>*>(context);
+  for (long i = begin; i < end; ++i) ++(*counts)[static_cast<size_t>(i)];
+}
+
+TEST(KernelPool, EveryIndexExactlyOnce) {
+  for (int threads : {1, 2, 3, 8}) {
+    KernelPool pool(threads);
+    for (long n : {0, 1, 2, 7, 1000}) {
+      for (long chunk : {0, 1, 5}) {
+        std::vector<int> counts(static_cast<size_t>(n), 0);
+        pool.parallel_for(n, chunk, add_one, &counts);
+        EXPECT_EQ(std::count(counts.begin(), counts.end(), 1), n);
+      }
+    }
+  }
+}
+
+TEST(KernelPool, ManyShortJobsWithPauses) {
+  KernelPool pool(3);
+  std::vector<int> counts(16, 0);
+  for (int i = 0; i < 3000; ++i) {
+    pool.parallel_for(16, 1, add_one, &counts);
+    if (i % 500 == 0) usleep(2000);  // let the helpers fall asleep
+  }
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), 16 * 3000);
+}
+
+TEST(KernelPool, CallersShareIt) {
+  KernelPool pool(2);
+  std::vector<std::thread> callers;
+  std::vector<std::vector<int>> counts(4, std::vector<int>(64, 0));
+  for (auto& c : counts) {
+    callers.emplace_back([&pool, &c] {
+      for (int i = 0; i < 500; ++i) pool.parallel_for(64, 4, add_one, &c);
+    });
+  }
+  for (std::thread& t : callers) t.join();
+  for (const auto& c : counts) EXPECT_EQ(std::accumulate(c.begin(), c.end(), 0), 64 * 500);
+}
+
+TEST(KernelPool, WorksAfterFork) {
+  KernelPool& pool = KernelPool::shared();
+  std::vector<int> counts(64, 0);
+  pool.parallel_for(64, 1, add_one, &counts);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::vector<int> mine(64, 0);
+    pool.parallel_for(64, 1, add_one, &mine);
+    _exit(std::count(mine.begin(), mine.end(), 1) == 64 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(AlignedBuffer, AlignedZeroedMovable) {
+  for (size_t n : {size_t{0}, size_t{1}, size_t{100}, size_t{3} << 20}) {
+    AlignedBuffer a(n);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(a.data()) % 64, 0u);
+    const auto* bytes = static_cast<const char*>(a.data());
+    EXPECT_TRUE(std::all_of(bytes, bytes + n, [](char c) { return c == 0; }));
+    AlignedBuffer b(std::move(a));
+    EXPECT_EQ(b.data(), bytes);
+    EXPECT_EQ(a.data(), nullptr);
+  }
+}
+
+TEST(Measure, RatiosAndRoofline) {
+  volatile double sink = 0;
+  const auto work = [&](int n) {
+    return [&sink, n](int) {
+      double x = 1;
+      for (int i = 0; i < n; ++i) x = x * 1.0000001 + 1e-9;
+      sink = x;
+    };
+  };
+  MeasureOptions options;
+  options.budget_s = 0.2;
+  const std::vector<Timing> t = measure({{"slow", work(40000), 0}, {"fast", work(10000), 0}, {"magic", work(100), 1.0}}, options);
+  ASSERT_EQ(t.size(), 3u);
+  EXPECT_GT(t[1].speedup, 2.5);
+  EXPECT_LT(t[1].speedup, 6);
+  EXPECT_DOUBLE_EQ(t[0].speedup, 1);
+  EXPECT_LE(t[1].min_s, t[1].median_s);
+  EXPECT_TRUE(t[1].believable);
+  EXPECT_FALSE(t[2].believable);  // faster than its roofline of one second
+  options.mode = CacheMode::Cold;
+  options.min_rounds = 3;
+  options.budget_s = 0.01;
+  EXPECT_EQ(measure({{"x", work(10), 0}}, options)[0].rounds, 3);
+}
+
+}  // namespace
+}  // namespace tessera
