@@ -62,6 +62,11 @@ Demand find_demand(const Graph& g, const std::vector<Components>& outputs) {
   for (size_t n = g.ops().size(); n-- > 0;) {
     const Op& op = g.ops()[n];
     if (!d.any(op)) continue;
+    // An extremum is folded by comparing with what it holds, so the accumulator itself needs p.
+    if (op.kind == OpKind::Accum && is_float(g.type(op.result()).dtype) &&
+        (g.attrs<AccumAttrs>(op).kind == AccumKind::Max || g.attrs<AccumAttrs>(op).kind == AccumKind::Min)) {
+      d.tensors[op.result().index] |= 1;
+    }
     if (op.body.valid()) {
       const Graph& body = g.body(op);
       std::vector<Components> results;
