@@ -9,6 +9,10 @@ namespace {
 
 constexpr size_t kMaxTraceEntries = size_t(1) << 22;  // of one kernel; beyond that: see untraced
 
+// Rounds without progress before shared inputs are drawn too. An element that needs two components
+// to be residues stays undefined for this long with probability (3/4)^16, one percent.
+constexpr int kPatience = 16;
+
 // Keeps of `demand` what decides definedness: partial operators and their ancestors. Returns which
 // inputs of the graph those read.
 std::vector<bool> restrict_demand(const Graph& g, Demand& demand, const std::vector<bool>& needed_outputs) {
@@ -82,7 +86,8 @@ template <class W>
 RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldArray>& inputs,
                     int rounds, const FieldOptions& options, const Demand& demand) {
   RedrawReport report;
-  bool everything = false;
+  int64_t best = INT64_MAX;
+  int best_round = 0;
   for (report.rounds = 1;; ++report.rounds) {
     Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool, opaque_function<W>(model));
     std::vector<View> values = input_views(g, inputs);
@@ -142,8 +147,17 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
       mark_operands(g, op, operands, marks.of(op.result()), indices[n]);
     }
 
-    // First what feeds undefined elements only; when there is nothing of the kind (or now and then,
-    // lest some undefined element be fed by shared inputs alone), all that feeds them.
+    // First what feeds undefined elements only. When there is nothing of the kind, or no progress for
+    // long (some undefined element may be fed by shared inputs alone), all that feeds them.
+    if (report.still_undefined < best) {
+      best = report.still_undefined;
+      best_round = report.rounds;
+    }
+    const bool everything = report.rounds - best_round >= kPatience;
+    if (everything) {
+      best = INT64_MAX;
+      best_round = report.rounds;
+    }
     int64_t redrawn = 0;
     for (int pass = everything ? 1 : 0; pass < 2 && redrawn == 0; ++pass) {
       for (size_t k = 0; k < inputs.size(); ++k) {
@@ -165,7 +179,6 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
     }
     report.redrawn += redrawn;
     if (redrawn == 0) return report;
-    everything = report.rounds % 8 == 7;
   }
 }
 

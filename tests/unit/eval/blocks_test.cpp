@@ -164,7 +164,7 @@ TEST(Blocks, ThreadGraphsAreChains) {
 TEST(Blocks, RedrawReachesThroughKernels) {
   // 24 row norms computed inside a kernel, in loops, accumulators and a thread graph
   const Graph g = parse(
-      "graph f { X = input : f64[24,10]\n W = input : f64[10,8]\n Y = matmul X, W\n O = kernel Y, X grid[x=5] loops[i=3] { Y = input : f64[24,8]\n X = input : f64[24,10]\n"
+      "graph f { X = input : f64[24,10]\n W = input : f64[10,8]\n Y = matmul X, W\n O = kernel Y, X grid[x=5] loops[i=4] { Y = input : f64[24,8]\n X = input : f64[24,10]\n"
       "y = iter Y {imap={x:0}, fmap={i:1}}\n q = sqr y\n s = sum q {axes=[1], keepdims=true}\n a = accum s\n c = accum y {kind=concat, axis=1}\n"
       "x = iter X {imap={x:0}}\n t = sum x {axes=[1], keepdims=true}\n b = add a, t\n"
       "r = thread b { u = input : f64[5,1]\n v = sqrt u\n return v }\n d = div c, r\n o = save d {omap={x:0}} : f64[24,8]\n return o }\n return O }");
