@@ -294,10 +294,12 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
     Rational value(0);
     if (kind == OpKind::ReduceMax || kind == OpKind::ReduceMin) {
       if constexpr (std::is_same_v<V, IntVec>) {
+        // the extreme of the result's own dtype: that of i64 would wrap to 0 or -1 when stored
         const bool low = kind == OpKind::ReduceMax;
-        for (int i = 0; i < kRun; ++i) {
-          neutral.i.v[i] = low ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
-        }
+        const int bits = 8 * size_in_bytes(out.dtype) - (out.dtype == DType::U8 ? 0 : 1);
+        const int64_t high = bits == 63 ? std::numeric_limits<int64_t>::max() : (int64_t(1) << bits) - 1;
+        const int64_t extreme = !low ? high : out.dtype == DType::U8 ? 0 : -high - 1;
+        for (int i = 0; i < kRun; ++i) neutral.i.v[i] = extreme;
         neutral.i.n = kRun;
       } else if constexpr (!D::kIsField) {
         prepare(neutral.f);
