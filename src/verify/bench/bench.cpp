@@ -1,0 +1,153 @@
+#include "verify/bench/bench.h"
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "eval/eval.h"
+#include "ir/text.h"
+#include "verify/bench/mutations.h"
+#include "verify/bench/random_program.h"
+#include "verify/funnel.h"
+#include "verify/inputs.h"
+
+namespace tessera {
+namespace {
+
+struct Trial {
+  const char* kind = nullptr;
+  Graph spec, changed;
+  std::optional<Verdict> verdict;
+  std::string error;  // an exception: counts as a failure
+  bool harmless = false;
+};
+
+// Another argument than the verifier's that a mutant is an equal program: its values in f64 agree
+// with the original's to the last bits on a dense set of inputs, small integers included, where
+// f64 is exact; and natively they are the same numbers up to the rounding of reordered sums.
+bool equal_on_dense_set(const Graph& a, const Graph& b, uint64_t seed) {
+  const std::vector<IntRange> ranges = integer_ranges(a, b, {-100, 100});
+  int compared = 0;
+  for (uint64_t round = 0; round < 12; round++)
+    for (const std::string& family : input_families()) {
+      if (family == "special") continue;
+      const std::vector<NDArray> in = make_inputs(a, family, mix64(seed + round), ranges);
+      const std::vector<NDArray> x = eval(a, in), y = eval(b, in);
+      for (size_t k = 0; k < x.size(); k++) {
+        if (x[k].ints != y[k].ints) return false;
+        for (size_t i = 0; i < x[k].reals.size(); i++) {
+          const double u = x[k].reals[i], v = y[k].reals[i];
+          if (!std::isfinite(u)) continue;
+          if (!(std::fabs(u - v) <= 1e-9 * std::max({std::fabs(u), std::fabs(v), 1e-6})))
+            return false;
+          compared++;
+        }
+        compared += int(x[k].ints.size());
+      }
+    }
+  return compared > 0;
+}
+
+Trial make_trial(const std::vector<ProgramEdit>& edits, size_t kind, uint64_t seed, bool unsound) {
+  Trial t;
+  t.kind = edits[kind].name;
+  for (uint64_t i = 0; i < 2000; i++) {
+    const uint64_t s = mix64(seed + i * 0x9e3779b97f4a7c15ull);
+    RandomProgramOptions options;
+    if (s % 16 == 0) options.dtype = DType::F64;
+    t.spec = random_program(s, options);
+    Rng rng(s ^ 0x7f4a7c15u);
+    auto changed = edits[kind].apply(t.spec, rng);
+    // Sound rewrites come in chains of up to three.
+    for (int more = int(s % 3); !unsound && changed && more > 0; more--)
+      if (auto again = edits[rng.below(edits.size())].apply(*changed, rng)) changed = again;
+    if (!changed) continue;
+    t.changed = std::move(*changed);
+    return t;
+  }
+  t.error = "no random program has a place for this edit";
+  return t;
+}
+
+void judge(Trial& t, uint64_t seed, bool unsound, const std::atomic<bool>* cancel) {
+  if (!t.error.empty()) return;
+  VerifyOptions options;
+  options.seed = seed;
+  options.cancel = cancel;
+  try {
+    t.verdict = verify(t.spec, t.changed, options);
+    if (unsound && t.verdict->equal()) t.harmless = equal_on_dense_set(t.spec, t.changed, seed);
+  } catch (const Error& e) {
+    t.error = e.what();
+  }
+}
+
+std::string report(const Trial& t) {
+  return std::string(t.kind) + "\n" + print(t.spec) + print(t.changed) +
+         (t.verdict ? t.verdict->str() : t.error) + "\n";
+}
+
+VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int count, bool unsound,
+                   const VerifyBenchOptions& o, ThreadPool& pool) {
+  const auto start = std::chrono::steady_clock::now();
+  VerifyBenchRow row;
+  row.name = name;
+  std::map<std::string, KindResult> kinds;
+  // In batches, so that memory stays small; results are merged in order.
+  const int batch = 256;
+  int asked = 0;
+  for (uint64_t next = 0; asked < count && !(o.cancel && o.cancel->load());) {
+    const int n = std::min(batch, count - asked);
+    std::vector<Trial> trials(static_cast<size_t>(n));
+    const uint64_t first = next;
+    pool.parallel_for(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const uint64_t index = first + uint64_t(i);
+        const uint64_t seed = mix64(o.seed * 0x9e3779b97f4a7c15ull + index) ^ uint64_t(unsound);
+        Trial& t = trials[size_t(i)];
+        t = make_trial(edits, size_t(index) % edits.size(), seed, unsound);
+        judge(t, seed, unsound, o.cancel);
+      }
+    });
+    next += uint64_t(n);
+    for (const Trial& t : trials) {
+      KindResult& k = kinds[t.kind];
+      k.kind = t.kind;
+      if (t.harmless) {
+        row.harmless++;
+        k.harmless++;
+        continue;  // replaced by another trial: `count` mutants are unsound
+      }
+      asked++;
+      row.count++;
+      k.count++;
+      const bool equal = t.verdict && t.verdict->equal();
+      if (equal)
+        row.accepted++, k.equal++;
+      else if (t.verdict && t.verdict->refuted())
+        row.refuted++, k.refuted++;
+      else
+        row.unknown++, k.unknown++;
+      if ((unsound == equal || !t.verdict) && row.failures.size() < 200)
+        row.failures.push_back(report(t));
+    }
+  }
+  for (auto& [unused, k] : kinds) row.kinds.push_back(k);
+  row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return row;
+}
+
+}  // namespace
+
+std::vector<VerifyBenchRow> bench_verify(const VerifyBenchOptions& o) {
+  ThreadPool pool(o.threads);
+  std::vector<VerifyBenchRow> rows;
+  rows.push_back(run("injected", mutations(), o.injected, true, o, pool));
+  rows.push_back(run("equal", rewrites(), o.equal, false, o, pool));
+  return rows;
+}
+
+}  // namespace tessera

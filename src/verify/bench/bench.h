@@ -1,0 +1,38 @@
+// Measures the verifier: unsound mutations that must be refused and sound rewrites that must be
+// accepted, over random programs. Plain data for `tessera bench verify` and for tests.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct VerifyBenchOptions {
+  int injected = 10000, equal = 10000;  // how many verifications of each sort
+  uint64_t seed = 1;
+  int threads = 2;
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct KindResult {
+  std::string kind;
+  int count = 0;
+  int equal = 0, refuted = 0, unknown = 0;  // verdicts
+  int harmless = 0;                         // mutants shown equal by other means, not in `count`
+};
+
+struct VerifyBenchRow {
+  std::string name;  // "injected" or "equal"
+  int count = 0;     // verifications that count
+  int accepted = 0;  // verdict Equal; for "injected" these are misses
+  int refuted = 0, unknown = 0;
+  int harmless = 0;  // "injected": mutants that are equal programs, by another argument
+  double seconds = 0;
+  std::vector<KindResult> kinds;
+  std::vector<std::string>
+      failures;  // misses or false refusals, with both programs and the verdict
+};
+std::vector<VerifyBenchRow> bench_verify(const VerifyBenchOptions& options = {});
+
+}  // namespace tessera
