@@ -125,9 +125,10 @@ class Reader {
 std::string line_of(const FieldDraw& d) {
   std::string s = "draw field=" + d.field + " primes=";
   for (size_t i = 0; i < d.primes.size(); i++) s += (i ? "," : "") + std::to_string(d.primes[i]);
-  return s + " seed=" + std::to_string(d.seed) + " binding=" + std::to_string(d.binding) +
-         " elements=" + std::to_string(d.elements) + " undefined=" + std::to_string(d.undefined) +
-         " components=" + std::to_string(d.components);
+  return s + " seed=" + std::to_string(d.seed) +
+         " exponent_bound=" + std::to_string(d.exponent_bound) +
+         " binding=" + std::to_string(d.binding) + " elements=" + std::to_string(d.elements) +
+         " undefined=" + std::to_string(d.undefined);
 }
 
 std::string line_of(const GateFamily& g) {
@@ -145,17 +146,17 @@ FieldDraw read_draw(const Reader& r) {
       {"field", [&](std::string_view s) { d.field = s; }},
       {"primes",
        [&](std::string_view s) {
-         for (size_t at = 0; at <= s.size();) {
+         for (size_t at = 0; !s.empty() && at <= s.size();) {
            size_t end = std::min(s.find(',', at), s.size());
            d.primes.push_back(r.integer<uint64_t>(s.substr(at, end - at)));
            at = end + 1;
          }
        }},
       {"seed", [&](std::string_view s) { d.seed = r.integer<uint64_t>(s); }},
+      {"exponent_bound", [&](std::string_view s) { d.exponent_bound = r.integer<uint64_t>(s); }},
       {"binding", [&](std::string_view s) { d.binding = r.integer<int>(s); }},
       {"elements", [&](std::string_view s) { d.elements = r.integer<int64_t>(s); }},
       {"undefined", [&](std::string_view s) { d.undefined = r.integer<int64_t>(s); }},
-      {"components", [&](std::string_view s) { d.components = r.integer<int64_t>(s); }},
   });
   return d;
 }
@@ -224,7 +225,8 @@ std::string Certificate::str() const {
 
 Certificate Certificate::parse(std::string_view text, const std::string& file) {
   Reader r(text, file);
-  if (!r.next() || r.key != "certificate" || r.rest != "1")
+  const bool any = r.next();
+  if (!any || r.key != "certificate" || r.rest != "1")
     r.fail("expected 'certificate 1' on the first line");
   Certificate c;
   auto program = [&](uint64_t& hash, std::string& name) {

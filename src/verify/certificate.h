@@ -14,15 +14,16 @@ namespace tessera {
 // Values given to the symbols of the shapes; empty for static programs.
 using Binding = std::vector<std::pair<std::string, int64_t>>;
 
-// One evaluation of both programs over a finite field at inputs drawn from `seed`.
+// One evaluation of both programs over a finite field at inputs drawn from `seed`; field "exact" is
+// an integer program run as it is.
 struct FieldDraw {
   std::string field;             // "p31", "p61"
   std::vector<uint64_t> primes;  // the chain p, q, ...
   uint64_t seed = 0;
-  int binding = 0;         // index into Certificate::bindings
-  int64_t elements = 0;    // output elements compared
-  int64_t undefined = 0;   // elements outside the domain in this draw, so not compared
-  int64_t components = 1;  // of the chain that were compared
+  uint64_t exponent_bound = 0;  // exponents were drawn below this; 0: uniformly
+  int binding = 0;              // index into Certificate::bindings
+  int64_t elements = 0;         // output elements compared
+  int64_t undefined = 0;        // elements outside the domain in this draw, so not compared
   friend bool operator==(const FieldDraw&, const FieldDraw&) = default;
 };
 
@@ -48,7 +49,7 @@ struct Certificate {
   std::vector<std::string> inputs, outputs;  // "X f32[16,1024]"
   std::vector<Binding> bindings;             // "tested at"; one empty binding if static
   std::vector<FieldDraw> draws;
-  int min_draws = 0;      // smallest number of p61 draws in which an element was compared
+  int min_draws = 0;      // smallest number of draws in which an element was compared
   std::string coverage;   // "all elements" or which
   double error_log2 = 0;  // log2 of the probability of accepting an unequal program
   std::string bound;      // how error_log2 was computed, with the degrees

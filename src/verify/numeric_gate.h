@@ -1,9 +1,11 @@
 // Is a rewrite as accurate as the original in the program's own dtype? Both are compared with f64
-// on ordinary and adversarial inputs; err <= max(2·err of the original, c·eps·√k·Σ|terms|).
+// on ordinary and adversarial inputs: err <= max(2·err of the original, c·eps·√k·Σ|terms|).
 #pragma once
 #include <atomic>
 #include <optional>
 
+#include "base/thread_pool.h"
+#include "verify/inputs.h"
 #include "verify/verdict.h"
 
 namespace tessera {
@@ -11,8 +13,9 @@ namespace tessera {
 struct GateOptions {
   bool strict = false;
   uint64_t seed = 1;
-  int threads = 1;
-  double c = 8;  // of the second bound
+  ThreadPool* pool = nullptr;
+  double c = 8;           // of the second bound
+  double max_work = 7e8;  // element operations; expensive programs are run on fewer families
   const std::atomic<bool>* cancel = nullptr;
 };
 
@@ -25,5 +28,16 @@ struct GateResult {
 
 // Both graphs have static shapes and the same interface.
 GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOptions& options);
+
+// Looks for real inputs at which the programs differ by more than rounding explains, in f64 and
+// whatever the family; made small before it is returned. Used when the field has seen a difference.
+std::optional<Counterexample> find_difference(const Graph& spec, const Graph& candidate,
+                                              const GateOptions& options);
+
+// A clear difference in f64 at these very inputs: small integers, at which equality of operands is
+// meant and not an accident of rounding.
+std::optional<Counterexample> difference_at(const Graph& spec, const Graph& candidate,
+                                            const std::vector<NDArray>& inputs,
+                                            const GateOptions& options);
 
 }  // namespace tessera

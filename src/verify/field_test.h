@@ -1,0 +1,40 @@
+// One field draw of two programs: common inputs, redrawn where something is undefined, and the
+// outputs compared element by element. The funnel decides how many draws and over which field.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "eval/eval.h"
+#include "verify/certificate.h"
+#include "verify/inputs.h"
+
+namespace tessera {
+
+struct FieldDrawRequest {
+  FieldSize field = FieldSize::Bits61;
+  uint64_t seed = 0;
+  uint64_t exponent_bound = 0;  // see FieldDraw
+  bool ties = false;            // small integers in all components: comparisons meet equal operands
+};
+
+struct FieldDrawResult {
+  std::string unsupported;  // not empty: the field gives (one of) the programs no meaning
+  FieldDraw record;
+  bool equal = true;
+  int output = 0;      // of the first difference
+  int64_t index = -1;  // its element; -1 when only definedness differs
+  // Per output: which elements were compared; empty when all were.
+  std::vector<std::vector<uint8_t>> compared;
+  int64_t candidate_undefined = 0;  // elements where only the candidate is undefined
+};
+
+// Both graphs have static shapes and the same interface. The result depends on the request only.
+FieldDrawResult field_draw(const Graph& spec, const Graph& candidate,
+                           const FieldDrawRequest& request, ThreadPool* pool);
+
+// The inputs of a draw with `ties`, as real numbers.
+std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint64_t seed);
+
+const char* field_name(FieldSize);
+
+}  // namespace tessera

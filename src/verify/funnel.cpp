@@ -1,0 +1,470 @@
+#include "verify/funnel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <random>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/thread_pool.h"
+#include "eval/eval.h"
+#include "ir/validate.h"
+#include "verify/bound.h"
+#include "verify/field_test.h"
+#include "verify/integers.h"
+#include "verify/numeric_gate.h"
+
+namespace tessera {
+namespace {
+
+// Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
+int max_draws(double work) { return int(std::clamp(2e7 / std::max(1.0, work), 200.0, 3000.0)); }
+constexpr int kTieDraws = 6;
+
+uint64_t seed_from_system() {
+  std::random_device device;
+  return (uint64_t(device()) << 32) ^ device();
+}
+
+std::string describe(const Graph& g, TensorId t) {
+  const Tensor& x = g.tensor(t);
+  return (x.name.empty() ? "" : x.name + " ") + x.type.str();
+}
+
+std::optional<Counterexample> interface_difference(const Graph& a, const Graph& b) {
+  auto differ = [](const std::string& what) {
+    Counterexample c;
+    c.kind = Difference::Interface;
+    c.what = what;
+    return std::optional(c);
+  };
+  auto lists = [&](const std::vector<TensorId>& x, const std::vector<TensorId>& y,
+                   const char* what) -> std::optional<Counterexample> {
+    if (x.size() != y.size())
+      return differ("the original has " + std::to_string(x.size()) + " " + what +
+                    "s, the rewrite " + std::to_string(y.size()));
+    for (size_t i = 0; i < x.size(); i++)
+      if (!(a.type(x[i]) == b.type(y[i])))
+        return differ(std::string(what) + " " + std::to_string(i) + " is " + a.type(x[i]).str() +
+                      " in the original and " + b.type(y[i]).str() + " in the rewrite");
+    return std::nullopt;
+  };
+  if (auto d = lists(a.inputs(), b.inputs(), "input")) return d;
+  return lists(a.outputs(), b.outputs(), "output");
+}
+
+void collect_symbols(const Graph& g, std::vector<std::string>& symbols) {
+  for (const Tensor& t : g.tensors())
+    for (const Dim& d : t.type.shape)
+      if (d.symbolic() && std::find(symbols.begin(), symbols.end(), d.symbol) == symbols.end())
+        symbols.push_back(d.symbol);
+  for (const Graph& body : g.bodies()) collect_symbols(body, symbols);
+}
+
+bool is_cancelled(const VerifyOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
+
+std::string fixed(double x) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof buffer, "%.1f", x);
+  return buffer;
+}
+
+// How certain the comparison of every output element is so far, as log2 of the probability that it
+// agreed by chance. One number per output while all its elements were always compared.
+class Coverage {
+ public:
+  explicit Coverage(const Graph& g) {
+    for (TensorId t : g.outputs())
+      outputs_.push_back({num_elements(g.type(t).shape), 0, 0, {}, {}});
+  }
+  void add(const FieldDrawResult& draw, double log2_miss) {
+    for (size_t k = 0; k < outputs_.size(); k++) {
+      Output& o = outputs_[k];
+      if (draw.compared[k].empty()) {
+        o.common += log2_miss;
+        o.draws++;
+        continue;
+      }
+      if (o.missed.empty()) {
+        o.missed.assign(size_t(o.size), 0);
+        o.missed_draws.assign(size_t(o.size), 0);
+      }
+      o.common += log2_miss;
+      o.draws++;
+      for (size_t i = 0; i < o.missed.size(); i++)
+        if (!draw.compared[k][i]) o.missed[i] += log2_miss, o.missed_draws[i]++;
+    }
+  }
+  double worst() const {  // of all elements
+    double w = -1e9;
+    for (const Output& o : outputs_) {
+      double least = 0;
+      for (double m : o.missed) least = std::min(least, m);
+      w = std::max(w, o.common - least);
+    }
+    return w;
+  }
+  int min_draws() const {
+    int n = INT32_MAX;
+    for (const Output& o : outputs_) {
+      int missed = 0;
+      for (int m : o.missed_draws) missed = std::max(missed, m);
+      n = std::min(n, o.draws - missed);
+    }
+    return n;
+  }
+
+ private:
+  struct Output {
+    int64_t size = 0;
+    double common = 0;
+    int draws = 0;
+    std::vector<double> missed;
+    std::vector<int> missed_draws;
+  };
+  std::vector<Output> outputs_;
+};
+
+// Tests one pair of static programs; fills in the certificate. Nothing means: no objection.
+class StaticTest {
+ public:
+  StaticTest(const Graph& spec, const Graph& candidate, const VerifyOptions& o, ThreadPool* pool,
+             Rng seeds, int binding, Certificate& certificate)
+      : spec_(spec), candidate_(candidate), o_(o), pool_(pool), seeds_(seeds), binding_(binding),
+        certificate_(certificate) {}
+
+  std::optional<Verdict> run() {
+    const double work = std::max(count_work(spec_), count_work(candidate_));
+    if (work > double(o_.max_macs))
+      return Unknown{UnknownReason::Budget,
+                     "one evaluation takes about " + std::to_string(int64_t(work)) +
+                         " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
+    if (is_integer_program(spec_) && is_integer_program(candidate_)) return integers();
+    if (auto v = field(spec_, candidate_)) return v;
+    if (auto v = ties()) return v;
+    return gate();
+  }
+
+ private:
+  GateOptions gate_options() {
+    GateOptions g;
+    g.strict = o_.strict;
+    g.seed = seeds_.split(1)();
+    g.pool = pool_;
+    g.cancel = o_.cancel;
+    return g;
+  }
+  Unknown cancelled() const { return {UnknownReason::Cancelled, "cancelled by the caller"}; }
+
+  // The field saw a difference: only real inputs refute.
+  Verdict explain(const FieldDrawResult& draw) {
+    if (auto c = find_difference(spec_, candidate_, gate_options())) return Refuted{std::move(*c)};
+    if (is_cancelled(o_)) return cancelled();
+    const std::string where = "output " + std::to_string(draw.output) + ", element " +
+                              std::to_string(draw.index) + ", seed " +
+                              std::to_string(draw.record.seed) + " of field " + draw.record.field;
+    const bool modelled = has_modelled_operators(spec_) || has_modelled_operators(candidate_);
+    return Unknown{UnknownReason::Field,
+                   modelled ? "they differ in the field (" + where +
+                                  "), where order, roots or unknown functions are only modelled, "
+                                  "and no real inputs were found at which they differ"
+                            : "they differ in the field (" + where +
+                                  "), so they are different functions, but by so little that no "
+                                  "real inputs were found that show it"};
+  }
+
+  std::optional<Verdict> field(const Graph& spec, const Graph& candidate) {
+    const Degrees a = degrees(spec), b = degrees(candidate);
+    const DrawBound small = draw_bound(a, b, 31), big = draw_bound(a, b, 61);
+    Coverage coverage(spec);
+    int64_t candidate_undefined = 0;
+    int draws = 0, big_draws = 0;
+    auto one = [&](FieldSize size) -> std::optional<Verdict> {
+      if (is_cancelled(o_)) return cancelled();
+      const DrawBound& bound = size == FieldSize::Bits31 ? small : big;
+      FieldDrawResult r =
+          field_draw(spec, candidate,
+                     {size, seeds_.split(uint64_t(100 + draws))(), bound.exponent_bound}, pool_);
+      if (!r.unsupported.empty()) return Unknown{UnknownReason::Unsupported, r.unsupported};
+      if (!r.equal) return explain(r);
+      r.record.binding = binding_;
+      certificate_.draws.push_back(r.record);
+      coverage.add(r, bound.log2_miss);
+      candidate_undefined = r.candidate_undefined;
+      draws++;
+      big_draws += size == FieldSize::Bits61;
+      return std::nullopt;
+    };
+    for (FieldSize size : {FieldSize::Bits31, FieldSize::Bits31, FieldSize::Bits61})
+      if (auto v = one(size)) return v;
+    // What is still missing comes from the field that buys certainty cheaper; 61 bits cost about
+    // eight times as much.
+    const FieldSize rest =
+        8 * small.log2_miss < big.log2_miss ? FieldSize::Bits31 : FieldSize::Bits61;
+    const int limit = max_draws(std::max(count_work(spec), count_work(candidate)));
+    while (coverage.worst() > o_.error_log2 && draws < limit) {
+      if (draws >= limit / 4 && coverage.min_draws() == 0) break;
+      if (auto v = one(rest)) return v;
+    }
+    if (coverage.min_draws() == 0) {
+      if (auto c = find_difference(spec_, candidate_, gate_options()))
+        return Refuted{std::move(*c)};
+      return Unknown{UnknownReason::Undefined,
+                     candidate_undefined > 0
+                         ? "some output elements of the rewrite were undefined in every draw"
+                         : "some output elements of the original were undefined in every draw"};
+    }
+    if (coverage.worst() > o_.error_log2)
+      return Unknown{UnknownReason::Bound, "after " + std::to_string(draws) +
+                                               " draws the error bound is only 2^" +
+                                               fixed(coverage.worst()) + " (" + big.text + ")"};
+    const DrawBound& told = rest == FieldSize::Bits31 && draws > 3 ? small : big;
+    if (certificate_.bound.empty() || coverage.worst() > certificate_.error_log2) {
+      certificate_.error_log2 = coverage.worst();
+      certificate_.bound = told.text + "; per draw 2^" + fixed(small.log2_miss) + " in p31, 2^" +
+                           fixed(big.log2_miss) + " in p61";
+      certificate_.basis = told.basis;
+    }
+    certificate_.min_draws = certificate_.min_draws == 0
+                                 ? coverage.min_draws()
+                                 : std::min(certificate_.min_draws, coverage.min_draws());
+    return std::nullopt;
+  }
+
+  // < for <= differs only where operands are equal, which random draws never meet. A difference at
+  // small integers counts only if f64 shows it too.
+  std::optional<Verdict> ties() {
+    for (int i = 0; i < kTieDraws; i++) {
+      if (is_cancelled(o_)) return cancelled();
+      const uint64_t seed = seeds_.split(uint64_t(20 + i))();
+      FieldDrawResult r = field_draw(spec_, candidate_, {FieldSize::Bits31, seed, 0, true}, pool_);
+      if (!r.unsupported.empty() || r.equal) continue;
+      if (auto c =
+              difference_at(spec_, candidate_, tie_inputs(spec_, candidate_, seed), gate_options()))
+        return Refuted{std::move(*c)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Verdict> integers() {
+    // Equal over the integers implies equal modulo 2^w; a field decides the former.
+    const auto spec = lifted_to_field(spec_), candidate = lifted_to_field(candidate_);
+    bool proved = false;
+    if (spec && candidate) {
+      Certificate saved = certificate_;
+      const auto v = field(*spec, *candidate);
+      if (v && v->refuted()) return v;
+      proved = !v;
+      if (v)
+        certificate_ = saved;  // still possible: equal modulo 2^w only
+      else
+        certificate_.notes.push_back("integer program: equal over the integers, so modulo 2^w");
+    }
+    IntegerTest test = test_integers(spec_, candidate_, seeds_.split(2)(), proved ? 16 : 64, o_);
+    if (test.cancelled) return cancelled();
+    if (test.counterexample) return Refuted{std::move(*test.counterexample)};
+    for (FieldDraw& d : test.draws) {
+      d.binding = binding_;
+      certificate_.draws.push_back(d);
+    }
+    if (!proved) {
+      certificate_.error_log2 = -double(test.draws.size());
+      certificate_.bound = "integer program run as it is, on random and edge values";
+      certificate_.basis = "assumes: a difference shows in one draw of two";
+      certificate_.min_draws = int(test.draws.size());
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Verdict> gate() {
+    GateResult g = numeric_gate(spec_, candidate_, gate_options());
+    if (g.cancelled) return cancelled();
+    if (g.counterexample) return Refuted{std::move(*g.counterexample)};
+    for (GateFamily& f : g.families) {
+      f.binding = binding_;
+      certificate_.gate.push_back(f);
+      if (f.special_differ > 0)
+        certificate_.notes.push_back("at inputs \"" + f.family + "\" " +
+                                     std::to_string(f.special_differ) +
+                                     " elements differ where the original is not finite");
+    }
+    for (std::string& s : g.assumptions)
+      if (std::find(certificate_.assumptions.begin(), certificate_.assumptions.end(), s) ==
+          certificate_.assumptions.end())
+        certificate_.assumptions.push_back(std::move(s));
+    return std::nullopt;
+  }
+
+  const Graph &spec_, &candidate_;
+  const VerifyOptions& o_;
+  ThreadPool* pool_;
+  Rng seeds_;
+  int binding_;
+  Certificate& certificate_;
+};
+
+}  // namespace
+
+Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& options) {
+  validate(spec);
+  validate(candidate);
+  if (auto d = interface_difference(spec, candidate)) return Refuted{std::move(*d)};
+  Certificate c;
+  c.spec_name = spec.name();
+  c.candidate_name = candidate.name();
+  c.spec_hash = structural_hash(spec);
+  c.candidate_hash = structural_hash(candidate);
+  c.seed = options.seed ? *options.seed : seed_from_system();
+  c.strict = options.strict;
+  for (TensorId t : spec.inputs()) c.inputs.push_back(describe(spec, t));
+  for (TensorId t : spec.outputs()) c.outputs.push_back(describe(spec, t));
+  c.coverage = "all elements of all outputs, full shapes";
+  const Rng seeds(c.seed);
+  std::optional<ThreadPool> threads;
+  if (options.threads != 1) threads.emplace(options.threads);
+  ThreadPool* pool = threads ? &*threads : nullptr;
+
+  std::vector<std::string> symbols;
+  collect_symbols(spec, symbols);
+  collect_symbols(candidate, symbols);
+  if (symbols.empty()) {
+    c.bindings.push_back({});
+    if (auto v = StaticTest(spec, candidate, options, pool, seeds, 0, c).run()) return *v;
+    return Equal{std::move(c)};
+  }
+  // Random extents, different for different symbols where there is room.
+  Rng rng = seeds.split(7);
+  std::string why;
+  for (int attempt = 0; attempt < 50 && int(c.bindings.size()) < options.bindings; attempt++) {
+    Binding binding;
+    for (const std::string& s : symbols) {
+      int64_t extent = 1;
+      for (bool fresh = false; !fresh;) {
+        extent = rng.between(attempt == 0 ? 2 : 1, 12 + int64_t(symbols.size()));
+        fresh = std::none_of(binding.begin(), binding.end(),
+                             [&](const auto& b) { return b.second == extent; });
+      }
+      binding.emplace_back(s, extent);
+    }
+    std::optional<Graph> a, b;
+    try {
+      a = bind_symbols(spec, binding);
+      b = bind_symbols(candidate, binding);
+      validate(*a);
+      validate(*b);
+    } catch (const Error& e) {
+      why = e.message();
+      continue;
+    }
+    c.bindings.push_back(binding);
+    const int index = int(c.bindings.size()) - 1;
+    if (auto v =
+            StaticTest(*a, *b, options, pool, seeds.split(uint64_t(50 + index)), index, c).run())
+      return *v;
+  }
+  if (c.bindings.empty())
+    return Unknown{UnknownReason::Unsupported,
+                   "no extents of the symbols fit both programs: " + why};
+  c.coverage = "all elements of all outputs, at the shapes bound above";
+  c.notes.push_back("symbolic shapes: tested at " + std::to_string(c.bindings.size()) +
+                    " bindings, not proved for all shapes");
+  return Equal{std::move(c)};
+}
+
+Acceptance accept(const Graph& spec, Graph candidate, const VerifyOptions& options) {
+  Verdict v = verify(spec, candidate, options);
+  if (!v.equal()) return {std::move(v), std::nullopt};
+  Certificate c = v.certificate();
+  return {std::move(v), Verified(spec, std::move(candidate), std::move(c))};
+}
+
+Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
+                const VerifyOptions& options) {
+  if (structural_hash(spec) != c.spec_hash)
+    return {false, "the certificate is about another original (its hash differs)"};
+  if (structural_hash(candidate) != c.candidate_hash)
+    return {false, "the certificate is about another rewrite (its hash differs)"};
+  if (auto d = interface_difference(spec, candidate)) return {false, d->what};
+  if (c.draws.empty() || c.bindings.empty()) return {false, "the certificate records no draw"};
+  if (c.error_log2 > options.error_log2)
+    return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
+  std::optional<ThreadPool> threads;
+  if (options.threads != 1) threads.emplace(options.threads);
+  ThreadPool* pool = threads ? &*threads : nullptr;
+  for (size_t i = 0; i < c.draws.size(); i++) {
+    if (is_cancelled(options)) return {false, "cancelled by the caller"};
+    const FieldDraw& d = c.draws[i];
+    const std::string which = "draw " + std::to_string(i);
+    if (d.binding < 0 || d.binding >= int(c.bindings.size()))
+      return {false, which + " names no binding"};
+    const Graph a = bind_symbols(spec, c.bindings[size_t(d.binding)]);
+    const Graph b = bind_symbols(candidate, c.bindings[size_t(d.binding)]);
+    if (d.field == "exact") {
+      IntegerTest test = replay_integers(a, b, d);
+      if (test.counterexample)
+        return {false, which + ": the programs differ\n" + test.counterexample->str()};
+      continue;
+    }
+    if (d.field != "p31" && d.field != "p61") return {false, which + " names an unknown field"};
+    const bool lifted = is_integer_program(a);
+    const auto la = lifted ? lifted_to_field(a) : std::optional(a);
+    const auto lb = lifted ? lifted_to_field(b) : std::optional(b);
+    if (!la || !lb) return {false, which + ": the programs have no meaning in a field"};
+    const FieldSize size = d.field == "p31" ? FieldSize::Bits31 : FieldSize::Bits61;
+    FieldDrawResult r = field_draw(*la, *lb, {size, d.seed, d.exponent_bound}, pool);
+    if (!r.unsupported.empty()) return {false, which + ": " + r.unsupported};
+    if (!r.equal) return {false, which + ": the programs differ"};
+    r.record.binding = d.binding;
+    if (!(r.record == d)) return {false, which + " gives other figures than the certificate says"};
+  }
+  // Recorded seeds could have been chosen; fresh ones could not.
+  VerifyOptions fresh = options;
+  fresh.seed = options.seed ? *options.seed : seed_from_system();
+  fresh.strict = c.strict;
+  const Verdict v = verify(spec, candidate, fresh);
+  if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
+  return {true, std::to_string(c.draws.size()) + " recorded draws replayed, and " +
+                    std::to_string(v.certificate().draws.size()) + " fresh ones from seed " +
+                    std::to_string(*fresh.seed) + " agree"};
+}
+
+// --- the search's filter
+
+struct Filter::State {
+  Graph spec;
+  FieldModel model;
+  std::vector<FieldArray> inputs;
+  FieldResult outputs;
+  State(Graph g, uint64_t seed) : spec(std::move(g)), model(FieldSize::Bits31, seed) {}
+};
+
+Filter::Filter(const Graph& spec, uint64_t seed) : state_(std::make_unique<State>(spec, seed)) {
+  State& s = *state_;
+  // All components: the candidates' needs are not known yet.
+  const std::vector<Components> all(spec.inputs().size(), Components(7));
+  s.inputs = draw_inputs(spec, s.model, all);
+  const std::vector<IntRange> ranges = integer_ranges(spec, spec, {-8, 8});
+  Rng rng(seed ^ 0x5bd1e995u);
+  for (size_t k = 0; k < s.inputs.size(); k++)
+    for (int64_t& x : s.inputs[k].ints) x = rng.between(ranges[k].low, ranges[k].high);
+  redraw_inputs(spec, s.model, s.inputs);
+  s.outputs = eval_field(spec, s.model, s.inputs);
+}
+Filter::~Filter() = default;
+Filter::Filter(Filter&&) noexcept = default;
+Filter& Filter::operator=(Filter&&) noexcept = default;
+
+bool Filter::may_equal(const Graph& candidate) const {
+  const State& s = *state_;
+  if (interface_difference(s.spec, candidate)) return false;
+  if (!s.outputs.ok()) return true;
+  const FieldResult c = eval_field(candidate, s.model, s.inputs);
+  if (!c.ok()) return true;
+  for (size_t k = 0; k < c.outputs.size(); k++)
+    if (compare(s.outputs.outputs[k], c.outputs[k]).different > 0) return false;
+  return true;
+}
+
+}  // namespace tessera

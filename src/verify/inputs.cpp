@@ -1,0 +1,230 @@
+#include "verify/inputs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace tessera {
+namespace {
+
+// Limits that gathers put on the values of integer tensors, pushed back to a graph's inputs.
+void index_limits(const Graph& g, std::vector<int64_t>& limit) {
+  for (size_t i = g.ops().size(); i-- > 0;) {
+    const Op& op = g.ops()[i];
+    auto narrow = [&](TensorId t, int64_t n) { limit[t.index] = std::min(limit[t.index], n); };
+    if (op.kind == OpKind::Gather) {
+      const auto axis = size_t(g.attrs<AxisAttrs>(op).axis);
+      narrow(op.inputs[1], g.type(op.inputs[0]).shape[axis].extent);
+    }
+    if (op.body.valid()) {
+      const Graph& body = g.body(op);
+      std::vector<int64_t> inner(body.tensors().size(), INT64_MAX);
+      for (uint32_t r = 0; r < op.num_results; r++)
+        inner[body.outputs()[r].index] = limit[op.result(r).index];
+      index_limits(body, inner);
+      for (size_t a = 0; a < op.inputs.size(); a++)
+        narrow(op.inputs[a], inner[body.inputs()[a].index]);
+      continue;
+    }
+    const int64_t here = limit[op.result().index];
+    if (here == INT64_MAX) continue;
+    const bool moves =
+        has(op.kind, algebra::Movement) || op.kind == OpKind::Cast || op.kind == OpKind::Where ||
+        op.kind == OpKind::Max || op.kind == OpKind::Min || op.kind == OpKind::ReduceMax ||
+        op.kind == OpKind::ReduceMin || op.kind == OpKind::Iter || op.kind == OpKind::Save;
+    for (TensorId t : op.inputs)
+      if (!is_float(g.type(t).dtype)) narrow(t, moves ? here : 1);  // arithmetic: zeros are safe
+  }
+}
+
+IntRange range_of(DType dtype) {
+  switch (dtype) {
+  case DType::I64: return {INT64_MIN, INT64_MAX};
+  case DType::I32: return {INT32_MIN, INT32_MAX};
+  case DType::I8: return {INT8_MIN, INT8_MAX};
+  case DType::U8: return {0, UINT8_MAX};
+  case DType::Bool: return {0, 1};
+  case DType::F64:
+  case DType::F32:
+  case DType::F16:
+  case DType::BF16: break;
+  }
+  unreachable("not an integer type");
+}
+
+// Scales by dtype: logits that overflow an unshifted exp, and sizes whose products of a few factors
+// stay finite, so that sound reorderings of a product are not refused.
+struct Scales {
+  double large, huge, tiny;
+};
+Scales scales_of(DType dtype) {
+  if (dtype == DType::F16) return {30, 60, 1e-2};
+  if (dtype == DType::F64) return {1000, 1e8, 1e-8};
+  return {200, 1e4, 1e-4};
+}
+
+class Maker {
+ public:
+  Maker(const std::string& family, uint64_t seed) : family_(family), rng_(seed) {}
+
+  // Nearly normal, within ±3.46: the sum of four uniform 16-bit numbers of one random word.
+  double normal() {
+    const uint64_t w = rng_();
+    const int64_t sum = int64_t((w & 0xffff) + (w >> 16 & 0xffff) + (w >> 32 & 0xffff) + (w >> 48));
+    return double(sum - 131070) * (1 / 37837.2);
+  }
+
+  void fill(NDArray& a, const std::string& family) {
+    const int64_t row = a.shape.empty() ? 1 : a.shape.back();
+    const Scales s = scales_of(a.dtype);
+    for (int64_t start = 0; start < int64_t(a.reals.size()); start += row)
+      fill_row(&a.reals[size_t(start)], row, family, s);
+    for (double& x : a.reals) x = round_to(a.dtype, x);
+  }
+
+  void fill_row(double* x, int64_t n, const std::string& family, const Scales& s) {
+    auto each = [&](auto f) {
+      for (int64_t i = 0; i < n; i++) x[i] = f(i);
+    };
+    if (family == "normal")
+      each([&](int64_t) { return normal(); });
+    else if (family == "positive")
+      each([&](int64_t) { return std::fabs(normal()) + 0.125; });
+    else if (family == "large")
+      each([&](int64_t) { return s.large * normal(); });
+    else if (family == "huge")
+      each([&](int64_t) { return s.huge * normal(); });
+    else if (family == "tiny")
+      each([&](int64_t) { return s.tiny * normal(); });
+    else if (family == "zeros")
+      each([&](int64_t) { return rng_.chance(0.5) ? 0.0 : normal(); });
+    else if (family == "all_zero")
+      each([](int64_t) { return 0.0; });
+    else if (family == "ties")
+      each([&](int64_t) { return double(rng_.between(-2, 2)); });
+    else if (family == "equal") {
+      const double c = normal();
+      each([&](int64_t) { return c; });
+    } else if (family == "shifted") {
+      each([&](int64_t) { return s.large * 4 + normal(); });
+    } else if (family == "alternating") {
+      each([&](int64_t i) { return i % 2 == 1 ? -x[i - 1] : normal(); });
+    } else if (family == "outliers") {
+      each([&](int64_t) { return rng_.chance(0.1) ? s.large * normal() : normal(); });
+    } else if (family == "special") {
+      each([&](int64_t) {
+        switch (rng_.below(12)) {
+        case 0: return double(INFINITY);
+        case 1: return -double(INFINITY);
+        case 2: return double(NAN);
+        default: return normal();
+        }
+      });
+    } else {
+      unreachable("input family");
+    }
+  }
+
+  NDArray tensor(const Type& type, size_t index, IntRange range) {
+    NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
+    if (!is_float(type.dtype)) {
+      for (int64_t& x : a.ints) x = integer(range);
+      return a;
+    }
+    if (family_ != "mixed") {
+      fill(a, family_);
+      return a;
+    }
+    // Only the first input is mixed: products of several extremes would be all overflow.
+    if (index != 0 || a.shape.size() < 2) {
+      fill(a, "normal");
+      return a;
+    }
+    static const std::vector<std::string> rows = {"normal", "large",   "zeros", "tiny",
+                                                  "equal",  "shifted", "huge",  "outliers",
+                                                  "ties",   "all_zero"};
+    const int64_t n = a.shape.back();
+    const Scales s = scales_of(a.dtype);
+    for (int64_t r = 0; r * n < int64_t(a.reals.size()); r++)
+      fill_row(&a.reals[size_t(r * n)], n, rows[size_t(r) % rows.size()], s);
+    for (double& x : a.reals) x = round_to(a.dtype, x);
+    return a;
+  }
+
+  int64_t integer(IntRange range) {
+    const bool small = family_ == "ties" || family_ == "zeros" || family_ == "all_zero";
+    if (rng_.chance(small ? 0.7 : 0.2)) {  // edges
+      const int64_t edges[] = {range.low, range.high, 0, 1, -1, range.high - 1, 2, -2};
+      const int64_t e = edges[rng_.below(8)];
+      if (e >= range.low && e <= range.high) return e;
+    }
+    const uint64_t span = uint64_t(range.high) - uint64_t(range.low);
+    if (span == UINT64_MAX) return int64_t(rng_());
+    return int64_t(uint64_t(range.low) + rng_.below(span + 1));
+  }
+
+ private:
+  std::string family_;
+  Rng rng_;
+};
+
+}  // namespace
+
+std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free) {
+  std::vector<IntRange> ranges;
+  std::vector<int64_t> a(spec.tensors().size(), INT64_MAX),
+      b(candidate.tensors().size(), INT64_MAX);
+  index_limits(spec, a);
+  index_limits(candidate, b);
+  for (size_t i = 0; i < spec.inputs().size(); i++) {
+    const DType dtype = spec.type(spec.inputs()[i]).dtype;
+    if (is_float(dtype)) {
+      ranges.push_back({});
+      continue;
+    }
+    IntRange r = range_of(dtype);
+    r.low = std::max(r.low, free.low);
+    r.high = std::min(r.high, free.high);
+    const int64_t limit = std::min(a[spec.inputs()[i].index], b[candidate.inputs()[i].index]);
+    if (limit != INT64_MAX) r = {0, std::max<int64_t>(0, limit - 1)};
+    ranges.push_back(r);
+  }
+  return ranges;
+}
+
+const std::vector<std::string>& input_families() {
+  static const std::vector<std::string> names = {
+      "normal", "mixed",   "large", "zeros",       "ties",     "equal",    "positive",
+      "huge",   "shifted", "tiny",  "alternating", "outliers", "all_zero", "special"};
+  return names;
+}
+
+std::vector<NDArray> make_inputs(const Graph& graph, const std::string& family, uint64_t seed,
+                                 const std::vector<IntRange>& ranges) {
+  std::vector<NDArray> inputs;
+  for (size_t i = 0; i < graph.inputs().size(); i++) {
+    Maker maker(family, Rng(seed).split(i)());
+    inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), i, ranges[i]));
+  }
+  return inputs;
+}
+
+std::vector<ConcreteTensor> concrete(const Graph& graph, const std::vector<NDArray>& inputs) {
+  std::vector<ConcreteTensor> result;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Tensor& t = graph.tensor(graph.inputs()[i]);
+    result.push_back({t.name.empty() ? "input" + std::to_string(i) : t.name, t.type,
+                      inputs[i].reals, inputs[i].ints});
+  }
+  return result;
+}
+
+std::vector<int64_t> position_of(const std::vector<int64_t>& shape, int64_t index) {
+  std::vector<int64_t> position(shape.size());
+  for (size_t d = shape.size(); d-- > 0; index /= shape[d]) position[d] = index % shape[d];
+  return position;
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// Concrete inputs for comparing programs: families of ordinary and adversarial numbers, integers in
+// the range a program can take, and conversion to what verdicts print.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "eval/ndarray.h"
+#include "ir/graph.h"
+#include "verify/verdict.h"
+
+namespace tessera {
+
+// Inclusive range of an integer or bool input.
+struct IntRange {
+  int64_t low = 0, high = 0;
+};
+// Ranges for all inputs: indices of gathers stay inside what they select from (in both programs);
+// other integers take `free` (clipped to their dtype), bools 0 and 1.
+std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free);
+
+// Families, most telling first. "mixed" gives every row of the first input a family of its own.
+const std::vector<std::string>& input_families();
+
+// One set of inputs of a family for a graph with static shapes, rounded to the inputs' dtypes.
+std::vector<NDArray> make_inputs(const Graph& graph, const std::string& family, uint64_t seed,
+                                 const std::vector<IntRange>& ranges);
+
+std::vector<ConcreteTensor> concrete(const Graph& graph, const std::vector<NDArray>& inputs);
+std::vector<int64_t> position_of(const std::vector<int64_t>& shape, int64_t index);
+
+}  // namespace tessera

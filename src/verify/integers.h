@@ -1,0 +1,25 @@
+// Programs over integers and bools alone: run exactly on random and edge values, and lifted to a
+// field where they use ring operations only (equal over Z implies equal modulo 2^w).
+#pragma once
+#include <optional>
+
+#include "verify/funnel.h"
+
+namespace tessera {
+
+// No floating-point tensor at any level.
+bool is_integer_program(const Graph& graph);
+
+// The same program over f64 tensors when it uses only +, −, ·, sums, products and data movement.
+std::optional<Graph> lifted_to_field(const Graph& graph);
+
+struct IntegerTest {
+  std::vector<FieldDraw> draws;
+  std::optional<Counterexample> counterexample;
+  bool cancelled = false;
+};
+IntegerTest test_integers(const Graph& spec, const Graph& candidate, uint64_t seed, int draws,
+                          const VerifyOptions& options);
+IntegerTest replay_integers(const Graph& spec, const Graph& candidate, const FieldDraw& draw);
+
+}  // namespace tessera

@@ -1,0 +1,406 @@
+#include "verify/numeric_gate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "eval/eval.h"
+#include "ir/text.h"
+#include "verify/bound.h"
+
+namespace tessera {
+namespace {
+
+double unit_of(DType dtype) {
+  switch (dtype) {
+  case DType::F64: return 0x1p-52;
+  case DType::F32: return 0x1p-23;
+  case DType::F16: return 0x1p-10;
+  case DType::BF16: return 0x1p-7;
+  case DType::I64:
+  case DType::I32:
+  case DType::I8:
+  case DType::U8:
+  case DType::Bool: return 0;
+  }
+  unreachable("DType");
+}
+
+// The smallest spacing: results below it may be flushed or rounded away.
+double smallest_of(DType dtype) {
+  return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
+}
+
+bool same_special(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b; }
+
+bool is_cancelled(const GateOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
+
+// What both programs make of one set of inputs in f64.
+struct Exact {
+  std::vector<WithMagnitude> spec, candidate;
+};
+
+// The element where two f64 results differ most beyond `allowed`.
+struct Worst {
+  double ratio = 0;  // > 1: a difference
+  int output = -1;
+  int64_t index = 0;
+  double spec = 0, candidate = 0, allowed = 0;
+  bool undefined = false;  // one side is not finite
+};
+
+class Comparison {
+ public:
+  Comparison(const Graph& spec, const Graph& candidate, const GateOptions& options)
+      : spec_(spec), candidate_(candidate), o_(options) {
+    length_ = std::sqrt(std::max(rounding_length(spec), rounding_length(candidate)));
+    // Integers on their own are compared over their whole range; among floats they stay small.
+    const bool floats = std::any_of(spec.tensors().begin(), spec.tensors().end(),
+                                    [](const Tensor& t) { return is_float(t.type.dtype); });
+    ranges_ =
+        integer_ranges(spec, candidate, floats ? IntRange{-8, 8} : IntRange{INT64_MIN, INT64_MAX});
+    work_ = count_work(spec) * 4 + count_work(candidate);
+  }
+
+  std::vector<NDArray> inputs(const std::string& family, uint64_t seed) const {
+    return make_inputs(spec_, family, seed, ranges_);
+  }
+  double work() const { return work_; }
+  double length() const { return length_; }
+
+  Exact exact(const std::vector<NDArray>& inputs) const {
+    const EvalOptions e{Precision::Exact, o_.pool, {}};
+    return {eval_with_magnitude(spec_, inputs, e), eval_with_magnitude(candidate_, inputs, e)};
+  }
+  std::vector<NDArray> native(const Graph& g, const std::vector<NDArray>& inputs) const {
+    return eval(g, inputs, {Precision::Native, o_.pool, {}});
+  }
+
+  // How far the original's results move when every input moves by a few units in the last place of
+  // its dtype (or of f64): at a jump or a root of zero, rounding alone explains such differences,
+  // though Σ|terms| does not show it. Integers that flip count as infinite.
+  using Sensitivity = std::vector<std::vector<double>>;
+  Sensitivity sensitivity(const std::vector<NDArray>& inputs, const std::vector<WithMagnitude>& at,
+                          bool f64) const {
+    Sensitivity moved;
+    for (const WithMagnitude& w : at)
+      moved.emplace_back(std::max(w.value.reals.size(), w.value.ints.size()), 0.0);
+    Rng rng(o_.seed ^ 0x9d2c5680u);
+    for (int trial = 0; trial < 16; trial++) {
+      std::vector<NDArray> near = inputs;
+      for (NDArray& a : near) {
+        const double step = 4 * (f64 ? 0x1p-52 : is_float(a.dtype) ? unit_of(a.dtype) : 0);
+        for (double& x : a.reals) x *= 1 + step * double(rng.between(-2, 2)) / 2;
+      }
+      const std::vector<NDArray> y = eval(spec_, near, {Precision::Exact, o_.pool, {}});
+      for (size_t k = 0; k < y.size(); k++) {
+        for (size_t i = 0; i < y[k].ints.size(); i++)
+          if (y[k].ints[i] != at[k].value.ints[i]) moved[k][i] = INFINITY;
+        for (size_t i = 0; i < y[k].reals.size(); i++) {
+          const double d = std::fabs(y[k].reals[i] - at[k].value.reals[i]);
+          moved[k][i] = std::isfinite(d) ? std::max(moved[k][i], d) : INFINITY;
+        }
+      }
+    }
+    return moved;
+  }
+
+  // The worst difference in f64. Where the original is not finite nothing is compared, and what
+  // `excuse` (if any) explains is no difference.
+  Worst worst_exact(const Exact& e, const Sensitivity* excuse = nullptr) const {
+    Worst worst;
+    auto excused = [&](size_t k, size_t i, double difference) {
+      return excuse != nullptr && 4 * (*excuse)[k][i] >= difference;
+    };
+    for (size_t k = 0; k < e.spec.size(); k++) {
+      const NDArray &s = e.spec[k].value, &c = e.candidate[k].value;
+      for (size_t i = 0; i < s.ints.size(); i++)
+        if (s.ints[i] != c.ints[i] && worst.ratio < 1e300 && !excused(k, i, INFINITY))
+          worst = {1e300, int(k), int64_t(i), double(s.ints[i]), double(c.ints[i]), 0, false};
+      for (size_t i = 0; i < s.reals.size(); i++) {
+        const double x = s.reals[i], y = c.reals[i];
+        if (!std::isfinite(x) || x == y) continue;
+        const double scale = e.spec[k].magnitude.reals[i] + e.candidate[k].magnitude.reals[i];
+        if (!std::isfinite(y)) {
+          // Not finite because of overflow of f64 itself is a matter of precision.
+          if (std::isfinite(e.spec[k].magnitude.reals[i]) && worst.ratio < 1e200 &&
+              !excused(k, i, std::fabs(x)))
+            worst = {1e200, int(k), int64_t(i), x, y, 0, true};
+          continue;
+        }
+        if (!std::isfinite(scale)) continue;  // a jump nearby: no telling
+        const double allowed = 64 * 0x1p-52 * length_ * scale + 0x1p-1000;
+        const double ratio = std::fabs(x - y) / allowed;
+        if (ratio > worst.ratio && !(ratio > 1 && excused(k, i, std::fabs(x - y))))
+          worst = {ratio, int(k), int64_t(i), x, y, allowed, false};
+      }
+    }
+    return worst;
+  }
+
+  Counterexample counterexample(Difference kind, const std::string& what,
+                                const std::vector<NDArray>& inputs, const Worst& w) const {
+    Counterexample c;
+    c.kind = kind;
+    c.what = what;
+    c.inputs = concrete(spec_, inputs);
+    c.output = w.output;
+    const Type& type = spec_.type(spec_.outputs()[size_t(w.output)]);
+    c.position = position_of(extents(type.shape), w.index);
+    c.spec = w.spec;
+    c.candidate = w.candidate;
+    c.allowed = w.allowed;
+    return c;
+  }
+
+  // Makes inputs that show an f64 difference smaller: zeros, then ones and round numbers.
+  std::vector<NDArray> minimise(std::vector<NDArray> inputs) const {
+    int64_t elements = 0;
+    for (const NDArray& a : inputs) elements += a.size();
+    int budget = int(std::clamp(2e7 / std::max(1.0, work_), 8.0, 600.0));
+    auto still = [&](const std::vector<NDArray>& trial) {
+      budget--;
+      const Exact e = exact(trial);
+      if (worst_exact(e).ratio <= 1e3) return false;
+      const Sensitivity moved = sensitivity(trial, e.spec, true);
+      return worst_exact(e, &moved).ratio > 1e3;
+    };
+    if (!still(inputs)) return inputs;
+    auto attempt = [&](auto change) {
+      if (budget <= 0) return;
+      std::vector<NDArray> trial = inputs;
+      change(trial);
+      if (still(trial)) inputs = std::move(trial);
+    };
+    for (size_t k = 0; k < inputs.size(); k++)
+      attempt([&](std::vector<NDArray>& t) {
+        std::fill(t[k].reals.begin(), t[k].reals.end(), 0.0);
+        std::fill(t[k].ints.begin(), t[k].ints.end(), 0);
+      });
+    // Halves, quarters … down to elements.
+    for (int64_t pieces = 2; pieces < 2 * elements && budget > 0; pieces *= 2)
+      for (size_t k = 0; k < inputs.size(); k++) {
+        const int64_t n = inputs[k].size(), size = (n + pieces - 1) / pieces;
+        for (int64_t from = 0; from < n && budget > 0; from += size) {
+          bool zero = true;
+          for (int64_t i = from; i < std::min(n, from + size); i++)
+            zero = zero && (inputs[k].ints.empty() ? inputs[k].reals[size_t(i)] == 0
+                                                   : inputs[k].ints[size_t(i)] == 0);
+          if (zero) continue;
+          attempt([&](std::vector<NDArray>& t) {
+            for (int64_t i = from; i < std::min(n, from + size); i++)
+              (t[k].ints.empty() ? t[k].reals[size_t(i)] = 0 : double(t[k].ints[size_t(i)] = 0));
+          });
+        }
+        if (size == 1) continue;
+      }
+    for (size_t k = 0; k < inputs.size(); k++)
+      for (size_t i = 0; i < inputs[k].reals.size() && budget > 0; i++) {
+        const double x = inputs[k].reals[i];
+        if (x == 0) continue;
+        for (double y : {1.0, std::round(x), std::round(x * 8) / 8})
+          if (y != 0 && y != inputs[k].reals[i])
+            attempt([&](std::vector<NDArray>& t) { t[k].reals[i] = round_to(t[k].dtype, y); });
+      }
+    return inputs;
+  }
+
+  // A difference in f64 at these inputs, or nothing.
+  std::optional<Counterexample> difference(const std::vector<NDArray>& inputs,
+                                           const Exact& e) const {
+    Worst w = worst_exact(e);
+    if (w.ratio <= 1) return std::nullopt;
+    const Sensitivity moved = sensitivity(inputs, e.spec, true);
+    w = worst_exact(e, &moved);
+    if (w.ratio <= 1) return std::nullopt;
+    std::vector<NDArray> small = w.ratio > 1e3 ? minimise(inputs) : inputs;
+    Worst after = worst_exact(exact(small));
+    if (after.ratio <= 1e3) after = w, small = inputs;
+    return counterexample(after.undefined ? Difference::Definedness : Difference::Value,
+                          after.undefined
+                              ? "in f64 the original is finite and the rewrite is not"
+                              : "the programs compute different values in exact f64 evaluation",
+                          small, after);
+  }
+
+  const Graph &spec_, &candidate_;
+  const GateOptions& o_;
+  double length_ = 1, work_ = 0;
+  std::vector<IntRange> ranges_;
+};
+
+// Operators of the original that are undefined somewhere, for the assumption's text.
+std::string partial_operators(const Graph& g) {
+  std::string list;
+  int shown = 0;
+  for (size_t i = 0; i < g.ops().size(); i++) {
+    const Op& op = g.ops()[i];
+    const bool partial = op.kind == OpKind::Div || op.kind == OpKind::Rsqrt ||
+                         op.kind == OpKind::Sqrt || op.kind == OpKind::Log ||
+                         (op.kind == OpKind::Pow && (g.attrs<PowAttrs>(op).exponent.negative() ||
+                                                     !g.attrs<PowAttrs>(op).exponent.is_integer()));
+    if (!partial || ++shown > 4) continue;
+    list += (list.empty() ? "" : "; ") + print_op(g, OpId(i));
+  }
+  return list.empty() ? "its kernels" : list;
+}
+
+}  // namespace
+
+GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOptions& o) {
+  GateResult result;
+  const Comparison cmp(spec, candidate, o);
+  double spent = 0;
+  bool larger_domain = false;
+  for (const std::string& family : input_families()) {
+    if (is_cancelled(o)) {
+      result.cancelled = true;
+      return result;
+    }
+    // The two most telling families always run, the others while they are affordable.
+    const bool must = family == "normal" || family == "mixed";
+    if (!must && spent + cmp.work() > o.max_work) continue;
+    spent += cmp.work();
+    const uint64_t seed = Rng(o.seed).split(result.families.size())();
+    const std::vector<NDArray> inputs = cmp.inputs(family, seed);
+    const bool special = family == "special";
+    const EvalOptions exact_options{Precision::Exact, o.pool, {}};
+    Exact e;
+    e.spec = eval_with_magnitude(spec, inputs, exact_options);
+    const bool cheap = cmp.work() * double(input_families().size()) <= o.max_work;
+    if (cheap && !special) {
+      e.candidate = eval_with_magnitude(candidate, inputs, exact_options);
+      if (auto difference = cmp.difference(inputs, e)) {
+        result.counterexample = std::move(difference);
+        return result;
+      }
+    }
+    const std::vector<NDArray> s = cmp.native(spec, inputs), c = cmp.native(candidate, inputs);
+    GateFamily f;
+    Worst worst;
+    std::optional<Worst> differs_special;
+    auto scan = [&](const Comparison::Sensitivity* excuse) {
+      f = GateFamily{};
+      f.family = family;
+      f.seed = seed;
+      worst = Worst{};
+      for (size_t k = 0; k < s.size(); k++) {
+        const NDArray &ref = e.spec[k].value, &mag = e.spec[k].magnitude;
+        if (!is_float(s[k].dtype)) {  // compared in f64; report what rounding flips
+          for (size_t i = 0; i < s[k].ints.size(); i++)
+            f.special_differ += special && c[k].ints[i] != s[k].ints[i];
+          f.elements += int64_t(s[k].ints.size());
+          continue;
+        }
+        const double unit = unit_of(s[k].dtype), floor = smallest_of(s[k].dtype);
+        auto usable = [&](size_t i) {
+          return std::isfinite(ref.reals[i]) && std::isfinite(s[k].reals[i]);
+        };
+        double spec_error = 0;
+        for (size_t i = 0; i < ref.reals.size(); i++)
+          if (usable(i) && std::isfinite(mag.reals[i]) && mag.reals[i] > 0 &&
+              !(excuse && (*excuse)[k][i] > 0.01 * mag.reals[i]))
+            spec_error =
+                std::max(spec_error, std::fabs(s[k].reals[i] - ref.reals[i]) / mag.reals[i]);
+        f.spec_error = std::max(f.spec_error, spec_error);
+        for (size_t i = 0; i < ref.reals.size(); i++) {
+          const double x = s[k].reals[i], y = c[k].reals[i];
+          if (special || !usable(i)) {
+            f.not_finite++;
+            if (special ? !same_special(x, y) && !(std::isfinite(x) && std::isfinite(y))
+                        : !same_special(x, y)) {
+              f.special_differ++;
+              if (!differs_special) differs_special = Worst{2, int(k), int64_t(i), x, y, 0, true};
+              if (!special && !std::isfinite(ref.reals[i]) && std::isfinite(y))
+                larger_domain = true;
+            }
+            continue;
+          }
+          f.elements++;
+          const double error = std::isfinite(y) ? std::fabs(y - ref.reals[i]) : INFINITY;
+          if (error == 0) continue;
+          if (excuse && 4 * (*excuse)[k][i] >= std::min(error, std::fabs(x) + 1e-30)) continue;
+          if (std::isinf(error)) {
+            if (worst.ratio < 1e300) worst = {1e300, int(k), int64_t(i), x, y, 0, true};
+            continue;
+          }
+          const double scale = mag.reals[i];
+          if (!std::isfinite(scale)) continue;
+          const double allowed = std::max(2 * spec_error, o.c * unit * cmp.length()) * scale +
+                                 4 * floor * cmp.length();
+          if (scale > 0) f.candidate_error = std::max(f.candidate_error, error / scale);
+          f.worst_ratio = std::max(f.worst_ratio, error / allowed);
+          if (error / allowed > worst.ratio)
+            worst = {error / allowed, int(k), int64_t(i), x, y, allowed, false};
+        }
+      }
+    };
+    scan(nullptr);
+    if (worst.ratio > 1) {
+      const Comparison::Sensitivity moved = cmp.sensitivity(inputs, e.spec, false);
+      scan(&moved);
+    }
+    if (worst.ratio > 1) {
+      // Different numbers, or equal numbers computed badly? f64 tells.
+      if (e.candidate.empty()) {
+        e.candidate = eval_with_magnitude(candidate, inputs, exact_options);
+        result.counterexample = cmp.difference(inputs, e);
+      }
+      if (!result.counterexample)
+        result.counterexample = cmp.counterexample(
+            Difference::Precision,
+            worst.undefined
+                ? "the original is finite in its dtype and the rewrite is not (inputs: " + family +
+                      ")"
+                : "the rewrite's error is larger than the original's and than rounding explains "
+                  "(inputs: " +
+                      family + ")",
+            inputs, worst);
+      return result;
+    }
+    if (o.strict && differs_special) {
+      result.counterexample = cmp.counterexample(
+          Difference::Definedness,
+          "the programs differ where the original is not finite (inputs: " + family + ")", inputs,
+          *differs_special);
+      return result;
+    }
+    result.families.push_back(f);
+  }
+  if (larger_domain)
+    result.assumptions.push_back(
+        "the rewrite is defined at some inputs where the original is not; they are equal where the "
+        "original is: " +
+        partial_operators(spec));
+  return result;
+}
+
+std::optional<Counterexample> difference_at(const Graph& spec, const Graph& candidate,
+                                            const std::vector<NDArray>& inputs,
+                                            const GateOptions& o) {
+  const Comparison cmp(spec, candidate, o);
+  const Worst w = cmp.worst_exact(cmp.exact(inputs));
+  if (w.ratio <= 1e6) return std::nullopt;
+  return cmp.counterexample(w.undefined ? Difference::Definedness : Difference::Value,
+                            "the programs compute different values where operands are equal",
+                            inputs, w);
+}
+
+std::optional<Counterexample> find_difference(const Graph& spec, const Graph& candidate,
+                                              const GateOptions& o) {
+  const Comparison cmp(spec, candidate, o);
+  double spent = 0;
+  for (uint64_t round = 0; round < 6; round++)
+    for (const std::string& family : input_families()) {
+      if (family == "special") continue;
+      if (is_cancelled(o)) return std::nullopt;
+      if (spent > 4 * o.max_work) return std::nullopt;
+      spent += cmp.work();
+      const std::vector<NDArray> inputs = cmp.inputs(family, Rng(o.seed).split(1000 + round)());
+      if (auto d = cmp.difference(inputs, cmp.exact(inputs))) return d;
+    }
+  return std::nullopt;
+}
+
+}  // namespace tessera
