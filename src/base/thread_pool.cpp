@@ -116,14 +116,4 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain,
   if (job.failure) std::rethrow_exception(job.failure);
 }
 
-void parallel_for(ThreadPool* pool, int64_t n, int64_t grain,
-                  const std::function<void(int64_t, int64_t)>& fn) {
-  if (pool != nullptr) {
-    pool->parallel_for(n, grain, fn);
-  } else {
-    CHECK(grain > 0) << "grain " << grain;
-    for (int64_t begin = 0; begin < n; begin += grain) fn(begin, std::min(n, begin + grain));
-  }
-}
-
 }  // namespace tessera

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
+
 namespace tessera {
 
 // TESSERA_THREADS, else the processors this process may use; throws Error(Usage) on a bad value.
@@ -44,8 +46,15 @@ class ThreadPool {
   std::mutex callers_;  // one loop at a time; other callers wait
 };
 
-// The loop on `pool`, or on the calling thread when `pool` is null.
-void parallel_for(ThreadPool* pool, int64_t n, int64_t grain,
-                  const std::function<void(int64_t, int64_t)>& fn);
+// The loop on `pool`, or on the calling thread (without any allocation) when `pool` is null.
+template <class F>
+void parallel_for(ThreadPool* pool, int64_t n, int64_t grain, const F& fn) {
+  CHECK(grain > 0) << "grain " << grain;
+  if (pool != nullptr) {
+    pool->parallel_for(n, grain, fn);
+    return;
+  }
+  for (int64_t begin = 0; begin < n; begin += grain) fn(begin, begin + grain < n ? begin + grain : n);
+}
 
 }  // namespace tessera

@@ -18,9 +18,14 @@ View view(const Marked& m) {
 
 void unite(const View& into, const View& from) {
   Walker<2> walk(into, {&into, &from});
-  for (int64_t i = 0, n = into.size(); i < n; ++i) {
-    into.as<uint8_t>(0)[walk.offset(0)] |= from.as<uint8_t>(0)[walk.offset(1)];
-    if (i + 1 < n) walk.advance(1);
+  const int64_t total = into.size();
+  for (int64_t done = 0; done < total;) {
+    const int64_t n = walk.run(total - done);
+    uint8_t* to = into.as<uint8_t>(0) + walk.offset(0);
+    const uint8_t* x = from.as<const uint8_t>(0) + walk.offset(1);
+    for (int64_t i = 0; i < n; ++i) to[i * walk.step(0)] |= x[i * walk.step(1)];
+    done += n;
+    if (done < total) walk.advance(n);
   }
 }
 
