@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/thread_pool.h"
 #include "cost/analytical.h"
 #include "driver/partition.h"
 #include "driver/results.h"

@@ -6,6 +6,7 @@
 #include "backend/cpu/compile.h"
 #include "base/error.h"
 #include "base/sha256.h"
+#include "base/thread_pool.h"
 #include "ir/text.h"
 
 namespace tessera {
