@@ -11,12 +11,25 @@ using namespace algebra;  // flags, for the table only
 constexpr unsigned K = 1, B = 2, T = 4;
 constexpr unsigned KB = K | B, KBT = K | B | T;
 
+// A function, because g++ 12 takes 14 s to compile the table as expressions that build variants.
+template <class A>
+void add_row(std::vector<OpInfo>& rows, const char* text, int min_arity, int max_arity,
+             unsigned levels, unsigned flags) {
+  rows.emplace_back();
+  OpInfo& row = rows.back();
+  row.name = text;
+  row.min_arity = min_arity;
+  row.max_arity = max_arity;
+  row.levels = levels;
+  row.flags = flags;
+  row.default_attrs.emplace<A>();
+}
+
 const std::vector<OpInfo>& table() {
-  // Row by row: as one initializer list of variants, g++ 12 takes 14 s and 2.4 GB to compile it.
   static const std::vector<OpInfo> rows = [] {
     std::vector<OpInfo> r;
 #define OP(kind, text, min_arity, max_arity, attrs, levels, flags) \
-  r.push_back(OpInfo{text, min_arity, max_arity, levels, unsigned(flags), attrs{}});
+  add_row<attrs>(r, text, min_arity, max_arity, levels, flags);
 #include "ir/ops.def"
 #undef OP
     return r;
