@@ -154,6 +154,12 @@ struct FieldVec {
   bool plain(int i, uint64_t minimum) const {
     return !has_set || set[i] == 0 || (set[i] & 1) != minimum;
   }
+  // Whether element i is an extremum of two, one of them `member` (larger sets cannot tell).
+  bool includes(int i, uint64_t minimum, uint64_t member) const {
+    if (plain(i, minimum)) return false;
+    const uint64_t mine = shared->atom(c[0][i], minimum);
+    return mine == member || mine + member == (set[i] & ~uint64_t(1));
+  }
 };
 
 template <class W, class F>
@@ -426,8 +432,10 @@ FieldVec<W> extremum(const FieldVec<W>& a, const FieldVec<W>& b, uint64_t minimu
     uint64_t set = 0;
     if (pick == nullptr) {
       const uint64_t p = a.members(i, minimum), q = b.members(i, minimum);
-      if (p == q) {
+      if (p == q || a.includes(i, minimum, q)) {
         pick = &a;
+      } else if (b.includes(i, minimum, p)) {
+        pick = &b;
       } else {
         set = (p + q) | minimum;
         if (a.plain(i, minimum) && b.plain(i, minimum)) {

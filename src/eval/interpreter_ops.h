@@ -275,7 +275,7 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
     inner.stride[size_t(i)] = x.stride[size_t(kept + i)];
   }
   const int64_t results = outer.size(), terms = inner.size();
-  auto accumulate = [kind](V& to, const V& from) {
+  auto accumulate = [&](V& to, const V& from) {
     if constexpr (std::is_same_v<V, IntVec>) {
       if (kind == OpKind::ReduceMax) to.accumulate_max(from);
       else if (kind == OpKind::ReduceMin) to.accumulate_min(from);
