@@ -31,7 +31,8 @@ struct CounterRng {
 // the rare rejected word is replaced by the next one of the element's own substream.
 class UniformBelow {
  public:
-  explicit constexpr UniformBelow(uint64_t bound) : bound_(bound), threshold_((0 - bound) % bound) {}
+  explicit constexpr UniformBelow(uint64_t bound)
+      : bound_(bound), threshold_((0 - bound) % bound) {}
   constexpr uint64_t at(CounterRng rng, uint64_t index) const {
     uint64_t word = rng.at(index);
     for (uint64_t attempt = 1;; ++attempt) {

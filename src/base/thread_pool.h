@@ -47,14 +47,14 @@ class ThreadPool {
 };
 
 // The loop on `pool`, or on the calling thread (without any allocation) when `pool` is null.
-template <class F>
-void parallel_for(ThreadPool* pool, int64_t n, int64_t grain, const F& fn) {
+template <class F> void parallel_for(ThreadPool* pool, int64_t n, int64_t grain, const F& fn) {
   CHECK(grain > 0) << "grain " << grain;
   if (pool != nullptr) {
     pool->parallel_for(n, grain, fn);
     return;
   }
-  for (int64_t begin = 0; begin < n; begin += grain) fn(begin, begin + grain < n ? begin + grain : n);
+  for (int64_t begin = 0; begin < n; begin += grain)
+    fn(begin, begin + grain < n ? begin + grain : n);
 }
 
 }  // namespace tessera

@@ -13,30 +13,75 @@ Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) 
   if (!is_float(g.type(op.inputs[i]).dtype)) return 1;
   if (!is_float(g.type(op.result()).dtype)) return 1;  // comparisons and conversions look at p
   switch (op.kind) {
-    case OpKind::Exp:
-    case OpKind::Tanh:
-    case OpKind::Sigmoid: return inside_exp(m);
-    case OpKind::Silu:
-    case OpKind::GeluTanh: return m | inside_exp(m);
-    case OpKind::Abs: case OpKind::Sign: case OpKind::Relu: case OpKind::Max: case OpKind::Min:
-    case OpKind::ReduceMax: case OpKind::ReduceMin: return m | 1;
-    case OpKind::Accum:
-      return g.attrs<AccumAttrs>(op).kind == AccumKind::Max || g.attrs<AccumAttrs>(op).kind == AccumKind::Min
-                 ? m | 1 : m;
-    case OpKind::AccumRescale: return i == 0 ? m : Components(inside_exp(m) | 1);
-    case OpKind::Opaque: return 1;
-    case OpKind::Input: case OpKind::Const: case OpKind::Iota: case OpKind::Neg: case OpKind::Sqr:
-    case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Log: case OpKind::Sin: case OpKind::Cos:
-    case OpKind::Erf: case OpKind::Gelu: case OpKind::Pow: case OpKind::Not: case OpKind::Cast:
-    case OpKind::Add: case OpKind::Sub: case OpKind::Mul: case OpKind::Div: case OpKind::And:
-    case OpKind::Or: case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le:
-    case OpKind::Gt: case OpKind::Ge: case OpKind::Where: case OpKind::Sum: case OpKind::Mean:
-    case OpKind::Cumsum: case OpKind::Matmul: case OpKind::ConcatMatmul: case OpKind::Transpose:
-    case OpKind::Reshape: case OpKind::Broadcast: case OpKind::Unsqueeze: case OpKind::Squeeze:
-    case OpKind::Repeat: case OpKind::Concat: case OpKind::Stack: case OpKind::Slice:
-    case OpKind::Pad: case OpKind::Triu: case OpKind::Tril: case OpKind::Gather: case OpKind::Iter:
-    case OpKind::Save: return m;
-    case OpKind::Kernel: case OpKind::Thread: break;
+  case OpKind::Exp:
+  case OpKind::Tanh:
+  case OpKind::Sigmoid: return inside_exp(m);
+  case OpKind::Silu:
+  case OpKind::GeluTanh: return m | inside_exp(m);
+  case OpKind::Abs:
+  case OpKind::Sign:
+  case OpKind::Relu:
+  case OpKind::Max:
+  case OpKind::Min:
+  case OpKind::ReduceMax:
+  case OpKind::ReduceMin: return m | 1;
+  case OpKind::Accum:
+    return g.attrs<AccumAttrs>(op).kind == AccumKind::Max ||
+                   g.attrs<AccumAttrs>(op).kind == AccumKind::Min
+               ? m | 1
+               : m;
+  case OpKind::AccumRescale: return i == 0 ? m : Components(inside_exp(m) | 1);
+  case OpKind::Opaque: return 1;
+  case OpKind::Input:
+  case OpKind::Const:
+  case OpKind::Iota:
+  case OpKind::Neg:
+  case OpKind::Sqr:
+  case OpKind::Sqrt:
+  case OpKind::Rsqrt:
+  case OpKind::Log:
+  case OpKind::Sin:
+  case OpKind::Cos:
+  case OpKind::Erf:
+  case OpKind::Gelu:
+  case OpKind::Pow:
+  case OpKind::Not:
+  case OpKind::Cast:
+  case OpKind::Add:
+  case OpKind::Sub:
+  case OpKind::Mul:
+  case OpKind::Div:
+  case OpKind::And:
+  case OpKind::Or:
+  case OpKind::Eq:
+  case OpKind::Ne:
+  case OpKind::Lt:
+  case OpKind::Le:
+  case OpKind::Gt:
+  case OpKind::Ge:
+  case OpKind::Where:
+  case OpKind::Sum:
+  case OpKind::Mean:
+  case OpKind::Cumsum:
+  case OpKind::Matmul:
+  case OpKind::ConcatMatmul:
+  case OpKind::Transpose:
+  case OpKind::Reshape:
+  case OpKind::Broadcast:
+  case OpKind::Unsqueeze:
+  case OpKind::Squeeze:
+  case OpKind::Repeat:
+  case OpKind::Concat:
+  case OpKind::Stack:
+  case OpKind::Slice:
+  case OpKind::Pad:
+  case OpKind::Triu:
+  case OpKind::Tril:
+  case OpKind::Gather:
+  case OpKind::Iter:
+  case OpKind::Save: return m;
+  case OpKind::Kernel:
+  case OpKind::Thread: break;
   }
   unreachable("demand of a graph-defined operator");
 }
@@ -64,7 +109,8 @@ Demand find_demand(const Graph& g, const std::vector<Components>& outputs) {
     if (!d.any(op)) continue;
     // An extremum is folded by comparing with what it holds, so the accumulator itself needs p.
     if (op.kind == OpKind::Accum && is_float(g.type(op.result()).dtype) &&
-        (g.attrs<AccumAttrs>(op).kind == AccumKind::Max || g.attrs<AccumAttrs>(op).kind == AccumKind::Min)) {
+        (g.attrs<AccumAttrs>(op).kind == AccumKind::Max ||
+         g.attrs<AccumAttrs>(op).kind == AccumKind::Min)) {
       d.tensors[op.result().index] |= 1;
     }
     if (op.body.valid()) {

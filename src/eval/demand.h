@@ -11,7 +11,7 @@ struct Demand {
   std::vector<Components> tensors;  // of integers and bools: 1 when needed
   std::vector<Demand> bodies;       // by BodyId
 
-  bool live = false;                // of a body: it must run even if no result is needed
+  bool live = false;  // of a body: it must run even if no result is needed
 
   Components of(TensorId t) const { return tensors[t.index]; }
   // True when the operator must be evaluated.

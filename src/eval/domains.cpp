@@ -57,11 +57,13 @@ class HashSet {
 
 void MagnitudeDomain::matmul(const View& a, const View& b, const View& c, ThreadPool* pool) const {
   const int64_t m = a.shape[0], k = a.shape[1], n = b.shape[1];
-  auto product = [&](Matrix<const double> x, Matrix<const double> y, double* z, int64_t row, int64_t col) {
+  auto product = [&](Matrix<const double> x, Matrix<const double> y, double* z, int64_t row,
+                     int64_t col) {
     real_matmul<double>(kernels(), m, n, k, x, y, {z, row, col}, pool);
   };
   product({a.as<const double>(0), a.stride[0], a.stride[1]},
-          {b.as<const double>(0), b.stride[0], b.stride[1]}, c.as<double>(0), c.stride[0], c.stride[1]);
+          {b.as<const double>(0), b.stride[0], b.stride[1]}, c.as<double>(0), c.stride[0],
+          c.stride[1]);
   const Buffer abs_a = absolute(a, 0), abs_b = absolute(b, 0);
   Buffer other(size_t(m * n) * sizeof(double));
   product({abs_a.as<double>(), k, 1}, {b.as<const double>(1), b.stride[0], b.stride[1]},
@@ -89,7 +91,8 @@ void FieldDomain<W>::matmul(const View& a, const View& b, const View& c, ThreadP
   const std::vector<uint8_t> rows = flags_along(a, 1), columns = flags_along(b, 0);
   for (int64_t i = 0; i < c.shape[0]; ++i) {
     for (int64_t j = 0; j < c.shape[1]; ++j) {
-      c.as<uint8_t>(kFlagPlane)[i * c.stride[0] + j * c.stride[1]] = rows[size_t(i)] | columns[size_t(j)];
+      c.as<uint8_t>(kFlagPlane)[i * c.stride[0] + j * c.stride[1]] =
+          rows[size_t(i)] | columns[size_t(j)];
     }
   }
 }
@@ -152,7 +155,7 @@ void FieldDomain<W>::reduce_extremum(const View& x, int kept, const View& out, u
                                          : shared.of_set(k, sum, minimum);
       }
       out.as<uint8_t>(kFlagPlane)[to] = flag;
-      out.as<uint64_t>(kSetPlane)[to] = distinct > 1 ? (sum | minimum)
+      out.as<uint64_t>(kSetPlane)[to] = distinct > 1                       ? (sum | minimum)
                                         : distinct == 1 && sets != nullptr ? sets[pick]
                                                                            : 0;
       if (r + 1 < end) place.advance(1);

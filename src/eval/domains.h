@@ -11,8 +11,7 @@
 
 namespace tessera {
 
-template <class V>
-struct ChunkOf {
+template <class V> struct ChunkOf {
   V f;
   IntVec i;
 };
@@ -22,8 +21,7 @@ inline void begin_load(IntVec& x, const View& v, int n) {
   x.n = n;
   x.flagged = v.flagged();
 }
-template <class F>
-void each_plane(IntVec& x, const View& v, F f) {
+template <class F> void each_plane(IntVec& x, const View& v, F f) {
   f(0, x.v);
   if (v.flagged()) f(kFlagPlane, x.flag);
 }
@@ -33,8 +31,7 @@ inline void begin_store(IntVec& x, const View& v) {
 }
 
 // --- floats; T is the type computed in
-template <class T>
-struct RealDomain {
+template <class T> struct RealDomain {
   using Vec = RealVec<T>;
   using Chunk = ChunkOf<Vec>;
   static constexpr size_t kWord = sizeof(T);
@@ -44,8 +41,7 @@ struct RealDomain {
   uint8_t value_planes(Components) const { return 1; }
   static bool may_flag(OpKind) { return false; }
   void begin_load(Vec& x, const View&, int n) const { x.n = n; }
-  template <class F>
-  void each_plane(Vec& x, const View&, F f) const { f(0, x.v); }
+  template <class F> void each_plane(Vec& x, const View&, F f) const { f(0, x.v); }
   void begin_store(Vec&, const View&) const {}
   void set_scalar(const View& v, const Rational& c) const { *v.as<T>(0) = T(c.to_double()); }
   // Rounds a value to what a tensor of this dtype holds at this level.
@@ -58,10 +54,9 @@ struct RealDomain {
     for (int64_t i = 0, n = v.size(); i < n; ++i) x[i] = T(round_to(to, double(x[i])));
   }
   void matmul(const View& a, const View& b, const View& c, ThreadPool* pool) const {
-    real_matmul<T>(kernels(), a.shape[0], b.shape[1], a.shape[1],
-                   {a.as<const T>(0), a.stride[0], a.stride[1]},
-                   {b.as<const T>(0), b.stride[0], b.stride[1]},
-                   {c.as<T>(0), c.stride[0], c.stride[1]}, pool);
+    real_matmul<T>(
+        kernels(), a.shape[0], b.shape[1], a.shape[1], {a.as<const T>(0), a.stride[0], a.stride[1]},
+        {b.as<const T>(0), b.stride[0], b.stride[1]}, {c.as<T>(0), c.stride[0], c.stride[1]}, pool);
   }
 };
 
@@ -74,8 +69,7 @@ struct MagnitudeDomain {
   uint8_t value_planes(Components) const { return 3; }
   static bool may_flag(OpKind) { return false; }
   void begin_load(Vec& x, const View&, int n) const { x.n = n; }
-  template <class F>
-  void each_plane(Vec& x, const View&, F f) const {
+  template <class F> void each_plane(Vec& x, const View&, F f) const {
     f(0, x.v);
     f(1, x.m);
   }
@@ -90,8 +84,7 @@ struct MagnitudeDomain {
   void matmul(const View& a, const View& b, const View& c, ThreadPool* pool) const;
 };
 
-template <class W>
-struct FieldDomain {
+template <class W> struct FieldDomain {
   using Vec = FieldVec<W>;
   using Chunk = ChunkOf<Vec>;
   static constexpr size_t kWord = sizeof(W);
@@ -117,8 +110,7 @@ struct FieldDomain {
     x.flagged = v.flagged();
     x.has_set = v.plane[kSetPlane] != nullptr;
   }
-  template <class F>
-  void each_plane(Vec& x, const View& v, F f) const {
+  template <class F> void each_plane(Vec& x, const View& v, F f) const {
     for (int k = 0; k < 3; ++k) {
       if (v.plane[size_t(k)] != nullptr) f(k, x.c[k]);
     }
@@ -127,19 +119,23 @@ struct FieldDomain {
   }
   void begin_store(Vec& x, const View& v) const {
     for (int k = 0; k < 3; ++k) {
-      CHECK(v.plane[size_t(k)] == nullptr || x.holds(k)) << "component " << k << " was not computed";
+      CHECK(v.plane[size_t(k)] == nullptr || x.holds(k))
+          << "component " << k << " was not computed";
     }
     CHECK(!x.flagged || v.flagged()) << "no room for flags";
     if (v.flagged()) {
-      if (!x.flagged) std::memset(x.flag, 0, size_t(x.n));
-      else for (int i = 0; i < x.n; ++i) x.flag[i] = x.flag[i] & 1 ? uint8_t(1) : x.flag[i];
+      if (!x.flagged)
+        std::memset(x.flag, 0, size_t(x.n));
+      else
+        for (int i = 0; i < x.n; ++i) x.flag[i] = x.flag[i] & 1 ? uint8_t(1) : x.flag[i];
     }
     if (v.plane[kSetPlane] != nullptr && !x.has_set) std::memset(x.set, 0, size_t(x.n) * 8);
   }
   void set_scalar(const View& v, const Rational& c) const {
     const bool infinite = !c.finite();
     CHECK(!infinite || (c.negative() && v.flagged())) << "no field meaning for " << c.str();
-    if (v.flagged()) *v.as<uint8_t>(kFlagPlane) = infinite ? FieldArray::NegInf : FieldArray::Defined;
+    if (v.flagged())
+      *v.as<uint8_t>(kFlagPlane) = infinite ? FieldArray::NegInf : FieldArray::Defined;
     for (int k = 0; k < 3; ++k) {
       if (v.plane[size_t(k)] == nullptr) continue;
       const auto word = shared.chain->constant(k, infinite ? Rational(0) : c);

@@ -63,7 +63,7 @@ std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldModel& model,
                                     int64_t int_bound = 2, ThreadPool* pool = nullptr);
 
 struct FieldOptions {
-  Components outputs = 1;      // of float outputs
+  Components outputs = 1;  // of float outputs
   ThreadPool* pool = nullptr;
 };
 
@@ -81,9 +81,9 @@ FieldResult eval_field(const Graph& graph, const FieldModel& model,
 // Repeats until everything the outputs need is defined, at most `rounds` times.
 struct RedrawReport {
   std::string unsupported;
-  int rounds = 0;                // evaluations done
-  int64_t redrawn = 0;           // input elements replaced, over all rounds
-  int64_t still_undefined = 0;   // undefined intermediate elements left at the end
+  int rounds = 0;               // evaluations done
+  int64_t redrawn = 0;          // input elements replaced, over all rounds
+  int64_t still_undefined = 0;  // undefined intermediate elements left at the end
   bool ok() const { return unsupported.empty() && still_undefined == 0; }
 };
 RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
@@ -95,8 +95,8 @@ RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
 struct FieldComparison {
   int64_t compared = 0;
   int64_t different = 0;
-  int64_t undefined = 0;        // original defined, candidate not
-  int64_t skipped = 0;          // original undefined
+  int64_t undefined = 0;  // original defined, candidate not
+  int64_t skipped = 0;    // original undefined
   int64_t first_difference = -1;
   bool equal() const { return different == 0 && undefined == 0; }
 };

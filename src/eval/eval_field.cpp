@@ -10,10 +10,12 @@ std::string unsupported_in(const Graph& g, const FieldModel& model) {
   auto constant = [&](const Rational& value, DType dtype, const char* what) -> std::string {
     if (!is_float(dtype)) return "";
     if (!value.finite()) {
-      return value.negative() ? "" : std::string(what) + " " + value.str() + " has no field meaning";
+      return value.negative() ? ""
+                              : std::string(what) + " " + value.str() + " has no field meaning";
     }
     for (int c = 0; c < 3; ++c) {
-      if (value.den() % int64_t(model.prime(c)) == 0) return "a constant's denominator is divisible by the prime";
+      if (value.den() % int64_t(model.prime(c)) == 0)
+        return "a constant's denominator is divisible by the prime";
     }
     return "";
   };
@@ -54,9 +56,11 @@ View view_of(const FieldArray& a) {
   return v;
 }
 
-void check_field_inputs(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
-                        const Demand& demand) {
-  auto bad = [](const std::string& what) { throw Error(ErrorKind::BadInput, "eval_field: " + what); };
+void check_field_inputs(const Graph& g, const FieldModel& model,
+                        const std::vector<FieldArray>& inputs, const Demand& demand) {
+  auto bad = [](const std::string& what) {
+    throw Error(ErrorKind::BadInput, "eval_field: " + what);
+  };
   if (g.level() != Level::Kernel) bad("only kernel graphs can be evaluated");
   if (inputs.size() != g.inputs().size()) bad("wrong number of inputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -111,7 +115,8 @@ FieldArray array_of(const View& v, const FieldModel& model, Components component
 template <class W>
 FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
                      const FieldOptions& options, const Demand& demand) {
-  Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool, opaque_function<W>(model));
+  Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
+                                          opaque_function<W>(model));
   std::vector<View> values = input_views(g, inputs);
   std::vector<Arena> arenas;
   interpreter.run(g, demand, values, arenas);
@@ -125,29 +130,78 @@ FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<
 void find_modelled(const Graph& g, bool& found) {
   for (const Op& op : g.ops()) {
     switch (op.kind) {
-      case OpKind::Abs: case OpKind::Sign: case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Log:
-      case OpKind::Sin: case OpKind::Cos: case OpKind::Erf: case OpKind::Relu: case OpKind::Gelu:
-      case OpKind::Max: case OpKind::Min: case OpKind::Lt: case OpKind::Le: case OpKind::Gt:
-      case OpKind::Ge: case OpKind::ReduceMax: case OpKind::ReduceMin: case OpKind::AccumRescale:
-      case OpKind::Opaque: found = true; break;
-      case OpKind::Pow: found = found || !g.attrs<PowAttrs>(op).exponent.is_integer(); break;
-      case OpKind::Cast: found = found || (!op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype) &&
-                                           !is_float(g.type(op.result()).dtype)); break;
-      case OpKind::Accum: {
-        const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
-        found = found || kind == AccumKind::Max || kind == AccumKind::Min;
-        break;
-      }
-      case OpKind::Input: case OpKind::Const: case OpKind::Iota: case OpKind::Neg: case OpKind::Sqr:
-      case OpKind::Exp: case OpKind::Tanh: case OpKind::Sigmoid: case OpKind::Silu:
-      case OpKind::GeluTanh: case OpKind::Not: case OpKind::Add: case OpKind::Sub: case OpKind::Mul:
-      case OpKind::Div: case OpKind::And: case OpKind::Or: case OpKind::Eq: case OpKind::Ne:
-      case OpKind::Where: case OpKind::Sum: case OpKind::Mean: case OpKind::Cumsum:
-      case OpKind::Matmul: case OpKind::ConcatMatmul: case OpKind::Transpose: case OpKind::Reshape:
-      case OpKind::Broadcast: case OpKind::Unsqueeze: case OpKind::Squeeze: case OpKind::Repeat:
-      case OpKind::Concat: case OpKind::Stack: case OpKind::Slice: case OpKind::Pad:
-      case OpKind::Triu: case OpKind::Tril: case OpKind::Gather: case OpKind::Kernel:
-      case OpKind::Thread: case OpKind::Iter: case OpKind::Save: break;
+    case OpKind::Abs:
+    case OpKind::Sign:
+    case OpKind::Sqrt:
+    case OpKind::Rsqrt:
+    case OpKind::Log:
+    case OpKind::Sin:
+    case OpKind::Cos:
+    case OpKind::Erf:
+    case OpKind::Relu:
+    case OpKind::Gelu:
+    case OpKind::Max:
+    case OpKind::Min:
+    case OpKind::Lt:
+    case OpKind::Le:
+    case OpKind::Gt:
+    case OpKind::Ge:
+    case OpKind::ReduceMax:
+    case OpKind::ReduceMin:
+    case OpKind::AccumRescale:
+    case OpKind::Opaque: found = true; break;
+    case OpKind::Pow: found = found || !g.attrs<PowAttrs>(op).exponent.is_integer(); break;
+    case OpKind::Cast:
+      found = found || (!op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype) &&
+                        !is_float(g.type(op.result()).dtype));
+      break;
+    case OpKind::Accum: {
+      const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
+      found = found || kind == AccumKind::Max || kind == AccumKind::Min;
+      break;
+    }
+    case OpKind::Input:
+    case OpKind::Const:
+    case OpKind::Iota:
+    case OpKind::Neg:
+    case OpKind::Sqr:
+    case OpKind::Exp:
+    case OpKind::Tanh:
+    case OpKind::Sigmoid:
+    case OpKind::Silu:
+    case OpKind::GeluTanh:
+    case OpKind::Not:
+    case OpKind::Add:
+    case OpKind::Sub:
+    case OpKind::Mul:
+    case OpKind::Div:
+    case OpKind::And:
+    case OpKind::Or:
+    case OpKind::Eq:
+    case OpKind::Ne:
+    case OpKind::Where:
+    case OpKind::Sum:
+    case OpKind::Mean:
+    case OpKind::Cumsum:
+    case OpKind::Matmul:
+    case OpKind::ConcatMatmul:
+    case OpKind::Transpose:
+    case OpKind::Reshape:
+    case OpKind::Broadcast:
+    case OpKind::Unsqueeze:
+    case OpKind::Squeeze:
+    case OpKind::Repeat:
+    case OpKind::Concat:
+    case OpKind::Stack:
+    case OpKind::Slice:
+    case OpKind::Pad:
+    case OpKind::Triu:
+    case OpKind::Tril:
+    case OpKind::Gather:
+    case OpKind::Kernel:
+    case OpKind::Thread:
+    case OpKind::Iter:
+    case OpKind::Save: break;
     }
   }
   for (const Graph& body : g.bodies()) find_modelled(body, found);
@@ -205,7 +259,8 @@ FieldResult eval_field(const Graph& graph, const FieldModel& model,
 
 FieldComparison compare(const FieldArray& original, const FieldArray& candidate) {
   CHECK(original.shape == candidate.shape && original.field == candidate.field &&
-        is_float(original.dtype) == is_float(candidate.dtype)) << "compare: different types";
+        is_float(original.dtype) == is_float(candidate.dtype))
+      << "compare: different types";
   FieldComparison r;
   const uint8_t components = original.present() & candidate.present();
   const int64_t n = original.size();
@@ -224,7 +279,8 @@ FieldComparison compare(const FieldArray& original, const FieldArray& candidate)
     if (mine != other) {
       differs = true;
     } else if (mine == FieldArray::Defined) {
-      if (!is_float(original.dtype)) differs = original.ints[size_t(i)] != candidate.ints[size_t(i)];
+      if (!is_float(original.dtype))
+        differs = original.ints[size_t(i)] != candidate.ints[size_t(i)];
       for (int c = 0; is_float(original.dtype) && c < 3; ++c) {
         if (components >> c & 1) differs = differs || original.word(c, i) != candidate.word(c, i);
       }

@@ -35,32 +35,35 @@ bool has_f64(const Graph& g) {
   return false;
 }
 
-template <class T>
-void from_array(const NDArray& a, const View& v, int plane, bool magnitude) {
+template <class T> void from_array(const NDArray& a, const View& v, int plane, bool magnitude) {
   if (!is_float(a.dtype)) {
     if (plane == 0) std::copy(a.ints.begin(), a.ints.end(), v.as<int64_t>(0));
     return;
   }
   T* to = v.as<T>(plane);
-  for (size_t i = 0; i < a.reals.size(); ++i) to[i] = T(magnitude ? std::abs(a.reals[i]) : a.reals[i]);
+  for (size_t i = 0; i < a.reals.size(); ++i)
+    to[i] = T(magnitude ? std::abs(a.reals[i]) : a.reals[i]);
 }
 
-template <class T>
-NDArray to_array_of(const View& v, int plane) {
+template <class T> NDArray to_array_of(const View& v, int plane) {
   NDArray a;
   a.dtype = v.dtype;
   a.shape.assign(v.shape.begin(), v.shape.begin() + v.rank);
   const bool real = is_float(v.dtype);
   const size_t n = size_t(v.size());
-  if (real) a.reals.resize(n);
-  else a.ints.resize(n);
+  if (real)
+    a.reals.resize(n);
+  else
+    a.ints.resize(n);
   Walker<1> walk(v, {&v});
   for (size_t i = 0; i < n;) {
     const size_t run = size_t(walk.run(int64_t(n - i)));
     for (size_t j = 0; j < run; ++j) {
       const int64_t at = walk.offset(0) + int64_t(j) * walk.step(0);
-      if (real) a.reals[i + j] = double(v.as<const T>(plane)[at]);
-      else a.ints[i + j] = v.as<const int64_t>(0)[at];
+      if (real)
+        a.reals[i + j] = double(v.as<const T>(plane)[at]);
+      else
+        a.ints[i + j] = v.as<const int64_t>(0)[at];
     }
     i += run;
     if (i < n) walk.advance(int64_t(run));
@@ -81,7 +84,8 @@ void evaluate(const Graph& g, const std::vector<NDArray>& inputs, const D& domai
       const std::vector<NDArray> results = options.opaque(op, arguments);
       CHECK(results.size() == out.size()) << "results of an opaque function";
       for (size_t i = 0; i < out.size(); ++i) {
-        if (results[i].shape != std::vector<int64_t>(out[i].shape.begin(), out[i].shape.begin() + out[i].rank)) {
+        if (results[i].shape !=
+            std::vector<int64_t>(out[i].shape.begin(), out[i].shape.begin() + out[i].rank)) {
           throw Error(ErrorKind::BadInput, "opaque: a result has another shape than its type");
         }
         for (int p = 0; p < 2; ++p) {
@@ -98,7 +102,8 @@ void evaluate(const Graph& g, const std::vector<NDArray>& inputs, const D& domai
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorId t = g.inputs()[i];
     const Type& type = g.type(t);
-    View v = interpreter.allocate(input_arenas[i], type.dtype, type.rank(), to_array(extents(type.shape)), 1, false, false);
+    View v = interpreter.allocate(input_arenas[i], type.dtype, type.rank(),
+                                  to_array(extents(type.shape)), 1, false, false);
     for (int p = 0; p < 2; ++p) {
       if (v.plane[size_t(p)] != nullptr) from_array<T>(inputs[i], v, p, p == 1);
     }
@@ -131,7 +136,8 @@ std::vector<NDArray> eval(const Graph& graph, const std::vector<NDArray>& inputs
   return outputs;
 }
 
-std::vector<WithMagnitude> eval_with_magnitude(const Graph& graph, const std::vector<NDArray>& inputs,
+std::vector<WithMagnitude> eval_with_magnitude(const Graph& graph,
+                                               const std::vector<NDArray>& inputs,
                                                const EvalOptions& options) {
   std::vector<WithMagnitude> outputs;
   evaluate<MagnitudeDomain, double>(graph, inputs, MagnitudeDomain{}, options, [&](const View& v) {

@@ -7,8 +7,7 @@
 
 namespace tessera {
 
-template <class W>
-Modulus<W>::Modulus(uint64_t prime) : p(W(prime)) {
+template <class W> Modulus<W>::Modulus(uint64_t prime) : p(W(prime)) {
   CHECK(prime % 2 == 1 && prime > 2 && prime >> (sizeof(W) == 4 ? 31 : 61) == 0) << prime;
   inverse = p;  // Newton: doubles the number of correct low bits (3 to start with)
   for (int i = 0; i < 5; ++i) inverse = W(inverse * (W(2) - p * inverse));
@@ -18,8 +17,7 @@ Modulus<W>::Modulus(uint64_t prime) : p(W(prime)) {
   root_exponent = (prime + 1) / 4;
 }
 
-template <class W>
-W Modulus<W>::pow(W x, uint64_t e) const {
+template <class W> W Modulus<W>::pow(W x, uint64_t e) const {
   W result = one;
   for (; e != 0; e >>= 1) {
     if (e & 1) result = mul(result, x);
@@ -78,9 +76,7 @@ template struct ChainTables<uint64_t>;
 
 // --- field_array.h ----------------------------------------------------------------------------
 
-void Buffer::Free::operator()(std::byte* p) const {
-  ::operator delete(p, std::align_val_t(64));
-}
+void Buffer::Free::operator()(std::byte* p) const { ::operator delete(p, std::align_val_t(64)); }
 
 Buffer::Buffer(size_t bytes)
     : data_(bytes == 0 ? nullptr
@@ -97,8 +93,7 @@ Buffer& Buffer::operator=(const Buffer& other) {
 }
 
 FieldModel::FieldModel(FieldSize size, uint64_t seed)
-    : size_(size),
-      seed_(seed),
+    : size_(size), seed_(seed),
       tables_(new FieldTables{
           size == FieldSize::Bits31
               ? decltype(FieldTables::chain)(ChainTables<uint32_t>(kPrime31, seed))
@@ -109,8 +104,9 @@ FieldModel::FieldModel(FieldModel&&) noexcept = default;
 FieldModel& FieldModel::operator=(FieldModel&&) noexcept = default;
 
 uint64_t FieldModel::prime(int component) const {
-  return std::visit([&](const auto& chain) { return uint64_t(chain.modulus.at(size_t(component)).p); },
-                    tables_->chain);
+  return std::visit(
+      [&](const auto& chain) { return uint64_t(chain.modulus.at(size_t(component)).p); },
+      tables_->chain);
 }
 
 int64_t FieldArray::size() const {
@@ -152,8 +148,8 @@ void FieldArray::set_value(const FieldModel& model, int component, int64_t i, ui
       model.tables().chain);
 }
 
-FieldArray FieldArray::of_integers(const FieldModel& model, DType dtype,
-                                   std::vector<int64_t> shape, const std::vector<int64_t>& values) {
+FieldArray FieldArray::of_integers(const FieldModel& model, DType dtype, std::vector<int64_t> shape,
+                                   const std::vector<int64_t>& values) {
   FieldArray a;
   a.dtype = dtype;
   a.field = model.size();

@@ -3,8 +3,8 @@
 //
 // p, q and r are ≡ 7 (mod 8), so −1 is a non-residue and the quadratic residues (the subgroup of
 // odd order q in F_p) play the positive numbers: exp maps a value's q-component onto them by
-// x ↦ ω^x, √x = x^((p+1)/4) is multiplicative, and the sign is the Legendre symbol. All primes up to
-// 43 (31-bit chain: 43, 19 and 17) are residues modulo p, 41 modulo q, 43 modulo r, so that the
+// x ↦ ω^x, √x = x^((p+1)/4) is multiplicative, and the sign is the Legendre symbol. All primes up
+// to 43 (31-bit chain: 43, 19 and 17) are residues modulo p, 41 modulo q, 43 modulo r, so that the
 // small constants of programs are positive and have roots at every level.
 #pragma once
 #include <array>
@@ -19,8 +19,9 @@
 
 namespace tessera {
 
-inline constexpr uint64_t kPrime31 = 1718196479u;           // → 859098239 → 429549119
-inline constexpr uint64_t kPrime61 = 1949338859156969279u;  // → 974669429578484639 → 487334714789242319
+inline constexpr uint64_t kPrime31 = 1718196479u;  // → 859098239 → 429549119
+inline constexpr uint64_t kPrime61 =
+    1949338859156969279u;  // → 974669429578484639 → 487334714789242319
 
 template <class W> struct Wide;
 template <> struct Wide<uint32_t> { using Type = uint64_t; };
@@ -28,16 +29,15 @@ template <> struct Wide<uint64_t> { using Type = uint128; };
 
 // Arithmetic modulo an odd prime below 2^31 (W = u32) or 2^61 (W = u64); operands and results are
 // canonical Montgomery residues x·R mod p with R = 2^32 or 2^64.
-template <class W>
-struct Modulus {
+template <class W> struct Modulus {
   using Word = W;
   using Double = typename Wide<W>::Type;
   static constexpr int kBits = int(sizeof(W) * 8);
 
   W p = 3;
-  W inverse = 0;    // p^-1 mod R
-  W one = 0;        // R mod p
-  W square = 0;     // R^2 mod p
+  W inverse = 0;                  // p^-1 mod R
+  W one = 0;                      // R mod p
+  W square = 0;                   // R^2 mod p
   uint64_t residue_exponent = 0;  // (p-1)/2
   uint64_t root_exponent = 0;     // (p+1)/4
 
@@ -59,7 +59,9 @@ struct Modulus {
   [[gnu::always_inline]] W sub(W a, W b) const { return a >= b ? W(a - b) : W(a - b + p); }
   [[gnu::always_inline]] W neg(W a) const { return a == 0 ? W(0) : W(p - a); }
   W from_word(uint64_t x) const { return mul(W(x % p), square); }
-  W from_int(int64_t x) const { return x < 0 ? neg(from_word(0 - uint64_t(x))) : from_word(uint64_t(x)); }
+  W from_int(int64_t x) const {
+    return x < 0 ? neg(from_word(0 - uint64_t(x))) : from_word(uint64_t(x));
+  }
   W to_word(W x) const { return reduce(x); }
   W pow(W x, uint64_t e) const;
   W inv(W x) const { return pow(x, p - 2); }  // 0 for 0
@@ -73,8 +75,7 @@ extern template struct Modulus<uint64_t>;
 
 // Powers of a generator of the order-q subgroup by windows of 8 bits: ω^e is a product of
 // sizeof(W) table entries.
-template <class W>
-struct PowerTable {
+template <class W> struct PowerTable {
   std::vector<W> entries;  // [window][256]
   W base = 0;
   PowerTable() = default;
@@ -91,8 +92,7 @@ struct PowerTable {
 // The functions a field knows by name only.
 enum class Keyed : uint8_t { Log, Trig, Erf, DeepExp, Pow, Set, Atom, Opaque, CastInt };
 
-template <class W>
-struct ChainTables {
+template <class W> struct ChainTables {
   std::array<Modulus<W>, 3> modulus;
   std::array<PowerTable<W>, 2> exp;  // component c of exp from component c+1
   uint64_t key = 0;

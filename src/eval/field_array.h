@@ -60,8 +60,8 @@ class FieldModel {
   std::unique_ptr<FieldTables> tables_;
 };
 
-// Words are Montgomery residues below the prime (u32 for 31 bits, u64 for 61): equality, hashing and
-// random drawing need no conversion; `value` gives the plain residue.
+// Words are Montgomery residues below the prime (u32 for 31 bits, u64 for 61): equality, hashing
+// and random drawing need no conversion; `value` gives the plain residue.
 struct FieldArray {
   DType dtype = DType::F32;
   FieldSize field = FieldSize::Bits61;
@@ -75,7 +75,9 @@ struct FieldArray {
 
   int64_t size() const;
   uint8_t present() const;  // mask of the components held
-  uint8_t flag(int64_t i) const { return flags.empty() ? uint8_t(Defined) : flags.as<uint8_t>()[i]; }
+  uint8_t flag(int64_t i) const {
+    return flags.empty() ? uint8_t(Defined) : flags.as<uint8_t>()[i];
+  }
   uint64_t word(int component, int64_t i) const;
   // The residue in [0, prime) of a component, in plain (not Montgomery) form.
   uint64_t value(const FieldModel& model, int component, int64_t i) const;

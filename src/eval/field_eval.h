@@ -7,16 +7,15 @@
 namespace tessera {
 
 // Calls f(W()) for the word type of a model.
-template <class F>
-auto with_word(FieldSize size, F f) {
+template <class F> auto with_word(FieldSize size, F f) {
   return size == FieldSize::Bits31 ? f(uint32_t()) : f(uint64_t());
 }
 
 // Why a graph has no meaning in the field; empty when it has one.
 std::string unsupported_in(const Graph& g, const FieldModel& model);
 // Throws Error(BadInput) unless the inputs fit the graph and hold what it demands.
-void check_field_inputs(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
-                        const Demand& demand);
+void check_field_inputs(const Graph& g, const FieldModel& model,
+                        const std::vector<FieldArray>& inputs, const Demand& demand);
 // A view of an input array's planes, without copying.
 View view_of(const FieldArray& a);
 // One view per tensor, of which those of the inputs are set.

@@ -19,8 +19,7 @@
 namespace tessera {
 
 // What all vectors of an evaluation share.
-template <class W>
-struct FieldShared {
+template <class W> struct FieldShared {
   const ChainTables<W>* chain;
   const FieldLoops<W>* loops;
   uint64_t atom_key;  // hashes an element as a member of a set
@@ -35,8 +34,7 @@ struct FieldShared {
   }
 };
 
-template <class W>
-struct FieldVec {
+template <class W> struct FieldVec {
   const FieldShared<W>* shared = nullptr;
   int n = 0;
   uint8_t components = 0;  // mask of the planes held
@@ -144,7 +142,8 @@ struct FieldVec {
     W powers[kRun];
     loops().pow(modulus(0), c[0], modulus(0).residue_exponent, powers, n);
     const W one = modulus(0).one;
-    for (int i = 0; i < n; ++i) s[i] = c[0][i] == 0 ? int8_t(0) : powers[i] == one ? int8_t(1) : int8_t(-1);
+    for (int i = 0; i < n; ++i)
+      s[i] = c[0][i] == 0 ? int8_t(0) : powers[i] == one ? int8_t(1) : int8_t(-1);
   }
   // The hash of element i as a member of a maximum (or minimum): its own set if it has one. The
   // minimum of S is −max(−S).
@@ -172,8 +171,7 @@ FieldVec<W> zip_field(const FieldVec<W>& a, const FieldVec<W>& b, F loop) {
   return r;
 }
 
-template <class W>
-FieldVec<W> operator-(const FieldVec<W>& a) {
+template <class W> FieldVec<W> operator-(const FieldVec<W>& a) {
   FieldVec<W> r;
   r.like(a, a.components);
   for (int k = 0; k < 3; ++k) {
@@ -200,16 +198,14 @@ void add_flags(FieldVec<W>& r, const FieldVec<W>& a, const FieldVec<W>& b, bool 
   }
 }
 
-template <class W>
-FieldVec<W> operator+(const FieldVec<W>& a, const FieldVec<W>& b) {
+template <class W> FieldVec<W> operator+(const FieldVec<W>& a, const FieldVec<W>& b) {
   FieldVec<W> r = zip_field(a, b, [&](const Modulus<W>& m, const W* x, const W* y, W* out) {
     a.loops().add(m, x, y, out, a.n);
   });
   add_flags(r, a, b, false);
   return r;
 }
-template <class W>
-FieldVec<W> operator-(const FieldVec<W>& a, const FieldVec<W>& b) {
+template <class W> FieldVec<W> operator-(const FieldVec<W>& a, const FieldVec<W>& b) {
   FieldVec<W> r = zip_field(a, b, [&](const Modulus<W>& m, const W* x, const W* y, W* out) {
     a.loops().sub(m, x, y, out, a.n);
   });
@@ -232,16 +228,14 @@ void scale_flags(FieldVec<W>& r, const FieldVec<W>& a, const FieldVec<W>& b, boo
     r.flag[i] = infinite ? FieldArray::NegInf : FieldArray::Undefined;
   }
 }
-template <class W>
-FieldVec<W> operator*(const FieldVec<W>& a, const FieldVec<W>& b) {
+template <class W> FieldVec<W> operator*(const FieldVec<W>& a, const FieldVec<W>& b) {
   FieldVec<W> r = zip_field(a, b, [&](const Modulus<W>& m, const W* x, const W* y, W* out) {
     a.loops().mul(m, x, y, out, a.n);
   });
   scale_flags(r, a, b, false);
   return r;
 }
-template <class W>
-FieldVec<W> operator/(const FieldVec<W>& a, const FieldVec<W>& b) {
+template <class W> FieldVec<W> operator/(const FieldVec<W>& a, const FieldVec<W>& b) {
   FieldVec<W> r;
   r.like(a, a.components & b.components);
   scale_flags(r, a, b, true);
@@ -270,8 +264,7 @@ FieldVec<W> operator/(const FieldVec<W>& a, const FieldVec<W>& b) {
   return r;
 }
 
-template <class W>
-FieldVec<W> sqrt(const FieldVec<W>& a) {
+template <class W> FieldVec<W> sqrt(const FieldVec<W>& a) {
   FieldVec<W> r;
   r.like(a, a.components);
   r.poison(a);
@@ -289,15 +282,15 @@ FieldVec<W> sqrt(const FieldVec<W>& a) {
 }
 
 // Component k of exp comes from component k+1; the last from a keyed function onto the squares.
-template <class W>
-FieldVec<W> exp(const FieldVec<W>& a) {
+template <class W> FieldVec<W> exp(const FieldVec<W>& a) {
   FieldVec<W> r;
   r.like(a, uint8_t(((a.components >> 1) & 3) | (a.components & 4)));
   const ChainTables<W>& chain = *a.shared->chain;
   for (int k = 0; k < 2; ++k) {
     if (!r.holds(k)) continue;
     const Modulus<W>&to = r.modulus(k), &from = r.modulus(k + 1);
-    for (int i = 0; i < r.n; ++i) r.c[k][i] = chain.exp[size_t(k)].power(to, from.to_word(a.c[k + 1][i]));
+    for (int i = 0; i < r.n; ++i)
+      r.c[k][i] = chain.exp[size_t(k)].power(to, from.to_word(a.c[k + 1][i]));
   }
   if (r.holds(2)) {
     for (int i = 0; i < r.n; ++i) {
@@ -319,8 +312,7 @@ FieldVec<W> exp(const FieldVec<W>& a) {
 }
 
 // tanh x = 1 − 2 / (e^2x + 1)
-template <class W>
-FieldVec<W> tanh(const FieldVec<W>& a) {
+template <class W> FieldVec<W> tanh(const FieldVec<W>& a) {
   const FieldVec<W> one = a.constant(1);
   const FieldVec<W> e = exp(a);
   return one - a.constant(2) / (e * e + one);
@@ -328,52 +320,42 @@ FieldVec<W> tanh(const FieldVec<W>& a) {
 
 // --- functions known by name, with the symmetries that cost nothing
 
-template <class W>
-FieldVec<W> keyed(const FieldVec<W>& a, Keyed function, uint64_t label = 0) {
+template <class W> FieldVec<W> keyed(const FieldVec<W>& a, Keyed function, uint64_t label = 0) {
   FieldVec<W> r;
   r.like(a, a.components);
   r.poison(a);
   for (int k = 0; k < 3; ++k) {
     if (!r.holds(k)) continue;
     const uint64_t key = a.shared->chain->function_key(function, k, label);
-    for (int i = 0; i < r.n; ++i) r.c[k][i] = a.shared->chain->element(k, keyed_hash(key, a.c[k][i]));
+    for (int i = 0; i < r.n; ++i)
+      r.c[k][i] = a.shared->chain->element(k, keyed_hash(key, a.c[k][i]));
   }
   return r;
 }
-template <class W>
-FieldVec<W> log(const FieldVec<W>& a) {
-  return keyed(a, Keyed::Log);
-}
+template <class W> FieldVec<W> log(const FieldVec<W>& a) { return keyed(a, Keyed::Log); }
 // Odd: x·h(x²).
-template <class W>
-FieldVec<W> erf(const FieldVec<W>& a) {
-  return a * keyed(a * a, Keyed::Erf);
-}
+template <class W> FieldVec<W> erf(const FieldVec<W>& a) { return a * keyed(a * a, Keyed::Erf); }
 // Points of the circle by t ↦ ((1−t²)/(1+t²), 2t/(1+t²)) with t odd: sin² + cos² = 1, sin is odd,
 // cos is even. −1 is not a square, so the denominator is never 0.
-template <class W>
-FieldVec<W> half_angle(const FieldVec<W>& a) {
+template <class W> FieldVec<W> half_angle(const FieldVec<W>& a) {
   return a * keyed(a * a, Keyed::Trig);
 }
-template <class W>
-FieldVec<W> sin(const FieldVec<W>& a) {
+template <class W> FieldVec<W> sin(const FieldVec<W>& a) {
   const FieldVec<W> t = half_angle(a);
   return (t + t) / (a.constant(1) + t * t);
 }
-template <class W>
-FieldVec<W> cos(const FieldVec<W>& a) {
+template <class W> FieldVec<W> cos(const FieldVec<W>& a) {
   const FieldVec<W> t = half_angle(a), one = a.constant(1);
   return (one - t * t) / (one + t * t);
 }
-template <class W>
-FieldVec<W> general_power(const FieldVec<W>& a, const Rational& e) {
-  return keyed(a, Keyed::Pow, derive_key(uint64_t(e.num()), derive_key(uint64_t(e.den()), uint64_t(e.exp2()))));
+template <class W> FieldVec<W> general_power(const FieldVec<W>& a, const Rational& e) {
+  return keyed(a, Keyed::Pow,
+               derive_key(uint64_t(e.num()), derive_key(uint64_t(e.den()), uint64_t(e.exp2()))));
 }
 
 // --- order
 
-template <class W, class F>
-FieldVec<W> by_sign(const FieldVec<W>& a, F value) {
+template <class W, class F> FieldVec<W> by_sign(const FieldVec<W>& a, F value) {
   int8_t s[kRun];
   a.signs(s);
   FieldVec<W> r;
@@ -385,19 +367,16 @@ FieldVec<W> by_sign(const FieldVec<W>& a, F value) {
   }
   return r;
 }
-template <class W>
-FieldVec<W> abs(const FieldVec<W>& a) {
+template <class W> FieldVec<W> abs(const FieldVec<W>& a) {
   return by_sign(a, [](const Modulus<W>& m, W x, int8_t s) { return s < 0 ? m.neg(x) : x; });
 }
-template <class W>
-FieldVec<W> sign(const FieldVec<W>& a) {
+template <class W> FieldVec<W> sign(const FieldVec<W>& a) {
   return by_sign(a, [](const Modulus<W>& m, W, int8_t s) {
     return s > 0 ? m.one : s < 0 ? m.neg(m.one) : W(0);
   });
 }
 // max(x, 0), always by sign: relu(relu(x)) = relu(x). relu(−∞) = 0.
-template <class W>
-FieldVec<W> relu(const FieldVec<W>& a) {
+template <class W> FieldVec<W> relu(const FieldVec<W>& a) {
   FieldVec<W> r = by_sign(a, [](const Modulus<W>&, W x, int8_t s) { return s > 0 ? x : W(0); });
   for (int i = 0; a.flagged && i < a.n; ++i) {
     if (a.flag[i] != FieldArray::NegInf) continue;
@@ -446,23 +425,21 @@ FieldVec<W> extremum(const FieldVec<W>& a, const FieldVec<W>& b, uint64_t minimu
     if (pick != nullptr && set == 0 && pick->has_set) set = pick->set[i];
     for (int k = 0; k < 3; ++k) {
       if (!r.holds(k)) continue;
-      r.c[k][i] = pick != nullptr ? pick->c[k][i] : a.shared->of_set(k, set & ~uint64_t(1), minimum);
+      r.c[k][i] =
+          pick != nullptr ? pick->c[k][i] : a.shared->of_set(k, set & ~uint64_t(1), minimum);
     }
     r.set[i] = set;
   }
   return r;
 }
-template <class W>
-FieldVec<W> max(const FieldVec<W>& a, const FieldVec<W>& b) {
+template <class W> FieldVec<W> max(const FieldVec<W>& a, const FieldVec<W>& b) {
   return extremum(a, b, 0);
 }
-template <class W>
-FieldVec<W> min(const FieldVec<W>& a, const FieldVec<W>& b) {
+template <class W> FieldVec<W> min(const FieldVec<W>& a, const FieldVec<W>& b) {
   return extremum(a, b, 1);
 }
 
-template <class W>
-IntVec compare(const FieldVec<W>& a, const FieldVec<W>& b, Order order) {
+template <class W> IntVec compare(const FieldVec<W>& a, const FieldVec<W>& b, Order order) {
   IntVec r;
   r.n = a.n;
   const FieldVec<W> d = a - b;
@@ -487,13 +464,11 @@ IntVec compare(const FieldVec<W>& a, const FieldVec<W>& b, Order order) {
   }
   return r;
 }
-template <class W>
-IntVec not_zero(const FieldVec<W>& a) {
+template <class W> IntVec not_zero(const FieldVec<W>& a) {
   return compare(a, a.constant(0), Order::Ne);
 }
 // Conversion to integers is a function known by name.
-template <class W>
-IntVec truncate(const FieldVec<W>& a, DType dtype) {
+template <class W> IntVec truncate(const FieldVec<W>& a, DType dtype) {
   IntVec r;
   r.n = a.n;
   const uint64_t key = a.shared->chain->function_key(Keyed::CastInt, 0, uint64_t(dtype));
@@ -503,8 +478,7 @@ IntVec truncate(const FieldVec<W>& a, DType dtype) {
   for (int i = 0; r.flagged && i < r.n; ++i) r.flag[i] = a.flag[i] != 0;
   return r;
 }
-template <class W>
-FieldVec<W> select(const IntVec& c, const FieldVec<W>& a, const FieldVec<W>& b) {
+template <class W> FieldVec<W> select(const IntVec& c, const FieldVec<W>& a, const FieldVec<W>& b) {
   FieldVec<W> r;
   r.like(a, a.components & b.components);
   for (int k = 0; k < 3; ++k) {

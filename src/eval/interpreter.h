@@ -15,15 +15,15 @@
 
 namespace tessera {
 
-template <class D>
-class Interpreter {
+template <class D> class Interpreter {
  public:
   using Vec = typename D::Vec;
   using Chunk = typename D::Chunk;
   // Called after each kernel-level operator with its operands and results.
   using Observer = std::function<void(const Op&, const std::vector<View>& values)>;
   // Gives results to an opaque operator; the views are allocated, to be filled.
-  using Opaque = std::function<void(const Op&, const std::vector<View>& in, std::vector<View>& out)>;
+  using Opaque =
+      std::function<void(const Op&, const std::vector<View>& in, std::vector<View>& out)>;
 
   // Called with the record of each block of a kernel; blocks then run one after the other.
   using Tracer = std::function<void(const Op& kernel, BlockTrace&&)>;
@@ -77,7 +77,8 @@ class Interpreter {
   // Applies a pointwise operator; `out` may be one of the operands.
   void pointwise(const Op& op, const View* in, int count, const View& out, ThreadPool* pool) const {
     std::array<View, 3> stretched_in;
-    for (int i = 0; i < 3; ++i) stretched_in[size_t(i)] = i < count ? stretched(in[i], out.rank, out.shape) : out;
+    for (int i = 0; i < 3; ++i)
+      stretched_in[size_t(i)] = i < count ? stretched(in[i], out.rank, out.shape) : out;
     const DType operand = op.kind == OpKind::Where ? in[1].dtype : in[0].dtype;
     parallel_for(pool, out.size(), kGrain, [&](int64_t begin, int64_t end) {
       Chunk chunk[3], result;
@@ -110,17 +111,20 @@ class Interpreter {
   template <class T>
   static void copy_in(T* to, const void* from, int64_t offset, int64_t step, int64_t n) {
     const T* x = static_cast<const T*>(from) + offset;
-    if (step == 1) std::memcpy(to, x, size_t(n) * sizeof(T));
-    else for (int64_t i = 0; i < n; ++i) to[i] = x[i * step];
+    if (step == 1)
+      std::memcpy(to, x, size_t(n) * sizeof(T));
+    else
+      for (int64_t i = 0; i < n; ++i) to[i] = x[i * step];
   }
   template <class T>
   static void copy_out(const T* from, void* to, int64_t offset, int64_t step, int64_t n) {
     T* x = static_cast<T*>(to) + offset;
-    if (step == 1) std::memcpy(x, from, size_t(n) * sizeof(T));
-    else for (int64_t i = 0; i < n; ++i) x[i * step] = from[i];
+    if (step == 1)
+      std::memcpy(x, from, size_t(n) * sizeof(T));
+    else
+      for (int64_t i = 0; i < n; ++i) x[i * step] = from[i];
   }
-  template <int N>
-  static void walk_over(Walker<N>& walk, int64_t n) {
+  template <int N> static void walk_over(Walker<N>& walk, int64_t n) {
     while (n > 0) {
       const int64_t run = walk.run(n);
       walk.advance(run);
@@ -128,8 +132,7 @@ class Interpreter {
     }
   }
   // Calls f(done, length, walker) for the runs of the next n elements.
-  template <int N, class F>
-  static void each_run(const Walker<N>& from, int n, F f) {
+  template <int N, class F> static void each_run(const Walker<N>& from, int n, F f) {
     if (from.run(n) == n) {
       f(0, n, from);
       return;
@@ -182,10 +185,13 @@ class Interpreter {
 
   View reduce(Arena& arena, const Op& op, const View& x, Components demand, ThreadPool* pool) const;
   template <class V, class Part>
-  void reduce_into(OpKind kind, const View& x, int kept, const View& out, Part part, ThreadPool* pool) const;
+  void reduce_into(OpKind kind, const View& x, int kept, const View& out, Part part,
+                   ThreadPool* pool) const;
   View cumsum(Arena& arena, const View& x, int axis, Components demand) const;
-  View matmul(Arena& arena, const View& a, const View& b, Components demand, ThreadPool* pool) const;
-  View gather(Arena& arena, const Op& op, const View& x, const View& index, Components demand) const;
+  View matmul(Arena& arena, const View& a, const View& b, Components demand,
+              ThreadPool* pool) const;
+  View gather(Arena& arena, const Op& op, const View& x, const View& index,
+              Components demand) const;
   View scalar(Arena& arena, DType dtype, const Rational& value, Components demand) const;
 
   // interpreter_blocks.h
@@ -209,5 +215,5 @@ class Interpreter {
 
 }  // namespace tessera
 
-#include "eval/interpreter_ops.h"
 #include "eval/interpreter_blocks.h"
+#include "eval/interpreter_ops.h"

@@ -1,5 +1,5 @@
-// Bodies of Interpreter's members for graph-defined operators: block graphs, evaluated literally, and
-// thread graphs; see interpreter.h.
+// Bodies of Interpreter's members for graph-defined operators: block graphs, evaluated literally,
+// and thread graphs; see interpreter.h.
 #pragma once
 #include "eval/interpreter.h"
 
@@ -7,8 +7,7 @@ namespace tessera {
 
 // When each operator of a block graph runs, the same for all blocks. An operator belongs to the
 // body of the innermost loop its operands vary with, before or after the loop inside that body.
-template <class D>
-struct Interpreter<D>::BlockPlan {
+template <class D> struct Interpreter<D>::BlockPlan {
   const Graph& g;
   const Demand& demand;
   std::vector<Phase> phase;
@@ -40,8 +39,7 @@ struct Interpreter<D>::BlockPlan {
 };
 
 // One block in execution.
-template <class D>
-struct Interpreter<D>::BlockState {
+template <class D> struct Interpreter<D>::BlockState {
   const BlockPlan& plan;
   const std::vector<View>& arguments;
   const std::vector<View>& results;  // whole tensors, by output of the block graph
@@ -63,7 +61,7 @@ struct Interpreter<D>::BlockState {
 
 template <class D>
 void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
-                            std::vector<View>& values) {
+                                std::vector<View>& values) {
   const Graph& body = g.body(op);
   const BlockPlan plan(body, demand.bodies[op.body.index]);
   std::vector<View> arguments, results;
@@ -114,8 +112,7 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
 }
 
 // Runs the body of loop `depth` (−1: the block itself) for the current iteration.
-template <class D>
-void Interpreter<D>::run_depth(BlockState& state, int depth) const {
+template <class D> void Interpreter<D>::run_depth(BlockState& state, int depth) const {
   const BlockPlan& plan = state.plan;
   const size_t at = size_t(depth + 1);
   for (const Op* op : plan.before[at]) run_block_op(state, *op);
@@ -139,90 +136,152 @@ void Interpreter<D>::run_depth(BlockState& state, int depth) const {
       if (!state.trace) continue;
       const View& v = state.values[op->result().index];
       state.trace->current[op->result().index] =
-          state.trace->add({&plan.g, op, state.accumulators[op->result().index].entries,
-                            {v.shape.begin(), v.shape.begin() + v.rank}, {}, -1, {}, {}});
+          state.trace->add({&plan.g,
+                            op,
+                            state.accumulators[op->result().index].entries,
+                            {v.shape.begin(), v.shape.begin() + v.rank},
+                            {},
+                            -1,
+                            {},
+                            {}});
     }
     for (const Op* op : plan.after[at]) run_block_op(state, *op);
   }
 }
 
-template <class D>
-void Interpreter<D>::run_block_op(BlockState& state, const Op& op) const {
+template <class D> void Interpreter<D>::run_block_op(BlockState& state, const Op& op) const {
   const Graph& g = state.plan.g;
   switch (op.kind) {
-    case OpKind::Iter: {
-      const auto& a = g.attrs<IterAttrs>(op);
-      size_t argument = 0;
-      while (g.inputs()[argument] != op.inputs[0]) ++argument;
-      const View& whole = state.arguments[argument];
-      std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
-      const auto intervals = tile(shape, a.imap, a.fmap, g, state.block, state.iteration);
-      std::array<int64_t, kMaxRank> begin{}, size{};
-      for (size_t i = 0; i < intervals.size(); ++i) {
-        begin[i] = intervals[i].begin;
-        size[i] = intervals[i].size();
-      }
-      state.values[op.result().index] = subview(whole, begin.data(), size.data(), D::kWord);
-      if (state.trace) {
-        state.trace->current[op.result().index] =
-            state.trace->add({&g, &op, {}, {size.begin(), size.begin() + whole.rank},
-                              {begin.begin(), begin.begin() + whole.rank}, int(argument), {}, {}});
-      }
-      return;
+  case OpKind::Iter: {
+    const auto& a = g.attrs<IterAttrs>(op);
+    size_t argument = 0;
+    while (g.inputs()[argument] != op.inputs[0]) ++argument;
+    const View& whole = state.arguments[argument];
+    std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
+    const auto intervals = tile(shape, a.imap, a.fmap, g, state.block, state.iteration);
+    std::array<int64_t, kMaxRank> begin{}, size{};
+    for (size_t i = 0; i < intervals.size(); ++i) {
+      begin[i] = intervals[i].begin;
+      size[i] = intervals[i].size();
     }
-    case OpKind::Accum:
-    case OpKind::AccumRescale: accumulate(state, op); return;
-    case OpKind::Save: {
-      const auto& a = g.attrs<SaveAttrs>(op);
-      for (size_t i = 0; i < g.outputs().size(); ++i) {
-        if (g.outputs()[i] != op.result() || state.results[i].plane[0] == nullptr) continue;
-        const View& whole = state.results[i];
-        std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
-        const auto intervals = tile(shape, a.omap, a.fmap, g, state.block, state.iteration);
-        const View& value = state.values[op.inputs[0].index];
-        std::array<int64_t, kMaxRank> begin{}, size{};
-        for (size_t d = 0; d < intervals.size(); ++d) {
-          begin[d] = intervals[d].begin;
-          size[d] = intervals[d].size();
-          if (size[d] != value.shape[d]) {
-            throw Error(ErrorKind::BadInput,
-                        "save: a block's value has extent " + std::to_string(value.shape[d]) +
-                            " on axis " + std::to_string(d) + ", its tile of the result " +
-                            std::to_string(size[d]));
-          }
-        }
-        copy_view(subview(whole, begin.data(), size.data(), D::kWord), value, D::kWord);
-        if (state.trace) {
-          state.trace->add({&g, &op, {state.trace->current[op.inputs[0].index]},
+    state.values[op.result().index] = subview(whole, begin.data(), size.data(), D::kWord);
+    if (state.trace) {
+      state.trace->current[op.result().index] =
+          state.trace->add({&g,
+                            &op,
+                            {},
                             {size.begin(), size.begin() + whole.rank},
-                            {begin.begin(), begin.begin() + whole.rank}, int(i), {}, {}});
+                            {begin.begin(), begin.begin() + whole.rank},
+                            int(argument),
+                            {},
+                            {}});
+    }
+    return;
+  }
+  case OpKind::Accum:
+  case OpKind::AccumRescale: accumulate(state, op); return;
+  case OpKind::Save: {
+    const auto& a = g.attrs<SaveAttrs>(op);
+    for (size_t i = 0; i < g.outputs().size(); ++i) {
+      if (g.outputs()[i] != op.result() || state.results[i].plane[0] == nullptr) continue;
+      const View& whole = state.results[i];
+      std::vector<int64_t> shape(whole.shape.begin(), whole.shape.begin() + whole.rank);
+      const auto intervals = tile(shape, a.omap, a.fmap, g, state.block, state.iteration);
+      const View& value = state.values[op.inputs[0].index];
+      std::array<int64_t, kMaxRank> begin{}, size{};
+      for (size_t d = 0; d < intervals.size(); ++d) {
+        begin[d] = intervals[d].begin;
+        size[d] = intervals[d].size();
+        if (size[d] != value.shape[d]) {
+          throw Error(ErrorKind::BadInput, "save: a block's value has extent " +
+                                               std::to_string(value.shape[d]) + " on axis " +
+                                               std::to_string(d) + ", its tile of the result " +
+                                               std::to_string(size[d]));
         }
       }
-      return;
+      copy_view(subview(whole, begin.data(), size.data(), D::kWord), value, D::kWord);
+      if (state.trace) {
+        state.trace->add({&g,
+                          &op,
+                          {state.trace->current[op.inputs[0].index]},
+                          {size.begin(), size.begin() + whole.rank},
+                          {begin.begin(), begin.begin() + whole.rank},
+                          int(i),
+                          {},
+                          {}});
+      }
     }
-    case OpKind::Thread: run_thread(state, op); return;
-    case OpKind::Input: return;
-    case OpKind::Const: case OpKind::Iota: case OpKind::Neg: case OpKind::Abs: case OpKind::Sign:
-    case OpKind::Sqr: case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log:
-    case OpKind::Sin: case OpKind::Cos: case OpKind::Erf: case OpKind::Tanh: case OpKind::Sigmoid:
-    case OpKind::Silu: case OpKind::Relu: case OpKind::Gelu: case OpKind::GeluTanh: case OpKind::Pow:
-    case OpKind::Not: case OpKind::Cast: case OpKind::Add: case OpKind::Sub: case OpKind::Mul:
-    case OpKind::Div: case OpKind::Max: case OpKind::Min: case OpKind::And: case OpKind::Or:
-    case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le: case OpKind::Gt:
-    case OpKind::Ge: case OpKind::Where: case OpKind::Sum: case OpKind::Mean: case OpKind::ReduceMax:
-    case OpKind::ReduceMin: case OpKind::Cumsum: case OpKind::Matmul: case OpKind::ConcatMatmul:
-    case OpKind::Transpose: case OpKind::Reshape: case OpKind::Broadcast: case OpKind::Unsqueeze:
-    case OpKind::Squeeze: case OpKind::Repeat: case OpKind::Concat: case OpKind::Stack:
-    case OpKind::Slice: case OpKind::Pad: case OpKind::Triu: case OpKind::Tril: case OpKind::Gather:
-    case OpKind::Opaque: case OpKind::Kernel: break;
+    return;
+  }
+  case OpKind::Thread: run_thread(state, op); return;
+  case OpKind::Input: return;
+  case OpKind::Const:
+  case OpKind::Iota:
+  case OpKind::Neg:
+  case OpKind::Abs:
+  case OpKind::Sign:
+  case OpKind::Sqr:
+  case OpKind::Sqrt:
+  case OpKind::Rsqrt:
+  case OpKind::Exp:
+  case OpKind::Log:
+  case OpKind::Sin:
+  case OpKind::Cos:
+  case OpKind::Erf:
+  case OpKind::Tanh:
+  case OpKind::Sigmoid:
+  case OpKind::Silu:
+  case OpKind::Relu:
+  case OpKind::Gelu:
+  case OpKind::GeluTanh:
+  case OpKind::Pow:
+  case OpKind::Not:
+  case OpKind::Cast:
+  case OpKind::Add:
+  case OpKind::Sub:
+  case OpKind::Mul:
+  case OpKind::Div:
+  case OpKind::Max:
+  case OpKind::Min:
+  case OpKind::And:
+  case OpKind::Or:
+  case OpKind::Eq:
+  case OpKind::Ne:
+  case OpKind::Lt:
+  case OpKind::Le:
+  case OpKind::Gt:
+  case OpKind::Ge:
+  case OpKind::Where:
+  case OpKind::Sum:
+  case OpKind::Mean:
+  case OpKind::ReduceMax:
+  case OpKind::ReduceMin:
+  case OpKind::Cumsum:
+  case OpKind::Matmul:
+  case OpKind::ConcatMatmul:
+  case OpKind::Transpose:
+  case OpKind::Reshape:
+  case OpKind::Broadcast:
+  case OpKind::Unsqueeze:
+  case OpKind::Squeeze:
+  case OpKind::Repeat:
+  case OpKind::Concat:
+  case OpKind::Stack:
+  case OpKind::Slice:
+  case OpKind::Pad:
+  case OpKind::Triu:
+  case OpKind::Tril:
+  case OpKind::Gather:
+  case OpKind::Opaque:
+  case OpKind::Kernel: break;
   }
   state.in.clear();
   for (TensorId t : op.inputs) state.in.push_back(state.values[t.index]);
   state.values[op.result().index] =
       apply(state.arena, g, op, state.in, state.plan.demand.of(op.result()), Level::Block, nullptr);
   if (state.trace) {
-    state.trace->current[op.result().index] =
-        record(*state.trace, g, op, state.trace->current, state.in, state.values[op.result().index]);
+    state.trace->current[op.result().index] = record(*state.trace, g, op, state.trace->current,
+                                                     state.in, state.values[op.result().index]);
   }
 }
 
@@ -231,15 +290,15 @@ template <class D>
 int Interpreter<D>::record(BlockTrace& trace, const Graph& g, const Op& op,
                            const std::vector<int>& current, const std::vector<View>& in,
                            const View& out) const {
-  BlockTrace::Entry e{&g, &op, {}, {out.shape.begin(), out.shape.begin() + out.rank}, {}, -1, {}, {}};
+  BlockTrace::Entry e{&g, &op, {}, {out.shape.begin(), out.shape.begin() + out.rank},
+                      {}, -1,  {}, {}};
   for (TensorId t : op.inputs) e.operands.push_back(current[t.index]);
   e.origin = origin_marks(op.kind, in, out);
   if (op.kind == OpKind::Gather) e.index = integers_of(in[1]);
   return trace.add(std::move(e));
 }
 
-template <class D>
-void Interpreter<D>::run_thread(BlockState& state, const Op& op) const {
+template <class D> void Interpreter<D>::run_thread(BlockState& state, const Op& op) const {
   const Graph& body = state.plan.g.body(op);
   const Demand& inner = state.plan.demand.bodies[op.body.index];
   std::vector<View> local(body.tensors().size()), in;
@@ -262,8 +321,7 @@ void Interpreter<D>::run_thread(BlockState& state, const Op& op) const {
   }
 }
 
-template <class D>
-void Interpreter<D>::accumulate(BlockState& state, const Op& op) const {
+template <class D> void Interpreter<D>::accumulate(BlockState& state, const Op& op) const {
   const Graph& g = state.plan.g;
   const auto& a = g.attrs<AccumAttrs>(op);
   // A loop that the operand does not vary with repeats the same value: it is folded once.
@@ -288,18 +346,20 @@ void Interpreter<D>::accumulate(BlockState& state, const Op& op) const {
     return;
   }
   if (!acc.started) {
-    acc.value = copy_of(state.kept, x, demand, D::kIsField, D::kIsField && order && is_float(x.dtype));
+    acc.value =
+        copy_of(state.kept, x, demand, D::kIsField, D::kIsField && order && is_float(x.dtype));
     acc.started = true;
     return;
   }
   Op fold;
-  fold.kind = a.kind == AccumKind::Sum ? OpKind::Add : a.kind == AccumKind::Max ? OpKind::Max : OpKind::Min;
+  fold.kind = a.kind == AccumKind::Sum   ? OpKind::Add
+              : a.kind == AccumKind::Max ? OpKind::Max
+                                         : OpKind::Min;
   const View in[2] = {acc.value, x};
   pointwise(fold, in, 2, acc.value, nullptr);
 }
 
-template <class D>
-void Interpreter<D>::finish_accumulator(BlockState& state, const Op& op) const {
+template <class D> void Interpreter<D>::finish_accumulator(BlockState& state, const Op& op) const {
   const Graph& g = state.plan.g;
   auto& acc = state.accumulators[op.result().index];
   const Components demand = state.plan.demand.of(op.result());
@@ -326,7 +386,8 @@ void Interpreter<D>::finish_accumulator(BlockState& state, const Op& op) const {
       View shift = more(OpKind::Sub, acc.scales[i], top, inside);
       Op exp_op;
       exp_op.kind = OpKind::Exp;
-      View weight = allocate(state.arena, shift.dtype, shift.rank, shift.shape, demand, shift.flagged(), false);
+      View weight = allocate(state.arena, shift.dtype, shift.rank, shift.shape, demand,
+                             shift.flagged(), false);
       pointwise(exp_op, &shift, 1, weight, nullptr);
       View term = more(OpKind::Mul, acc.parts[i], weight, demand);
       result = i == 0 ? term : more(OpKind::Add, result, term, demand);
@@ -345,7 +406,8 @@ void Interpreter<D>::finish_accumulator(BlockState& state, const Op& op) const {
       flags = flags || v.flagged();
       sets = sets || v.plane[kSetPlane] != nullptr;
     }
-    result = allocate(state.arena, acc.parts[0].dtype, acc.parts[0].rank, shape, demand, flags, sets);
+    result =
+        allocate(state.arena, acc.parts[0].dtype, acc.parts[0].rank, shape, demand, flags, sets);
     for (const View& v : acc.parts) {
       copy_view(subview(result, begin.data(), v.shape.data(), D::kWord), v, D::kWord);
       begin[axis] += v.shape[axis];

@@ -4,38 +4,22 @@
 
 namespace tessera {
 
-inline std::array<int64_t, kMaxRank> to_array(const std::vector<int64_t>& v) {
-  std::array<int64_t, kMaxRank> a{};
-  std::copy(v.begin(), v.end(), a.begin());
-  return a;
-}
-
-// NumPy broadcasting of the extents at hand (which may be clipped).
-inline std::array<int64_t, kMaxRank> broadcast_extents(const View* in, int count, int rank) {
-  std::array<int64_t, kMaxRank> shape{};
-  std::fill(shape.begin(), shape.begin() + rank, 1);
-  for (int k = 0; k < count; ++k) {
-    for (int i = 1; i <= in[k].rank; ++i) {
-      int64_t& extent = shape[size_t(rank - i)];
-      if (extent == 1) extent = in[k].shape[size_t(in[k].rank - i)];
-    }
-  }
-  return shape;
-}
-
 // A scalar splat: one element, all strides 0.
 template <class D>
-View Interpreter<D>::scalar(Arena& arena, DType dtype, const Rational& value, Components demand) const {
+View Interpreter<D>::scalar(Arena& arena, DType dtype, const Rational& value,
+                            Components demand) const {
   const bool flags = D::kIsField && !value.finite();
   View v = allocate(arena, dtype, 0, {}, demand, flags, false);
-  if (is_float(dtype)) domain_.set_scalar(v, value);
-  else *v.template as<int64_t>(0) = wrap_to(dtype, value.num());
+  if (is_float(dtype))
+    domain_.set_scalar(v, value);
+  else
+    *v.template as<int64_t>(0) = wrap_to(dtype, value.num());
   return v;
 }
 
 template <class D>
 View Interpreter<D>::combine(Arena& arena, OpKind kind, const View& a, const View& b,
-                         Components demand) const {
+                             Components demand) const {
   Op op;
   op.kind = kind;
   const View in[2] = {a, b};
@@ -49,7 +33,7 @@ View Interpreter<D>::combine(Arena& arena, OpKind kind, const View& a, const Vie
 
 template <class D>
 View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std::vector<View>& in,
-                       Components demand, Level level, ThreadPool* pool) const {
+                           Components demand, Level level, ThreadPool* pool) const {
   const Type& type = g.type(op.result());
   auto finish = [&](View v) {
     domain_.round(v, level);
@@ -60,154 +44,193 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     return std::any_of(in.begin(), in.end(), [](const View& v) { return v.flagged(); });
   };
   auto any_sets = [&] {
-    return std::any_of(in.begin(), in.end(), [](const View& v) { return v.plane[kSetPlane] != nullptr; });
+    return std::any_of(in.begin(), in.end(),
+                       [](const View& v) { return v.plane[kSetPlane] != nullptr; });
   };
   if (has(op.kind, algebra::Pointwise)) {
     int rank = 0;
     for (const View& v : in) rank = std::max(rank, v.rank);
     const auto shape = broadcast_extents(in.data(), int(in.size()), rank);
-    const bool sets = D::kIsField && is_float(type.dtype) &&
-                      (op.kind == OpKind::Max || op.kind == OpKind::Min ||
-                       ((op.kind == OpKind::Where || op.kind == OpKind::Neg || op.kind == OpKind::Cast) && any_sets()));
+    const bool sets =
+        D::kIsField && is_float(type.dtype) &&
+        (op.kind == OpKind::Max || op.kind == OpKind::Min ||
+         ((op.kind == OpKind::Where || op.kind == OpKind::Neg || op.kind == OpKind::Cast) &&
+          any_sets()));
     View out = allocate(arena, type.dtype, rank, shape, demand,
                         D::kIsField && (any_flags() || D::may_flag(op.kind)), sets);
     pointwise(op, in.data(), int(in.size()), out, pool);
     return finish(out);
   }
   switch (op.kind) {
-    case OpKind::Const: {
-      View v = scalar(arena, type.dtype, g.attrs<ConstAttrs>(op).value, demand);
-      domain_.round(v, level);
-      return stretched(v, type.rank(), to_array(extents(type.shape)));
+  case OpKind::Const: {
+    View v = scalar(arena, type.dtype, g.attrs<ConstAttrs>(op).value, demand);
+    domain_.round(v, level);
+    return stretched(v, type.rank(), to_array(extents(type.shape)));
+  }
+  case OpKind::Iota: {
+    const int axis = g.attrs<IotaAttrs>(op).axis;
+    View line;
+    line.dtype = DType::I64;
+    line.rank = 1;
+    line.shape[0] = type.shape[size_t(axis)].extent;
+    line = allocate(arena, DType::I64, 1, line.shape, 1, false, false);
+    for (int64_t i = 0; i < line.shape[0]; ++i) line.template as<int64_t>(0)[i] = i;
+    Op cast;
+    cast.kind = OpKind::Cast;
+    cast.attrs = CastAttrs{type.dtype};
+    View out = allocate(arena, type.dtype, 1, line.shape, demand, false, false);
+    pointwise(cast, &line, 1, out, pool);
+    domain_.round(out, level);
+    const int64_t n = out.shape[0];
+    out.rank = 0;
+    for (int i = 0; i < type.rank(); ++i) {
+      out.insert_axis(i, i == axis ? n : type.shape[size_t(i)].extent, i == axis ? 1 : 0);
     }
-    case OpKind::Iota: {
-      const int axis = g.attrs<IotaAttrs>(op).axis;
-      View line;
-      line.dtype = DType::I64;
-      line.rank = 1;
-      line.shape[0] = type.shape[size_t(axis)].extent;
-      line = allocate(arena, DType::I64, 1, line.shape, 1, false, false);
-      for (int64_t i = 0; i < line.shape[0]; ++i) line.template as<int64_t>(0)[i] = i;
-      Op cast;
-      cast.kind = OpKind::Cast;
-      cast.attrs = CastAttrs{type.dtype};
-      View out = allocate(arena, type.dtype, 1, line.shape, demand, false, false);
-      pointwise(cast, &line, 1, out, pool);
-      domain_.round(out, level);
-      const int64_t n = out.shape[0];
-      out.rank = 0;
-      for (int i = 0; i < type.rank(); ++i) {
-        out.insert_axis(i, i == axis ? n : type.shape[size_t(i)].extent, i == axis ? 1 : 0);
-      }
-      return out;
+    return out;
+  }
+  case OpKind::Sum:
+  case OpKind::Mean:
+  case OpKind::ReduceMax:
+  case OpKind::ReduceMin: return finish(reduce(arena, op, in[0], demand, pool));
+  case OpKind::Cumsum: return finish(cumsum(arena, in[0], g.attrs<AxisAttrs>(op).axis, demand));
+  case OpKind::Matmul: return finish(matmul(arena, in[0], in[1], demand, pool));
+  case OpKind::ConcatMatmul: {
+    View left = matmul(arena, in[0], in[2], demand, pool);
+    View right = matmul(arena, in[1], in[3], demand, pool);
+    return finish(combine(arena, OpKind::Add, left, right, demand));
+  }
+  case OpKind::Transpose: {
+    View v = in[0];
+    const auto& perm = g.attrs<PermAttrs>(op).perm;
+    for (size_t i = 0; i < perm.size(); ++i) {
+      v.shape[i] = in[0].shape[size_t(perm[i])];
+      v.stride[i] = in[0].stride[size_t(perm[i])];
     }
-    case OpKind::Sum: case OpKind::Mean: case OpKind::ReduceMax: case OpKind::ReduceMin:
-      return finish(reduce(arena, op, in[0], demand, pool));
-    case OpKind::Cumsum: return finish(cumsum(arena, in[0], g.attrs<AxisAttrs>(op).axis, demand));
-    case OpKind::Matmul: return finish(matmul(arena, in[0], in[1], demand, pool));
-    case OpKind::ConcatMatmul: {
-      View left = matmul(arena, in[0], in[2], demand, pool);
-      View right = matmul(arena, in[1], in[3], demand, pool);
-      return finish(combine(arena, OpKind::Add, left, right, demand));
+    return v;
+  }
+  case OpKind::Reshape: {
+    View v = in[0];
+    const auto to = to_array(extents(type.shape));
+    if (reshape_view(v, type.rank(), to)) return v;
+    v = copy_of(arena, in[0], demand);
+    CHECK(reshape_view(v, type.rank(), to)) << "reshape of a contiguous tensor";
+    return v;
+  }
+  case OpKind::Broadcast: return stretched(in[0], type.rank(), to_array(extents(type.shape)));
+  case OpKind::Unsqueeze: {
+    View v = in[0];
+    for (int axis : g.attrs<AxesAttrs>(op).axes) v.insert_axis(axis, 1, 0);
+    return v;
+  }
+  case OpKind::Squeeze: {
+    View v = in[0];
+    const auto& axes = g.attrs<AxesAttrs>(op).axes;
+    for (size_t i = axes.size(); i-- > 0;) v.erase_axis(axes[i]);
+    return v;
+  }
+  case OpKind::Slice: {
+    const auto& a = g.attrs<SliceAttrs>(op);
+    std::array<int64_t, kMaxRank> begin{}, shape{};
+    for (int i = 0; i < in[0].rank; ++i) {
+      begin[size_t(i)] = a.starts[size_t(i)];
+      shape[size_t(i)] = ceil_div(a.stops[size_t(i)] - a.starts[size_t(i)], a.steps[size_t(i)]);
     }
-    case OpKind::Transpose: {
-      View v = in[0];
-      const auto& perm = g.attrs<PermAttrs>(op).perm;
-      for (size_t i = 0; i < perm.size(); ++i) {
-        v.shape[i] = in[0].shape[size_t(perm[i])];
-        v.stride[i] = in[0].stride[size_t(perm[i])];
-      }
-      return v;
+    View v = subview(in[0], begin.data(), shape.data(), D::kWord);
+    for (int i = 0; i < v.rank; ++i) v.stride[size_t(i)] *= a.steps[size_t(i)];
+    return v;
+  }
+  case OpKind::Repeat: {
+    View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
+                        in[0].flagged(), any_sets());
+    // the result seen as [repeat, extent] pairs of axes, the operand stretched over the repeats
+    const auto& repeats = g.attrs<RepeatAttrs>(op).repeats;
+    std::array<int64_t, kMaxRank> tile = in[0].shape, begin{};
+    std::vector<int64_t> index(repeats.size(), 0);
+    for (;;) {
+      for (size_t i = 0; i < repeats.size(); ++i) begin[i] = index[i] * tile[i];
+      copy_view(subview(out, begin.data(), tile.data(), D::kWord), in[0], D::kWord);
+      size_t i = repeats.size();
+      while (i-- > 0 && ++index[i] == repeats[i]) index[i] = 0;
+      if (i == size_t(-1)) break;
     }
-    case OpKind::Reshape: {
-      View v = in[0];
-      const auto to = to_array(extents(type.shape));
-      if (reshape_view(v, type.rank(), to)) return v;
-      v = copy_of(arena, in[0], demand);
-      CHECK(reshape_view(v, type.rank(), to)) << "reshape of a contiguous tensor";
-      return v;
+    return out;
+  }
+  case OpKind::Concat:
+  case OpKind::Stack: {
+    const int axis = g.attrs<AxisAttrs>(op).axis;
+    View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
+                        any_flags(), any_sets());
+    std::array<int64_t, kMaxRank> begin{};
+    for (View v : in) {
+      if (op.kind == OpKind::Stack) v.insert_axis(axis, 1, 0);
+      copy_view(subview(out, begin.data(), v.shape.data(), D::kWord), v, D::kWord, pool);
+      begin[size_t(axis)] += v.shape[size_t(axis)];
     }
-    case OpKind::Broadcast: return stretched(in[0], type.rank(), to_array(extents(type.shape)));
-    case OpKind::Unsqueeze: {
-      View v = in[0];
-      for (int axis : g.attrs<AxesAttrs>(op).axes) v.insert_axis(axis, 1, 0);
-      return v;
-    }
-    case OpKind::Squeeze: {
-      View v = in[0];
-      const auto& axes = g.attrs<AxesAttrs>(op).axes;
-      for (size_t i = axes.size(); i-- > 0;) v.erase_axis(axes[i]);
-      return v;
-    }
-    case OpKind::Slice: {
-      const auto& a = g.attrs<SliceAttrs>(op);
-      std::array<int64_t, kMaxRank> begin{}, shape{};
-      for (int i = 0; i < in[0].rank; ++i) {
-        begin[size_t(i)] = a.starts[size_t(i)];
-        shape[size_t(i)] = ceil_div(a.stops[size_t(i)] - a.starts[size_t(i)], a.steps[size_t(i)]);
-      }
-      View v = subview(in[0], begin.data(), shape.data(), D::kWord);
-      for (int i = 0; i < v.rank; ++i) v.stride[size_t(i)] *= a.steps[size_t(i)];
-      return v;
-    }
-    case OpKind::Repeat: {
-      View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
-                          in[0].flagged(), any_sets());
-      // the result seen as [repeat, extent] pairs of axes, the operand stretched over the repeats
-      const auto& repeats = g.attrs<RepeatAttrs>(op).repeats;
-      std::array<int64_t, kMaxRank> tile = in[0].shape, begin{};
-      std::vector<int64_t> index(repeats.size(), 0);
-      for (;;) {
-        for (size_t i = 0; i < repeats.size(); ++i) begin[i] = index[i] * tile[i];
-        copy_view(subview(out, begin.data(), tile.data(), D::kWord), in[0], D::kWord);
-        size_t i = repeats.size();
-        while (i-- > 0 && ++index[i] == repeats[i]) index[i] = 0;
-        if (i == size_t(-1)) break;
-      }
-      return out;
-    }
-    case OpKind::Concat:
-    case OpKind::Stack: {
-      const int axis = g.attrs<AxisAttrs>(op).axis;
-      View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
-                          any_flags(), any_sets());
-      std::array<int64_t, kMaxRank> begin{};
-      for (View v : in) {
-        if (op.kind == OpKind::Stack) v.insert_axis(axis, 1, 0);
-        copy_view(subview(out, begin.data(), v.shape.data(), D::kWord), v, D::kWord, pool);
-        begin[size_t(axis)] += v.shape[size_t(axis)];
-      }
-      CHECK(begin[size_t(axis)] == out.shape[size_t(axis)]) << "concat does not fill its result";
-      return out;
-    }
-    case OpKind::Pad: {
-      const auto& a = g.attrs<PadAttrs>(op);
-      View value = scalar(arena, type.dtype, a.value, demand);
-      View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
-                          any_flags() || value.flagged(), any_sets());
-      copy_view(out, stretched(value, out.rank, out.shape), D::kWord, pool);
-      std::array<int64_t, kMaxRank> begin{};
-      std::copy(a.low.begin(), a.low.end(), begin.begin());
-      copy_view(subview(out, begin.data(), in[0].shape.data(), D::kWord), in[0], D::kWord, pool);
-      domain_.round(out, level);
-      return out;
-    }
-    case OpKind::Triu:
-    case OpKind::Tril: {
-      View out = copy_of(arena, in[0], demand);
-      zero_triangle(out, g.attrs<DiagonalAttrs>(op).k, op.kind == OpKind::Triu, D::kWord);
-      return out;
-    }
-    case OpKind::Gather: return finish(gather(arena, op, in[0], in[1], demand));
-    case OpKind::Input: case OpKind::Opaque: case OpKind::Kernel: case OpKind::Thread:
-    case OpKind::Iter: case OpKind::Accum: case OpKind::AccumRescale: case OpKind::Save:
-    case OpKind::Neg: case OpKind::Abs: case OpKind::Sign: case OpKind::Sqr: case OpKind::Sqrt:
-    case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log: case OpKind::Sin: case OpKind::Cos:
-    case OpKind::Erf: case OpKind::Tanh: case OpKind::Sigmoid: case OpKind::Silu: case OpKind::Relu:
-    case OpKind::Gelu: case OpKind::GeluTanh: case OpKind::Pow: case OpKind::Not: case OpKind::Cast:
-    case OpKind::Add: case OpKind::Sub: case OpKind::Mul: case OpKind::Div: case OpKind::Max:
-    case OpKind::Min: case OpKind::And: case OpKind::Or: case OpKind::Eq: case OpKind::Ne:
-    case OpKind::Lt: case OpKind::Le: case OpKind::Gt: case OpKind::Ge: case OpKind::Where: break;
+    CHECK(begin[size_t(axis)] == out.shape[size_t(axis)]) << "concat does not fill its result";
+    return out;
+  }
+  case OpKind::Pad: {
+    const auto& a = g.attrs<PadAttrs>(op);
+    View value = scalar(arena, type.dtype, a.value, demand);
+    View out = allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), demand,
+                        any_flags() || value.flagged(), any_sets());
+    copy_view(out, stretched(value, out.rank, out.shape), D::kWord, pool);
+    std::array<int64_t, kMaxRank> begin{};
+    std::copy(a.low.begin(), a.low.end(), begin.begin());
+    copy_view(subview(out, begin.data(), in[0].shape.data(), D::kWord), in[0], D::kWord, pool);
+    domain_.round(out, level);
+    return out;
+  }
+  case OpKind::Triu:
+  case OpKind::Tril: {
+    View out = copy_of(arena, in[0], demand);
+    zero_triangle(out, g.attrs<DiagonalAttrs>(op).k, op.kind == OpKind::Triu, D::kWord);
+    return out;
+  }
+  case OpKind::Gather: return finish(gather(arena, op, in[0], in[1], demand));
+  case OpKind::Input:
+  case OpKind::Opaque:
+  case OpKind::Kernel:
+  case OpKind::Thread:
+  case OpKind::Iter:
+  case OpKind::Accum:
+  case OpKind::AccumRescale:
+  case OpKind::Save:
+  case OpKind::Neg:
+  case OpKind::Abs:
+  case OpKind::Sign:
+  case OpKind::Sqr:
+  case OpKind::Sqrt:
+  case OpKind::Rsqrt:
+  case OpKind::Exp:
+  case OpKind::Log:
+  case OpKind::Sin:
+  case OpKind::Cos:
+  case OpKind::Erf:
+  case OpKind::Tanh:
+  case OpKind::Sigmoid:
+  case OpKind::Silu:
+  case OpKind::Relu:
+  case OpKind::Gelu:
+  case OpKind::GeluTanh:
+  case OpKind::Pow:
+  case OpKind::Not:
+  case OpKind::Cast:
+  case OpKind::Add:
+  case OpKind::Sub:
+  case OpKind::Mul:
+  case OpKind::Div:
+  case OpKind::Max:
+  case OpKind::Min:
+  case OpKind::And:
+  case OpKind::Or:
+  case OpKind::Eq:
+  case OpKind::Ne:
+  case OpKind::Lt:
+  case OpKind::Le:
+  case OpKind::Gt:
+  case OpKind::Ge:
+  case OpKind::Where: break;
   }
   unreachable("not a plain operator");
 }
@@ -216,7 +239,7 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
 
 template <class D>
 View Interpreter<D>::reduce(Arena& arena, const Op& op, const View& x, Components demand,
-                        ThreadPool* pool) const {
+                            ThreadPool* pool) const {
   const auto& a = std::get<ReduceAttrs>(op.attrs);
   View v = x, out;  // v: kept axes, then reduced ones
   int kept = 0, n = 0;
@@ -229,20 +252,27 @@ View Interpreter<D>::reduce(Arena& arena, const Op& op, const View& x, Component
       v.shape[size_t(n)] = x.shape[size_t(i)];
       v.stride[size_t(n)] = x.stride[size_t(i)];
       ++n;
-      if (gone) count *= x.shape[size_t(i)];
-      else shape[size_t(kept++)] = x.shape[size_t(i)];
+      if (gone)
+        count *= x.shape[size_t(i)];
+      else
+        shape[size_t(kept++)] = x.shape[size_t(i)];
     }
   }
   const bool order = op.kind == OpKind::ReduceMax || op.kind == OpKind::ReduceMin;
   const bool set = D::kIsField && order && is_float(x.dtype);
   out = allocate(arena, x.dtype, kept, shape, demand, x.flagged() || set, set);
   if (!is_float(x.dtype)) {
-    reduce_into<IntVec>(op.kind, v, kept, out, [](auto& chunk) -> IntVec& { return chunk.i; }, pool);
+    reduce_into<IntVec>(
+        op.kind, v, kept, out, [](auto& chunk) -> IntVec& { return chunk.i; }, pool);
   } else if constexpr (D::kIsField) {
-    if (order) domain_.reduce_extremum(v, kept, out, op.kind == OpKind::ReduceMin, pool);
-    else reduce_into<Vec>(op.kind, v, kept, out, [](auto& chunk) -> Vec& { return chunk.f; }, pool);
+    if (order)
+      domain_.reduce_extremum(v, kept, out, op.kind == OpKind::ReduceMin, pool);
+    else
+      reduce_into<Vec>(
+          op.kind, v, kept, out, [](auto& chunk) -> Vec& { return chunk.f; }, pool);
   } else {
-    reduce_into<Vec>(op.kind, v, kept, out, [](auto& chunk) -> Vec& { return chunk.f; }, pool);
+    reduce_into<Vec>(
+        op.kind, v, kept, out, [](auto& chunk) -> Vec& { return chunk.f; }, pool);
   }
   if (op.kind == OpKind::Mean) {
     const View by = scalar(arena, x.dtype, Rational(count), demand);
@@ -266,7 +296,7 @@ View Interpreter<D>::reduce(Arena& arena, const Op& op, const View& x, Component
 template <class D>
 template <class V, class Part>
 void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const View& out, Part part,
-                             ThreadPool* pool) const {
+                                 ThreadPool* pool) const {
   View outer = x, inner = x;
   outer.rank = kept;
   inner.rank = x.rank - kept;
@@ -277,15 +307,21 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
   const int64_t results = outer.size(), terms = inner.size();
   auto accumulate = [&](V& to, const V& from) {
     if constexpr (std::is_same_v<V, IntVec>) {
-      if (kind == OpKind::ReduceMax) to.accumulate_max(from);
-      else if (kind == OpKind::ReduceMin) to.accumulate_min(from);
-      else to.accumulate(from);
+      if (kind == OpKind::ReduceMax)
+        to.accumulate_max(from);
+      else if (kind == OpKind::ReduceMin)
+        to.accumulate_min(from);
+      else
+        to.accumulate(from);
     } else if constexpr (D::kIsField) {
       to.accumulate(from);
     } else {
-      if (kind == OpKind::ReduceMax) to.accumulate_max(from);
-      else if (kind == OpKind::ReduceMin) to.accumulate_min(from);
-      else to.accumulate(from);
+      if (kind == OpKind::ReduceMax)
+        to.accumulate_max(from);
+      else if (kind == OpKind::ReduceMin)
+        to.accumulate_min(from);
+      else
+        to.accumulate(from);
     }
   };
   // The neutral element of the reduction.
@@ -297,7 +333,8 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
         // the extreme of the result's own dtype: that of i64 would wrap to 0 or -1 when stored
         const bool low = kind == OpKind::ReduceMax;
         const int bits = 8 * size_in_bytes(out.dtype) - (out.dtype == DType::U8 ? 0 : 1);
-        const int64_t high = bits == 63 ? std::numeric_limits<int64_t>::max() : (int64_t(1) << bits) - 1;
+        const int64_t high =
+            bits == 63 ? std::numeric_limits<int64_t>::max() : (int64_t(1) << bits) - 1;
         const int64_t extreme = !low ? high : out.dtype == DType::U8 ? 0 : -high - 1;
         for (int i = 0; i < kRun; ++i) neutral.i.v[i] = extreme;
         neutral.i.n = kRun;
@@ -312,7 +349,9 @@ void Interpreter<D>::reduce_into(OpKind kind, const View& x, int kept, const Vie
       part(neutral) = part(neutral).constant(value);
     }
   }
-  const bool along_inner = inner.rank > 0 && ((inner.stride[size_t(inner.rank - 1)] == 1 && terms >= 16) || results < 16);
+  const bool along_inner =
+      inner.rank > 0 &&
+      ((inner.stride[size_t(inner.rank - 1)] == 1 && terms >= 16) || results < 16);
   if (along_inner) {
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, terms));
     parallel_for(pool, results, grain, [&](int64_t begin, int64_t end) {
@@ -376,8 +415,10 @@ View Interpreter<D>::cumsum(Arena& arena, const View& x, int axis, Components de
     const View from = subview(x, begin.data(), slab.data(), D::kWord);
     const View to = subview(out, begin.data(), slab.data(), D::kWord);
     const View in[2] = {previous, from};
-    if (i == 0) copy_view(to, from, D::kWord);
-    else pointwise(add, in, 2, to, nullptr);
+    if (i == 0)
+      copy_view(to, from, D::kWord);
+    else
+      pointwise(add, in, 2, to, nullptr);
     previous = to;
   }
   return out;
@@ -387,7 +428,7 @@ View Interpreter<D>::cumsum(Arena& arena, const View& x, int axis, Components de
 
 template <class D>
 View Interpreter<D>::matmul(Arena& arena, const View& a, const View& b, Components demand,
-                        ThreadPool* pool) const {
+                            ThreadPool* pool) const {
   const int rank = std::max(a.rank, b.rank), batch = rank - 2;
   std::array<int64_t, kMaxRank> shape{}, ones{};
   auto batch_extent = [&](const View& v, int i) {
@@ -433,8 +474,10 @@ View Interpreter<D>::matmul(Arena& arena, const View& a, const View& b, Componen
         uint64_t total = 0;
         uint8_t flag = 0;
         for (int64_t k = 0; k < x.shape[1]; ++k) {
-          const int64_t at_x = i * x.stride[0] + k * x.stride[1], at_y = k * y.stride[0] + j * y.stride[1];
-          total += uint64_t(x.template as<int64_t>(0)[at_x]) * uint64_t(y.template as<int64_t>(0)[at_y]);
+          const int64_t at_x = i * x.stride[0] + k * x.stride[1],
+                        at_y = k * y.stride[0] + j * y.stride[1];
+          total +=
+              uint64_t(x.template as<int64_t>(0)[at_x]) * uint64_t(y.template as<int64_t>(0)[at_y]);
           if (x.flagged()) flag |= x.template as<uint8_t>(kFlagPlane)[at_x];
           if (y.flagged()) flag |= y.template as<uint8_t>(kFlagPlane)[at_y];
         }
@@ -455,14 +498,16 @@ View Interpreter<D>::matmul(Arena& arena, const View& a, const View& b, Componen
     }
   };
   if (out.size() == 0) return out;
-  if (count == 1 || pool == nullptr) each(0, count, pool);
-  else parallel_for(pool, count, 1, [&](int64_t begin, int64_t end) { each(begin, end, nullptr); });
+  if (count == 1 || pool == nullptr)
+    each(0, count, pool);
+  else
+    parallel_for(pool, count, 1, [&](int64_t begin, int64_t end) { each(begin, end, nullptr); });
   return out;
 }
 
 template <class D>
 View Interpreter<D>::gather(Arena& arena, const Op& op, const View& x, const View& index,
-                        Components demand) const {
+                            Components demand) const {
   const int axis = std::get<AxisAttrs>(op.attrs).axis;
   const int64_t extent = x.shape[size_t(axis)];
   std::array<int64_t, kMaxRank> shape{};
@@ -470,7 +515,8 @@ View Interpreter<D>::gather(Arena& arena, const Op& op, const View& x, const Vie
   for (int i = 0; i < axis; ++i) shape[size_t(rank++)] = x.shape[size_t(i)];
   for (int i = 0; i < index.rank; ++i) shape[size_t(rank++)] = index.shape[size_t(i)];
   for (int i = axis + 1; i < x.rank; ++i) shape[size_t(rank++)] = x.shape[size_t(i)];
-  View out = allocate(arena, x.dtype, rank, shape, demand, D::kIsField, x.plane[kSetPlane] != nullptr);
+  View out =
+      allocate(arena, x.dtype, rank, shape, demand, D::kIsField, x.plane[kSetPlane] != nullptr);
   // the result with all index axes walked as one
   View flat = out;
   flat.rank = axis;
@@ -490,7 +536,8 @@ View Interpreter<D>::gather(Arena& arena, const Op& op, const View& x, const Vie
     if (k < 0 || k >= extent || unknown) {
       if (!D::kIsField) {
         throw Error(ErrorKind::BadInput, "gather: index " + std::to_string(k) +
-                                             " is out of range for extent " + std::to_string(extent));
+                                             " is out of range for extent " +
+                                             std::to_string(extent));
       }
       from[size_t(axis)] = 0;
       copy_view(to, subview(x, from.data(), slab.data(), D::kWord), D::kWord);
@@ -515,7 +562,7 @@ View Interpreter<D>::gather(Arena& arena, const Op& op, const View& x, const Vie
 
 template <class D>
 void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>& values,
-                     std::vector<Arena>& arenas, const Observer& observer) {
+                         std::vector<Arena>& arenas, const Observer& observer) {
   // Storage of operator i is free after the last operator that reads it, directly or as a view.
   const size_t n = g.ops().size();
   std::vector<std::vector<uint32_t>> storage(g.tensors().size());
@@ -555,8 +602,9 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
                                  demand.of(op.result(r)), D::kIsField, false));
         }
         if (!opaque_) {
-          throw Error(ErrorKind::Unsupported,
-                      "opaque operator " + g.attrs<OpaqueAttrs>(op).function + " has no meaning here");
+          throw Error(ErrorKind::Unsupported, "opaque operator " +
+                                                  g.attrs<OpaqueAttrs>(op).function +
+                                                  " has no meaning here");
         }
         opaque_(op, in, out);
         for (uint32_t r = 0; r < op.num_results; ++r) values[op.result(r).index] = out[r];

@@ -10,8 +10,7 @@
 namespace tessera {
 
 // A matrix operand: element (i, j) is at data[i·row + j·col].
-template <class T>
-struct Matrix {
+template <class T> struct Matrix {
   T* data;
   int64_t row, col;
 };
@@ -19,8 +18,7 @@ struct Matrix {
 // Blocking of all matrix products: packed panels of kKC × kNC and kMC × kKC.
 inline constexpr int64_t kGemmMC = 64, kGemmKC = 256, kGemmNC = 256;
 
-template <class W>
-struct FieldLoops {
+template <class W> struct FieldLoops {
   void (*add)(const Modulus<W>&, const W*, const W*, W*, int64_t);
   void (*sub)(const Modulus<W>&, const W*, const W*, W*, int64_t);
   void (*mul)(const Modulus<W>&, const W*, const W*, W*, int64_t);
@@ -32,8 +30,7 @@ struct FieldLoops {
                  Matrix<const W>, Matrix<W>, void* scratch);
 };
 
-template <class T>
-struct RealLoops {
+template <class T> struct RealLoops {
   void (*matmul)(int64_t m, int64_t n, int64_t k, Matrix<const T>, Matrix<const T>, Matrix<T>,
                  void* scratch);
 };

@@ -53,7 +53,8 @@ struct Micro31 {
     fold();
     alignas(32) int64_t lanes[kNR];
     for (int i = 0; i < kMR; ++i) {
-      for (int v = 0; v < 2; ++v) _mm256_store_si256(reinterpret_cast<__m256i*>(lanes + 4 * v), acc[i][v]);
+      for (int v = 0; v < 2; ++v)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(lanes + 4 * v), acc[i][v]);
       for (int j = 0; j < kNR; ++j) out[i * kNR + j] = m.reduce(uint64_t(lanes[j] + twice));
     }
   }

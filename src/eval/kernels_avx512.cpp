@@ -21,7 +21,8 @@ struct Micro31 {
   static uint32_t combine(const Context& m, uint32_t c, uint32_t t) { return m.add(c, t); }
   [[gnu::always_inline]] static inline void step(const uint32_t* a, const uint32_t* b,
                                                  __m512i (&acc)[kMR][2]) {
-    const __m512i b0 = _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)));
+    const __m512i b0 =
+        _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)));
     const __m512i b1 =
         _mm512_cvtepu32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + 8)));
 #pragma GCC unroll 8
@@ -48,7 +49,8 @@ struct Micro31 {
       }
     }
     if (k < kc) step(a + k * kMR, b + k * kNR, acc);
-    const __m512i p = _mm512_set1_epi64(int64_t(m.p)), inverse = _mm512_set1_epi64(int64_t(m.inverse));
+    const __m512i p = _mm512_set1_epi64(int64_t(m.p)),
+                  inverse = _mm512_set1_epi64(int64_t(m.inverse));
 #pragma GCC unroll 8
     for (int i = 0; i < kMR; ++i) {
 #pragma GCC unroll 2

@@ -8,8 +8,7 @@
 
 namespace tessera {
 
-template <class Isa, class W>
-struct FieldImpl {
+template <class Isa, class W> struct FieldImpl {
   using M = Modulus<W>;
   static void add(const M& modulus, const W* a, const W* b, W* out, int64_t n) {
     const M m = modulus;
@@ -110,7 +109,8 @@ void gemm(const typename Micro::Context& context, int64_t m, int64_t n, int64_t 
           if (nr == NR && b.col == 1) {
             for (int64_t j = 0; j < NR; ++j) Micro::pack(row[j], to + j, NR);
           } else {
-            for (int64_t j = 0; j < NR; ++j) Micro::pack(j < nr ? row[j * b.col] : E(0), to + j, NR);
+            for (int64_t j = 0; j < NR; ++j)
+              Micro::pack(j < nr ? row[j * b.col] : E(0), to + j, NR);
           }
         }
       }
@@ -135,7 +135,8 @@ void gemm(const typename Micro::Context& context, int64_t m, int64_t n, int64_t 
             for (int64_t i = 0; i < mr; ++i) {
               for (int64_t j = 0; j < nr; ++j) {
                 E& target = to[i * c.row + j * c.col];
-                target = k0 == 0 ? tile[i * NR + j] : Micro::combine(context, target, tile[i * NR + j]);
+                target =
+                    k0 == 0 ? tile[i * NR + j] : Micro::combine(context, target, tile[i * NR + j]);
               }
             }
           }
@@ -146,8 +147,7 @@ void gemm(const typename Micro::Context& context, int64_t m, int64_t n, int64_t 
 }
 
 // Products of floats: GCC vectors of `Lanes` elements, one accumulator per tile row and vector.
-template <class Isa, class T, int Lanes, int Rows, int Vectors>
-struct RealMicro {
+template <class Isa, class T, int Lanes, int Rows, int Vectors> struct RealMicro {
   struct Context {};
   using Element = T;
   using Packed = T;
@@ -160,7 +160,8 @@ struct RealMicro {
     for (int64_t k = 0; k < kc; ++k) {
       Vec row[Vectors];
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) row[v] = *reinterpret_cast<const Vec*>(b + k * kNR + v * Lanes);
+      for (int v = 0; v < Vectors; ++v)
+        row[v] = *reinterpret_cast<const Vec*>(b + k * kNR + v * Lanes);
 #pragma GCC unroll 8
       for (int i = 0; i < Rows; ++i) {
 #pragma GCC unroll 8
@@ -168,15 +169,15 @@ struct RealMicro {
       }
     }
     for (int i = 0; i < Rows; ++i) {
-      for (int v = 0; v < Vectors; ++v) *reinterpret_cast<Vec*>(out + i * kNR + v * Lanes) = acc[i][v];
+      for (int v = 0; v < Vectors; ++v)
+        *reinterpret_cast<Vec*>(out + i * kNR + v * Lanes) = acc[i][v];
     }
   }
 };
 
 // Products modulo a 61-bit prime with 128-bit scalar accumulators. Terms are below 2^122 and the
 // accumulator's high word is brought below p after each four, so it stays below 2^125 = p·2^64.
-template <class Isa>
-struct WideMicro {
+template <class Isa> struct WideMicro {
   using Context = Modulus<uint64_t>;
   using Element = uint64_t;
   using Packed = uint64_t;
@@ -206,8 +207,7 @@ struct WideMicro {
   }
 };
 
-template <class Isa, class W, class Micro>
-FieldLoops<W> field_loops() {
+template <class Isa, class W, class Micro> FieldLoops<W> field_loops() {
   using F = FieldImpl<Isa, W>;
   return {&F::add, &F::sub, &F::mul, &F::scale, &F::pow, &F::sum, &gemm<Micro>};
 }

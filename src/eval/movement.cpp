@@ -17,15 +17,14 @@ void copy_plane(const View& dst, const View& src, int plane, int64_t begin, int6
   Walker<2> walk(dst, {&dst, &src}, begin);
   for (int64_t at = begin; at < end;) {
     const int64_t n = walk.run(end - at);
-    copy_run(dst.as<T>(plane) + walk.offset(0), walk.step(0), src.as<const T>(plane) + walk.offset(1),
-             walk.step(1), n);
+    copy_run(dst.as<T>(plane) + walk.offset(0), walk.step(0),
+             src.as<const T>(plane) + walk.offset(1), walk.step(1), n);
     walk.advance(n);
     at += n;
   }
 }
 
-template <class T>
-void fill_plane(const View& dst, int plane) {
+template <class T> void fill_plane(const View& dst, int plane) {
   Walker<1> walk(dst, {&dst});
   const int64_t total = dst.size();
   for (int64_t at = 0; at < total;) {
@@ -41,9 +40,12 @@ void fill_plane(const View& dst, int plane) {
 
 void zero_plane(const View& dst, int plane, size_t word) {
   const size_t width = plane_width(dst, plane, word);
-  if (width == 1) fill_plane<uint8_t>(dst, plane);
-  else if (width == 4) fill_plane<uint32_t>(dst, plane);
-  else fill_plane<uint64_t>(dst, plane);
+  if (width == 1)
+    fill_plane<uint8_t>(dst, plane);
+  else if (width == 4)
+    fill_plane<uint32_t>(dst, plane);
+  else
+    fill_plane<uint64_t>(dst, plane);
 }
 
 void copy_view(const View& dst, const View& src, size_t word, ThreadPool* pool) {
@@ -58,9 +60,12 @@ void copy_view(const View& dst, const View& src, size_t word, ThreadPool* pool) 
     }
     const size_t width = plane_width(dst, p, word);
     parallel_for(pool, total, int64_t(1) << 16, [&](int64_t begin, int64_t end) {
-      if (width == 1) copy_plane<uint8_t>(dst, src, p, begin, end);
-      else if (width == 4) copy_plane<uint32_t>(dst, src, p, begin, end);
-      else copy_plane<uint64_t>(dst, src, p, begin, end);
+      if (width == 1)
+        copy_plane<uint8_t>(dst, src, p, begin, end);
+      else if (width == 4)
+        copy_plane<uint32_t>(dst, src, p, begin, end);
+      else
+        copy_plane<uint64_t>(dst, src, p, begin, end);
     });
   }
 }
@@ -73,18 +78,24 @@ bool reshape_view(View& v, int rank, const std::array<int64_t, kMaxRank>& extent
     int old_end = old_axis, new_end = new_axis;
     int64_t old_product = 1, new_product = 1;
     do {
-      if (old_product <= new_product && old_end < v.rank) old_product *= v.shape[size_t(old_end++)];
-      else if (new_end < rank) new_product *= extents[size_t(new_end++)];
-      else if (old_end < v.rank) old_product *= v.shape[size_t(old_end++)];
-      else break;
+      if (old_product <= new_product && old_end < v.rank)
+        old_product *= v.shape[size_t(old_end++)];
+      else if (new_end < rank)
+        new_product *= extents[size_t(new_end++)];
+      else if (old_end < v.rank)
+        old_product *= v.shape[size_t(old_end++)];
+      else
+        break;
     } while (old_product != new_product);
     if (old_product != new_product) return false;
     int64_t step = 1, inner_extent = 1;
     bool first = true;
     for (int i = old_end; i-- > old_axis;) {
       if (v.shape[size_t(i)] == 1) continue;
-      if (first) step = v.stride[size_t(i)];
-      else if (v.stride[size_t(i)] != step * inner_extent) return false;
+      if (first)
+        step = v.stride[size_t(i)];
+      else if (v.stride[size_t(i)] != step * inner_extent)
+        return false;
       first = false;
       inner_extent *= v.shape[size_t(i)];
     }

@@ -33,8 +33,10 @@ NDArray NDArray::zeros(DType dtype, std::vector<int64_t> shape) {
   NDArray a;
   a.dtype = dtype;
   a.shape = std::move(shape);
-  if (is_float(dtype)) a.reals.assign(size_t(a.size()), 0.0);
-  else a.ints.assign(size_t(a.size()), 0);
+  if (is_float(dtype))
+    a.reals.assign(size_t(a.size()), 0.0);
+  else
+    a.ints.assign(size_t(a.size()), 0);
   return a;
 }
 
@@ -54,23 +56,30 @@ NDArray NDArray::of(DType dtype, std::vector<int64_t> shape, std::vector<double>
 
 double round_to(DType dtype, double x) {
   switch (dtype) {
-    case DType::F64: return x;
-    case DType::F32: return double(float(x));
-    case DType::F16: return round_bits(x, 11, -24, 65504.0);
-    case DType::BF16: return round_bits(x, 8, -133, std::ldexp(255.0, 120));
-    case DType::I64: case DType::I32: case DType::I8: case DType::U8: case DType::Bool: break;
+  case DType::F64: return x;
+  case DType::F32: return double(float(x));
+  case DType::F16: return round_bits(x, 11, -24, 65504.0);
+  case DType::BF16: return round_bits(x, 8, -133, std::ldexp(255.0, 120));
+  case DType::I64:
+  case DType::I32:
+  case DType::I8:
+  case DType::U8:
+  case DType::Bool: break;
   }
   unreachable("round_to an integer type");
 }
 
 int64_t wrap_to(DType dtype, int64_t x) {
   switch (dtype) {
-    case DType::I64: return x;
-    case DType::I32: return int32_t(uint32_t(uint64_t(x)));
-    case DType::I8: return int8_t(uint8_t(uint64_t(x)));
-    case DType::U8: return uint8_t(uint64_t(x));
-    case DType::Bool: return x != 0;
-    case DType::F64: case DType::F32: case DType::F16: case DType::BF16: break;
+  case DType::I64: return x;
+  case DType::I32: return int32_t(uint32_t(uint64_t(x)));
+  case DType::I8: return int8_t(uint8_t(uint64_t(x)));
+  case DType::U8: return uint8_t(uint64_t(x));
+  case DType::Bool: return x != 0;
+  case DType::F64:
+  case DType::F32:
+  case DType::F16:
+  case DType::BF16: break;
   }
   unreachable("wrap_to a float type");
 }

@@ -11,8 +11,8 @@ namespace tessera {
 struct NDArray {
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
-  std::vector<double> reals;   // filled when is_float(dtype)
-  std::vector<int64_t> ints;   // filled otherwise; bools are 0 and 1
+  std::vector<double> reals;  // filled when is_float(dtype)
+  std::vector<int64_t> ints;  // filled otherwise; bools are 0 and 1
 
   int64_t size() const;
   // A zero-filled array.

@@ -8,17 +8,14 @@
 namespace tessera {
 
 // --- floats: one operand
-template <class V>
-V sigmoid(const V& x) {
+template <class V> V sigmoid(const V& x) {
   const V one = x.constant(1);
   return one / (one + exp(-x));
 }
-template <class V>
-V gelu(const V& x) {
+template <class V> V gelu(const V& x) {
   return x * (x.constant(1) + erf(x / sqrt(x.constant(2)))) * x.constant(Rational::ratio(1, 2));
 }
-template <class V>
-V gelu_tanh(const V& x) {
+template <class V> V gelu_tanh(const V& x) {
   // √(2/π) as programs write it
   const V scale = x.constant(Rational::from_double(0.7978845608028654));
   const V cubic = x.constant(Rational::ratio(44715, 1000000));
@@ -26,8 +23,7 @@ V gelu_tanh(const V& x) {
          x.constant(Rational::ratio(1, 2));
 }
 // x^e: integers by products, halves by roots, everything else by name.
-template <class V>
-V power(const V& x, const Rational& e) {
+template <class V> V power(const V& x, const Rational& e) {
   const bool half = e.den() == 2 && e.exp2() == 0;
   if (!(e.is_integer() || half) || e.num() > 64 || e.num() < -64) return general_power(x, e);
   const V base = half ? sqrt(x) : x;
@@ -53,59 +49,98 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   const bool real = is_float(operand);
   const Chunk &x = in[0], &y = in[1], &z = in[2];
   switch (op.kind) {
-    case OpKind::Neg: real ? void(out.f = -x.f) : void(out.i = -x.i); return;
-    case OpKind::Abs: real ? void(out.f = abs(x.f)) : void(out.i = abs(x.i)); return;
-    case OpKind::Sign: real ? void(out.f = sign(x.f)) : void(out.i = sign(x.i)); return;
-    case OpKind::Sqr: real ? void(out.f = x.f * x.f) : void(out.i = x.i * x.i); return;
-    case OpKind::Relu: real ? void(out.f = relu(x.f)) : void(out.i = relu(x.i)); return;
-    case OpKind::Sqrt: out.f = sqrt(x.f); return;
-    case OpKind::Rsqrt: out.f = x.f.constant(1) / sqrt(x.f); return;
-    case OpKind::Exp: out.f = exp(x.f); return;
-    case OpKind::Log: out.f = log(x.f); return;
-    case OpKind::Sin: out.f = sin(x.f); return;
-    case OpKind::Cos: out.f = cos(x.f); return;
-    case OpKind::Erf: out.f = erf(x.f); return;
-    case OpKind::Tanh: out.f = tanh(x.f); return;
-    case OpKind::Sigmoid: out.f = sigmoid(x.f); return;
-    case OpKind::Silu: out.f = x.f * sigmoid(x.f); return;
-    case OpKind::Gelu: out.f = gelu(x.f); return;
-    case OpKind::GeluTanh: out.f = gelu_tanh(x.f); return;
-    case OpKind::Pow: {
-      const Rational& e = std::get<PowAttrs>(op.attrs).exponent;
-      real ? void(out.f = power(x.f, e)) : void(out.i = power(x.i, e));
-      return;
-    }
-    case OpKind::Not: out.i = logical_not(x.i); return;
-    case OpKind::Cast:
-      if (real && is_float(result)) out.f = x.f;
-      else if (real) out.i = result == DType::Bool ? not_zero(x.f) : truncate(x.f, result);
-      else if (is_float(result)) out.f.assign_integers(x.i);
-      else out.i = result == DType::Bool ? not_zero(x.i) : x.i;
-      return;
-    case OpKind::Add: real ? void(out.f = x.f + y.f) : void(out.i = x.i + y.i); return;
-    case OpKind::Sub: real ? void(out.f = x.f - y.f) : void(out.i = x.i - y.i); return;
-    case OpKind::Mul: real ? void(out.f = x.f * y.f) : void(out.i = x.i * y.i); return;
-    case OpKind::Div: out.f = x.f / y.f; return;
-    case OpKind::Max: real ? void(out.f = max(x.f, y.f)) : void(out.i = max(x.i, y.i)); return;
-    case OpKind::Min: real ? void(out.f = min(x.f, y.f)) : void(out.i = min(x.i, y.i)); return;
-    case OpKind::And: out.i = x.i * y.i; return;
-    case OpKind::Or: out.i = max(x.i, y.i); return;
-    case OpKind::Eq: out.i = real ? compare(x.f, y.f, Order::Eq) : compare(x.i, y.i, Order::Eq); return;
-    case OpKind::Ne: out.i = real ? compare(x.f, y.f, Order::Ne) : compare(x.i, y.i, Order::Ne); return;
-    case OpKind::Lt: out.i = real ? compare(x.f, y.f, Order::Lt) : compare(x.i, y.i, Order::Lt); return;
-    case OpKind::Le: out.i = real ? compare(x.f, y.f, Order::Le) : compare(x.i, y.i, Order::Le); return;
-    case OpKind::Gt: out.i = real ? compare(y.f, x.f, Order::Lt) : compare(y.i, x.i, Order::Lt); return;
-    case OpKind::Ge: out.i = real ? compare(y.f, x.f, Order::Le) : compare(y.i, x.i, Order::Le); return;
-    case OpKind::Where:
-      is_float(result) ? void(out.f = select(x.i, y.f, z.f)) : void(out.i = select(x.i, y.i, z.i));
-      return;
-    case OpKind::Input: case OpKind::Const: case OpKind::Iota: case OpKind::Sum: case OpKind::Mean:
-    case OpKind::ReduceMax: case OpKind::ReduceMin: case OpKind::Cumsum: case OpKind::Matmul:
-    case OpKind::ConcatMatmul: case OpKind::Transpose: case OpKind::Reshape: case OpKind::Broadcast:
-    case OpKind::Unsqueeze: case OpKind::Squeeze: case OpKind::Repeat: case OpKind::Concat:
-    case OpKind::Stack: case OpKind::Slice: case OpKind::Pad: case OpKind::Triu: case OpKind::Tril:
-    case OpKind::Gather: case OpKind::Opaque: case OpKind::Kernel: case OpKind::Thread:
-    case OpKind::Iter: case OpKind::Accum: case OpKind::AccumRescale: case OpKind::Save: break;
+  case OpKind::Neg: real ? void(out.f = -x.f) : void(out.i = -x.i); return;
+  case OpKind::Abs: real ? void(out.f = abs(x.f)) : void(out.i = abs(x.i)); return;
+  case OpKind::Sign: real ? void(out.f = sign(x.f)) : void(out.i = sign(x.i)); return;
+  case OpKind::Sqr: real ? void(out.f = x.f * x.f) : void(out.i = x.i * x.i); return;
+  case OpKind::Relu: real ? void(out.f = relu(x.f)) : void(out.i = relu(x.i)); return;
+  case OpKind::Sqrt: out.f = sqrt(x.f); return;
+  case OpKind::Rsqrt: out.f = x.f.constant(1) / sqrt(x.f); return;
+  case OpKind::Exp: out.f = exp(x.f); return;
+  case OpKind::Log: out.f = log(x.f); return;
+  case OpKind::Sin: out.f = sin(x.f); return;
+  case OpKind::Cos: out.f = cos(x.f); return;
+  case OpKind::Erf: out.f = erf(x.f); return;
+  case OpKind::Tanh: out.f = tanh(x.f); return;
+  case OpKind::Sigmoid: out.f = sigmoid(x.f); return;
+  case OpKind::Silu: out.f = x.f * sigmoid(x.f); return;
+  case OpKind::Gelu: out.f = gelu(x.f); return;
+  case OpKind::GeluTanh: out.f = gelu_tanh(x.f); return;
+  case OpKind::Pow: {
+    const Rational& e = std::get<PowAttrs>(op.attrs).exponent;
+    real ? void(out.f = power(x.f, e)) : void(out.i = power(x.i, e));
+    return;
+  }
+  case OpKind::Not: out.i = logical_not(x.i); return;
+  case OpKind::Cast:
+    if (real && is_float(result))
+      out.f = x.f;
+    else if (real)
+      out.i = result == DType::Bool ? not_zero(x.f) : truncate(x.f, result);
+    else if (is_float(result))
+      out.f.assign_integers(x.i);
+    else
+      out.i = result == DType::Bool ? not_zero(x.i) : x.i;
+    return;
+  case OpKind::Add: real ? void(out.f = x.f + y.f) : void(out.i = x.i + y.i); return;
+  case OpKind::Sub: real ? void(out.f = x.f - y.f) : void(out.i = x.i - y.i); return;
+  case OpKind::Mul: real ? void(out.f = x.f * y.f) : void(out.i = x.i * y.i); return;
+  case OpKind::Div: out.f = x.f / y.f; return;
+  case OpKind::Max: real ? void(out.f = max(x.f, y.f)) : void(out.i = max(x.i, y.i)); return;
+  case OpKind::Min: real ? void(out.f = min(x.f, y.f)) : void(out.i = min(x.i, y.i)); return;
+  case OpKind::And: out.i = x.i * y.i; return;
+  case OpKind::Or: out.i = max(x.i, y.i); return;
+  case OpKind::Eq:
+    out.i = real ? compare(x.f, y.f, Order::Eq) : compare(x.i, y.i, Order::Eq);
+    return;
+  case OpKind::Ne:
+    out.i = real ? compare(x.f, y.f, Order::Ne) : compare(x.i, y.i, Order::Ne);
+    return;
+  case OpKind::Lt:
+    out.i = real ? compare(x.f, y.f, Order::Lt) : compare(x.i, y.i, Order::Lt);
+    return;
+  case OpKind::Le:
+    out.i = real ? compare(x.f, y.f, Order::Le) : compare(x.i, y.i, Order::Le);
+    return;
+  case OpKind::Gt:
+    out.i = real ? compare(y.f, x.f, Order::Lt) : compare(y.i, x.i, Order::Lt);
+    return;
+  case OpKind::Ge:
+    out.i = real ? compare(y.f, x.f, Order::Le) : compare(y.i, x.i, Order::Le);
+    return;
+  case OpKind::Where:
+    is_float(result) ? void(out.f = select(x.i, y.f, z.f)) : void(out.i = select(x.i, y.i, z.i));
+    return;
+  case OpKind::Input:
+  case OpKind::Const:
+  case OpKind::Iota:
+  case OpKind::Sum:
+  case OpKind::Mean:
+  case OpKind::ReduceMax:
+  case OpKind::ReduceMin:
+  case OpKind::Cumsum:
+  case OpKind::Matmul:
+  case OpKind::ConcatMatmul:
+  case OpKind::Transpose:
+  case OpKind::Reshape:
+  case OpKind::Broadcast:
+  case OpKind::Unsqueeze:
+  case OpKind::Squeeze:
+  case OpKind::Repeat:
+  case OpKind::Concat:
+  case OpKind::Stack:
+  case OpKind::Slice:
+  case OpKind::Pad:
+  case OpKind::Triu:
+  case OpKind::Tril:
+  case OpKind::Gather:
+  case OpKind::Opaque:
+  case OpKind::Kernel:
+  case OpKind::Thread:
+  case OpKind::Iter:
+  case OpKind::Accum:
+  case OpKind::AccumRescale:
+  case OpKind::Save: break;
   }
   unreachable("not a pointwise operator");
 }

@@ -15,7 +15,8 @@ constexpr int kPatience = 16;
 
 // Keeps of `demand` what decides definedness: partial operators and their ancestors. Returns which
 // inputs of the graph those read.
-std::vector<bool> restrict_demand(const Graph& g, Demand& demand, const std::vector<bool>& needed_outputs) {
+std::vector<bool> restrict_demand(const Graph& g, Demand& demand,
+                                  const std::vector<bool>& needed_outputs) {
   std::vector<bool> needed(g.tensors().size(), false);
   for (size_t i = 0; i < g.outputs().size(); ++i) {
     if (needed_outputs[i]) needed[g.outputs()[i].index] = true;
@@ -89,7 +90,8 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
   int64_t best = INT64_MAX;
   int best_round = 0;
   for (report.rounds = 1;; ++report.rounds) {
-    Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool, opaque_function<W>(model));
+    Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
+                                            opaque_function<W>(model));
     std::vector<View> values = input_views(g, inputs);
     std::vector<Arena> arenas;
     GraphMarks marks(g);
@@ -108,8 +110,10 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
       KernelTrace& k = kernels[&op];
       for (const auto& e : block.entries) k.origin |= count(e.origin);
       k.entries += block.entries.size();
-      if (k.entries <= kMaxTraceEntries) k.blocks.push_back(std::move(block));
-      else k.blocks.clear();
+      if (k.entries <= kMaxTraceEntries)
+        k.blocks.push_back(std::move(block));
+      else
+        k.blocks.clear();
     });
     interpreter.run(g, demand, values, arenas, [&](const Op& op, const std::vector<View>& all) {
       if (!is_partial(op.kind)) return;
@@ -147,8 +151,8 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
       mark_operands(g, op, operands, marks.of(op.result()), indices[n]);
     }
 
-    // First what feeds undefined elements only. When there is nothing of the kind, or no progress for
-    // long (some undefined element may be fed by shared inputs alone), all that feeds them.
+    // First what feeds undefined elements only. When there is nothing of the kind, or no progress
+    // for long (some undefined element may be fed by shared inputs alone), all that feeds them.
     if (report.still_undefined < best) {
       best = report.still_undefined;
       best_round = report.rounds;
@@ -185,7 +189,8 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
 }  // namespace
 
 RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
-                           std::vector<FieldArray>& inputs, int rounds, const FieldOptions& options) {
+                           std::vector<FieldArray>& inputs, int rounds,
+                           const FieldOptions& options) {
   RedrawReport report;
   report.unsupported = unsupported_in(graph, model);
   if (!report.unsupported.empty()) return report;

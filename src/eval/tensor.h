@@ -16,7 +16,8 @@ namespace tessera {
 inline constexpr int kPlanes = 5;
 // Planes 0–2: the value (components p, q, r; value and magnitude; int64 for integers and bools).
 inline constexpr int kFlagPlane = 3;  // FieldArray::Flag, u8; null when every element is defined
-inline constexpr int kSetPlane = 4;   // u64: hash of the arguments of a maximum; null when there are none
+inline constexpr int kSetPlane =
+    4;  // u64: hash of the arguments of a maximum; null when there are none
 
 struct View {
   DType dtype = DType::F32;
@@ -111,10 +112,29 @@ inline View stretched(const View& v, int rank, const std::array<int64_t, kMaxRan
   return r;
 }
 
+// Extents as views keep them.
+inline std::array<int64_t, kMaxRank> to_array(const std::vector<int64_t>& v) {
+  std::array<int64_t, kMaxRank> a{};
+  std::copy(v.begin(), v.end(), a.begin());
+  return a;
+}
+
+// NumPy broadcasting of the extents at hand (which may be clipped).
+inline std::array<int64_t, kMaxRank> broadcast_extents(const View* in, int count, int rank) {
+  std::array<int64_t, kMaxRank> shape{};
+  std::fill(shape.begin(), shape.begin() + rank, 1);
+  for (int k = 0; k < count; ++k) {
+    for (int i = 1; i <= in[k].rank; ++i) {
+      int64_t& extent = shape[size_t(rank - i)];
+      if (extent == 1) extent = in[k].shape[size_t(in[k].rank - i)];
+    }
+  }
+  return shape;
+}
+
 // Reads the elements of views of one shape in row-major order, in runs. Axes that can be walked as
 // one for all views are merged, so a contiguous tensor is a single run.
-template <int N>
-class Walker {
+template <int N> class Walker {
  public:
   Walker(const View& shape_of, const std::array<const View*, N>& views, int64_t start = 0) {
     for (int i = 0; i < shape_of.rank; ++i) {
@@ -129,7 +149,8 @@ class Walker {
         ++rank_;
       }
       extent_[size_t(rank_ - 1)] *= extent;
-      for (int n = 0; n < N; ++n) step_[size_t(rank_ - 1)][size_t(n)] = views[size_t(n)]->stride[size_t(i)];
+      for (int n = 0; n < N; ++n)
+        step_[size_t(rank_ - 1)][size_t(n)] = views[size_t(n)]->stride[size_t(i)];
     }
     if (rank_ == 0) {
       extent_[0] = 1;
@@ -140,7 +161,8 @@ class Walker {
       if (extent_[size_t(i)] == 0) continue;  // no elements: nothing will be read
       index_[size_t(i)] = start % extent_[size_t(i)];
       start /= extent_[size_t(i)];
-      for (int n = 0; n < N; ++n) offset_[size_t(n)] += index_[size_t(i)] * step_[size_t(i)][size_t(n)];
+      for (int n = 0; n < N; ++n)
+        offset_[size_t(n)] += index_[size_t(i)] * step_[size_t(i)][size_t(n)];
     }
   }
   // The next run: at most `limit` elements, at offset(n) with distance step(n).
@@ -155,7 +177,8 @@ class Walker {
     for (int n = 0; n < N; ++n) offset_[size_t(n)] += count * step_[size_t(i)][size_t(n)];
     while (i > 0 && index_[size_t(i)] == extent_[size_t(i)]) {
       for (int n = 0; n < N; ++n) {
-        offset_[size_t(n)] += step_[size_t(i - 1)][size_t(n)] - extent_[size_t(i)] * step_[size_t(i)][size_t(n)];
+        offset_[size_t(n)] +=
+            step_[size_t(i - 1)][size_t(n)] - extent_[size_t(i)] * step_[size_t(i)][size_t(n)];
       }
       index_[size_t(i)] = 0;
       ++index_[size_t(--i)];

@@ -92,7 +92,8 @@ void mark_movement(const Op& op, const std::vector<Marked>& operands, const Mark
   std::vector<int64_t> start = {1};  // 0 stands for padding and cleared triangles
   for (size_t i = 0; i < operands.size(); ++i) {
     if (op.kind == OpKind::Gather && i == 1) {
-      inputs.push_back(mover.add_input({index.dtype, Shape(index.shape.begin(), index.shape.end())}));
+      inputs.push_back(
+          mover.add_input({index.dtype, Shape(index.shape.begin(), index.shape.end())}));
       numbers.push_back(index);
     } else {
       const auto& shape = operands[i].shape;
@@ -109,7 +110,8 @@ void mark_movement(const Op& op, const std::vector<Marked>& operands, const Mark
   const NDArray from = eval(mover, numbers)[0];
   for (size_t i = 0; i < result.marks->size(); ++i) {
     if ((*result.marks)[i] == 0 || from.ints[i] == 0) continue;
-    const size_t k = size_t(std::upper_bound(start.begin(), start.end(), from.ints[i]) - start.begin()) - 1;
+    const size_t k =
+        size_t(std::upper_bound(start.begin(), start.end(), from.ints[i]) - start.begin()) - 1;
     (*operands[k].marks)[size_t(from.ints[i] - start[k])] |= (*result.marks)[i];
   }
 }
@@ -134,7 +136,8 @@ Marks origin_marks(OpKind kind, const std::vector<View>& in, const View& out) {
   for (const View& v : flags) walk.emplace_back(v, std::array<const View*, 1>{&v});
   Walker<1> place(out, {&out});
   for (size_t i = 0; i < m.size(); ++i) {
-    const bool bad = out.flagged() && out.as<uint8_t>(kFlagPlane)[place.offset(0)] == FieldArray::Undefined;
+    const bool bad =
+        out.flagged() && out.as<uint8_t>(kFlagPlane)[place.offset(0)] == FieldArray::Undefined;
     bool inherited = !has(kind, algebra::Pointwise) && flagged_operand;
     for (size_t k = 0; k < flags.size(); ++k) {
       inherited = inherited || flags[k].as<uint8_t>(kFlagPlane)[walk[k].offset(0)] != 0;
@@ -201,8 +204,10 @@ void mark_region(const Marked& whole, const Marked& part, const std::vector<int6
   if (w.size() == 0) return;
   w.plane[0] = whole.marks->data() + offset;
   const View p = view(part);
-  if (into_whole) unite(w, p);
-  else unite(p, w);
+  if (into_whole)
+    unite(w, p);
+  else
+    unite(p, w);
 }
 
 void mark_block(const BlockTrace& trace, const std::vector<Marked>& arguments,

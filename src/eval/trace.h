@@ -1,5 +1,6 @@
-// Where undefined elements come from: marks that run backwards from the results of partial operators
-// (division, roots) to the inputs that feed them, and the record of a block that this needs.
+// Where undefined elements come from: marks that run backwards from the results of partial
+// operators (division, roots) to the inputs that feed them, and the record of a block that this
+// needs.
 #pragma once
 #include <vector>
 
@@ -25,8 +26,8 @@ struct Marked {
   std::vector<int64_t> shape;
   Marks* marks;
 };
-// Adds the marks of a result to the operands that it was computed from. `index` holds the indices of
-// a gather.
+// Adds the marks of a result to the operands that it was computed from. `index` holds the indices
+// of a gather.
 void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& operands,
                    const Marked& result, const NDArray& index);
 // Adds marks of `from` to `to` where one is a region of the other (begin, extents of the smaller).

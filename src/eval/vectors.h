@@ -18,13 +18,12 @@ inline constexpr int kRun = 128;
 
 enum class Order : uint8_t { Eq, Ne, Lt, Le };
 
-template <class T>
-bool ordered(T a, T b, Order order) {
+template <class T> bool ordered(T a, T b, Order order) {
   switch (order) {
-    case Order::Eq: return a == b;
-    case Order::Ne: return a != b;
-    case Order::Lt: return a < b;
-    case Order::Le: return a <= b;
+  case Order::Eq: return a == b;
+  case Order::Ne: return a != b;
+  case Order::Lt: return a < b;
+  case Order::Le: return a <= b;
   }
   return false;
 }
@@ -83,16 +82,14 @@ struct IntVec {
   }
 };
 
-template <class F>
-IntVec map_int(const IntVec& a, F f) {
+template <class F> IntVec map_int(const IntVec& a, F f) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i]);
   r.set_flags(a);
   return r;
 }
-template <class F>
-IntVec zip_int(const IntVec& a, const IntVec& b, F f) {
+template <class F> IntVec zip_int(const IntVec& a, const IntVec& b, F f) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i], b.v[i]);
@@ -154,23 +151,17 @@ inline IntVec select(const IntVec& c, const IntVec& a, const IntVec& b) {
   for (int i = 0; i < c.n; ++i) {
     const IntVec& from = c.v[i] ? a : b;
     r.v[i] = from.v[i];
-    if (r.flagged) r.flag[i] = uint8_t((c.flagged ? c.flag[i] : 0) | (from.flagged ? from.flag[i] : 0));
+    if (r.flagged)
+      r.flag[i] = uint8_t((c.flagged ? c.flag[i] : 0) | (from.flagged ? from.flag[i] : 0));
   }
   return r;
 }
 
 // --- floats
-template <class T>
-T propagating_max(T a, T b) {
-  return a > b || a != a ? a : b;
-}
-template <class T>
-T propagating_min(T a, T b) {
-  return a < b || a != a ? a : b;
-}
+template <class T> T propagating_max(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> T propagating_min(T a, T b) { return a < b || a != a ? a : b; }
 
-template <class T>
-struct RealVec {
+template <class T> struct RealVec {
   int n = 0;
   T v[kRun];
 
@@ -202,102 +193,80 @@ struct RealVec {
   }
 };
 
-template <class T, class F>
-RealVec<T> map_real(const RealVec<T>& a, F f) {
+template <class T, class F> RealVec<T> map_real(const RealVec<T>& a, F f) {
   RealVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i]);
   return r;
 }
-template <class T, class F>
-RealVec<T> zip_real(const RealVec<T>& a, const RealVec<T>& b, F f) {
+template <class T, class F> RealVec<T> zip_real(const RealVec<T>& a, const RealVec<T>& b, F f) {
   RealVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = f(a.v[i], b.v[i]);
   return r;
 }
-template <class T>
-RealVec<T> operator-(const RealVec<T>& a) {
+template <class T> RealVec<T> operator-(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return -x; });
 }
-template <class T>
-RealVec<T> abs(const RealVec<T>& a) {
+template <class T> RealVec<T> abs(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::abs(x); });
 }
-template <class T>
-RealVec<T> sign(const RealVec<T>& a) {
+template <class T> RealVec<T> sign(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return x != x ? x : T((x > 0) - (x < 0)); });
 }
-template <class T>
-RealVec<T> relu(const RealVec<T>& a) {
+template <class T> RealVec<T> relu(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return propagating_max(x, T(0)); });
 }
-template <class T>
-RealVec<T> sqrt(const RealVec<T>& a) {
+template <class T> RealVec<T> sqrt(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::sqrt(x); });
 }
-template <class T>
-RealVec<T> exp(const RealVec<T>& a) {
+template <class T> RealVec<T> exp(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::exp(x); });
 }
-template <class T>
-RealVec<T> log(const RealVec<T>& a) {
+template <class T> RealVec<T> log(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::log(x); });
 }
-template <class T>
-RealVec<T> sin(const RealVec<T>& a) {
+template <class T> RealVec<T> sin(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::sin(x); });
 }
-template <class T>
-RealVec<T> cos(const RealVec<T>& a) {
+template <class T> RealVec<T> cos(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::cos(x); });
 }
-template <class T>
-RealVec<T> erf(const RealVec<T>& a) {
+template <class T> RealVec<T> erf(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::erf(x); });
 }
-template <class T>
-RealVec<T> tanh(const RealVec<T>& a) {
+template <class T> RealVec<T> tanh(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::tanh(x); });
 }
-template <class T>
-RealVec<T> operator+(const RealVec<T>& a, const RealVec<T>& b) {
+template <class T> RealVec<T> operator+(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return x + y; });
 }
-template <class T>
-RealVec<T> operator-(const RealVec<T>& a, const RealVec<T>& b) {
+template <class T> RealVec<T> operator-(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return x - y; });
 }
-template <class T>
-RealVec<T> operator*(const RealVec<T>& a, const RealVec<T>& b) {
+template <class T> RealVec<T> operator*(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return x * y; });
 }
-template <class T>
-RealVec<T> operator/(const RealVec<T>& a, const RealVec<T>& b) {
+template <class T> RealVec<T> operator/(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return x / y; });
 }
-template <class T>
-RealVec<T> max(const RealVec<T>& a, const RealVec<T>& b) {
+template <class T> RealVec<T> max(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return propagating_max(x, y); });
 }
-template <class T>
-RealVec<T> min(const RealVec<T>& a, const RealVec<T>& b) {
+template <class T> RealVec<T> min(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return propagating_min(x, y); });
 }
-template <class T>
-RealVec<T> general_power(const RealVec<T>& a, const Rational& e) {
+template <class T> RealVec<T> general_power(const RealVec<T>& a, const Rational& e) {
   const T exponent = T(e.to_double());
   return map_real(a, [&](T x) { return std::pow(x, exponent); });
 }
-template <class T>
-IntVec compare(const RealVec<T>& a, const RealVec<T>& b, Order order) {
+template <class T> IntVec compare(const RealVec<T>& a, const RealVec<T>& b, Order order) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = ordered(a.v[i], b.v[i], order);
   return r;
 }
-template <class T>
-IntVec not_zero(const RealVec<T>& a) {
+template <class T> IntVec not_zero(const RealVec<T>& a) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
@@ -310,15 +279,13 @@ inline int64_t truncate_real(double x) {
   if (x < -0x1p63) return std::numeric_limits<int64_t>::min();
   return int64_t(x);
 }
-template <class T>
-IntVec truncate(const RealVec<T>& a, DType) {
+template <class T> IntVec truncate(const RealVec<T>& a, DType) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(a.v[i]));
   return r;
 }
-template <class T>
-RealVec<T> select(const IntVec& c, const RealVec<T>& a, const RealVec<T>& b) {
+template <class T> RealVec<T> select(const IntVec& c, const RealVec<T>& a, const RealVec<T>& b) {
   RealVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = c.v[i] ? a.v[i] : b.v[i];
@@ -355,8 +322,12 @@ struct MagnitudeVec {
       m[i] += x.m[i];
     }
   }
-  void accumulate_max(const MagnitudeVec& x) { fold_order(x, [](double a, double b) { return propagating_max(a, b); }); }
-  void accumulate_min(const MagnitudeVec& x) { fold_order(x, [](double a, double b) { return propagating_min(a, b); }); }
+  void accumulate_max(const MagnitudeVec& x) {
+    fold_order(x, [](double a, double b) { return propagating_max(a, b); });
+  }
+  void accumulate_min(const MagnitudeVec& x) {
+    fold_order(x, [](double a, double b) { return propagating_min(a, b); });
+  }
   MagnitudeVec slice(int from, int count) const {
     MagnitudeVec r;
     r.n = count;
@@ -367,8 +338,7 @@ struct MagnitudeVec {
 
  private:
   // The order may change by rounding, so the result is as uncertain as the worst operand.
-  template <class F>
-  void fold_order(const MagnitudeVec& x, F f) {
+  template <class F> void fold_order(const MagnitudeVec& x, F f) {
     for (int i = 0; i < x.n; ++i) {
       v[i] = f(v[i], x.v[i]);
       m[i] = propagating_max(m[i], x.m[i]);
@@ -377,8 +347,7 @@ struct MagnitudeVec {
 };
 
 // f(v) and the factor by which it scales m.
-template <class F, class G>
-MagnitudeVec map_magnitude(const MagnitudeVec& a, F f, G derivative) {
+template <class F, class G> MagnitudeVec map_magnitude(const MagnitudeVec& a, F f, G derivative) {
   MagnitudeVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
@@ -389,8 +358,7 @@ MagnitudeVec map_magnitude(const MagnitudeVec& a, F f, G derivative) {
   }
   return r;
 }
-template <class F>
-MagnitudeVec zip_magnitude(const MagnitudeVec& a, const MagnitudeVec& b, F f) {
+template <class F> MagnitudeVec zip_magnitude(const MagnitudeVec& a, const MagnitudeVec& b, F f) {
   MagnitudeVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) f(a.v[i], a.m[i], b.v[i], b.m[i], r.v[i], r.m[i]);
@@ -405,41 +373,53 @@ inline MagnitudeVec abs(MagnitudeVec a) {
   return a;
 }
 inline MagnitudeVec sign(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return x != x ? x : double((x > 0) - (x < 0)); },
-                       [](double) { return 0.0; });
+  return map_magnitude(
+      a, [](double x) { return x != x ? x : double((x > 0) - (x < 0)); },
+      [](double) { return 0.0; });
 }
 inline MagnitudeVec relu(MagnitudeVec a) {
   for (int i = 0; i < a.n; ++i) a.v[i] = propagating_max(a.v[i], 0.0);
   return a;
 }
 inline MagnitudeVec sqrt(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return std::sqrt(x); },
-                       [](double x) { return x == 0 ? 0 : 0.5 / std::sqrt(x); });
+  return map_magnitude(
+      a, [](double x) { return std::sqrt(x); },
+      [](double x) { return x == 0 ? 0 : 0.5 / std::sqrt(x); });
 }
 inline MagnitudeVec exp(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return std::exp(x); }, [](double x) { return std::exp(x); });
+  return map_magnitude(
+      a, [](double x) { return std::exp(x); }, [](double x) { return std::exp(x); });
 }
 inline MagnitudeVec log(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return std::log(x); }, [](double x) { return 1 / x; });
+  return map_magnitude(
+      a, [](double x) { return std::log(x); }, [](double x) { return 1 / x; });
 }
 inline MagnitudeVec sin(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return std::sin(x); }, [](double x) { return std::cos(x); });
+  return map_magnitude(
+      a, [](double x) { return std::sin(x); }, [](double x) { return std::cos(x); });
 }
 inline MagnitudeVec cos(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return std::cos(x); }, [](double x) { return std::sin(x); });
+  return map_magnitude(
+      a, [](double x) { return std::cos(x); }, [](double x) { return std::sin(x); });
 }
 inline MagnitudeVec erf(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return std::erf(x); },
-                       [](double x) { return 1.1283791670955126 * std::exp(-x * x); });
+  return map_magnitude(
+      a, [](double x) { return std::erf(x); },
+      [](double x) { return 1.1283791670955126 * std::exp(-x * x); });
 }
 inline MagnitudeVec tanh(const MagnitudeVec& a) {
-  return map_magnitude(a, [](double x) { return std::tanh(x); },
-                       [](double x) { double t = std::tanh(x); return 1 - t * t; });
+  return map_magnitude(
+      a, [](double x) { return std::tanh(x); },
+      [](double x) {
+        double t = std::tanh(x);
+        return 1 - t * t;
+      });
 }
 inline MagnitudeVec general_power(const MagnitudeVec& a, const Rational& e) {
   const double k = e.to_double();
-  return map_magnitude(a, [&](double x) { return std::pow(x, k); },
-                       [&](double x) { return k * std::pow(x, k - 1); });
+  return map_magnitude(
+      a, [&](double x) { return std::pow(x, k); },
+      [&](double x) { return k * std::pow(x, k - 1); });
 }
 inline MagnitudeVec operator+(const MagnitudeVec& a, const MagnitudeVec& b) {
   return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {

@@ -38,10 +38,11 @@ bool is_prime(uint64_t n) {
   return true;
 }
 
-template <class W>
-class Field : public ::testing::Test {
+template <class W> class Field : public ::testing::Test {
  public:
-  static constexpr FieldSize size() { return sizeof(W) == 4 ? FieldSize::Bits31 : FieldSize::Bits61; }
+  static constexpr FieldSize size() {
+    return sizeof(W) == 4 ? FieldSize::Bits31 : FieldSize::Bits61;
+  }
 };
 using Words = ::testing::Types<uint32_t, uint64_t>;
 TYPED_TEST_SUITE(Field, Words);
@@ -56,7 +57,8 @@ TYPED_TEST(Field, ChainsAreSafePrimesWithSmallResidues) {
   for (int c = 0; c < 3; ++c) {
     EXPECT_EQ(model.prime(c) % 8, 7u);
     for (int small : {2, 3, 5, 7, 11, 13, 17}) {
-      EXPECT_EQ(chain.modulus[size_t(c)].legendre(chain.modulus[size_t(c)].from_int(small)), 1) << small;
+      EXPECT_EQ(chain.modulus[size_t(c)].legendre(chain.modulus[size_t(c)].from_int(small)), 1)
+          << small;
     }
   }
   for (int small : {19, 23, 29, 31, 37, 41, 43}) {
@@ -69,7 +71,8 @@ TYPED_TEST(Field, ConversionsAndConstants) {
   const auto& chain = model.tables().template get<TypeParam>();
   for (int c = 0; c < 3; ++c) {
     const auto& m = chain.modulus[size_t(c)];
-    for (int64_t x : {int64_t(0), int64_t(1), int64_t(-1), int64_t(123456789), INT64_MAX, INT64_MIN}) {
+    for (int64_t x :
+         {int64_t(0), int64_t(1), int64_t(-1), int64_t(123456789), INT64_MAX, INT64_MIN}) {
       const uint64_t want = x >= 0 ? uint64_t(x) % m.p : (m.p - (0 - uint64_t(x)) % m.p) % m.p;
       EXPECT_EQ(m.to_word(m.from_int(x)), want) << x;
     }
@@ -101,8 +104,10 @@ struct Law {
   const char* right;
 };
 std::string program(const std::string& body) {
-  return "graph g { x = input : f64[17]\n y = input : f64[17]\n z = input : f64[17]\n two = const {value=2} : f64[]\n"
-         "half = const {value=0.5} : f64[]\n one = const {value=1} : f64[]\n zero = const {value=0} : f64[]\n" +
+  return "graph g { x = input : f64[17]\n y = input : f64[17]\n z = input : f64[17]\n two = const "
+         "{value=2} : f64[]\n"
+         "half = const {value=0.5} : f64[]\n one = const {value=1} : f64[]\n zero = const "
+         "{value=0} : f64[]\n" +
          body + "\nreturn o }";
 }
 const Law kLaws[] = {
@@ -129,7 +134,8 @@ const Law kLaws[] = {
     {"min associates", "a = min x, y\no = min a, z", "a = min z, x\no = min y, a"},
     {"max + min", "a = max x, y\nb = min x, y\no = add a, b", "o = add x, y"},
     {"max of itself", "o = max x, x", "o = add x, zero"},
-    {"max is idempotent when nested", "a = max x, y\nb = max a, z\no = max b, b", "a = max x, z\no = max a, y"},
+    {"max is idempotent when nested", "a = max x, y\nb = max a, z\no = max b, b",
+     "a = max x, z\no = max a, y"},
     {"max absorbs what it holds", "a = max x, y\no = max a, y", "o = max y, x"},
     {"relu twice as max", "a = max x, zero\no = max zero, a", "o = relu x"},
     {"max absorbs min", "a = min x, y\no = max x, a", "o = add x, zero"},
@@ -144,19 +150,26 @@ const Law kLaws[] = {
     {"exp of twice", "a = mul x, two\no = exp a", "a = exp x\no = sqr a"},
     {"root of exp", "e = exp x\no = sqrt e", "h = mul x, half\no = exp h"},
     {"exp is positive", "e = exp x\no = relu e", "o = exp x"},
-    {"exp of where", "c = gt x, y\nw = where c, y, z\no = exp w", "c = gt x, y\na = exp y\nb = exp z\no = where c, a, b"},
-    {"exp of exp, sum inside", "a = add x, y\ne = exp a\no = exp e", "a = exp x\nb = exp y\nc = mul a, b\no = exp c"},
-    {"exp of exp, sum outside", "a = exp x\nb = exp y\nc = add a, b\no = exp c", "a = exp x\nb = exp y\nc = exp a\nd = exp b\no = mul c, d"},
-    {"max in the exponent", "m = max x, y\na = sub x, m\nb = exp a\nc = exp m\no = mul b, c", "o = exp x"},
+    {"exp of where", "c = gt x, y\nw = where c, y, z\no = exp w",
+     "c = gt x, y\na = exp y\nb = exp z\no = where c, a, b"},
+    {"exp of exp, sum inside", "a = add x, y\ne = exp a\no = exp e",
+     "a = exp x\nb = exp y\nc = mul a, b\no = exp c"},
+    {"exp of exp, sum outside", "a = exp x\nb = exp y\nc = add a, b\no = exp c",
+     "a = exp x\nb = exp y\nc = exp a\nd = exp b\no = mul c, d"},
+    {"max in the exponent", "m = max x, y\na = sub x, m\nb = exp a\nc = exp m\no = mul b, c",
+     "o = exp x"},
     {"sigmoid", "o = sigmoid x", "e = exp x\nd = add e, one\no = div e, d"},
     {"silu", "o = silu x", "s = sigmoid x\no = mul x, s"},
-    {"tanh by sigmoid", "o = tanh x", "d = mul x, two\ns = sigmoid d\nt = mul s, two\no = sub t, one"},
+    {"tanh by sigmoid", "o = tanh x",
+     "d = mul x, two\ns = sigmoid d\nt = mul s, two\no = sub t, one"},
     {"tanh is odd", "n = neg x\no = tanh n", "t = tanh x\no = neg t"},
     {"erf is odd", "n = neg x\no = erf n", "t = erf x\no = neg t"},
     {"sin is odd", "n = neg x\no = sin n", "t = sin x\no = neg t"},
     {"cos is even", "n = neg x\no = cos n", "o = cos x"},
-    {"sin² + cos²", "s = sin x\nc = cos x\na = sqr s\nb = sqr c\nd = add a, b\no = mul d, y", "o = add y, zero"},
-    {"gelu", "o = gelu x", "r = sqrt two\na = div x, r\ne = erf a\nb = add e, one\nc = mul x, b\no = mul c, half"},
+    {"sin² + cos²", "s = sin x\nc = cos x\na = sqr s\nb = sqr c\nd = add a, b\no = mul d, y",
+     "o = add y, zero"},
+    {"gelu", "o = gelu x",
+     "r = sqrt two\na = div x, r\ne = erf a\nb = add e, one\nc = mul x, b\no = mul c, half"},
     {"division undone", "a = mul x, y\no = div a, y", "o = add x, zero"},
     {"fractions", "a = div x, y\nb = div z, y\no = add a, b", "a = add x, z\no = div a, y"},
     {"log is a function", "a = add x, y\no = log a", "a = add y, x\no = log a"},
@@ -166,12 +179,14 @@ TYPED_TEST(Field, LawsHold) {
   for (const Law& law : kLaws) {
     for (uint64_t seed = 1; seed <= 6; ++seed) {
       // component p, and q as well: the model is consistent inside an exponent
-      EXPECT_TRUE(field_equal(program(law.left), program(law.right), this->size(), seed)) << law.what;
+      EXPECT_TRUE(field_equal(program(law.left), program(law.right), this->size(), seed))
+          << law.what;
       // |x| takes its sign from p, √ each component its own, so √x² = |x| holds in p only; and
       // two exponentials below component q are one more than the chain has
       const std::string what = law.what;
       if (what == "root of square" || what == "exp of exp, sum inside") continue;
-      EXPECT_TRUE(field_equal(program(law.left), program(law.right), this->size(), seed, 3)) << law.what << " (p and q)";
+      EXPECT_TRUE(field_equal(program(law.left), program(law.right), this->size(), seed, 3))
+          << law.what << " (p and q)";
     }
   }
 }
@@ -181,12 +196,14 @@ const Law kFalseLaws[] = {
     {"exp of exp is not constant", "a = exp x\no = exp a", "a = exp y\no = exp a"},
     {"gelu is not silu", "o = gelu x", "s = silu x\ne = exp x\no = mul s, e"},
     {"x + z is not y + y", "o = add x, z", "o = add y, y"},
-    {"root is not additive", "a = sqr x\nb = sqr y\nc = add a, b\no = sqrt c", "a = abs x\nb = abs y\no = add a, b"},
+    {"root is not additive", "a = sqr x\nb = sqr y\nc = add a, b\no = sqrt c",
+     "a = abs x\nb = abs y\no = add a, b"},
     {"max is not sum", "o = max x, y", "o = add x, y"},
     {"max of three drops none", "a = max x, y\no = max a, z", "o = max x, y"},
     {"relu is not the identity", "o = relu x", "o = add x, zero"},
     {"sin is not erf", "o = sin x", "o = erf x"},
-    {"log is not additive in the argument", "a = add x, y\no = log a", "a = log x\nb = log y\no = add a, b"},
+    {"log is not additive in the argument", "a = add x, y\no = log a",
+     "a = log x\nb = log y\no = add a, b"},
     {"gelu is not gelu_tanh", "o = gelu x", "o = gelu_tanh x"},
     {"silu differs from relu", "o = silu x", "o = relu x"},
     {"third powers", "o = pow x {exponent=1/3}", "o = pow x {exponent=2/3}"},
@@ -206,17 +223,24 @@ TYPED_TEST(Field, FalseLawsFail) {
 TYPED_TEST(Field, IntegerProgramsAreExact) {
   const char* programs[] = {
       "a = matmul A, B\nb = sum a {axes=[1]}\nc = sqr b\no = cumsum c {axis=0}",
-      "t = transpose B {perm=[1,0]}\nc = concat A, t {axis=0}\ns = slice c {starts=[1,0], stops=[7,6], steps=[2,1]}\no = matmul s, B",
-      "p = pad A {low=[1,2], high=[0,1], value=-3}\nr = repeat p {repeats=[2,1]}\nu = triu r {k=1}\nl = tril u {k=4}\no = sum l {axes=[0], keepdims=true}",
+      "t = transpose B {perm=[1,0]}\nc = concat A, t {axis=0}\ns = slice c {starts=[1,0], "
+      "stops=[7,6], steps=[2,1]}\no = matmul s, B",
+      "p = pad A {low=[1,2], high=[0,1], value=-3}\nr = repeat p {repeats=[2,1]}\nu = triu r "
+      "{k=1}\nl = tril u {k=4}\no = sum l {axes=[0], keepdims=true}",
       "t = transpose B {perm=[1,0]}\no = concat_matmul A, t, B, B",
-      "r = reshape A {shape=[2,12]}\ng = gather r, I {axis=1}\ns = stack g, g {axis=1}\nd = sub s, s\no = add d, s",
-      "u = unsqueeze A {axes=[1]}\nb = broadcast u {shape=[4,3,6]}\nn = neg b\nm = mul n, b\no = sum m {axes=[0,1,2]}",
-      "i = iota {axis=1} : f64[4,6]\na = mul A, i\nc = cast I {dtype=f64}\ns = sum c {axes=[0]}\no = mul a, s",
+      "r = reshape A {shape=[2,12]}\ng = gather r, I {axis=1}\ns = stack g, g {axis=1}\nd = sub s, "
+      "s\no = add d, s",
+      "u = unsqueeze A {axes=[1]}\nb = broadcast u {shape=[4,3,6]}\nn = neg b\nm = mul n, b\no = "
+      "sum m {axes=[0,1,2]}",
+      "i = iota {axis=1} : f64[4,6]\na = mul A, i\nc = cast I {dtype=f64}\ns = sum c {axes=[0]}\no "
+      "= mul a, s",
   };
   const FieldModel model(this->size(), 3);
   const auto& chain = model.tables().template get<TypeParam>();
   for (const char* body : programs) {
-    const Graph g = parse("graph g { A = input : f64[4,6]\n B = input : f64[6,4]\n I = input : i64[3]\n" + std::string(body) + "\nreturn o }");
+    const Graph g =
+        parse("graph g { A = input : f64[4,6]\n B = input : f64[6,4]\n I = input : i64[3]\n" +
+              std::string(body) + "\nreturn o }");
     std::vector<NDArray> in = random_inputs(g, 4, -9, 9);
     for (NDArray& a : in) {
       for (double& x : a.reals) x = std::round(x);
@@ -240,7 +264,8 @@ TYPED_TEST(Field, IntegerProgramsAreExact) {
       ASSERT_EQ(got.outputs[0].flag(i), 0);
       for (int c = 0; c < 3; ++c) {
         const auto& m = chain.modulus[size_t(c)];
-        EXPECT_EQ(got.outputs[0].word(c, i), uint64_t(m.from_int(int64_t(want.reals[size_t(i)])))) << body;
+        EXPECT_EQ(got.outputs[0].word(c, i), uint64_t(m.from_int(int64_t(want.reals[size_t(i)]))))
+            << body;
       }
     }
   }
@@ -250,10 +275,12 @@ TYPED_TEST(Field, IntegerProgramsAreExact) {
 TYPED_TEST(Field, RationalProgramsAreExact) {
   const FieldModel model(this->size(), 3);
   const auto& m = model.tables().template get<TypeParam>().modulus[0];
-  const Graph g = parse("graph g { A = input : f64[2,7]\n c = const {value=-3/8} : f64[]\n s = mean A {axes=[1]}\n o = div s, c\n return o }");
+  const Graph g = parse("graph g { A = input : f64[2,7]\n c = const {value=-3/8} : f64[]\n s = "
+                        "mean A {axes=[1]}\n o = div s, c\n return o }");
   std::vector<int64_t> v;
   for (int64_t i = 0; i < 14; ++i) v.push_back(i * i - 5);
-  const FieldResult got = eval_field(g, model, {FieldArray::of_integers(model, DType::F64, {2, 7}, v)});
+  const FieldResult got =
+      eval_field(g, model, {FieldArray::of_integers(model, DType::F64, {2, 7}, v)});
   ASSERT_TRUE(got.ok());
   for (int64_t r = 0; r < 2; ++r) {
     int64_t sum = 0;
@@ -268,17 +295,20 @@ TYPED_TEST(Field, MaximaIgnoreOrderAndGrouping) {
       "graph g { X = input : f64[5,24]\n o = reduce_max X {axes=[1]}\n return o }";
   const std::string halves =
       "graph g { X = input : f64[5,24]\n a = slice X {starts=[0,0], stops=[5,9], steps=[1,1]}\n"
-      "b = slice X {starts=[0,9], stops=[5,24], steps=[1,1]}\n c = reduce_max b {axes=[1]}\n d = reduce_max a {axes=[1]}\n"
+      "b = slice X {starts=[0,9], stops=[5,24], steps=[1,1]}\n c = reduce_max b {axes=[1]}\n d = "
+      "reduce_max a {axes=[1]}\n"
       "o = max c, d\n return o }";
   const std::string grouped =
-      "graph g { X = input : f64[5,24]\n r = reshape X {shape=[5,4,6]}\n t = transpose r {perm=[0,2,1]}\n"
+      "graph g { X = input : f64[5,24]\n r = reshape X {shape=[5,4,6]}\n t = transpose r "
+      "{perm=[0,2,1]}\n"
       "m = reduce_max t {axes=[1]}\n o = reduce_max m {axes=[1]}\n return o }";
-  const std::string duplicated =
-      "graph g { X = input : f64[5,24]\n c = concat X, X {axis=1}\n o = reduce_max c {axes=[1]}\n return o }";
-  const std::string negated =
-      "graph g { X = input : f64[5,24]\n n = neg X\n m = reduce_min n {axes=[1]}\n o = neg m\n return o }";
+  const std::string duplicated = "graph g { X = input : f64[5,24]\n c = concat X, X {axis=1}\n o = "
+                                 "reduce_max c {axes=[1]}\n return o }";
+  const std::string negated = "graph g { X = input : f64[5,24]\n n = neg X\n m = reduce_min n "
+                              "{axes=[1]}\n o = neg m\n return o }";
   const std::string shorter =
-      "graph g { X = input : f64[5,24]\n b = slice X {starts=[0,1], stops=[5,24], steps=[1,1]}\n o = reduce_max b {axes=[1]}\n return o }";
+      "graph g { X = input : f64[5,24]\n b = slice X {starts=[0,1], stops=[5,24], steps=[1,1]}\n o "
+      "= reduce_max b {axes=[1]}\n return o }";
   for (uint64_t seed = 1; seed < 4; ++seed) {
     for (const std::string& other : {halves, grouped, duplicated, negated}) {
       EXPECT_TRUE(field_equal(whole, other, this->size(), seed, 3)) << other;
@@ -288,17 +318,20 @@ TYPED_TEST(Field, MaximaIgnoreOrderAndGrouping) {
 }
 
 TYPED_TEST(Field, SoftmaxAcceptsAnyShift) {
-  const std::string plain = "graph g { X = input : f64[3,20]\n e = exp X\n s = sum e {axes=[1], keepdims=true}\n o = div e, s\n return o }";
-  const std::string shifted =
-      "graph g { X = input : f64[3,20]\n m = reduce_max X {axes=[1], keepdims=true}\n c = sub X, m\n e = exp c\n"
-      "s = sum e {axes=[1], keepdims=true}\n o = div e, s\n return o }";
-  const std::string masked =
-      "graph g { X = input : f64[3,20]\n i = iota {axis=1} : i64[3,20]\n n = const {value=12} : i64[]\n c = lt i, n\n"
-      "inf = const {value=-inf} : f64[]\n w = where c, X, inf\n m = reduce_max w {axes=[1], keepdims=true}\n d = sub w, m\n e = exp d\n"
-      "s = sum e {axes=[1], keepdims=true}\n o = div e, s\n return o }";
-  const std::string cut =
-      "graph g { X = input : f64[3,20]\n x = slice X {starts=[0,0], stops=[3,12], steps=[1,1]}\n e = exp x\n"
-      "s = sum e {axes=[1], keepdims=true}\n p = div e, s\n o = pad p {low=[0,0], high=[0,8], value=0}\n return o }";
+  const std::string plain = "graph g { X = input : f64[3,20]\n e = exp X\n s = sum e {axes=[1], "
+                            "keepdims=true}\n o = div e, s\n return o }";
+  const std::string shifted = "graph g { X = input : f64[3,20]\n m = reduce_max X {axes=[1], "
+                              "keepdims=true}\n c = sub X, m\n e = exp c\n"
+                              "s = sum e {axes=[1], keepdims=true}\n o = div e, s\n return o }";
+  const std::string masked = "graph g { X = input : f64[3,20]\n i = iota {axis=1} : i64[3,20]\n n "
+                             "= const {value=12} : i64[]\n c = lt i, n\n"
+                             "inf = const {value=-inf} : f64[]\n w = where c, X, inf\n m = "
+                             "reduce_max w {axes=[1], keepdims=true}\n d = sub w, m\n e = exp d\n"
+                             "s = sum e {axes=[1], keepdims=true}\n o = div e, s\n return o }";
+  const std::string cut = "graph g { X = input : f64[3,20]\n x = slice X {starts=[0,0], "
+                          "stops=[3,12], steps=[1,1]}\n e = exp x\n"
+                          "s = sum e {axes=[1], keepdims=true}\n p = div e, s\n o = pad p "
+                          "{low=[0,0], high=[0,8], value=0}\n return o }";
   for (uint64_t seed = 1; seed < 4; ++seed) {
     EXPECT_TRUE(field_equal(plain, shifted, this->size(), seed));
     EXPECT_TRUE(field_equal(cut, masked, this->size(), seed));
@@ -309,7 +342,8 @@ TYPED_TEST(Field, SoftmaxAcceptsAnyShift) {
 TYPED_TEST(Field, UnsupportedIsAValue) {
   const FieldModel model(this->size(), 1);
   for (const char* value : {"inf", "nan"}) {
-    const Graph g = parse("graph g { X = input : f64[2]\n c = const {value=" + std::string(value) + "} : f64[]\n o = add X, c\n return o }");
+    const Graph g = parse("graph g { X = input : f64[2]\n c = const {value=" + std::string(value) +
+                          "} : f64[]\n o = add X, c\n return o }");
     const FieldResult r = eval_field(g, model, draw_inputs(g, model, needed_components(g)));
     EXPECT_FALSE(r.ok());
     EXPECT_NE(r.unsupported.find(value), std::string::npos) << r.unsupported;
@@ -318,11 +352,14 @@ TYPED_TEST(Field, UnsupportedIsAValue) {
 
 TYPED_TEST(Field, UndefinedElementsAreFlaggedAndSpread) {
   const FieldModel model(this->size(), 1);
-  const Graph g = parse(
-      "graph g { X = input : f64[2,3]\n B = input : f64[3,2]\n one = const {value=1} : f64[]\n i = div one, X\n p = matmul i, B\n"
-      "s = sum i {axes=[0]}\n c = eq X, X\n zero = const {value=0} : f64[]\n e = eq X, zero\n w = where e, one, i\n return i, p, s, w }");
-  const FieldResult r = eval_field(g, model, {FieldArray::of_integers(model, DType::F64, {2, 3}, {1, 0, 2, 3, 4, 5}),
-                                              FieldArray::of_integers(model, DType::F64, {3, 2}, {1, 2, 3, 4, 5, 6})});
+  const Graph g = parse("graph g { X = input : f64[2,3]\n B = input : f64[3,2]\n one = const "
+                        "{value=1} : f64[]\n i = div one, X\n p = matmul i, B\n"
+                        "s = sum i {axes=[0]}\n c = eq X, X\n zero = const {value=0} : f64[]\n e = "
+                        "eq X, zero\n w = where e, one, i\n return i, p, s, w }");
+  const FieldResult r =
+      eval_field(g, model,
+                 {FieldArray::of_integers(model, DType::F64, {2, 3}, {1, 0, 2, 3, 4, 5}),
+                  FieldArray::of_integers(model, DType::F64, {3, 2}, {1, 2, 3, 4, 5, 6})});
   auto flags = [&](size_t k) {
     std::vector<int> f;
     for (int64_t i = 0; i < r.outputs[k].size(); ++i) f.push_back(r.outputs[k].flag(i));
@@ -331,7 +368,8 @@ TYPED_TEST(Field, UndefinedElementsAreFlaggedAndSpread) {
   EXPECT_EQ(flags(0), (std::vector<int>{0, 1, 0, 0, 0, 0}));
   EXPECT_EQ(flags(1), (std::vector<int>{1, 1, 0, 0}));
   EXPECT_EQ(flags(2), (std::vector<int>{0, 1, 0}));
-  EXPECT_EQ(flags(3), (std::vector<int>{0, 0, 0, 0, 0, 0}));  // the branch not taken does not matter
+  EXPECT_EQ(flags(3),
+            (std::vector<int>{0, 0, 0, 0, 0, 0}));  // the branch not taken does not matter
   // comparison: what the original leaves undefined does not count, new undefined elements do
   FieldComparison same = compare(r.outputs[0], r.outputs[0]);
   EXPECT_TRUE(same.equal());
@@ -342,9 +380,9 @@ TYPED_TEST(Field, UndefinedElementsAreFlaggedAndSpread) {
 
 TYPED_TEST(Field, RedrawTouchesOnlyWhatFeedsUndefinedRoots) {
   // 24 row norms: a global redraw would need 2^24 tries
-  const Graph g = parse(
-      "graph g { X = input : f64[24,6]\n W = input : f64[6,5]\n q = matmul X, W\n s = sqr q\n m = sum s {axes=[1], keepdims=true}\n"
-      "r = sqrt m\n o = div q, r\n return o }");
+  const Graph g = parse("graph g { X = input : f64[24,6]\n W = input : f64[6,5]\n q = matmul X, "
+                        "W\n s = sqr q\n m = sum s {axes=[1], keepdims=true}\n"
+                        "r = sqrt m\n o = div q, r\n return o }");
   const FieldModel model(this->size(), 9);
   const auto need = needed_components(g);
   std::vector<FieldArray> in = draw_inputs(g, model, need);
@@ -360,15 +398,17 @@ TYPED_TEST(Field, RedrawTouchesOnlyWhatFeedsUndefinedRoots) {
   EXPECT_TRUE(second.outputs[0].flags.empty());
   for (int64_t i = 0; i < 24; ++i) {  // good rows and the shared weights keep their values
     if (first.outputs[0].flag(i * 5) != 0) continue;
-    for (int64_t k = 0; k < 6; ++k) EXPECT_EQ(in[0].word(0, i * 6 + k), before[0].word(0, i * 6 + k));
+    for (int64_t k = 0; k < 6; ++k)
+      EXPECT_EQ(in[0].word(0, i * 6 + k), before[0].word(0, i * 6 + k));
   }
   for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(in[1].word(0, i), before[1].word(0, i));
 }
 
 TYPED_TEST(Field, RedrawThroughDataMovement) {
-  const Graph g = parse(
-      "graph g { X = input : f64[4,6]\n I = input : i64[5]\n t = transpose X {perm=[1,0]}\n g = gather t, I {axis=0}\n r = reshape g {shape=[20]}\n"
-      "c = concat r, r {axis=0}\n p = pad c {low=[1], high=[0], value=4}\n s = slice p {starts=[0], stops=[41], steps=[3]}\n o = sqrt s\n return o }");
+  const Graph g = parse("graph g { X = input : f64[4,6]\n I = input : i64[5]\n t = transpose X "
+                        "{perm=[1,0]}\n g = gather t, I {axis=0}\n r = reshape g {shape=[20]}\n"
+                        "c = concat r, r {axis=0}\n p = pad c {low=[1], high=[0], value=4}\n s = "
+                        "slice p {starts=[0], stops=[41], steps=[3]}\n o = sqrt s\n return o }");
   const FieldModel model(this->size(), 2);
   std::vector<FieldArray> in = draw_inputs(g, model, needed_components(g), 6);
   ASSERT_FALSE(eval_field(g, model, in).outputs[0].flags.empty());
@@ -386,10 +426,12 @@ TYPED_TEST(Field, RedrawGivesUpWhereNothingHelps) {
 }
 
 TYPED_TEST(Field, DrawsAreUniformAndSplitByElement) {
-  const Graph g = parse("graph g { X = input : f64[4000]\n B = input : bool[4000]\n I = input : i32[4000]\n o = neg X\n return o }");
+  const Graph g = parse("graph g { X = input : f64[4000]\n B = input : bool[4000]\n I = input : "
+                        "i32[4000]\n o = neg X\n return o }");
   const FieldModel model(this->size(), 2), other(this->size(), 3);
   ThreadPool pool(3);
-  const auto a = draw_inputs(g, model, {3, 1, 1}, 10), b = draw_inputs(g, model, {1, 1, 1}, 10, &pool),
+  const auto a = draw_inputs(g, model, {3, 1, 1}, 10),
+             b = draw_inputs(g, model, {1, 1, 1}, 10, &pool),
              c = draw_inputs(g, other, {3, 1, 1}, 10);
   std::set<uint64_t> seen;
   double mean = 0, bits = 0;
@@ -423,9 +465,11 @@ TEST(Components, AreThoseTheExponentsNeed) {
 
 TEST(Components, ThreeLevelsAreStillFunctions) {
   const std::string left = program("a = exp x\nb = exp a\nc = exp b\no = exp c");
-  const std::string right = program("t = mul x, two\ns = mul t, half\na = exp s\nb = exp a\nc = exp b\no = exp c");
+  const std::string right =
+      program("t = mul x, two\ns = mul t, half\na = exp s\nb = exp a\nc = exp b\no = exp c");
   EXPECT_TRUE(field_equal(left, right, FieldSize::Bits61, 1));
-  EXPECT_FALSE(field_equal(left, program("a = exp y\nb = exp a\nc = exp b\no = exp c"), FieldSize::Bits61, 1));
+  EXPECT_FALSE(field_equal(left, program("a = exp y\nb = exp a\nc = exp b\no = exp c"),
+                           FieldSize::Bits61, 1));
 }
 
 TEST(Opaque, IsAFunctionOfItsOperands) {

@@ -10,8 +10,7 @@
 namespace tessera {
 namespace {
 
-template <class W>
-std::vector<W> random_words(const Modulus<W>& m, size_t n, uint64_t seed) {
+template <class W> std::vector<W> random_words(const Modulus<W>& m, size_t n, uint64_t seed) {
   std::vector<W> x(n);
   UniformBelow uniform(m.p);
   for (size_t i = 0; i < n; ++i) x[i] = W(uniform.at(CounterRng{seed}, i));
@@ -19,8 +18,7 @@ std::vector<W> random_words(const Modulus<W>& m, size_t n, uint64_t seed) {
 }
 
 // a·b·R^-1 mod p by plain 128-bit remainders.
-template <class W>
-W naive_mul(const Modulus<W>& m, uint64_t a, uint64_t b) {
+template <class W> W naive_mul(const Modulus<W>& m, uint64_t a, uint64_t b) {
   uint128 product = uint128(a) * b % m.p;
   for (int i = 0; i < Modulus<W>::kBits; ++i) {  // halve kBits times
     product = (product & 1) ? (product + m.p) >> 1 : product >> 1;
@@ -28,8 +26,7 @@ W naive_mul(const Modulus<W>& m, uint64_t a, uint64_t b) {
   return W(product);
 }
 
-template <class W>
-class FieldKernels : public ::testing::Test {
+template <class W> class FieldKernels : public ::testing::Test {
  public:
   static uint64_t prime() { return sizeof(W) == 4 ? kPrime31 : kPrime61; }
   static std::vector<uint64_t> primes() {
@@ -80,8 +77,8 @@ TYPED_TEST(FieldKernels, ElementwiseMatchesRemainders) {
 }
 
 template <class W>
-std::vector<W> naive_matmul(const Modulus<W>& m, int64_t M, int64_t N, int64_t K,
-                            Matrix<const W> a, Matrix<const W> b) {
+std::vector<W> naive_matmul(const Modulus<W>& m, int64_t M, int64_t N, int64_t K, Matrix<const W> a,
+                            Matrix<const W> b) {
   std::vector<W> c(size_t(M * N));
   for (int64_t i = 0; i < M; ++i) {
     for (int64_t j = 0; j < N; ++j) {
@@ -102,16 +99,17 @@ TYPED_TEST(FieldKernels, MatmulMatchesRemainders) {
     bool transpose_a, transpose_b, worst;
   };
   const Case cases[] = {
-      {1, 1, 1, false, false, true},    {1, 1, 0, false, false, false},
-      {3, 5, 7, false, false, false},   {17, 33, 65, true, false, false},
-      {8, 16, 256, false, false, true}, {9, 17, 257, false, true, true},
-      {65, 130, 513, true, true, true}, {70, 300, 31, false, false, false},
+      {1, 1, 1, false, false, true},      {1, 1, 0, false, false, false},
+      {3, 5, 7, false, false, false},     {17, 33, 65, true, false, false},
+      {8, 16, 256, false, false, true},   {9, 17, 257, false, true, true},
+      {65, 130, 513, true, true, true},   {70, 300, 31, false, false, false},
       {2, 257, 1030, false, true, false},
   };
   for (uint64_t prime : this->primes()) {
     Modulus<W> m(prime);
     for (const Case& c : cases) {
-      std::vector<W> a = random_words(m, size_t(c.m * c.k), 3), b = random_words(m, size_t(c.k * c.n), 4);
+      std::vector<W> a = random_words(m, size_t(c.m * c.k), 3),
+                     b = random_words(m, size_t(c.k * c.n), 4);
       if (c.worst) {
         std::fill(a.begin(), a.end(), W(prime - 1));
         std::fill(b.begin(), b.end(), W(prime - 1));
@@ -122,7 +120,8 @@ TYPED_TEST(FieldKernels, MatmulMatchesRemainders) {
       for (const Kernels* table : runnable_kernels()) {
         std::vector<W> out(size_t(c.m * c.n), W(1));
         field_matmul<W>(*table, m, c.m, c.n, c.k, ma, mb, {out.data(), c.n, 1});
-        ASSERT_EQ(out, expected) << table->isa << " " << c.m << "x" << c.n << "x" << c.k << " p=" << prime;
+        ASSERT_EQ(out, expected) << table->isa << " " << c.m << "x" << c.n << "x" << c.k
+                                 << " p=" << prime;
         ThreadPool pool(3);
         std::vector<W> transposed(size_t(c.m * c.n), W(1));
         field_matmul<W>(*table, m, c.m, c.n, c.k, ma, mb, {transposed.data(), 1, c.m}, &pool);
@@ -146,7 +145,8 @@ TEST(RealKernels, MatmulMatchesPlainLoops) {
     ThreadPool pool(2);
     std::vector<double> c(size_t(M * N));
     std::vector<float> cf(size_t(M * N));
-    real_matmul<double>(*table, M, N, K, {a.data(), K, 1}, {b.data(), N, 1}, {c.data(), N, 1}, &pool);
+    real_matmul<double>(*table, M, N, K, {a.data(), K, 1}, {b.data(), N, 1}, {c.data(), N, 1},
+                        &pool);
     real_matmul<float>(*table, M, N, K, {af.data(), K, 1}, {bf.data(), N, 1}, {cf.data(), N, 1});
     for (int64_t i = 0; i < M; ++i) {
       for (int64_t j = 0; j < N; ++j) {
@@ -170,7 +170,8 @@ TEST(KernelRates, DISABLED_Print) {
     for (int i = 0; i < 15; ++i) {
       auto start = std::chrono::steady_clock::now();
       body();
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      best = std::min(
+          best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     return best;
   };
@@ -184,12 +185,25 @@ TEST(KernelRates, DISABLED_Print) {
       std::vector<float> af(size_t(M * K), 1.5f), bf(size_t(K * N), 2), cf(size_t(M * N));
       std::vector<double> ad(size_t(M * K), 1.5), bd(size_t(K * N), 2), cd(size_t(M * N));
       double macs = double(M * N * K) * 1e-9;
-      double s31 = seconds([&] { field_matmul<uint32_t>(*table, m31, M, N, K, {a.data(), K, 1}, {b.data(), N, 1}, {c.data(), N, 1}); });
-      double s61 = seconds([&] { field_matmul<uint64_t>(*table, m61, M, N, K, {a6.data(), K, 1}, {b6.data(), N, 1}, {c6.data(), N, 1}); });
-      double s32 = seconds([&] { real_matmul<float>(*table, M, N, K, {af.data(), K, 1}, {bf.data(), N, 1}, {cf.data(), N, 1}); });
-      double s64 = seconds([&] { real_matmul<double>(*table, M, N, K, {ad.data(), K, 1}, {bd.data(), N, 1}, {cd.data(), N, 1}); });
-      std::cout << table->isa << " " << M << "x" << N << "x" << K << " Gmac/s: p31 " << macs / s31 << "  p61 "
-                << macs / s61 << "  f32 " << macs / s32 << "  f64 " << macs / s64 << "\n";
+      double s31 = seconds([&] {
+        field_matmul<uint32_t>(*table, m31, M, N, K, {a.data(), K, 1}, {b.data(), N, 1},
+                               {c.data(), N, 1});
+      });
+      double s61 = seconds([&] {
+        field_matmul<uint64_t>(*table, m61, M, N, K, {a6.data(), K, 1}, {b6.data(), N, 1},
+                               {c6.data(), N, 1});
+      });
+      double s32 = seconds([&] {
+        real_matmul<float>(*table, M, N, K, {af.data(), K, 1}, {bf.data(), N, 1},
+                           {cf.data(), N, 1});
+      });
+      double s64 = seconds([&] {
+        real_matmul<double>(*table, M, N, K, {ad.data(), K, 1}, {bd.data(), N, 1},
+                            {cd.data(), N, 1});
+      });
+      std::cout << table->isa << " " << M << "x" << N << "x" << K << " Gmac/s: p31 " << macs / s31
+                << "  p61 " << macs / s61 << "  f32 " << macs / s32 << "  f64 " << macs / s64
+                << "\n";
     }
     Modulus<uint32_t> m31(kPrime31);
     Modulus<uint64_t> m61(kPrime61);
@@ -197,10 +211,16 @@ TEST(KernelRates, DISABLED_Print) {
     std::vector<uint32_t> x = random_words(m31, n, 1), y(n);
     std::vector<uint64_t> x6 = random_words(m61, n, 1), y6(n);
     auto ns = [&](double s) { return s / double(n) * 1e9; };
-    std::cout << table->isa << " ns/element: mul31 " << ns(seconds([&] { table->field31.mul(m31, x.data(), x.data(), y.data(), n); }))
-              << " mul61 " << ns(seconds([&] { table->field61.mul(m61, x6.data(), x6.data(), y6.data(), n); }))
-              << " root31 " << ns(seconds([&] { table->field31.pow(m31, x.data(), m31.root_exponent, y.data(), n); }))
-              << " root61 " << ns(seconds([&] { table->field61.pow(m61, x6.data(), m61.root_exponent, y6.data(), n); })) << "\n";
+    std::cout
+        << table->isa << " ns/element: mul31 "
+        << ns(seconds([&] { table->field31.mul(m31, x.data(), x.data(), y.data(), n); }))
+        << " mul61 "
+        << ns(seconds([&] { table->field61.mul(m61, x6.data(), x6.data(), y6.data(), n); }))
+        << " root31 "
+        << ns(seconds([&] { table->field31.pow(m31, x.data(), m31.root_exponent, y.data(), n); }))
+        << " root61 "
+        << ns(seconds([&] { table->field61.pow(m61, x6.data(), m61.root_exponent, y6.data(), n); }))
+        << "\n";
   }
 }
 

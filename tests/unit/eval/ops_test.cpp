@@ -67,7 +67,8 @@ NDArray run1(OpKind kind, const std::vector<NDArray>& in, Attrs attrs = NoAttrs{
       const WithMagnitude exact = eval_with_magnitude(g32, in32)[0];
       for (size_t i = 0; i < out.reals.size(); ++i) {
         if (!std::isfinite(exact.value.reals[i]) || std::abs(exact.value.reals[i]) > 1e30) continue;
-        EXPECT_NEAR(out32.reals[i], exact.value.reals[i], 4e-6 * exact.magnitude.reals[i] + 1e-30) << name(kind);
+        EXPECT_NEAR(out32.reals[i], exact.value.reals[i], 4e-6 * exact.magnitude.reals[i] + 1e-30)
+            << name(kind);
       }
     }
   }
@@ -88,7 +89,8 @@ void unary_int(OpKind kind, const std::function<int64_t(int64_t)>& f, Attrs attr
   for (DType dtype : {DType::I64, DType::I32, DType::I8, DType::U8}) {
     NDArray in = NDArray::of(dtype, {7}, {-128, -3, -1, 0, 1, 5, 127});
     NDArray out = run1(kind, {in}, attrs);
-    for (size_t i = 0; i < 7; ++i) EXPECT_EQ(out.ints[i], wrap_to(dtype, f(in.ints[i]))) << name(kind);
+    for (size_t i = 0; i < 7; ++i)
+      EXPECT_EQ(out.ints[i], wrap_to(dtype, f(in.ints[i]))) << name(kind);
   }
 }
 void binary(OpKind kind, const std::function<double(double, double)>& f, bool boolean = false) {
@@ -103,12 +105,16 @@ void binary(OpKind kind, const std::function<double(double, double)>& f, bool bo
       for (size_t k = 0; k < 5; ++k) want.push_back(f(a2.reals[i * 5 + k], b.reals[j * 5 + k]));
     }
   }
-  if (boolean) expect_near(D(out.ints.begin(), out.ints.end()), want);
-  else expect_near(out.reals, want);
+  if (boolean)
+    expect_near(D(out.ints.begin(), out.ints.end()), want);
+  else
+    expect_near(out.reals, want);
 }
-void binary_int(OpKind kind, const std::function<int64_t(int64_t, int64_t)>& f, bool boolean = false) {
+void binary_int(OpKind kind, const std::function<int64_t(int64_t, int64_t)>& f,
+                bool boolean = false) {
   for (DType dtype : {DType::I64, DType::I32, DType::I8, DType::U8}) {
-    NDArray a = NDArray::of(dtype, {4, 1}, {-7, 100, 0, 3}), b = NDArray::of(dtype, {3}, {-7, 90, 3});
+    NDArray a = NDArray::of(dtype, {4, 1}, {-7, 100, 0, 3}),
+            b = NDArray::of(dtype, {3}, {-7, 90, 3});
     NDArray out = run1(kind, {a, b});
     for (size_t i = 0; i < 12; ++i) {
       const int64_t v = f(a.ints[i / 3], b.ints[i % 3]);
@@ -120,7 +126,8 @@ const D kAll = {-2.5, -1, -0.0, 0, 0.3, 1, 2.75, 20, -20};
 const D kPositive = {0, 1e-9, 0.25, 1, 2, 77.5};
 
 // x with axis (of extent n, `inner` elements apart) reduced by f over the column.
-D reduced(const NDArray& x, size_t outer, size_t n, size_t inner, const std::function<double(const D&)>& f) {
+D reduced(const NDArray& x, size_t outer, size_t n, size_t inner,
+          const std::function<double(const D&)>& f) {
   D out;
   for (size_t o = 0; o < outer; ++o) {
     for (size_t i = 0; i < inner; ++i) {
@@ -147,7 +154,8 @@ void reduction(OpKind kind, const std::function<double(const D&)>& f) {
       expect_near(out.reals, reduced(x, a, b, c, f));
       expect_near(run1(kind, {x}, ReduceAttrs{{2}, keep}).reals, reduced(x, a * b, c, 1, f));
       expect_near(run1(kind, {x}, ReduceAttrs{{0, 1}, keep}).reals, reduced(x, 1, a * b, c, f));
-      expect_near(run1(kind, {x}, ReduceAttrs{{0, 1, 2}, keep}).reals, reduced(x, 1, a * b * c, 1, f), 1e-12);
+      expect_near(run1(kind, {x}, ReduceAttrs{{0, 1, 2}, keep}).reals,
+                  reduced(x, 1, a * b * c, 1, f), 1e-12);
     }
   }
 }
@@ -158,7 +166,8 @@ NDArray numbered(std::vector<int64_t> shape) {
   return a;
 }
 
-D naive_matmul(const NDArray& a, const NDArray& b, size_t m, size_t k, size_t n, size_t a0, size_t b0) {
+D naive_matmul(const NDArray& a, const NDArray& b, size_t m, size_t k, size_t n, size_t a0,
+               size_t b0) {
   D out;
   for (size_t i = 0; i < m; ++i) {
     for (size_t j = 0; j < n; ++j) {
@@ -172,205 +181,421 @@ D naive_matmul(const NDArray& a, const NDArray& b, size_t m, size_t k, size_t n,
 
 // Block-level operators have their own file of tests (blocks_test.cpp); here each is run once.
 void block_case(const std::string& body, const D& want) {
-  const Graph g = parse("graph t { X = input : f64[5]\n O = kernel X grid[x=2] loops[i=2] { X = input : f64[5]\n" +
-                        body + "} return O }");
+  const Graph g = parse(
+      "graph t { X = input : f64[5]\n O = kernel X grid[x=2] loops[i=2] { X = input : f64[5]\n" +
+      body + "} return O }");
   expect_near(eval(g, {NDArray::of(DType::F64, {5}, {1, 2, 3, 4, 5})})[0].reals, want);
 }
 
 const std::map<OpKind, std::function<void()>>& cases() {
   static const std::map<OpKind, std::function<void()>> table = {
-      {OpKind::Input, [] {
+      {OpKind::Input,
+       [] {
          Graph g;
          g.add_output(g.add_input({DType::F64, {Dim(2)}}));
          expect_near(eval(g, {NDArray::of(DType::F64, {2}, {4, 5})})[0].reals, {4, 5});
        }},
-      {OpKind::Const, [] {
-         expect_near(run1(OpKind::Const, {}, ConstAttrs{Rational::ratio(1, 3), {DType::F64, {Dim(2), Dim(2)}}}).reals,
+      {OpKind::Const,
+       [] {
+         expect_near(run1(OpKind::Const, {},
+                          ConstAttrs{Rational::ratio(1, 3), {DType::F64, {Dim(2), Dim(2)}}})
+                         .reals,
                      D(4, 1.0 / 3));
          EXPECT_EQ(run1(OpKind::Const, {}, ConstAttrs{Rational(-5), {DType::U8, {Dim(2)}}}).ints,
                    (std::vector<int64_t>{251, 251}));
        }},
-      {OpKind::Iota, [] {
+      {OpKind::Iota,
+       [] {
          EXPECT_EQ(run1(OpKind::Iota, {}, IotaAttrs{1, {DType::I32, {Dim(2), Dim(3)}}}).ints,
                    (std::vector<int64_t>{0, 1, 2, 0, 1, 2}));
-         expect_near(run1(OpKind::Iota, {}, IotaAttrs{0, {DType::F64, {Dim(2), Dim(3)}}}).reals, {0, 0, 0, 1, 1, 1});
+         expect_near(run1(OpKind::Iota, {}, IotaAttrs{0, {DType::F64, {Dim(2), Dim(3)}}}).reals,
+                     {0, 0, 0, 1, 1, 1});
        }},
-      {OpKind::Neg, [] { unary(OpKind::Neg, [](double x) { return -x; }, kAll);
-                         unary_int(OpKind::Neg, [](int64_t x) { return -x; }); }},
-      {OpKind::Abs, [] { unary(OpKind::Abs, [](double x) { return x < 0 ? -x : x; }, kAll);
-                         unary_int(OpKind::Abs, [](int64_t x) { return x < 0 ? -x : x; }); }},
-      {OpKind::Sign, [] { unary(OpKind::Sign, [](double x) { return x < 0 ? -1 : x > 0 ? 1 : 0; }, kAll);
-                          unary_int(OpKind::Sign, [](int64_t x) { return x < 0 ? -1 : x > 0 ? 1 : 0; }); }},
-      {OpKind::Sqr, [] { unary(OpKind::Sqr, [](double x) { return x * x; }, kAll);
-                         unary_int(OpKind::Sqr, [](int64_t x) { return x * x; }); }},
-      {OpKind::Sqrt, [] { unary(OpKind::Sqrt, [](double x) { return std::pow(x, 0.5); }, kPositive);
-                          unary(OpKind::Sqrt, [](double) { return NAN; }, {-1}); }},
-      {OpKind::Rsqrt, [] { unary(OpKind::Rsqrt, [](double x) { return std::pow(x, -0.5); }, {0.25, 1, 3, 1e6}); }},
-      {OpKind::Exp, [] { unary(OpKind::Exp, [](double x) { return std::pow(M_E, x); }, kAll); }},
-      {OpKind::Log, [] { unary(OpKind::Log, [](double x) { return std::log2(x) * M_LN2; }, {0, 1e-9, 1, 3, 1e9}); }},
-      {OpKind::Sin, [] { unary(OpKind::Sin, [](double x) { return 2 * std::sin(x / 2) * std::cos(x / 2); }, kAll); }},
-      {OpKind::Cos, [] { unary(OpKind::Cos, [](double x) { return 1 - 2 * std::sin(x / 2) * std::sin(x / 2); }, kAll); }},
-      {OpKind::Erf, [] { unary(OpKind::Erf, erf_series, {-2, -0.5, 0, 0.3, 1.5}); }},
-      {OpKind::Tanh, [] { unary(OpKind::Tanh, [](double x) { return (std::exp(2 * x) - 1) / (std::exp(2 * x) + 1); }, kAll); }},
-      {OpKind::Sigmoid, [] { unary(OpKind::Sigmoid, [](double x) { return std::exp(x) / (1 + std::exp(x)); }, kAll); }},
-      {OpKind::Silu, [] { unary(OpKind::Silu, [](double x) { return x * std::exp(x) / (1 + std::exp(x)); }, kAll); }},
-      {OpKind::Relu, [] { unary(OpKind::Relu, [](double x) { return x > 0 ? x : 0; }, kAll);
-                          unary(OpKind::Relu, [](double x) { return x; }, {NAN});
-                          unary_int(OpKind::Relu, [](int64_t x) { return x > 0 ? x : 0; }); }},
-      {OpKind::Gelu, [] { unary(OpKind::Gelu, [](double x) { return 0.5 * x * (1 + erf_series(x * M_SQRT1_2)); },
-                                {-2, -0.5, 0, 0.3, 1.5}); }},
-      {OpKind::GeluTanh, [] {
-         unary(OpKind::GeluTanh, [](double x) {
-           return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }, {-2, -0.5, 0, 0.3, 1.5});
+      {OpKind::Neg,
+       [] {
+         unary(
+             OpKind::Neg, [](double x) { return -x; }, kAll);
+         unary_int(OpKind::Neg, [](int64_t x) { return -x; });
        }},
-      {OpKind::Pow, [] {
-         for (Rational e : {Rational(0), Rational(1), Rational(2), Rational(3), Rational(7), Rational(-1), Rational(-2),
-                            Rational::ratio(1, 2), Rational::ratio(-3, 2), Rational::ratio(1, 3), Rational(100)}) {
-           unary(OpKind::Pow, [&](double x) { return std::pow(x, e.to_double()); }, {0.25, 0.5, 1, 1.7}, PowAttrs{e});
+      {OpKind::Abs,
+       [] {
+         unary(
+             OpKind::Abs, [](double x) { return x < 0 ? -x : x; }, kAll);
+         unary_int(OpKind::Abs, [](int64_t x) { return x < 0 ? -x : x; });
+       }},
+      {OpKind::Sign,
+       [] {
+         unary(
+             OpKind::Sign, [](double x) { return x < 0   ? -1
+                                                 : x > 0 ? 1
+                                                         : 0; }, kAll);
+         unary_int(OpKind::Sign, [](int64_t x) { return x < 0 ? -1 : x > 0 ? 1 : 0; });
+       }},
+      {OpKind::Sqr,
+       [] {
+         unary(
+             OpKind::Sqr, [](double x) { return x * x; }, kAll);
+         unary_int(OpKind::Sqr, [](int64_t x) { return x * x; });
+       }},
+      {OpKind::Sqrt,
+       [] {
+         unary(
+             OpKind::Sqrt, [](double x) { return std::pow(x, 0.5); }, kPositive);
+         unary(OpKind::Sqrt, [](double) { return NAN; }, {-1});
+       }},
+      {OpKind::Rsqrt,
+       [] {
+         unary(OpKind::Rsqrt, [](double x) { return std::pow(x, -0.5); }, {0.25, 1, 3, 1e6});
+       }},
+      {OpKind::Exp,
+       [] {
+         unary(
+             OpKind::Exp, [](double x) { return std::pow(M_E, x); }, kAll);
+       }},
+      {OpKind::Log,
+       [] {
+         unary(OpKind::Log, [](double x) { return std::log2(x) * M_LN2; }, {0, 1e-9, 1, 3, 1e9});
+       }},
+      {OpKind::Sin,
+       [] {
+         unary(
+             OpKind::Sin, [](double x) { return 2 * std::sin(x / 2) * std::cos(x / 2); }, kAll);
+       }},
+      {OpKind::Cos,
+       [] {
+         unary(
+             OpKind::Cos, [](double x) { return 1 - 2 * std::sin(x / 2) * std::sin(x / 2); }, kAll);
+       }},
+      {OpKind::Erf,
+       [] {
+         unary(OpKind::Erf, erf_series, {-2, -0.5, 0, 0.3, 1.5});
+       }},
+      {OpKind::Tanh,
+       [] {
+         unary(
+             OpKind::Tanh, [](double x) { return (std::exp(2 * x) - 1) / (std::exp(2 * x) + 1); },
+             kAll);
+       }},
+      {OpKind::Sigmoid,
+       [] {
+         unary(
+             OpKind::Sigmoid, [](double x) { return std::exp(x) / (1 + std::exp(x)); }, kAll);
+       }},
+      {OpKind::Silu,
+       [] {
+         unary(
+             OpKind::Silu, [](double x) { return x * std::exp(x) / (1 + std::exp(x)); }, kAll);
+       }},
+      {OpKind::Relu,
+       [] {
+         unary(
+             OpKind::Relu, [](double x) { return x > 0 ? x : 0; }, kAll);
+         unary(OpKind::Relu, [](double x) { return x; }, {NAN});
+         unary_int(OpKind::Relu, [](int64_t x) { return x > 0 ? x : 0; });
+       }},
+      {OpKind::Gelu,
+       [] {
+         unary(OpKind::Gelu, [](double x) { return 0.5 * x * (1 + erf_series(x * M_SQRT1_2)); },
+               {-2, -0.5, 0, 0.3, 1.5});
+       }},
+      {OpKind::GeluTanh,
+       [] {
+         unary(OpKind::GeluTanh,
+               [](double x) {
+                 return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+               },
+               {-2, -0.5, 0, 0.3, 1.5});
+       }},
+      {OpKind::Pow,
+       [] {
+         for (Rational e : {Rational(0), Rational(1), Rational(2), Rational(3), Rational(7),
+                            Rational(-1), Rational(-2), Rational::ratio(1, 2),
+                            Rational::ratio(-3, 2), Rational::ratio(1, 3), Rational(100)}) {
+           unary(
+               OpKind::Pow, [&](double x) { return std::pow(x, e.to_double()); },
+               {0.25, 0.5, 1, 1.7}, PowAttrs{e});
          }
-         unary(OpKind::Pow, [](double x) { return x * x * x; }, kAll, PowAttrs{Rational(3)});
-         unary_int(OpKind::Pow, [](int64_t x) { return x * x * x; }, PowAttrs{Rational(3)});
-         unary_int(OpKind::Pow, [](int64_t) { return 1; }, PowAttrs{Rational(0)});
+         unary(
+             OpKind::Pow, [](double x) { return x * x * x; }, kAll, PowAttrs{Rational(3)});
+         unary_int(
+             OpKind::Pow, [](int64_t x) { return x * x * x; }, PowAttrs{Rational(3)});
+         unary_int(
+             OpKind::Pow, [](int64_t) { return 1; }, PowAttrs{Rational(0)});
        }},
-      {OpKind::Not, [] { EXPECT_EQ(run1(OpKind::Not, {NDArray::of(DType::Bool, {2}, {0, 1})}).ints,
-                                   (std::vector<int64_t>{1, 0})); }},
-      {OpKind::Cast, [] {
+      {OpKind::Not,
+       [] {
+         EXPECT_EQ(run1(OpKind::Not, {NDArray::of(DType::Bool, {2}, {0, 1})}).ints,
+                   (std::vector<int64_t>{1, 0}));
+       }},
+      {OpKind::Cast,
+       [] {
          const NDArray x = NDArray::of(DType::F64, {6}, {-1.9, -0.5, 0, 0.5, 300.7, 2});
-         EXPECT_EQ(run1(OpKind::Cast, {x}, CastAttrs{DType::I32}).ints, (std::vector<int64_t>{-1, 0, 0, 0, 300, 2}));
-         EXPECT_EQ(run1(OpKind::Cast, {x}, CastAttrs{DType::Bool}).ints, (std::vector<int64_t>{1, 1, 0, 1, 1, 1}));
+         EXPECT_EQ(run1(OpKind::Cast, {x}, CastAttrs{DType::I32}).ints,
+                   (std::vector<int64_t>{-1, 0, 0, 0, 300, 2}));
+         EXPECT_EQ(run1(OpKind::Cast, {x}, CastAttrs{DType::Bool}).ints,
+                   (std::vector<int64_t>{1, 1, 0, 1, 1, 1}));
          const NDArray i = NDArray::of(DType::I32, {3}, {-1, 0, 300});
          expect_near(run1(OpKind::Cast, {i}, CastAttrs{DType::F64}).reals, {-1, 0, 300});
-         EXPECT_EQ(run1(OpKind::Cast, {i}, CastAttrs{DType::U8}).ints, (std::vector<int64_t>{255, 0, 44}));
-         EXPECT_EQ(run1(OpKind::Cast, {i}, CastAttrs{DType::Bool}).ints, (std::vector<int64_t>{1, 0, 1}));
+         EXPECT_EQ(run1(OpKind::Cast, {i}, CastAttrs{DType::U8}).ints,
+                   (std::vector<int64_t>{255, 0, 44}));
+         EXPECT_EQ(run1(OpKind::Cast, {i}, CastAttrs{DType::Bool}).ints,
+                   (std::vector<int64_t>{1, 0, 1}));
          Graph g = one_op(OpKind::Cast, {x}, CastAttrs{DType::F16});
          EvalOptions native;
          native.precision = Precision::Native;
          expect_near(eval(g, {x}, native)[0].reals, {-1.900390625, -0.5, 0, 0.5, 300.75, 2});
        }},
-      {OpKind::Add, [] { binary(OpKind::Add, [](double x, double y) { return x + y; });
-                         binary_int(OpKind::Add, [](int64_t x, int64_t y) { return x + y; }); }},
-      {OpKind::Sub, [] { binary(OpKind::Sub, [](double x, double y) { return x - y; });
-                         binary_int(OpKind::Sub, [](int64_t x, int64_t y) { return x - y; }); }},
-      {OpKind::Mul, [] { binary(OpKind::Mul, [](double x, double y) { return x * y; });
-                         binary_int(OpKind::Mul, [](int64_t x, int64_t y) { return x * y; }); }},
+      {OpKind::Add,
+       [] {
+         binary(OpKind::Add, [](double x, double y) { return x + y; });
+         binary_int(OpKind::Add, [](int64_t x, int64_t y) { return x + y; });
+       }},
+      {OpKind::Sub,
+       [] {
+         binary(OpKind::Sub, [](double x, double y) { return x - y; });
+         binary_int(OpKind::Sub, [](int64_t x, int64_t y) { return x - y; });
+       }},
+      {OpKind::Mul,
+       [] {
+         binary(OpKind::Mul, [](double x, double y) { return x * y; });
+         binary_int(OpKind::Mul, [](int64_t x, int64_t y) { return x * y; });
+       }},
       {OpKind::Div, [] { binary(OpKind::Div, [](double x, double y) { return x / y; }); }},
-      {OpKind::Max, [] { binary(OpKind::Max, [](double x, double y) { return x > y ? x : y; });
-                         binary_int(OpKind::Max, [](int64_t x, int64_t y) { return x > y ? x : y; }); }},
-      {OpKind::Min, [] { binary(OpKind::Min, [](double x, double y) { return x < y ? x : y; });
-                         binary_int(OpKind::Min, [](int64_t x, int64_t y) { return x < y ? x : y; }); }},
-      {OpKind::And, [] { EXPECT_EQ(run1(OpKind::And, {NDArray::of(DType::Bool, {4}, {0, 0, 1, 1}),
-                                                       NDArray::of(DType::Bool, {4}, {0, 1, 0, 1})}).ints,
-                                   (std::vector<int64_t>{0, 0, 0, 1})); }},
-      {OpKind::Or, [] { EXPECT_EQ(run1(OpKind::Or, {NDArray::of(DType::Bool, {4}, {0, 0, 1, 1}),
-                                                     NDArray::of(DType::Bool, {4}, {0, 1, 0, 1})}).ints,
-                                  (std::vector<int64_t>{0, 1, 1, 1})); }},
-      {OpKind::Eq, [] { binary(OpKind::Eq, [](double x, double y) { return x == y; }, true);
-                        binary_int(OpKind::Eq, [](int64_t x, int64_t y) { return x == y; }, true); }},
-      {OpKind::Ne, [] { binary(OpKind::Ne, [](double x, double y) { return x != y; }, true);
-                        binary_int(OpKind::Ne, [](int64_t x, int64_t y) { return x != y; }, true); }},
-      {OpKind::Lt, [] { binary(OpKind::Lt, [](double x, double y) { return x < y; }, true);
-                        binary_int(OpKind::Lt, [](int64_t x, int64_t y) { return x < y; }, true); }},
-      {OpKind::Le, [] { binary(OpKind::Le, [](double x, double y) { return x <= y; }, true);
-                        binary_int(OpKind::Le, [](int64_t x, int64_t y) { return x <= y; }, true); }},
-      {OpKind::Gt, [] { binary(OpKind::Gt, [](double x, double y) { return x > y; }, true);
-                        binary_int(OpKind::Gt, [](int64_t x, int64_t y) { return x > y; }, true); }},
-      {OpKind::Ge, [] { binary(OpKind::Ge, [](double x, double y) { return x >= y; }, true);
-                        binary_int(OpKind::Ge, [](int64_t x, int64_t y) { return x >= y; }, true); }},
-      {OpKind::Where, [] {
+      {OpKind::Max,
+       [] {
+         binary(OpKind::Max, [](double x, double y) { return x > y ? x : y; });
+         binary_int(OpKind::Max, [](int64_t x, int64_t y) { return x > y ? x : y; });
+       }},
+      {OpKind::Min,
+       [] {
+         binary(OpKind::Min, [](double x, double y) { return x < y ? x : y; });
+         binary_int(OpKind::Min, [](int64_t x, int64_t y) { return x < y ? x : y; });
+       }},
+      {OpKind::And,
+       [] {
+         EXPECT_EQ(run1(OpKind::And, {NDArray::of(DType::Bool, {4}, {0, 0, 1, 1}),
+                                      NDArray::of(DType::Bool, {4}, {0, 1, 0, 1})})
+                       .ints,
+                   (std::vector<int64_t>{0, 0, 0, 1}));
+       }},
+      {OpKind::Or,
+       [] {
+         EXPECT_EQ(run1(OpKind::Or, {NDArray::of(DType::Bool, {4}, {0, 0, 1, 1}),
+                                     NDArray::of(DType::Bool, {4}, {0, 1, 0, 1})})
+                       .ints,
+                   (std::vector<int64_t>{0, 1, 1, 1}));
+       }},
+      {OpKind::Eq,
+       [] {
+         binary(
+             OpKind::Eq, [](double x, double y) { return x == y; }, true);
+         binary_int(
+             OpKind::Eq, [](int64_t x, int64_t y) { return x == y; }, true);
+       }},
+      {OpKind::Ne,
+       [] {
+         binary(
+             OpKind::Ne, [](double x, double y) { return x != y; }, true);
+         binary_int(
+             OpKind::Ne, [](int64_t x, int64_t y) { return x != y; }, true);
+       }},
+      {OpKind::Lt,
+       [] {
+         binary(
+             OpKind::Lt, [](double x, double y) { return x < y; }, true);
+         binary_int(
+             OpKind::Lt, [](int64_t x, int64_t y) { return x < y; }, true);
+       }},
+      {OpKind::Le,
+       [] {
+         binary(
+             OpKind::Le, [](double x, double y) { return x <= y; }, true);
+         binary_int(
+             OpKind::Le, [](int64_t x, int64_t y) { return x <= y; }, true);
+       }},
+      {OpKind::Gt,
+       [] {
+         binary(
+             OpKind::Gt, [](double x, double y) { return x > y; }, true);
+         binary_int(
+             OpKind::Gt, [](int64_t x, int64_t y) { return x > y; }, true);
+       }},
+      {OpKind::Ge,
+       [] {
+         binary(
+             OpKind::Ge, [](double x, double y) { return x >= y; }, true);
+         binary_int(
+             OpKind::Ge, [](int64_t x, int64_t y) { return x >= y; }, true);
+       }},
+      {OpKind::Where,
+       [] {
          const NDArray c = NDArray::of(DType::Bool, {2, 1}, {1, 0});
-         expect_near(run1(OpKind::Where, {c, NDArray::of(DType::F64, {3}, {1, 2, 3}), NDArray::of(DType::F64, {1}, {9})}).reals,
+         expect_near(run1(OpKind::Where, {c, NDArray::of(DType::F64, {3}, {1, 2, 3}),
+                                          NDArray::of(DType::F64, {1}, {9})})
+                         .reals,
                      {1, 2, 3, 9, 9, 9});
-         EXPECT_EQ(run1(OpKind::Where, {c, NDArray::of(DType::I8, {2}, {1, 2}), NDArray::of(DType::I8, {1}, {9})}).ints,
+         EXPECT_EQ(run1(OpKind::Where,
+                        {c, NDArray::of(DType::I8, {2}, {1, 2}), NDArray::of(DType::I8, {1}, {9})})
+                       .ints,
                    (std::vector<int64_t>{1, 2, 9, 9}));
        }},
-      {OpKind::Sum, [] {
+      {OpKind::Sum,
+       [] {
          reduction(OpKind::Sum, total);
-         EXPECT_EQ(run1(OpKind::Sum, {NDArray::of(DType::I8, {2, 3}, {100, 100, 1, -5, -6, 7})}, ReduceAttrs{{1}, false}).ints,
+         EXPECT_EQ(run1(OpKind::Sum, {NDArray::of(DType::I8, {2, 3}, {100, 100, 1, -5, -6, 7})},
+                        ReduceAttrs{{1}, false})
+                       .ints,
                    (std::vector<int64_t>{-55, -4}));
        }},
-      {OpKind::Mean, [] { reduction(OpKind::Mean, [](const D& v) { return total(v) / double(v.size()); }); }},
-      {OpKind::ReduceMax, [] {
-         reduction(OpKind::ReduceMax, [](const D& v) { return *std::max_element(v.begin(), v.end()); });
-         EXPECT_EQ(run1(OpKind::ReduceMax, {NDArray::of(DType::I8, {2, 2}, {-7, -9, 3, 4})}, ReduceAttrs{{1}, false}).ints,
+      {OpKind::Mean,
+       [] { reduction(OpKind::Mean, [](const D& v) { return total(v) / double(v.size()); }); }},
+      {OpKind::ReduceMax,
+       [] {
+         reduction(OpKind::ReduceMax,
+                   [](const D& v) { return *std::max_element(v.begin(), v.end()); });
+         EXPECT_EQ(run1(OpKind::ReduceMax, {NDArray::of(DType::I8, {2, 2}, {-7, -9, 3, 4})},
+                        ReduceAttrs{{1}, false})
+                       .ints,
                    (std::vector<int64_t>{-7, 4}));
        }},
-      {OpKind::ReduceMin, [] {
-         reduction(OpKind::ReduceMin, [](const D& v) { return *std::min_element(v.begin(), v.end()); });
-         EXPECT_EQ(run1(OpKind::ReduceMin, {NDArray::of(DType::I8, {2, 2}, {-7, -9, 3, 4})}, ReduceAttrs{{0}, false}).ints,
+      {OpKind::ReduceMin,
+       [] {
+         reduction(OpKind::ReduceMin,
+                   [](const D& v) { return *std::min_element(v.begin(), v.end()); });
+         EXPECT_EQ(run1(OpKind::ReduceMin, {NDArray::of(DType::I8, {2, 2}, {-7, -9, 3, 4})},
+                        ReduceAttrs{{0}, false})
+                       .ints,
                    (std::vector<int64_t>{-7, -9}));
        }},
-      {OpKind::Cumsum, [] {
-         expect_near(run1(OpKind::Cumsum, {numbered({2, 3})}, AxisAttrs{1}).reals, {1, 3, 6, 4, 9, 15});
-         expect_near(run1(OpKind::Cumsum, {numbered({2, 3})}, AxisAttrs{0}).reals, {1, 2, 3, 5, 7, 9});
+      {OpKind::Cumsum,
+       [] {
+         expect_near(run1(OpKind::Cumsum, {numbered({2, 3})}, AxisAttrs{1}).reals,
+                     {1, 3, 6, 4, 9, 15});
+         expect_near(run1(OpKind::Cumsum, {numbered({2, 3})}, AxisAttrs{0}).reals,
+                     {1, 2, 3, 5, 7, 9});
        }},
-      {OpKind::Matmul, [] {
-         const NDArray a = random_array(DType::F64, {13, 37}, 5), b = random_array(DType::F64, {37, 21}, 6);
+      {OpKind::Matmul,
+       [] {
+         const NDArray a = random_array(DType::F64, {13, 37}, 5),
+                       b = random_array(DType::F64, {37, 21}, 6);
          expect_near(run1(OpKind::Matmul, {a, b}).reals, naive_matmul(a, b, 13, 37, 21, 0, 0));
-         const NDArray x = random_array(DType::F64, {3, 1, 4, 5}, 7), y = random_array(DType::F64, {2, 5, 6}, 8);
+         const NDArray x = random_array(DType::F64, {3, 1, 4, 5}, 7),
+                       y = random_array(DType::F64, {2, 5, 6}, 8);
          const NDArray z = run1(OpKind::Matmul, {x, y});
          ASSERT_EQ(z.shape, (std::vector<int64_t>{3, 2, 4, 6}));
          for (size_t i = 0; i < 6; ++i) {
            expect_near(D(z.reals.begin() + long(i * 24), z.reals.begin() + long(i * 24 + 24)),
                        naive_matmul(x, y, 4, 5, 6, i / 2 * 20, i % 2 * 30));
          }
-         EXPECT_EQ(run1(OpKind::Matmul, {NDArray::of(DType::I8, {1, 2}, {100, 3}), NDArray::of(DType::I8, {2, 1}, {2, 5})}).ints,
+         EXPECT_EQ(run1(OpKind::Matmul, {NDArray::of(DType::I8, {1, 2}, {100, 3}),
+                                         NDArray::of(DType::I8, {2, 1}, {2, 5})})
+                       .ints,
                    (std::vector<int64_t>{wrap_to(DType::I8, 215)}));
        }},
-      {OpKind::ConcatMatmul, [] {
-         const NDArray w = random_array(DType::F64, {3, 4}, 1), x = random_array(DType::F64, {3, 5}, 2),
-                       y = random_array(DType::F64, {4, 6}, 3), z = random_array(DType::F64, {5, 6}, 4);
+      {OpKind::ConcatMatmul,
+       [] {
+         const NDArray w = random_array(DType::F64, {3, 4}, 1),
+                       x = random_array(DType::F64, {3, 5}, 2),
+                       y = random_array(DType::F64, {4, 6}, 3),
+                       z = random_array(DType::F64, {5, 6}, 4);
          D want = naive_matmul(w, y, 3, 4, 6, 0, 0), more = naive_matmul(x, z, 3, 5, 6, 0, 0);
          for (size_t i = 0; i < want.size(); ++i) want[i] += more[i];
          expect_near(run1(OpKind::ConcatMatmul, {w, x, y, z}).reals, want);
        }},
-      {OpKind::Transpose, [] {
+      {OpKind::Transpose,
+       [] {
          const NDArray out = run1(OpKind::Transpose, {numbered({2, 3, 4})}, PermAttrs{{2, 0, 1}});
          ASSERT_EQ(out.shape, (std::vector<int64_t>{4, 2, 3}));
          for (size_t i = 0; i < 4; ++i) {
            for (size_t j = 0; j < 2; ++j) {
-             for (size_t k = 0; k < 3; ++k) EXPECT_EQ(out.reals[(i * 2 + j) * 3 + k], double(j * 12 + k * 4 + i + 1));
+             for (size_t k = 0; k < 3; ++k)
+               EXPECT_EQ(out.reals[(i * 2 + j) * 3 + k], double(j * 12 + k * 4 + i + 1));
            }
          }
        }},
-      {OpKind::Reshape, [] {
+      {OpKind::Reshape,
+       [] {
          const NDArray x = numbered({2, 3, 4});
          EXPECT_EQ(run1(OpKind::Reshape, {x}, ShapeAttrs{{Dim(4), Dim(6)}}).reals, x.reals);
          // of a transposed tensor, which needs a copy
-         Graph g = parse("graph t { X = input : f64[2,3]\n T = transpose X {perm=[1,0]}\n R = reshape T {shape=[2,3]}\n return R }");
+         Graph g = parse("graph t { X = input : f64[2,3]\n T = transpose X {perm=[1,0]}\n R = "
+                         "reshape T {shape=[2,3]}\n return R }");
          expect_near(eval(g, {numbered({2, 3})})[0].reals, {1, 4, 2, 5, 3, 6});
        }},
-      {OpKind::Broadcast, [] { expect_near(run1(OpKind::Broadcast, {numbered({2, 1})}, ShapeAttrs{{Dim(2), Dim(2), Dim(3)}}).reals,
-                                           {1, 1, 1, 2, 2, 2, 1, 1, 1, 2, 2, 2}); }},
-      {OpKind::Unsqueeze, [] { EXPECT_EQ(run1(OpKind::Unsqueeze, {numbered({2, 3})}, AxesAttrs{{0, 2}}).shape,
-                                         (std::vector<int64_t>{1, 2, 1, 3})); }},
-      {OpKind::Squeeze, [] { EXPECT_EQ(run1(OpKind::Squeeze, {numbered({1, 2, 1, 3})}, AxesAttrs{{0, 2}}).shape,
-                                       (std::vector<int64_t>{2, 3})); }},
-      {OpKind::Repeat, [] { expect_near(run1(OpKind::Repeat, {numbered({2, 2})}, RepeatAttrs{{2, 3}}).reals,
-                                        {1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4, 1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4}); }},
-      {OpKind::Concat, [] { expect_near(run1(OpKind::Concat, {numbered({2, 1}), numbered({2, 2})}, AxisAttrs{1}).reals,
-                                        {1, 1, 2, 2, 3, 4}); }},
-      {OpKind::Stack, [] { expect_near(run1(OpKind::Stack, {numbered({2}), numbered({2})}, AxisAttrs{1}).reals, {1, 1, 2, 2}); }},
-      {OpKind::Slice, [] { expect_near(run1(OpKind::Slice, {numbered({4, 5})}, SliceAttrs{{1, 0}, {4, 5}, {2, 3}}).reals,
-                                       {6, 9, 16, 19}); }},
-      {OpKind::Pad, [] { expect_near(run1(OpKind::Pad, {numbered({1, 2})}, PadAttrs{{1, 0}, {0, 2}, Rational::ratio(1, 2)}).reals,
-                                     {0.5, 0.5, 0.5, 0.5, 1, 2, 0.5, 0.5}); }},
-      {OpKind::Triu, [] {
-         expect_near(run1(OpKind::Triu, {numbered({2, 3})}, DiagonalAttrs{0}).reals, {1, 2, 3, 0, 5, 6});
-         expect_near(run1(OpKind::Triu, {numbered({3, 2})}, DiagonalAttrs{-1}).reals, {1, 2, 3, 4, 0, 6});
+      {OpKind::Broadcast,
+       [] {
+         expect_near(
+             run1(OpKind::Broadcast, {numbered({2, 1})}, ShapeAttrs{{Dim(2), Dim(2), Dim(3)}})
+                 .reals,
+             {1, 1, 1, 2, 2, 2, 1, 1, 1, 2, 2, 2});
+       }},
+      {OpKind::Unsqueeze,
+       [] {
+         EXPECT_EQ(run1(OpKind::Unsqueeze, {numbered({2, 3})}, AxesAttrs{{0, 2}}).shape,
+                   (std::vector<int64_t>{1, 2, 1, 3}));
+       }},
+      {OpKind::Squeeze,
+       [] {
+         EXPECT_EQ(run1(OpKind::Squeeze, {numbered({1, 2, 1, 3})}, AxesAttrs{{0, 2}}).shape,
+                   (std::vector<int64_t>{2, 3}));
+       }},
+      {OpKind::Repeat,
+       [] {
+         expect_near(run1(OpKind::Repeat, {numbered({2, 2})}, RepeatAttrs{{2, 3}}).reals,
+                     {1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4, 1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4});
+       }},
+      {OpKind::Concat,
+       [] {
+         expect_near(run1(OpKind::Concat, {numbered({2, 1}), numbered({2, 2})}, AxisAttrs{1}).reals,
+                     {1, 1, 2, 2, 3, 4});
+       }},
+      {OpKind::Stack,
+       [] {
+         expect_near(run1(OpKind::Stack, {numbered({2}), numbered({2})}, AxisAttrs{1}).reals,
+                     {1, 1, 2, 2});
+       }},
+      {OpKind::Slice,
+       [] {
+         expect_near(
+             run1(OpKind::Slice, {numbered({4, 5})}, SliceAttrs{{1, 0}, {4, 5}, {2, 3}}).reals,
+             {6, 9, 16, 19});
+       }},
+      {OpKind::Pad,
+       [] {
+         expect_near(
+             run1(OpKind::Pad, {numbered({1, 2})}, PadAttrs{{1, 0}, {0, 2}, Rational::ratio(1, 2)})
+                 .reals,
+             {0.5, 0.5, 0.5, 0.5, 1, 2, 0.5, 0.5});
+       }},
+      {OpKind::Triu,
+       [] {
+         expect_near(run1(OpKind::Triu, {numbered({2, 3})}, DiagonalAttrs{0}).reals,
+                     {1, 2, 3, 0, 5, 6});
+         expect_near(run1(OpKind::Triu, {numbered({3, 2})}, DiagonalAttrs{-1}).reals,
+                     {1, 2, 3, 4, 0, 6});
          expect_near(run1(OpKind::Triu, {numbered({2, 2})}, DiagonalAttrs{5}).reals, {0, 0, 0, 0});
        }},
-      {OpKind::Tril, [] {
-         expect_near(run1(OpKind::Tril, {numbered({2, 3})}, DiagonalAttrs{0}).reals, {1, 0, 0, 4, 5, 0});
-         expect_near(run1(OpKind::Tril, {numbered({2, 3})}, DiagonalAttrs{1}).reals, {1, 2, 0, 4, 5, 6});
+      {OpKind::Tril,
+       [] {
+         expect_near(run1(OpKind::Tril, {numbered({2, 3})}, DiagonalAttrs{0}).reals,
+                     {1, 0, 0, 4, 5, 0});
+         expect_near(run1(OpKind::Tril, {numbered({2, 3})}, DiagonalAttrs{1}).reals,
+                     {1, 2, 0, 4, 5, 6});
        }},
-      {OpKind::Gather, [] {
+      {OpKind::Gather,
+       [] {
          const NDArray i = NDArray::of(DType::I64, {2}, {2, -3});
          expect_near(run1(OpKind::Gather, {numbered({2, 3}), i}, AxisAttrs{1}).reals, {3, 1, 6, 4});
-         EXPECT_EQ(run1(OpKind::Gather, {numbered({3, 2}), NDArray::of(DType::I32, {1, 2}, {1, 1})}, AxisAttrs{0}).shape,
+         EXPECT_EQ(run1(OpKind::Gather, {numbered({3, 2}), NDArray::of(DType::I32, {1, 2}, {1, 1})},
+                        AxisAttrs{0})
+                       .shape,
                    (std::vector<int64_t>{1, 2, 2}));
-         EXPECT_THROW(run1(OpKind::Gather, {numbered({2, 3}), NDArray::of(DType::I64, {1}, {3})}, AxisAttrs{1}), Error);
+         EXPECT_THROW(run1(OpKind::Gather, {numbered({2, 3}), NDArray::of(DType::I64, {1}, {3})},
+                           AxisAttrs{1}),
+                      Error);
        }},
-      {OpKind::Opaque, [] {
+      {OpKind::Opaque,
+       [] {
          Graph g;
          TensorId x = g.add_input({DType::F64, {Dim(2)}});
          OpaqueAttrs a{"f", "1", {{DType::F64, {Dim(2)}}}};
@@ -385,30 +610,57 @@ const std::map<OpKind, std::function<void()>>& cases() {
          };
          expect_near(eval(g, {in}, options)[0].reals, {11, 12});
        }},
-      {OpKind::Kernel, [] { block_case("x = iter X {imap={x:0}}\n y = neg x\n o = save y {omap={x:0}} : f64[5]\n return o", {-1, -2, -3, -4, -5}); }},
-      {OpKind::Iter, [] { block_case("x = iter X {imap={x:0}, fmap={i:0}}\n o = save x {omap={x:0}, fmap={i:0}} : f64[5]\n return o", {1, 2, 3, 4, 5}); }},
-      {OpKind::Accum, [] {
-         block_case("x = iter X {fmap={i:0}}\n s = sum x {axes=[0], keepdims=true}\n a = accum s\n c = broadcast a {shape=[3]}\n"
-                    "y = iter X {imap={x:0}}\n z = mul y, a\n o = save z {omap={x:0}} : f64[5]\n return o", {15, 30, 45, 60, 75});
+      {OpKind::Kernel,
+       [] {
+         block_case(
+             "x = iter X {imap={x:0}}\n y = neg x\n o = save y {omap={x:0}} : f64[5]\n return o",
+             {-1, -2, -3, -4, -5});
        }},
-      {OpKind::AccumRescale, [] {
-         const double want = std::log(std::exp(1) + std::exp(2) + std::exp(3) + std::exp(4) + std::exp(5));
-         block_case("x = iter X {fmap={i:0}}\n m = reduce_max x {axes=[0], keepdims=true}\n c = sub x, m\n e = exp c\n"
-                    "s = sum e {axes=[0], keepdims=true}\n a = accum_rescale s, m\n M = accum m {kind=max}\n l = log a\n"
-                    "z = add l, M\n y = iter X {imap={x:0}}\n w = sub y, z\n o = save w {omap={x:0}} : f64[5]\n return o",
+      {OpKind::Iter,
+       [] {
+         block_case("x = iter X {imap={x:0}, fmap={i:0}}\n o = save x {omap={x:0}, fmap={i:0}} : "
+                    "f64[5]\n return o",
+                    {1, 2, 3, 4, 5});
+       }},
+      {OpKind::Accum,
+       [] {
+         block_case(
+             "x = iter X {fmap={i:0}}\n s = sum x {axes=[0], keepdims=true}\n a = accum s\n c = "
+             "broadcast a {shape=[3]}\n"
+             "y = iter X {imap={x:0}}\n z = mul y, a\n o = save z {omap={x:0}} : f64[5]\n return o",
+             {15, 30, 45, 60, 75});
+       }},
+      {OpKind::AccumRescale,
+       [] {
+         const double want =
+             std::log(std::exp(1) + std::exp(2) + std::exp(3) + std::exp(4) + std::exp(5));
+         block_case("x = iter X {fmap={i:0}}\n m = reduce_max x {axes=[0], keepdims=true}\n c = "
+                    "sub x, m\n e = exp c\n"
+                    "s = sum e {axes=[0], keepdims=true}\n a = accum_rescale s, m\n M = accum m "
+                    "{kind=max}\n l = log a\n"
+                    "z = add l, M\n y = iter X {imap={x:0}}\n w = sub y, z\n o = save w "
+                    "{omap={x:0}} : f64[5]\n return o",
                     {1 - want, 2 - want, 3 - want, 4 - want, 5 - want});
        }},
-      {OpKind::Save, [] { block_case("x = iter X {imap={x:0}}\n o = save x {omap={x:0}} : f64[5]\n return o", {1, 2, 3, 4, 5}); }},
-      {OpKind::Thread, [] {
-         block_case("x = iter X {imap={x:0}}\n y = thread x { a = input : f64[3]\n b = sqr a\n c = add a, b\n return c }\n"
-                    "o = save y {omap={x:0}} : f64[5]\n return o", {2, 6, 12, 20, 30});
+      {OpKind::Save,
+       [] {
+         block_case("x = iter X {imap={x:0}}\n o = save x {omap={x:0}} : f64[5]\n return o",
+                    {1, 2, 3, 4, 5});
+       }},
+      {OpKind::Thread,
+       [] {
+         block_case("x = iter X {imap={x:0}}\n y = thread x { a = input : f64[3]\n b = sqr a\n c = "
+                    "add a, b\n return c }\n"
+                    "o = save y {omap={x:0}} : f64[5]\n return o",
+                    {2, 6, 12, 20, 30});
        }},
   };
   return table;
 }
 
 TEST(Ops, EveryOperatorHasACase) {
-  for (OpKind kind : all_op_kinds()) EXPECT_TRUE(cases().count(kind)) << name(kind) << " has no test";
+  for (OpKind kind : all_op_kinds())
+    EXPECT_TRUE(cases().count(kind)) << name(kind) << " has no test";
 }
 
 class EveryOp : public ::testing::TestWithParam<OpKind> {};
@@ -425,21 +677,29 @@ TEST(Native, KernelTensorsRoundAndInnerValuesDoNot) {
   const NDArray x = NDArray::of(DType::F16, {1}, {2048}), one = NDArray::of(DType::F16, {1}, {1});
   EvalOptions native;
   native.precision = Precision::Native;
-  Graph plain = parse("graph p { X = input : f16[1]\n Y = input : f16[1]\n s = add X, Y\n d = sub s, X\n return d }");
+  Graph plain = parse("graph p { X = input : f16[1]\n Y = input : f16[1]\n s = add X, Y\n d = sub "
+                      "s, X\n return d }");
   EXPECT_EQ(eval(plain, {x, one}, native)[0].reals[0], 0);
   EXPECT_EQ(eval(plain, {x, one})[0].reals[0], 1);
-  Graph fused = parse(
-      "graph f { X = input : f16[1]\n Y = input : f16[1]\n O = kernel X, Y grid[x=1] { X = input : f16[1]\n"
-      "Y = input : f16[1]\n x = iter X {imap={x:0}}\n y = iter Y {imap={x:0}}\n s = add x, y\n d = sub s, x\n"
-      "o = save d {omap={x:0}} : f16[1]\n return o }\n return O }");
+  Graph fused = parse("graph f { X = input : f16[1]\n Y = input : f16[1]\n O = kernel X, Y "
+                      "grid[x=1] { X = input : f16[1]\n"
+                      "Y = input : f16[1]\n x = iter X {imap={x:0}}\n y = iter Y {imap={x:0}}\n s "
+                      "= add x, y\n d = sub s, x\n"
+                      "o = save d {omap={x:0}} : f16[1]\n return o }\n return O }");
   EXPECT_EQ(eval(fused, {x, one}, native)[0].reals[0], 1);
   // f32 in f32, f64 in f64
   const double tiny = std::ldexp(1.0, -40);
-  Graph f32 = parse("graph a { X = input : f32[1]\n Y = input : f32[1]\n s = add X, Y\n return s }");
-  EXPECT_EQ(eval(f32, {NDArray::of(DType::F32, {1}, {1}), NDArray::of(DType::F32, {1}, {tiny})}, native)[0].reals[0], 1);
-  Graph mixed = parse("graph a { X = input : f32[1]\n Y = input : f32[1]\n s = add X, Y\n a = cast X {dtype=f64}\n"
-                      "b = cast Y {dtype=f64}\n t = add a, b\n return s, t }");
-  auto out = eval(mixed, {NDArray::of(DType::F32, {1}, {1}), NDArray::of(DType::F32, {1}, {tiny})}, native);
+  Graph f32 =
+      parse("graph a { X = input : f32[1]\n Y = input : f32[1]\n s = add X, Y\n return s }");
+  EXPECT_EQ(eval(f32, {NDArray::of(DType::F32, {1}, {1}), NDArray::of(DType::F32, {1}, {tiny})},
+                 native)[0]
+                .reals[0],
+            1);
+  Graph mixed = parse(
+      "graph a { X = input : f32[1]\n Y = input : f32[1]\n s = add X, Y\n a = cast X {dtype=f64}\n"
+      "b = cast Y {dtype=f64}\n t = add a, b\n return s, t }");
+  auto out = eval(mixed, {NDArray::of(DType::F32, {1}, {1}), NDArray::of(DType::F32, {1}, {tiny})},
+                  native);
   EXPECT_EQ(out[0].reals[0], 1);
   EXPECT_EQ(out[1].reals[0], 1 + tiny);
 }
@@ -474,7 +734,8 @@ TEST(Rounding, MatchesTheFormats) {
 }
 
 TEST(Magnitude, IsTheSumOfTerms) {
-  Graph g = parse("graph m { A = input : f32[2,3]\n B = input : f32[3,2]\n C = matmul A, B\n return C }");
+  Graph g =
+      parse("graph m { A = input : f32[2,3]\n B = input : f32[3,2]\n C = matmul A, B\n return C }");
   const NDArray a = random_array(DType::F32, {2, 3}, 1), b = random_array(DType::F32, {3, 2}, 2);
   const auto m = eval_with_magnitude(g, {a, b})[0];
   for (size_t i = 0; i < 2; ++i) {
@@ -487,12 +748,14 @@ TEST(Magnitude, IsTheSumOfTerms) {
 }
 
 TEST(Magnitude, BoundsTheErrorOfNativeEvaluation) {
-  const char* programs[] = {
-      "graph a { X = input : f32[8,64]\n m = reduce_max X {axes=[1], keepdims=true}\n c = sub X, m\n e = exp c\n"
-      "s = sum e {axes=[1], keepdims=true}\n p = div e, s\n return p }",
-      "graph b { X = input : f32[8,64]\n q = sqr X\n s = mean q {axes=[1], keepdims=true}\n r = rsqrt s\n y = mul X, r\n"
-      "t = gelu y\n return t }",
-      "graph c { X = input : f32[8,64]\n a = sin X\n b = cos X\n c = mul a, b\n d = cumsum c {axis=1}\n return d }"};
+  const char* programs[] = {"graph a { X = input : f32[8,64]\n m = reduce_max X {axes=[1], "
+                            "keepdims=true}\n c = sub X, m\n e = exp c\n"
+                            "s = sum e {axes=[1], keepdims=true}\n p = div e, s\n return p }",
+                            "graph b { X = input : f32[8,64]\n q = sqr X\n s = mean q {axes=[1], "
+                            "keepdims=true}\n r = rsqrt s\n y = mul X, r\n"
+                            "t = gelu y\n return t }",
+                            "graph c { X = input : f32[8,64]\n a = sin X\n b = cos X\n c = mul a, "
+                            "b\n d = cumsum c {axis=1}\n return d }"};
   EvalOptions native;
   native.precision = Precision::Native;
   for (const char* text : programs) {
@@ -502,7 +765,8 @@ TEST(Magnitude, BoundsTheErrorOfNativeEvaluation) {
       const auto got = eval(g, in, native);
       const auto exact = eval_with_magnitude(g, in);
       for (size_t i = 0; i < got[0].reals.size(); ++i) {
-        EXPECT_LE(std::abs(got[0].reals[i] - exact[0].value.reals[i]), 8 * 6e-8 * std::sqrt(64) * exact[0].magnitude.reals[i]);
+        EXPECT_LE(std::abs(got[0].reals[i] - exact[0].value.reals[i]),
+                  8 * 6e-8 * std::sqrt(64) * exact[0].magnitude.reals[i]);
       }
     }
   }
