@@ -5,6 +5,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tessera import Graph, _core, ops
 from tessera.errors import BadInputError, IoError, UnsupportedError, UsageError
 from tessera.graph import _FUNCTIONS, Tensor

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tessera import trace
 from tessera.errors import BadInputError, Error, UnsupportedError
 from tessera.frontends.trace import Environment, trace_call, unflatten

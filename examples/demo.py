@@ -1,0 +1,135 @@
+"""What `make demo` shows: a NumPy program, the search, the winner, the proof, the speed-up."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.rule import Rule
+from rich.syntax import Syntax
+
+import tessera as ts
+from tessera.bench.timing import interleave
+from tessera.cli.common import ProgressLine, count, duration, prunes
+
+FILE = Path(__file__).with_name("rmsnorm.py")
+console = Console(highlight=False, width=100)
+
+
+def section(title: str) -> None:
+    console.print(Rule(f"[bold]{title}[/]", align="left", style="dim"))
+
+
+def show_program() -> None:
+    section("the program: plain NumPy (examples/rmsnorm.py)")
+    text = FILE.read_text()
+    function = next(n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef))
+    lines = text.splitlines()[function.lineno - 1 : function.end_lineno]
+    console.print(Syntax("\n".join(lines), "python", background_color="default"))
+    console.print("X f32[16,1024]   G f32[1024]   W f32[1024,4096]")
+
+
+def show_search(result: ts.Result) -> None:
+    section("search")
+    details = result.json()
+    if details["from_cache"]:
+        console.print(
+            "remembered from an earlier run; the winner was proved, compiled and checked again. "
+            "To search anew: tessera cache clear"
+        )
+        return
+    console.print(
+        f"{count(details['values'])} values, {count(details['edges'])} edges, "
+        f"{count(details['graphs'])} graphs, {count(details['tilings'])} tilings "
+        f"in [bold]{duration(details['search_s'])}[/]; pruned: "
+        f"{prunes(details['pruned'], 4) or 'nothing'}"
+    )
+    fates: dict[str, int] = {}
+    for candidate in result.candidates:
+        fates[candidate.fate] = fates.get(candidate.fate, 0) + 1
+    console.print(
+        f"{len(result.candidates)} candidates: "
+        + ", ".join(f"{n} {fate}" for fate, n in fates.items())
+        + f"; proofs {duration(details['verify_s'])}, compiling {duration(details['compile_s'])}, "
+        f"measuring {duration(details['tune_s'])}"
+    )
+
+
+def show_winner(result: ts.Result, most: int = 26) -> None:
+    section("the winner: a µGraph")
+    lines = str(result.graph).rstrip().splitlines()
+    console.print("\n".join(lines[:most]), markup=False)
+    if len(lines) > most:
+        console.print(f"  … {len(lines) - most} more lines: tessera optimize {FILE} -o winner.ug")
+
+
+def show_proof(result: ts.Result) -> None:
+    section("the proof")
+    if result.certificate is None:
+        console.print("the original was kept: nothing to prove")
+        return
+    c = result.certificate.record()
+    fields = ", ".join(sorted({d["field"] for d in c["draws"]}))
+    console.print(
+        f"equal at {len(c['draws'])} draws over {fields}"
+        f" on {c['coverage']}; chance of a wrong acceptance ≤ 2^{c['error_log2']:.0f}"
+    )
+    worst = max((f["worst_ratio"] for f in c["gate"]), default=0.0)
+    console.print(
+        f"numeric gate: {len(c['gate'])} families of inputs, "
+        f"largest error {100 * worst:.0f} % of what is allowed; then the compiled code was run "
+        "against the interpreter"
+    )
+    for assumption in c["assumptions"]:
+        console.print(f"assumes {assumption}", markup=False)
+
+
+def show_speed(result: ts.Result) -> None:
+    section("speed: interleaved with the NumPy original, medians")
+    from rmsnorm import rmsnorm_linear
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((16, 1024), dtype=np.float32)
+    G = rng.standard_normal(1024, dtype=np.float32)
+    W = rng.standard_normal((1024, 4096), dtype=np.float32) / np.float32(32)
+    difference = np.abs(result(X, G, W) - rmsnorm_linear(X, G, W)).max()
+    times = interleave(
+        {"numpy": lambda: rmsnorm_linear(X, G, W), "tessera": lambda: result(X, G, W)}, 1.5
+    )
+    numpy_s, ours_s = times["numpy"].median_s, times["tessera"].median_s
+    console.print(f"NumPy    {numpy_s * 1e6:9.0f} µs")
+    console.print(
+        f"Tessera  {ours_s * 1e6:9.0f} µs   [bold green]{numpy_s / ours_s:.2f}x faster[/]"
+        f"   (largest difference {difference:.1e})"
+    )
+    console.print(
+        f"against the original compiled kernel by kernel: {result.speedup:.2f}x "
+        f"({duration(result.original_us / 1e6)} → {duration(result.measured_us / 1e6)})"
+    )
+
+
+def demo() -> int:
+    start = time.monotonic()
+    sys.path.insert(0, str(FILE.parent))
+    from rmsnorm import example_inputs, rmsnorm_linear
+
+    console.print(f"[bold]Tessera {ts.__version__}[/]: a superoptimizer for tensor programs\n")
+    show_program()
+    with ProgressLine() as progress:
+        result = ts.superoptimize(
+            rmsnorm_linear, *example_inputs.values(), budget=60, progress=progress
+        )
+    show_search(result)
+    show_winner(result)
+    show_proof(result)
+    show_speed(result)
+    console.print(f"\n{duration(time.monotonic() - start)} in all. Next: tessera --help")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(demo())
