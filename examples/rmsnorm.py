@@ -4,13 +4,10 @@ tessera optimize examples/rmsnorm.py
 """
 
 import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float32]
 
 example_inputs = {"X": "f32[16,1024]", "G": "f32[1024]", "W": "f32[1024,4096]"}
 
 
-def rmsnorm_linear(X: Array, G: Array, W: Array) -> Array:
+def rmsnorm_linear(X, G, W):  # type: ignore[no-untyped-def]
     norm = np.sqrt(np.mean(X * X, axis=-1, keepdims=True) + 1e-6)
     return (X * G / norm) @ W

@@ -84,6 +84,7 @@ class _Optimized:
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
     is_tessera_function = True
+    __wrapped__: Callable[..., Any]
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         functools.update_wrapper(self, function)

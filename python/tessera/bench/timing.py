@@ -16,6 +16,7 @@ import numpy as np
 from tessera import _core
 
 Run = Callable[[], Any]
+_SETTLE_S = 0.025  # OpenBLAS spins for about 20 ms
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,19 @@ class CacheFlusher:
 def interleave(
     contestants: Mapping[str, Run], budget_s: float = 2.0, cold: bool = False, min_rounds: int = 7
 ) -> dict[str, Timing]:
-    """Times all contestants in turn until the budget is used and everybody had enough rounds."""
+    """Times all contestants in turn until the budget is used and everybody had enough rounds.
+
+    Thread pools of one library spin for a while after their work and would slow the next one, so
+    every turn begins with a pause; a warm turn then has an untimed run that wakes its own pool.
+    """
     names = list(contestants)
     flusher = CacheFlusher() if cold else None
     repeats = {}
     for name, run in contestants.items():
         run()
-        start = time.perf_counter()
-        run()
-        once = time.perf_counter() - start
-        # A round of a very short run is several runs, so that the clock's own cost vanishes.
-        repeats[name] = 1 if cold else max(1, min(1000, int(100e-6 / max(once, 1e-7))))
+        once = _timed(run)
+        # A warm turn times several runs of a short program, so that the clock's cost vanishes.
+        repeats[name] = 1 if cold else max(1, min(1000, int(2e-3 / once)))
     samples: dict[str, list[float]] = {name: [] for name in names}
     deadline = time.perf_counter() + budget_s
     turn = 0
@@ -63,19 +66,17 @@ def interleave(
         for offset in range(len(names)):
             name = names[(turn + offset) % len(names)]
             run, n = contestants[name], repeats[name]
+            time.sleep(_SETTLE_S)
             if flusher:
                 flusher.flush()
+            else:
+                run()
             start = time.perf_counter_ns()
             for _ in range(n):
                 run()
             samples[name].append((time.perf_counter_ns() - start) / n * 1e-9)
         turn += 1
     return {n: Timing(median(s), min(s), len(s)) for n, s in samples.items()}
-
-
-def paired_speedup(a: list[float], b: list[float]) -> float:
-    """Median over rounds of a's time by b's."""
-    return float(median(x / y for x, y in zip(a, b, strict=True)))
 
 
 def read_bandwidth(total_bytes: int) -> float:

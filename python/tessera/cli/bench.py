@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
@@ -62,7 +61,7 @@ def bench(
     except KeyboardInterrupt:
         err.print("interrupted; these are the rows so far")
     if output is not None:
-        common.write_output(output, json.dumps(rows, indent=1, default=float) + "\n")
+        common.write_output(output, common.to_json(rows, indent=1) + "\n")
     return 0 if rows else 2
 
 

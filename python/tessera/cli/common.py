@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +106,26 @@ def read_program(src: str, shapes: Sequence[str]) -> Program:
 
 def print_json(data: Any) -> None:
     """One JSON document on standard output."""
-    click.echo(json.dumps(data, indent=2, default=_plain))
+    click.echo(to_json(data))
+
+
+def to_json(data: Any, indent: int | None = 2) -> str:
+    """Strict JSON: infinities and NaN, which it lacks, become strings.
+
+    >>> to_json({"worst": float("inf")}, indent=None)
+    '{"worst": "inf"}'
+    """
+    return json.dumps(_finite(data), indent=indent, default=_plain, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -69,9 +69,7 @@ def _optimize(program: Program, options: Any, progress: Any) -> Result:
 
 def _save(result: Result, path: Path) -> None:
     if path.suffix == ".json":
-        import json
-
-        write_text(path, json.dumps(result.json(), indent=2) + "\n")
+        write_text(path, common.to_json(result.json()) + "\n")
     else:
         result.save(path)
 

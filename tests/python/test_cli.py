@@ -1,0 +1,363 @@
+"""The command line: every kind of bad input, exit codes, JSON, and files all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "tests" / "corpus"
+SMALL = """graph small {
+  x = input : f32[8,16]
+  w = input : f32[16,8]
+  y = matmul x, w : f32[8,8]
+  z = exp y : f32[8,8]
+  return z
+}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    path = tmp_path / "small.ug"
+    path.write_text(SMALL)
+    return str(path)
+
+
+def run(*args: str) -> int:
+    return main(list(args))
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
+    code = run(*args, "--json")
+    return code, json.loads(capsys.readouterr().out)
+
+
+# --- what is typed wrongly: 64 ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["frobnicate"], "No such command"),
+        (["optimize"], "Missing argument"),
+        (["optimize", "--budget", "soon", "x.ug"], "not a valid float"),
+        (["optimize", "--budget", "-1", "{small}"], "budget must be a positive"),
+        (["optimize", "--target", "tpu", "{small}"], "not supported yet"),
+        (["optimize", "--shape", "x", "{small}"], "write NAME=TYPE"),
+        (["optimize", "--shape", "x=f32[2]", "{small}"], "has its types in the file"),
+        (["optimize", "-o", "out.txt", "{small}"], "must end in"),
+        (["optimize", "README.md"], "neither .py nor .ug"),
+        (["search", "--engine", "magic", "{small}"], "'magic'"),
+        (["bench", "nothing"], "is not one of"),
+        (["bench", "mirage", "--peers", "abacus"], "is not one of"),
+        (["bench", "search", "--case", "nothing"], "is not one of"),
+        (["emit", "--target", "cuda", "{small}"], "not supported yet"),
+    ],
+)
+def test_usage(
+    args: list[str], message: str, small: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(ROOT)
+    assert run(*[a.replace("{small}", small) for a in args]) == 64
+    captured = capsys.readouterr()
+    assert message in " ".join(captured.err.split())
+    assert "Traceback" not in captured.err
+
+
+# --- what is wrong in the input: 65, with its place ---------------------------------------------
+
+BAD_UG = {
+    "unknown op": ("graph g {\n  x = input : f32[4]\n  y = frob x\n  return y\n}\n", ":3:", "frob"),
+    "wrong rank": (
+        "graph g {\n  x = input : f32[4]\n  y = matmul x, x\n  return y\n}\n", ":3:", "matmul",
+    ),
+    "inner extents": (
+        "graph g {\n  x = input : f32[4,3]\n  y = matmul x, x\n  return y\n}\n", ":3:", "matmul",
+    ),
+    "wrong dtype": (
+        "graph g {\n  x = input : f32[4]\n  b = input : i32[4]\n  y = add x, b\n  return y\n}\n",
+        ":4:", "add",
+    ),
+    "inconsistent": (
+        "graph g {\n  x = input : f32[4]\n  y = exp x : f32[5]\n  return y\n}\n", ":3:", "f32[",
+    ),
+    "zero extent": ("graph g {\n  x = input : f32[0,4]\n  return x\n}\n", ":2:", ""),
+    "unknown dtype": ("graph g {\n  x = input : f31[4]\n  return x\n}\n", ":2:", "f31"),
+    "undefined name": ("graph g {\n  x = input : f32[4]\n  return y\n}\n", ":3:", "y"),
+    "truncated": ("graph g {\n  x = input : f32[4]\n", "", ""),
+    "empty": ("", "", ""),
+    "binary": ("\x00\x01\x02", ":1:", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["optimize", "search", "emit"])
+@pytest.mark.parametrize("case", BAD_UG)
+def test_bad_text(case: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, place, word = BAD_UG[case]
+    path = tmp_path / "bad.ug"
+    path.write_text(text)
+    assert run(verb, str(path)) == 65
+    err = "".join(capsys.readouterr().err.split("\n"))
+    assert f"{path}{place}" in err
+    assert word in err
+    assert "Traceback" not in err
+
+
+BAD_PY = {
+    "syntax": ("def f(x:\n", ":1", "not valid Python"),
+    "raises": ("x = 1\nraise ValueError('no')\n", ":2", "ValueError: no"),
+    "exits": ("import sys\nsys.exit(3)\n", ":2", "SystemExit"),
+    "nothing": ("x = 1\n", "", "neither a function nor a Graph"),
+    "no types": ("def f(x):\n  return x\n", ":1", "--shape x=f32[16,1024]"),
+    "branches": (
+        "def f(x: 'f32[4]'):\n  y = x + 1\n  if y.sum() > 0:\n    return x\n  return y\n",
+        ":3", "branches on the value",
+    ),
+    "zero size": ("def f(x: 'f32[0,4]'):\n  return x\n", "", "every extent must be positive"),
+    "unknown function": (
+        "import numpy as np\ndef f(x: 'f32[4,4]'):\n  return np.linalg.inv(x)\n",
+        ":3", "np.linalg.inv is not supported",
+    ),
+    "shapes": ("def f(x: 'f32[4,3]'):\n  return x @ x\n", ":2", "matmul"),
+    "in place": ("def f(x: 'f32[4]'):\n  x += 1\n  return x\n", ":2", "in place"),
+    "bad example_inputs": ("example_inputs = 3\ndef f(x):\n  return x\n", "", "must be a dict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_PY)
+def test_bad_python(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, place, word = BAD_PY[case]
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    assert run("optimize", str(path)) == 65
+    err = " ".join(capsys.readouterr().err.split())
+    assert (f"{path}{place}" in err) if place else True
+    assert word in err
+    assert "Traceback" not in err
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("optimize", str(tmp_path / "missing.ug")) == 65
+    assert "no such file" in capsys.readouterr().err
+    folder = tmp_path / "folder.ug"
+    folder.mkdir()
+    assert run("optimize", str(folder)) == 65
+    assert "folder" in capsys.readouterr().err
+    latin = tmp_path / "latin.ug"
+    latin.write_bytes(b"graph \xff\xfe")
+    assert run("optimize", str(latin)) == 65
+    assert "UTF-8" in capsys.readouterr().err
+    assert run("optimize", str(tmp_path / "model.onnx")) == 65
+    (tmp_path / "model.onnx").write_bytes(b"")
+    assert run("optimize", str(tmp_path / "model.onnx")) == 65
+    assert "not supported yet" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_file(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(small).chmod(0)
+    assert run("optimize", small) == 65
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_several_programs_need_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two.py"
+    path.write_text("def f(x: 'f32[4]'):\n  return x + 1\ndef g(x: 'f32[4]'):\n  return x + 2\n")
+    assert run("emit", str(path)) == 64
+    assert f"{path}:g" in "".join(capsys.readouterr().err.split())
+    assert run("emit", f"{path}:g") == 0
+    assert run("emit", f"{path}:h") == 65
+    assert run("emit", f"{path}:f", "--shape", "y=f32[4]") == 64
+
+
+def test_shapes_come_from_flag_examples_or_annotations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        "import numpy as np\n"
+        "example_inputs = lambda: {'x': np.ones((3, 5), np.float32)}\n"
+        "def f(x, w: 'f32[5,2]', scale=2.0):\n  return x @ w * scale\n"
+    )
+    code, data = as_json(capsys, "search", f"{path}:f")
+    assert code in (0, 1)
+    assert data["program"] == "f"
+    from tessera import load
+
+    assert repr(load(f"{path}:f")).startswith("<Graph f(x: f32[3,5], w: f32[5,2])")
+    assert run("emit", f"{path}:f", "--shape", "x=f32[9,5]") == 0
+    assert run("emit", f"{path}:f", "--shape", "x=f32[9,6]") == 65
+
+
+def test_errors_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.ug"
+    path.write_text(BAD_UG["unknown op"][0])
+    code, data = as_json(capsys, "optimize", str(path))
+    assert code == 65
+    assert data["error"]["file"] == str(path)
+    assert data["error"]["line"] == 3
+    assert data["error"]["kind"] == "bad input"
+
+
+# --- what works ---------------------------------------------------------------------------------
+
+
+def test_optimize(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "winner.ug"
+    code, data = as_json(capsys, "optimize", small, "--budget", "10", "-o", str(out))
+    assert code == 0
+    assert data["program"] == "small"
+    assert data["speedup"] >= 1
+    assert {"search_s", "verify_s", "tune_s", "states", "pruned", "candidates"} <= data.keys()
+    assert data["improved"] == (data["certificate"] is not None)
+    assert run("verify", small, str(out)) == 0
+    assert run("optimize", small, "--budget", "10", "-o", str(tmp_path / "k.cpp")) == 0
+    assert "Generated by Tessera" in (tmp_path / "k.cpp").read_text()
+    assert "small" in capsys.readouterr().out
+
+
+def test_search(small: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = as_json(capsys, "search", small)
+    assert code == 0
+    assert data["stop"] == "exhausted"
+    assert data["states"] == sum(data[k] for k in ("values", "edges", "graphs", "tilings"))
+    assert data["candidates"][0]["rank"] == 1
+    assert run("search", small, "--show", "1") == 0
+    assert "kernel" in capsys.readouterr().out
+
+
+def test_verify(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.ug"
+    other.write_text(SMALL.replace("exp", "log"))
+    certificate = tmp_path / "proof.cert"
+    assert run("verify", small, small, "-o", str(certificate)) == 0
+    assert run("verify", small, small, "--certificate", str(certificate)) == 0
+    assert "holds" in capsys.readouterr().out
+    assert run("verify", small, str(other), "--certificate", str(certificate)) == 1
+    assert run("verify", small, str(other)) == 1
+    capsys.readouterr()
+    code, data = as_json(capsys, "verify", small, str(other))
+    assert (code, data["verdict"]) == (1, "refuted")
+    assert data["counterexample"]["inputs"]
+    certificate.write_text("certificate 1\nnonsense\n")
+    assert run("verify", small, small, "--certificate", str(certificate)) == 65
+
+
+def test_emit(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("emit", small) == 0
+    assert "Generated by Tessera" in capsys.readouterr().out
+    assert run("emit", small, "--target", "cpu-generic", "-o", str(tmp_path / "k.cpp")) == 0
+    assert "generic" in (tmp_path / "k.cpp").read_text().splitlines()[0]
+    code, data = as_json(capsys, "emit", small)
+    assert code == 0
+    assert "Generated by Tessera" in data["source"]
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    code, data = as_json(capsys, "doctor")
+    assert code == 0
+    assert data["ok"]
+    assert {row["what"] for row in data["checks"]} >= {"C++ compiler", "cache folder", "processor"}
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    assert "Exit codes" in capsys.readouterr().out
+    for verb in ("optimize", "search", "verify", "emit", "bench", "doctor", "cache"):
+        assert run(verb, "--help") == 0
+        assert "Examples:" in capsys.readouterr().out
+    assert run("--version") == 0
+
+
+# --- the environment: 70, nothing half-written ---------------------------------------------------
+
+
+def tessera(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tessera.cli", *args],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_missing_compiler(small: str, tmp_path: Path) -> None:
+    cache = tmp_path / "fresh"
+    done = tessera("optimize", small, TESSERA_CXX="/nowhere/c++", TESSERA_CACHE_DIR=str(cache))
+    assert done.returncode == 70
+    assert "/nowhere/c++" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert tessera("doctor", TESSERA_CXX="/nowhere/c++").returncode == 1
+
+
+def test_unusable_cache_folder_is_named(small: str, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    done = tessera("optimize", small, "--budget", "5", TESSERA_CACHE_DIR=str(blocked / "cache"))
+    assert done.returncode in (0, 70)
+    assert str(blocked) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_read_only_cache_folder(small: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    done = tessera("optimize", small, "--budget", "5", TESSERA_CACHE_DIR=str(folder))
+    assert done.returncode in (0, 70)
+    assert str(folder) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk(small: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m tessera.cli emit {small} > /dev/full",
+        shell=True, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 70
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_output_folder_that_does_not_exist(small: str, tmp_path: Path) -> None:
+    done = tessera("emit", small, "-o", str(tmp_path / "missing" / "k.cpp"))
+    assert done.returncode == 70
+    assert "cannot be written" in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["small.ug"]
+
+
+def test_reader_that_goes_away(small: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m tessera.cli emit {small} | head -1",
+        shell=True, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_cache_verbs(tmp_path: Path, small: str) -> None:
+    folder = tmp_path / "cache"
+    environment = {"TESSERA_CACHE_DIR": str(folder)}
+    assert tessera("optimize", small, "--budget", "5", **environment).returncode == 0
+    info = json.loads(tessera("cache", "info", "--json", **environment).stdout)
+    assert info["files"] > 0
+    assert info["measurements"] == 1
+    keep = folder / "precious.txt"
+    keep.write_text("not ours")
+    assert tessera("cache", "clear", **environment).returncode == 0
+    assert keep.exists()
+    assert json.loads(tessera("cache", "info", "--json", **environment).stdout)["files"] == 1
