@@ -8,9 +8,9 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/runtime.h"
-#include "base/thread_pool.h"
 #include "backend/measure.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "bindings.h"
 
 namespace tessera::python {

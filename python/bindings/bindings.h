@@ -12,9 +12,11 @@ namespace tessera::python {
 namespace nb = nanobind;
 
 void bind_errors(nb::module_& m);
-void bind_ir(nb::module_& m);
 void bind_backend(nb::module_& m);
+void bind_driver(nb::module_& m);
 void bind_eval(nb::module_& m);
+void bind_ir(nb::module_& m);
+void bind_verify(nb::module_& m);
 
 // A shape is a list of int and str (a symbol), a type the pair (dtype name, shape).
 nb::list to_python(const Shape& shape);

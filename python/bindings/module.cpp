@@ -8,5 +8,7 @@ NB_MODULE(_core, m) {
   tessera::python::bind_errors(m);
   tessera::python::bind_ir(m);
   tessera::python::bind_eval(m);
+  tessera::python::bind_verify(m);
   tessera::python::bind_backend(m);
+  tessera::python::bind_driver(m);
 }

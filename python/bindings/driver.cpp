@@ -1,0 +1,182 @@
+// driver/: optimize and search, with progress and Ctrl-C.
+#include "driver/optimize.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/set.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include "base/error.h"
+#include "bindings.h"
+#include "long_call.h"
+
+namespace tessera::python {
+namespace {
+
+nb::dict record(const SearchReport& r) {
+  nb::dict d;
+  d["stop"] = name(r.stop);
+  d["detail"] = r.detail;
+  d["seconds"] = r.seconds;
+  d["values"] = r.values;
+  d["edges"] = r.edges;
+  d["graphs"] = r.graphs;
+  d["tilings"] = r.tilings;
+  d["states"] = r.states();
+  d["candidates"] = r.candidates;
+  d["best_cost"] = r.best_cost;
+  nb::dict pruned;
+  for (const auto& [rule, count] : r.pruned) pruned[rule.c_str()] = count;
+  d["pruned"] = pruned;
+  return d;
+}
+
+nb::dict record(const Outcome& o) {
+  nb::dict d;
+  d["graph"] = o.graph;
+  d["origin"] = o.origin;
+  d["derivation"] = o.derivation;
+  d["notes"] = o.notes;
+  d["part"] = o.part;
+  d["rank"] = o.rank;
+  d["model_s"] = o.model_seconds;
+  d["fate"] = name(o.fate);
+  d["why"] = o.why;
+  d["seconds"] = o.seconds;
+  d["speedup"] = o.speedup;
+  return d;
+}
+
+nb::dict record(const OptimizeReport& r) {
+  nb::dict d;
+  nb::list searches;
+  for (const SearchReport& search : r.searches) searches.append(record(search));
+  d["searches"] = searches;
+  d["parts"] = r.parts;
+  d["search_s"] = r.search_s;
+  d["verify_s"] = r.verify_s;
+  d["compile_s"] = r.compile_s;
+  d["check_s"] = r.check_s;
+  d["measure_s"] = r.measure_s;
+  d["total_s"] = r.total_s;
+  d["from_cache"] = r.from_cache;
+  d["cancelled"] = r.cancelled;
+  d["target"] = r.target;
+  d["threads"] = r.threads;
+  return d;
+}
+
+// Copies what a Progress borrows, so that Python can look at it later.
+std::function<void(const Progress&)> publisher(LongCall& call) {
+  return [&call](const Progress& p) {
+    std::optional<SearchReport> search;
+    if (p.search) search = *p.search;
+    call.publish([p, search]() -> nb::object {
+      nb::dict d;
+      d["stage"] = p.stage;
+      d["part"] = p.part;
+      d["done"] = p.done;
+      d["total"] = p.total;
+      d["best_speedup"] = p.best_speedup;
+      d["search"] = search ? nb::object(record(*search)) : nb::object(nb::none());
+      return d;
+    });
+  };
+}
+
+// Fields of OptimizeOptions by name; Python's Options has the same ones
+// (tessera/options.py).
+OptimizeOptions options_from(const nb::dict& fields) {
+  OptimizeOptions options;
+  for (auto [key, value] : fields) {
+    auto take = [&](auto& field) { field = nb::cast<std::decay_t<decltype(field)>>(value); };
+    std::string name = nb::cast<std::string>(key);
+    if (name == "target")
+      take(options.target);
+    else if (name == "target_directory")
+      take(options.target_directory);
+    else if (name == "budget")
+      take(options.budget_seconds);
+    else if (name == "threads")
+      take(options.threads);
+    else if (name == "seed")
+      take(options.seed);
+    else if (name == "verify_seed")
+      take(options.verify_seed);
+    else if (name == "strict")
+      take(options.strict);
+    else if (name == "tune")
+      take(options.tune);
+    else if (name == "exhaustive")
+      take(options.exhaustive);
+    else if (name == "max_block_ops")
+      take(options.max_block_ops);
+    else if (name == "disable")
+      take(options.disable);
+    else if (name == "cache")
+      take(options.use_cache);
+    else
+      throw Error(ErrorKind::Usage, "unknown option " + name);
+  }
+  return options;
+}
+
+nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::object progress) {
+  OptimizeOptions options = options_from(fields);
+  LongCall call;
+  auto tell = publisher(call);
+  bool interrupted = false;
+  OptimizeResult result = call.run([&] { return optimize(program, options, tell, &call.cancel); },
+                                   progress, interrupted);
+  nb::dict d;
+  d["original"] = result.original;
+  d["graph"] = result.graph;
+  d["improved"] = result.improved;
+  d["certificate"] = result.certificate ? nb::cast(*result.certificate) : nb::object(nb::none());
+  d["module"] = result.module;
+  d["original_s"] = result.original_s;
+  d["seconds"] = result.seconds;
+  d["speedup"] = result.speedup;
+  nb::list candidates;
+  for (const Outcome& outcome : result.candidates) candidates.append(record(outcome));
+  d["candidates"] = candidates;
+  d["report"] = record(result.report);
+  d["interrupted"] = interrupted;
+  return d;
+}
+
+nb::dict search_to_dict(const Graph& program, const nb::dict& fields, nb::object progress) {
+  OptimizeOptions options = options_from(fields);
+  LongCall call;
+  auto tell = publisher(call);
+  bool interrupted = false;
+  SearchOutcome outcome =
+      call.run([&] { return search(program, options, tell, &call.cancel); }, progress, interrupted);
+  nb::dict d;
+  nb::list candidates;
+  for (const Candidate& c : outcome.candidates) {
+    nb::dict row;
+    row["graph"] = c.graph;
+    row["model_s"] = c.cost;
+    row["origin"] = c.origin;
+    row["derivation"] = c.derivation;
+    row["notes"] = c.notes;
+    candidates.append(row);
+  }
+  d["candidates"] = candidates;
+  d["report"] = record(outcome.report);
+  d["interrupted"] = interrupted;
+  return d;
+}
+
+}  // namespace
+
+void bind_driver(nb::module_& m) {
+  m.def("optimize", &optimize_to_dict, nb::arg("program"), nb::arg("options"),
+        nb::arg("progress") = nb::none());
+  m.def("search", &search_to_dict, nb::arg("program"), nb::arg("options"),
+        nb::arg("progress") = nb::none());
+  m.def("resolve_target",
+        [](const nb::dict& options) { return resolve_target(options_from(options)).str(); });
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,189 @@
+// verify/: verdicts with their evidence, certificates, and the replay of a
+// certificate.
+#include <nanobind/stl/optional.h>
+
+#include "bindings.h"
+#include "long_call.h"
+#include "verify/bench/bench.h"
+#include "verify/funnel.h"
+
+namespace tessera::python {
+namespace {
+
+nb::dict record(const Certificate& c) {
+  nb::dict d;
+  d["spec"] = c.spec_name;
+  d["candidate"] = c.candidate_name;
+  d["seed"] = c.seed;
+  d["strict"] = c.strict;
+  d["inputs"] = c.inputs;
+  d["outputs"] = c.outputs;
+  d["coverage"] = c.coverage;
+  d["error_log2"] = c.error_log2;
+  d["bound"] = c.bound;
+  d["basis"] = c.basis;
+  d["assumptions"] = c.assumptions;
+  d["notes"] = c.notes;
+  nb::list draws;
+  for (const FieldDraw& draw : c.draws) {
+    nb::dict row;
+    row["field"] = draw.field;
+    row["primes"] = draw.primes;
+    row["seed"] = draw.seed;
+    row["elements"] = draw.elements;
+    row["undefined"] = draw.undefined;
+    draws.append(row);
+  }
+  d["draws"] = draws;
+  nb::list gate;
+  for (const GateFamily& family : c.gate) {
+    nb::dict row;
+    row["family"] = family.family;
+    row["seed"] = family.seed;
+    row["elements"] = family.elements;
+    row["not_finite"] = family.not_finite;
+    row["special_differ"] = family.special_differ;
+    row["spec_error"] = family.spec_error;
+    row["candidate_error"] = family.candidate_error;
+    row["worst_ratio"] = family.worst_ratio;
+    gate.append(row);
+  }
+  d["gate"] = gate;
+  return d;
+}
+
+nb::dict record(const Counterexample& c) {
+  nb::dict d;
+  d["kind"] = name(c.kind);
+  d["what"] = c.what;
+  nb::list inputs;
+  for (const ConcreteTensor& tensor : c.inputs) {
+    nb::dict row;
+    row["name"] = tensor.name;
+    row["dtype"] = name(tensor.type.dtype);
+    row["shape"] = to_python(tensor.type.shape);
+    row["reals"] = tensor.reals;
+    row["ints"] = tensor.ints;
+    inputs.append(row);
+  }
+  d["inputs"] = inputs;
+  d["output"] = c.output;
+  d["position"] = c.position;
+  d["spec"] = c.spec;
+  d["candidate"] = c.candidate;
+  d["allowed"] = c.allowed;
+  return d;
+}
+
+nb::dict record(const Verdict& v) {
+  nb::dict d;
+  d["verdict"] = v.equal() ? "equal" : v.refuted() ? "refuted" : "unknown";
+  d["text"] = v.str();
+  if (v.equal()) d["certificate"] = v.certificate();
+  if (v.refuted()) d["counterexample"] = record(v.counterexample());
+  if (v.unknown()) {
+    d["reason"] = name(v.why_unknown().reason);
+    d["what"] = v.why_unknown().what;
+  }
+  return d;
+}
+
+nb::dict record(const VerifyBenchRow& row) {
+  nb::dict d;
+  d["name"] = row.name;
+  d["count"] = row.count;
+  d["accepted"] = row.accepted;
+  d["refuted"] = row.refuted;
+  d["unknown"] = row.unknown;
+  d["harmless"] = row.harmless;
+  d["seconds"] = row.seconds;
+  nb::dict kinds;
+  for (const KindResult& kind : row.kinds) {
+    nb::dict k;
+    k["count"] = kind.count;
+    k["equal"] = kind.equal;
+    k["refuted"] = kind.refuted;
+    k["unknown"] = kind.unknown;
+    k["harmless"] = kind.harmless;
+    kinds[kind.kind.c_str()] = k;
+  }
+  d["kinds"] = kinds;
+  d["failures"] = row.failures;
+  return d;
+}
+
+VerifyOptions options_from(bool strict, std::optional<uint64_t> seed, int threads,
+                           int64_t max_macs) {
+  VerifyOptions options;
+  options.strict = strict;
+  options.seed = seed;
+  if (threads > 0) options.threads = threads;
+  if (max_macs > 0) options.max_macs = max_macs;
+  return options;
+}
+
+}  // namespace
+
+void bind_verify(nb::module_& m) {
+  nb::class_<Certificate>(m, "Certificate")
+      .def_static(
+          "parse",
+          [](const std::string& text, const std::string& file) {
+            return Certificate::parse(text, file);
+          },
+          nb::arg("text"), nb::arg("file") = "<certificate>")
+      .def("__str__", &Certificate::str)
+      .def("__eq__",
+           [](const Certificate& a, nb::handle b) {
+             return nb::isinstance<Certificate>(b) && a == nb::cast<const Certificate&>(b);
+           })
+      .def("record", [](const Certificate& c) { return record(c); });
+
+  m.def(
+      "verify",
+      [](const Graph& spec, const Graph& candidate, bool strict, std::optional<uint64_t> seed,
+         int threads, int64_t max_macs) {
+        VerifyOptions options = options_from(strict, seed, threads, max_macs);
+        LongCall call;
+        options.cancel = &call.cancel;
+        bool interrupted = false;
+        Verdict verdict =
+            call.run([&] { return verify(spec, candidate, options); }, nb::none(), interrupted);
+        return record(verdict);
+      },
+      nb::arg("spec"), nb::arg("candidate"), nb::arg("strict") = false,
+      nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0);
+
+  m.def(
+      "bench_verify",
+      [](int injected, int equal, uint64_t seed, int threads) {
+        VerifyBenchOptions options;
+        options.injected = injected;
+        options.equal = equal;
+        options.seed = seed;
+        if (threads > 0) options.threads = threads;
+        LongCall call;
+        options.cancel = &call.cancel;
+        bool interrupted = false;
+        auto rows = call.run([&] { return bench_verify(options); }, nb::none(), interrupted);
+        nb::list list;
+        for (const VerifyBenchRow& row : rows) list.append(record(row));
+        return list;
+      },
+      nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0);
+
+  m.def(
+      "recheck",
+      [](const Certificate& certificate, const Graph& spec, const Graph& candidate, int threads) {
+        VerifyOptions options = options_from(certificate.strict, std::nullopt, threads, 0);
+        LongCall call;
+        options.cancel = &call.cancel;
+        bool interrupted = false;
+        Recheck result = call.run([&] { return recheck(certificate, spec, candidate, options); },
+                                  nb::none(), interrupted);
+        return nb::make_tuple(result.ok, result.what);
+      },
+      nb::arg("certificate"), nb::arg("spec"), nb::arg("candidate"), nb::arg("threads") = 0);
+}
+
+}  // namespace tessera::python
