@@ -33,9 +33,11 @@ extern "C" __attribute__((visibility("default"))) float probe_read(const float* 
   return s;
 }
 extern "C" __attribute__((visibility("default"))) float probe_fma(long n, float x) {
-  V r0 = {}, r1 = {}, r2 = {}, r3 = {}, r4 = {}, r5 = {}, r6 = {}, r7 = {};
-  V s0 = {}, s1 = {}, s2 = {}, s3 = {};
-  V m = r0 + x, k = r0 + 1.0f;
+  // All different, or the compiler computes one and copies it.
+  const V z = {};
+  V r0 = z + x, r1 = r0 + x, r2 = r1 + x, r3 = r2 + x, r4 = r3 + x, r5 = r4 + x, r6 = r5 + x;
+  V r7 = r6 + x, s0 = r7 + x, s1 = s0 + x, s2 = s1 + x, s3 = s2 + x;
+  V m = z + x, k = z + 1.0f;
   for (long i = 0; i < n; ++i) {
     r0 = r0 * m + k; r1 = r1 * m + k; r2 = r2 * m + k; r3 = r3 * m + k;
     r4 = r4 * m + k; r5 = r5 * m + k; r6 = r6 * m + k; r7 = r7 * m + k;

@@ -7,9 +7,7 @@
 namespace tessera {
 namespace {
 
-// Rows ahead that a micro-kernel fetches of a matrix outside the cache, and the row pitch from
-// which columns are so far apart that a strip is copied while it is first used.
-constexpr int kPrefetchRows = 32;
+// The row pitch from which columns are so far apart that a strip is copied while it is first used.
 constexpr int64_t kFarApartBytes = 1024;
 
 }  // namespace
@@ -120,8 +118,11 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   code_.line("const " + type + "* const b = " + pb + ";");
   code_.line(type + "* const c = " + pc + ";");
 
-  const bool outside_cache = y.kind == OpKind::Iter && ldb != columns;
-  const int prefetch = outside_cache ? kPrefetchRows : 0;
+  // While one strip of a matrix outside the cache is used, the next one is fetched: the strip to the
+  // right, or at the end of the row the same columns of the next iteration's rows. The fetches are
+  // shared out over all panels of rows, so that none has to wait for memory.
+  const bool fetch = y.kind == OpKind::Iter && copies_.count(b) == 0;
+  const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
   const int64_t panels = ceil_div(m.nominal, tile.rows);
   const bool pack = m.exact() && panels > 1 && ldb * size_in_bytes(dtype) >= kFarApartBytes;
   std::string packed = "0";
@@ -130,8 +131,9 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     allocate(packed, dtype, columns * k.nominal);
   }
   // One call: `rows` rows from row m, a tile of `vectors` vectors.
+  // It fetches `fetched` lines per row from line `line` of the next strip on.
   const auto call = [&](int64_t rows, int64_t vectors, const std::string& from, int64_t ld, bool packs,
-                        int fetch, const std::string& bp, const std::string& cp) {
+                        int64_t line, int64_t fetched, const std::string& bp, const std::string& cp) {
     RegisterTile t = tile;
     t.rows = static_cast<int>(rows);
     t.vectors = static_cast<int>(vectors);
@@ -141,57 +143,68 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     };
     code_.line(unit_.micro_kernels.use(dtype, t) + "<" + num(left->strides[x_rank - 2]) + ", " +
                num(left->strides[x_rank - 1]) + ", " + num(ld) + ", " + num(ldc) + ", " +
-               (accumulate ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetch) + ">(" +
-               at("a", left->strides[x_rank - 2]) + ", " + bp + ", " + (packs ? packed : "0") + ", " +
-               at(cp, ldc) + ", " + k.text() + ");");
+               (accumulate ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetched > 0 ? ldb : 0) +
+               ", " + num(fetched) + ">(" + at("a", left->strides[x_rank - 2]) + ", " + bp + ", " +
+               (packs ? packed : "0") + ", " +
+               (fetched > 0 ? "next" + (line > 0 ? " + " + num(line * 64 / size_in_bytes(dtype)) : "") : "0") +
+               ", " + at(cp, ldc) + ", " + k.text() + ");");
   };
   // All rows against one strip of columns.
-  const auto rows = [&](int64_t vectors, int64_t ld, bool packs, int fetch, const std::string& bp,
+  const auto rows = [&](int64_t vectors, int64_t ld, bool packs, bool fetches, const std::string& bp,
                         const std::string& cp) {
     const std::string r = num(tile.rows);
     if (!m.exact()) {
       code_.line("long m = 0;");
       code_.open("for (; m + " + r + " <= " + m.text() + "; m += " + r + ")");
-      call(tile.rows, vectors, "m", ld, false, fetch, bp, cp);
+      call(tile.rows, vectors, "m", ld, false, 0, 0, bp, cp);
       code_.close();
       code_.open("for (; m < " + m.text() + "; ++m)");
-      call(1, vectors, "m", ld, false, fetch, bp, cp);
+      call(1, vectors, "m", ld, false, 0, 0, bp, cp);
       code_.close();
       return;
     }
     const int64_t full = m.nominal / tile.rows, rest = m.nominal % tile.rows;
-    int64_t first = 0;
-    if (packs || (fetch > 0 && full > 1)) {
-      call(tile.rows, vectors, "0", ld, packs, fetch, bp, cp);
-      first = 1;
+    // The first calls fetch, a share of the lines each, or one of them packs.
+    int64_t first = 0, line = 0;
+    const int64_t share = fetches ? ceil_div(lines, std::min(lines, full)) : 0;
+    std::string source = bp;
+    int64_t pitch = ld;
+    while (first < full && (line < (fetches ? lines : 0) || (first == 0 && packs))) {
+      const int64_t fetched = fetches ? std::min(share, lines - line) : 0;
+      call(tile.rows, vectors, first == 0 ? "0" : num(first * tile.rows), pitch, packs && first == 0, line, fetched, source, cp);
+      if (packs && first == 0) source = packed, pitch = vectors * tile.lanes;
+      line += fetched;
+      ++first;
     }
-    const std::string source = packs ? packed : bp;
-    const int64_t pitch = packs ? vectors * tile.lanes : ld;
-    const int again = first > 0 ? 0 : fetch;
     if (full - first == 1) {
-      call(tile.rows, vectors, num(first * tile.rows), pitch, false, again, source, cp);
+      call(tile.rows, vectors, num(first * tile.rows), pitch, false, 0, 0, source, cp);
     } else if (full > first) {
       code_.open("for (long m = " + num(first * tile.rows) + "; m < " + num(full * tile.rows) + "; m += " + r + ")");
-      call(tile.rows, vectors, "m", pitch, false, again, source, cp);
+      call(tile.rows, vectors, "m", pitch, false, 0, 0, source, cp);
       code_.close();
     }
-    if (rest > 0) call(rest, vectors, num(full * tile.rows), pitch, false, 0, source, cp);
+    if (rest > 0) call(rest, vectors, num(full * tile.rows), pitch, false, 0, 0, source, cp);
   };
 
   const int64_t whole = n.nominal / columns * columns;
   if (n.exact() && n.nominal == columns) {
-    rows(tile.vectors, ldb, pack, prefetch, "b", "c");
+    if (fetch) code_.line("const " + type + "* const next = b + " + k.text() + "*" + num(ldb) + ";");
+    rows(tile.vectors, ldb, pack, fetch, "b", "c");
   } else {
     code_.line("long n = 0;");
     if (whole > 0) {
       code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
-      rows(tile.vectors, ldb, pack, prefetch, "b + n", "c + n");
+      if (fetch) {
+        code_.line("const " + type + "* const next = n + " + num(2 * columns) + " <= " + n.text() + " ? b + n + " +
+                   num(columns) + " : b + " + k.text() + "*" + num(ldb) + ";");
+      }
+      rows(tile.vectors, ldb, pack, fetch, "b + n", "c + n");
       code_.close();
     }
     const int64_t left_over = n.nominal - whole;
     if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
       code_.open("");
-      rows(left_over / tile.lanes, ldb, pack, prefetch, "b + n", "c + n");
+      rows(left_over / tile.lanes, ldb, pack, false, "b + n", "c + n");
       code_.close();
     } else if (!n.exact() || left_over > 0) {
       // The last columns, padded with zeros to whole vectors.
@@ -204,7 +217,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
                  " + j] = j < w ? b[i*" + num(ldb) + " + n + j] : 0;");
       code_.close();
       code_.open("for (long j = 0; j < w; j += " + num(tile.lanes) + ")");
-      rows(1, columns, false, 0, tail + " + j", "c + n + j");
+      rows(1, columns, false, false, tail + " + j", "c + n + j");
       code_.close();
       code_.close();
       touch(tail);

@@ -55,10 +55,10 @@ std::string MicroKernels::text() const {
     const auto at = [&](const std::string& p, int j) {
       return "*(" + v + "*)(" + p + " + " + n(j * tile.lanes) + ")";
     };
-    out += "\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, int PREFETCH>\n"
+    out += "\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long LDF, int LINES>\n"
            "static __attribute__((noinline)) void mm_" + std::string(name(dtype)) + "_" + n(tile.rows) +
-           "x" + n(tile.vectors) + "(const " + type + "* a, const " + type + "* b, " + type + "* p, " +
-           type + "* c, long k) {\n";
+           "x" + n(tile.vectors) + "(const " + type + "* a, const " + type + "* b, " + type + "* p, const " +
+           type + "* f, " + type + "* c, long k) {\n";
     for (int i = 0; i < tile.rows; ++i) {
       out += "  " + v;
       for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + acc(i, j) + " = {}";
@@ -73,12 +73,12 @@ std::string MicroKernels::text() const {
       out += "\n";
     }
     out += "  }\n  for (; k > 0; --k) {\n";
-    // One prefetch per cache line of the row.
     const int line = 64 / size_in_bytes(dtype);
-    out += "    if (PREFETCH) {\n";
-    for (int j = 0; j < tile.columns(); j += line) {
-      out += "      __builtin_prefetch(b + PREFETCH * LDB + " + n(j) + ", 0, 2);\n";
+    out += "    if (LINES) {\n";
+    for (int j = 0; j < ceil_div(tile.columns(), line); ++j) {
+      out += "      if (LINES > " + n(j) + ") __builtin_prefetch(f + " + n(j * line) + ", 0, 2);\n";
     }
+    out += "      f += LDF;\n";
     out += "    }\n    const " + v;
     for (int j = 0; j < tile.vectors; ++j) {
       out += (j > 0 ? ", " : " ") + ("b" + n(j)) + " = " + at("b", j);
