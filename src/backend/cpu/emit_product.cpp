@@ -9,6 +9,9 @@ namespace {
 
 // The row pitch from which columns are so far apart that a strip is copied while it is first used.
 constexpr int64_t kFarApartBytes = 1024;
+// Rows of such a strip that all panels work on before the next ones. They are fetched meanwhile;
+// more would fall into the same few sets of the cache and evict each other.
+constexpr int64_t kRowsOfManyPanels = 48, kRowsOfOnePanel = 128;
 
 }  // namespace
 
@@ -124,12 +127,17 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const bool fetch = y.kind == OpKind::Iter && copies_.count(b) == 0;
   const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
   const int64_t panels = ceil_div(m.nominal, tile.rows);
-  const bool pack = m.exact() && panels > 1 && ldb * size_in_bytes(dtype) >= kFarApartBytes;
+  const bool far_apart = m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
+  const bool pack = far_apart && panels > 1;
+  const int64_t at_a_time = panels > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
   std::string packed = "0";
   if (pack) {
     packed = "strip" + serial;
-    allocate(packed, dtype, columns * k.nominal);
+    allocate(packed, dtype, columns * std::min(at_a_time, k.nominal));
   }
+  const bool in_parts = far_apart && (pack || fetch) && k.nominal > at_a_time;
+  bool adds = accumulate;
+  std::string depth = k.text();
   // One call: `rows` rows from row m, a tile of `vectors` vectors.
   // It fetches `fetched` lines per row from line `line` of the next strip on.
   const auto call = [&](int64_t rows, int64_t vectors, const std::string& from, int64_t ld, bool packs,
@@ -143,11 +151,11 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     };
     code_.line(unit_.micro_kernels.use(dtype, t) + "<" + num(left->strides[x_rank - 2]) + ", " +
                num(left->strides[x_rank - 1]) + ", " + num(ld) + ", " + num(ldc) + ", " +
-               (accumulate ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetched > 0 ? ldb : 0) +
-               ", " + num(fetched) + ">(" + at("a", left->strides[x_rank - 2]) + ", " + bp + ", " +
+               (adds ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetched > 0 ? ldb : 0) +
+               ", " + num(fetched) + ">(" + at(depth == "kk" ? "ak" : "a", left->strides[x_rank - 2]) + ", " + bp + ", " +
                (packs ? packed : "0") + ", " +
                (fetched > 0 ? "next" + (line > 0 ? " + " + num(line * 64 / size_in_bytes(dtype)) : "") : "0") +
-               ", " + at(cp, ldc) + ", " + k.text() + ");");
+               ", " + at(cp, ldc) + ", " + depth + ");");
   };
   // All rows against one strip of columns.
   const auto rows = [&](int64_t vectors, int64_t ld, bool packs, bool fetches, const std::string& bp,
@@ -186,25 +194,51 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     if (rest > 0) call(rest, vectors, num(full * tile.rows), pitch, false, 0, 0, source, cp);
   };
 
+  // One whole strip; `following` is where the strip to be read after it begins.
+  const auto strip = [&](const std::string& bp, const std::string& cp, const std::string& following) {
+    if (!in_parts) {
+      if (fetch) code_.line("const " + type + "* const next = " + following + ";");
+      rows(tile.vectors, ldb, pack, fetch, bp, cp);
+      return;
+    }
+    if (!accumulate) {
+      code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
+      code_.line("for (long j = 0; j < " + num(columns) + "; ++j) (" + cp + ")[i*" + num(ldc) + " + j] = 0;");
+      code_.close();
+    }
+    const std::string step = num(at_a_time);
+    code_.open("for (long kb = 0; kb < " + k.text() + "; kb += " + step + ")");
+    const bool even = k.exact() && k.nominal % at_a_time == 0;
+    code_.line("const long kk = " + (even ? step : k.text() + " - kb < " + step + " ? " + k.text() + " - kb : " + step) + ";");
+    const int64_t acs = left->strides[x_rank - 1];
+    code_.line("const " + type + "* const ak = a + kb" + (acs == 1 ? "" : "*" + num(acs)) + ";");
+    if (fetch) {
+      code_.line("const " + type + "* const next = kb + " + step + " < " + k.text() + " ? " + bp + " + (kb + " + step +
+                 ")*" + num(ldb) + " : " + following + ";");
+    }
+    depth = "kk";
+    adds = true;
+    rows(tile.vectors, ldb, pack, fetch, bp + " + kb*" + num(ldb), cp);
+    depth = k.text();
+    adds = accumulate;
+    code_.close();
+  };
+
   const int64_t whole = n.nominal / columns * columns;
   if (n.exact() && n.nominal == columns) {
-    if (fetch) code_.line("const " + type + "* const next = b + " + k.text() + "*" + num(ldb) + ";");
-    rows(tile.vectors, ldb, pack, fetch, "b", "c");
+    strip("b", "c", "b + " + k.text() + "*" + num(ldb));
   } else {
     code_.line("long n = 0;");
     if (whole > 0) {
       code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
-      if (fetch) {
-        code_.line("const " + type + "* const next = n + " + num(2 * columns) + " <= " + n.text() + " ? b + n + " +
-                   num(columns) + " : b + " + k.text() + "*" + num(ldb) + ";");
-      }
-      rows(tile.vectors, ldb, pack, fetch, "b + n", "c + n");
+      strip("b + n", "c + n", "n + " + num(2 * columns) + " <= " + n.text() + " ? b + n + " + num(columns) +
+                                  " : b + " + k.text() + "*" + num(ldb));
       code_.close();
     }
     const int64_t left_over = n.nominal - whole;
     if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
       code_.open("");
-      rows(left_over / tile.lanes, ldb, pack, false, "b + n", "c + n");
+      rows(left_over / tile.lanes, ldb, false, false, "b + n", "c + n");
       code_.close();
     } else if (!n.exact() || left_over > 0) {
       // The last columns, padded with zeros to whole vectors.
