@@ -3,6 +3,10 @@
 #include <cstring>
 #include <new>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include "base/check.h"
 
 namespace tessera {
@@ -76,12 +80,23 @@ template struct ChainTables<uint64_t>;
 
 // --- field_array.h ----------------------------------------------------------------------------
 
-void Buffer::Free::operator()(std::byte* p) const { ::operator delete(p, std::align_val_t(64)); }
+namespace {
+constexpr size_t kHugePage = size_t(2) << 20;
+}
 
-Buffer::Buffer(size_t bytes)
-    : data_(bytes == 0 ? nullptr
-                       : static_cast<std::byte*>(::operator new(bytes, std::align_val_t(64)))),
-      bytes_(bytes) {}
+void Buffer::Free::operator()(std::byte* p) const {
+  ::operator delete(p, std::align_val_t(alignment));
+}
+
+Buffer::Buffer(size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+  void* p = ::operator new(bytes, std::align_val_t(alignment));
+#ifdef __linux__
+  if (alignment == kHugePage) madvise(p, bytes, MADV_HUGEPAGE);  // a hint; refusal does not matter
+#endif
+  data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(p), Free(alignment));
+}
 
 Buffer::Buffer(const Buffer& other) : Buffer(other.bytes_) {
   if (bytes_ != 0) std::memcpy(data_.get(), other.data_.get(), bytes_);

@@ -235,6 +235,38 @@ template <class W> FieldVec<W> operator*(const FieldVec<W>& a, const FieldVec<W>
   scale_flags(r, a, b, false);
   return r;
 }
+// Inverses of n elements, 0 for 0, with a single inversion: prefix products forward, divided out
+// backward, in interleaved chains that do not wait for one another.
+template <class W> void invert_run(const Modulus<W>& m, const W* x, int n, W* out) {
+  constexpr int kChains = 8;
+  static_assert(kRun % kChains == 0);
+  W y[kRun], prefix[kRun], product[kChains], inverse[kChains];
+  for (W& p : product) p = m.one;
+  for (int i = 0; i < n; i += kChains) {
+    for (int j = 0; j < kChains; ++j) {
+      y[i + j] = i + j < n && x[i + j] != 0 ? x[i + j] : m.one;
+      prefix[i + j] = product[j];
+      product[j] = m.mul(product[j], y[i + j]);
+    }
+  }
+  W all = m.one;
+  for (int j = 0; j < kChains; ++j) {
+    inverse[j] = all;
+    all = m.mul(all, product[j]);
+  }
+  all = m.inv(all);
+  for (int j = kChains; j-- > 0;) {
+    inverse[j] = m.mul(inverse[j], all);
+    all = m.mul(all, product[j]);
+  }
+  for (int i = (n - 1) / kChains * kChains; i >= 0; i -= kChains) {
+    for (int j = 0; j < kChains; ++j) {
+      if (i + j < n) out[i + j] = x[i + j] == 0 ? W(0) : m.mul(inverse[j], prefix[i + j]);
+      inverse[j] = m.mul(inverse[j], y[i + j]);
+    }
+  }
+}
+
 template <class W> FieldVec<W> operator/(const FieldVec<W>& a, const FieldVec<W>& b) {
   FieldVec<W> r;
   r.like(a, a.components & b.components);
@@ -242,24 +274,12 @@ template <class W> FieldVec<W> operator/(const FieldVec<W>& a, const FieldVec<W>
   for (int k = 0; k < 3; ++k) {
     if (!r.holds(k)) continue;
     const Modulus<W>& m = r.modulus(k);
-    // one inversion for the run: prefix products forward, then divided out backward
-    W prefix[kRun];
-    W product = m.one;
+    W inverse[kRun];
+    invert_run(m, b.c[k], r.n, inverse);
     for (int i = 0; i < r.n; ++i) {
-      prefix[i] = product;
-      if (b.c[k][i] != 0) product = m.mul(product, b.c[k][i]);
+      if (b.c[k][i] == 0) r.undefine(i);
     }
-    W inverse = m.inv(product);
-    for (int i = r.n; i-- > 0;) {
-      const W y = b.c[k][i];
-      if (y == 0) {
-        r.c[k][i] = 0;
-        r.undefine(i);
-        continue;
-      }
-      r.c[k][i] = m.mul(a.c[k][i], m.mul(inverse, prefix[i]));
-      inverse = m.mul(inverse, y);
-    }
+    a.loops().mul(m, a.c[k], inverse, r.c[k], r.n);
   }
   return r;
 }

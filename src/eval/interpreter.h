@@ -1,9 +1,7 @@
 // The reference interpreter, a template over the domain: kernel graphs operator by operator, block
 // graphs literally (every block, every iteration, on tiles clipped at the tensor's edge).
 #pragma once
-#include <atomic>
 #include <functional>
-#include <optional>
 
 #include "base/error.h"
 #include "eval/demand.h"
@@ -32,8 +30,8 @@ template <class D> class Interpreter {
       : domain_(domain), pool_(pool), opaque_(std::move(opaque)) {}
   void set_tracer(Tracer tracer) { tracer_ = std::move(tracer); }
 
-  // Evaluates the operators that `demand` needs; `values` has the inputs set and keeps what is in
-  // `keep` (outputs are always kept) alive, in `arenas` (one per operator).
+  // Evaluates the operators that `demand` needs. `values` has the inputs set; afterwards those of
+  // the outputs are valid, in storage of `arenas` (one per operator, freed after its last reader).
   void run(const Graph& g, const Demand& demand, std::vector<View>& values,
            std::vector<Arena>& arenas, const Observer& observer = {});
 
