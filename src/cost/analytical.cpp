@@ -24,6 +24,14 @@ double bytes(const Type& t) { return elements(t) * size_in_bytes(t.dtype); }
 }  // namespace
 
 Machine::Machine(Target target) : target_(std::move(target)) {
+  for (OpKind k : all_op_kinds()) {
+    weight_.resize(std::max(weight_.size(), size_t(k) + 1), 1.0);
+    weight_[size_t(k)] = target_.weight(k);
+  }
+  for (int i = 0; i < kNumDTypes; ++i) {
+    simple_[size_t(i)] = target_.pointwise_rate(DType(i));
+    fma_[size_t(i)] = target_.matmul_rate(DType(i));
+  }
   for (const MemoryLevel& l : target_.levels) {
     if (l.per_core) {
       core_bandwidth_ = l.bandwidth;
@@ -38,7 +46,7 @@ Machine::Machine(Target target) : target_(std::move(target)) {
 
 double Machine::matmul(DType t, double batch, double m, double n, double k) const {
   const double lanes = std::max(1, target_.vector_bytes / size_in_bytes(t));
-  const double rate = target_.matmul_rate(t), simple = target_.pointwise_rate(t);
+  const double rate = fma_[size_t(t)], simple = simple_[size_t(t)];
   auto shaped = [&](double rows, double cols) {
     double padded = std::ceil(cols / lanes) * lanes;
     // With few rows every multiply-add needs its own load; registers cannot reuse the column tile.
@@ -51,13 +59,13 @@ double Machine::matmul(DType t, double batch, double m, double n, double k) cons
 }
 
 double Machine::pointwise(OpKind kind, DType t, double n) const {
-  return n * target_.weight(kind) / target_.pointwise_rate(t) + kOpSeconds;
+  return n * weight_[size_t(kind)] / simple_[size_t(t)] + kOpSeconds;
 }
 double Machine::reduce(DType t, double n) const {
-  return n / target_.pointwise_rate(t) + kOpSeconds;
+  return n / simple_[size_t(t)] + kOpSeconds;
 }
 double Machine::move(DType t, double n) const {
-  return 2 * n / target_.pointwise_rate(t) + kOpSeconds;
+  return 2 * n / simple_[size_t(t)] + kOpSeconds;
 }
 
 double Machine::first_pass(double tensor_bytes, double resident) const {

@@ -47,7 +47,7 @@ struct Target {
   std::vector<MemoryLevel> levels;  // outermost first; at least two
   std::array<double, kNumDTypes> matmul_flops{};   // per core; 0: not stated
   std::array<double, kNumDTypes> pointwise_ops{};  // per core; 0: not stated
-  std::map<OpKind, double> weights;
+  std::map<OpKind, double> weights;  // operators not named weigh 1
 
   // Rates of a type; where the file states none, that of f32 scaled by element size.
   double matmul_rate(DType) const;

@@ -83,15 +83,55 @@ KernelSearch::KernelSearch(const Hypergraph& graph, const RegionForms& forms,
     store_.push_back(machine_.first_pass(bytes(v), bytes(v)));
   }
   for (const Edge& e : graph_.edges) edge_work_.push_back(edge_seconds(e, extents_));
-  work_.assign(graph_.values.size(), 0);
-  for (ValueId v = 0; v < graph_.values.size(); ++v) {
-    double least = -1;
+  const size_t n = graph_.values.size();
+  work_.assign(n, 0);
+  depth_work_.assign(n, 0);
+  needs_.resize(n);
+  for (ValueId v = 0; v < n; ++v) {  // ascending rank: operands come first
+    if (graph_.values[v].view >= 0) needs_[v] = {v};
+    bool first = true;
     for (uint32_t k : graph_.producers[v]) {
-      if (least < 0 || edge_work_[k] < least) least = edge_work_[k];
+      const Edge& e = graph_.edges[k];
+      double before = 0;
+      std::vector<ValueId> all;
+      for (int i = 0; i < e.arity; ++i) {
+        ValueId u = e.in[size_t(i)];
+        before = std::max(before, depth_work_[u]);
+        std::vector<ValueId> both;
+        std::set_union(all.begin(), all.end(), needs_[u].begin(), needs_[u].end(),
+                       std::back_inserter(both));
+        all = std::move(both);
+      }
+      if (first) {
+        needs_[v] = all;
+        work_[v] = edge_work_[k];
+        depth_work_[v] = before + edge_work_[k];
+      } else {
+        std::vector<ValueId> common;
+        std::set_intersection(all.begin(), all.end(), needs_[v].begin(), needs_[v].end(),
+                              std::back_inserter(common));
+        needs_[v] = std::move(common);
+        work_[v] = std::min(work_[v], edge_work_[k]);
+        depth_work_[v] = std::min(depth_work_[v], before + edge_work_[k]);
+      }
+      first = false;
     }
-    work_[v] = std::max(0.0, least);
     remote_.push_back(machine_.bound(work_[v], store_[v]));
   }
+}
+
+double KernelSearch::remaining(const std::vector<ValueId>& pending) const {
+  if (pending.empty()) return 0;
+  double work = 0, chain = 0, traffic = 0;
+  std::set<ValueId> loads;
+  for (ValueId v : pending) {
+    work += work_[v];
+    chain = std::max(chain, depth_work_[v]);
+    traffic += store_[v];
+    loads.insert(needs_[v].begin(), needs_[v].end());
+  }
+  for (ValueId v : loads) traffic += load_[v];
+  return machine_.bound(std::max(work, chain), traffic);
 }
 
 // Compute of one edge on tiles of the given sizes, by axis.
@@ -360,9 +400,59 @@ std::map<ValueId, KernelPhase> KernelSearch::phases(const Kernel& k) const {
   return out;
 }
 
+// What `evaluate` needs of a kernel, apart from tile sizes.
+struct KernelSearch::Shape {
+  struct Moved {
+    AxisMask axes;
+    double element, bytes, resident;
+    KernelPhase phase;
+    bool load;
+  };
+  struct Step {
+    const Edge* edge;
+    AxisMask out;
+    DType dtype;
+    bool in_loop, over_loop, post, in_place;
+  };
+  std::vector<Moved> moved;
+  std::vector<Step> steps;
+};
+
+KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
+  Shape s;
+  const auto phase = phases(k);
+  auto move = [&](ValueId v, bool load) {
+    const Value& x = graph_.values[v];
+    s.moved.push_back({x.axes, double(size_in_bytes(x.dtype)), bytes(v),
+                       load && x.view >= 0 ? resident_ : bytes(v), phase.at(v), load});
+  };
+  for (ValueId v : k.loads) move(v, true);
+  for (ValueId v : k.outputs) move(v, false);
+  std::set<ValueId> reused;
+  for (uint32_t i : k.edges) {
+    const Edge& e = graph_.edges[i];
+    Shape::Step step{&e, graph_.values[e.out].axes, graph_.values[e.out].dtype, false, false, false,
+                     false};
+    step.over_loop = k.loop >= 0 && (e.bits & bit(k.loop));
+    step.in_loop = step.over_loop || phase.at(e.out) == KernelPhase::Loop;
+    step.post = phase.at(e.out) == KernelPhase::Post && !step.over_loop;
+    if (!e.bits) {  // a pointwise result takes over the first computed operand of its size
+      for (int j = 0; j < e.arity && !step.in_place; ++j) {
+        ValueId u = e.in[size_t(j)];
+        auto it = phase.find(u);
+        step.in_place = it != phase.end() && it->second == phase.at(e.out) &&
+                        graph_.values[u].axes == graph_.values[e.out].axes &&
+                        !std::binary_search(k.loads.begin(), k.loads.end(), u) &&
+                        reused.insert(u).second;
+      }
+    }
+    s.steps.push_back(step);
+  }
+  return s;
+}
+
 // Seconds of the kernel with the tiles of its grid and loop, and what a block keeps in memory.
-double KernelSearch::evaluate(Kernel& k, const std::map<ValueId, KernelPhase>& phase,
-                              std::vector<int64_t>& tile) const {
+double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t>& tile) const {
   tile = extents_;
   KernelWork w;
   for (const Kernel::GridDim& g : k.grid) {
@@ -379,49 +469,29 @@ double KernelSearch::evaluate(Kernel& k, const std::map<ValueId, KernelPhase>& p
     for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
     return v;
   };
-  auto times = [&](KernelPhase p) { return p == KernelPhase::Loop ? w.iterations : 1.0; };
+  // A GPU copies the next tile while it works on this one; a CPU reads the tensor in place.
+  const bool twice = machine_.target().kind == TargetKind::Gpu && w.iterations > 1;
   double loop_bytes = 0, post_bytes = 0;
-  auto move = [&](ValueId v, KernelPhase p, double resident) {
-    double moved = volume(graph_.values[v].axes) * size_in_bytes(graph_.values[v].dtype) *
-                   times(p) * w.blocks;
-    machine_.add_traffic(w, bytes(v), std::max(moved, bytes(v)), resident);
-  };
-  for (ValueId v : k.loads) {
-    KernelPhase p = phase.at(v);
-    move(v, p, graph_.values[v].view >= 0 ? resident_ : bytes(v));
-    double n = volume(graph_.values[v].axes) * size_in_bytes(graph_.values[v].dtype);
-    // A GPU copies the next tile while it works on this one; a CPU reads the tensor in place.
-    bool twice = machine_.target().kind == TargetKind::Gpu && p == KernelPhase::Loop && w.iterations > 1;
-    loop_bytes += twice ? 2 * n : n;
-    if (p == KernelPhase::Invariant) post_bytes += n;
+  for (const Shape::Moved& m : shape.moved) {
+    const bool in_loop = m.phase == KernelPhase::Loop;
+    double n = volume(m.axes) * m.element;
+    double total = n * (in_loop ? w.iterations : 1.0) * w.blocks;
+    machine_.add_traffic(w, m.bytes, std::max(total, m.bytes), m.resident);
+    if (!m.load) continue;
+    loop_bytes += twice && in_loop ? 2 * n : n;
+    if (m.phase == KernelPhase::Invariant) post_bytes += n;
   }
-  std::set<ValueId> reused;
-  for (uint32_t i : k.edges) {
-    const Edge& e = graph_.edges[i];
-    bool over_loop = k.loop >= 0 && (e.bits & bit(k.loop));
-    KernelPhase at = over_loop ? KernelPhase::Loop : phase.at(e.out);
-    w.block_compute += times(at) * edge_seconds(e, tile);
-    double n = volume(graph_.values[e.out].axes) * 4.0;
-    bool in_place = false;
-    if (!e.bits) {  // a pointwise result takes over the first computed operand of its size
-      for (int j = 0; j < e.arity && !in_place; ++j) {
-        ValueId u = e.in[size_t(j)];
-        auto it = phase.find(u);
-        in_place = it != phase.end() && it->second == phase.at(e.out) &&
-                   graph_.values[u].axes == graph_.values[e.out].axes &&
-                   !std::binary_search(k.loads.begin(), k.loads.end(), u) && reused.insert(u).second;
-      }
-    }
-    if (over_loop) {
-      w.block_compute += w.iterations * machine_.pointwise(OpKind::Add, graph_.values[e.out].dtype,
-                                                           volume(graph_.values[e.out].axes));
-      loop_bytes += n;
-      post_bytes += n;
-    } else if (!in_place) {
-      (at == KernelPhase::Post ? post_bytes : loop_bytes) += n;
+  for (const Shape::Step& s : shape.steps) {
+    w.block_compute += (s.in_loop ? w.iterations : 1.0) * edge_seconds(*s.edge, tile);
+    double elements = volume(s.out);
+    if (s.over_loop) {
+      w.block_compute += w.iterations * machine_.pointwise(OpKind::Add, s.dtype, elements);
+      loop_bytes += 4 * elements;
+      post_bytes += 4 * elements;
+    } else if (!s.in_place) {
+      (s.post ? post_bytes : loop_bytes) += 4 * elements;
     }
   }
-  for (ValueId v : k.outputs) move(v, phase.at(v), bytes(v));
   k.block_bytes = std::max(loop_bytes, post_bytes);
   return machine_.seconds(w);
 }
@@ -429,7 +499,7 @@ double KernelSearch::evaluate(Kernel& k, const std::map<ValueId, KernelPhase>& p
 // Coordinate descent over the parts of each grid axis and of the loop. Tiles over the memory limit
 // cost extra in proportion, so that the descent finds its way into the limit; true if it did.
 bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters) const {
-  const auto phase = phases(k);
+  const Shape shape = shape_of(k);
   const Target& target = machine_.target();
   AxisMask free = ~AxisMask(0);
   for (ValueId v : k.outputs) free &= graph_.values[v].axes;
@@ -471,7 +541,7 @@ bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters) const {
     }
     if (k.loop >= 0) k.loop_parts = choices.back()[at.back()];
     ++counters.tilings;
-    double s = evaluate(k, phase, tile);
+    double s = evaluate(k, shape, tile);
     if (options_.memory_rule && k.block_bytes > limit) s *= 1 + 4 * (k.block_bytes / limit);
     return s;
   };

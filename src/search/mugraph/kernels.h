@@ -60,15 +60,16 @@ class KernelSearch {
   std::vector<int> loop_axes(const std::vector<ValueId>& outputs) const;
   // Phases of the kernel's loads and results, by value.
   std::map<ValueId, KernelPhase> phases(const Kernel& kernel) const;
-  double store_seconds(ValueId v) const { return store_[v]; }
-  double work_bound(ValueId v) const { return work_[v]; }
+  // A lower bound on the seconds that any kernels need to store these values.
+  double remaining(const std::vector<ValueId>& pending) const;
   const Machine& machine() const { return machine_; }
 
  private:
   struct State;
   bool choose_tiles(Kernel& kernel, KernelCounters& counters) const;
-  double evaluate(Kernel& kernel, const std::map<ValueId, KernelPhase>& phase,
-                  std::vector<int64_t>& tile) const;
+  struct Shape;
+  Shape shape_of(const Kernel& kernel) const;
+  double evaluate(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
   double edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const;
   double bytes(ValueId v) const { return graph_.values[v].volume * size_in_bytes(graph_.values[v].dtype); }
 
@@ -81,6 +82,8 @@ class KernelSearch {
   std::vector<double> load_, store_;    // seconds of traffic, by value
   std::vector<double> edge_work_;       // seconds of compute at full size on one core, by edge
   std::vector<double> work_;            // least compute of the last operation, by value
+  std::vector<double> depth_work_;      // least compute of any chain of operations to the value
+  std::vector<std::vector<ValueId>> needs_;  // views that every derivation of the value loads
   std::vector<double> remote_;          // least seconds another kernel needs to store it, by value
 };
 

@@ -15,7 +15,7 @@ struct PlanNode {
   Pending pending;
   double spent = 0;
   int32_t parent = -1;
-  Kernel kernel;  // the one that led here from the parent
+  const std::vector<Kernel>* variants = nullptr;  // the kernel that led here from the parent
   int depth = 0;
 };
 
@@ -74,24 +74,17 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
   targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
   if (targets.empty()) return result;
 
-  // What is left costs at least one launch and the last operation and store of its values.
-  auto remaining = [&](const Pending& p) {
-    if (p.empty()) return 0.0;
-    double compute = 0, traffic = 0;
-    for (ValueId v : p) {
-      compute += kernels.work_bound(v);
-      traffic += kernels.store_seconds(v);
-    }
-    return kernels.machine().bound(compute, traffic);
-  };
+  auto remaining = [&](const Pending& p) { return kernels.remaining(p); };
 
   double best = start;
-  std::map<std::pair<Pending, int>, std::vector<Kernel>> memo;
+  auto worth = [&] { return best * options.slack + 2 * kernels.machine().target().launch_seconds; };
+  // Kernels per outputs and loop axis, grouped by loads; the cheapest of a group leads.
+  std::map<std::pair<Pending, int>, std::vector<std::vector<Kernel>>> memo;
   std::map<Pending, int> expanded_times;
-  std::map<std::string, int> structures;
+  std::set<std::string> structures;
   std::vector<PlanNode> nodes;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  nodes.push_back(PlanNode{targets, 0, -1, {}, 0});
+  nodes.push_back(PlanNode{targets, 0, -1, nullptr, 0});
   queue.push({remaining(targets), 0});
 
   while (!queue.empty() && int(result.plans.size()) < options.wanted) {
@@ -103,24 +96,40 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
     }
     Entry top = queue.top();
     queue.pop();
-    if (top.estimate > best * options.slack) break;
+    if (top.estimate > worth()) break;
     const PlanNode node = nodes[top.node];
     if (node.pending.empty()) {
       Plan plan;
+      std::vector<const std::vector<Kernel>*> variants;
       for (int32_t n = int32_t(top.node); nodes[size_t(n)].parent >= 0; n = nodes[size_t(n)].parent) {
-        plan.kernels.push_back(nodes[size_t(n)].kernel);
+        variants.push_back(nodes[size_t(n)].variants);
+        plan.kernels.push_back(variants.back()->front());
       }
       plan.seconds = node.spent;
-      if (structures[plan.structure()]++ >= options.per_structure) continue;
+      if (!structures.insert(plan.structure()).second) continue;
       if (plan.seconds < best) {
         best = plan.seconds;
         if (options.improved) options.improved(best);
       }
+      // The same plan with another variant of one kernel.
+      std::vector<Plan> others;
+      for (size_t i = 0; i < variants.size(); ++i) {
+        for (size_t v = 1; v < variants[i]->size(); ++v) {
+          Plan other = plan;
+          other.kernels[i] = (*variants[i])[v];
+          other.seconds += other.kernels[i].seconds - plan.kernels[i].seconds;
+          others.push_back(std::move(other));
+        }
+      }
+      std::stable_sort(others.begin(), others.end(),
+                       [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+      if (int(others.size()) > options.per_structure - 1) others.resize(size_t(options.per_structure) - 1);
       result.plans.push_back(std::move(plan));
+      for (Plan& p : others) result.plans.push_back(std::move(p));
       continue;
     }
     if (node.depth >= options.max_kernels) continue;
-    if (expanded_times[node.pending]++ >= options.per_structure) continue;
+    if (expanded_times[node.pending]++ >= options.revisits) continue;
     if (counters.expanded > options.max_steps) {
       result.complete = false;
       ++counters.pruned["step budget"];
@@ -143,7 +152,7 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
         }
         // Whole programs in one kernel are wanted even where several kernels are much cheaper.
         const double limit = pass == 0 ? 4 * start
-                                       : best * options.slack - node.spent - remaining(rest);
+                                       : worth() - node.spent - remaining(rest);
         std::vector<std::vector<Kernel>> found(todo.size());
         std::vector<KernelCounters> counted(todo.size());
         auto work = [&](int64_t from, int64_t to) {
@@ -166,12 +175,16 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
               result.singles.push_back(std::move(plan));
             }
           } else {
-            memo[{outputs, todo[i]}] = std::move(found[i]);
+            std::map<std::vector<ValueId>, std::vector<Kernel>> groups;
+            for (Kernel& k : found[i]) groups[k.loads].push_back(std::move(k));
+            auto& list = memo[{outputs, todo[i]}];
+            for (auto& [loads, kernels] : groups) list.push_back(std::move(kernels));
           }
         }
       }
       for (int l : loops) {
-        for (const Kernel& k : memo[{outputs, l}]) {
+        for (const std::vector<Kernel>& group : memo[{outputs, l}]) {
+          const Kernel& k = group.front();
           PlanNode next;
           next.pending = rest;
           for (ValueId v : k.loads) {
@@ -182,10 +195,10 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
                              next.pending.end());
           next.spent = node.spent + k.seconds;
           next.parent = int32_t(top.node);
-          next.kernel = k;
+          next.variants = &group;
           next.depth = node.depth + 1;
           double estimate = next.spent + remaining(next.pending);
-          if (estimate > best * options.slack) {
+          if (estimate > worth()) {
             ++counters.pruned["plan bound"];
             continue;
           }
@@ -195,6 +208,8 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
       }
     }
   }
+  std::stable_sort(result.plans.begin(), result.plans.end(),
+                   [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
   return result;
 }
 

@@ -20,10 +20,12 @@ struct Plan {
 };
 
 struct PlanOptions {
-  int wanted = 16;       // plans to return
-  int per_structure = 4; // of which at most this many share their structure
+  int wanted = 16;        // plans to return
+  int revisits = 2;       // ways to reach the same pending values that are followed
+  int per_structure = 4;  // of which at most this many share their structure
   int max_kernels = 4;
-  double slack = 1.25;    // plans costing more than this times the best are not wanted
+  double slack = 1.1;     // plans costing more than this times the best, and two launches more, are
+                          // not wanted
   int64_t max_steps = 400000;  // expanded states of all kernel searches together
   const std::atomic<bool>* cancel = nullptr;
   std::function<bool()> out_of_time;                 // may be empty
