@@ -45,11 +45,11 @@ std::vector<Embedding> NormalForms::embeddings(PolyId part, PolyId goal) {
   std::vector<Embedding> out;
   const Poly& p = polys_[part];
   const Poly& g = polys_[goal];
-  if (p.terms.empty() || p.terms.size() > g.terms.size() || (p.axes & ~g.axes)) return out;
+  if (p.terms.empty() || (p.axes & ~g.axes)) return out;
   const size_t n = std::min<size_t>(g.terms.size(), 64);
   const Term first = p.terms[0];
   const size_t parts = p.terms.size();
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < n && parts <= n; ++i) {
     MonoId q = divide(polys_[goal].terms[i].mono, first.mono);
     if (q == kNone) continue;
     Coef ratio = polys_[goal].terms[i].coef / first.coef;
@@ -70,6 +70,25 @@ std::vector<Embedding> NormalForms::embeddings(PolyId part, PolyId goal) {
       }
     }
     if (ok) out.push_back({q, ratio, mask});
+  }
+  if (parts < 2) return out;
+  // A sum may also be one factor of a product that was not multiplied out: (a+b) of (a+b)²·c.
+  auto [it, fresh] = factored_.emplace(part, Term{kNone, 1});
+  if (fresh) {
+    Split s = split(part, false);
+    if (s.rest != kNone) {
+      std::vector<Factor> f = merge(monos_[s.common].factors, {{base_atom(s.rest), 1}});
+      Term t{intern_mono(std::move(f)), s.coef};
+      factored_[part] = t;
+    }
+  }
+  const Term whole = factored_[part];
+  if (whole.mono == kNone) return out;
+  for (size_t i = 0; i < n; ++i) {
+    MonoId q = divide(polys_[goal].terms[i].mono, whole.mono);
+    if (q == kNone) continue;
+    Coef ratio = polys_[goal].terms[i].coef / whole.coef;
+    if (!ratio.bad()) out.push_back({q, ratio, uint64_t(1) << i});
   }
   return out;
 }

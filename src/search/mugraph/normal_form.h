@@ -172,6 +172,7 @@ class NormalForms {
   std::unordered_map<uint64_t, std::vector<uint32_t>> atom_index_, mono_index_, poly_index_;
   std::unordered_map<uint64_t, PolyId> mul_memo_, sum_memo_;
   std::unordered_map<uint64_t, MonoId> div_memo_;
+  std::unordered_map<PolyId, Term> factored_;  // sums as one monomial: common · (rest)
 };
 
 }  // namespace tessera::mugraph
