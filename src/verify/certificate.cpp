@@ -127,8 +127,8 @@ std::string line_of(const FieldDraw& d) {
   for (size_t i = 0; i < d.primes.size(); i++) s += (i ? "," : "") + std::to_string(d.primes[i]);
   return s + " seed=" + std::to_string(d.seed) +
          " exponent_bound=" + std::to_string(d.exponent_bound) +
-         " binding=" + std::to_string(d.binding) + " elements=" + std::to_string(d.elements) +
-         " undefined=" + std::to_string(d.undefined);
+         " redraws=" + std::to_string(d.redraws) + " binding=" + std::to_string(d.binding) +
+         " elements=" + std::to_string(d.elements) + " undefined=" + std::to_string(d.undefined);
 }
 
 std::string line_of(const GateFamily& g) {
@@ -154,6 +154,7 @@ FieldDraw read_draw(const Reader& r) {
        }},
       {"seed", [&](std::string_view s) { d.seed = r.integer<uint64_t>(s); }},
       {"exponent_bound", [&](std::string_view s) { d.exponent_bound = r.integer<uint64_t>(s); }},
+      {"redraws", [&](std::string_view s) { d.redraws = r.integer<int>(s); }},
       {"binding", [&](std::string_view s) { d.binding = r.integer<int>(s); }},
       {"elements", [&](std::string_view s) { d.elements = r.integer<int64_t>(s); }},
       {"undefined", [&](std::string_view s) { d.undefined = r.integer<int64_t>(s); }},

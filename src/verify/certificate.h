@@ -21,6 +21,7 @@ struct FieldDraw {
   std::vector<uint64_t> primes;  // the chain p, q, ...
   uint64_t seed = 0;
   uint64_t exponent_bound = 0;  // exponents were drawn below this; 0: uniformly
+  int redraws = 0;              // rounds of redrawing inputs at which something is undefined
   int binding = 0;              // index into Certificate::bindings
   int64_t elements = 0;         // output elements compared
   int64_t undefined = 0;        // elements outside the domain in this draw, so not compared

@@ -52,6 +52,7 @@ FieldDrawResult field_draw(const Graph& spec, const Graph& candidate,
   for (int c = 0; c < 3; c++) record.primes.push_back(model.prime(c));
   record.seed = request.seed;
   record.exponent_bound = request.exponent_bound;
+  record.redraws = request.redraws;
 
   std::vector<Components> components = needed_components(spec);
   const std::vector<Components> more = needed_components(candidate);
@@ -91,7 +92,7 @@ FieldDrawResult field_draw(const Graph& spec, const Graph& candidate,
   const bool partial = !request.ties && is_partial(spec);
   auto redraw = [&](const Graph& g) {
     if (request.ties) return int64_t(0);
-    const int64_t redrawn = redraw_inputs(g, model, inputs, 64, options).redrawn;
+    const int64_t redrawn = redraw_inputs(g, model, inputs, request.redraws, options).redrawn;
     if (redrawn > 0) bound_exponents();
     return redrawn;
   };

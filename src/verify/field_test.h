@@ -14,6 +14,7 @@ struct FieldDrawRequest {
   FieldSize field = FieldSize::Bits61;
   uint64_t seed = 0;
   uint64_t exponent_bound = 0;  // see FieldDraw
+  int redraws = 12;             // see FieldDraw
   bool ties = false;            // small integers in all components: comparisons meet equal operands
 };
 

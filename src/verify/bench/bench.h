@@ -12,6 +12,7 @@ struct VerifyBenchOptions {
   int injected = 10000, equal = 10000;  // how many verifications of each sort
   uint64_t seed = 1;
   int threads = 2;
+  std::string kind;  // only edits of this name; empty: all
   const std::atomic<bool>* cancel = nullptr;
 };
 
@@ -27,7 +28,9 @@ struct VerifyBenchRow {
   int count = 0;     // verifications that count
   int accepted = 0;  // verdict Equal; for "injected" these are misses
   int refuted = 0, unknown = 0;
-  int harmless = 0;  // "injected": mutants that are equal programs, by another argument
+  int harmless = 0;   // "injected": mutants that are equal programs, by another argument
+  int undecided = 0;  // "equal": random originals skipped since the verifier cannot decide even
+                      // that they equal themselves (roots of unlucky constants, many coupled roots)
   double seconds = 0;
   std::vector<KindResult> kinds;
   std::vector<std::string>

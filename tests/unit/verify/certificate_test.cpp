@@ -18,7 +18,7 @@ Certificate sample() {
   c.inputs = {"X f32[2,N]", "f64[]"};
   c.outputs = {"y f32[2]"};
   c.bindings = {{{"N", 5}, {"M", 3}}, {}};
-  c.draws = {{"p61", {13, 6, 3}, 99, 4096, 1, 12, 2}, {"exact", {}, 1, 0, 0, 5, 0}};
+  c.draws = {{"p61", {13, 6, 3}, 99, 4096, 12, 1, 30, 2}, {"exact", {}, 1, 0, 0, 0, 5, 0}};
   c.min_draws = 2;
   c.coverage = "all elements";
   c.error_log2 = -103.25;
@@ -57,7 +57,7 @@ TEST(Certificate, ErrorsNameTheirPlace) {
   EXPECT_EQ(message("certificate 1\ndraw field=p31 sede=1\n"),
             "c.txt:2:16: certificate: unknown field 'sede'");
   EXPECT_EQ(message("certificate 1\ndraw field=p31\n"),
-            "c.txt:2:1: certificate: 'draw' needs its 7 fields once each");
+            "c.txt:2:1: certificate: 'draw' needs its 8 fields once each");
   EXPECT_EQ(message("certificate 1\ndraw p31\n"), "c.txt:2:6: certificate: expected name=value");
   EXPECT_EQ(message("certificate 1\nbinding N\n"),
             "c.txt:2:1: certificate: expected symbol=extent");
