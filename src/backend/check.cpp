@@ -57,6 +57,7 @@ std::vector<NDArray> draw_inputs_of(const Graph& graph, int family, uint64_t see
     for (int64_t& v : x.ints) {
       if (type.dtype == DType::Bool) v = static_cast<int64_t>(rng.below(2));
       else if (bound != INT64_MAX) v = static_cast<int64_t>(rng.below(static_cast<uint64_t>(bound)));
+      else if (family == 1) v = wrap_to(type.dtype, static_cast<int64_t>(rng()));
       else v = wrap_to(type.dtype, static_cast<int64_t>(rng.below(17)) - 8);
     }
     inputs.push_back(std::move(x));

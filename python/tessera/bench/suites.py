@@ -122,7 +122,7 @@ def _speed(
         budget = 1.0 if settings.quick else 6.0
         bandwidth = read_bandwidth(total if cache == "warm" else 512 << 20)
         timings = interleave(contestants, budget, cold=cache == "cold")
-        rate = flop_rate()
+        rate = max(flop_rate(), _described_flops(settings.options))
         times = {name: timings[name].us for name in contestants if name not in ("ours", "original")}
         row: Row = {
             "suite": "mirage",
@@ -152,6 +152,18 @@ def _speed(
         if notes:
             row["peer_failures"] = notes
         yield row
+
+
+def _described_flops(options: Options) -> float:
+    """f32 FLOP/s of all cores by the target description."""
+    values: dict[str, float] = {}
+    for line in _core.resolve_target(options.fields()).splitlines():
+        words = line.split()
+        if words[:1] == ["cores"]:
+            values["cores"] = float(words[1])
+        elif words[:2] == ["matmul", "f32"]:
+            values["matmul"] = float(words[2])
+    return values.get("cores", 0.0) * values.get("matmul", 0.0)
 
 
 # --- search -----------------------------------------------------------------------------------
@@ -219,9 +231,14 @@ def verify(settings: Settings) -> Iterator[Row]:
     count = 500 if settings.quick else 10_000
     counts = {kind: count if settings.case in (None, kind) else 0 for kind in ("injected", "equal")}
     settings.tell(f"verify: {counts}")
-    for result in _core.bench_verify(
-        counts["injected"], counts["equal"], settings.options.seed + 1, settings.options.threads
-    ):
+    results = (
+        _core.bench_verify(
+            counts["injected"], counts["equal"], settings.options.seed + 1, settings.options.threads
+        )
+        if any(counts.values())
+        else []
+    )
+    for result in results:
         if not result["count"]:
             continue
         row: Row = {
@@ -231,3 +248,13 @@ def verify(settings: Settings) -> Iterator[Row]:
         if row["case"] == "injected":
             row["missed"] = result.pop("accepted")
         yield row | result
+    if settings.case in (None, "kernel_faults"):
+        faults = 20 if settings.quick else 500
+        settings.tell(f"verify: {faults} faults in compiled kernels")
+        yield {
+            "suite": "verify", "case": "kernel_faults", "shape": {}, "dtype": "mixed",
+            "target": settings.options.target,
+            **_core.bench_kernel_faults(
+                faults, settings.options.seed + 1, settings.options.threads
+            ),
+        }  # fmt: skip

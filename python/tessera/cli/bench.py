@@ -69,7 +69,7 @@ def show(row: dict[str, Any]) -> None:
     """One row, for a reader."""
     table = Table(box=None, show_header=False, pad_edge=False, title=row["case"],
                   title_justify="left")  # fmt: skip
-    skip = {"suite", "case", "machine", "target", "dtype"}
+    skip = {"suite", "case", "machine", "target", "dtype", "kinds", "failures"}
     for key, value in row.items():
         if key in skip or value is None:
             continue
@@ -82,4 +82,6 @@ def show(row: dict[str, Any]) -> None:
         else:
             text = str(value)
         table.add_row(key, text)
+    for failure in row.get("failures", [])[:1]:
+        table.add_row("first failure", failure)
     common.stdout().print(table)
