@@ -1,0 +1,179 @@
+#include "driver/optimize.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "backend/arrays.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "eval/eval.h"
+#include "ir/text.h"
+
+namespace tessera {
+namespace {
+
+const char* kNormLinear = R"(graph norm_linear {
+  X = input : f32[8,96]
+  W = input : f32[96,64]
+  x2 = sqr X
+  ms = mean x2 {axes=[1], keepdims=true}
+  r = sqrt ms
+  n = div X, r
+  O = matmul n, W
+  return O
+})";
+
+const char* kTwoParts = R"(graph two_parts {
+  X = input : f32[8,96]
+  a = exp X
+  s = sum a {axes=[1], keepdims=true}
+  p = div a, s
+  r = reshape p {shape=[768]}
+  q = sqr r
+  t = sum q {axes=[0]}
+  return t, p
+})";
+
+// Each test has a cache of its own.
+class Optimize : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/tessera-test-XXXXXX";
+    directory_ = mkdtemp(pattern);
+    setenv("TESSERA_CACHE_DIR", directory_.c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv("TESSERA_CACHE_DIR");
+    std::filesystem::remove_all(directory_);
+  }
+  OptimizeOptions options() {
+    OptimizeOptions o;
+    o.verify_seed = 7;
+    o.threads = 2;
+    return o;
+  }
+  std::string directory_;
+};
+
+// The module computes what the original program means.
+void expect_right(const OptimizeResult& r) {
+  Rng rng(3);
+  std::vector<NDArray> inputs;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<const void*> in;
+  for (TensorId t : r.original.inputs()) {
+    const Type& type = r.original.type(t);
+    NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
+    for (double& x : a.reals) x = round_to(type.dtype, rng.unit() * 2 - 1);
+    inputs.push_back(a);
+    memory.push_back(to_memory(a));
+  }
+  for (auto& m : memory) in.push_back(m.data());
+  auto want = eval(r.original, inputs);
+  std::vector<std::vector<std::byte>> results;
+  std::vector<void*> out;
+  for (const Type& t : r.module->output_types()) results.emplace_back(size_t(t.bytes()));
+  for (auto& m : results) out.push_back(m.data());
+  r.module->run(in, out);
+  for (size_t i = 0; i < want.size(); i++) {
+    NDArray got = from_memory(r.module->output_types()[i], results[i].data());
+    ASSERT_EQ(got.reals.size(), want[i].reals.size());
+    for (size_t k = 0; k < got.reals.size(); k++)
+      ASSERT_NEAR(got.reals[k], want[i].reals[k], 1e-4 * (1 + std::abs(want[i].reals[k])));
+  }
+}
+
+TEST_F(Optimize, FindsProvesAndRuns) {
+  OptimizeResult r = optimize(parse(kNormLinear), options());
+  ASSERT_FALSE(r.candidates.empty());
+  EXPECT_EQ(r.improved, r.certificate.has_value());
+  for (const Outcome& o : r.candidates) EXPECT_NE(o.fate, Fate::CheckFailed) << o.why;
+  expect_right(r);
+  EXPECT_EQ(r.report.parts, 1);
+  EXPECT_GT(r.report.searches.at(0).values, 0);
+}
+
+TEST_F(Optimize, SecondRunComesFromTheCacheAndIsProvedAgain) {
+  OptimizeResult first = optimize(parse(kNormLinear), options());
+  OptimizeResult second = optimize(parse(kNormLinear), options());
+  EXPECT_FALSE(first.report.from_cache);
+  EXPECT_TRUE(second.report.from_cache);
+  EXPECT_TRUE(second.graph == first.graph);
+  EXPECT_EQ(second.improved, first.improved);
+  EXPECT_EQ(second.improved, second.certificate.has_value());
+  expect_right(second);
+  OptimizeOptions other = options();
+  other.strict = true;
+  EXPECT_FALSE(optimize(parse(kNormLinear), other).report.from_cache);
+}
+
+TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
+  OptimizeResult first = optimize(parse(kNormLinear), options());
+  // Whatever is stored is replaced by a program that computes something else, hashes made good:
+  // as someone could who writes to the cache directory.
+  Cache cache;
+  std::string wrong = "1 1 1e-6 1e-6 1e-6 9\nmugraph\n--\n" +
+                      print(parse("graph g { X = input : f32[8,96] W = input : f32[96,64] "
+                                  "O = matmul X, W return O }"));
+  int replaced = 0;
+  for (const auto& e : std::filesystem::recursive_directory_iterator(directory_ + "/index")) {
+    std::string key = e.path().filename().string().substr(0, 64);
+    if (cache.find_text(key) && cache.find_text(key)->find("graph") != std::string::npos) {
+      cache.store_text(key, wrong);
+      replaced++;
+    }
+  }
+  ASSERT_GT(replaced, 0);
+  OptimizeResult again = optimize(parse(kNormLinear), options());
+  EXPECT_FALSE(again.report.from_cache);
+  expect_right(again);
+}
+
+TEST_F(Optimize, PartsAreProvedAsAWhole) {
+  OptimizeResult r = optimize(parse(kTwoParts), options());
+  EXPECT_EQ(r.report.parts, 2);
+  EXPECT_EQ(r.improved, r.certificate.has_value());
+  expect_right(r);
+}
+
+TEST_F(Optimize, WithoutAnEngineTheOriginalComesBack) {
+  OptimizeOptions o = options();
+  o.disable.insert("mugraph");
+  OptimizeResult r = optimize(parse(kNormLinear), o);
+  EXPECT_FALSE(r.improved);
+  EXPECT_TRUE(r.graph == r.original);
+  expect_right(r);
+}
+
+TEST_F(Optimize, CancellingReturnsTheBestSoFar) {
+  std::atomic<bool> cancel{true};
+  OptimizeResult r = optimize(parse(kNormLinear), options(), {}, &cancel);
+  EXPECT_TRUE(r.report.cancelled);
+  expect_right(r);
+}
+
+TEST_F(Optimize, SymbolicShapesAreRefusedClearly) {
+  try {
+    optimize(parse("graph g { X = input : f32[N,4] Y = exp X return Y }"), options());
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::Unsupported);
+    EXPECT_NE(std::string(e.what()).find("symbolic"), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(Optimize, SearchIsTheSameForAnyNumberOfThreads) {
+  OptimizeOptions one = options(), two = options();
+  one.threads = 1;
+  one.target = two.target = "cpu-avx512";
+  one.target_directory = two.target_directory = TESSERA_SOURCE_DIR "/targets";
+  auto a = search(parse(kNormLinear), one), b = search(parse(kNormLinear), two);
+  ASSERT_EQ(a.candidates.size(), b.candidates.size());
+  for (size_t i = 0; i < a.candidates.size(); i++)
+    EXPECT_TRUE(a.candidates[i].graph == b.candidates[i].graph) << i;
+}
+
+}  // namespace
+}  // namespace tessera
