@@ -305,7 +305,7 @@ struct MagnitudeVec {
     const double x = c.to_double();
     for (int i = 0; i < n; ++i) {
       r.v[i] = x;
-      r.m[i] = std::abs(x);
+      r.m[i] = std::isfinite(x) ? std::abs(x) : 0;  // an infinite constant is never rounded
     }
     return r;
   }
