@@ -317,7 +317,8 @@ GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOpt
             }
             continue;
           }
-          f.elements++;
+          const double scale = mag.reals[i];
+          f.elements += std::isfinite(scale);
           const double error = std::isfinite(y) ? std::fabs(y - ref.reals[i]) : INFINITY;
           if (error == 0) continue;
           if (excuse && 4 * (*excuse)[k][i] >= std::min(error, std::fabs(x) + 1e-30)) continue;
@@ -325,7 +326,6 @@ GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOpt
             if (worst.ratio < 1e300) worst = {1e300, int(k), int64_t(i), x, y, 0, true};
             continue;
           }
-          const double scale = mag.reals[i];
           if (!std::isfinite(scale)) continue;
           const double allowed = std::max(2 * spec_error, o.c * unit * cmp.length()) * scale +
                                  4 * floor * cmp.length();

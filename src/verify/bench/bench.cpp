@@ -97,7 +97,7 @@ void judge(Trial& t, uint64_t seed, bool unsound, const std::atomic<bool>* cance
 
 std::string report(const Trial& t) {
   return std::string(t.kind) + "\n" + print(t.spec) + print(t.changed) +
-         (t.verdict ? t.verdict->str() : t.error) + "\n";
+         (t.verdict ? t.verdict->str() : "") + t.error + "\n";
 }
 
 VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int count, bool unsound,
