@@ -19,10 +19,14 @@ struct CheckOptions {
   uint64_t seed = 1;
   ThreadPool* pool = nullptr;  // of the interpreter
   double c = 8;                // allowed: max(2 err of the interpreter, c eps sqrt(k) sum|terms|)
+  // Multiply-adds of the interpreter beyond which only the most telling family and the one of
+  // special values are run.
+  double max_work = 1e9;
 };
 
 struct CheckReport {
   bool passed = false;
+  int families = 0;      // of inputs
   int64_t elements = 0;  // compared
   double worst = 0;      // largest error relative to what is allowed; <= 1 passes
   int special_differ = 0;  // elements that differ where the interpreter is not finite

@@ -5,6 +5,13 @@
 #include "base/check.h"
 
 namespace tessera {
+namespace {
+
+// Sums of more 32-bit terms than this are added up in parts, and the parts in f64: rounding errors
+// then grow with the length of a part.
+constexpr int64_t kLongSum = 4096;
+
+}  // namespace
 
 void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const Value& v = value(id);
@@ -59,11 +66,29 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
       if (!gone[i]) index[i] = loops.loop(x.extents[i].text());
     }
     const int outside = loops.depth() - 1;
+    int64_t terms = 1;
+    for (size_t i = 0; i < rank; ++i) terms *= gone[i] ? x.extents[i].nominal : 1;
+    const bool in_parts = sum && type == "float" && terms > kLongSum;
+    int part = outside;  // the loop whose body adds up one part
     for (size_t i = 0; i < rank; ++i) {
-      if (gone[i]) index[i] = loops.loop(x.extents[i].text());
+      if (!gone[i]) continue;
+      const std::string n = x.extents[i].text();
+      if (in_parts && i == inner) {
+        const std::string step = std::to_string(kLongSum);
+        const std::string c = loops.loop("(" + n + " + " + step + " - 1) / " + step).text;
+        part = loops.depth() - 1;
+        const std::string to = "(" + c + " + 1)*" + step;
+        index[i] = loops.loop("(" + to + " < " + n + " ? " + to + " : " + n + ")", c + "*" + step);
+      } else {
+        index[i] = loops.loop(n);
+      }
     }
     const int inside = loops.depth() - 1;
-    loops.statement(outside, type + " s = " + start + ";");
+    if (in_parts) {
+      loops.statement(outside, "double total = 0;");
+      loops.after(part, "total += s;");
+    }
+    loops.statement(part, type + " s = " + start + ";");
     if (!sum && real) loops.statement(outside, "int undefined = 0;");
     const std::string e = loops.element(from, index);
     std::string clauses;
@@ -79,13 +104,13 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
         clauses += " reduction(| : undefined)";
       }
     }
-    if (inside > outside) {
+    if (inside > part) {
       loops.set_simd(clauses);
     } else {
       loops.no_simd();
     }
-    std::string s = "s";
-    if (!count.empty()) s = "s / " + count;
+    std::string s = in_parts ? "(float)total" : "s";
+    if (!count.empty()) s = (in_parts ? "total" : "s") + (" / " + count);
     if (!sum && real) {
       s = std::string("(undefined ? ") +
           (v.dtype == DType::F64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")") + " : s)";
@@ -102,12 +127,29 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     return;
   }
   // Whole rows of results at a time: the innermost loop runs across them.
-  if (!accumulate) {
+  int64_t terms = 1;
+  for (size_t i = 0; i < rank; ++i) terms *= gone[i] ? x.extents[i].nominal : 1;
+  Memory into = to;
+  const bool wide = sum && type == "float" && terms > kLongSum;
+  if (wide) {
+    into.pointer = to.pointer + "d" + std::to_string(names_++);
+    into.storage = DType::F64;
+    allocate(into.pointer, DType::F64, buffer_elements(v));
+  }
+  const auto result_at = [&](const Memory& memory) {
+    std::vector<Index> kept;
+    for (size_t i = 0; i < rank; ++i) {
+      if (!gone[i]) kept.push_back(index[i]);
+      else if (a.keepdims) kept.push_back({});
+    }
+    return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
+  };
+  if (!accumulate || wide) {
     Nest clear = nest();
     for (size_t i = 0; i < rank; ++i) {
       if (!gone[i]) index[i] = clear.loop(x.extents[i].text());
     }
-    clear.statement(clear.depth() - 1, target(index) + " = " + start + ";");
+    clear.statement(clear.depth() - 1, result_at(into) + " = " + start + ";");
     emit(clear);
   }
   Nest loops = nest();
@@ -120,7 +162,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   index[inner] = loops.loop(x.extents[inner].text());
   for (size_t i = inner + 1; i < rank; ++i) index[i] = {};
   const std::string e = loops.element(from, index);
-  const std::string at = target(index);
+  const std::string at = result_at(into);
   const int level = loops.depth() - 1;
   if (sum) {
     loops.statement(level, at + " += " + e + ";");
@@ -128,15 +170,16 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     loops.statement(level, at + " = " + pick + "(" + cast + at + ", " + cast + e + ");");
   }
   emit(loops);
-  if (!count.empty()) {
-    Nest scale = nest();
+  if (!count.empty() || wide) {
+    Nest finish = nest();
     for (size_t i = 0; i < rank; ++i) {
-      if (!gone[i]) index[i] = scale.loop(x.extents[i].text());
+      if (!gone[i]) index[i] = finish.loop(x.extents[i].text());
     }
-    const std::string result = target(index);
-    scale.statement(scale.depth() - 1, result + " = " + result + " / " + count + ";");
-    emit(scale);
+    finish.statement(finish.depth() - 1, result_at(to) + (accumulate ? " += " : " = ") + result_at(into) +
+                                             (count.empty() ? "" : " / " + count) + ";");
+    emit(finish);
   }
+  if (wide) touch(into.pointer);
 }
 
 void KernelEmitter::cumsum(int id) {
@@ -144,6 +187,10 @@ void KernelEmitter::cumsum(int id) {
   const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(v.attrs).axis);
   const bool last = std::all_of(v.extents.begin() + static_cast<long>(axis) + 1, v.extents.end(),
                                 [](const Extent& e) { return e.nominal == 1; });
+  // Running sums are kept in f64: as running sums in f32 they would drift.
+  const std::string type = compute_type(v.dtype);
+  const DType running = v.memory.storage == DType::F32 ? DType::F64 : v.memory.storage;
+  const std::string sums = v.memory.pointer + "r";
   Nest loops = nest();
   std::vector<Index> index(v.extents.size());
   for (size_t i = 0; i < axis; ++i) index[i] = loops.loop(v.extents[i].text());
@@ -151,19 +198,24 @@ void KernelEmitter::cumsum(int id) {
   for (size_t i = axis; i < v.extents.size(); ++i) index[i] = loops.loop(v.extents[i].text());
   const int inside = loops.depth() - 1;
   const std::string x = loops.element(v.inputs[0], index);
-  const std::string at = Nest::offset(index, v.memory.strides).text;
+  const std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text + "]";
   if (last) {
     loops.no_simd();
-    loops.statement(outside, std::string(compute_type(v.dtype)) + " s = 0;");
+    loops.statement(outside, std::string(storage_type(running)) + " s = 0;");
     loops.statement(inside, "s += " + x + ";");
-    loops.statement(inside, v.memory.pointer + "[" + at + "] = s;");
+    loops.statement(inside, at + " = (" + type + ")s;");
   } else {
-    const std::string before = v.memory.pointer + "[" + at + " - " + std::to_string(v.memory.strides[axis]) + "]";
-    const std::string zero = "(" + std::string(compute_type(v.dtype)) + ")0";
-    loops.statement(inside, v.memory.pointer + "[" + at + "] = (" + index[axis].text + " > 0 ? " +
-                                before + " : " + zero + ") + " + x + ";");
+    const int64_t row = v.memory.strides[axis];
+    allocate(sums, running, row);
+    std::vector<Index> within = index;
+    for (size_t i = 0; i <= axis; ++i) within[i] = {};
+    const std::string s = sums + "[" + Nest::offset(within, v.memory.strides).text + "]";
+    loops.statement(outside, "for (long j = 0; j < " + std::to_string(row) + "; ++j) " + sums + "[j] = 0;");
+    loops.statement(inside, s + " += " + x + ";");
+    loops.statement(inside, at + " = (" + type + ")" + s + ";");
   }
   emit(loops);
+  if (!last) touch(sums);
   touch(id);
 }
 

@@ -64,15 +64,7 @@ std::string MicroKernels::text() const {
       for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + acc(i, j) + " = {}";
       out += ";\n";
     }
-    out += "  if (ACCUMULATE) {\n";
-    for (int i = 0; i < tile.rows; ++i) {
-      out += "   ";
-      for (int j = 0; j < tile.vectors; ++j) {
-        out += " " + acc(i, j) + " = " + at("c + " + n(i) + " * LDC", j) + ";";
-      }
-      out += "\n";
-    }
-    out += "  }\n  for (; k > 0; --k) {\n";
+    out += "  for (; k > 0; --k) {\n";
     const int line = 64 / size_in_bytes(dtype);
     out += "    if (LINES) {\n";
     for (int j = 0; j < ceil_div(tile.columns(), line); ++j) {
@@ -94,6 +86,17 @@ std::string MicroKernels::text() const {
       out += "\n";
     }
     out += "    a += ACS;\n    b += LDB;\n  }\n";
+    // Sums start from zero and are added at the end: long sums are then sums of short ones, which
+    // keeps their rounding errors small.
+    out += "  if (ACCUMULATE) {\n";
+    for (int i = 0; i < tile.rows; ++i) {
+      out += "   ";
+      for (int j = 0; j < tile.vectors; ++j) {
+        out += " " + acc(i, j) + " += " + at("c + " + n(i) + " * LDC", j) + ";";
+      }
+      out += "\n";
+    }
+    out += "  }\n";
     for (int i = 0; i < tile.rows; ++i) {
       out += " ";
       for (int j = 0; j < tile.vectors; ++j) {

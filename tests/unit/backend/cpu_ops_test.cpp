@@ -45,7 +45,8 @@ class Case {
     }
     graph_.add_output(graph_.add(kind, inputs, attrs));
   }
-  void check() {
+  void check(bool all_isas = true) {
+    if (!all_isas) return expect_right(graph_, best_isa());
     for (CpuIsa isa : runnable_isas()) expect_right(graph_, isa);
   }
   Graph& graph() { return graph_; }
@@ -96,13 +97,13 @@ TEST(CpuOps, Powers) {
 }
 
 TEST(CpuOps, CastsBetweenAllDtypes) {
+  Case c;
   for (int from = 0; from < kNumDTypes; ++from) {
-    Case c;
     for (int to = 0; to < kNumDTypes; ++to) {
       c.op(OpKind::Cast, static_cast<DType>(from), {{77}}, CastAttrs{static_cast<DType>(to)});
     }
-    c.check();
   }
+  c.check();
 }
 
 TEST(CpuOps, Reductions) {
@@ -117,6 +118,8 @@ TEST(CpuOps, Reductions) {
     }
     c.op(kind, DType::F32, {{700, 129}}, ReduceAttrs{{1}, false});
     c.op(kind, DType::F32, {{129, 1300}}, ReduceAttrs{{0}, false});
+    c.op(kind, DType::F32, {{3, 70001}}, ReduceAttrs{{1}, false});
+    c.op(kind, DType::F32, {{50001, 7}}, ReduceAttrs{{0}, false});
     c.op(kind, DType::F32, {{1, 9, 1}}, ReduceAttrs{{0, 2}, false});
     c.check();
   }
@@ -151,6 +154,7 @@ TEST(CpuOps, ProductsOfManyShapes) {
   c.check();
   Case large;
   large.op(OpKind::Matmul, DType::F32, {{300, 515}, {515, 301}});
+  large.op(OpKind::Matmul, DType::F32, {{3, 60001}, {60001, 20}});  // long sums stay accurate
   large.op(OpKind::Matmul, DType::F64, {{16, 300}, {300, 1000}});
   large.op(OpKind::Matmul, DType::BF16, {{16, 300}, {300, 500}});
   large.check();
@@ -186,7 +190,7 @@ TEST(CpuOps, DataMovement) {
     c.op(OpKind::Tril, d, {{9, 7}}, DiagonalAttrs{-2});
     if (d != DType::Bool) c.graph().add_output(c.graph().add(OpKind::Iota, {}, IotaAttrs{1, {d, {3, 9}}}));
     c.graph().add_output(c.graph().add_const(1, {d, {2, 5}}));
-    c.check();
+    c.check(d == DType::F32);
   }
 }
 
