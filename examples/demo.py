@@ -15,7 +15,8 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 
 import tessera as ts
-from tessera.bench.timing import interleave
+from tessera import _core
+from tessera.bench.timing import BlasThreads, interleave
 from tessera.cli.common import ProgressLine, count, duration, prunes
 
 FILE = Path(__file__).with_name("rmsnorm.py")
@@ -62,20 +63,38 @@ def show_search(result: ts.Result) -> None:
     )
 
 
-def show_winner(result: ts.Result, most: int = 26) -> None:
-    section("the winner: a µGraph")
-    lines = str(result.graph).rstrip().splitlines()
+def best_candidate(result: ts.Result) -> tuple[ts.Graph, Any]:
+    """The winner and its certificate; where the original won the race, the runner-up's."""
+    if result.certificate is not None:
+        return result.graph, result.certificate
+    raced = [c for c in result.candidates if c.fate == "measured"]
+    if raced:
+        best = max(raced, key=lambda c: c.speedup)
+        what = f"the runner-up, rank {best.rank}, {best.speedup:.2f}x"
+        graph = best.graph
+    else:  # remembered from an earlier run, without its candidates: search again
+        found = _core.search(result.original.core, ts.Options().fields())["candidates"]
+        if not found:
+            return result.graph, None
+        what, graph = "the search's first choice", ts.Graph.from_core(found[0]["graph"])
+    console.print(f"The original, compiled operator by operator, won the race; here is {what}.")
+    return graph, ts.verify(result.original, graph).certificate
+
+
+def show_winner(graph: ts.Graph, most: int = 26) -> None:
+    lines = str(graph).rstrip().splitlines()
     console.print("\n".join(lines[:most]), markup=False)
     if len(lines) > most:
-        console.print(f"  … {len(lines) - most} more lines: tessera optimize {FILE} -o winner.ug")
+        name = FILE.relative_to(FILE.parents[1])
+        console.print(f"  … {len(lines) - most} more lines: tessera optimize {name} -o winner.ug")
 
 
-def show_proof(result: ts.Result) -> None:
+def show_proof(certificate: Any) -> None:
     section("the proof")
-    if result.certificate is None:
+    if certificate is None:
         console.print("the original was kept: nothing to prove")
         return
-    c = result.certificate.record()
+    c = certificate.record()
     fields = ", ".join(sorted({d["field"] for d in c["draws"]}))
     console.print(
         f"equal at {len(c['draws'])} draws over {fields}"
@@ -101,14 +120,26 @@ def show_speed(result: ts.Result) -> None:
     G = rng.standard_normal(1024, dtype=np.float32)
     W = rng.standard_normal((1024, 4096), dtype=np.float32) / np.float32(32)
     difference = np.abs(result(X, G, W) - numpy_program(X, G, W)).max()
+    blas = BlasThreads()
+
+    def numpy_run() -> Any:
+        return numpy_program(X, G, W)
+
     times = interleave(
-        {"numpy": lambda: numpy_program(X, G, W), "tessera": lambda: result(X, G, W)}, 1.5
+        {
+            f"NumPy, {blas.all} threads": numpy_run,
+            "NumPy, 1 thread": blas.single(numpy_run),
+            "Tessera": lambda: result(X, G, W),
+        },
+        1.5,
     )
-    numpy_s, ours_s = times["numpy"].median_s, times["tessera"].median_s
-    console.print(f"NumPy    {numpy_s * 1e6:9.0f} µs")
+    ours_s = times.pop("Tessera").median_s
+    for name, timing in times.items():
+        console.print(f"{name:<18}{timing.median_s * 1e6:9.0f} µs")
+    best = min(timing.median_s for timing in times.values())
     console.print(
-        f"Tessera  {ours_s * 1e6:9.0f} µs   [bold green]{numpy_s / ours_s:.2f}x faster[/]"
-        f"   (largest difference {difference:.1e})"
+        f"{'Tessera':<18}{ours_s * 1e6:9.0f} µs   [bold green]{best / ours_s:.2f}x[/] the better "
+        f"of these   (largest difference {difference:.1e})"
     )
     console.print(
         f"against the original compiled kernel by kernel: {result.speedup:.2f}x "
@@ -128,8 +159,10 @@ def demo() -> int:
             rmsnorm_linear, *example_inputs.values(), budget=60, progress=progress
         )
     show_search(result)
-    show_winner(result)
-    show_proof(result)
+    section("the winner: a µGraph")
+    graph, certificate = best_candidate(result)
+    show_winner(graph)
+    show_proof(certificate)
     show_speed(result)
     console.print(f"\n{duration(time.monotonic() - start)} in all. Next: tessera --help")
     return 0

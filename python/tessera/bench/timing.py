@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import time
@@ -99,6 +100,49 @@ def _timed(run: Run) -> float:
     start = time.perf_counter()
     run()
     return max(time.perf_counter() - start, 1e-9)
+
+
+class BlasThreads:
+    """The number of threads of NumPy's bundled OpenBLAS; nothing where there is none.
+
+    A pool with more threads than free processors spins against itself, so a fair NumPy baseline is
+    the better of one thread and all.
+    """
+
+    def __init__(self) -> None:
+        self._set: Callable[[int], Any] | None = None
+        self.all = 1
+        folder = Path(np.__file__).parents[1] / "numpy.libs"
+        for path in folder.glob("*openblas*"):
+            library = ctypes.CDLL(str(path))
+            for prefix, suffix in (
+                ("scipy_openblas_", "64_"),
+                ("openblas_", "64_"),
+                ("openblas_", ""),
+            ):
+                try:
+                    self._set = getattr(library, f"{prefix}set_num_threads{suffix}")
+                    self.all = int(getattr(library, f"{prefix}get_num_threads{suffix}")())
+                    return
+                except AttributeError:
+                    continue
+
+    def use(self, threads: int) -> None:
+        """Sets the number of threads from now on."""
+        if self._set is not None:
+            self._set(threads)
+
+    def single(self, run: Run) -> Run:
+        """The same run on one thread."""
+
+        def on_one_thread() -> Any:
+            self.use(1)
+            try:
+                return run()
+            finally:
+                self.use(self.all)
+
+        return on_one_thread
 
 
 def machine_description() -> dict[str, Any]:
