@@ -56,6 +56,8 @@ class KernelSearch {
   // `variants` per set of loads; nothing whose bound exceeds `limit` seconds.
   std::vector<Kernel> enumerate(const std::vector<ValueId>& outputs, int loop, double limit,
                                 bool cuts, KernelCounters& counters) const;
+  // Chooses the tiles of a kernel and its cost; false where none fits in memory.
+  bool price(Kernel& kernel, KernelCounters& counters) const { return choose_tiles(kernel, counters); }
   // Axes a loop can run over when computing `outputs`.
   std::vector<int> loop_axes(const std::vector<ValueId>& outputs) const;
   // Phases of the kernel's loads and results, by value.

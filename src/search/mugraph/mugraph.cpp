@@ -10,6 +10,7 @@
 #include "ir/block.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "search/mugraph/exhaustive.h"
 #include "search/mugraph/lower.h"
 
 namespace tessera {
@@ -145,6 +146,10 @@ class Search {
       }
       if (!f.note.empty() && !changed_by_shift(*world, out.region)) world->note = "";
       else world->note = f.note;
+      if (options_.exhaustive) {
+        enumerate(out, std::move(world));
+        continue;
+      }
       SaturateOptions saturation;
       saturation.cancel = context_.cancel;
       saturation.volume_rule = rule("volume");
@@ -209,6 +214,45 @@ class Search {
       return a.plan.seconds < b.plan.seconds;
     });
     return out;
+  }
+
+  // Algorithm 1: every block graph of the whole region, priced; the cheapest are kept.
+  void enumerate(RegionResult& out, std::unique_ptr<World> world) {
+    ExhaustiveOptions options;
+    options.max_operators = options_.max_block_ops.value_or(10);
+    options.prune_values = rule("not part of a goal");
+    options.sink_bound = rule("sink bound");
+    options.max_states = budget_.steps;
+    options.cancel = context_.cancel;
+    options.out_of_time = [this] { return out_of_time(); };
+    ExhaustiveResult found =
+        enumerate_blocks(out.region, *world->forms, world->region_forms, options);
+    stopped_ = stopped_ || context_.cancelled() || out_of_time();
+    limited_ = limited_ || !found.complete;
+    KernelCounters counters;
+    counters.pruned = found.pruned;
+    counters.graphs = int64_t(found.kernels.size());
+    report_.values += int64_t(found.graph.values.size());
+    report_.edges += found.states;
+    world->graph = std::move(found.graph);
+    world->kernels = std::make_unique<KernelSearch>(world->graph, world->region_forms,
+                                                    axis_extents(out.region), machine_,
+                                                    KernelOptions{}, resident_);
+    std::vector<Plan> plans;
+    for (Kernel& k : found.kernels) {
+      if (!world->kernels->price(k, counters)) continue;
+      Plan p;
+      p.seconds = k.seconds;
+      p.kernels.push_back(std::move(k));
+      plans.push_back(std::move(p));
+    }
+    merge(counters);
+    std::stable_sort(plans.begin(), plans.end(),
+                     [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    if (plans.size() > size_t(budget_.candidates)) plans.resize(size_t(budget_.candidates));
+    if (plans.empty() && detail_.empty()) detail_ = "no graph within the limit on operators";
+    for (Plan& p : plans) out.choices.push_back({std::move(p), out.worlds.size()});
+    out.worlds.push_back(std::move(world));
   }
 
   static std::string identity(const Plan& p) {
