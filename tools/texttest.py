@@ -8,8 +8,8 @@
     // ERROR: message                    in its standard error; the exit code must then be 65
     // EXIT: 1                           its exit code, where it is not 0 (or 65 after ERROR)
     // TREATMENTS: plain                 where a treatment makes no sense for this file
-    // GOLDEN: none (why)                checks only; otherwise the whole output must be equal to
-                                         the golden file beside it, foo.ug.golden
+    // GOLDEN: none (why)                no golden: all treatments must print the same; otherwise
+                                         they must print the golden file beside it, foo.ug.golden
     //--- b.ug                           the rest is another file, named %{b.ug} in RUN lines
 
 One file runs under several treatments against the one golden: as it is, printed and parsed again,
@@ -191,7 +191,9 @@ def run_file(path: Path, command: Command, reprint: Reprint, update: bool = Fals
         return [f"{path}: {error}"]
     golden_path = path.with_name(path.name + ".golden")
     failures = []
-    golden: str | None = golden_path.read_text() if golden_path.exists() else None
+    golden: str | None = None  # without a golden file, what the first treatment printed
+    if test.golden and golden_path.exists():
+        golden = golden_path.read_text()
     malformed = any(run.errors for run in test.runs)  # cannot be parsed, hence not reprinted
     for treatment in test.treatments:
         if treatment == "reprint" and malformed:
@@ -203,8 +205,8 @@ def run_file(path: Path, command: Command, reprint: Reprint, update: bool = Fals
             failures.append(f"{label}: {error}")
             continue
         if not test.golden:
-            continue
-        if update and treatment == "plain":
+            golden = transcript if golden is None else golden
+        elif update and treatment == "plain":
             if golden != transcript:
                 golden_path.write_text(transcript)
             golden = transcript
@@ -214,9 +216,8 @@ def run_file(path: Path, command: Command, reprint: Reprint, update: bool = Fals
             diff = difflib.unified_diff(
                 golden.splitlines(), transcript.splitlines(), "golden", treatment, lineterm=""
             )
-            failures.append(
-                f"{label}: the output differs from {golden_path.name}\n" + "\n".join(diff)
-            )
+            reference = golden_path.name if test.golden else "that of the first treatment"
+            failures.append(f"{label}: the output differs from {reference}\n" + "\n".join(diff))
     return failures
 
 

@@ -1,9 +1,11 @@
-"""What the docs list is what the code has: environment variables, folders, links."""
+"""What the docs list is what the code has: environment variables, folders, links, the stub."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+from tessera import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -30,3 +32,20 @@ def test_environment_variables_are_all_listed_and_all_exist() -> None:
             if path.suffix in (".cpp", ".h", ".py"):
                 used |= set(re.findall(r'"(TESSERA_[A-Z_]+)"', path.read_text()))
     assert listed == used
+
+
+def test_the_stub_names_what_the_extension_has() -> None:
+    tree = ast.parse((ROOT / "python/tessera/_core.pyi").read_text())
+    for node in [n for n in tree.body if isinstance(n, ast.ClassDef)]:
+        methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+        methods |= {
+            n.target.id
+            for n in node.body
+            if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+        }
+        real = {n for n in vars(getattr(_core, node.name)) if not n.startswith("_")}
+        assert {m for m in methods if not m.startswith("_")} == real, node.name
+    stub = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    stub = {name for name in stub if not name.startswith("_")}
+    real = {n for n in vars(_core) if not n.startswith("_") and n != "version"}
+    assert stub == real

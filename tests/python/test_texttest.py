@@ -69,6 +69,14 @@ def test_reprint_that_changes_the_output_fails(tmp_path: Path) -> None:
     assert "[reprint]" in run_file(path, echo, lambda text: text + "more\n")[0]
 
 
+def test_without_golden_the_treatments_must_agree(tmp_path: Path) -> None:
+    path = make(tmp_path, "// GOLDEN: none (test)\n" + TEXT)
+    assert run_file(path, echo, same) == []
+    failures = run_file(path, echo, lambda text: text + "more\n")
+    assert len(failures) == 1
+    assert "differs from that of the first treatment" in failures[0]
+
+
 def test_thread_treatment_reaches_the_command(tmp_path: Path) -> None:
     import os
 
