@@ -2,6 +2,7 @@
 // certificate.
 #include <nanobind/stl/optional.h>
 
+#include "base/thread_pool.h"
 #include "bindings.h"
 #include "long_call.h"
 #include "verify/bench/bench.h"
@@ -172,6 +173,17 @@ void bind_verify(nb::module_& m) {
       },
       nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0);
 
+  // Which candidates the cheap field filter lets pass, in order.
+  m.def(
+      "filter",
+      [](const Graph& spec, const std::vector<Graph>& candidates, uint64_t seed) {
+        nb::gil_scoped_release release;
+        Filter filter(spec, seed);
+        std::vector<bool> passed;
+        for (const Graph& candidate : candidates) passed.push_back(filter.may_equal(candidate));
+        return passed;
+      },
+      nb::arg("spec"), nb::arg("candidates"), nb::arg("seed") = 1);
   m.def(
       "recheck",
       [](const Certificate& certificate, const Graph& spec, const Graph& candidate, int threads) {
