@@ -18,20 +18,20 @@ struct Function {
 const std::vector<Function>& functions() {
   static const std::vector<Function> table = {
       {"t_bits", {}, R"(
-static inline int t_bits(float x) { int r; __builtin_memcpy(&r, &x, 4); return r; }
-static inline long t_bits(double x) { long r; __builtin_memcpy(&r, &x, 8); return r; }
-static inline float t_float(int x) { float r; __builtin_memcpy(&r, &x, 4); return r; }
-static inline double t_double(long x) { double r; __builtin_memcpy(&r, &x, 8); return r; }
+INLINE int t_bits(float x) { int r; __builtin_memcpy(&r, &x, 4); return r; }
+INLINE long t_bits(double x) { long r; __builtin_memcpy(&r, &x, 8); return r; }
+INLINE float t_float(int x) { float r; __builtin_memcpy(&r, &x, 4); return r; }
+INLINE double t_double(long x) { double r; __builtin_memcpy(&r, &x, 8); return r; }
 )"},
       {"t_f16", {"t_bits"}, R"(
 // IEEE half precision, held in 16-bit words; rounds to nearest, ties to even.
-static inline float t_from_f16(unsigned short h) {
+INLINE float t_from_f16(unsigned short h) {
   int m = h & 0x7fff;
   float f = t_float(m << 13) * 0x1p112f;
   int b = t_bits(f) | (m >= 0x7c00 ? 0x7f800000 : 0) | (h & 0x8000) << 16;
   return t_float(b);
 }
-static inline unsigned short t_to_f16(float x) {
+INLINE unsigned short t_to_f16(float x) {
   int b = t_bits(x), a = b & 0x7fffffff;
   int normal = (a - 0x37fff001 + ((a >> 13) & 1)) >> 13;
   int small = t_bits(t_float(a) + 0.5f) - 0x3f000000;  // adding 1/2 aligns to half's subnormals
@@ -43,8 +43,8 @@ static inline unsigned short t_to_f16(float x) {
 )"},
       {"t_bf16", {"t_bits"}, R"(
 // bfloat16, the upper half of a float; rounds to nearest, ties to even.
-static inline float t_from_bf16(unsigned short h) { return t_float((int)((unsigned)h << 16)); }
-static inline unsigned short t_to_bf16(float x) {
+INLINE float t_from_bf16(unsigned short h) { return t_float((int)((unsigned)h << 16)); }
+INLINE unsigned short t_to_bf16(float x) {
   unsigned b = (unsigned)t_bits(x);
   unsigned r = (b + 0x7fffu + (b >> 16 & 1)) >> 16;
   r = (b & 0x7fffffffu) > 0x7f800000u ? (b >> 16 | 0x40) : r;
@@ -53,25 +53,25 @@ static inline unsigned short t_to_bf16(float x) {
 )"},
       {"t_max", {}, R"(
 // Maximum and minimum that keep NaN, as NumPy's do.
-static inline float t_max(float a, float b) { return a > b || a != a ? a : b; }
-static inline double t_max(double a, double b) { return a > b || a != a ? a : b; }
-static inline long t_max(long a, long b) { return a > b ? a : b; }
-static inline int t_max(int a, int b) { return a > b ? a : b; }
-static inline float t_min(float a, float b) { return a < b || a != a ? a : b; }
-static inline double t_min(double a, double b) { return a < b || a != a ? a : b; }
-static inline long t_min(long a, long b) { return a < b ? a : b; }
-static inline int t_min(int a, int b) { return a < b ? a : b; }
+INLINE float t_max(float a, float b) { return a > b || a != a ? a : b; }
+INLINE double t_max(double a, double b) { return a > b || a != a ? a : b; }
+INLINE long t_max(long a, long b) { return a > b ? a : b; }
+INLINE int t_max(int a, int b) { return a > b ? a : b; }
+INLINE float t_min(float a, float b) { return a < b || a != a ? a : b; }
+INLINE double t_min(double a, double b) { return a < b || a != a ? a : b; }
+INLINE long t_min(long a, long b) { return a < b ? a : b; }
+INLINE int t_min(int a, int b) { return a < b ? a : b; }
 )"},
       {"t_sign", {}, R"(
-static inline float t_sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
-static inline double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
-static inline long t_sign(long x) { return (x > 0) - (x < 0); }
-static inline int t_sign(int x) { return (x > 0) - (x < 0); }
+INLINE float t_sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+INLINE double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
+INLINE long t_sign(long x) { return (x > 0) - (x < 0); }
+INLINE int t_sign(int x) { return (x > 0) - (x < 0); }
 )"},
       {"t_exp", {"t_bits"}, R"(
 // e^x = 2^n e^r with |r| <= ln(2)/2; 2^n in two factors, so that results may be subnormal.
 // Polynomials: relative error 1.6e-9 (float), 2.2e-20 (double). t_expm1 is exact near 0.
-static inline float t_exp_tail(float r) {  // e^r - 1
+INLINE float t_exp_tail(float r) {  // e^r - 1
   float q = 0.00019892991763f;
   q = q * r + 0.00139354518439f;
   q = q * r + 0.00833330908652f;
@@ -80,7 +80,7 @@ static inline float t_exp_tail(float r) {  // e^r - 1
   q = q * r + 0.500000001516f;
   return q * (r * r) + r;
 }
-static inline double t_exp_tail(double r) {
+INLINE double t_exp_tail(double r) {
   double q = 1.6087737571667892192e-10;
   q = q * r + 2.0919802534908384295e-9;
   q = q * r + 2.5052068034668043454e-8;
@@ -95,7 +95,7 @@ static inline double t_exp_tail(double r) {
   q = q * r + 0.5;
   return q * (r * r) + r;
 }
-static inline float t_exp(float x) {
+INLINE float t_exp(float x) {
   float c = x < -105.0f ? -105.0f : x;
   c = c > 89.0f ? 89.0f : c;
   float t = c * 1.44269504f + 12582912.0f;  // rounds to an integer in the low bits
@@ -105,7 +105,7 @@ static inline float t_exp(float x) {
   float y = (1.0f + t_exp_tail(r)) * t_float((h + 127) << 23);
   return y * t_float((k - h + 127) << 23);
 }
-static inline double t_exp(double x) {
+INLINE double t_exp(double x) {
   double c = x < -746.0 ? -746.0 : x;
   c = c > 710.0 ? 710.0 : c;
   double t = c * 1.4426950408889634 + 6755399441055744.0;
@@ -119,14 +119,14 @@ static inline double t_exp(double x) {
 )"},
       {"t_expm1", {"t_exp"}, R"(
 // e^x - 1 for 0 <= x below the overflow of exp.
-static inline float t_expm1(float x) {
+INLINE float t_expm1(float x) {
   float t = x * 1.44269504f + 12582912.0f;
   float n = t - 12582912.0f;
   float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
   float s = t_float((t_bits(t) - 0x4b400000 + 127) << 23);
   return s * t_exp_tail(r) + (s - 1.0f);
 }
-static inline double t_expm1(double x) {
+INLINE double t_expm1(double x) {
   double t = x * 1.4426950408889634 + 6755399441055744.0;
   double n = t - 6755399441055744.0;
   double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
@@ -137,7 +137,7 @@ static inline double t_expm1(double x) {
       {"t_log", {"t_bits"}, R"(
 // log x = k ln 2 + log(1+f) with 1+f in [sqrt(1/2), sqrt(2)); log(1+f) = f - f^2/2 + s(f^2/2 + R),
 // s = f/(2+f). Polynomial error 1.3e-9 (float), 1.7e-20 (double), relative to R.
-static inline float t_log(float x) {
+INLINE float t_log(float x) {
   float y = x < 1.17549435e-38f ? x * 33554432.0f : x;
   int b = t_bits(y);
   int k = (b - 0x3f3504f3) >> 23;
@@ -153,7 +153,7 @@ static inline float t_log(float x) {
   r = x < 0.0f ? __builtin_nanf("") : r;
   return x < __builtin_inff() ? r : x;  // +inf and NaN
 }
-static inline double t_log(double x) {
+INLINE double t_log(double x) {
   double y = x < 2.2250738585072014e-308 ? x * 18014398509481984.0 : x;
   long b = t_bits(y);
   long k = (b - 0x3fe6a09e667f3bcdL) >> 52;
@@ -178,13 +178,13 @@ static inline double t_log(double x) {
 )"},
       {"t_tanh", {"t_expm1"}, R"(
 // tanh x = m / (m + 2) with m = e^(2|x|) - 1.
-static inline float t_tanh(float x) {
+INLINE float t_tanh(float x) {
   float a = __builtin_fabsf(x);
   a = a > 10.0f ? 10.0f : a;
   float m = t_expm1(2.0f * a);
   return __builtin_copysignf(x != x ? x : m / (m + 2.0f), x);
 }
-static inline double t_tanh(double x) {
+INLINE double t_tanh(double x) {
   double a = __builtin_fabs(x);
   a = a > 20.0 ? 20.0 : a;
   double m = t_expm1(2.0 * a);
@@ -192,11 +192,11 @@ static inline double t_tanh(double x) {
 }
 )"},
       {"t_sigmoid", {"t_exp"}, R"(
-static inline float t_sigmoid(float x) {
+INLINE float t_sigmoid(float x) {
   float e = t_exp(-__builtin_fabsf(x));
   return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
-static inline double t_sigmoid(double x) {
+INLINE double t_sigmoid(double x) {
   double e = t_exp(-__builtin_fabs(x));
   return (x < 0 ? e : 1.0) / (1.0 + e);
 }
@@ -204,7 +204,7 @@ static inline double t_sigmoid(double x) {
       {"t_erf", {"t_exp"}, R"(
 // erf x = x P(x^2) below 1 (errors 3e-11, 2e-21); above, erfc x = e^(-x^2) Q((x-2.5)/(x+2.5))
 // (relative errors 1.2e-9 up to 11, 5e-19 up to 28), with the rounding error of x^2 put back.
-static inline float t_erf_small(float z) {  // erf(x)/x, z = x^2
+INLINE float t_erf_small(float z) {  // erf(x)/x, z = x^2
   float p = -9.66704457149e-6f;
   p = p * z + 0.000112659590256f;
   p = p * z - 0.000848408040554f;
@@ -214,7 +214,7 @@ static inline float t_erf_small(float z) {  // erf(x)/x, z = x^2
   p = p * z - 0.37612638468f;
   return p * z + 1.12837916706f;
 }
-static inline double t_erf_small(double z) {
+INLINE double t_erf_small(double z) {
   double p = -4.2309458242953378173e-12;
   p = p * z + 8.7090451290531066896e-11;
   p = p * z - 1.2164560057283450081e-9;
@@ -230,7 +230,7 @@ static inline double t_erf_small(double z) {
   p = p * z - 0.37612638903183752379;
   return p * z + 1.1283791670955125739;
 }
-static inline float t_erfc_large(float x) {  // x >= 1
+INLINE float t_erfc_large(float x) {  // x >= 1
   float a = x > 11.0f ? 11.0f : x;
   float t = (a - 2.5f) / (a + 2.5f);
   float q = -0.000135078256895f;
@@ -247,7 +247,7 @@ static inline float t_erfc_large(float x) {  // x >= 1
   float z = (float)exact, low = (float)(exact - z);
   return t_exp(-z) * (q - q * low);
 }
-static inline double t_erfc_large(double x) {
+INLINE double t_erfc_large(double x) {
   double a = x > 28.0 ? 28.0 : x;
   double t = (a - 2.5) / (a + 2.5);
   double q = -6.951484416539366735823e-9;
@@ -277,18 +277,18 @@ static inline double t_erfc_large(double x) {
   double low = (a + hi) * lo;                                  // a^2 = hi^2 + low
   return t_exp(-hi * hi) * t_exp(-low) * q;
 }
-static inline float t_erf(float x) {
+INLINE float t_erf(float x) {
   float a = __builtin_fabsf(x), s = a > 1.0f ? 1.0f : a, l = a < 1.0f ? 1.0f : a;
   float r = a < 1.0f ? s * t_erf_small(s * s) : 1.0f - t_erfc_large(l);
   return x != x ? x : __builtin_copysignf(r, x);
 }
-static inline double t_erf(double x) {
+INLINE double t_erf(double x) {
   double a = __builtin_fabs(x), s = a > 1.0 ? 1.0 : a, l = a < 1.0 ? 1.0 : a;
   double r = a < 1.0 ? s * t_erf_small(s * s) : 1.0 - t_erfc_large(l);
   return x != x ? x : __builtin_copysign(r, x);
 }
 // x (1 + erf(x/sqrt 2)) / 2, without cancellation for negative x.
-static inline float t_gelu(float x) {
+INLINE float t_gelu(float x) {
   float u = x * 0.707106781f;
   float a = __builtin_fabsf(u), s = a > 1.0f ? 1.0f : a, l = a < 1.0f ? 1.0f : a;
   float c = t_erfc_large(l);
@@ -296,7 +296,7 @@ static inline float t_gelu(float x) {
   float near = 1.0f + __builtin_copysignf(s * t_erf_small(s * s), u);
   return 0.5f * x * (a < 1.0f ? near : far);
 }
-static inline double t_gelu(double x) {
+INLINE double t_gelu(double x) {
   double u = x * 0.70710678118654752440;
   double a = __builtin_fabs(u), s = a > 1.0 ? 1.0 : a, l = a < 1.0 ? 1.0 : a;
   double c = t_erfc_large(l);
@@ -306,11 +306,11 @@ static inline double t_gelu(double x) {
 }
 )"},
       {"t_gelu_tanh", {"t_tanh"}, R"(
-static inline float t_gelu_tanh(float x) {
+INLINE float t_gelu_tanh(float x) {
   float u = 0.797884561f * (x + 0.044715f * x * x * x);
   return 0.5f * x * (1.0f + t_tanh(u));
 }
-static inline double t_gelu_tanh(double x) {
+INLINE double t_gelu_tanh(double x) {
   double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1.0 + t_tanh(u));
 }
@@ -318,25 +318,25 @@ static inline double t_gelu_tanh(double x) {
       {"t_pow", {"t_exp", "t_log"}, R"(
 // x^e for constant e that no product or root expresses; double goes to libm, float through double.
 extern "C" double pow(double, double);
-static inline float t_pow(float x, double e) {
+INLINE float t_pow(float x, double e) {
   double l = e * t_log((double)__builtin_fabsf(x));
   float r = (float)t_exp(l);
   float other = x < -3.40282347e38f ? r : __builtin_nanf("");
   return x < 0 ? (e == (double)(long)e ? ((long)e & 1 ? -r : r) : other) : r;
 }
-static inline double t_pow(double x, double e) { return pow(x, e); }
+INLINE double t_pow(double x, double e) { return pow(x, e); }
 )"},
       {"t_trig", {}, R"(
 extern "C" double sin(double);
 extern "C" double cos(double);
-static inline float t_sin(float x) { return (float)sin((double)x); }
-static inline double t_sin(double x) { return sin(x); }
-static inline float t_cos(float x) { return (float)cos((double)x); }
-static inline double t_cos(double x) { return cos(x); }
+INLINE float t_sin(float x) { return (float)sin((double)x); }
+INLINE double t_sin(double x) { return sin(x); }
+INLINE float t_cos(float x) { return (float)cos((double)x); }
+INLINE double t_cos(double x) { return cos(x); }
 )"},
       {"t_truncate", {}, R"(
 // Towards zero; NaN gives 0 and what is out of range the nearest long.
-static inline long t_truncate(double x) {
+INLINE long t_truncate(double x) {
   double c = x < -0x1p63 ? -0x1p63 : x;
   c = c >= 0x1p63 ? 0.0 : c;
   c = x != x ? 0.0 : c;
@@ -344,11 +344,11 @@ static inline long t_truncate(double x) {
 }
 )"},
       {"t_least", {}, R"(
-static inline long t_least(long a, long b) { return a < b ? a : b; }
+INLINE long t_least(long a, long b) { return a < b ? a : b; }
 )"},
       {"t_index", {}, R"(
 // An index into [0, n): negative ones count from the end, and what is still outside is clamped.
-static inline long t_index(long i, long n) {
+INLINE long t_index(long i, long n) {
   i = i < 0 ? i + n : i;
   i = i < 0 ? 0 : i;
   return i < n ? i : n - 1;
@@ -367,7 +367,8 @@ std::string prelude(const std::set<std::string>& used) {
     if (wanted.count(table[i].name) == 0) continue;
     wanted.insert(table[i].needs.begin(), table[i].needs.end());
   }
-  std::string text;
+  // Calls would keep the loops around them from being vectorised.
+  std::string text = wanted.empty() ? "" : "#define INLINE static inline __attribute__((always_inline))\n";
   for (const Function& f : table) {
     if (wanted.erase(f.name) > 0) text += f.text;
   }
