@@ -176,14 +176,18 @@ void bind_verify(nb::module_& m) {
   // Which candidates the cheap field filter lets pass, in order.
   m.def(
       "filter",
-      [](const Graph& spec, const std::vector<Graph>& candidates, uint64_t seed) {
+      [](const Graph& spec, const std::vector<Graph>& candidates, uint64_t seed, int threads) {
         nb::gil_scoped_release release;
         Filter filter(spec, seed);
-        std::vector<bool> passed;
-        for (const Graph& candidate : candidates) passed.push_back(filter.may_equal(candidate));
-        return passed;
+        std::vector<char> passed(candidates.size());
+        ThreadPool pool(threads);
+        pool.parallel_for(int64_t(candidates.size()), 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            passed[size_t(i)] = filter.may_equal(candidates[size_t(i)]);
+        });
+        return std::vector<bool>(passed.begin(), passed.end());
       },
-      nb::arg("spec"), nb::arg("candidates"), nb::arg("seed") = 1);
+      nb::arg("spec"), nb::arg("candidates"), nb::arg("seed") = 1, nb::arg("threads") = 0);
   m.def(
       "recheck",
       [](const Certificate& certificate, const Graph& spec, const Graph& candidate, int threads) {

@@ -13,9 +13,7 @@ CODE = [(page, code) for page in PAGES for code in BLOCK.findall(page.read_text(
 
 
 @pytest.mark.parametrize(("page", "code"), CODE, ids=lambda v: getattr(v, "name", "code"))
-def test_code_runs(
-    page: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_runs(page: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block is a module of its own: tracing may want its source, so it lies in a file."""
     import importlib.util
 

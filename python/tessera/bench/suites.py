@@ -189,7 +189,11 @@ def search(settings: Settings) -> Iterator[Row]:
                 seconds.append(record["report"]["seconds"])
             report = record["report"]
             start = time.perf_counter()
-            passed = _core.filter(graph.core, [c["graph"] for c in record["candidates"]])
+            passed = _core.filter(
+                graph.core,
+                [c["graph"] for c in record["candidates"]],
+                threads=settings.options.threads,
+            )
             filter_s = time.perf_counter() - start
             row: Row = {
                 "suite": "search",
