@@ -23,7 +23,7 @@ iteration 60ns
 level dram capacity 16G bandwidth 45G
 level l3 capacity 32M bandwidth 160G
 level l2 capacity 1M bandwidth 100G per_core
-matmul f32 110G
+matmul f32 140G
 pointwise f32 16G
 weight exp 8
 weight log 10

@@ -1,0 +1,94 @@
+#include "cost/analytical.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+
+namespace tessera {
+namespace {
+
+double seconds(const std::string& text) {
+  return AnalyticalModel(default_cpu_target()).cost(parse(text)).seconds;
+}
+
+std::string chain(int adds) {
+  std::string s = "graph g {\n  X = input : f32[1024,1024]\n";
+  std::string last = "X";
+  for (int i = 0; i < adds; ++i) {
+    std::string t = "a" + std::to_string(i);
+    s += "  " + t + " = add " + last + ", X\n";
+    last = t;
+  }
+  return s + "  return " + last + "\n}";
+}
+
+TEST(AnalyticalModel, EveryKernelCosts) {
+  double one = seconds(chain(1)), two = seconds(chain(2)), four = seconds(chain(4));
+  EXPECT_GT(one, default_cpu_target().launch_seconds);
+  EXPECT_NEAR(two, 2 * one, 1e-9);
+  EXPECT_NEAR(four, 4 * one, 1e-9);
+}
+
+TEST(AnalyticalModel, StopsAtTheLimit) {
+  AnalyticalModel model(default_cpu_target());
+  Graph g = parse(chain(20));
+  Cost whole = model.cost(g), part = model.cost(g, whole.seconds / 4);
+  EXPECT_TRUE(whole.complete);
+  EXPECT_FALSE(part.complete);
+  EXPECT_LT(part.seconds, whole.seconds);
+  EXPECT_GE(part.seconds, whole.seconds / 4);
+  EXPECT_EQ(whole.source, "analytical:cpu");
+}
+
+TEST(AnalyticalModel, FusedPointwiseIsCheaperThanSeparateKernels) {
+  const char* fused = R"(graph g {
+  X = input : f32[1024,1024]
+  O = kernel X grid[x=64] {
+    X = input : f32[1024,1024]
+    x = iter X {imap={x:0}}
+    a = add x, x
+    b = add a, x
+    o = save b {omap={x:0}} : f32[1024,1024]
+    return o
+  }
+  return O
+})";
+  EXPECT_LT(seconds(fused), 0.7 * seconds(chain(2)));
+}
+
+TEST(AnalyticalModel, KnowsWhatCoresAndBlocksDo) {
+  auto grid = [](int blocks) {
+    return seconds("graph g {\n  X = input : f32[1024,1024]\n  O = kernel X grid[x=" +
+                   std::to_string(blocks) +
+                   "] {\n    X = input : f32[1024,1024]\n    x = iter X {imap={x:0}}\n"
+                   "    a = exp x\n    o = save a {omap={x:0}} : f32[1024,1024]\n    return o\n  }\n"
+                   "  return O\n}");
+  };
+  EXPECT_GT(grid(1), 1.7 * grid(2));       // one core idles
+  EXPECT_GT(grid(3), 1.2 * grid(2));       // a second wave for one block
+  EXPECT_GT(grid(1024), grid(64));         // every block has a fixed cost
+}
+
+TEST(Machine, MatmulNeedsRows) {
+  Machine m(default_cpu_target());
+  double one = m.matmul(DType::F32, 1, 1, 4096, 1024), eight = m.matmul(DType::F32, 1, 8, 4096, 1024),
+         sixteen = m.matmul(DType::F32, 1, 16, 4096, 1024);
+  EXPECT_GT(eight, 1.5 * one);
+  EXPECT_LT(eight, 8 * one);
+  EXPECT_LT(sixteen, 2 * eight);
+  EXPECT_NEAR(m.matmul(DType::F32, 4, 16, 64, 64), 4 * m.matmul(DType::F32, 1, 16, 64, 64), 1e-7);
+  // What does not fill a vector is padded, whichever side the vectors run along.
+  EXPECT_GT(m.matmul(DType::F32, 1, 17, 17, 1024), 1.6 * m.matmul(DType::F32, 1, 17, 16, 1024));
+}
+
+TEST(Machine, BoundsAreBelowCosts) {
+  Machine m(default_cpu_target());
+  KernelWork w;
+  w.blocks = 8;
+  w.block_compute = 3e-6;
+  m.add_traffic(w, 1 << 20, 4 << 20, 1 << 20);
+  EXPECT_LE(m.bound(8 * 3e-6, m.first_pass(1 << 20, 1 << 20)), m.seconds(w));
+}
+
+}  // namespace
+}  // namespace tessera
