@@ -285,11 +285,17 @@ class Optimizer {
       size_t outcome;
       Ready ready;
     };
+    // An engine's note is a doubt (such as a dropped maximum): those come last.
+    std::vector<size_t> order;
+    for (bool doubted : {false, true})
+      for (size_t i = first; i < outcomes_.size(); i++)
+        if (outcomes_[i].notes.empty() != doubted) order.push_back(i);
     std::vector<Racer> racers;
     const size_t wanted = options_.tune ? 16 : 5;
-    for (size_t i = first; i < outcomes_.size() && racers.size() < wanted; i++) {
-      if (cancelled() || (out_of_time() && !racers.empty())) break;
-      tell("verify", label, int(i - first), int(outcomes_.size() - first));
+    int tried = 0;
+    for (size_t i : order) {
+      if (racers.size() >= wanted || cancelled() || (out_of_time() && !racers.empty())) break;
+      tell("verify", label, tried++, int(order.size()));
       if (auto ready = prepare(spec, outcomes_[i])) racers.push_back({i, std::move(*ready)});
     }
     std::shared_ptr<Module> original = compiled(spec);
