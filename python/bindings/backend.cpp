@@ -162,6 +162,7 @@ void bind_backend(nb::module_& m) {
         d["undecided"] = row.undecided;
         d["seconds"] = row.seconds;
         d["failures"] = row.failures;
+        d["interrupted"] = interrupted;
         return d;
       },
       nb::arg("count"), nb::arg("seed") = 1, nb::arg("threads") = 0);

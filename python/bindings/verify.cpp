@@ -169,7 +169,7 @@ void bind_verify(nb::module_& m) {
         auto rows = call.run([&] { return bench_verify(options); }, nb::none(), interrupted);
         nb::list list;
         for (const VerifyBenchRow& row : rows) list.append(record(row));
-        return list;
+        return nb::make_tuple(list, interrupted);
       },
       nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0);
 

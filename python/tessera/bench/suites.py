@@ -98,6 +98,8 @@ def _speed(
 ) -> Iterator[Row]:
     function, types = workload.numpy(), _types(shapes)
     result = superoptimize(function, *types, options=settings.options)
+    if result.interrupted:
+        raise KeyboardInterrupt
     arrays = workload.arrays(shapes)
     ours = result(*arrays)
     exact = workload.function(np, *[a.astype(np.float64) for a in arrays])
@@ -186,6 +188,8 @@ def search(settings: Settings) -> Iterator[Row]:
             seconds = []
             for _ in range(1 if settings.quick else 5):
                 record = _core.search(graph.core, fields)
+                if record["interrupted"]:
+                    raise KeyboardInterrupt
                 seconds.append(record["report"]["seconds"])
             report = record["report"]
             start = time.perf_counter()
@@ -243,12 +247,12 @@ def verify(settings: Settings) -> Iterator[Row]:
     count = 500 if settings.quick else 10_000
     counts = {kind: count if settings.case in (None, kind) else 0 for kind in ("injected", "equal")}
     settings.tell(f"verify: {counts}")
-    results = (
+    results, interrupted = (
         _core.bench_verify(
             counts["injected"], counts["equal"], settings.options.seed + 1, settings.options.threads
         )
         if any(counts.values())
-        else []
+        else ([], False)
     )
     for result in results:
         if not result["count"]:
@@ -260,13 +264,18 @@ def verify(settings: Settings) -> Iterator[Row]:
         if row["case"] == "injected":
             row["missed"] = result.pop("accepted")
         yield row | result
+    if interrupted:
+        raise KeyboardInterrupt
     if settings.case in (None, "kernel_faults"):
         faults = 20 if settings.quick else 500
         settings.tell(f"verify: {faults} faults in compiled kernels")
+        found = _core.bench_kernel_faults(
+            faults, settings.options.seed + 1, settings.options.threads
+        )
+        interrupted = found.pop("interrupted")
         yield {
             "suite": "verify", "case": "kernel_faults", "shape": {}, "dtype": "mixed",
-            "target": settings.options.target,
-            **_core.bench_kernel_faults(
-                faults, settings.options.seed + 1, settings.options.threads
-            ),
+            "target": settings.options.target, **found,
         }  # fmt: skip
+        if interrupted:
+            raise KeyboardInterrupt
