@@ -1,5 +1,6 @@
 // Kernel-level operators whose output elements are expressions of operands in memory.
 #include <algorithm>
+#include <optional>
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/nest.h"
@@ -32,10 +33,50 @@ std::vector<std::vector<int64_t>> collapse(std::vector<std::vector<int64_t>> sha
   return merged;
 }
 
+// A transpose that exchanges the two innermost axes of 32-bit words: tiles instead of single
+// elements. A unit is some rows of the result.
+std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph, const Op& op,
+                                              UnitContext& unit) {
+  const Type& type = graph.type(op.result());
+  const auto& perm = std::get<PermAttrs>(op.attrs).perm;
+  const size_t rank = perm.size();
+  if (rank < 2 || size_in_bytes(type.dtype) != 4) return std::nullopt;
+  for (size_t i = 0; i + 2 < rank; ++i) {
+    if (perm[i] != static_cast<int>(i)) return std::nullopt;
+  }
+  if (perm[rank - 1] != static_cast<int>(rank) - 2) return std::nullopt;
+  const std::vector<int64_t> shape = extents(type.shape);
+  const int64_t rows = shape[rank - 2], columns = shape[rank - 1];
+  if (rows < 8 || columns < 8) return std::nullopt;
+  const int64_t matrices = num_elements(type.shape) / (rows * columns);
+  const int64_t step = std::min(rows, std::max<int64_t>(8, kUnitElements / columns / 8 * 8));
+  const int64_t slabs = ceil_div(rows, step);
+  unit.prelude.insert("t_transpose");
+  const auto n = [](int64_t i) { return std::to_string(i); };
+  Code code;
+  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
+            "(void** args, long begin, long end, char*)");
+  const std::string t = storage_type(type.dtype);
+  code.line("const " + t + "* const a0 = (const " + t + "*)args[0];");
+  code.line(t + "* const out = (" + t + "*)args[1];");
+  code.open("for (long unit = begin; unit < end; ++unit)");
+  code.line("const long matrix = unit / " + n(slabs) + " * " + n(rows * columns) + ", row = unit % " + n(slabs) +
+            " * " + n(step) + ";");
+  code.line("const long rows = row + " + n(step) + " < " + n(rows) + " ? " + n(step) + " : " + n(rows) + " - row;");
+  code.line("t_transpose(a0 + matrix + row, " + n(rows) + ", out + matrix + row * " + n(columns) + ", " + n(columns) +
+            ", rows, " + n(columns) + ");");
+  code.close();
+  code.close();
+  return ElementwiseText{code.text(), matrices * slabs};
+}
+
 }  // namespace
 
 ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
                                  UnitContext& unit) {
+  if (op.kind == OpKind::Transpose) {
+    if (std::optional<ElementwiseText> text = emit_transpose(name, graph, op, unit)) return *text;
+  }
   KernelValues kernel;
   std::vector<std::vector<int64_t>> shapes;
   for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));

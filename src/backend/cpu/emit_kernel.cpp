@@ -530,12 +530,51 @@ void KernelEmitter::compute(int id) {
   if (is_product(v.kind)) return product(id, v.memory, false);
   if (is_reduction(v.kind)) return reduce(id, v.memory, false);
   if (v.kind == OpKind::Cumsum) return cumsum(id);
+  if (transpose(id)) return;
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, v.extents);
   const std::string x = elementwise(loops, id, index);
   loops.statement(loops.depth() - 1, store(v.memory, Nest::offset(index, v.memory.strides).text, x, unit_.prelude));
   emit(loops);
   touch(id);
+}
+
+bool KernelEmitter::transpose(int id) {
+  const Value& v = value(id);
+  if (v.kind != OpKind::Transpose || size_in_bytes(v.memory.storage) != 4) return false;
+  const std::optional<Memory> from = view(v.inputs[0]);
+  if (!from || from->storage != v.memory.storage) return false;
+  // Strides of the operand along the result's axes; the innermost one must be far apart and some
+  // other contiguous.
+  const auto& perm = std::get<PermAttrs>(v.attrs).perm;
+  std::vector<int64_t> strides;
+  for (int p : perm) strides.push_back(from->strides[static_cast<size_t>(p)]);
+  const size_t last = strides.size() - 1;
+  size_t row = last;
+  for (size_t i = 0; i < last; ++i) {
+    if (strides[i] == 1 && v.extents[i].nominal >= 8) row = i;
+  }
+  if (row == last || strides[last] == 1 || v.extents[last].nominal < 8) return false;
+  unit_.prelude.insert("t_transpose");
+  Nest loops = nest();
+  std::vector<Index> index(v.extents.size());
+  for (size_t i = 0; i < last; ++i) {
+    if (i != row) index[i] = loops.loop(v.extents[i].text());
+  }
+  loops.no_simd();
+  touched_.push_back(v.inputs[0]);
+  for (int through = v.inputs[0]; !value(through).in_memory;) {
+    through = value(through).inputs[0];
+    touched_.push_back(through);
+  }
+  loops.statement(loops.depth() - 1,
+                  "t_transpose(" + from->pointer + " + " + Nest::offset(index, strides).text + ", " +
+                      std::to_string(strides[last]) + ", " + v.memory.pointer + " + " +
+                      Nest::offset(index, v.memory.strides).text + ", " + std::to_string(v.memory.strides[row]) +
+                      ", " + v.extents[row].text() + ", " + v.extents[last].text() + ");");
+  emit(loops);
+  touch(id);
+  return true;
 }
 
 std::string KernelEmitter::elementwise(Nest& loops, int id, const std::vector<Index>& index) {

@@ -72,6 +72,8 @@ class KernelEmitter {
   Nest nest();
   void emit(Nest& nest);
   void compute(int id);
+  // A copy with exchanged axes, in tiles; false where the loops of `elementwise` do as well.
+  bool transpose(int id);
   std::string elementwise(Nest& loops, int id, const std::vector<Index>& index);
   std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
   std::string tile_offset(int id, const std::vector<int64_t>& whole,

@@ -346,6 +346,52 @@ INLINE long t_truncate(double x) {
       {"t_least", {}, R"(
 INLINE long t_least(long a, long b) { return a < b ? a : b; }
 )"},
+      {"t_transpose", {}, R"(
+// to[q*tq + i] = from[i*fi + q] for q < nq, i < ni, in 8 by 8 tiles of 32-bit words.
+typedef int t_row __attribute__((vector_size(32), aligned(4), may_alias));
+static void t_transpose(const void* from, long fi, void* to, long tq, long nq, long ni) {
+  const int* f = (const int*)from;
+  int* t = (int*)to;
+  long i = 0;
+  for (; i + 8 <= ni; i += 8) {
+    long q = 0;
+    for (; q + 8 <= nq; q += 8) {
+      const int* s = f + i * fi + q;
+      int* d = t + q * tq + i;
+      t_row a0 = *(const t_row*)s, a1 = *(const t_row*)(s + fi), a2 = *(const t_row*)(s + 2 * fi),
+            a3 = *(const t_row*)(s + 3 * fi), a4 = *(const t_row*)(s + 4 * fi),
+            a5 = *(const t_row*)(s + 5 * fi), a6 = *(const t_row*)(s + 6 * fi),
+            a7 = *(const t_row*)(s + 7 * fi);
+#define LO(x, y) __builtin_shufflevector(x, y, 0, 8, 1, 9, 4, 12, 5, 13)
+#define HI(x, y) __builtin_shufflevector(x, y, 2, 10, 3, 11, 6, 14, 7, 15)
+      t_row b0 = LO(a0, a1), b1 = HI(a0, a1), b2 = LO(a2, a3), b3 = HI(a2, a3);
+      t_row b4 = LO(a4, a5), b5 = HI(a4, a5), b6 = LO(a6, a7), b7 = HI(a6, a7);
+#undef LO
+#undef HI
+#define LO(x, y) __builtin_shufflevector(x, y, 0, 1, 8, 9, 4, 5, 12, 13)
+#define HI(x, y) __builtin_shufflevector(x, y, 2, 3, 10, 11, 6, 7, 14, 15)
+      a0 = LO(b0, b2), a1 = HI(b0, b2), a2 = LO(b1, b3), a3 = HI(b1, b3);
+      a4 = LO(b4, b6), a5 = HI(b4, b6), a6 = LO(b5, b7), a7 = HI(b5, b7);
+#undef LO
+#undef HI
+#define LO(x, y) __builtin_shufflevector(x, y, 0, 1, 2, 3, 8, 9, 10, 11)
+#define HI(x, y) __builtin_shufflevector(x, y, 4, 5, 6, 7, 12, 13, 14, 15)
+      *(t_row*)d = LO(a0, a4), *(t_row*)(d + tq) = LO(a1, a5);
+      *(t_row*)(d + 2 * tq) = LO(a2, a6), *(t_row*)(d + 3 * tq) = LO(a3, a7);
+      *(t_row*)(d + 4 * tq) = HI(a0, a4), *(t_row*)(d + 5 * tq) = HI(a1, a5);
+      *(t_row*)(d + 6 * tq) = HI(a2, a6), *(t_row*)(d + 7 * tq) = HI(a3, a7);
+#undef LO
+#undef HI
+    }
+    for (; q < nq; ++q) {
+      for (long j = i; j < i + 8; ++j) t[q * tq + j] = f[j * fi + q];
+    }
+  }
+  for (; i < ni; ++i) {
+    for (long q = 0; q < nq; ++q) t[q * tq + i] = f[i * fi + q];
+  }
+}
+)"},
       {"t_index", {}, R"(
 // An index into [0, n): negative ones count from the end, and what is still outside is clamped.
 INLINE long t_index(long i, long n) {

@@ -110,6 +110,26 @@ const char* const kAttention = R"(graph attention {
 
 TEST(CpuBlocks, OnlineSoftmaxAttention) { expect_right_everywhere(kAttention); }
 
+// The transposed copy of keys in tiles, with heads as a leading axis.
+TEST(CpuBlocks, ProductsWithTransposedTiles) {
+  expect_right_everywhere(R"(graph g {
+  Q = input : f32[3,9,40]
+  K = input : f32[3,70,40]
+  S = kernel Q, K grid[x=3, y=4] {
+    Q = input : f32[3,9,40]
+    K = input : f32[3,70,40]
+    q = iter Q {imap={x:0}} : f32[1,9,40]
+    k = iter K {imap={x:0, y:1}} : f32[1,18,40]
+    kt = transpose k {perm=[0,2,1]} : f32[1,40,18]
+    s = matmul q, kt : f32[1,9,18]
+    o = save s {omap={x:0, y:2}} : f32[3,9,70]
+    return o
+  } : f32[3,9,70]
+  return S
+}
+)");
+}
+
 TEST(CpuBlocks, NestedLoopsStreamingSavesAndOtherAccumulators) {
   expect_right_everywhere(R"(graph g {
   X = input : f32[30,44]

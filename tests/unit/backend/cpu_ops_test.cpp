@@ -2,6 +2,7 @@
 // interpreter, over odd shapes and all dtypes.
 #include <gtest/gtest.h>
 
+#include "backend/measure.h"
 #include "backend/testing.h"
 #include "base/error.h"
 
@@ -61,16 +62,18 @@ TEST(CpuOps, Pointwise) {
     SCOPED_TRACE(name(kind));
     const std::vector<DType> dtypes = dtypes_of(kind);
     ASSERT_FALSE(dtypes.empty());
-    Case c;
+    Case c, floats;  // all dtypes on the widest instruction set, f32 and f64 on all
     for (DType dtype : dtypes) {
       const int arity = info(kind).min_arity;
       c.op(kind, dtype, std::vector<Shape>(static_cast<size_t>(arity), {3, 67}));
+      if (dtype == DType::F32 || dtype == DType::F64) floats.op(kind, dtype, std::vector<Shape>(static_cast<size_t>(arity), {71}));
       if (arity == 1) continue;
       std::vector<Shape> shapes = {{5, 1, 33}, {7, 1}, {1}};
       shapes.resize(static_cast<size_t>(arity));
       c.op(kind, dtype, shapes);
     }
-    c.check();
+    c.check(false);
+    if (!floats.graph().outputs().empty()) floats.check();
   }
 }
 
@@ -80,6 +83,8 @@ TEST(CpuOps, LargeTensorsAreCutIntoUnits) {
   c.op(OpKind::Add, DType::F32, {{3, 20011}, {20011}});
   c.op(OpKind::Mul, DType::F64, {{301, 1, 103}, {301, 5, 1}});
   c.op(OpKind::Transpose, DType::F32, {{311, 97}}, PermAttrs{{1, 0}});
+  c.op(OpKind::Transpose, DType::I32, {{3, 64, 24}}, PermAttrs{{0, 2, 1}});
+  c.op(OpKind::Transpose, DType::F32, {{2, 9, 8, 1111}}, PermAttrs{{0, 1, 3, 2}});
   c.check();
 }
 
@@ -111,6 +116,7 @@ TEST(CpuOps, Reductions) {
     SCOPED_TRACE(name(kind));
     Case c;
     for (DType dtype : dtypes_of(kind)) {
+      if (dtype == DType::U8 || dtype == DType::I64) continue;  // as i8 and i32
       c.op(kind, dtype, {{5, 67}}, ReduceAttrs{{1}, true});
       c.op(kind, dtype, {{37, 19}}, ReduceAttrs{{0}, false});
       c.op(kind, dtype, {{3, 5, 7, 2}}, ReduceAttrs{{1, 3}, true});
@@ -138,8 +144,8 @@ TEST(CpuOps, Cumsum) {
 TEST(CpuOps, ProductsOfManyShapes) {
   for (int64_t m : {1, 2, 5, 8, 17}) {
     Case c;
-    for (int64_t n : {1, 3, 16, 33, 100}) {
-      for (int64_t k : {1, 7, 130}) c.op(OpKind::Matmul, DType::F32, {{m, k}, {k, n}});
+    for (int64_t n : {1, 3, 33, 100}) {
+      for (int64_t k : {1, 130}) c.op(OpKind::Matmul, DType::F32, {{m, k}, {k, n}});
     }
     c.check();
   }
@@ -227,6 +233,23 @@ TEST(CpuOps, OpaqueIsRefusedByName) {
     EXPECT_EQ(e.kind(), ErrorKind::Unsupported);
     EXPECT_NE(e.message().find("onnx.Foo"), std::string::npos);
   }
+}
+
+// The loops must really be vector code: scalar code takes some 2 ns per element, vectors 0.2 or less.
+TEST(CpuOps, ElementwiseLoopsAreVectorised) {
+  if (best_isa() == CpuIsa::Generic) GTEST_SKIP();
+  Graph g;
+  const int64_t n = 16384;
+  g.add_output(g.add(OpKind::Exp, {g.add_input({DType::F32, {n}})}));
+  KernelPool pool(1);
+  ModuleOptions options;
+  options.pool = &pool;
+  const auto module = Module::compile(g, test_cache(), options);
+  std::vector<float> x(static_cast<size_t>(n), 0.5f), y(static_cast<size_t>(n));
+  const void* in[] = {x.data()};
+  void* out[] = {y.data()};
+  const std::vector<Timing> t = measure({{"exp", [&](int) { module->run(in, out); }, 0}});
+  EXPECT_LT(t[0].min_s / static_cast<double>(n), 0.8e-9);
 }
 
 // The tester is tested: a program that differs must not pass.
