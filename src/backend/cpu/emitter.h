@@ -14,6 +14,13 @@
 
 namespace tessera {
 
+inline bool is_reduction(OpKind kind) {
+  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
+         kind == OpKind::ReduceMin;
+}
+inline bool is_product(OpKind kind) { return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul; }
+inline bool is_accumulator(OpKind kind) { return kind == OpKind::Accum || kind == OpKind::AccumRescale; }
+
 // Which of a kernel's two functions: values that are the same in all blocks are computed once, into
 // a workspace that the blocks then read.
 enum class Part { Once, Blocks };

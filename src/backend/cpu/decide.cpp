@@ -1,0 +1,263 @@
+// Which values of a kernel get memory, which are computed where they are used, and which all blocks
+// share.
+#include <algorithm>
+
+#include "backend/cpu/emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+
+namespace {
+
+// Rough operations per element, to decide what is worth computing once.
+int work(OpKind kind) {
+  if (kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt) return 4;
+  static const std::set<OpKind> heavy = {
+      OpKind::Exp,  OpKind::Log,  OpKind::Sin,  OpKind::Cos,      OpKind::Erf,    OpKind::Tanh,
+      OpKind::Pow,  OpKind::Silu, OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid};
+  if (heavy.count(kind) != 0) return 12;
+  if (has(kind, algebra::Pointwise)) return 1;
+  if (kind == OpKind::Gather || kind == OpKind::Concat || kind == OpKind::Pad) return 2;
+  return 0;
+}
+
+
+}  // namespace
+
+// A workspace that would fall out of the cache is not worth it.
+constexpr int64_t kMostWorkspace = int64_t{8} << 20;
+
+KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part part)
+    : kernel_(kernel), unit_(unit), part_(part), users_(kernel_.users()) {
+  const size_t n = kernel_.values.size();
+  fused_.assign(n, -1);
+  std::vector<int> saves;
+  for (size_t i = 0; i < n; ++i) {
+    if (kernel_.values[i].kind == OpKind::Save) saves.push_back(static_cast<int>(i));
+  }
+  mark_needed(saves);
+  decide();
+  share();
+}
+
+void KernelEmitter::mark_needed(const std::vector<int>& roots) {
+  needed_.assign(kernel_.values.size(), false);
+  for (int id : roots) needed_[static_cast<size_t>(id)] = true;
+  for (size_t i = needed_.size(); i-- > 0;) {
+    if (!needed_[i]) continue;
+    for (int input : kernel_.values[i].inputs) needed_[static_cast<size_t>(input)] = true;
+  }
+}
+
+void KernelEmitter::share() {
+  int64_t blocks = 1;
+  for (int64_t d : kernel_.grid) blocks *= d;
+  if (blocks < 2) return;
+  const int n = static_cast<int>(kernel_.values.size());
+  // Same in all blocks, and not just a view of an operand.
+  const auto same = [&](int id) {
+    const Value& v = value(id);
+    return needed_[static_cast<size_t>(id)] && !v.grid && v.in_memory && v.kind != OpKind::Iter &&
+           fused_[static_cast<size_t>(id)] < 0;
+  };
+  // ... and read, possibly through values without memory, by something that differs.
+  std::vector<bool> read(static_cast<size_t>(n), false);
+  for (int i = n; i-- > 0;) {
+    if (!needed_[static_cast<size_t>(i)]) continue;
+    for (int user : users_[static_cast<size_t>(i)]) {
+      if (!needed_[static_cast<size_t>(user)]) continue;
+      const Value& u = value(user);
+      const int target = fused_[static_cast<size_t>(user)] >= 0 ? fused_[static_cast<size_t>(user)] : user;
+      const bool differs = u.kind == OpKind::Save || (value(target).in_memory && !same(target));
+      const bool passes_on = !u.in_memory && u.kind != OpKind::Save && read[static_cast<size_t>(user)];
+      if (differs || passes_on) read[static_cast<size_t>(i)] = true;
+    }
+  }
+  for (int i = 0; i < n; ++i) {
+    if (!same(i) || !read[static_cast<size_t>(i)]) continue;
+    const Value& v = value(i);
+    int64_t bytes = buffer_elements(v) * size_in_bytes(v.memory.storage);
+    for (size_t l = 0; l < kernel_.loops.size(); ++l) {
+      if ((v.phase.varies >> l & 1) != 0) bytes *= kernel_.loops[l];
+    }
+    shared_[i] = workspace_bytes_;
+    workspace_bytes_ += (bytes + 63) / 64 * 64;
+  }
+  if (workspace_bytes_ > kMostWorkspace) {
+    shared_.clear();
+    workspace_bytes_ = 0;
+  }
+  if (shared_.empty()) return;
+  if (part_ == Part::Once) {
+    std::vector<int> roots;
+    for (const auto& [id, offset] : shared_) roots.push_back(id);
+    mark_needed(roots);
+  } else {
+    std::vector<int> saves;
+    for (int i = 0; i < n; ++i) {
+      Value& v = kernel_.values[static_cast<size_t>(i)];
+      if (v.kind == OpKind::Save) saves.push_back(i);
+      if (shared_.count(i) == 0) continue;
+      v.kind = OpKind::Iter;  // read like an operand
+      v.attrs = IterAttrs{};
+      v.inputs.clear();
+    }
+    users_ = kernel_.users();
+    mark_needed(saves);
+  }
+}
+
+bool KernelEmitter::root(int id) const {
+  const Value& v = value(id);
+  return v.kind == OpKind::Save || is_accumulator(v.kind) ||
+         (part_ == Part::Once && shared_.count(id) != 0);
+}
+
+uint8_t KernelEmitter::update_loops(const Value& v) const {
+  uint8_t loops = v.phase.varies;
+  if (is_accumulator(v.kind)) {
+    for (int l : std::get<AccumAttrs>(v.attrs).loops) loops = static_cast<uint8_t>(loops | 1u << l);
+  }
+  return loops;
+}
+
+bool KernelEmitter::tiled_product(const Value& v) const {
+  if (!is_product(v.kind)) return false;
+  const DType dtype = compute_dtype(v.dtype);
+  if (dtype != DType::F32 && dtype != DType::F64) return false;
+  return v.extents.back().nominal * 2 >= lanes_of(unit_.isa, dtype);
+}
+
+std::optional<Memory> KernelEmitter::view(int id) const {
+  const Value& v = value(id);
+  if (v.in_memory) return v.memory;
+  const auto inner = [&]() { return view(v.inputs[0]); };
+  if (v.kind == OpKind::Transpose) {
+    std::optional<Memory> m = inner();
+    if (!m) return m;
+    const std::vector<int64_t> strides = m->strides;
+    const auto& perm = std::get<PermAttrs>(v.attrs).perm;
+    m->strides.clear();
+    for (int p : perm) m->strides.push_back(strides[static_cast<size_t>(p)]);
+    return m;
+  }
+  if (v.kind == OpKind::Unsqueeze) {
+    std::optional<Memory> m = inner();
+    if (!m) return m;
+    for (int axis : std::get<AxesAttrs>(v.attrs).axes) m->strides.insert(m->strides.begin() + axis, 0);
+    return m;
+  }
+  if (v.kind == OpKind::Squeeze) {
+    std::optional<Memory> m = inner();
+    if (!m) return m;
+    const auto& axes = std::get<AxesAttrs>(v.attrs).axes;
+    for (size_t i = axes.size(); i-- > 0;) m->strides.erase(m->strides.begin() + axes[i]);
+    return m;
+  }
+  return std::nullopt;
+}
+
+void KernelEmitter::decide() {
+  std::vector<Value>& values = kernel_.values;
+  const size_t n = values.size();
+  const auto place = [&](size_t i) {
+    Value& v = values[i];
+    v.in_memory = true;
+    v.memory.pointer = "v" + std::to_string(i);
+    v.memory.storage = compute_dtype(v.dtype);
+    std::vector<int64_t> shape;
+    for (const Extent& e : v.extents) shape.push_back(e.nominal);
+    if (tiled_product(v)) {  // whole vectors are stored
+      const int64_t lanes = lanes_of(unit_.isa, v.memory.storage);
+      shape.back() = ceil_div(shape.back(), lanes) * lanes;
+    }
+    // Rows a multiple of a kilobyte apart would crowd into a few sets of the cache.
+    const int64_t row_bytes = shape.empty() ? 0 : shape.back() * size_in_bytes(v.memory.storage);
+    if (shape.size() > 1 && row_bytes >= 1024 && row_bytes % 1024 == 0) {
+      shape.back() += 64 / size_in_bytes(v.memory.storage);
+    }
+    v.memory.strides = contiguous_strides(shape);
+  };
+  for (size_t i = 0; i < n; ++i) {
+    Value& v = values[i];
+    if (!needed_[i]) continue;
+    if (v.kind == OpKind::Iter) {
+      v.in_memory = true;
+      v.memory = {"v" + std::to_string(i), v.dtype,
+                  contiguous_strides(kernel_.argument_extents[static_cast<size_t>(v.argument)])};
+    } else if (is_reduction(v.kind) || is_product(v.kind) || v.kind == OpKind::Cumsum ||
+               is_accumulator(v.kind)) {
+      place(i);
+    }
+    if (!tiled_product(v)) continue;
+    // Operands of tiled products must lie in memory in the type they are multiplied in; rows of
+    // the right one must be contiguous.
+    for (size_t k = 0; k < v.inputs.size(); ++k) {
+      const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
+      const std::optional<Memory> m = view(v.inputs[k]);
+      const bool usable = m && m->storage == compute_dtype(v.dtype) && (!right || m->strides.back() == 1);
+      if (usable) continue;
+      if (value(v.inputs[k]).in_memory) {
+        copies_.insert(v.inputs[k]);  // an iterator of another type or layout
+      } else {
+        place(static_cast<size_t>(v.inputs[k]));
+      }
+    }
+  }
+  // A product or reduction that only feeds an accumulator adds to it directly.
+  for (size_t i = 0; i < n; ++i) {
+    const Value& v = values[i];
+    if (!needed_[i] || v.kind != OpKind::Accum || users_[static_cast<size_t>(v.inputs[0])].size() != 1) continue;
+    const int from = v.inputs[0];
+    const AccumKind kind = std::get<AccumAttrs>(v.attrs).kind;
+    const OpKind producer = value(from).kind;
+    const bool sums = kind == AccumKind::Sum && (is_product(producer) || producer == OpKind::Sum);
+    const bool extremes = (kind == AccumKind::Max && producer == OpKind::ReduceMax) ||
+                          (kind == AccumKind::Min && producer == OpKind::ReduceMin);
+    if (!sums && !extremes) continue;
+    if (value(from).phase.varies != update_loops(v)) continue;
+    fused_[static_cast<size_t>(from)] = static_cast<int>(i);
+    values[i].memory.strides = value(from).memory.strides;
+  }
+  // Other values are computed where they are used, unless that repeats real work: walking back
+  // from the users, `places` are those where a value would be computed.
+  std::vector<std::set<int>> places(n);
+  for (size_t i = n; i-- > 0;) {
+    Value& v = values[i];
+    if (!needed_[i] || v.in_memory || v.kind == OpKind::Save) continue;
+    int cost = 0;
+    bool outside = false;  // used inside loops that it does not vary with
+    double evaluations = 0;
+    for (int user : users_[i]) {
+      if (!needed_[static_cast<size_t>(user)]) continue;
+      const Value& u = value(user);
+      if (u.in_memory || u.kind == OpKind::Save) {
+        places[i].insert(user);
+      } else {
+        places[i].insert(places[static_cast<size_t>(user)].begin(), places[static_cast<size_t>(user)].end());
+      }
+    }
+    cost = inlined_work(static_cast<int>(i));
+    for (int user : places[i]) {
+      const Value& u = value(user);
+      double space = static_cast<double>(u.elements());
+      for (int input : u.inputs) space = std::max(space, static_cast<double>(value(input).elements()));
+      if (is_product(u.kind)) space = static_cast<double>(v.elements());  // generic products reread
+      evaluations += space / static_cast<double>(v.elements());
+      outside |= (update_loops(u) & ~v.phase.varies) != 0;
+    }
+    const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
+    if (leaf || !((outside && cost >= 1) || (evaluations > 1.5 && cost >= 3))) continue;
+    place(i);
+  }
+}
+
+int KernelEmitter::inlined_work(int id) const {
+  const Value& v = value(id);
+  if (v.in_memory) return 0;
+  int total = work(v.kind);
+  for (int input : v.inputs) total = std::min(1000, total + inlined_work(input));
+  return total;
+}
+
+}  // namespace tessera
