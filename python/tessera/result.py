@@ -32,28 +32,41 @@ class Runner:
             (to_numpy(dtype), tuple(shape), _BY_WORDS.get(dtype))
             for dtype, shape in module.output_types
         ]
+        self._words_out = any(words is not None for _, _, words in self._outputs)
 
     def __call__(self, arrays: Sequence[Any]) -> list[Array]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         inputs = []
         for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
-            if not isinstance(array, np.ndarray):
-                array = self._convert(array, name, dtype)
-            if array.dtype != dtype or array.shape != shape:
-                raise BadInputError(
-                    f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
-                )
-            if not array.flags.c_contiguous:
-                array = np.ascontiguousarray(array)
+            if (
+                type(array) is not np.ndarray
+                or array.dtype != dtype
+                or array.shape != shape
+                or not array.flags.c_contiguous
+            ):
+                array = self._adapt(array, name, dtype, shape)
             inputs.append(array if words is None else array.view(words))
         outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
-        views = [
-            array if words is None else array.view(words)
-            for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
-        ]
-        self._module.run(inputs, views)
+        if self._words_out:
+            views = [
+                array if words is None else array.view(words)
+                for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
+            ]
+            self._module.run(inputs, views)
+        else:
+            self._module.run(inputs, outputs)
         return outputs
+
+    def _adapt(self, array: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """An argument that is not ready as it is: converted, made contiguous, or refused."""
+        if not isinstance(array, np.ndarray):
+            array = self._convert(array, name, dtype)
+        if array.dtype != dtype or array.shape != shape:
+            raise BadInputError(
+                f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
+            )
+        return np.ascontiguousarray(array)
 
     @staticmethod
     def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
@@ -111,8 +124,19 @@ class FunctionCall:
         self.names = list(traced.graph.input_types())
         self._function = function
         self._traced = traced
+        positional, keyword = traced.tree.children if isinstance(traced.tree, Node) else ((), ())
+        plain = not keyword.keys and all(isinstance(c, Leaf) for c in positional.children)
+        self._plain = len(positional.children) if plain else -1
+        # One array, not a scalar, is returned as it is.
+        self._single = isinstance(traced.results, Leaf) and traced.graph.outputs[0].shape != ()
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        if not kwargs and len(args) == self._plain:
+            for value in args:
+                if type(value) is not np.ndarray:
+                    break
+            else:  # the common case, without a detour
+                return [*args, *self._traced.extra]
         tree, leaves = bind_arguments(self._function, args, kwargs)
         if not same_structure(tree, self._traced.tree):
             raise BadInputError(
@@ -122,6 +146,8 @@ class FunctionCall:
         return [value for _, value in leaves] + list(self._traced.extra)
 
     def result(self, outputs: list[Array]) -> Any:
+        if self._single:
+            return outputs[0]
         return unflatten(self._traced.results, [a[()] if a.ndim == 0 else a for a in outputs])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
+from tessera.bench.timing import BlasThreads
 from tessera.bench.workloads import Workload
 from tessera.errors import UsageError
 
@@ -80,6 +81,26 @@ def _torch(workload: Workload, arrays: Sequence[Array]) -> Run:
             return workload.function(torch, *tensors)
 
     return run
+
+
+def on_one_thread(name: str, run: Run) -> Run | None:
+    """The same peer on one thread, where that can be chosen per call."""
+    if name == "numpy":
+        return BlasThreads().single(run)
+    if name != "torch":
+        return None
+    import torch
+
+    threads = torch.get_num_threads()
+
+    def single() -> Any:
+        torch.set_num_threads(1)
+        try:
+            return run()
+        finally:
+            torch.set_num_threads(threads)
+
+    return single
 
 
 def _inductor(workload: Workload, arrays: Sequence[Array]) -> Run:

@@ -19,7 +19,7 @@ import numpy as np
 from tessera import _core
 from tessera.api import superoptimize
 from tessera.bench import peers as peer_module
-from tessera.bench.timing import BlasThreads, flop_rate, interleave, read_bandwidth
+from tessera.bench.timing import flop_rate, interleave, read_bandwidth
 from tessera.bench.workloads import MIRAGE, WORKLOADS, Workload
 from tessera.errors import Error, UsageError
 from tessera.frontends.trace import trace
@@ -117,8 +117,8 @@ def _speed(
         settings.tell(f"{case}: preparing {name}")
         try:
             contestants[name] = peer_module.make(name, workload, arrays)
-            if name == "numpy":
-                contestants["numpy_1_thread"] = BlasThreads().single(contestants[name])
+            if single := peer_module.on_one_thread(name, contestants[name]):
+                contestants[f"{name}_1_thread"] = single
         except Exception as failure:  # a peer's failure is a fact about the peer
             notes[name] = f"{type(failure).__name__}: {failure}"[:200]
     total = sum(a.nbytes for a in arrays) + ours.nbytes
