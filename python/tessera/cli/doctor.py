@@ -31,12 +31,8 @@ def doctor(run_calibration: bool, as_json: bool) -> int:
 
     Exit code 0 when everything needed is there, 1 otherwise.
     """
+    text = calibrate() if run_calibration else _core.resolve_target(_target_fields())
     checks = examine()
-    if run_calibration:
-        text = calibrate()
-        checks.append(_row("calibrated", True, str(calibrated_path())))
-    else:
-        text = _core.resolve_target(_target_fields())
     ok = all(c["ok"] for c in checks if c["needed"])
     if as_json:
         common.print_json({"ok": ok, "checks": checks, "target": text})
