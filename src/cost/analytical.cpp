@@ -10,8 +10,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kHidden = 0.15;     // share of the shorter of compute and traffic that still shows
-constexpr double kOpSeconds = 15e-9; // entering one operator's loops
+constexpr double kHidden = 0.15;  // share of the shorter of compute and traffic that still shows
+constexpr double kOpSeconds = 15e-9;  // entering one operator's loops
 constexpr double kMaxCompute = 1e6;
 
 double elements(const Type& t) {
@@ -62,12 +62,8 @@ double Machine::matmul(DType t, double batch, double m, double n, double k) cons
 double Machine::pointwise(OpKind kind, DType t, double n) const {
   return n * weight_[size_t(kind)] / simple_[size_t(t)] + kOpSeconds;
 }
-double Machine::reduce(DType t, double n) const {
-  return n / simple_[size_t(t)] + kOpSeconds;
-}
-double Machine::move(DType t, double n) const {
-  return 2 * n / simple_[size_t(t)] + kOpSeconds;
-}
+double Machine::reduce(DType t, double n) const { return n / simple_[size_t(t)] + kOpSeconds; }
+double Machine::move(DType t, double n) const { return 2 * n / simple_[size_t(t)] + kOpSeconds; }
 
 double Machine::first_pass(double tensor_bytes, double resident) const {
   const MemoryLevel* at = &target_.levels.front();
@@ -77,8 +73,7 @@ double Machine::first_pass(double tensor_bytes, double resident) const {
   return tensor_bytes / at->bandwidth;
 }
 
-void Machine::add_traffic(KernelWork& w, double tensor_bytes, double moved,
-                          double resident) const {
+void Machine::add_traffic(KernelWork& w, double tensor_bytes, double moved, double resident) const {
   w.core_traffic += moved / w.blocks / core_bandwidth_;
   // The first pass comes from where the working set lives, repeats from where the tensor fits.
   double pass = first_pass(tensor_bytes, resident);
@@ -119,8 +114,8 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
   }
   if (row.flags & algebra::Pointwise) return machine_.pointwise(op.kind, in.dtype, elements(out));
   if (row.flags & algebra::Movement) {
-    bool view = op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze ||
-                op.kind == OpKind::Squeeze;
+    bool view =
+        op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze;
     return view ? 0 : machine_.move(out.dtype, elements(out));
   }
   if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
@@ -154,8 +149,8 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
       }
       w.block_compute += times * block_op(b, o);
       if (o.kind == OpKind::Iter || o.kind == OpKind::Save) {
-        const Type whole = o.kind == OpKind::Iter ? b.type(o.inputs[0])
-                                                  : std::get<SaveAttrs>(o.attrs).type;
+        const Type whole =
+            o.kind == OpKind::Iter ? b.type(o.inputs[0]) : std::get<SaveAttrs>(o.attrs).type;
         TensorId tile = o.kind == OpKind::Iter ? o.result() : o.inputs[0];
         double moved = elements(b.type(tile)) * size_in_bytes(whole.dtype) * times * w.blocks;
         machine_.add_traffic(w, bytes(whole), std::max(moved, bytes(whole)),
@@ -164,13 +159,14 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
     }
     return machine_.seconds(w);
   }
-  bool view = op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze ||
-              op.kind == OpKind::Squeeze;
+  bool view =
+      op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze;
   if (op.kind == OpKind::Input || op.kind == OpKind::Const || view) return 0;
   // A library operator: it keeps all cores busy and streams its operands once.
   w.blocks = machine_.target().cores;
   w.block_compute = block_op(g, op) / w.blocks;
-  for (TensorId t : op.inputs) machine_.add_traffic(w, bytes(g.type(t)), bytes(g.type(t)), resident);
+  for (TensorId t : op.inputs)
+    machine_.add_traffic(w, bytes(g.type(t)), bytes(g.type(t)), resident);
   for (uint32_t i = 0; i < op.num_results; ++i) {
     double n = bytes(g.type(op.result(i)));
     machine_.add_traffic(w, n, n, n);

@@ -39,7 +39,7 @@ class Machine {
 
  private:
   Target target_;
-  std::vector<double> weight_;                     // by operator
+  std::vector<double> weight_;                       // by operator
   std::array<double, kNumDTypes> simple_{}, fma_{};  // rates by element type
   double core_bandwidth_ = 0;
   int64_t core_capacity_ = 0;

@@ -68,11 +68,16 @@ class Reader {
     const std::string& text = word(i, what);
     double v = plain(i, text, what, &suffix_);
     double factor = 1;
-    if (suffix_ == "K") factor = unit;
-    else if (suffix_ == "M") factor = unit * unit;
-    else if (suffix_ == "G") factor = unit * unit * unit;
-    else if (suffix_ == "T") factor = unit * unit * unit * unit;
-    else if (!suffix_.empty()) fail(i, "'" + text + "': unknown suffix '" + suffix_ + "'");
+    if (suffix_ == "K")
+      factor = unit;
+    else if (suffix_ == "M")
+      factor = unit * unit;
+    else if (suffix_ == "G")
+      factor = unit * unit * unit;
+    else if (suffix_ == "T")
+      factor = unit * unit * unit * unit;
+    else if (!suffix_.empty())
+      fail(i, "'" + text + "': unknown suffix '" + suffix_ + "'");
     return v * factor;
   }
   double seconds(size_t i) const {
@@ -208,8 +213,9 @@ Target parse_target(std::string_view text, const std::string& file) {
       r.expect_size(2);
     } else if (key == "launch" || key == "block" || key == "iteration") {
       double v = r.seconds(1);
-      (key == "launch" ? t.launch_seconds
-                       : key == "block" ? t.block_seconds : t.iteration_seconds) = v;
+      (key == "launch"  ? t.launch_seconds
+       : key == "block" ? t.block_seconds
+                        : t.iteration_seconds) = v;
       r.expect_size(2);
     } else if (key == "level") {
       MemoryLevel l;

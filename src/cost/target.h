@@ -1,5 +1,6 @@
 // A target: what a machine can do, read from a plain text file (targets/*.target). Bandwidths and
-// rates are sustained figures; `tessera doctor --calibrate` may rewrite them for the machine at hand.
+// rates are sustained figures; `tessera doctor --calibrate` may rewrite them for the machine at
+// hand.
 //
 // The file is a list of lines `key value…`; '#' starts a comment. Numbers take the suffixes K M G T
 // (powers of 1024 for capacities, of 1000 for rates) and times end in s, ms, us or ns.
@@ -44,16 +45,17 @@ struct Target {
   int vector_bytes = 32;
   int vector_registers = 16;
   double launch_seconds = 0, block_seconds = 0, iteration_seconds = 0;
-  std::vector<MemoryLevel> levels;  // outermost first; at least two
+  std::vector<MemoryLevel> levels;                 // outermost first; at least two
   std::array<double, kNumDTypes> matmul_flops{};   // per core; 0: not stated
   std::array<double, kNumDTypes> pointwise_ops{};  // per core; 0: not stated
-  std::map<OpKind, double> weights;  // operators not named weigh 1
+  std::map<OpKind, double> weights;                // operators not named weigh 1
 
   // Rates of a type; where the file states none, that of f32 scaled by element size.
   double matmul_rate(DType) const;
   double pointwise_rate(DType) const;
   double weight(OpKind) const;
-  // What one block may use: the innermost per-core level (three quarters of it where it is a cache).
+  // What one block may use: the innermost per-core level (three quarters of it where it is a
+  // cache).
   int64_t block_bytes() const;
   std::string str() const;  // canonical text; parse_target(str()) gives the same target
 };

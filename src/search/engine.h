@@ -55,8 +55,8 @@ struct Budget {
 
 // What an engine may use and must respect.
 struct Context {
-  const Target* target = nullptr;    // required
-  const CostModel* cost = nullptr;   // null: the analytical model of the target
+  const Target* target = nullptr;   // required
+  const CostModel* cost = nullptr;  // null: the analytical model of the target
   uint64_t seed = 0;
   int threads = 2;
   const std::atomic<bool>* cancel = nullptr;

@@ -27,8 +27,7 @@ MonoId NormalForms::divide(MonoId whole, MonoId part) {
     Q rest = w[i].exponent - p[j].exponent;
     bool same_sign = (w[i].exponent.num < 0) == (p[j].exponent.num < 0);
     // Parity: √x is no part of x, x is no part of x^(1/2).
-    ok = same_sign && rest.integer() &&
-         (rest.zero() || (rest.num < 0) == (w[i].exponent.num < 0));
+    ok = same_sign && rest.integer() && (rest.zero() || (rest.num < 0) == (w[i].exponent.num < 0));
     if (ok && !rest.zero()) quotient.push_back({w[i].atom, rest});
     ++i;
   }
@@ -139,7 +138,8 @@ void NormalForms::open_sums(PolyId goal, std::vector<PolyId>& out) {
           continue;
         }
         PolyId inner = sum(from_mono(a.ref), a.bound & ~axis);
-        PolyId rest = mul(from_mono(t.mono, t.coef), pow(from_mono(intern_mono({{f.atom, 1}})), -1));
+        PolyId rest =
+            mul(from_mono(t.mono, t.coef), pow(from_mono(intern_mono({{f.atom, 1}})), -1));
         PolyId p = mul(rest, inner);
         if (p == kNone) continue;
         opened.insert(opened.end(), polys_[p].terms.begin(), polys_[p].terms.end());

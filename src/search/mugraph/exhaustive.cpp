@@ -69,7 +69,7 @@ class Enumeration {
   };
   struct Offer {  // an operator on items, the newest of which is item `newest`
     uint32_t edge;
-    int a, b;     // items; b = -1 for one operand
+    int a, b;  // items; b = -1 for one operand
     KernelPhase phase;
   };
 
@@ -128,7 +128,8 @@ class Enumeration {
     if (e.op == EdgeOp::Fn && !rf_.functions[e.fn].same_dtype) dtype = rf_.functions[e.fn].result;
     e.out = value(p.form, dtype);
     e.scale = p.coef;
-    std::string key = std::to_string(int(e.op)) + "," + std::to_string(e.bits) + "," + std::to_string(e.fn) + "," + std::to_string(e.out);
+    std::string key = std::to_string(int(e.op)) + "," + std::to_string(e.bits) + "," +
+                      std::to_string(e.fn) + "," + std::to_string(e.out);
     for (int i = 0; i < e.arity; ++i) {
       key += "," + std::to_string(e.in[size_t(i)]) + ":" + e.mult[size_t(i)].q.rational().str();
     }
@@ -217,7 +218,8 @@ class Enumeration {
         offer(edge(EdgeOp::Mul, std::min(u, v), int(std::max(u, v))), p, i, j);
         AxisMask other = result_.graph.values[u].axes;
         for (AxisMask m = axes & other & reducible_; m && axes != other; m &= m - 1) {
-          offer(edge(EdgeOp::Matmul, std::min(u, v), int(std::max(u, v)), m & -m), nf_.sum(p, m & -m), i, j);
+          offer(edge(EdgeOp::Matmul, std::min(u, v), int(std::max(u, v)), m & -m),
+                nf_.sum(p, m & -m), i, j);
         }
       }
       if (!nf_.cancels(f, h, true)) {
@@ -238,7 +240,8 @@ class Enumeration {
         for (const Embedding& y : nf_.embeddings(f, g)) {
           if (x.quotient != y.quotient || (x.mask & y.mask)) continue;
           Coef r = y.ratio / x.ratio;
-          if (!r.bad() && std::find(ratios.begin(), ratios.end(), r) == ratios.end()) ratios.push_back(r);
+          if (!r.bad() && std::find(ratios.begin(), ratios.end(), r) == ratios.end())
+            ratios.push_back(r);
         }
       }
     }
@@ -273,7 +276,8 @@ class Enumeration {
       const int cost = cost_of(e);
       if (cost > left) continue;
       bool duplicate = false;
-      for (const Item& it : items_) duplicate = duplicate || (it.value == e.out && it.phase == o.phase);
+      for (const Item& it : items_)
+        duplicate = duplicate || (it.value == e.out && it.phase == o.phase);
       if (duplicate) {
         reject("same value");
         continue;

@@ -13,7 +13,7 @@ struct ExhaustiveOptions {
   bool prune_values = true;  // only values that are part of a goal (§4.3), else every value
   bool sink_bound = true;    // operators left must suffice to consume what is unconsumed
   int64_t max_states = 20'000'000;
-  size_t keep = 200'000;     // complete graphs kept
+  size_t keep = 200'000;  // complete graphs kept
   const std::atomic<bool>* cancel = nullptr;
   std::function<bool()> out_of_time;
 };

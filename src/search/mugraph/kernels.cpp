@@ -145,27 +145,27 @@ double KernelSearch::edge_seconds(const Edge& e, const std::vector<int64_t>& til
   const Value& out = graph_.values[e.out];
   DType t = e.in[0] == kOne && e.arity > 1 ? graph_.values[e.in[1]].dtype : a.dtype;
   switch (e.op) {
-    case EdgeOp::Mul: return machine_.pointwise(OpKind::Mul, t, volume(out.axes));
-    case EdgeOp::Div: return machine_.pointwise(OpKind::Div, t, volume(out.axes));
-    case EdgeOp::Add: return machine_.pointwise(OpKind::Add, t, volume(out.axes));
-    case EdgeOp::Sqr: return machine_.pointwise(OpKind::Sqr, t, volume(out.axes));
-    case EdgeOp::Sqrt: return machine_.pointwise(OpKind::Sqrt, t, volume(out.axes));
-    case EdgeOp::Rsqrt: return machine_.pointwise(OpKind::Rsqrt, t, volume(out.axes));
-    case EdgeOp::Exp: return machine_.pointwise(OpKind::Exp, t, volume(out.axes));
-    case EdgeOp::Log: return machine_.pointwise(OpKind::Log, t, volume(out.axes));
-    case EdgeOp::Fn:
-      if (e.bits) return machine_.reduce(t, volume(a.axes));
-      return machine_.pointwise(forms_.functions[e.fn].kind, t, volume(out.axes));
-    case EdgeOp::Sum: return machine_.reduce(t, volume(a.axes));
-    case EdgeOp::Matmul: {
-      const Value& b = graph_.values[e.in[1]];
-      AxisMask m = a.axes & ~b.axes, n = b.axes & ~a.axes;
-      // One private axis each forms the matrix; the others are batches.
-      AxisMask row = m ? AxisMask(1) << (63 - __builtin_clzll(m)) : 0;
-      AxisMask col = n ? AxisMask(1) << (63 - __builtin_clzll(n)) : 0;
-      return machine_.matmul(t, volume(out.axes & ~row & ~col), volume(row), volume(col),
-                             volume(e.bits));
-    }
+  case EdgeOp::Mul: return machine_.pointwise(OpKind::Mul, t, volume(out.axes));
+  case EdgeOp::Div: return machine_.pointwise(OpKind::Div, t, volume(out.axes));
+  case EdgeOp::Add: return machine_.pointwise(OpKind::Add, t, volume(out.axes));
+  case EdgeOp::Sqr: return machine_.pointwise(OpKind::Sqr, t, volume(out.axes));
+  case EdgeOp::Sqrt: return machine_.pointwise(OpKind::Sqrt, t, volume(out.axes));
+  case EdgeOp::Rsqrt: return machine_.pointwise(OpKind::Rsqrt, t, volume(out.axes));
+  case EdgeOp::Exp: return machine_.pointwise(OpKind::Exp, t, volume(out.axes));
+  case EdgeOp::Log: return machine_.pointwise(OpKind::Log, t, volume(out.axes));
+  case EdgeOp::Fn:
+    if (e.bits) return machine_.reduce(t, volume(a.axes));
+    return machine_.pointwise(forms_.functions[e.fn].kind, t, volume(out.axes));
+  case EdgeOp::Sum: return machine_.reduce(t, volume(a.axes));
+  case EdgeOp::Matmul: {
+    const Value& b = graph_.values[e.in[1]];
+    AxisMask m = a.axes & ~b.axes, n = b.axes & ~a.axes;
+    // One private axis each forms the matrix; the others are batches.
+    AxisMask row = m ? AxisMask(1) << (63 - __builtin_clzll(m)) : 0;
+    AxisMask col = n ? AxisMask(1) << (63 - __builtin_clzll(n)) : 0;
+    return machine_.matmul(t, volume(out.axes & ~row & ~col), volume(row), volume(col),
+                           volume(e.bits));
+  }
   }
   unreachable("EdgeOp");
 }
@@ -294,9 +294,8 @@ std::vector<Kernel> KernelSearch::enumerate(const std::vector<ValueId>& outputs,
         ++counters.pruned["bound"];
       } else if (choose_tiles(k, counters)) {
         same.push_back(std::move(k));
-        std::stable_sort(same.begin(), same.end(), [](const Kernel& a, const Kernel& b) {
-          return a.seconds < b.seconds;
-        });
+        std::stable_sort(same.begin(), same.end(),
+                         [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
         if (int(same.size()) > options_.variants) same.pop_back();
       } else {
         ++counters.pruned["memory"];
@@ -431,8 +430,8 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
   std::set<ValueId> reused;
   for (uint32_t i : k.edges) {
     const Edge& e = graph_.edges[i];
-    Shape::Step step{&e, graph_.values[e.out].axes, graph_.values[e.out].dtype, false, false, false,
-                     false};
+    Shape::Step step{
+        &e, graph_.values[e.out].axes, graph_.values[e.out].dtype, false, false, false, false};
     step.over_loop = k.loop >= 0 && (e.bits & bit(k.loop));
     step.in_loop = step.over_loop || phase.at(e.out) == KernelPhase::Loop;
     step.post = phase.at(e.out) == KernelPhase::Post && !step.over_loop;
@@ -507,9 +506,8 @@ bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters) const {
   if (k.loop >= 0) free &= ~bit(k.loop);
   std::vector<int> axes;
   for (AxisMask m = free; m; m &= m - 1) axes.push_back(lowest(m));
-  std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) {
-    return extents_[size_t(a)] > extents_[size_t(b)];
-  });
+  std::stable_sort(axes.begin(), axes.end(),
+                   [&](int a, int b) { return extents_[size_t(a)] > extents_[size_t(b)]; });
   if (axes.size() > size_t(kMaxGridDims)) axes.resize(size_t(kMaxGridDims));
   std::sort(axes.begin(), axes.end());
 
@@ -549,7 +547,8 @@ bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters) const {
   // Start near one block per core and middle-sized iterations.
   double blocks = 1;
   for (size_t i = axes.size(); i-- > 0;) {
-    while (best[i] + 1 < choices[i].size() && blocks * double(choices[i][best[i]]) < 4 * target.cores) {
+    while (best[i] + 1 < choices[i].size() &&
+           blocks * double(choices[i][best[i]]) < 4 * target.cores) {
       ++best[i];
     }
     blocks *= double(choices[i][best[i]]);

@@ -26,9 +26,9 @@ struct Kernel {
   };
   std::vector<GridDim> grid;  // at most three, by extent; empty: one block
   double seconds = 0;
-  double bound = 0;         // lower bound before tiles were chosen
-  double block_bytes = 0;   // estimate of what a block keeps, larger phase
-  int operators = 0;        // iterators, operators, accumulators and savers
+  double bound = 0;        // lower bound before tiles were chosen
+  double block_bytes = 0;  // estimate of what a block keeps, larger phase
+  int operators = 0;       // iterators, operators, accumulators and savers
 };
 
 struct KernelOptions {
@@ -57,7 +57,9 @@ class KernelSearch {
   std::vector<Kernel> enumerate(const std::vector<ValueId>& outputs, int loop, double limit,
                                 bool cuts, KernelCounters& counters) const;
   // Chooses the tiles of a kernel and its cost; false where none fits in memory.
-  bool price(Kernel& kernel, KernelCounters& counters) const { return choose_tiles(kernel, counters); }
+  bool price(Kernel& kernel, KernelCounters& counters) const {
+    return choose_tiles(kernel, counters);
+  }
   // Axes a loop can run over when computing `outputs`.
   std::vector<int> loop_axes(const std::vector<ValueId>& outputs) const;
   // Phases of the kernel's loads and results, by value.
@@ -73,7 +75,9 @@ class KernelSearch {
   Shape shape_of(const Kernel& kernel) const;
   double evaluate(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
   double edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const;
-  double bytes(ValueId v) const { return graph_.values[v].volume * size_in_bytes(graph_.values[v].dtype); }
+  double bytes(ValueId v) const {
+    return graph_.values[v].volume * size_in_bytes(graph_.values[v].dtype);
+  }
 
   const Hypergraph& graph_;
   const RegionForms& forms_;
@@ -81,12 +85,12 @@ class KernelSearch {
   const Machine& machine_;
   KernelOptions options_;
   double resident_;
-  std::vector<double> load_, store_;    // seconds of traffic, by value
-  std::vector<double> edge_work_;       // seconds of compute at full size on one core, by edge
-  std::vector<double> work_;            // least compute of the last operation, by value
-  std::vector<double> depth_work_;      // least compute of any chain of operations to the value
+  std::vector<double> load_, store_;  // seconds of traffic, by value
+  std::vector<double> edge_work_;     // seconds of compute at full size on one core, by edge
+  std::vector<double> work_;          // least compute of the last operation, by value
+  std::vector<double> depth_work_;    // least compute of any chain of operations to the value
   std::vector<std::vector<ValueId>> needs_;  // views that every derivation of the value loads
-  std::vector<double> remote_;          // least seconds another kernel needs to store it, by value
+  std::vector<double> remote_;  // least seconds another kernel needs to store it, by value
 };
 
 }  // namespace tessera::mugraph

@@ -244,8 +244,10 @@ class KernelLowering {
     if (factor.one()) return r;
     cost_ += values_.values[v].volume * times(v) + (factor.root != 1 ? 1e6 : 0) + 1;
     r.coef = r.coef * factor;
-    if (factor == Coef(-1)) r.tensor = add(OpKind::Neg, {r.tensor});
-    else r.tensor = add(OpKind::Mul, {r.tensor, constant(factor, r.dtype)});
+    if (factor == Coef(-1))
+      r.tensor = add(OpKind::Neg, {r.tensor});
+    else
+      r.tensor = add(OpKind::Mul, {r.tensor, constant(factor, r.dtype)});
     return r;
   }
 
@@ -262,8 +264,10 @@ class KernelLowering {
     TensorId t = r.tensor;
     std::vector<int> axes, units;
     for (size_t i = 0; i < r.dims.size(); ++i) {
-      if (r.dims[i] < 0) units.push_back(int(i));
-      else axes.push_back(r.dims[i]);
+      if (r.dims[i] < 0)
+        units.push_back(int(i));
+      else
+        axes.push_back(r.dims[i]);
     }
     if (!units.empty()) t = add(OpKind::Squeeze, {t}, AxesAttrs{units});
     std::vector<int> perm, missing;
@@ -365,47 +369,46 @@ class KernelLowering {
   void apply(const Edge& e) {
     auto in = [&](size_t i) -> const Real& { return real_.at(e.in[i]); };
     switch (e.op) {
-      case EdgeOp::Mul:
-        pointwise(e, OpKind::Mul, {in(0), in(1)}, in(0).coef * in(1).coef * e.scale);
-        return;
-      case EdgeOp::Div:
-        if (e.in[0] == kOne) {
-          pointwise(e, OpKind::Div, {constant_real(1, in(1).dtype), in(1)},
-                    e.scale / in(1).coef);
-        } else {
-          pointwise(e, OpKind::Div, {in(0), in(1)}, in(0).coef / in(1).coef * e.scale);
-        }
-        return;
-      case EdgeOp::Sqr:
-        pointwise(e, OpKind::Sqr, {in(0)}, in(0).coef * in(0).coef * e.scale);
-        return;
-      case EdgeOp::Add: add_edge(e); return;
-      case EdgeOp::Sqrt: case EdgeOp::Rsqrt: {
-        Real x = in(0);
-        Coef c = x.coef / e.mult[0];
-        const Q half = Q::ratio(e.op == EdgeOp::Sqrt ? 1 : -1, 2);
-        if (power(c, half).bad()) {
-          x = scaled(e.in[0], power(c, -1));
-          c = 1;
-        }
-        pointwise(e, e.op == EdgeOp::Sqrt ? OpKind::Sqrt : OpKind::Rsqrt, {x},
-                  power(c, half) * e.scale);
-        return;
+    case EdgeOp::Mul:
+      pointwise(e, OpKind::Mul, {in(0), in(1)}, in(0).coef * in(1).coef * e.scale);
+      return;
+    case EdgeOp::Div:
+      if (e.in[0] == kOne) {
+        pointwise(e, OpKind::Div, {constant_real(1, in(1).dtype), in(1)}, e.scale / in(1).coef);
+      } else {
+        pointwise(e, OpKind::Div, {in(0), in(1)}, in(0).coef / in(1).coef * e.scale);
       }
-      case EdgeOp::Exp: case EdgeOp::Log: {
-        Coef f = e.mult[0] / in(0).coef;
-        pointwise(e, e.op == EdgeOp::Exp ? OpKind::Exp : OpKind::Log, {scaled(e.in[0], f)}, e.scale);
-        return;
+      return;
+    case EdgeOp::Sqr: pointwise(e, OpKind::Sqr, {in(0)}, in(0).coef * in(0).coef * e.scale); return;
+    case EdgeOp::Add: add_edge(e); return;
+    case EdgeOp::Sqrt:
+    case EdgeOp::Rsqrt: {
+      Real x = in(0);
+      Coef c = x.coef / e.mult[0];
+      const Q half = Q::ratio(e.op == EdgeOp::Sqrt ? 1 : -1, 2);
+      if (power(c, half).bad()) {
+        x = scaled(e.in[0], power(c, -1));
+        c = 1;
       }
-      case EdgeOp::Fn: function(e); return;
-      case EdgeOp::Sum: {
-        Real r = in(0);
-        reduce(e, OpKind::Sum, r, AccumKind::Sum);
-        r.coef = r.coef * e.scale;
-        define(e.out, r);
-        return;
-      }
-      case EdgeOp::Matmul: matmul(e); return;
+      pointwise(e, e.op == EdgeOp::Sqrt ? OpKind::Sqrt : OpKind::Rsqrt, {x},
+                power(c, half) * e.scale);
+      return;
+    }
+    case EdgeOp::Exp:
+    case EdgeOp::Log: {
+      Coef f = e.mult[0] / in(0).coef;
+      pointwise(e, e.op == EdgeOp::Exp ? OpKind::Exp : OpKind::Log, {scaled(e.in[0], f)}, e.scale);
+      return;
+    }
+    case EdgeOp::Fn: function(e); return;
+    case EdgeOp::Sum: {
+      Real r = in(0);
+      reduce(e, OpKind::Sum, r, AccumKind::Sum);
+      r.coef = r.coef * e.scale;
+      define(e.out, r);
+      return;
+    }
+    case EdgeOp::Matmul: matmul(e); return;
     }
   }
 
@@ -454,13 +457,15 @@ class KernelLowering {
       define(e.out, r);
       return;
     }
-    DType dtype = info.result == DType::Bool || !info.same_dtype ? dtype_of(e)
-                                                                  : values_.values[e.out].dtype;
+    DType dtype =
+        info.result == DType::Bool || !info.same_dtype ? dtype_of(e) : values_.values[e.out].dtype;
     if (info.kind == OpKind::Where) dtype = info.result;
     std::vector<Real> in;
     for (size_t i = 0; i < e.arity; ++i) {
-      if (e.in[i] == kOne) in.push_back(constant_real(e.mult[i], dtype));
-      else in.push_back(scaled(e.in[i], e.mult[i] / real_.at(e.in[i]).coef));
+      if (e.in[i] == kOne)
+        in.push_back(constant_real(e.mult[i], dtype));
+      else
+        in.push_back(scaled(e.in[i], e.mult[i] / real_.at(e.in[i]).coef));
     }
     pointwise(e, info.kind, in, e.scale, info.attrs);
   }
@@ -553,7 +558,8 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
   for (ValueId v = 0; v < values.values.size(); ++v) {
     int view = values.values[v].view;
     if (view < 0) continue;
-    stored[v] = {tensors[region.views[size_t(view)].tensor.index], region.views[size_t(view)].dims, 1};
+    stored[v] = {tensors[region.views[size_t(view)].tensor.index], region.views[size_t(view)].dims,
+                 1};
   }
   for (const Hypergraph::Target& t : values.targets) {
     if (t.value != kOne) continue;
@@ -611,7 +617,8 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
       if (!targets[i]) continue;
       const Node& node = region.nodes[targets[i]->node];
       const Type& type = program.type(node.tensor);
-      if (graph.type(t).shape != type.shape) t = graph.add(OpKind::Broadcast, {t}, ShapeAttrs{type.shape});
+      if (graph.type(t).shape != type.shape)
+        t = graph.add(OpKind::Broadcast, {t}, ShapeAttrs{type.shape});
       tensors[node.tensor.index] = t;
     }
   }

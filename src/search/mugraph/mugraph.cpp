@@ -19,7 +19,9 @@ namespace {
 using namespace mugraph;
 using Clock = std::chrono::steady_clock;
 
-double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
 
 // One way to see a region: a cap on multiplying out sums, and whether shifts by a maximum stay.
 struct Formulation {
@@ -78,7 +80,8 @@ class Search {
   SearchReport run() {
     start_ = Clock::now();
     for (const Tensor& t : program_.tensors()) {
-      if (!is_static(t.type.shape)) return finish(StopReason::Unsupported, "symbolic shapes: bind them first");
+      if (!is_static(t.type.shape))
+        return finish(StopReason::Unsupported, "symbolic shapes: bind them first");
     }
     for (TensorId t : program_.inputs()) resident_ += double(program_.type(t).bytes());
     std::vector<bool> given(program_.tensors().size(), false);
@@ -103,11 +106,15 @@ class Search {
     for (const auto& [s, r] : results_) any = any || !r.choices.empty();
     if (!any) {
       StopReason why = stopped_ ? stop_reason() : StopReason::Unsupported;
-      return finish(why, stopped_ ? "" : detail_.empty() ? "no derivation of the outputs" : detail_);
+      return finish(why, stopped_          ? ""
+                         : detail_.empty() ? "no derivation of the outputs"
+                                           : detail_);
     }
     combine();
-    return finish(stopped_ ? stop_reason()
-                           : limited_ ? StopReason::StepBudget : StopReason::Exhausted, detail_);
+    return finish(stopped_   ? stop_reason()
+                  : limited_ ? StopReason::StepBudget
+                             : StopReason::Exhausted,
+                  detail_);
   }
 
  private:
@@ -144,8 +151,10 @@ class Search {
         detail_ = "a constant of the program has no exact normal form";
         continue;
       }
-      if (!f.note.empty() && !changed_by_shift(*world, out.region)) world->note = "";
-      else world->note = f.note;
+      if (!f.note.empty() && !changed_by_shift(*world, out.region))
+        world->note = "";
+      else
+        world->note = f.note;
       if (options_.exhaustive) {
         enumerate(out, std::move(world));
         continue;
@@ -156,8 +165,8 @@ class Search {
       saturation.cancel_rule = rule("cancels");
       saturation.reciprocals = rule("reciprocals");
       KernelCounters counters;
-      world->graph = saturate(out.region, *world->forms, world->region_forms, saturation,
-                              counters.pruned);
+      world->graph =
+          saturate(out.region, *world->forms, world->region_forms, saturation, counters.pruned);
       report_.values += int64_t(world->graph.saturated_values);
       report_.edges += int64_t(world->graph.saturated_edges);
       if (world->graph.targets.empty()) {
@@ -196,8 +205,8 @@ class Search {
         report_.best_cost = best;
         progress(counters);
       };
-      PlanResult found = find_plans(world->graph, *world->kernels, original, plan_options, &pool_,
-                                    counters);
+      PlanResult found =
+          find_plans(world->graph, *world->kernels, original, plan_options, &pool_, counters);
       merge(counters);
       progress({});
       stopped_ = stopped_ || found.stopped;
@@ -235,9 +244,9 @@ class Search {
     report_.values += int64_t(found.graph.values.size());
     report_.edges += found.states;
     world->graph = std::move(found.graph);
-    world->kernels = std::make_unique<KernelSearch>(world->graph, world->region_forms,
-                                                    axis_extents(out.region), machine_,
-                                                    KernelOptions{}, resident_);
+    world->kernels =
+        std::make_unique<KernelSearch>(world->graph, world->region_forms, axis_extents(out.region),
+                                       machine_, KernelOptions{}, resident_);
     std::vector<Plan> plans;
     for (Kernel& k : found.kernels) {
       if (!world->kernels->price(k, counters)) continue;
@@ -282,8 +291,8 @@ class Search {
       }
       bool same = true;
       for (size_t v = 0; v < w.graph.values.size() && same; ++v) {
-        same = other->forms->str(other->graph.values[v].form) ==
-               w.forms->str(w.graph.values[v].form);
+        same =
+            other->forms->str(other->graph.values[v].form) == w.forms->str(w.graph.values[v].form);
       }
       if (same) return true;
     }
@@ -402,7 +411,8 @@ class Search {
           const RegionResult& r = results_.at(s);
           const Choice& ch = r.choices[choice->second];
           const World& w = *r.worlds[ch.world];
-          if (!lower_plan(ch.plan, w.graph, r.region, w.region_forms, *w.kernels, program_, g, tensors)) {
+          if (!lower_plan(ch.plan, w.graph, r.region, w.region_forms, *w.kernels, program_, g,
+                          tensors)) {
             ++report_.pruned["cannot be lowered"];
             return std::nullopt;
           }
@@ -414,7 +424,8 @@ class Search {
       for (TensorId t : program_.outputs()) outputs.push_back(mapped(t));
       g.set_outputs(outputs);
       ValidateOptions limits;
-      if (context_.target->kind == TargetKind::Gpu) limits.block_bytes = context_.target->block_bytes();
+      if (context_.target->kind == TargetKind::Gpu)
+        limits.block_bytes = context_.target->block_bytes();
       validate(g, limits);
     } catch (const Error& e) {
       ++report_.pruned["not valid"];
@@ -440,7 +451,8 @@ class Search {
     std::vector<TensorId> in;
     std::vector<std::string> names;
     for (TensorId t : op.inputs) in.push_back(mapped(t));
-    for (uint32_t i = 0; i < op.num_results; ++i) names.push_back(program_.tensor(op.result(i)).name);
+    for (uint32_t i = 0; i < op.num_results; ++i)
+      names.push_back(program_.tensor(op.result(i)).name);
     OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, program_.body(op), names)
                               : g.add_op(op.kind, in, op.attrs, names);
     for (uint32_t i = 0; i < op.num_results; ++i) tensors[op.result(i).index] = g.op(id).result(i);

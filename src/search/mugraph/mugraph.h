@@ -12,9 +12,9 @@ namespace tessera {
 struct MugraphOptions {
   // Operators of a block graph, iterators and savers included (as Mirage counts); none: no limit.
   std::optional<int> max_block_ops;
-  int max_kernels = 4;     // kernels of a plan
-  int variants = 4;        // graphs kept per set of loads, outputs and loop axis
-  bool exhaustive = false; // Mirage's Algorithm 1 over block graphs instead (small programs)
+  int max_kernels = 4;           // kernels of a plan
+  int variants = 4;              // graphs kept per set of loads, outputs and loop axis
+  bool exhaustive = false;       // Mirage's Algorithm 1 over block graphs instead (small programs)
   std::set<std::string> ablate;  // rules switched off, by their name in SearchReport::pruned
 };
 

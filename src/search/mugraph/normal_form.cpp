@@ -596,17 +596,17 @@ std::string NormalForms::str_atom(AtomId id) const {
     return s;
   };
   switch (a.kind) {
-    case AtomKind::Input: return view_names_[a.ref];
-    case AtomKind::Sum: return "S{" + axes(a.bound) + "}[" + str_mono(a.ref) + "]";
-    case AtomKind::Poly: return "(" + str(a.ref) + ")";
-    case AtomKind::Exp: return "E(" + str_mono(a.ref) + ")";
-    case AtomKind::Fn: {
-      std::string s = functions_[a.ref].name;
-      if (a.bound) s += "{" + axes(a.bound) + "}";
-      s += "(";
-      for (size_t i = 0; i < a.args.size(); ++i) s += (i ? ", " : "") + str(a.args[i]);
-      return s + ")";
-    }
+  case AtomKind::Input: return view_names_[a.ref];
+  case AtomKind::Sum: return "S{" + axes(a.bound) + "}[" + str_mono(a.ref) + "]";
+  case AtomKind::Poly: return "(" + str(a.ref) + ")";
+  case AtomKind::Exp: return "E(" + str_mono(a.ref) + ")";
+  case AtomKind::Fn: {
+    std::string s = functions_[a.ref].name;
+    if (a.bound) s += "{" + axes(a.bound) + "}";
+    s += "(";
+    for (size_t i = 0; i < a.args.size(); ++i) s += (i ? ", " : "") + str(a.args[i]);
+    return s + ")";
+  }
   }
   unreachable("AtomKind");
 }

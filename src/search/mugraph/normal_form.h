@@ -56,7 +56,7 @@ struct Mono {
   std::vector<Factor> factors;  // ascending atoms, exponents not zero
   AxisMask axes = 0, inner = 0;
   uint64_t signature = 0;  // one bit per atom (mod 64): a part's is a subset of the whole's
-  uint32_t size = 0;  // atoms and summed bits: grows along every useful operation
+  uint32_t size = 0;       // atoms and summed bits: grows along every useful operation
   bool nonneg = true;
 };
 
@@ -74,8 +74,8 @@ struct Poly {
 };
 
 struct FormOptions {
-  int cap = 16;             // products of two sums expand up to this many terms
-  bool keep_shifts = false; // exp(x - max …) stays one function instead of cancelling
+  int cap = 16;              // products of two sums expand up to this many terms
+  bool keep_shifts = false;  // exp(x - max …) stays one function instead of cancelling
 };
 
 // How a value is contained in a goal: quotient·ratio·value is the sum of the goal's terms in mask.
@@ -127,7 +127,7 @@ class NormalForms {
   Primitive primitive(PolyId p);
 
   // --- division
-  MonoId divide(MonoId whole, MonoId part) ;  // kNone unless part divides without cancellation
+  MonoId divide(MonoId whole, MonoId part);  // kNone unless part divides without cancellation
   std::vector<Embedding> embeddings(PolyId part, PolyId goal);
   // Forms that useful values are parts of: `targets` closed under opening sums and entering
   // roots, denominators, exponents and arguments. At most `limit` forms.

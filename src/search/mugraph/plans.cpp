@@ -101,7 +101,8 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
     if (node.pending.empty()) {
       Plan plan;
       std::vector<const std::vector<Kernel>*> variants;
-      for (int32_t n = int32_t(top.node); nodes[size_t(n)].parent >= 0; n = nodes[size_t(n)].parent) {
+      for (int32_t n = int32_t(top.node); nodes[size_t(n)].parent >= 0;
+           n = nodes[size_t(n)].parent) {
         variants.push_back(nodes[size_t(n)].variants);
         plan.kernels.push_back(variants.back()->front());
       }
@@ -123,7 +124,8 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
       }
       std::stable_sort(others.begin(), others.end(),
                        [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
-      if (int(others.size()) > options.per_structure - 1) others.resize(size_t(options.per_structure) - 1);
+      if (int(others.size()) > options.per_structure - 1)
+        others.resize(size_t(options.per_structure) - 1);
       result.plans.push_back(std::move(plan));
       for (Plan& p : others) result.plans.push_back(std::move(p));
       continue;
@@ -151,18 +153,19 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
           if (pass == 0 || !memo.count({outputs, l})) todo.push_back(l);
         }
         // Whole programs in one kernel are wanted even where several kernels are much cheaper.
-        const double limit = pass == 0 ? 4 * start
-                                       : worth() - node.spent - remaining(rest);
+        const double limit = pass == 0 ? 4 * start : worth() - node.spent - remaining(rest);
         std::vector<std::vector<Kernel>> found(todo.size());
         std::vector<KernelCounters> counted(todo.size());
         auto work = [&](int64_t from, int64_t to) {
           for (int64_t i = from; i < to; ++i) {
-            found[size_t(i)] = kernels.enumerate(outputs, todo[size_t(i)], limit, cuts,
-                                                 counted[size_t(i)]);
+            found[size_t(i)] =
+                kernels.enumerate(outputs, todo[size_t(i)], limit, cuts, counted[size_t(i)]);
           }
         };
-        if (pool && todo.size() > 1) pool->parallel_for(int64_t(todo.size()), 1, work);
-        else work(0, int64_t(todo.size()));
+        if (pool && todo.size() > 1)
+          pool->parallel_for(int64_t(todo.size()), 1, work);
+        else
+          work(0, int64_t(todo.size()));
         for (size_t i = 0; i < todo.size(); ++i) {
           counters.add(counted[i]);
           if (pass == 0) {

@@ -24,19 +24,19 @@ struct PlanOptions {
   int revisits = 2;       // ways to reach the same pending values that are followed
   int per_structure = 4;  // of which at most this many share their structure
   int max_kernels = 4;
-  double slack = 1.1;     // plans costing more than this times the best, and two launches more, are
-                          // not wanted
+  double slack = 1.1;  // plans costing more than this times the best, and two launches more, are
+                       // not wanted
   int64_t max_steps = 400000;  // expanded states of all kernel searches together
   const std::atomic<bool>* cancel = nullptr;
-  std::function<bool()> out_of_time;                 // may be empty
-  std::function<void(double best)> improved;         // may be empty
+  std::function<bool()> out_of_time;          // may be empty
+  std::function<void(double best)> improved;  // may be empty
 };
 
 struct PlanResult {
   std::vector<Plan> plans;    // cheapest first
   std::vector<Plan> singles;  // everything in one kernel, per loop axis, cheapest first
-  bool complete = true;     // false: a limit ended the search
-  bool stopped = false;     // cancelled or out of time
+  bool complete = true;       // false: a limit ended the search
+  bool stopped = false;       // cancelled or out of time
 };
 
 // `start` bounds the cost of interesting plans (the program as it is), in seconds.

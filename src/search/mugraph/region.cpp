@@ -40,15 +40,18 @@ bool transparent(const Graph& g, const Op& op) {
   if (row.flags & algebra::Pointwise) return !any_int || op.kind == OpKind::Cast;
   if (any_int) return false;
   switch (op.kind) {
-    case OpKind::Sum: case OpKind::Mean: case OpKind::ReduceMax: case OpKind::ReduceMin:
-      return is_float(out);
-    case OpKind::Matmul: case OpKind::ConcatMatmul: case OpKind::Transpose: case OpKind::Broadcast:
-    case OpKind::Unsqueeze: case OpKind::Squeeze:
-      return true;
-    case OpKind::Reshape:
-      return unit_reshape(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
-    default:
-      return false;
+  case OpKind::Sum:
+  case OpKind::Mean:
+  case OpKind::ReduceMax:
+  case OpKind::ReduceMin: return is_float(out);
+  case OpKind::Matmul:
+  case OpKind::ConcatMatmul:
+  case OpKind::Transpose:
+  case OpKind::Broadcast:
+  case OpKind::Unsqueeze:
+  case OpKind::Squeeze: return true;
+  case OpKind::Reshape: return unit_reshape(g.type(op.inputs[0]).shape, g.type(op.result()).shape);
+  default: return false;
   }
 }
 
@@ -73,59 +76,64 @@ std::vector<std::vector<int>> operand_dims(const Graph& g, const Op& op,
     return out;
   }
   switch (op.kind) {
-    case OpKind::Sum: case OpKind::Mean: case OpKind::ReduceMax: case OpKind::ReduceMin: {
-      const auto& a = std::get<ReduceAttrs>(op.attrs);
-      std::vector<int> d(shape(0).size(), -1);
-      size_t next = 0;
-      for (size_t k = 0; k < d.size(); ++k) {
-        bool reduced = std::find(a.axes.begin(), a.axes.end(), int(k)) != a.axes.end();
-        if (reduced) {
-          if (!shape(0)[k].is_one()) d[k] = kNew;
-          if (a.keepdims) ++next;
-        } else {
-          d[k] = dims[next++];
-        }
+  case OpKind::Sum:
+  case OpKind::Mean:
+  case OpKind::ReduceMax:
+  case OpKind::ReduceMin: {
+    const auto& a = std::get<ReduceAttrs>(op.attrs);
+    std::vector<int> d(shape(0).size(), -1);
+    size_t next = 0;
+    for (size_t k = 0; k < d.size(); ++k) {
+      bool reduced = std::find(a.axes.begin(), a.axes.end(), int(k)) != a.axes.end();
+      if (reduced) {
+        if (!shape(0)[k].is_one()) d[k] = kNew;
+        if (a.keepdims) ++next;
+      } else {
+        d[k] = dims[next++];
       }
-      return {d};
     }
-    case OpKind::Matmul: case OpKind::ConcatMatmul: {
-      const size_t r = dims.size();
-      for (size_t i = 0; i < op.inputs.size(); ++i) {
-        // matmul: A B; concat_matmul: W X Y Z with W·Y + X·Z
-        bool left = op.kind == OpKind::Matmul ? i == 0 : i < 2;
-        std::vector<int> d(shape(i).size(), -1);
-        const size_t n = d.size();
-        for (size_t k = 0; k + 2 < n; ++k) {
-          if (!shape(i)[k].is_one()) d[k] = dims[r - n + k];
-        }
-        size_t keep = left ? n - 2 : n - 1, sum = left ? n - 1 : n - 2;
-        if (!shape(i)[keep].is_one()) d[keep] = dims[left ? r - 2 : r - 1];
-        if (!shape(i)[sum].is_one()) d[sum] = kNew;
-        out.push_back(d);
+    return {d};
+  }
+  case OpKind::Matmul:
+  case OpKind::ConcatMatmul: {
+    const size_t r = dims.size();
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      // matmul: A B; concat_matmul: W X Y Z with W·Y + X·Z
+      bool left = op.kind == OpKind::Matmul ? i == 0 : i < 2;
+      std::vector<int> d(shape(i).size(), -1);
+      const size_t n = d.size();
+      for (size_t k = 0; k + 2 < n; ++k) {
+        if (!shape(i)[k].is_one()) d[k] = dims[r - n + k];
       }
-      return out;
+      size_t keep = left ? n - 2 : n - 1, sum = left ? n - 1 : n - 2;
+      if (!shape(i)[keep].is_one()) d[keep] = dims[left ? r - 2 : r - 1];
+      if (!shape(i)[sum].is_one()) d[sum] = kNew;
+      out.push_back(d);
     }
-    case OpKind::Transpose: {
-      const auto& a = std::get<PermAttrs>(op.attrs);
-      std::vector<int> d(dims.size(), -1);
-      for (size_t k = 0; k < dims.size(); ++k) d[size_t(a.perm[k])] = dims[k];
-      return {d};
+    return out;
+  }
+  case OpKind::Transpose: {
+    const auto& a = std::get<PermAttrs>(op.attrs);
+    std::vector<int> d(dims.size(), -1);
+    for (size_t k = 0; k < dims.size(); ++k) d[size_t(a.perm[k])] = dims[k];
+    return {d};
+  }
+  case OpKind::Reshape:
+  case OpKind::Unsqueeze:
+  case OpKind::Squeeze: {
+    std::vector<int> names;
+    const Shape& to = g.type(op.result()).shape;
+    for (size_t k = 0; k < to.size(); ++k) {
+      if (!to[k].is_one()) names.push_back(dims[k]);
     }
-    case OpKind::Reshape: case OpKind::Unsqueeze: case OpKind::Squeeze: {
-      std::vector<int> names;
-      const Shape& to = g.type(op.result()).shape;
-      for (size_t k = 0; k < to.size(); ++k) {
-        if (!to[k].is_one()) names.push_back(dims[k]);
-      }
-      std::vector<int> d(shape(0).size(), -1);
-      size_t next = 0;
-      for (size_t k = 0; k < d.size(); ++k) {
-        if (!shape(0)[k].is_one()) d[k] = names[next++];
-      }
-      return {d};
+    std::vector<int> d(shape(0).size(), -1);
+    size_t next = 0;
+    for (size_t k = 0; k < d.size(); ++k) {
+      if (!shape(0)[k].is_one()) d[k] = names[next++];
     }
-    default:
-      unreachable("operator that is not transparent");
+    return {d};
+  }
+  default: unreachable("operator that is not transparent");
   }
 }
 
@@ -206,8 +214,8 @@ class RegionBuilder {
     }
     int axis = int(region_.axes.size());
     if (names.empty()) numbers_[cls] = int(numbers_.size());
-    region_.axes.push_back({dim.extent, "a" + std::to_string(numbers_[cls]) +
-                                            std::string(names.size(), '\'')});
+    region_.axes.push_back(
+        {dim.extent, "a" + std::to_string(numbers_[cls]) + std::string(names.size(), '\'')});
     names.push_back(axis);
     return axis;
   }
@@ -247,7 +255,8 @@ class RegionBuilder {
         }
         if (contracts(op.kind) && n.reduced.size() <= i) n.reduced.push_back(-1);
       }
-      for (size_t i = 0; i < op.inputs.size(); ++i) n.operands.push_back(node(op.inputs[i], names[i]));
+      for (size_t i = 0; i < op.inputs.size(); ++i)
+        n.operands.push_back(node(op.inputs[i], names[i]));
     }
     region_.nodes.push_back(std::move(n));
     uint32_t id = uint32_t(region_.nodes.size() - 1);
@@ -302,8 +311,10 @@ std::vector<Step> partition(const Graph& graph) {
     Place p;
     for (TensorId t : op.inputs) {
       const Place& q = at[t.index];
-      if (q.stage > p.stage) p = q;
-      else if (q.stage == p.stage) p.chain = std::max(p.chain, q.chain);
+      if (q.stage > p.stage)
+        p = q;
+      else if (q.stage == p.stage)
+        p.chain = std::max(p.chain, q.chain);
     }
     if (pure[i] && contracts(op.kind) && ++p.chain > kMaxContractions) {
       ++p.stage;
@@ -320,7 +331,8 @@ std::vector<Step> partition(const Graph& graph) {
   std::vector<bool> leaves(graph.tensors().size(), false);
   auto need = [&](TensorId t) {
     const Op& op = graph.producer(t);
-    if (op.kind != OpKind::Input && op.kind != OpKind::Const && pure[graph.tensor(t).producer.index]) {
+    if (op.kind != OpKind::Input && op.kind != OpKind::Const &&
+        pure[graph.tensor(t).producer.index]) {
       leaves[t.index] = true;
     }
   };
@@ -377,52 +389,59 @@ RegionForms build_forms(const Region& region, NormalForms& nf) {
     PolyId f = kNone;
     bool nonneg = false;
     switch (n.kind) {
-      case OpKind::Input:
-        f = nf.input(uint32_t(n.view), region.views[size_t(n.view)].mask(),
-                     "t" + std::to_string(n.tensor.index));
-        break;
-      case OpKind::Const: f = nf.constant(Q::from(std::get<ConstAttrs>(n.attrs).value)); break;
-      case OpKind::Neg: f = nf.scale(x[0], -1); break;
-      case OpKind::Sqr: f = nf.mul(x[0], x[0]); break;
-      case OpKind::Sqrt: f = nf.pow(x[0], Q::ratio(1, 2)); break;
-      case OpKind::Rsqrt: f = nf.pow(x[0], Q::ratio(-1, 2)); break;
-      case OpKind::Exp: f = nf.exp(x[0]); nonneg = true; break;
-      case OpKind::Log: f = nf.log(x[0]); break;
-      case OpKind::Pow: {
-        Q e = Q::from(std::get<PowAttrs>(n.attrs).exponent);
-        if (!e.bad() && e.den <= 2 && e.num >= -8 && e.num <= 8) f = nf.pow(x[0], e);
-        break;
-      }
-      case OpKind::Add: f = nf.add(x[0], x[1]); break;
-      case OpKind::Sub: f = nf.add(x[0], nf.scale(x[1], -1)); break;
-      case OpKind::Mul: f = nf.mul(x[0], x[1]); break;
-      case OpKind::Div: f = nf.div(x[0], x[1]); break;
-      case OpKind::Sum: f = nf.sum(x[0], all); break;
-      case OpKind::Mean: {
-        int64_t count = 1;
-        for (int a : n.reduced) count *= region.axes[size_t(a)].extent;
-        f = nf.scale(nf.sum(x[0], all), Q::ratio(1, count));
-        break;
-      }
-      case OpKind::Matmul: f = nf.sum(nf.mul(x[0], x[1]), reduced(0)); break;
-      case OpKind::ConcatMatmul:
-        f = nf.add(nf.sum(nf.mul(x[0], x[2]), reduced(0)), nf.sum(nf.mul(x[1], x[3]), reduced(1)));
-        break;
-      case OpKind::Transpose: case OpKind::Reshape: case OpKind::Broadcast: case OpKind::Unsqueeze:
-      case OpKind::Squeeze:
-        f = x[0];
-        break;
-      case OpKind::ReduceMax: case OpKind::ReduceMin: {
-        if (x[0] == kNone) break;
-        NormalForms::Primitive p = nf.primitive(x[0]);
-        if (p.coef.q.num < 0) p = {x[0], 1};  // only positive scales commute with max
-        uint32_t fn = function(n.kind, n.attrs, n.dtype, true, false, n.kind == OpKind::ReduceMax);
-        AxisMask on = all & nf.poly(p.form).axes;
-        f = on ? nf.scale(nf.fn(fn, {p.form}, on), p.coef) : x[0];
-        break;
-      }
-      case OpKind::Abs: case OpKind::Relu: case OpKind::Sigmoid: nonneg = true; break;
-      default: break;
+    case OpKind::Input:
+      f = nf.input(uint32_t(n.view), region.views[size_t(n.view)].mask(),
+                   "t" + std::to_string(n.tensor.index));
+      break;
+    case OpKind::Const: f = nf.constant(Q::from(std::get<ConstAttrs>(n.attrs).value)); break;
+    case OpKind::Neg: f = nf.scale(x[0], -1); break;
+    case OpKind::Sqr: f = nf.mul(x[0], x[0]); break;
+    case OpKind::Sqrt: f = nf.pow(x[0], Q::ratio(1, 2)); break;
+    case OpKind::Rsqrt: f = nf.pow(x[0], Q::ratio(-1, 2)); break;
+    case OpKind::Exp:
+      f = nf.exp(x[0]);
+      nonneg = true;
+      break;
+    case OpKind::Log: f = nf.log(x[0]); break;
+    case OpKind::Pow: {
+      Q e = Q::from(std::get<PowAttrs>(n.attrs).exponent);
+      if (!e.bad() && e.den <= 2 && e.num >= -8 && e.num <= 8) f = nf.pow(x[0], e);
+      break;
+    }
+    case OpKind::Add: f = nf.add(x[0], x[1]); break;
+    case OpKind::Sub: f = nf.add(x[0], nf.scale(x[1], -1)); break;
+    case OpKind::Mul: f = nf.mul(x[0], x[1]); break;
+    case OpKind::Div: f = nf.div(x[0], x[1]); break;
+    case OpKind::Sum: f = nf.sum(x[0], all); break;
+    case OpKind::Mean: {
+      int64_t count = 1;
+      for (int a : n.reduced) count *= region.axes[size_t(a)].extent;
+      f = nf.scale(nf.sum(x[0], all), Q::ratio(1, count));
+      break;
+    }
+    case OpKind::Matmul: f = nf.sum(nf.mul(x[0], x[1]), reduced(0)); break;
+    case OpKind::ConcatMatmul:
+      f = nf.add(nf.sum(nf.mul(x[0], x[2]), reduced(0)), nf.sum(nf.mul(x[1], x[3]), reduced(1)));
+      break;
+    case OpKind::Transpose:
+    case OpKind::Reshape:
+    case OpKind::Broadcast:
+    case OpKind::Unsqueeze:
+    case OpKind::Squeeze: f = x[0]; break;
+    case OpKind::ReduceMax:
+    case OpKind::ReduceMin: {
+      if (x[0] == kNone) break;
+      NormalForms::Primitive p = nf.primitive(x[0]);
+      if (p.coef.q.num < 0) p = {x[0], 1};  // only positive scales commute with max
+      uint32_t fn = function(n.kind, n.attrs, n.dtype, true, false, n.kind == OpKind::ReduceMax);
+      AxisMask on = all & nf.poly(p.form).axes;
+      f = on ? nf.scale(nf.fn(fn, {p.form}, on), p.coef) : x[0];
+      break;
+    }
+    case OpKind::Abs:
+    case OpKind::Relu:
+    case OpKind::Sigmoid: nonneg = true; break;
+    default: break;
     }
     bool pointwise = (info(n.kind).flags & algebra::Pointwise) != 0;
     if (f == kNone && (pointwise || n.kind == OpKind::Const)) {

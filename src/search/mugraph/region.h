@@ -38,8 +38,8 @@ struct Node {
 struct Region {
   std::vector<Axis> axes;
   std::vector<View> views;
-  std::vector<Node> nodes;         // operands first
-  std::vector<uint32_t> targets;   // nodes to compute, distinct tensors
+  std::vector<Node> nodes;        // operands first
+  std::vector<uint32_t> targets;  // nodes to compute, distinct tensors
 };
 
 // Functions the normal form treats as opaque, by their number there.

@@ -325,76 +325,80 @@ class Saturation {
       }
     };
     switch (node.kind) {
-      case OpKind::Add: case OpKind::Sub: {
-        Coef r = node.kind == OpKind::Sub ? -cb : cb;
-        if (ca.zero() || cb.zero() || a == b) break;
-        Edge e = edge(EdgeOp::Add, {a, b});
-        e.mult[0] = ca;
-        e.mult[1] = r;
-        if (a == one_) {
-          std::swap(e.in[0], e.in[1]);
-          std::swap(e.mult[0], e.mult[1]);
-        }
-        emit(e, nf_.add(nf_.scale(fa, ca), nf_.scale(fb, r)), true);
-        break;
+    case OpKind::Add:
+    case OpKind::Sub: {
+      Coef r = node.kind == OpKind::Sub ? -cb : cb;
+      if (ca.zero() || cb.zero() || a == b) break;
+      Edge e = edge(EdgeOp::Add, {a, b});
+      e.mult[0] = ca;
+      e.mult[1] = r;
+      if (a == one_) {
+        std::swap(e.in[0], e.in[1]);
+        std::swap(e.mult[0], e.mult[1]);
       }
-      case OpKind::Mul:
-        if (a == b) emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true);
-        else if (a != one_ && b != one_) {
-          emit(edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), nf_.mul(fa, fb), true);
-        }
-        break;
-      case OpKind::Div:
-        if (b != one_ && a != b) emit(edge(EdgeOp::Div, {a, b}), nf_.div(fa, fb), true);
-        break;
-      case OpKind::Sqr: emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true); break;
-      case OpKind::Sqrt: case OpKind::Rsqrt: {
-        Coef sign = ca.q.num < 0 ? -1 : 1;
-        Edge e = edge(node.kind == OpKind::Sqrt ? EdgeOp::Sqrt : EdgeOp::Rsqrt, {a});
-        e.mult[0] = sign;
-        emit(e, nf_.pow(nf_.scale(fa, sign), Q::ratio(node.kind == OpKind::Sqrt ? 1 : -1, 2)), true);
-        break;
+      emit(e, nf_.add(nf_.scale(fa, ca), nf_.scale(fb, r)), true);
+      break;
+    }
+    case OpKind::Mul:
+      if (a == b)
+        emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true);
+      else if (a != one_ && b != one_) {
+        emit(edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), nf_.mul(fa, fb), true);
       }
-      case OpKind::Exp: {
-        Edge e = edge(EdgeOp::Exp, {a});
-        e.mult[0] = ca;
-        PolyId x = nf_.exp(nf_.scale(fa, ca));
-        if (x != kNone && nf_.poly(x).terms.size() == 1 &&
-            nf_.mono(nf_.poly(x).terms[0].mono).factors.size() == 1) {
-          AtomId id = nf_.mono(nf_.poly(x).terms[0].mono).factors[0].atom;
-          if (nf_.atom(id).kind == AtomKind::Fn) {
-            call(id, true);
-            break;
-          }
-        }
-        emit(e, x, true);
-        break;
-      }
-      case OpKind::Log:
-        if (ca.one()) emit(edge(EdgeOp::Log, {a}), nf_.log(fa), true);
-        break;
-      case OpKind::Sum: case OpKind::Mean: {
-        AxisMask axes = 0;
-        for (int r : node.reduced) axes |= r >= 0 ? bit(r) : 0;
-        reduce(a, axes);
-        break;
-      }
-      case OpKind::Matmul: {
-        if (a == one_ || b == one_) break;
-        AxisMask k = node.reduced[0] < 0 ? 0 : bit(node.reduced[0]);
-        PolyId p = nf_.mul(fa, fb);
-        if (k && a != b && (values_[a].axes & values_[b].axes & k) &&
-            values_[a].axes != values_[b].axes) {
-          emit(edge(EdgeOp::Matmul, {std::min(a, b), std::max(a, b)}, k), nf_.sum(p, k), true);
+      break;
+    case OpKind::Div:
+      if (b != one_ && a != b) emit(edge(EdgeOp::Div, {a, b}), nf_.div(fa, fb), true);
+      break;
+    case OpKind::Sqr: emit(edge(EdgeOp::Sqr, {a}), nf_.mul(fa, fa), true); break;
+    case OpKind::Sqrt:
+    case OpKind::Rsqrt: {
+      Coef sign = ca.q.num < 0 ? -1 : 1;
+      Edge e = edge(node.kind == OpKind::Sqrt ? EdgeOp::Sqrt : EdgeOp::Rsqrt, {a});
+      e.mult[0] = sign;
+      emit(e, nf_.pow(nf_.scale(fa, sign), Q::ratio(node.kind == OpKind::Sqrt ? 1 : -1, 2)), true);
+      break;
+    }
+    case OpKind::Exp: {
+      Edge e = edge(EdgeOp::Exp, {a});
+      e.mult[0] = ca;
+      PolyId x = nf_.exp(nf_.scale(fa, ca));
+      if (x != kNone && nf_.poly(x).terms.size() == 1 &&
+          nf_.mono(nf_.poly(x).terms[0].mono).factors.size() == 1) {
+        AtomId id = nf_.mono(nf_.poly(x).terms[0].mono).factors[0].atom;
+        if (nf_.atom(id).kind == AtomKind::Fn) {
+          call(id, true);
           break;
         }
-        emit(a == b ? edge(EdgeOp::Sqr, {a})
-                    : edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), p, true);
-        auto it = p == kNone ? index_.end() : index_.find(nf_.primitive(p).form);
-        if (k && it != index_.end()) reduce(it->second, k);
+      }
+      emit(e, x, true);
+      break;
+    }
+    case OpKind::Log:
+      if (ca.one()) emit(edge(EdgeOp::Log, {a}), nf_.log(fa), true);
+      break;
+    case OpKind::Sum:
+    case OpKind::Mean: {
+      AxisMask axes = 0;
+      for (int r : node.reduced) axes |= r >= 0 ? bit(r) : 0;
+      reduce(a, axes);
+      break;
+    }
+    case OpKind::Matmul: {
+      if (a == one_ || b == one_) break;
+      AxisMask k = node.reduced[0] < 0 ? 0 : bit(node.reduced[0]);
+      PolyId p = nf_.mul(fa, fb);
+      if (k && a != b && (values_[a].axes & values_[b].axes & k) &&
+          values_[a].axes != values_[b].axes) {
+        emit(edge(EdgeOp::Matmul, {std::min(a, b), std::max(a, b)}, k), nf_.sum(p, k), true);
         break;
       }
-      default: break;
+      emit(a == b ? edge(EdgeOp::Sqr, {a}) : edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), p,
+           true);
+      auto it = p == kNone ? index_.end() : index_.find(nf_.primitive(p).form);
+      if (k && it != index_.end()) reduce(it->second, k);
+      break;
+    }
+    default: break;
     }
     // A function: its atom is the whole form (up to a positive scale of a maximum).
     if (nf_.poly(f).terms.size() == 1) {
@@ -547,17 +551,17 @@ class Saturation {
 
 const char* name(EdgeOp op) {
   switch (op) {
-    case EdgeOp::Mul: return "mul";
-    case EdgeOp::Div: return "div";
-    case EdgeOp::Add: return "add";
-    case EdgeOp::Sqr: return "sqr";
-    case EdgeOp::Sqrt: return "sqrt";
-    case EdgeOp::Rsqrt: return "rsqrt";
-    case EdgeOp::Exp: return "exp";
-    case EdgeOp::Log: return "log";
-    case EdgeOp::Fn: return "fn";
-    case EdgeOp::Sum: return "sum";
-    case EdgeOp::Matmul: return "matmul";
+  case EdgeOp::Mul: return "mul";
+  case EdgeOp::Div: return "div";
+  case EdgeOp::Add: return "add";
+  case EdgeOp::Sqr: return "sqr";
+  case EdgeOp::Sqrt: return "sqrt";
+  case EdgeOp::Rsqrt: return "rsqrt";
+  case EdgeOp::Exp: return "exp";
+  case EdgeOp::Log: return "log";
+  case EdgeOp::Fn: return "fn";
+  case EdgeOp::Sum: return "sum";
+  case EdgeOp::Matmul: return "matmul";
   }
   unreachable("EdgeOp");
 }
@@ -567,8 +571,7 @@ Hypergraph saturate(const Region& region, NormalForms& forms, const RegionForms&
   return Saturation(region, forms, region_forms, options, pruned).run();
 }
 
-std::string str(const Edge& e, const Hypergraph& g, const NormalForms& nf,
-                const RegionForms& rf) {
+std::string str(const Edge& e, const Hypergraph& g, const NormalForms& nf, const RegionForms& rf) {
   std::string s = nf.str(g.values[e.out].form) + " <- ";
   s += e.op == EdgeOp::Fn ? tessera::name(rf.functions[e.fn].kind) : name(e.op);
   if (e.bits) {

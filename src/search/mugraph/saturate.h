@@ -14,7 +14,7 @@
 namespace tessera::mugraph {
 
 using ValueId = uint32_t;
-inline constexpr ValueId kOne = 0;       // the constant 1, always available
+inline constexpr ValueId kOne = 0;  // the constant 1, always available
 inline constexpr size_t kMaxValues = 256;
 
 enum class EdgeOp : uint8_t { Mul, Div, Add, Sqr, Sqrt, Rsqrt, Exp, Log, Fn, Sum, Matmul };
@@ -54,15 +54,15 @@ struct Hypergraph {
   };
   std::vector<Target> targets;
   size_t saturated_values = 0, saturated_edges = 0;  // before dead ones were removed
-  bool capped = false;  // the limit on values was reached
+  bool capped = false;                               // the limit on values was reached
 };
 
 struct SaturateOptions {
   size_t max_values = 160;
   size_t max_goals = 400;
-  bool volume_rule = true;    // no value larger than the program's largest tensor
-  bool cancel_rule = true;    // no edge in which factors vanish
-  bool reciprocals = true;    // 1/x as an operation of its own
+  bool volume_rule = true;  // no value larger than the program's largest tensor
+  bool cancel_rule = true;  // no edge in which factors vanish
+  bool reciprocals = true;  // 1/x as an operation of its own
   const std::atomic<bool>* cancel = nullptr;
 };
 

@@ -58,20 +58,21 @@ TEST(AnalyticalModel, FusedPointwiseIsCheaperThanSeparateKernels) {
 
 TEST(AnalyticalModel, KnowsWhatCoresAndBlocksDo) {
   auto grid = [](int blocks) {
-    return seconds("graph g {\n  X = input : f32[1024,1024]\n  O = kernel X grid[x=" +
-                   std::to_string(blocks) +
-                   "] {\n    X = input : f32[1024,1024]\n    x = iter X {imap={x:0}}\n"
-                   "    a = exp x\n    o = save a {omap={x:0}} : f32[1024,1024]\n    return o\n  }\n"
-                   "  return O\n}");
+    return seconds(
+        "graph g {\n  X = input : f32[1024,1024]\n  O = kernel X grid[x=" + std::to_string(blocks) +
+        "] {\n    X = input : f32[1024,1024]\n    x = iter X {imap={x:0}}\n"
+        "    a = exp x\n    o = save a {omap={x:0}} : f32[1024,1024]\n    return o\n  }\n"
+        "  return O\n}");
   };
-  EXPECT_GT(grid(1), 1.7 * grid(2));       // one core idles
-  EXPECT_GT(grid(3), 1.2 * grid(2));       // a second wave for one block
-  EXPECT_GT(grid(1024), grid(64));         // every block has a fixed cost
+  EXPECT_GT(grid(1), 1.7 * grid(2));  // one core idles
+  EXPECT_GT(grid(3), 1.2 * grid(2));  // a second wave for one block
+  EXPECT_GT(grid(1024), grid(64));    // every block has a fixed cost
 }
 
 TEST(Machine, MatmulNeedsRows) {
   Machine m(default_cpu_target());
-  double one = m.matmul(DType::F32, 1, 1, 4096, 1024), eight = m.matmul(DType::F32, 1, 8, 4096, 1024),
+  double one = m.matmul(DType::F32, 1, 1, 4096, 1024),
+         eight = m.matmul(DType::F32, 1, 8, 4096, 1024),
          sixteen = m.matmul(DType::F32, 1, 16, 4096, 1024);
   EXPECT_GT(eight, 1.5 * one);
   EXPECT_LT(eight, 8 * one);

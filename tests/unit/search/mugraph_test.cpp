@@ -134,7 +134,8 @@ TEST(Mugraph, EveryCandidateIsEqualInTheField) {
         // Maxima and order are only modelled in the field: shifts need not cancel there.
         if (has_modelled_operators(g) && !cmp.equal()) continue;
         EXPECT_TRUE(cmp.equal()) << p.name << " different " << cmp.different << " undefined "
-                                 << cmp.undefined << "\n" << print(c.graph);
+                                 << cmp.undefined << "\n"
+                                 << print(c.graph);
         ++compared;
       }
     }
@@ -158,7 +159,8 @@ bool is_figure_3b(const Graph& g) {
     square += op.kind == OpKind::Sqr;
     accum += op.kind == OpKind::Accum;
     root += op.kind == OpKind::Sqrt && post;
-    if (op.kind == OpKind::Div && post) divide += g.type(g.outputs()[0]).rank() == b.type(op.result()).rank();
+    if (op.kind == OpKind::Div && post)
+      divide += g.type(g.outputs()[0]).rank() == b.type(op.result()).rank();
     if (op.kind == OpKind::Save && std::get<SaveAttrs>(op.attrs).omap[0] != 1) return false;
   }
   return matmul == 1 && square == 1 && accum == 2 && root == 1 && divide == 1;
@@ -266,7 +268,8 @@ TEST(Mugraph, ExhaustiveFindsNothingCheaper) {
     if (name == "rmsnorm_linear" || name == "attention" || name == "unit_rows") limit = 11;
     if (name.find("layernorm") == 0 || name == "ntrans" || name == "qk_norm" || name == "qkv" ||
         name == "residual_norm" || name == "attention_safe" || name == "variance_times_constant" ||
-        name == "mixed_with_movement" || name == "where_mask" || name == "rmsnorm_linear_eps" || name == "self_attention") {
+        name == "mixed_with_movement" || name == "where_mask" || name == "rmsnorm_linear_eps" ||
+        name == "self_attention") {
       continue;  // too large here, of several regions, or with functions of several operands
     }
     Graph g = parse(p.text, p.name);
@@ -287,7 +290,7 @@ TEST(Mugraph, ExhaustiveFindsNothingCheaper) {
       if (c.graph.bodies().size() == 1) best = std::min(best, c.cost);
     }
     EXPECT_LE(best, plain.candidates[0].cost * (1 + 1e-9)) << p.name << "\n"
-                                                         << print(plain.candidates[0].graph);
+                                                           << print(plain.candidates[0].graph);
     ++compared;
     RecordProperty(name, std::to_string(plain.report.graphs) + " graphs, " +
                              std::to_string(plain.report.edges) + " states");
@@ -312,7 +315,8 @@ TEST(Mugraph, StopsWhenAsked) {
 
 TEST(Mugraph, SaysWhatItCannotHandle) {
   Target target = default_cpu_target();
-  Outcome r = search(parse("graph g {\n  X = input : f32[N,4]\n  O = sqr X\n  return O\n}"), target);
+  Outcome r =
+      search(parse("graph g {\n  X = input : f32[N,4]\n  O = sqr X\n  return O\n}"), target);
   EXPECT_EQ(r.report.stop, StopReason::Unsupported);
   EXPECT_NE(r.report.detail.find("symbolic"), std::string::npos);
   r = search(parse("graph g {\n  X = input : i32[4]\n  O = sqr X\n  return O\n}"), target);

@@ -28,10 +28,10 @@ T sum(int axis, T a) { return std::make_shared<Tree>(Tree{'s', axis, std::move(a
 
 std::string show(const T& t) {
   switch (t->op) {
-    case 'v': return std::string(1, char('a' + t->id));
-    case 'e': return "exp(" + show(t->a) + ")";
-    case 's': return "sum" + std::to_string(t->id) + "(" + show(t->a) + ")";
-    default: return "(" + show(t->a) + t->op + show(t->b) + ")";
+  case 'v': return std::string(1, char('a' + t->id));
+  case 'e': return "exp(" + show(t->a) + ")";
+  case 's': return "sum" + std::to_string(t->id) + "(" + show(t->a) + ")";
+  default: return "(" + show(t->a) + t->op + show(t->b) + ")";
   }
 }
 
@@ -40,21 +40,22 @@ AxisMask axes_of_variable(int id) { return AxisMask(id % 4); }
 
 AxisMask axes(const T& t) {
   switch (t->op) {
-    case 'v': return axes_of_variable(t->id);
-    case 'e': return axes(t->a);
-    case 's': return axes(t->a) & ~bit(t->id);
-    default: return axes(t->a) | axes(t->b);
+  case 'v': return axes_of_variable(t->id);
+  case 'e': return axes(t->a);
+  case 's': return axes(t->a) & ~bit(t->id);
+  default: return axes(t->a) | axes(t->b);
   }
 }
 
 PolyId form(NormalForms& nf, const T& t) {
   switch (t->op) {
-    case 'v': return nf.input(uint32_t(t->id), axes_of_variable(t->id), std::string(1, char('a' + t->id)));
-    case 'e': return nf.exp(form(nf, t->a));
-    case 's': return nf.sum(form(nf, t->a), bit(t->id));
-    case '+': return nf.add(form(nf, t->a), form(nf, t->b));
-    case '*': return nf.mul(form(nf, t->a), form(nf, t->b));
-    default: return nf.div(form(nf, t->a), form(nf, t->b));
+  case 'v':
+    return nf.input(uint32_t(t->id), axes_of_variable(t->id), std::string(1, char('a' + t->id)));
+  case 'e': return nf.exp(form(nf, t->a));
+  case 's': return nf.sum(form(nf, t->a), bit(t->id));
+  case '+': return nf.add(form(nf, t->a), form(nf, t->b));
+  case '*': return nf.mul(form(nf, t->a), form(nf, t->b));
+  default: return nf.div(form(nf, t->a), form(nf, t->b));
   }
 }
 
@@ -70,9 +71,12 @@ std::vector<T> at_root(const T& t, bool sums) {
     if (is(b, t->op)) out.push_back(bin(t->op, bin(t->op, a, b->a), b->b));
   }
   if (t->op == '+') {
-    if (is(a, '*') && is(b, '*') && same(a->b, b->b)) out.push_back(bin('*', bin('+', a->a, b->a), a->b));
-    if (is(a, '/') && is(b, '/') && same(a->b, b->b)) out.push_back(bin('/', bin('+', a->a, b->a), a->b));
-    if (sums && is(a, 's') && is(b, 's') && a->id == b->id) out.push_back(sum(a->id, bin('+', a->a, b->a)));
+    if (is(a, '*') && is(b, '*') && same(a->b, b->b))
+      out.push_back(bin('*', bin('+', a->a, b->a), a->b));
+    if (is(a, '/') && is(b, '/') && same(a->b, b->b))
+      out.push_back(bin('/', bin('+', a->a, b->a), a->b));
+    if (sums && is(a, 's') && is(b, 's') && a->id == b->id)
+      out.push_back(sum(a->id, bin('+', a->a, b->a)));
   }
   if (t->op == '*') {
     if (is(a, '+')) out.push_back(bin('+', bin('*', a->a, b), bin('*', a->b, b)));
@@ -114,8 +118,12 @@ std::vector<T> neighbours(const T& t, bool sums) {
 T random_tree(std::mt19937& rng, int depth, bool with_exp, bool sums) {
   int kind = int(rng() % (depth == 0 ? 1 : 8));
   if (kind <= 1) return var(int(rng() % 6));
-  if (kind <= 3) return bin('+', random_tree(rng, depth - 1, with_exp, sums), random_tree(rng, depth - 1, with_exp, sums));
-  if (kind <= 5) return bin('*', random_tree(rng, depth - 1, with_exp, sums), random_tree(rng, depth - 1, with_exp, sums));
+  if (kind <= 3)
+    return bin('+', random_tree(rng, depth - 1, with_exp, sums),
+               random_tree(rng, depth - 1, with_exp, sums));
+  if (kind <= 5)
+    return bin('*', random_tree(rng, depth - 1, with_exp, sums),
+               random_tree(rng, depth - 1, with_exp, sums));
   if (kind == 6 && with_exp) return exp(random_tree(rng, depth - 1, false, sums));
   if (kind == 7 && sums) {
     T body = random_tree(rng, depth - 1, with_exp, sums);
@@ -141,8 +149,10 @@ TEST(NormalForm, UnchangedByAxioms) {
       t = next[rng() % next.size()];
       ++steps;
       PolyId now = form(nf, t);
-      ASSERT_EQ(first, now) << "seed " << seed << ": " << show(start) << " became " << show(t) << "\n"
-                            << nf.str(first) << "\n" << nf.str(now);
+      ASSERT_EQ(first, now) << "seed " << seed << ": " << show(start) << " became " << show(t)
+                            << "\n"
+                            << nf.str(first) << "\n"
+                            << nf.str(now);
     }
     ++trees;
   }
@@ -154,23 +164,23 @@ TEST(NormalForm, UnchangedByAxioms) {
 double value(const T& t, std::vector<int> at, const std::vector<std::vector<double>>& data) {
   static const int extent[2] = {5, 7};
   switch (t->op) {
-    case 'v': {
-      AxisMask m = axes_of_variable(t->id);
-      size_t i = size_t((m & 1 ? at[0] : 0) * 8 + (m & 2 ? at[1] : 0));
-      return data[size_t(t->id)][i];
+  case 'v': {
+    AxisMask m = axes_of_variable(t->id);
+    size_t i = size_t((m & 1 ? at[0] : 0) * 8 + (m & 2 ? at[1] : 0));
+    return data[size_t(t->id)][i];
+  }
+  case 'e': return std::exp(value(t->a, at, data));
+  case 's': {
+    double s = 0;
+    for (int i = 0; i < extent[t->id]; ++i) {
+      at[size_t(t->id)] = i;
+      s += value(t->a, at, data);
     }
-    case 'e': return std::exp(value(t->a, at, data));
-    case 's': {
-      double s = 0;
-      for (int i = 0; i < extent[t->id]; ++i) {
-        at[size_t(t->id)] = i;
-        s += value(t->a, at, data);
-      }
-      return s;
-    }
-    case '+': return value(t->a, at, data) + value(t->b, at, data);
-    case '*': return value(t->a, at, data) * value(t->b, at, data);
-    default: return value(t->a, at, data) / value(t->b, at, data);
+    return s;
+  }
+  case '+': return value(t->a, at, data) + value(t->b, at, data);
+  case '*': return value(t->a, at, data) * value(t->b, at, data);
+  default: return value(t->a, at, data) / value(t->b, at, data);
   }
 }
 
@@ -194,7 +204,8 @@ TEST(NormalForm, EqualFormsAreEqualFunctions) {
     auto [it, fresh] = seen.emplace(p, std::make_pair(v, t));
     if (fresh) continue;
     ++repeated;
-    ASSERT_NEAR(it->second.first, v, 1e-9 * std::fabs(v)) << show(it->second.second) << " and " << show(t);
+    ASSERT_NEAR(it->second.first, v, 1e-9 * std::fabs(v))
+        << show(it->second.second) << " and " << show(t);
   }
   EXPECT_GT(repeated, 1000);
 }
@@ -288,9 +299,12 @@ TEST(NormalForm, PartOfAgreesWithBruteForce) {
     for (const T& p : parts) {
       bool in = c.subterms.count(show(p)) > 0;
       bool admitted = part_of(nf, p, goals) || part_of(kept, p, kept_goals);
-      if (!in && !c.complete) ++undecided;
-      else if (in && admitted) ++both_yes;
-      else if (!in && !admitted) ++both_no;
+      if (!in && !c.complete)
+        ++undecided;
+      else if (in && admitted)
+        ++both_yes;
+      else if (!in && !admitted)
+        ++both_no;
       else if (in) {
         ++only_closure;
         lost += show(p) + " of " + show(whole) + "\n";
@@ -369,7 +383,8 @@ TEST_F(Forms, NumbersThatDoNotFitHaveNoForm) {
 
 TEST_F(Forms, PartsAreFoundWithoutCancellation) {
   PolyId s = nf.sum(nf.mul(x, nf.mul(x, y)), 2);
-  std::vector<PolyId> goals = nf.goals({nf.div(nf.sum(nf.mul(x, g), 2), nf.pow(s, Q::ratio(1, 2)))}, 100);
+  std::vector<PolyId> goals =
+      nf.goals({nf.div(nf.sum(nf.mul(x, g), 2), nf.pow(s, Q::ratio(1, 2)))}, 100);
   auto part = [&](PolyId p) {
     for (PolyId q : goals) {
       if (!nf.embeddings(nf.primitive(p).form, q).empty()) return true;
@@ -381,7 +396,7 @@ TEST_F(Forms, PartsAreFoundWithoutCancellation) {
   EXPECT_TRUE(part(nf.mul(x, x)));
   EXPECT_TRUE(part(s));
   EXPECT_TRUE(part(nf.pow(s, Q::ratio(1, 2))) || part(nf.pow(s, Q::ratio(-1, 2))));
-  EXPECT_FALSE(part(nf.sum(x, 2)));          // sums do not float past factors of their axis
+  EXPECT_FALSE(part(nf.sum(x, 2)));               // sums do not float past factors of their axis
   EXPECT_FALSE(part(nf.pow(x, Q::ratio(1, 2))));  // √x is no part of x
   EXPECT_FALSE(part(nf.mul(g, g)));
   EXPECT_FALSE(part(nf.add(x, g)));

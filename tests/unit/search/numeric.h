@@ -69,7 +69,8 @@ class Numbers {
       if (!m) return;
     }
   }
-  Array map(const std::vector<Array>& in, const std::function<double(const std::vector<double>&)>& f) const {
+  Array map(const std::vector<Array>& in,
+            const std::function<double(const std::vector<double>&)>& f) const {
     AxisMask axes = 0;
     for (const Array& a : in) axes |= a.axes;
     Array out = zeros(axes);
@@ -94,19 +95,19 @@ class Numbers {
   double call(const FunctionInfo& f, const std::vector<double>& x) const {
     double v = x.empty() ? 0 : x[0];
     switch (int(f.kind)) {
-      case int(OpKind::Exp): return std::exp(v);
-      case int(OpKind::Log): return std::log(v);
-      case int(OpKind::Silu): return v / (1 + std::exp(-v));
-      case int(OpKind::Sigmoid): return 1 / (1 + std::exp(-v));
-      case int(OpKind::Relu): return v > 0 ? v : 0;
-      case int(OpKind::Tanh): return std::tanh(v);
-      case int(OpKind::Gelu): return v * (1 + std::erf(v / std::sqrt(2.0))) / 2;
-      case int(OpKind::Abs): return std::fabs(v);
-      case int(OpKind::Max): return std::max(v, x[1]);
-      case int(OpKind::Gt): return v > x[1] ? 1 : 0;
-      case int(OpKind::Where): return v != 0 ? x[1] : x[2];
-      case int(OpKind::Sqrt): return std::sqrt(v);
-      default: return std::cos(v + 0.5 * double(x.size()));  // some function of its operands
+    case int(OpKind::Exp): return std::exp(v);
+    case int(OpKind::Log): return std::log(v);
+    case int(OpKind::Silu): return v / (1 + std::exp(-v));
+    case int(OpKind::Sigmoid): return 1 / (1 + std::exp(-v));
+    case int(OpKind::Relu): return v > 0 ? v : 0;
+    case int(OpKind::Tanh): return std::tanh(v);
+    case int(OpKind::Gelu): return v * (1 + std::erf(v / std::sqrt(2.0))) / 2;
+    case int(OpKind::Abs): return std::fabs(v);
+    case int(OpKind::Max): return std::max(v, x[1]);
+    case int(OpKind::Gt): return v > x[1] ? 1 : 0;
+    case int(OpKind::Where): return v != 0 ? x[1] : x[2];
+    case int(OpKind::Sqrt): return std::sqrt(v);
+    default: return std::cos(v + 0.5 * double(x.size()));  // some function of its operands
     }
   }
 
@@ -128,26 +129,27 @@ class Numbers {
       const Atom& a = nf_.atom(f.atom);
       Array base;
       switch (a.kind) {
-        case AtomKind::Input: base = views_[a.ref]; break;
-        case AtomKind::Sum: base = reduce(mono(a.ref), a.bound, false); break;
-        case AtomKind::Poly: base = form(a.ref); break;
-        case AtomKind::Exp:
-          base = map({mono(a.ref)}, [&](const auto& x) { return std::exp(e * x[0]); });
-          break;
-        case AtomKind::Fn: {
-          if (a.bound) {
-            base = reduce(form(a.args[0]), a.bound, true);
-          } else {
-            std::vector<Array> args;
-            for (PolyId p : a.args) args.push_back(form(p));
-            base = map(args, [&](const auto& x) { return call(rf_.functions[a.ref], x); });
-          }
+      case AtomKind::Input: base = views_[a.ref]; break;
+      case AtomKind::Sum: base = reduce(mono(a.ref), a.bound, false); break;
+      case AtomKind::Poly: base = form(a.ref); break;
+      case AtomKind::Exp:
+        base = map({mono(a.ref)}, [&](const auto& x) { return std::exp(e * x[0]); });
+        break;
+      case AtomKind::Fn: {
+        if (a.bound) {
+          base = reduce(form(a.args[0]), a.bound, true);
+        } else {
+          std::vector<Array> args;
+          for (PolyId p : a.args) args.push_back(form(p));
+          base = map(args, [&](const auto& x) { return call(rf_.functions[a.ref], x); });
         }
+      }
       }
       bool exp = a.kind == AtomKind::Exp;
       out = map({out, base}, [&](const auto& x) {
-        return x[0] * (exp ? x[1] : f.exponent.integer() ? integer_power(x[1], f.exponent.num)
-                                                           : std::pow(x[1], e));
+        return x[0] * (exp                    ? x[1]
+                       : f.exponent.integer() ? integer_power(x[1], f.exponent.num)
+                                              : std::pow(x[1], e));
       });
     }
     return out;
@@ -167,20 +169,20 @@ class Numbers {
       in.push_back(std::move(a));
     }
     switch (e.op) {
-      case EdgeOp::Mul: return map(in, [](const auto& x) { return x[0] * x[1]; });
-      case EdgeOp::Div: return map(in, [](const auto& x) { return x[0] / x[1]; });
-      case EdgeOp::Add: return map(in, [](const auto& x) { return x[0] + x[1]; });
-      case EdgeOp::Sqr: return map(in, [](const auto& x) { return x[0] * x[0]; });
-      case EdgeOp::Sqrt: return map(in, [](const auto& x) { return std::sqrt(x[0]); });
-      case EdgeOp::Rsqrt: return map(in, [](const auto& x) { return 1 / std::sqrt(x[0]); });
-      case EdgeOp::Exp: return map(in, [](const auto& x) { return std::exp(x[0]); });
-      case EdgeOp::Log: return map(in, [](const auto& x) { return std::log(x[0]); });
-      case EdgeOp::Fn:
-        if (e.bits) return reduce(in[0], e.bits, true);
-        return map(in, [&](const auto& x) { return call(rf_.functions[e.fn], x); });
-      case EdgeOp::Sum: return reduce(in[0], e.bits, false);
-      case EdgeOp::Matmul:
-        return reduce(map(in, [](const auto& x) { return x[0] * x[1]; }), e.bits, false);
+    case EdgeOp::Mul: return map(in, [](const auto& x) { return x[0] * x[1]; });
+    case EdgeOp::Div: return map(in, [](const auto& x) { return x[0] / x[1]; });
+    case EdgeOp::Add: return map(in, [](const auto& x) { return x[0] + x[1]; });
+    case EdgeOp::Sqr: return map(in, [](const auto& x) { return x[0] * x[0]; });
+    case EdgeOp::Sqrt: return map(in, [](const auto& x) { return std::sqrt(x[0]); });
+    case EdgeOp::Rsqrt: return map(in, [](const auto& x) { return 1 / std::sqrt(x[0]); });
+    case EdgeOp::Exp: return map(in, [](const auto& x) { return std::exp(x[0]); });
+    case EdgeOp::Log: return map(in, [](const auto& x) { return std::log(x[0]); });
+    case EdgeOp::Fn:
+      if (e.bits) return reduce(in[0], e.bits, true);
+      return map(in, [&](const auto& x) { return call(rf_.functions[e.fn], x); });
+    case EdgeOp::Sum: return reduce(in[0], e.bits, false);
+    case EdgeOp::Matmul:
+      return reduce(map(in, [](const auto& x) { return x[0] * x[1]; }), e.bits, false);
     }
     return {};
   }
