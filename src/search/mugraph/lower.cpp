@@ -564,7 +564,13 @@ bool lower_plan(const Plan& plan, const Hypergraph& values, const Region& region
   for (const Hypergraph::Target& t : values.targets) {
     if (t.value != kOne) continue;
     const Node& node = region.nodes[t.node];
-    tensors[node.tensor.index] = graph.add_const(t.coef.q.rational(), program.type(node.tensor));
+    const Type& type = program.type(node.tensor);
+    TensorId c = graph.add_const(t.coef.q.rational(), type);
+    if (t.coef.root != 1) {
+      TensorId root = graph.add(OpKind::Sqrt, {graph.add_const(Rational(t.coef.root), type)});
+      c = graph.add(OpKind::Mul, {root, c});
+    }
+    tensors[node.tensor.index] = c;
   }
   std::set<ValueId> loaded;
   for (const Kernel& k : plan.kernels) loaded.insert(k.loads.begin(), k.loads.end());

@@ -27,6 +27,7 @@ double since(Clock::time_point t) {
 struct Formulation {
   FormOptions options;
   std::string note;
+  bool program_only = false;  // a fallback where the others found nothing in their limits
 };
 
 // One plan of a region, with what is needed to lower it.
@@ -138,12 +139,14 @@ class Search {
       formulations.push_back({{2, true}, ""});
       formulations.push_back({{16, true}, ""});
     }
+    formulations.push_back({{2, uses_max_shift(program_)}, "", true});
     double original = 0;  // the region's share of the original's cost
     for (const Formulation& f : formulations) {
       if (context_.cancelled() || out_of_time()) {
         stopped_ = true;
         break;
       }
+      if (f.program_only && (!out.choices.empty() || options_.exhaustive)) continue;
       auto world = std::make_unique<World>();
       world->forms = std::make_unique<NormalForms>(axis_extents(out.region), f.options);
       world->region_forms = build_forms(out.region, *world->forms);
@@ -161,6 +164,7 @@ class Search {
       }
       SaturateOptions saturation;
       saturation.cancel = context_.cancel;
+      saturation.program_only = f.program_only;
       saturation.volume_rule = rule("volume");
       saturation.cancel_rule = rule("cancels");
       saturation.reciprocals = rule("reciprocals");

@@ -72,7 +72,10 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
   }
   std::sort(targets.begin(), targets.end());
   targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
-  if (targets.empty()) return result;
+  if (targets.empty()) {  // nothing but constants
+    result.plans.push_back({});
+    return result;
+  }
 
   auto remaining = [&](const Pending& p) { return kernels.remaining(p); };
 

@@ -444,6 +444,13 @@ RegionForms build_forms(const Region& region, NormalForms& nf) {
     default: break;
     }
     bool pointwise = (info(n.kind).flags & algebra::Pointwise) != 0;
+    // Where factors cancel so that a whole axis disappears, the operator stays a function: nothing
+    // would compute its value on the axes that are left.
+    if (f != kNone && pointwise && nf.poly(f).axes != 0) {
+      AxisMask axes = 0;
+      for (PolyId p : x) axes |= p == kNone ? 0 : nf.poly(p).axes;
+      if (axes != nf.poly(f).axes) f = kNone;
+    }
     if (f == kNone && (pointwise || n.kind == OpKind::Const)) {
       bool same = n.kind != OpKind::Cast && n.dtype != DType::Bool && n.kind != OpKind::Where;
       uint32_t fn = function(n.kind, n.attrs, n.dtype, same, nonneg, false);

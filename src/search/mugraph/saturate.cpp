@@ -30,7 +30,7 @@ class Saturation {
       values_[create(f, region_.views[v].dtype)].view = int(v);
     }
     for (size_t i = 0; i < region_.nodes.size(); ++i) force(i);
-    for (ValueId v = 0; v < values_.size(); ++v) {
+    for (ValueId v = 0; v < values_.size() && !options_.program_only; ++v) {
       if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) break;
       if (capped_) break;  // what the program itself needs is there already
       if (v != one_) unary(v);
@@ -156,11 +156,11 @@ class Saturation {
     if (e.op == EdgeOp::Fn && !rf_.functions[e.fn].same_dtype) dtype = rf_.functions[e.fn].result;
     e.out = create(p.form, dtype);
     e.scale = p.coef;
-    e.forced = force;
+    // The program's first operation for a value sets its rank; operands are older, so no cycles.
+    e.forced = force && values_[e.out].view < 0 && by_out_[e.out].empty();
     for (uint32_t k : by_out_[e.out]) {
       Edge& o = edges_[k];
       if (o.op == e.op && o.in == e.in && o.arity == e.arity && o.bits == e.bits && o.fn == e.fn) {
-        o.forced = o.forced || force;
         return;
       }
     }
@@ -358,6 +358,11 @@ class Saturation {
       emit(e, nf_.pow(nf_.scale(fa, sign), Q::ratio(node.kind == OpKind::Sqrt ? 1 : -1, 2)), true);
       break;
     }
+    case OpKind::Pow: {
+      Q e = Q::from(std::get<PowAttrs>(node.attrs).exponent);
+      if (!e.bad() && e.den <= 2 && e.num >= -16 && e.num <= 16 && a != one_) force_power(a, e);
+      break;
+    }
     case OpKind::Exp: {
       Edge e = edge(EdgeOp::Exp, {a});
       e.mult[0] = ca;
@@ -409,6 +414,33 @@ class Saturation {
       }
     }
     if (node.kind == OpKind::ConcatMatmul) force_concat(node);
+  }
+
+  // Adds an operation of the program; kNone where its value is not what its operands vary with.
+  ValueId forced(const Edge& e, PolyId exact) {
+    emit(e, exact, true);
+    if (exact == kNone) return kNone;
+    auto it = index_.find(nf_.primitive(exact).form);
+    return it == index_.end() ? kNone : it->second;
+  }
+
+  // v^e from squares, products, a root and a reciprocal.
+  ValueId force_power(ValueId v, const Q& e) {
+    if (v == kNone || e == Q(1)) return v;
+    const PolyId f = form(v);
+    if (e.num < 0) {
+      ValueId u = force_power(v, -e);
+      return u == kNone ? u : forced(edge(EdgeOp::Div, {one_, u}), nf_.pow(form(u), -1));
+    }
+    if (e == Q::ratio(1, 2)) return forced(edge(EdgeOp::Sqrt, {v}), nf_.pow(f, e));
+    Q rest = e.den == 2 ? Q::ratio(1, 2) : e.num % 2 != 0 ? Q(1) : Q(0);
+    if (rest.zero()) {
+      ValueId u = force_power(v, e * Q::ratio(1, 2));
+      return u == kNone ? u : forced(edge(EdgeOp::Sqr, {u}), nf_.mul(form(u), form(u)));
+    }
+    ValueId a = force_power(v, e - rest), b = force_power(v, rest);
+    if (a == kNone || b == kNone) return kNone;
+    return forced(edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), nf_.mul(form(a), form(b)));
   }
 
   void force_concat(const Node& node) {

@@ -60,9 +60,10 @@ struct Hypergraph {
 struct SaturateOptions {
   size_t max_values = 160;
   size_t max_goals = 400;
-  bool volume_rule = true;  // no value larger than the program's largest tensor
-  bool cancel_rule = true;  // no edge in which factors vanish
-  bool reciprocals = true;  // 1/x as an operation of its own
+  bool volume_rule = true;    // no value larger than the program's largest tensor
+  bool cancel_rule = true;    // no edge in which factors vanish
+  bool reciprocals = true;    // 1/x as an operation of its own
+  bool program_only = false;  // only the program's own operations: fusion without algebra
   const std::atomic<bool>* cancel = nullptr;
 };
 
