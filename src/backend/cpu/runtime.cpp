@@ -44,8 +44,21 @@ KernelPool& KernelPool::shared() {
   return *pool;
 }
 
+void KernelPool::make_room() {
+  const int cpu = sched_getcpu();
+  if (cpu == caller_cpu_ || cpu < 0 || cpu >= CPU_SETSIZE || threads_ > CPU_COUNT(&allowed_)) return;
+  caller_cpu_ = cpu;
+  cpu_set_t others = allowed_;
+  CPU_CLR(static_cast<size_t>(cpu), &others);
+  for (std::thread& helper : helpers_) {
+    // Failure means only that they stay where they are.
+    pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
+  }
+}
+
 void KernelPool::start_helpers() {
   started_ = true;
+  if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
   for (int worker = 1; worker < threads_; ++worker) {
     helpers_.emplace_back([this, worker] { work(worker); });
   }
@@ -92,6 +105,7 @@ void KernelPool::parallel_for(long count, long chunk, Body body, void* context) 
   }
   const std::lock_guard lock(busy_, std::adopt_lock);
   if (!started_) start_helpers();
+  make_room();
   body_ = body;
   context_ = context;
   count_ = count;

@@ -2,6 +2,8 @@
 // and buffers aligned to cache lines that ask for huge pages.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -37,12 +39,17 @@ class KernelPool {
   void work(int worker);
   void take_chunks(int worker);
   void start_helpers();
+  // Keeps helpers off the CPU that the caller is on: a busy scheduler would leave them there, one
+  // waiting for the other, for many milliseconds.
+  void make_room();
 
   // gate_: bit 31 = open for helpers, the rest counts the helpers inside.
   static constexpr uint32_t kOpen = 1u << 31;
 
   int threads_;
   bool started_ = false;
+  int caller_cpu_ = -1;  // that helpers keep off
+  cpu_set_t allowed_;    // CPUs of the process when the helpers started
   std::vector<std::thread> helpers_;
   std::mutex busy_;
 
