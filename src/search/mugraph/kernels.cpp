@@ -497,7 +497,7 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
 
 // Coordinate descent over the parts of each grid axis and of the loop. Tiles over the memory limit
 // cost extra in proportion, so that the descent finds its way into the limit; true if it did.
-bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters) const {
+bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters, double share) const {
   const Shape shape = shape_of(k);
   const Target& target = machine_.target();
   AxisMask free = ~AxisMask(0);
@@ -530,7 +530,7 @@ bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters) const {
     if (c.empty()) return false;
     choices.push_back(std::move(c));
   }
-  const double limit = double(target.block_bytes());
+  const double limit = double(target.block_bytes()) * share;
   std::vector<int64_t> tile;
   auto cost = [&](const std::vector<size_t>& at) {
     k.grid.clear();

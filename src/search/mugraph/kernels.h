@@ -56,9 +56,10 @@ class KernelSearch {
   // `variants` per set of loads; nothing whose bound exceeds `limit` seconds.
   std::vector<Kernel> enumerate(const std::vector<ValueId>& outputs, int loop, double limit,
                                 bool cuts, KernelCounters& counters) const;
-  // Chooses the tiles of a kernel and its cost; false where none fits in memory.
-  bool price(Kernel& kernel, KernelCounters& counters) const {
-    return choose_tiles(kernel, counters);
+  // Chooses the tiles of a kernel and its cost with a share of the block's memory; false where none
+  // fits.
+  bool price(Kernel& kernel, KernelCounters& counters, double share = 1) const {
+    return choose_tiles(kernel, counters, share);
   }
   // Axes a loop can run over when computing `outputs`.
   std::vector<int> loop_axes(const std::vector<ValueId>& outputs) const;
@@ -70,7 +71,7 @@ class KernelSearch {
 
  private:
   struct State;
-  bool choose_tiles(Kernel& kernel, KernelCounters& counters) const;
+  bool choose_tiles(Kernel& kernel, KernelCounters& counters, double share = 1) const;
   struct Shape;
   Shape shape_of(const Kernel& kernel) const;
   double evaluate(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;

@@ -327,7 +327,15 @@ class Search {
     }
     std::vector<std::pair<Candidate, std::string>> found;
     auto offer = [&](const std::map<size_t, size_t>& pick) {
-      std::optional<Candidate> c = assemble(pick);
+      // The estimate of a block's memory leaves out what lowering adds (transposes, scaled copies);
+      // where that matters, tiles are chosen again with less.
+      std::optional<Candidate> c;
+      for (double share : {1.0, 0.7, 0.45}) {
+        too_large_ = false;
+        c = assemble(pick, share);
+        if (!too_large_) break;
+      }
+      if (too_large_) ++report_.pruned["memory of the lowered kernel"];
       if (!c) return;
       std::string structure;
       bool one = true;
@@ -388,7 +396,7 @@ class Search {
     }
   }
 
-  std::optional<Candidate> assemble(const std::map<size_t, size_t>& pick) {
+  std::optional<Candidate> assemble(const std::map<size_t, size_t>& pick, double share) {
     Graph g(program_.name());
     std::vector<TensorId> tensors(program_.tensors().size());
     Candidate c;
@@ -415,12 +423,18 @@ class Search {
           const RegionResult& r = results_.at(s);
           const Choice& ch = r.choices[choice->second];
           const World& w = *r.worlds[ch.world];
-          if (!lower_plan(ch.plan, w.graph, r.region, w.region_forms, *w.kernels, program_, g,
+          Plan plan = ch.plan;
+          if (share < 1) {
+            KernelCounters counters;
+            for (Kernel& k : plan.kernels) w.kernels->price(k, counters, share);
+            merge(counters);
+          }
+          if (!lower_plan(plan, w.graph, r.region, w.region_forms, *w.kernels, program_, g,
                           tensors)) {
             ++report_.pruned["cannot be lowered"];
             return std::nullopt;
           }
-          c.derivation += describe(ch.plan, w.graph, r.region, *w.forms, w.region_forms);
+          c.derivation += describe(plan, w.graph, r.region, *w.forms, w.region_forms);
           if (!w.note.empty()) c.notes.push_back(w.note);
         }
       }
@@ -430,6 +444,10 @@ class Search {
       ValidateOptions limits;
       if (context_.target->kind == TargetKind::Gpu)
         limits.block_bytes = context_.target->block_bytes();
+      for (const Graph& b : g.bodies()) {
+        too_large_ = too_large_ || block_memory(b).peak() > limits.block_bytes;
+      }
+      if (too_large_) return std::nullopt;
       validate(g, limits);
     } catch (const Error& e) {
       ++report_.pruned["not valid"];
@@ -489,6 +507,8 @@ class Search {
   Clock::time_point start_;
   double resident_ = 0;
   bool stopped_ = false, limited_ = false;
+  bool too_large_ =
+      false;  // the candidate just assembled needs more memory per block than there is
   std::string detail_;
   std::vector<Step> steps_;
   std::map<size_t, RegionResult> results_;

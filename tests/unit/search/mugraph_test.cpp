@@ -318,6 +318,48 @@ TEST(Mugraph, RandomProgramsGetRightCandidates) {
   EXPECT_GT(candidates, 150);
 }
 
+// Pruning rules only save work: without them the best plan is the same.
+TEST(Mugraph, RulesDoNotLoseTheBest) {
+  for (const TestProgram& p : test_programs()) {
+    std::string name = p.name;
+    if (name != "rmsnorm_linear" && name != "attention" && name != "lora" && name != "gated_mlp" &&
+        name != "softmax" && name != "chain" && name != "log_sum_exp" && name != "batched") {
+      continue;
+    }
+    Graph g = parse(p.text, p.name);
+    for (const Target& target : {default_cpu_target(), tiny_target()}) {
+      const double best = search(g, target).report.best_cost;
+      for (const char* rule : {"bound", "dominated", "volume", "cancels", "reciprocals"}) {
+        MugraphOptions options;
+        options.ablate = {rule};
+        double without = search(g, target, options).report.best_cost;
+        if (std::string(rule) == "reciprocals") {
+          EXPECT_GE(without, best * (1 - 1e-9)) << name;  // this one adds graphs
+        } else {
+          EXPECT_NEAR(without, best, 1e-6 * best) << name << " without " << rule;
+        }
+      }
+    }
+  }
+}
+
+TEST(Mugraph, BlocksFitTheSharedMemoryOfAGpu) {
+  Target gpu = find_target("h200", std::string(TESSERA_SOURCE_DIR) + "/targets");
+  for (const char* shape : {"[512,4096]", "[64,20000]"}) {
+    std::string text = std::string("graph softmax {\n  X = input : f32") + shape +
+                       "\n  m = reduce_max X {axes=[1], keepdims=true}\n  c = sub X, m\n"
+                       "  e = exp c\n  d = sum e {axes=[1], keepdims=true}\n  O = div e, d\n"
+                       "  return O\n}";
+    Outcome r = search(parse(text), gpu);
+    EXPECT_FALSE(r.candidates.empty());
+    for (const Candidate& c : r.candidates) {
+      for (const Graph& b : c.graph.bodies()) {
+        EXPECT_LE(block_memory(b).peak(), gpu.block_bytes());
+      }
+    }
+  }
+}
+
 TEST(Mugraph, StopsWhenAsked) {
   Graph g = parse(test_programs()[0].text);
   Target target = default_cpu_target();
