@@ -49,6 +49,8 @@ def load_program(source: str, shapes: Mapping[str, str]) -> Program:
     """Reads SRC of the command line; `shapes` gives types to arguments by name."""
     path, _, name = source.partition(":") if ".py:" in source else (source, "", "")
     suffix = Path(path).suffix
+    if not Path(path).exists():
+        raise NotFoundError("no such file", Location(path))
     if suffix == ".ug":
         return Program(_with_extents(Graph.parse(read_text(Path(path)), path), shapes))
     if suffix == ".py":
@@ -57,8 +59,6 @@ def load_program(source: str, shapes: Mapping[str, str]) -> Program:
         raise UnsupportedError(
             "ONNX models are not supported yet; use a .py function or .ug text", Location(path)
         )
-    if not Path(path).exists():
-        raise NotFoundError("no such file", Location(path))
     raise UsageError(f"'{path}' is neither .py nor .ug, so its format is not known")
 
 
