@@ -196,8 +196,8 @@ std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, 
 
 const std::vector<std::string>& input_families() {
   static const std::vector<std::string> names = {
-      "normal", "mixed",   "large", "zeros",       "ties",     "equal",    "positive",
-      "huge",   "shifted", "tiny",  "alternating", "outliers", "all_zero", "special"};
+      "mixed", "normal",  "large", "zeros",       "ties",     "equal",    "positive",
+      "huge",  "shifted", "tiny",  "alternating", "outliers", "all_zero", "special"};
   return names;
 }
 

@@ -15,7 +15,7 @@ struct GateOptions {
   uint64_t seed = 1;
   ThreadPool* pool = nullptr;
   double c = 8;           // of the second bound
-  double max_work = 7e8;  // element operations; expensive programs are run on fewer families
+  double max_work = 5e8;  // element operations; expensive programs are run on fewer families
   const std::atomic<bool>* cancel = nullptr;
 };
 

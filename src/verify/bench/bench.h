@@ -29,8 +29,9 @@ struct VerifyBenchRow {
   int accepted = 0;  // verdict Equal; for "injected" these are misses
   int refuted = 0, unknown = 0;
   int harmless = 0;   // "injected": mutants that are equal programs, by another argument
-  int undecided = 0;  // "equal": random originals skipped since the verifier cannot decide even
-                      // that they equal themselves (roots of unlucky constants, many coupled roots)
+  int undecided = 0;  // "equal": pairs skipped since the verifier cannot decide even that the
+                      // original (or the rewrite) equals itself: roots of unlucky constants, many
+                      // coupled roots
   double seconds = 0;
   std::vector<KindResult> kinds;
   std::vector<std::string>

@@ -326,7 +326,7 @@ std::optional<Graph> expand(const Graph& g, Rng& rng) {
           return one(out.add(OpKind::Max, {in[0], scalar(out, Rational(0), d)}));
         if (op.kind == OpKind::Abs)
           return one(out.add(OpKind::Max, {in[0], out.add(OpKind::Neg, {in[0]})}));
-        if (op.kind == OpKind::Min) {
+        if (op.kind == OpKind::Min && is_float(d)) {  // -x wraps for the smallest integer
           TensorId m =
               out.add(OpKind::Max, {out.add(OpKind::Neg, {in[0]}), out.add(OpKind::Neg, {in[1]})});
           return one(out.add(OpKind::Neg, {m}));

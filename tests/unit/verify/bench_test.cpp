@@ -1,0 +1,81 @@
+#include "verify/bench/bench.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ir/text.h"
+#include "ir/validate.h"
+#include "verify/bench/mutations.h"
+#include "verify/bench/random_program.h"
+#include "verify/funnel.h"
+
+namespace tessera {
+namespace {
+
+TEST(RandomProgram, IsValidRepeatableAndReadsBack) {
+  for (uint64_t seed = 0; seed < 200; seed++) {
+    const Graph g = random_program(seed);
+    validate(g);
+    EXPECT_EQ(g, random_program(seed)) << seed;
+    EXPECT_EQ(parse(print(g)), g) << seed;
+  }
+}
+
+TEST(RandomProgram, CoversTheOperatorsAndLevels) {
+  std::set<OpKind> seen, inside;
+  for (uint64_t seed = 0; seed < 3000; seed++) {
+    const Graph g = random_program(seed);
+    for (const Op& op : g.ops()) {
+      seen.insert(op.kind);
+      if (op.body.valid())
+        for (const Op& o : g.body(op).ops()) inside.insert(o.kind);
+    }
+  }
+  for (OpKind kind : all_op_kinds()) {
+    const bool wanted = allowed_at(kind, Level::Kernel) && kind != OpKind::Opaque;
+    EXPECT_TRUE(!wanted || seen.count(kind)) << name(kind);
+  }
+  for (OpKind kind : {OpKind::Iter, OpKind::Accum, OpKind::AccumRescale, OpKind::Save})
+    EXPECT_TRUE(inside.count(kind)) << name(kind);
+}
+
+TEST(Mutations, EveryKindFindsPlacesAndKeepsTheInterface) {
+  EXPECT_GE(mutations().size(), 25u);
+  EXPECT_GE(rewrites().size(), 15u);
+  for (const auto* table : {&mutations(), &rewrites()})
+    for (const ProgramEdit& edit : *table) {
+      int applied = 0;
+      for (uint64_t seed = 0; seed < 400 && applied < 3; seed++) {
+        const Graph g = random_program(seed);
+        Rng rng(seed);
+        const auto changed = edit.apply(g, rng);
+        if (!changed) continue;
+        applied++;
+        validate(*changed);
+        ASSERT_EQ(changed->outputs().size(), g.outputs().size());
+        for (size_t i = 0; i < g.outputs().size(); i++)
+          EXPECT_EQ(changed->type(changed->outputs()[i]), g.type(g.outputs()[i])) << edit.name;
+        EXPECT_FALSE(*changed == g) << edit.name;
+      }
+      EXPECT_GT(applied, 0) << edit.name;
+    }
+}
+
+TEST(VerifyBench, InjectedAreRefusedAndEqualPairsAccepted) {
+  VerifyBenchOptions options;
+  options.injected = options.equal = 500;
+  options.seed = 2026;
+  const std::vector<VerifyBenchRow> rows = bench_verify(options);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].count, 500);
+  EXPECT_EQ(rows[0].accepted, 0) << rows[0].failures.at(0);
+  EXPECT_EQ(rows[1].count, 500);
+  std::string refused;
+  for (const std::string& f : rows[1].failures) refused += f + "\n";
+  EXPECT_GE(rows[1].accepted, 498) << refused;
+  EXPECT_EQ(rows[1].refuted, 0) << refused;
+}
+
+}  // namespace
+}  // namespace tessera
