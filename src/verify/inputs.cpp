@@ -103,7 +103,7 @@ class Maker {
     else if (family == "all_zero")
       each([](int64_t) { return 0.0; });
     else if (family == "ties")
-      each([&](int64_t) { return double(rng_.between(-2, 2)); });
+      each([&](int64_t) { return rng_.chance(0.3) ? 0.0 : double(rng_.between(-3, 3)); });
     else if (family == "equal") {
       const double c = normal();
       each([&](int64_t) { return c; });
