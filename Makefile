@@ -1,6 +1,6 @@
 # Everything a person does first; each target sets up what it needs by itself.
 #   make demo   build, superoptimize a real program, print before/after, verdict and speed-up
-#   make test   build and pass all tests       make bench  measure (tables in bench/)
+#   make test   build and pass all tests       make bench  measure (bench/results)
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -43,7 +43,10 @@ test: build build/asan/build.ninja
 	@tools/run_tests.sh
 
 bench: core
-	@$(PY) -m tessera.cli bench mirage --json build/bench.json
+	@mkdir -p build/bench
+	@for suite in search verify mirage; do \
+	  $(PY) -m tessera.cli bench $$suite --json build/bench/$$suite.json || exit 1; done
+	@$(PY) bench/table.py build/bench/*.json
 
 lint: .venv/stamp-dev core
 	@tools/lint.sh

@@ -7,7 +7,8 @@ step() { echo "== $1 =="; shift; local t=$SECONDS; "$@"; echo "   $((SECONDS - t
 for check in check_layers size; do
   if [ -f tools/$check.py ]; then step "$check" .venv/bin/python tools/$check.py; fi
 done
-step "C++ unit tests" build/release/tessera_tests --gtest_brief=1
+# With .venv's programs (z3) on the path; the sanitizer run below does without that oracle.
+step "C++ unit tests" env PATH="$PWD/.venv/bin:$PATH" build/release/tessera_tests --gtest_brief=1
 step "Python tests" .venv/bin/python -m pytest
 if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
 step "C++ unit tests, address and undefined-behaviour sanitizers" build/asan/tessera_tests --gtest_brief=1
