@@ -59,6 +59,7 @@ nb::dict record(const OptimizeReport& r) {
   d["measure_s"] = r.measure_s;
   d["total_s"] = r.total_s;
   d["from_cache"] = r.from_cache;
+  d["original_failed"] = r.original_failed;
   d["cancelled"] = r.cancelled;
   d["target"] = r.target;
   d["threads"] = r.threads;
@@ -132,7 +133,7 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   d["graph"] = result.graph;
   d["improved"] = result.improved;
   d["certificate"] = result.certificate ? nb::cast(*result.certificate) : nb::object(nb::none());
-  d["module"] = result.module;
+  d["module"] = result.module ? nb::cast(result.module) : nb::object(nb::none());
   d["original_s"] = result.original_s;
   d["seconds"] = result.seconds;
   d["speedup"] = result.speedup;

@@ -178,7 +178,7 @@ void bind_verify(nb::module_& m) {
       "filter",
       [](const Graph& spec, const std::vector<Graph>& candidates, uint64_t seed, int threads) {
         nb::gil_scoped_release release;
-        Filter filter(spec, seed);
+        Filter filter(spec, seed, threads);
         std::vector<char> passed(candidates.size());
         ThreadPool pool(threads);
         pool.parallel_for(int64_t(candidates.size()), 1, [&](int64_t begin, int64_t end) {

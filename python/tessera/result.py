@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,13 +232,29 @@ class Result:
         self.original_us: float = record["original_s"] * 1e6
         self.measured_us: float = record["seconds"] * 1e6
         self._certificate: _core.Certificate | None = record["certificate"]
-        self._module: _core.Module = record["module"]
+        self._module: _core.Module | None = record["module"]
         self._call = call
-        self._run = Runner(self._module, call.names)
+        self._run: Callable[[Sequence[Any]], list[Array]]
+        if self._module is not None:
+            self._run = Runner(self._module, call.names)
+        else:
+            warnings.warn(
+                f"{self.original.name}: nothing faster was found, and the compiled original differs "
+                f"from the interpreter ({self.details['original_failed']}); calls are interpreted",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self._run = self._interpret
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the optimised program on arrays, by position or by name."""
         return self._call.result(self._run(self._call.arrays(args, kwargs)))
+
+    def _interpret(self, arrays: Sequence[Any]) -> list[Array]:
+        types = self.original.input_types().values()
+        return self.original.run(
+            *(np.asarray(array, dtype) for array, (dtype, _) in zip(arrays, types, strict=True))
+        )
 
     @property
     def certificate(self) -> _core.Certificate | None:
@@ -246,13 +263,13 @@ class Result:
 
     @property
     def source(self) -> str:
-        """The generated C++."""
-        return self._module.source
+        """The generated C++; empty where calls are interpreted."""
+        return self._module.source if self._module is not None else ""
 
     @property
     def plan(self) -> str:
-        """Buffers and order of the kernels, as text."""
-        return self._module.plan
+        """Buffers and order of the kernels, as text; empty where calls are interpreted."""
+        return self._module.plan if self._module is not None else ""
 
     def save(self, path: str | Path) -> None:
         """Writes the program (`.ug`, with its certificate as comments) or its source (`.cpp`)."""

@@ -148,7 +148,7 @@ class Optimizer {
       result.candidates = std::move(outcomes_);
       if (any) combine(result, splice(program, parts, replacements));
     }
-    if (!result.module) result.module = compiled(program);
+    if (!result.improved) keep_original(result);
     // Only complete searches are worth remembering.
     if (options_.use_cache && !report_.cancelled) store_result(cache_, key, result);
     return finish(std::move(result));
@@ -211,6 +211,18 @@ class Optimizer {
     return Module::compile(graph, cache_, options);
   }
 
+  // Where compiled code leaves the interpreter of its own graph; empty if nowhere.
+  std::string check_failure(const Graph& graph, const Module& module) {
+    Stopwatch watch(report_.check_s);
+    CheckOptions options;
+    options.seed = options_.seed;
+    options.pool = &eval_pool_;
+    CheckReport report;
+    auto run_module = [&](auto in, auto out) { module.run(in, out); };
+    if (check_compiled(graph, run_module, options, &report)) return "";
+    return report.what.empty() ? "the compiled code is wrong" : report.what;
+  }
+
   VerifyOptions verify_options() const {
     VerifyOptions v;
     v.strict = options_.strict;
@@ -240,15 +252,9 @@ class Optimizer {
       }
       outcome.fate = Fate::NotCompiled;
       Ready ready{compiled(verified->graph()), verified->certificate()};
-      Stopwatch watch(report_.check_s);
-      CheckOptions check_options;
-      check_options.seed = options_.seed;
-      check_options.pool = &eval_pool_;
-      CheckReport check;
-      auto run_module = [&](auto in, auto out) { ready.module->run(in, out); };
-      if (!check_compiled(verified->graph(), run_module, check_options, &check)) {
+      if (std::string why = check_failure(verified->graph(), *ready.module); !why.empty()) {
         outcome.fate = Fate::CheckFailed;
-        outcome.why = check.what;
+        outcome.why = why;
         return std::nullopt;
       }
       outcome.fate = Fate::Proposed;
@@ -382,6 +388,13 @@ class Optimizer {
     result.candidates.push_back(std::move(whole));
   }
 
+  // The original is compiled code too, and believed as little as any other.
+  void keep_original(OptimizeResult& result) {
+    std::shared_ptr<Module> module = compiled(result.original);
+    report_.original_failed = check_failure(result.original, *module);
+    result.module = report_.original_failed.empty() ? module : nullptr;
+  }
+
   // A remembered result is proved, compiled and checked again before it is believed.
   bool restore(const StoredResult& stored, OptimizeResult& result) {
     if (stored.improved) {
@@ -403,7 +416,7 @@ class Optimizer {
       result.improved = true;
       result.candidates.push_back(std::move(o));
     } else {
-      result.module = compiled(result.original);
+      keep_original(result);
     }
     result.original_s = stored.original_s;
     result.seconds = stored.seconds;

@@ -72,6 +72,7 @@ struct OptimizeReport {
   double search_s = 0, verify_s = 0, compile_s = 0, check_s = 0, measure_s = 0, total_s = 0;
   bool from_cache = false;
   bool cancelled = false;
+  std::string original_failed;  // empty, or where the compiled original left the interpreter
   std::string target;
   int threads = 0;
 };
@@ -80,7 +81,9 @@ struct OptimizeResult {
   Graph original, graph;  // equal programs; the same where nothing faster was found
   bool improved = false;
   std::optional<Certificate> certificate;  // present exactly when improved
-  std::shared_ptr<Module> module;           // runs `graph`, checked against the interpreter
+  // Runs `graph`, checked against the interpreter. Null only when nothing was found and the compiled
+  // original failed its check (report.original_failed says how): then the original stays as it was.
+  std::shared_ptr<Module> module;
   double original_s = 0, seconds = 0;       // measured medians, interleaved
   double speedup = 1;
   std::vector<Outcome> candidates;          // ascending by part and rank

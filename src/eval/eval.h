@@ -65,6 +65,9 @@ std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldModel& model,
 struct FieldOptions {
   Components outputs = 1;  // of float outputs
   ThreadPool* pool = nullptr;
+  // Not 0: of a kernel whose results no operator reads, only this many blocks are evaluated (the
+  // first, the last and some between); what the others would save is undefined.
+  int sample_blocks = 0;
 };
 
 struct FieldResult {

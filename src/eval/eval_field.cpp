@@ -117,6 +117,7 @@ FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<
                      const FieldOptions& options, const Demand& demand) {
   Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
                                           opaque_function<W>(model));
+  interpreter.set_sample_blocks(options.sample_blocks);
   std::vector<View> values = input_views(g, inputs);
   std::vector<Arena> arenas;
   interpreter.run(g, demand, values, arenas);

@@ -29,6 +29,8 @@ template <class D> class Interpreter {
   Interpreter(const D& domain, ThreadPool* pool, Opaque opaque = {})
       : domain_(domain), pool_(pool), opaque_(std::move(opaque)) {}
   void set_tracer(Tracer tracer) { tracer_ = std::move(tracer); }
+  // See FieldOptions::sample_blocks; fields only, which can flag what was left out.
+  void set_sample_blocks(int n) { sample_blocks_ = n; }
 
   // Evaluates the operators that `demand` needs. `values` has the inputs set; afterwards those of
   // the outputs are valid, in storage of `arenas` (one per operator, freed after its last reader).
@@ -195,6 +197,8 @@ template <class D> class Interpreter {
   // interpreter_blocks.h
   struct BlockPlan;
   struct BlockState;
+  std::vector<int64_t> sampled_blocks(const Graph& g, const Op& op,
+                                      const std::vector<View>& results) const;
   void run_kernel(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
                   std::vector<View>& values);
   void run_depth(BlockState& state, int depth) const;
@@ -209,6 +213,7 @@ template <class D> class Interpreter {
   ThreadPool* pool_;
   Opaque opaque_;
   Tracer tracer_;
+  int sample_blocks_ = 0;
 };
 
 }  // namespace tessera

@@ -59,6 +59,24 @@ template <class D> struct Interpreter<D>::BlockState {
   BlockTrace* trace = nullptr;
 };
 
+// The blocks to evaluate, ascending; empty: all. Flags everything in `results` where some are left
+// out: blocks clear the flags of what they save.
+template <class D>
+std::vector<int64_t> Interpreter<D>::sampled_blocks(const Graph& g, const Op& op,
+                                                    const std::vector<View>& results) const {
+  const int64_t blocks = g.body(op).num_blocks();
+  if (!D::kIsField || sample_blocks_ <= 0 || blocks <= sample_blocks_) return {};
+  for (const Op& reader : g.ops())
+    for (TensorId t : reader.inputs)
+      if (g.tensor(t).producer == g.tensor(op.result()).producer) return {};
+  for (const View& r : results)
+    if (r.flagged()) std::memset(r.plane[kFlagPlane], FieldArray::Undefined, size_t(r.size()));
+  std::vector<int64_t> chosen;
+  for (int i = 0; i < sample_blocks_; ++i)
+    chosen.push_back(i * (blocks - 1) / std::max(1, sample_blocks_ - 1));
+  return chosen;
+}
+
 template <class D>
 void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
                                 std::vector<View>& values) {
@@ -77,7 +95,8 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
     results.push_back(allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)),
                                demand.of(t), D::kIsField, false));
   }
-  const int64_t blocks = body.num_blocks();
+  const std::vector<int64_t> chosen = sampled_blocks(g, op, results);
+  const int64_t blocks = chosen.empty() ? body.num_blocks() : int64_t(chosen.size());
   const int64_t threads = pool_ == nullptr ? 1 : pool_->threads();
   const int64_t grain = std::max<int64_t>(1, blocks / (threads * 4));
   parallel_for(tracer_ ? nullptr : pool_, blocks, grain, [&](int64_t begin, int64_t end) {
@@ -87,7 +106,7 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
     state.iteration.assign(body.loops().size(), 0);
     state.block.resize(body.grid().size());
     for (int64_t b = begin; b < end; ++b) {
-      int64_t rest = b;
+      int64_t rest = chosen.empty() ? b : chosen[size_t(b)];
       for (size_t i = body.grid().size(); i-- > 0;) {
         state.block[i] = rest % body.grid()[i];
         rest /= body.grid()[i];

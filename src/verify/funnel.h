@@ -54,11 +54,11 @@ struct Recheck {
 Recheck recheck(const Certificate& certificate, const Graph& spec, const Graph& candidate,
                 const VerifyOptions& options = {});
 
-// Cheap early rejection for a search: one 31-bit draw, on reduced shapes where both programs can be
-// rebuilt there. Never accepts: true only says that no difference was seen.
+// Cheap early rejection for a search: one 31-bit draw on full shapes, of which the candidate's last
+// kernels evaluate a few blocks only. Never accepts: true only says that no difference was seen.
 class Filter {
  public:
-  explicit Filter(const Graph& spec, uint64_t seed = 1);
+  explicit Filter(const Graph& spec, uint64_t seed = 1, int threads = 1);
   ~Filter();
   Filter(Filter&&) noexcept;
   Filter& operator=(Filter&&) noexcept;
