@@ -11,11 +11,11 @@
 // Errors a user can cause are thrown as tessera::Error (kind, message, place).
 #pragma once
 
-#include "base/error.h"         // Error, ErrorKind, SourceLocation
-#include "ir/graph.h"           // Graph, Op, OpKind, Type, Shape, DType, bind_symbols
-#include "ir/text.h"            // print, parse
-#include "ir/validate.h"        // validate
-#include "eval/eval.h"          // eval, NDArray
-#include "verify/funnel.h"      // verify, accept, recheck, Verdict, Certificate
-#include "backend/cpu/module.h" // Module, emit_source
-#include "driver/optimize.h"    // optimize, search, OptimizeOptions, OptimizeResult
+#include "backend/cpu/module.h"  // Module, emit_source
+#include "base/error.h"          // Error, ErrorKind, SourceLocation
+#include "driver/optimize.h"     // optimize, search, OptimizeOptions, OptimizeResult
+#include "eval/eval.h"           // eval, NDArray
+#include "ir/graph.h"            // Graph, Op, OpKind, Type, Shape, DType, bind_symbols
+#include "ir/text.h"             // print, parse
+#include "ir/validate.h"         // validate
+#include "verify/funnel.h"       // verify, accept, recheck, Verdict, Certificate

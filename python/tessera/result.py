@@ -239,8 +239,9 @@ class Result:
             self._run = Runner(self._module, call.names)
         else:
             warnings.warn(
-                f"{self.original.name}: nothing faster was found, and the compiled original differs "
-                f"from the interpreter ({self.details['original_failed']}); calls are interpreted",
+                f"{self.original.name}: nothing faster was found, and the compiled original "
+                "differs from the interpreter "
+                f"({self.details['original_failed']}); calls are interpreted",
                 RuntimeWarning,
                 stacklevel=2,
             )

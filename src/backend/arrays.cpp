@@ -9,8 +9,7 @@
 namespace tessera {
 namespace {
 
-template <class T, class V>
-void put(std::vector<std::byte>& bytes, const std::vector<V>& values) {
+template <class T, class V> void put(std::vector<std::byte>& bytes, const std::vector<V>& values) {
   bytes.resize(values.size() * sizeof(T));
   for (size_t i = 0; i < values.size(); ++i) {
     const T x = static_cast<T>(values[i]);
@@ -18,8 +17,7 @@ void put(std::vector<std::byte>& bytes, const std::vector<V>& values) {
   }
 }
 
-template <class T, class V>
-void get(std::vector<V>& values, const void* data) {
+template <class T, class V> void get(std::vector<V>& values, const void* data) {
   for (size_t i = 0; i < values.size(); ++i) {
     T x;
     std::memcpy(&x, static_cast<const std::byte*>(data) + i * sizeof(T), sizeof(T));
@@ -60,21 +58,21 @@ double from_bits16(DType dtype, uint16_t h) {
 std::vector<std::byte> to_memory(const NDArray& x) {
   std::vector<std::byte> bytes;
   switch (x.dtype) {
-    case DType::F64: put<double>(bytes, x.reals); break;
-    case DType::F32: put<float>(bytes, x.reals); break;
-    case DType::F16:
-    case DType::BF16:
-      bytes.resize(x.reals.size() * 2);
-      for (size_t i = 0; i < x.reals.size(); ++i) {
-        const uint16_t h = to_bits16(x.dtype, x.reals[i]);
-        std::memcpy(bytes.data() + 2 * i, &h, 2);
-      }
-      break;
-    case DType::I64: put<int64_t>(bytes, x.ints); break;
-    case DType::I32: put<int32_t>(bytes, x.ints); break;
-    case DType::I8: put<int8_t>(bytes, x.ints); break;
-    case DType::U8:
-    case DType::Bool: put<uint8_t>(bytes, x.ints); break;
+  case DType::F64: put<double>(bytes, x.reals); break;
+  case DType::F32: put<float>(bytes, x.reals); break;
+  case DType::F16:
+  case DType::BF16:
+    bytes.resize(x.reals.size() * 2);
+    for (size_t i = 0; i < x.reals.size(); ++i) {
+      const uint16_t h = to_bits16(x.dtype, x.reals[i]);
+      std::memcpy(bytes.data() + 2 * i, &h, 2);
+    }
+    break;
+  case DType::I64: put<int64_t>(bytes, x.ints); break;
+  case DType::I32: put<int32_t>(bytes, x.ints); break;
+  case DType::I8: put<int8_t>(bytes, x.ints); break;
+  case DType::U8:
+  case DType::Bool: put<uint8_t>(bytes, x.ints); break;
   }
   return bytes;
 }
@@ -82,21 +80,21 @@ std::vector<std::byte> to_memory(const NDArray& x) {
 NDArray from_memory(const Type& type, const void* data) {
   NDArray x = NDArray::zeros(type.dtype, extents(type.shape));
   switch (type.dtype) {
-    case DType::F64: get<double>(x.reals, data); break;
-    case DType::F32: get<float>(x.reals, data); break;
-    case DType::F16:
-    case DType::BF16:
-      for (size_t i = 0; i < x.reals.size(); ++i) {
-        uint16_t h;
-        std::memcpy(&h, static_cast<const std::byte*>(data) + 2 * i, 2);
-        x.reals[i] = from_bits16(type.dtype, h);
-      }
-      break;
-    case DType::I64: get<int64_t>(x.ints, data); break;
-    case DType::I32: get<int32_t>(x.ints, data); break;
-    case DType::I8: get<int8_t>(x.ints, data); break;
-    case DType::U8:
-    case DType::Bool: get<uint8_t>(x.ints, data); break;
+  case DType::F64: get<double>(x.reals, data); break;
+  case DType::F32: get<float>(x.reals, data); break;
+  case DType::F16:
+  case DType::BF16:
+    for (size_t i = 0; i < x.reals.size(); ++i) {
+      uint16_t h;
+      std::memcpy(&h, static_cast<const std::byte*>(data) + 2 * i, 2);
+      x.reals[i] = from_bits16(type.dtype, h);
+    }
+    break;
+  case DType::I64: get<int64_t>(x.ints, data); break;
+  case DType::I32: get<int32_t>(x.ints, data); break;
+  case DType::I8: get<int8_t>(x.ints, data); break;
+  case DType::U8:
+  case DType::Bool: get<uint8_t>(x.ints, data); break;
   }
   return x;
 }

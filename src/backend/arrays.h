@@ -1,5 +1,5 @@
-// Between the interpreter's arrays (f64 and int64 inside) and the memory that compiled programs read
-// and write.
+// Between the interpreter's arrays (f64 and int64 inside) and the memory that compiled programs
+// read and write.
 #pragma once
 
 #include <cstddef>

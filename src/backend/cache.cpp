@@ -102,8 +102,7 @@ std::optional<std::string> read_file(const std::string& path) {
 }
 
 Cache::Cache(CacheOptions options) : options_(std::move(options)) {
-  const std::string dir =
-      options_.directory.empty() ? default_directory() : options_.directory;
+  const std::string dir = options_.directory.empty() ? default_directory() : options_.directory;
   std::string problem = why_not_private(dir);
   for (const char* sub : {"/objects", "/index"}) {
     if (problem.empty()) problem = why_not_private(dir + sub);

@@ -1,5 +1,6 @@
 // A content-addressed store of generated files on disk, private to the user. What is read back has
-// the SHA-256 that was recorded when it was written; anything else counts as absent and is replaced.
+// the SHA-256 that was recorded when it was written; anything else counts as absent and is
+// replaced.
 #pragma once
 
 #include <functional>

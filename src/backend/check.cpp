@@ -18,15 +18,15 @@ namespace {
 
 double unit_of(DType dtype) {
   switch (dtype) {
-    case DType::F64: return 0x1p-53;
-    case DType::F32: return 0x1p-24;
-    case DType::F16: return 0x1p-11;
-    case DType::BF16: return 0x1p-8;
-    case DType::I64:
-    case DType::I32:
-    case DType::I8:
-    case DType::U8:
-    case DType::Bool: break;
+  case DType::F64: return 0x1p-53;
+  case DType::F32: return 0x1p-24;
+  case DType::F16: return 0x1p-11;
+  case DType::BF16: return 0x1p-8;
+  case DType::I64:
+  case DType::I32:
+  case DType::I8:
+  case DType::U8:
+  case DType::Bool: break;
   }
   return 0;
 }
@@ -89,7 +89,8 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
     const std::vector<NDArray> inputs =
         make_inputs(graph, family, Rng(options.seed).split(static_cast<uint64_t>(r.families++))(),
                     family == "large" || special ? whole : small);
-    const std::vector<WithMagnitude> exact = eval_with_magnitude(graph, inputs, {Precision::Exact, options.pool, {}});
+    const std::vector<WithMagnitude> exact =
+        eval_with_magnitude(graph, inputs, {Precision::Exact, options.pool, {}});
     const std::vector<NDArray> native = eval(graph, inputs, {Precision::Native, options.pool, {}});
     std::vector<AlignedBuffer> in;
     std::vector<const void*> in_pointers;
@@ -121,16 +122,18 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       const NDArray& want = exact[k].value;
       const NDArray& near = native[k];
       const auto failure = [&](size_t i, double g, double w, double allowed) {
-        fail(family + ": output " + std::to_string(k) + " at " + position(type, i) +
-             " is " + show(g) + " instead of " + show(w) +
+        fail(family + ": output " + std::to_string(k) + " at " + position(type, i) + " is " +
+             show(g) + " instead of " + show(w) +
              (allowed > 0 ? " (allowed difference " + show(allowed) + ")" : ""));
       };
       r.elements += num_elements(type.shape);
       for (size_t i = 0; i < got.ints.size(); ++i) {
         // Rounding before a comparison or cast may flip what exact arithmetic says.
         if (got.ints[i] == near.ints[i]) continue;
-        if (got.ints[i] == want.ints[i] || special) ++r.special_differ;
-        else failure(i, static_cast<double>(got.ints[i]), static_cast<double>(near.ints[i]), 0);
+        if (got.ints[i] == want.ints[i] || special)
+          ++r.special_differ;
+        else
+          failure(i, static_cast<double>(got.ints[i]), static_cast<double>(near.ints[i]), 0);
       }
       if (got.reals.empty()) continue;
       const NDArray& scale = exact[k].magnitude;
@@ -143,7 +146,8 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       };
       for (size_t i = 0; i < want.reals.size(); ++i) {
         if (comparable(i) && scale.reals[i] > 0) {
-          native_error = std::max(native_error, std::fabs(near.reals[i] - want.reals[i]) / scale.reals[i]);
+          native_error =
+              std::max(native_error, std::fabs(near.reals[i] - want.reals[i]) / scale.reals[i]);
         }
       }
       const double relative = std::max(2 * native_error, options.c * unit * spread);

@@ -26,11 +26,11 @@ struct CheckOptions {
 
 struct CheckReport {
   bool passed = false;
-  int families = 0;      // of inputs
-  int64_t elements = 0;  // compared
-  double worst = 0;      // largest error relative to what is allowed; <= 1 passes
+  int families = 0;        // of inputs
+  int64_t elements = 0;    // compared
+  double worst = 0;        // largest error relative to what is allowed; <= 1 passes
   int special_differ = 0;  // elements that differ where the interpreter is not finite
-  std::string what;      // the first failure: family, output, position, values; empty if none
+  std::string what;        // the first failure: family, output, position, values; empty if none
   double seconds = 0;
 };
 
@@ -40,8 +40,8 @@ class Checked {
   const CheckReport& report() const { return report_; }
 
  private:
-  friend std::optional<Checked> check_compiled(const Graph&, const CompiledFunction&, const CheckOptions&,
-                                               CheckReport*);
+  friend std::optional<Checked> check_compiled(const Graph&, const CompiledFunction&,
+                                               const CheckOptions&, CheckReport*);
   explicit Checked(CheckReport report) : report_(std::move(report)) {}
   CheckReport report_;
 };
@@ -49,6 +49,7 @@ class Checked {
 // Runs `compiled` and the interpreter side by side. nullopt when they disagree; `report` (may be
 // null) then says where.
 std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction& compiled,
-                                      const CheckOptions& options = {}, CheckReport* report = nullptr);
+                                      const CheckOptions& options = {},
+                                      CheckReport* report = nullptr);
 
 }  // namespace tessera

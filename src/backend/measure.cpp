@@ -31,8 +31,8 @@ double quantile(std::vector<double> values, double q) {
 
 const char* to_string(CacheMode mode) {
   switch (mode) {
-    case CacheMode::Warm: return "warm";
-    case CacheMode::Cold: return "cold";
+  case CacheMode::Warm: return "warm";
+  case CacheMode::Cold: return "cold";
   }
   unreachable("CacheMode");
 }
@@ -46,7 +46,8 @@ int64_t last_level_cache_bytes() {
 }
 
 CacheFlusher::CacheFlusher()
-    : bytes_(std::min<size_t>(2 * static_cast<size_t>(last_level_cache_bytes()), size_t{512} << 20)),
+    : bytes_(
+          std::min<size_t>(2 * static_cast<size_t>(last_level_cache_bytes()), size_t{512} << 20)),
       data_(static_cast<unsigned char*>(std::malloc(bytes_))) {
   CHECK(data_ != nullptr) << "flush buffer of " << bytes_ << " bytes";
   std::memset(data_, 1, bytes_);
@@ -115,11 +116,12 @@ std::string to_string(const std::vector<Timing>& timings) {
   std::string out;
   for (const Timing& t : timings) {
     char line[256];
-    std::snprintf(line, sizeof line,
-                  "%-24s %10.3f us  (min %.3f, p10 %.3f, p90 %.3f, %d rounds)  x%.2f [%.2f %.2f]%s\n",
-                  t.name.c_str(), t.median_s * 1e6, t.min_s * 1e6, t.p10_s * 1e6, t.p90_s * 1e6,
-                  t.rounds, t.speedup, t.speedup_p10, t.speedup_p90,
-                  t.believable ? "" : "  faster than the roofline: not believed");
+    std::snprintf(
+        line, sizeof line,
+        "%-24s %10.3f us  (min %.3f, p10 %.3f, p90 %.3f, %d rounds)  x%.2f [%.2f %.2f]%s\n",
+        t.name.c_str(), t.median_s * 1e6, t.min_s * 1e6, t.p10_s * 1e6, t.p90_s * 1e6, t.rounds,
+        t.speedup, t.speedup_p10, t.speedup_p90,
+        t.believable ? "" : "  faster than the roofline: not believed");
     out += line;
   }
   return out;

@@ -91,8 +91,8 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
   err_write.close();
 
   ProcessResult result;
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(timeout_s));
   while (out_read.get() >= 0 || err_read.get() >= 0) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();

@@ -23,13 +23,13 @@ namespace tessera {
 
 const char* name(Fate fate) {
   switch (fate) {
-    case Fate::Proposed: return "proposed";
-    case Fate::Refuted: return "refuted";
-    case Fate::Unknown: return "unknown";
-    case Fate::NotCompiled: return "not compiled";
-    case Fate::CheckFailed: return "check failed";
-    case Fate::Measured: return "measured";
-    case Fate::Chosen: return "chosen";
+  case Fate::Proposed: return "proposed";
+  case Fate::Refuted: return "refuted";
+  case Fate::Unknown: return "unknown";
+  case Fate::NotCompiled: return "not compiled";
+  case Fate::CheckFailed: return "check failed";
+  case Fate::Measured: return "measured";
+  case Fate::Chosen: return "chosen";
   }
   unreachable("Fate");
 }
@@ -108,10 +108,8 @@ class Optimizer {
  public:
   Optimizer(const OptimizeOptions& options, const std::function<void(const Progress&)>& progress,
             const std::atomic<bool>* cancel)
-      : options_(options), progress_(progress), cancel_(cancel),
-        target_(resolve_target(options)),
-        threads_(options.threads > 0 ? options.threads : default_threads()),
-        eval_pool_(threads_) {
+      : options_(options), progress_(progress), cancel_(cancel), target_(resolve_target(options)),
+        threads_(options.threads > 0 ? options.threads : default_threads()), eval_pool_(threads_) {
     if (threads_ != KernelPool::shared().threads()) pool_.emplace(threads_);
   }
 
@@ -132,8 +130,8 @@ class Optimizer {
     std::vector<Part> parts = partition(program);
     report_.parts = int(parts.size());
     // A part that is the whole program needs no splicing and no second proof.
-    bool whole = parts.size() == 1 &&
-                 parts[0].ops.size() + program.inputs().size() == program.ops().size();
+    bool whole =
+        parts.size() == 1 && parts[0].ops.size() + program.inputs().size() == program.ops().size();
     if (whole) {
       take(result, improve(program, 0, ""), result.candidates);
     } else if (!parts.empty()) {
@@ -149,8 +147,9 @@ class Optimizer {
       if (any) combine(result, splice(program, parts, replacements));
     }
     if (!result.improved) keep_original(result);
-    // Only complete searches are worth remembering.
-    if (options_.use_cache && !report_.cancelled) store_result(cache_, key, result);
+    // A search that was cut short, or that found nothing (perhaps because the machine was busy when
+    // it measured), is worth another try.
+    if (options_.use_cache && !cancelled() && result.improved) store_result(cache_, key, result);
     return finish(std::move(result));
   }
 
@@ -367,8 +366,8 @@ class Optimizer {
       Stopwatch watch(report_.measure_s);
       std::shared_ptr<Module> original = compiled(result.original);
       Runner a(original, options_.seed), b(ready->module, options_.seed);
-      auto timings = measure({{"original", [&](int) { a.run(); }, 0},
-                              {"parts", [&](int) { b.run(); }, 0}});
+      auto timings =
+          measure({{"original", [&](int) { a.run(); }, 0}, {"parts", [&](int) { b.run(); }, 0}});
       whole.fate = Fate::Measured;
       whole.seconds = timings[1].median_s;
       whole.speedup = timings[1].speedup;
@@ -444,9 +443,9 @@ void require_static(const Graph& program) {
     throw Error(ErrorKind::BadInput, "only kernel graphs can be optimized");
   for (const Tensor& t : program.tensors())
     if (!is_static(t.type.shape))
-      throw Error(ErrorKind::Unsupported,
-                  "tensor " + t.name + " has the symbolic shape " + str(t.type.shape) +
-                      "; give every symbol a size first");
+      throw Error(ErrorKind::Unsupported, "tensor " + t.name + " has the symbolic shape " +
+                                              str(t.type.shape) +
+                                              "; give every symbol a size first");
 }
 
 }  // namespace

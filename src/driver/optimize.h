@@ -18,27 +18,27 @@
 namespace tessera {
 
 struct OptimizeOptions {
-  std::string target = "cpu";        // "cpu" (this machine) or a description: name or path
-  std::string target_directory;      // where descriptions by name are; empty: built-in ones only
-  double budget_seconds = 30;        // of wall time for everything; the first result may exceed it
-  int threads = 0;                   // 0: default_threads()
-  uint64_t seed = 0;                 // of search and measurement
+  std::string target = "cpu";    // "cpu" (this machine) or a description: name or path
+  std::string target_directory;  // where descriptions by name are; empty: built-in ones only
+  double budget_seconds = 30;    // of wall time for everything; the first result may exceed it
+  int threads = 0;               // 0: default_threads()
+  uint64_t seed = 0;             // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
-  bool strict = false;               // no larger domain, no difference on ±inf and NaN inputs
-  bool tune = false;                 // verify and time more candidates
-  bool exhaustive = false;           // Mirage's Algorithm 1 instead of saturation
-  std::optional<int> max_block_ops;  // none: no limit
-  std::set<std::string> disable;     // "mugraph", or "mugraph:RULE" for one pruning rule
-  bool use_cache = true;             // of results; machine code is always cached
+  bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
+  bool tune = false;                    // verify and time more candidates
+  bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
+  std::optional<int> max_block_ops;     // none: no limit
+  std::set<std::string> disable;        // "mugraph", or "mugraph:RULE" for one pruning rule
+  bool use_cache = true;                // of results; machine code is always cached
 };
 
 // Where the recipe is; sent now and then, from one thread at a time.
 struct Progress {
-  std::string stage;  // "search", "verify", "compile", "measure", "done"
-  std::string part;   // which part of the program, "1/3"; empty if it is one part
-  int done = 0, total = 0;        // candidates of the stage
+  std::string stage;        // "search", "verify", "compile", "measure", "done"
+  std::string part;         // which part of the program, "1/3"; empty if it is one part
+  int done = 0, total = 0;  // candidates of the stage
   const SearchReport* search = nullptr;  // during "search"
-  double best_speedup = 1;        // measured so far
+  double best_speedup = 1;               // measured so far
 };
 
 enum class Fate {
@@ -58,12 +58,12 @@ struct Outcome {
   std::string origin, derivation;
   std::vector<std::string> notes;
   int part = 0;
-  int rank = 0;              // by cost model, from 1
+  int rank = 0;  // by cost model, from 1
   double model_seconds = 0;
   Fate fate = Fate::Proposed;
-  std::string why;           // verdict or error where it fell out
-  double seconds = 0;        // measured median; 0: not measured
-  double speedup = 0;        // over the original, measured side by side
+  std::string why;     // verdict or error where it fell out
+  double seconds = 0;  // measured median; 0: not measured
+  double speedup = 0;  // over the original, measured side by side
 };
 
 struct OptimizeReport {
@@ -81,12 +81,13 @@ struct OptimizeResult {
   Graph original, graph;  // equal programs; the same where nothing faster was found
   bool improved = false;
   std::optional<Certificate> certificate;  // present exactly when improved
-  // Runs `graph`, checked against the interpreter. Null only when nothing was found and the compiled
-  // original failed its check (report.original_failed says how): then the original stays as it was.
+  // Runs `graph`, checked against the interpreter. Null only when nothing was found and the
+  // compiled original failed its check (report.original_failed says how): then the original stays
+  // as it was.
   std::shared_ptr<Module> module;
-  double original_s = 0, seconds = 0;       // measured medians, interleaved
+  double original_s = 0, seconds = 0;  // measured medians, interleaved
   double speedup = 1;
-  std::vector<Outcome> candidates;          // ascending by part and rank
+  std::vector<Outcome> candidates;  // ascending by part and rank
   OptimizeReport report;
 };
 

@@ -25,9 +25,9 @@ bool computes(const Graph& g, const Op& op) {
   if (has(op.kind, algebra::Pointwise)) return true;
   if (op.kind == OpKind::Reshape) return keeps_axes(g, op);
   static const std::vector<OpKind> others = {
-      OpKind::Const,     OpKind::Sum,       OpKind::Mean,      OpKind::ReduceMax,
-      OpKind::ReduceMin, OpKind::Matmul,    OpKind::Transpose, OpKind::Broadcast,
-      OpKind::Unsqueeze, OpKind::Squeeze,   OpKind::ConcatMatmul};
+      OpKind::Const,     OpKind::Sum,     OpKind::Mean,        OpKind::ReduceMax,
+      OpKind::ReduceMin, OpKind::Matmul,  OpKind::Transpose,   OpKind::Broadcast,
+      OpKind::Unsqueeze, OpKind::Squeeze, OpKind::ConcatMatmul};
   return std::find(others.begin(), others.end(), op.kind) != others.end();
 }
 
@@ -58,8 +58,7 @@ Part extract(const Graph& g, std::vector<OpId> ops) {
     const Op& op = g.op(id);
     std::vector<TensorId> inputs;
     for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
-    to[op.result().index] =
-        part.graph.add(op.kind, inputs, op.attrs, g.tensor(op.result()).name);
+    to[op.result().index] = part.graph.add(op.kind, inputs, op.attrs, g.tensor(op.result()).name);
   }
   std::vector<bool> escapes(g.tensors().size(), false);
   for (size_t i = 0; i < g.ops().size(); i++)
@@ -68,7 +67,8 @@ Part extract(const Graph& g, std::vector<OpId> ops) {
   for (TensorId t : g.outputs()) escapes[t.index] = true;
   for (OpId id : part.ops) {
     TensorId t = g.op(id).result();
-    if (!escapes[t.index] || g.op(id).kind == OpKind::Const) continue;  // constants also stay outside
+    if (!escapes[t.index] || g.op(id).kind == OpKind::Const)
+      continue;  // constants also stay outside
     part.outputs.push_back(t);
     part.graph.add_output(to[t.index]);
   }
@@ -140,20 +140,24 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     std::vector<std::string> names;
     for (uint32_t r = 0; r < op.num_results; r++) names.push_back(from.tensor(op.result(r)).name);
     TensorId first(into.tensors().size());
-    if (op.body.valid()) into.add_graph_op(op.kind, inputs, from.body(op), names);
-    else into.add_op(op.kind, inputs, op.attrs, names);
+    if (op.body.valid())
+      into.add_graph_op(op.kind, inputs, from.body(op), names);
+    else
+      into.add_op(op.kind, inputs, op.attrs, names);
     for (uint32_t r = 0; r < op.num_results; r++)
       map[op.result(r).index] = TensorId(first.index + r);
   };
   auto insert = [&](size_t p) {
     const Part& part = parts[p];
     const Graph& r = replacements[p];
-    bool same = r.inputs().size() == part.inputs.size() && r.outputs().size() == part.outputs.size();
+    bool same =
+        r.inputs().size() == part.inputs.size() && r.outputs().size() == part.outputs.size();
     for (size_t i = 0; same && i < part.inputs.size(); i++)
       same = r.type(r.inputs()[i]) == g.type(part.inputs[i]);
     for (size_t i = 0; same && i < part.outputs.size(); i++)
       same = r.type(r.outputs()[i]) == g.type(part.outputs[i]);
-    if (!same) throw Error(ErrorKind::BadInput, "a replacement's interface differs from its part's");
+    if (!same)
+      throw Error(ErrorKind::BadInput, "a replacement's interface differs from its part's");
     std::vector<TensorId> map(r.tensors().size());
     for (size_t i = 0; i < part.inputs.size(); i++)
       map[r.inputs()[i].index] = to[part.inputs[i].index];

@@ -9,10 +9,10 @@ namespace tessera {
 
 // Some operators of a program as a program of their own. Convex: no path leaves and comes back.
 struct Part {
-  Graph graph;                      // inputs and outputs named as in the program
-  std::vector<OpId> ops;            // of the program, ascending
-  std::vector<TensorId> inputs;     // of the program, in the order of graph.inputs()
-  std::vector<TensorId> outputs;    // of the program, in the order of graph.outputs()
+  Graph graph;                    // inputs and outputs named as in the program
+  std::vector<OpId> ops;          // of the program, ascending
+  std::vector<TensorId> inputs;   // of the program, in the order of graph.inputs()
+  std::vector<TensorId> outputs;  // of the program, in the order of graph.outputs()
 };
 
 // Maximal connected parts of operators that compute (not: reshape across axes, concat, slice,

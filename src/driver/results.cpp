@@ -66,12 +66,11 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
     if (o.fate == Fate::Chosen && o.graph == result.graph) chosen = &o;
   std::string derivation = chosen ? chosen->derivation : "";
   if (!derivation.empty() && derivation.back() != '\n') derivation += '\n';
-  cache.store_text(key, std::to_string(int(result.improved)) + " " +
-                            std::to_string(chosen ? chosen->rank : 0) + " " +
-                            number(chosen ? chosen->model_seconds : 0) + " " +
-                            number(result.original_s) + " " + number(result.seconds) + " " +
-                            number(result.speedup) + "\n" + (chosen ? chosen->origin : "") + "\n" +
-                            derivation + "--\n" + print(result.graph));
+  cache.store_text(
+      key, std::to_string(int(result.improved)) + " " + std::to_string(chosen ? chosen->rank : 0) +
+               " " + number(chosen ? chosen->model_seconds : 0) + " " + number(result.original_s) +
+               " " + number(result.seconds) + " " + number(result.speedup) + "\n" +
+               (chosen ? chosen->origin : "") + "\n" + derivation + "--\n" + print(result.graph));
 }
 
 }  // namespace tessera

@@ -17,7 +17,8 @@ struct StoredResult {
   double model_seconds = 0, original_s = 0, seconds = 0, speedup = 1;
 };
 
-// SHA-256 over everything the choice depends on: program, options, target, instruction set, version.
+// SHA-256 over everything the choice depends on: program, options, target, instruction set,
+// version.
 std::string result_key(const Graph& program, const OptimizeOptions& options, const Target& target);
 std::optional<StoredResult> load_result(Cache& cache, const std::string& key);
 void store_result(Cache& cache, const std::string& key, const OptimizeResult& result);

@@ -84,7 +84,8 @@ Phase phase_of(const Graph& g, const Op& op, Phase operands) {
     uint8_t streams = mapped(g.attrs<SaveAttrs>(op).fmap);
     if (operands.varies & ~streams)
       bad(g, op, "stores a loop value; accumulate it first or map the loop to an axis (fmap)");
-    if (streams & ~operands.varies) bad(g, op, "fmap names a loop that the value does not vary with");
+    if (streams & ~operands.varies)
+      bad(g, op, "fmap names a loop that the value does not vary with");
   }
   return operands;  // every other operator computes in its operands' phase
 }
@@ -136,9 +137,8 @@ BlockMemory block_memory(const Graph& g) {
       if (accumulates ? loop : (in_loop != loop && !invariant)) continue;
       bool reuses = false;
       for (TensorId t : op.inputs)
-        reuses = reuses || (is_in_place(op.kind) && last_use[t.index] == i &&
-                            uses[t.index] == 1 && bytes(t) >= bytes(op.result()) &&
-                            !outside(g.producer(t).kind));
+        reuses = reuses || (is_in_place(op.kind) && last_use[t.index] == i && uses[t.index] == 1 &&
+                            bytes(t) >= bytes(op.result()) && !outside(g.producer(t).kind));
       int64_t size = bytes(op.result());
       if (loop && op.kind == OpKind::Iter && in_loop) size *= 2;
       if (!reuses) live += size;

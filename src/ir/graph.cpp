@@ -21,12 +21,14 @@ Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
     bad("a block graph has at most 4 loops, not " + std::to_string(loops.size()));
   int64_t blocks = 1;
   for (int64_t n : grid) {
-    if (n < 1 || n > (int64_t(1) << 31)) bad("grid dimension " + std::to_string(n) + " is out of range");
+    if (n < 1 || n > (int64_t(1) << 31))
+      bad("grid dimension " + std::to_string(n) + " is out of range");
     blocks *= n;
     if (blocks > (int64_t(1) << 40)) bad("too many blocks in the grid");
   }
   for (int64_t n : loops)
-    if (n < 1 || n > (int64_t(1) << 40)) bad("loop count " + std::to_string(n) + " is out of range");
+    if (n < 1 || n > (int64_t(1) << 40))
+      bad("loop count " + std::to_string(n) + " is out of range");
   Graph g("", Level::Block);
   g.grid_ = std::move(grid);
   g.loops_ = std::move(loops);
@@ -215,9 +217,7 @@ uint64_t structural_hash(const Graph& g) {
   for (const Op& op : g.ops()) {
     h.add(uint64_t(op.kind));
     std::visit(
-        [&](const auto& a) {
-          a.fields(a, [&](const char*, const auto& value) { h.add(value); });
-        },
+        [&](const auto& a) { a.fields(a, [&](const char*, const auto& value) { h.add(value); }); },
         op.attrs);
     for (TensorId t : op.inputs) h.add(uint64_t(t.index));
     for (uint32_t i = 0; i < op.num_results; i++) h.add(g.type(op.result(i)));
@@ -245,8 +245,8 @@ struct KeepAll {
 // attributes. Shapes are inferred afresh.
 template <class Keep, class ChangeType, class ChangeAttrs>
 Graph rebuild(const Graph& g, Keep keep, ChangeType change_type, ChangeAttrs change_attrs) {
-  Graph out = g.level() == Level::Block ? Graph::block(g.grid(), g.loops())
-                                        : Graph(g.name(), g.level());
+  Graph out =
+      g.level() == Level::Block ? Graph::block(g.grid(), g.loops()) : Graph(g.name(), g.level());
   out.set_name(g.name());
   std::vector<TensorId> to(g.tensors().size());
   for (size_t i = 0; i < g.ops().size(); i++) {
@@ -260,8 +260,7 @@ Graph rebuild(const Graph& g, Keep keep, ChangeType change_type, ChangeAttrs cha
     if (op.kind == OpKind::Input)
       out.add_input(change_type(g.type(op.result())), names[0]);
     else if (op.body.valid())
-      out.add_graph_op(op.kind, inputs,
-                       rebuild(g.body(op), KeepAll{}, change_type, change_attrs),
+      out.add_graph_op(op.kind, inputs, rebuild(g.body(op), KeepAll{}, change_type, change_attrs),
                        names);
     else
       out.add_op(op.kind, inputs, change_attrs(op.attrs), names);

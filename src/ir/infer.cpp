@@ -78,8 +78,10 @@ Type reduce(const Inference& in, ReduceAttrs& a) {
   Type r{x.dtype, {}};
   for (int i = 0; i < x.rank(); i++) {
     bool gone = std::binary_search(a.axes.begin(), a.axes.end(), i);
-    if (!gone) r.shape.push_back(x.shape[size_t(i)]);
-    else if (a.keepdims) r.shape.push_back(Dim(1));
+    if (!gone)
+      r.shape.push_back(x.shape[size_t(i)]);
+    else if (a.keepdims)
+      r.shape.push_back(Dim(1));
   }
   return r;
 }
@@ -101,8 +103,10 @@ Shape reshaped(const Inference& in, const Shape& from, Shape to) {
   Shape rest_from, rest_to = to;  // equal symbols cancel
   for (const Dim& d : from) {
     auto it = d.symbolic() ? std::find(rest_to.begin(), rest_to.end(), d) : rest_to.end();
-    if (it != rest_to.end()) rest_to.erase(it);
-    else rest_from.push_back(d);
+    if (it != rest_to.end())
+      rest_to.erase(it);
+    else
+      rest_from.push_back(d);
   }
   if (!is_static(rest_from) || !is_static(rest_to))
     in.fail("cannot tell whether " + str(from) + " and " + str(to) + " have as many elements");
@@ -111,8 +115,7 @@ Shape reshaped(const Inference& in, const Shape& from, Shape to) {
   return to;
 }
 
-template <class V>
-void require_rank(const Inference& in, const V& list, const char* what) {
+template <class V> void require_rank(const Inference& in, const V& list, const char* what) {
   if (int(list.size()) != in.operand().rank())
     in.fail(std::string(what) + " needs one entry per axis of " + in.operand().str());
 }
@@ -145,8 +148,7 @@ Type pad(const Inference& in, const PadAttrs& a) {
     if (a.low[i] < 0 || a.high[i] < 0 || a.low[i] > kMaxElements || a.high[i] > kMaxElements)
       in.fail("counts must be 0 or more");
     if (a.low[i] + a.high[i] == 0) continue;
-    r.shape[i] =
-        Dim(in.extent(r.shape[i], "axis " + std::to_string(i)) + a.low[i] + a.high[i]);
+    r.shape[i] = Dim(in.extent(r.shape[i], "axis " + std::to_string(i)) + a.low[i] + a.high[i]);
   }
   return r;
 }
@@ -194,8 +196,8 @@ template <class Map>
 void check_map(const Inference& in, const Map& map, size_t dims, int rank, const char* what) {
   for (size_t i = 0; i < map.size(); i++) {
     if (map[i] < -1 || map[i] >= rank)
-      in.fail(std::string(what) + " names axis " + std::to_string(map[i]) + " of a tensor of rank " +
-              std::to_string(rank));
+      in.fail(std::string(what) + " names axis " + std::to_string(map[i]) +
+              " of a tensor of rank " + std::to_string(rank));
     if (map[i] >= 0 && i >= dims)
       in.fail(std::string(what) + " names a dimension that the block graph does not have");
   }
@@ -242,12 +244,12 @@ void check_type(const Type& type, const std::string& where) {
     throw Error(ErrorKind::BadInput, where + ": " + what);
   };
   if (type.rank() > kMaxRank)
-    fail("rank " + std::to_string(type.rank()) + " exceeds the limit of " + std::to_string(kMaxRank));
+    fail("rank " + std::to_string(type.rank()) + " exceeds the limit of " +
+         std::to_string(kMaxRank));
   int64_t n = 1;
   for (const Dim& d : type.shape) {
     if (d.symbolic()) continue;
-    if (d.extent == 0)
-      fail("zero-size dimension in " + type.str() + "; tensors must not be empty");
+    if (d.extent == 0) fail("zero-size dimension in " + type.str() + "; tensors must not be empty");
     if (d.extent < 0) fail("negative dimension in " + type.str());
     if (d.extent > kMaxElements / n) fail(type.str() + " has too many elements");
     n *= d.extent;
@@ -262,207 +264,205 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     return std::vector<Type>{std::move(t)};
   };
   switch (kind) {
-    case OpKind::Input: unreachable("inputs have a given type");
-    case OpKind::Const: {
-      const auto& a = std::get<ConstAttrs>(attrs);
-      if (is_integer(a.type.dtype) && !a.value.is_integer())
-        in.fail(a.value.str() + " is not an integer");
-      if (a.type.dtype == DType::Bool && !(a.value == Rational(0)) && !(a.value == Rational(1)))
-        in.fail("a bool constant is 0 or 1");
-      return one(a.type);
+  case OpKind::Input: unreachable("inputs have a given type");
+  case OpKind::Const: {
+    const auto& a = std::get<ConstAttrs>(attrs);
+    if (is_integer(a.type.dtype) && !a.value.is_integer())
+      in.fail(a.value.str() + " is not an integer");
+    if (a.type.dtype == DType::Bool && !(a.value == Rational(0)) && !(a.value == Rational(1)))
+      in.fail("a bool constant is 0 or 1");
+    return one(a.type);
+  }
+  case OpKind::Iota: {
+    auto& a = std::get<IotaAttrs>(attrs);
+    a.axis = in.axis(a.axis, a.type.rank());
+    if (a.type.dtype == DType::Bool) in.fail("bool has no range");
+    return one(a.type);
+  }
+  case OpKind::Neg:
+  case OpKind::Abs:
+  case OpKind::Sign:
+  case OpKind::Sqr:
+  case OpKind::Relu: in.require_number(); return one(in.operand());
+  case OpKind::Sqrt:
+  case OpKind::Rsqrt:
+  case OpKind::Exp:
+  case OpKind::Log:
+  case OpKind::Sin:
+  case OpKind::Cos:
+  case OpKind::Erf:
+  case OpKind::Tanh:
+  case OpKind::Sigmoid:
+  case OpKind::Silu:
+  case OpKind::Gelu:
+  case OpKind::GeluTanh: in.require_float(); return one(in.operand());
+  case OpKind::Pow: {
+    const auto& a = std::get<PowAttrs>(attrs);
+    if (!a.exponent.finite()) in.fail("the exponent must be finite");
+    if (!is_float(in.operand().dtype) && !(a.exponent.is_integer() && !a.exponent.negative()))
+      in.fail("integers need a non-negative integer exponent, not " + a.exponent.str());
+    in.require_number();
+    return one(in.operand());
+  }
+  case OpKind::Not: in.require_bool(); return one(in.operand());
+  case OpKind::Cast: return one({std::get<CastAttrs>(attrs).dtype, in.operand().shape});
+  case OpKind::Add:
+  case OpKind::Sub:
+  case OpKind::Mul:
+  case OpKind::Max:
+  case OpKind::Min:
+    in.require_number();
+    in.require_same_dtype();
+    return one({in.operand().dtype, in.broadcast_all()});
+  case OpKind::Div:
+    in.require_float();
+    in.require_same_dtype();
+    return one({in.operand().dtype, in.broadcast_all()});
+  case OpKind::And:
+  case OpKind::Or: in.require_bool(); return one({DType::Bool, in.broadcast_all()});
+  case OpKind::Eq:
+  case OpKind::Ne:
+  case OpKind::Lt:
+  case OpKind::Le:
+  case OpKind::Gt:
+  case OpKind::Ge: in.require_same_dtype(); return one({DType::Bool, in.broadcast_all()});
+  case OpKind::Where:
+    if (in.operand().dtype != DType::Bool)
+      in.fail("the condition must be bool, got " + in.operand().str());
+    in.require_same_dtype(1);
+    return one({in.operand(1).dtype, in.broadcast_all()});
+  case OpKind::Sum:
+  case OpKind::ReduceMax:
+  case OpKind::ReduceMin: in.require_number(); return one(reduce(in, std::get<ReduceAttrs>(attrs)));
+  case OpKind::Mean: in.require_float(); return one(reduce(in, std::get<ReduceAttrs>(attrs)));
+  case OpKind::Cumsum: {
+    in.require_number();
+    auto& a = std::get<AxisAttrs>(attrs);
+    a.axis = in.axis(a.axis, in.operand().rank());
+    return one(in.operand());
+  }
+  case OpKind::Matmul:
+    in.require_number();
+    in.require_same_dtype();
+    return one({in.operand().dtype, matmul_shape(in, in.operand(0), in.operand(1))});
+  case OpKind::ConcatMatmul: {
+    in.require_number();
+    in.require_same_dtype();
+    Shape left = matmul_shape(in, in.operand(0), in.operand(2));
+    Shape right = matmul_shape(in, in.operand(1), in.operand(3));
+    if (!(left == right)) in.fail("W·Y and X·Z have different shapes: " + in.types());
+    return one({in.operand().dtype, left});
+  }
+  case OpKind::Transpose: {
+    auto& a = std::get<PermAttrs>(attrs);
+    const Type& x = in.operand();
+    require_rank(in, a.perm, "perm");
+    for (int& p : a.perm) p = in.axis(p, x.rank());
+    (void)in.axes(a.perm, x.rank());
+    Type r{x.dtype, {}};
+    for (int p : a.perm) r.shape.push_back(x.shape[size_t(p)]);
+    return one(r);
+  }
+  case OpKind::Reshape: {
+    const auto& shape = std::get<ShapeAttrs>(attrs).shape;
+    check_type({in.operand().dtype, shape}, "reshape");
+    return one({in.operand().dtype, reshaped(in, in.operand().shape, shape)});
+  }
+  case OpKind::Broadcast: {
+    const auto& shape = std::get<ShapeAttrs>(attrs).shape;
+    auto fit = broadcast(in.operand().shape, shape);
+    if (!fit || !(*fit == shape))
+      in.fail(in.operand().str() + " does not broadcast to " + str(shape));
+    return one({in.operand().dtype, shape});
+  }
+  case OpKind::Unsqueeze: {
+    auto& a = std::get<AxesAttrs>(attrs);
+    Type r = in.operand();
+    a.axes = in.axes(a.axes, r.rank() + int(a.axes.size()));
+    for (int axis : a.axes) r.shape.insert(r.shape.begin() + axis, Dim(1));
+    return one(r);
+  }
+  case OpKind::Squeeze: {
+    auto& a = std::get<AxesAttrs>(attrs);
+    Type r = in.operand();
+    a.axes = in.axes(a.axes, r.rank());
+    for (size_t i = a.axes.size(); i-- > 0;) {
+      if (!r.shape[size_t(a.axes[i])].is_one())
+        in.fail("axis " + std::to_string(a.axes[i]) + " of " + in.operand().str() + " is not 1");
+      r.shape.erase(r.shape.begin() + a.axes[i]);
     }
-    case OpKind::Iota: {
-      auto& a = std::get<IotaAttrs>(attrs);
-      a.axis = in.axis(a.axis, a.type.rank());
-      if (a.type.dtype == DType::Bool) in.fail("bool has no range");
-      return one(a.type);
+    return one(r);
+  }
+  case OpKind::Repeat: {
+    const auto& a = std::get<RepeatAttrs>(attrs);
+    Type r = in.operand();
+    require_rank(in, a.repeats, "repeats");
+    for (size_t i = 0; i < a.repeats.size(); i++) {
+      if (a.repeats[i] < 1 || a.repeats[i] > kMaxElements) in.fail("counts must be 1 or more");
+      if (a.repeats[i] == 1) continue;
+      int64_t n = in.extent(r.shape[i], "axis " + std::to_string(i));
+      if (n > kMaxElements / a.repeats[i]) in.fail("the result has too many elements");
+      r.shape[i] = Dim(n * a.repeats[i]);
     }
-    case OpKind::Neg:
-    case OpKind::Abs:
-    case OpKind::Sign:
-    case OpKind::Sqr:
-    case OpKind::Relu: in.require_number(); return one(in.operand());
-    case OpKind::Sqrt:
-    case OpKind::Rsqrt:
-    case OpKind::Exp:
-    case OpKind::Log:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Sigmoid:
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh: in.require_float(); return one(in.operand());
-    case OpKind::Pow: {
-      const auto& a = std::get<PowAttrs>(attrs);
-      if (!a.exponent.finite()) in.fail("the exponent must be finite");
-      if (!is_float(in.operand().dtype) && !(a.exponent.is_integer() && !a.exponent.negative()))
-        in.fail("integers need a non-negative integer exponent, not " + a.exponent.str());
-      in.require_number();
-      return one(in.operand());
+    return one(r);
+  }
+  case OpKind::Concat:
+    in.require_same_dtype();
+    return one(concat(in, operands, std::get<AxisAttrs>(attrs)));
+  case OpKind::Stack: return one(stack(in, operands, std::get<AxisAttrs>(attrs)));
+  case OpKind::Slice: return one(slice(in, std::get<SliceAttrs>(attrs)));
+  case OpKind::Pad: return one(pad(in, std::get<PadAttrs>(attrs)));
+  case OpKind::Triu:
+  case OpKind::Tril:
+    if (in.operand().rank() < 2) in.fail("needs rank 2 or more, got " + in.types());
+    return one(in.operand());
+  case OpKind::Gather: return one(gather(in, std::get<AxisAttrs>(attrs)));
+  case OpKind::Opaque: {
+    const auto& a = std::get<OpaqueAttrs>(attrs);
+    if (a.results.empty()) in.fail("an opaque operator states its result types");
+    for (const Type& t : a.results) check_type(t, "opaque");
+    return a.results;
+  }
+  case OpKind::Kernel:
+  case OpKind::Thread: {
+    CHECK(body != nullptr) << "graph-defined operator without a body";
+    if (operands.size() != body->inputs().size())
+      in.fail("its body has " + std::to_string(body->inputs().size()) + " inputs, not " +
+              std::to_string(operands.size()));
+    for (size_t i = 0; i < operands.size(); i++)
+      if (!(body->type(body->inputs()[i]) == operands[i]))
+        in.fail("operand " + std::to_string(i) + " is " + operands[i].str() +
+                ", but its body expects " + body->type(body->inputs()[i]).str());
+    if (body->outputs().empty()) in.fail("its body returns nothing");
+    std::vector<Type> results;
+    for (TensorId t : body->outputs()) results.push_back(body->type(t));
+    return results;
+  }
+  case OpKind::Iter: {
+    const auto& a = std::get<IterAttrs>(attrs);
+    const Type& x = in.operand();
+    check_map(in, a.imap, graph.grid().size(), x.rank(), "imap");
+    check_map(in, a.fmap, graph.loops().size(), x.rank(), "fmap");
+    return one({x.dtype, nominal_tile(x.shape, a.imap, a.fmap, graph)});
+  }
+  case OpKind::Accum: {
+    auto& a = std::get<AccumAttrs>(attrs);
+    Type r = accum(in, kind, a, graph);
+    if (a.kind == AccumKind::Concat) {
+      Dim& d = r.shape[size_t(a.axis)];
+      d = Dim(in.extent(d, "the joined axis") * graph.loops()[size_t(a.loops[0])]);
     }
-    case OpKind::Not: in.require_bool(); return one(in.operand());
-    case OpKind::Cast: return one({std::get<CastAttrs>(attrs).dtype, in.operand().shape});
-    case OpKind::Add:
-    case OpKind::Sub:
-    case OpKind::Mul:
-    case OpKind::Max:
-    case OpKind::Min:
-      in.require_number();
-      in.require_same_dtype();
-      return one({in.operand().dtype, in.broadcast_all()});
-    case OpKind::Div:
-      in.require_float();
-      in.require_same_dtype();
-      return one({in.operand().dtype, in.broadcast_all()});
-    case OpKind::And:
-    case OpKind::Or: in.require_bool(); return one({DType::Bool, in.broadcast_all()});
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge: in.require_same_dtype(); return one({DType::Bool, in.broadcast_all()});
-    case OpKind::Where:
-      if (in.operand().dtype != DType::Bool)
-        in.fail("the condition must be bool, got " + in.operand().str());
-      in.require_same_dtype(1);
-      return one({in.operand(1).dtype, in.broadcast_all()});
-    case OpKind::Sum:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin:
-      in.require_number();
-      return one(reduce(in, std::get<ReduceAttrs>(attrs)));
-    case OpKind::Mean: in.require_float(); return one(reduce(in, std::get<ReduceAttrs>(attrs)));
-    case OpKind::Cumsum: {
-      in.require_number();
-      auto& a = std::get<AxisAttrs>(attrs);
-      a.axis = in.axis(a.axis, in.operand().rank());
-      return one(in.operand());
-    }
-    case OpKind::Matmul:
-      in.require_number();
-      in.require_same_dtype();
-      return one({in.operand().dtype, matmul_shape(in, in.operand(0), in.operand(1))});
-    case OpKind::ConcatMatmul: {
-      in.require_number();
-      in.require_same_dtype();
-      Shape left = matmul_shape(in, in.operand(0), in.operand(2));
-      Shape right = matmul_shape(in, in.operand(1), in.operand(3));
-      if (!(left == right)) in.fail("W·Y and X·Z have different shapes: " + in.types());
-      return one({in.operand().dtype, left});
-    }
-    case OpKind::Transpose: {
-      auto& a = std::get<PermAttrs>(attrs);
-      const Type& x = in.operand();
-      require_rank(in, a.perm, "perm");
-      for (int& p : a.perm) p = in.axis(p, x.rank());
-      (void)in.axes(a.perm, x.rank());
-      Type r{x.dtype, {}};
-      for (int p : a.perm) r.shape.push_back(x.shape[size_t(p)]);
-      return one(r);
-    }
-    case OpKind::Reshape: {
-      const auto& shape = std::get<ShapeAttrs>(attrs).shape;
-      check_type({in.operand().dtype, shape}, "reshape");
-      return one({in.operand().dtype, reshaped(in, in.operand().shape, shape)});
-    }
-    case OpKind::Broadcast: {
-      const auto& shape = std::get<ShapeAttrs>(attrs).shape;
-      auto fit = broadcast(in.operand().shape, shape);
-      if (!fit || !(*fit == shape))
-        in.fail(in.operand().str() + " does not broadcast to " + str(shape));
-      return one({in.operand().dtype, shape});
-    }
-    case OpKind::Unsqueeze: {
-      auto& a = std::get<AxesAttrs>(attrs);
-      Type r = in.operand();
-      a.axes = in.axes(a.axes, r.rank() + int(a.axes.size()));
-      for (int axis : a.axes) r.shape.insert(r.shape.begin() + axis, Dim(1));
-      return one(r);
-    }
-    case OpKind::Squeeze: {
-      auto& a = std::get<AxesAttrs>(attrs);
-      Type r = in.operand();
-      a.axes = in.axes(a.axes, r.rank());
-      for (size_t i = a.axes.size(); i-- > 0;) {
-        if (!r.shape[size_t(a.axes[i])].is_one())
-          in.fail("axis " + std::to_string(a.axes[i]) + " of " + in.operand().str() + " is not 1");
-        r.shape.erase(r.shape.begin() + a.axes[i]);
-      }
-      return one(r);
-    }
-    case OpKind::Repeat: {
-      const auto& a = std::get<RepeatAttrs>(attrs);
-      Type r = in.operand();
-      require_rank(in, a.repeats, "repeats");
-      for (size_t i = 0; i < a.repeats.size(); i++) {
-        if (a.repeats[i] < 1 || a.repeats[i] > kMaxElements) in.fail("counts must be 1 or more");
-        if (a.repeats[i] == 1) continue;
-        int64_t n = in.extent(r.shape[i], "axis " + std::to_string(i));
-        if (n > kMaxElements / a.repeats[i]) in.fail("the result has too many elements");
-        r.shape[i] = Dim(n * a.repeats[i]);
-      }
-      return one(r);
-    }
-    case OpKind::Concat:
-      in.require_same_dtype();
-      return one(concat(in, operands, std::get<AxisAttrs>(attrs)));
-    case OpKind::Stack: return one(stack(in, operands, std::get<AxisAttrs>(attrs)));
-    case OpKind::Slice: return one(slice(in, std::get<SliceAttrs>(attrs)));
-    case OpKind::Pad: return one(pad(in, std::get<PadAttrs>(attrs)));
-    case OpKind::Triu:
-    case OpKind::Tril:
-      if (in.operand().rank() < 2) in.fail("needs rank 2 or more, got " + in.types());
-      return one(in.operand());
-    case OpKind::Gather: return one(gather(in, std::get<AxisAttrs>(attrs)));
-    case OpKind::Opaque: {
-      const auto& a = std::get<OpaqueAttrs>(attrs);
-      if (a.results.empty()) in.fail("an opaque operator states its result types");
-      for (const Type& t : a.results) check_type(t, "opaque");
-      return a.results;
-    }
-    case OpKind::Kernel:
-    case OpKind::Thread: {
-      CHECK(body != nullptr) << "graph-defined operator without a body";
-      if (operands.size() != body->inputs().size())
-        in.fail("its body has " + std::to_string(body->inputs().size()) + " inputs, not " +
-                std::to_string(operands.size()));
-      for (size_t i = 0; i < operands.size(); i++)
-        if (!(body->type(body->inputs()[i]) == operands[i]))
-          in.fail("operand " + std::to_string(i) + " is " + operands[i].str() +
-                  ", but its body expects " + body->type(body->inputs()[i]).str());
-      if (body->outputs().empty()) in.fail("its body returns nothing");
-      std::vector<Type> results;
-      for (TensorId t : body->outputs()) results.push_back(body->type(t));
-      return results;
-    }
-    case OpKind::Iter: {
-      const auto& a = std::get<IterAttrs>(attrs);
-      const Type& x = in.operand();
-      check_map(in, a.imap, graph.grid().size(), x.rank(), "imap");
-      check_map(in, a.fmap, graph.loops().size(), x.rank(), "fmap");
-      return one({x.dtype, nominal_tile(x.shape, a.imap, a.fmap, graph)});
-    }
-    case OpKind::Accum: {
-      auto& a = std::get<AccumAttrs>(attrs);
-      Type r = accum(in, kind, a, graph);
-      if (a.kind == AccumKind::Concat) {
-        Dim& d = r.shape[size_t(a.axis)];
-        d = Dim(in.extent(d, "the joined axis") * graph.loops()[size_t(a.loops[0])]);
-      }
-      return one(r);
-    }
-    case OpKind::AccumRescale: {
-      in.require_float();
-      in.require_same_dtype();
-      Type r = accum(in, kind, std::get<AccumAttrs>(attrs), graph);
-      auto fit = broadcast(r.shape, in.operand(1).shape);
-      if (!fit || !(*fit == r.shape)) in.fail("the maxima do not broadcast: " + in.types());
-      return one(r);
-    }
-    case OpKind::Save: return one(save(in, std::get<SaveAttrs>(attrs), graph));
+    return one(r);
+  }
+  case OpKind::AccumRescale: {
+    in.require_float();
+    in.require_same_dtype();
+    Type r = accum(in, kind, std::get<AccumAttrs>(attrs), graph);
+    auto fit = broadcast(r.shape, in.operand(1).shape);
+    if (!fit || !(*fit == r.shape)) in.fail("the maxima do not broadcast: " + in.types());
+    return one(r);
+  }
+  case OpKind::Save: return one(save(in, std::get<SaveAttrs>(attrs), graph));
   }
   unreachable("OpKind");
 }

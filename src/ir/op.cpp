@@ -28,7 +28,7 @@ void add_row(std::vector<OpInfo>& rows, const char* text, int min_arity, int max
 const std::vector<OpInfo>& table() {
   static const std::vector<OpInfo> rows = [] {
     std::vector<OpInfo> r;
-#define OP(kind, text, min_arity, max_arity, attrs, levels, flags) \
+#define OP(kind, text, min_arity, max_arity, attrs, levels, flags)                                 \
   add_row<attrs>(r, text, min_arity, max_arity, levels, flags);
 #include "ir/ops.def"
 #undef OP

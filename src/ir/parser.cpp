@@ -39,7 +39,8 @@ class Lexer {
     char c = text_[at_];
     if (is_alpha(c)) {
       t.kind = Token::Name;
-      while (at_ < text_.size() && (is_alpha(text_[at_]) || is_digit(text_[at_]) || text_[at_] == '.'))
+      while (at_ < text_.size() &&
+             (is_alpha(text_[at_]) || is_digit(text_[at_]) || text_[at_] == '.'))
         t.text += take();
     } else if (is_digit(c) || (c == '-' && at_ + 1 < text_.size() &&
                                (is_digit(text_[at_ + 1]) || text_[at_ + 1] == 'i'))) {
@@ -54,8 +55,9 @@ class Lexer {
       t.text = std::string(1, take());
     } else {
       unsigned char u = static_cast<unsigned char>(c);
-      fail(line_, col_, u >= 0x20 && u < 0x7f ? "unexpected character '" + std::string(1, c) + "'"
-                                              : "unexpected byte " + std::to_string(int(u)));
+      fail(line_, col_,
+           u >= 0x20 && u < 0x7f ? "unexpected character '" + std::string(1, c) + "'"
+                                 : "unexpected byte " + std::to_string(int(u)));
     }
     return t;
   }
@@ -73,8 +75,10 @@ class Lexer {
   }
   char take() {
     char c = text_[at_++];
-    if (c == '\n') line_++, col_ = 1;
-    else col_++;
+    if (c == '\n')
+      line_++, col_ = 1;
+    else
+      col_++;
     return c;
   }
   void skip_space() {
@@ -137,8 +141,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-template <class Names>
-std::string suggestion(const std::string& name, const Names& names) {
+template <class Names> std::string suggestion(const std::string& name, const Names& names) {
   std::string best;
   size_t best_distance = 3;
   if (name.size() > 40) return "";
@@ -158,8 +161,10 @@ class Parser {
   Graph file() {
     expect_word("graph");
     std::string name = "g";
-    if (token_.kind == Token::Name || token_.kind == Token::String) name = take().text;
-    else fail("expected the graph's name, got " + shown(token_));
+    if (token_.kind == Token::Name || token_.kind == Token::String)
+      name = take().text;
+    else
+      fail("expected the graph's name, got " + shown(token_));
     Graph g(name);
     if (token_.kind == Token::Name) {
       Token level = take();
@@ -185,8 +190,7 @@ class Parser {
   }
   [[noreturn]] void fail(const std::string& what) const { fail_at(token_, what); }
   // Runs `f`; errors it throws without a place get the place of `t`.
-  template <class F>
-  auto at(const Token& t, F f) const -> decltype(f()) {
+  template <class F> auto at(const Token& t, F f) const -> decltype(f()) {
     try {
       return f();
     } catch (const Error& e) {
@@ -251,8 +255,7 @@ class Parser {
   }
   void value(DType& v) {
     auto d = token_.kind == Token::Name ? dtype_from_name(token_.text) : std::nullopt;
-    if (!d)
-      fail("expected a dtype (f64 f32 f16 bf16 i64 i32 i8 u8 bool), got " + shown(token_));
+    if (!d) fail("expected a dtype (f64 f32 f16 bf16 i64 i32 i8 u8 bool), got " + shown(token_));
     take();
     v = *d;
   }
@@ -271,8 +274,10 @@ class Parser {
     while (!accept("]")) {
       if (!v.empty()) expect(",");
       if (v.size() > size_t(kMaxRank)) fail("a shape has at most 8 dimensions");
-      if (token_.kind == Token::Name) v.push_back(Dim(take().text));
-      else v.push_back(Dim(integer()));
+      if (token_.kind == Token::Name)
+        v.push_back(Dim(take().text));
+      else
+        v.push_back(Dim(integer()));
     }
   }
   template <class I> void integers(std::vector<I>& v) {
@@ -300,7 +305,8 @@ class Parser {
       expect(":");
       Token t = token_;
       int64_t axis = integer();
-      if (axis < 0 || axis >= kMaxRank) fail_at(t, "axis " + std::to_string(axis) + " is out of range");
+      if (axis < 0 || axis >= kMaxRank)
+        fail_at(t, "axis " + std::to_string(axis) + " is out of range");
       v[i] = int8_t(axis);
     }
   }
@@ -319,7 +325,8 @@ class Parser {
     while (!accept("]")) {
       if (!v.empty()) expect(",");
       Token t = token_;
-      if (dimension(names) != v.size()) fail_at(t, "dimensions are named " + std::string(names) + " in order");
+      if (dimension(names) != v.size())
+        fail_at(t, "dimensions are named " + std::string(names) + " in order");
       expect("=");
       v.push_back(integer());
     }
@@ -445,8 +452,7 @@ class Parser {
           },
           attrs);
       if (!found)
-        fail_at(key, op_token.text + " has no attribute " + key.text +
-                         suggestion(key.text, known));
+        fail_at(key, op_token.text + " has no attribute " + key.text + suggestion(key.text, known));
     }
   }
 
@@ -462,8 +468,8 @@ class Parser {
     at(op_token, [&] {
       if (kind == OpKind::Input) {
         if (!inputs.empty())
-          throw Error(ErrorKind::BadInput, "input takes 0 operands, not " +
-                                               std::to_string(inputs.size()));
+          throw Error(ErrorKind::BadInput,
+                      "input takes 0 operands, not " + std::to_string(inputs.size()));
         g.add_input(types[0], names[0]);
         return;
       }
@@ -471,8 +477,10 @@ class Parser {
       if (auto* a = std::get_if<IotaAttrs>(&attrs)) a->type = types[0];
       if (auto* a = std::get_if<SaveAttrs>(&attrs)) a->type = types[0];
       if (auto* a = std::get_if<OpaqueAttrs>(&attrs)) a->results = types;
-      if (inner) g.add_graph_op(kind, inputs, std::move(*inner), names);
-      else g.add_op(kind, inputs, std::move(attrs), names);
+      if (inner)
+        g.add_graph_op(kind, inputs, std::move(*inner), names);
+      else
+        g.add_op(kind, inputs, std::move(attrs), names);
     });
     const Op& op = g.ops().back();
     if (op.num_results != results.size())
@@ -499,7 +507,8 @@ class Parser {
 
 Graph parse(std::string_view text, const std::string& file, const ParseLimits& limits) {
   if (text.size() > limits.bytes)
-    throw Error(ErrorKind::BadInput, "the file has more than " + std::to_string(limits.bytes) + " bytes",
+    throw Error(ErrorKind::BadInput,
+                "the file has more than " + std::to_string(limits.bytes) + " bytes",
                 SourceLocation{file, 0, 0});
   return Parser(text, file, limits).file();
 }

@@ -42,9 +42,12 @@ std::string quoted(const std::string& s) {
   static const char* hex = "0123456789abcdef";
   std::string r = "\"";
   for (unsigned char c : s) {
-    if (c == '"' || c == '\\') r += '\\', r += char(c);
-    else if (c >= 0x20 && c < 0x7f) r += char(c);
-    else r += "\\x", r += hex[c >> 4], r += hex[c & 15];
+    if (c == '"' || c == '\\')
+      r += '\\', r += char(c);
+    else if (c >= 0x20 && c < 0x7f)
+      r += char(c);
+    else
+      r += "\\x", r += hex[c >> 4], r += hex[c & 15];
   }
   return r + "\"";
 }
@@ -86,8 +89,7 @@ std::string attrs_text(const Op& op) {
         size_t i = 0;
         A::fields(a, [&](const char* key, const auto& v) {
           std::string t = text(v);
-          if (t != default_texts[i++])
-            s += (s.empty() ? "" : ", ") + std::string(key) + "=" + t;
+          if (t != default_texts[i++]) s += (s.empty() ? "" : ", ") + std::string(key) + "=" + t;
         });
       },
       op.attrs);
@@ -118,8 +120,7 @@ class Printer {
   std::string statement(const Graph& g, const Op& op, const std::vector<std::string>& names,
                         int indent) {
     std::string s;
-    for (uint32_t i = 0; i < op.num_results; i++)
-      s += (i ? ", " : "") + names[op.result(i).index];
+    for (uint32_t i = 0; i < op.num_results; i++) s += (i ? ", " : "") + names[op.result(i).index];
     s += " = ";
     s += name(op.kind);
     for (size_t i = 0; i < op.inputs.size(); i++) s += (i ? ", " : " ") + names[op.inputs[i].index];

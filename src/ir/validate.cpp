@@ -81,132 +81,158 @@ class ClipCheck {
   void step(const Op& op, std::vector<Clip>& out) {
     auto in = [&](size_t i) -> const std::vector<Clip>& { return clips_[op.inputs[i].index]; };
     switch (op.kind) {
-      case OpKind::Input:
-      case OpKind::Const:
-      case OpKind::Iota:
-      case OpKind::Opaque:
-      case OpKind::Kernel: return;
-      case OpKind::Iter: {
-        const auto& a = g_.attrs<IterAttrs>(op);
-        const Shape& shape = g_.type(op.inputs[0]).shape;
-        for (size_t d = 0; d < shape.size(); d++)
-          if (!shape[d].symbolic())
-            out[d] = clip_of(shape[d].extent, int(d), a.imap, a.fmap, g_);
-        return;
+    case OpKind::Input:
+    case OpKind::Const:
+    case OpKind::Iota:
+    case OpKind::Opaque:
+    case OpKind::Kernel: return;
+    case OpKind::Iter: {
+      const auto& a = g_.attrs<IterAttrs>(op);
+      const Shape& shape = g_.type(op.inputs[0]).shape;
+      for (size_t d = 0; d < shape.size(); d++)
+        if (!shape[d].symbolic()) out[d] = clip_of(shape[d].extent, int(d), a.imap, a.fmap, g_);
+      return;
+    }
+    case OpKind::Save: {
+      const auto& a = g_.attrs<SaveAttrs>(op);
+      for (size_t d = 0; d < out.size(); d++) {
+        Clip want = a.type.shape[d].symbolic()
+                        ? Clip()
+                        : clip_of(a.type.shape[d].extent, int(d), a.omap, a.fmap, g_);
+        if (want != in(0)[d])
+          bad(g_, op,
+              "axis " + std::to_string(d) + " of the value is cut differently from " +
+                  a.type.str());
       }
-      case OpKind::Save: {
-        const auto& a = g_.attrs<SaveAttrs>(op);
-        for (size_t d = 0; d < out.size(); d++) {
-          Clip want = a.type.shape[d].symbolic()
-                          ? Clip()
-                          : clip_of(a.type.shape[d].extent, int(d), a.omap, a.fmap, g_);
-          if (want != in(0)[d])
-            bad(g_, op, "axis " + std::to_string(d) + " of the value is cut differently from " +
-                            a.type.str());
+      return;
+    }
+    case OpKind::Accum: {
+      out = in(0);
+      const auto& a = g_.attrs<AccumAttrs>(op);
+      bool concat = a.kind == AccumKind::Concat;
+      for (size_t d = 0; d < out.size(); d++) {
+        if (concat && int(d) == a.axis) {
+          if (!out[d].empty()) bad(g_, op, "joins tiles that are cut at the tensor's edge");
+        } else if (varies_with(out[d], a.loops)) {
+          bad(g_, op, "folds tiles of different sizes");
         }
-        return;
       }
-      case OpKind::Accum: {
-        out = in(0);
-        const auto& a = g_.attrs<AccumAttrs>(op);
-        bool concat = a.kind == AccumKind::Concat;
-        for (size_t d = 0; d < out.size(); d++) {
-          if (concat && int(d) == a.axis) {
-            if (!out[d].empty()) bad(g_, op, "joins tiles that are cut at the tensor's edge");
-          } else if (varies_with(out[d], a.loops)) {
-            bad(g_, op, "folds tiles of different sizes");
+      return;
+    }
+    case OpKind::AccumRescale: {
+      out = in(0);
+      for (const Clip& c : out)
+        if (varies_with(c, g_.attrs<AccumAttrs>(op).loops))
+          bad(g_, op, "folds tiles of different sizes");
+      std::vector<Clip> merged(out.size());
+      broadcast_like(op, merged);
+      return;
+    }
+    case OpKind::Sum:
+    case OpKind::Mean:
+    case OpKind::ReduceMax:
+    case OpKind::ReduceMin: {
+      const auto& a = g_.attrs<ReduceAttrs>(op);
+      size_t o = 0;
+      for (size_t d = 0; d < in(0).size(); d++) {
+        bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(d));
+        if (gone && op.kind == OpKind::Mean && !in(0)[d].empty())
+          bad(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
+        if (!gone)
+          out[o++] = in(0)[d];
+        else if (a.keepdims)
+          out[o++] = Clip();
+      }
+      return;
+    }
+    case OpKind::Matmul: {
+      const auto &x = in(0), &y = in(1);
+      if (x.back() != y[y.size() - 2]) bad(g_, op, "the contracted axes are cut differently");
+      broadcast_like(op, out, 2);
+      out[out.size() - 2] = x[x.size() - 2];
+      out.back() = y.back();
+      return;
+    }
+    case OpKind::Transpose: {
+      const auto& perm = g_.attrs<PermAttrs>(op).perm;
+      for (size_t d = 0; d < out.size(); d++) out[d] = in(0)[size_t(perm[d])];
+      return;
+    }
+    case OpKind::Unsqueeze: {
+      out = in(0);
+      for (int axis : g_.attrs<AxesAttrs>(op).axes) out.insert(out.begin() + axis, Clip());
+      return;
+    }
+    case OpKind::Squeeze: {
+      out = in(0);
+      const auto& axes = g_.attrs<AxesAttrs>(op).axes;
+      for (size_t i = axes.size(); i-- > 0;) out.erase(out.begin() + axes[i]);
+      return;
+    }
+    case OpKind::Thread: {
+      // Pointwise chains: every result has the clips of its broadcast operands.
+      for (uint32_t i = 0; i < op.num_results; i++) {
+        auto& result = clips_[op.result(i).index];
+        for (size_t back = 1; back <= result.size(); back++)
+          for (TensorId t : op.inputs) {
+            size_t rank = g_.type(t).shape.size();
+            if (back > rank) continue;
+            const Clip& c = clips_[t.index][rank - back];
+            if (!c.empty()) result[result.size() - back] = c;
           }
-        }
-        return;
       }
-      case OpKind::AccumRescale: {
-        out = in(0);
-        for (const Clip& c : out)
-          if (varies_with(c, g_.attrs<AccumAttrs>(op).loops))
-            bad(g_, op, "folds tiles of different sizes");
-        std::vector<Clip> merged(out.size());
-        broadcast_like(op, merged);
-        return;
-      }
-      case OpKind::Sum:
-      case OpKind::Mean:
-      case OpKind::ReduceMax:
-      case OpKind::ReduceMin: {
-        const auto& a = g_.attrs<ReduceAttrs>(op);
-        size_t o = 0;
-        for (size_t d = 0; d < in(0).size(); d++) {
-          bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(d));
-          if (gone && op.kind == OpKind::Mean && !in(0)[d].empty())
-            bad(g_, op, "the mean over a cut tile is not a part of the whole mean; sum and scale");
-          if (!gone) out[o++] = in(0)[d];
-          else if (a.keepdims) out[o++] = Clip();
-        }
-        return;
-      }
-      case OpKind::Matmul: {
-        const auto &x = in(0), &y = in(1);
-        if (x.back() != y[y.size() - 2]) bad(g_, op, "the contracted axes are cut differently");
-        broadcast_like(op, out, 2);
-        out[out.size() - 2] = x[x.size() - 2];
-        out.back() = y.back();
-        return;
-      }
-      case OpKind::Transpose: {
-        const auto& perm = g_.attrs<PermAttrs>(op).perm;
-        for (size_t d = 0; d < out.size(); d++) out[d] = in(0)[size_t(perm[d])];
-        return;
-      }
-      case OpKind::Unsqueeze: {
-        out = in(0);
-        for (int axis : g_.attrs<AxesAttrs>(op).axes) out.insert(out.begin() + axis, Clip());
-        return;
-      }
-      case OpKind::Squeeze: {
-        out = in(0);
-        const auto& axes = g_.attrs<AxesAttrs>(op).axes;
-        for (size_t i = axes.size(); i-- > 0;) out.erase(out.begin() + axes[i]);
-        return;
-      }
-      case OpKind::Thread: {
-        // Pointwise chains: every result has the clips of its broadcast operands.
-        for (uint32_t i = 0; i < op.num_results; i++) {
-          auto& result = clips_[op.result(i).index];
-          for (size_t back = 1; back <= result.size(); back++)
-            for (TensorId t : op.inputs) {
-              size_t rank = g_.type(t).shape.size();
-              if (back > rank) continue;
-              const Clip& c = clips_[t.index][rank - back];
-              if (!c.empty()) result[result.size() - back] = c;
-            }
-        }
-        return;
-      }
-      case OpKind::ConcatMatmul:
-      case OpKind::Cumsum:
-      case OpKind::Reshape:
-      case OpKind::Broadcast:
-      case OpKind::Repeat:
-      case OpKind::Concat:
-      case OpKind::Stack:
-      case OpKind::Slice:
-      case OpKind::Pad:
-      case OpKind::Triu:
-      case OpKind::Tril:
-      case OpKind::Gather:
-        for (TensorId t : op.inputs)
-          if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
-        return;
-      case OpKind::Neg: case OpKind::Abs: case OpKind::Sign: case OpKind::Sqr:
-      case OpKind::Sqrt: case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log:
-      case OpKind::Sin: case OpKind::Cos: case OpKind::Erf: case OpKind::Tanh:
-      case OpKind::Sigmoid: case OpKind::Silu: case OpKind::Relu: case OpKind::Gelu:
-      case OpKind::GeluTanh: case OpKind::Pow: case OpKind::Not: case OpKind::Cast:
-      case OpKind::Add: case OpKind::Sub: case OpKind::Mul: case OpKind::Div:
-      case OpKind::Max: case OpKind::Min: case OpKind::And: case OpKind::Or:
-      case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le:
-      case OpKind::Gt: case OpKind::Ge: case OpKind::Where:
-        broadcast_like(op, out);
-        return;
+      return;
+    }
+    case OpKind::ConcatMatmul:
+    case OpKind::Cumsum:
+    case OpKind::Reshape:
+    case OpKind::Broadcast:
+    case OpKind::Repeat:
+    case OpKind::Concat:
+    case OpKind::Stack:
+    case OpKind::Slice:
+    case OpKind::Pad:
+    case OpKind::Triu:
+    case OpKind::Tril:
+    case OpKind::Gather:
+      for (TensorId t : op.inputs)
+        if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
+      return;
+    case OpKind::Neg:
+    case OpKind::Abs:
+    case OpKind::Sign:
+    case OpKind::Sqr:
+    case OpKind::Sqrt:
+    case OpKind::Rsqrt:
+    case OpKind::Exp:
+    case OpKind::Log:
+    case OpKind::Sin:
+    case OpKind::Cos:
+    case OpKind::Erf:
+    case OpKind::Tanh:
+    case OpKind::Sigmoid:
+    case OpKind::Silu:
+    case OpKind::Relu:
+    case OpKind::Gelu:
+    case OpKind::GeluTanh:
+    case OpKind::Pow:
+    case OpKind::Not:
+    case OpKind::Cast:
+    case OpKind::Add:
+    case OpKind::Sub:
+    case OpKind::Mul:
+    case OpKind::Div:
+    case OpKind::Max:
+    case OpKind::Min:
+    case OpKind::And:
+    case OpKind::Or:
+    case OpKind::Eq:
+    case OpKind::Ne:
+    case OpKind::Lt:
+    case OpKind::Le:
+    case OpKind::Gt:
+    case OpKind::Ge:
+    case OpKind::Where: broadcast_like(op, out); return;
     }
     unreachable("OpKind");
   }
@@ -235,8 +261,9 @@ void check_mirage_paths(const Graph& g) {
     if (op.kind == OpKind::Input) n = 0;
     if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) n++;
     if (op.kind == OpKind::Save && n != 1)
-      bad(g, op, "a path to it passes " + std::to_string(std::max(n, 0)) +
-                     " accumulators, not exactly one (Definition 2.1)");
+      bad(g, op,
+          "a path to it passes " + std::to_string(std::max(n, 0)) +
+              " accumulators, not exactly one (Definition 2.1)");
     counts[op.result().index] = n;
   }
 }
@@ -255,8 +282,9 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
     for (TensorId t : o.inputs) {
       bool argument = g.producer(t).kind == OpKind::Input;
       if (argument != (o.kind == OpKind::Iter))
-        bad(g, o, argument ? "reads an argument; take a tile of it with iter first"
-                           : "iter takes an argument of the block graph");
+        bad(g, o,
+            argument ? "reads an argument; take a tile of it with iter first"
+                     : "iter takes an argument of the block graph");
       if (g.producer(t).kind == OpKind::Save) bad(g, o, "reads a saved result");
     }
   }
@@ -265,8 +293,9 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
       bad(parent, op, "its body returns a value that is not saved");
   if (options.mirage_strict) check_mirage_paths(g);
   if (int64_t peak = block_memory(g).peak(); peak > options.block_bytes)
-    bad(parent, op, "a block needs " + std::to_string(peak) + " bytes, the limit is " +
-                        std::to_string(options.block_bytes));
+    bad(parent, op,
+        "a block needs " + std::to_string(peak) + " bytes, the limit is " +
+            std::to_string(options.block_bytes));
 }
 
 }  // namespace
@@ -289,8 +318,9 @@ void validate(const Graph& g, const ValidateOptions& options) {
       int64_t registers = 0;
       for (const Tensor& t : body.tensors()) registers += size_in_bytes(t.type.dtype);
       if (registers > options.thread_bytes)
-        bad(g, op, "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
-                       std::to_string(options.thread_bytes));
+        bad(g, op,
+            "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
+                std::to_string(options.thread_bytes));
     }
   }
   if (g.level() == Level::Kernel && bytes > options.kernel_bytes)

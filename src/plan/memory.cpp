@@ -78,8 +78,7 @@ class Planner {
     return at;
   }
 
-  template <class Less>
-  void greedy(Less less) {
+  template <class Less> void greedy(Less less) {
     std::vector<size_t> order(requests_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), less);
@@ -119,7 +118,8 @@ class Planner {
 
 }  // namespace
 
-MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests, const MemoryPlanOptions& options) {
+MemoryPlan plan_memory(const std::vector<MemoryRequest>& requests,
+                       const MemoryPlanOptions& options) {
   MemoryPlan plan = Planner(requests, options).run();
   check_memory_plan(requests, plan);
   return plan;

@@ -42,7 +42,8 @@ std::vector<bool> live_ops(const Graph& graph) {
 
 // Intermediates between operators, for the question how much is alive when.
 struct Liveness {
-  explicit Liveness(const Graph& graph) : root(memory_roots(graph)), bytes(graph.tensors().size(), 0) {
+  explicit Liveness(const Graph& graph)
+      : root(memory_roots(graph)), bytes(graph.tensors().size(), 0) {
     std::vector<bool> is_output(graph.tensors().size(), false);
     for (TensorId t : graph.outputs()) is_output[t.index] = true;
     for (const Op& op : graph.ops()) {
@@ -77,8 +78,8 @@ int64_t peak_live_bytes(const Graph& graph, const std::vector<OpId>& order) {
       // Each tensor dies once: at its last use, which is not before its birth.
       if (live.bytes[t] == 0 || last[t] != i) continue;
       const OpId producer = graph.tensors()[t].producer;
-      const bool born = std::find(order.begin(), order.begin() + static_cast<long>(i) + 1, producer) !=
-                        order.begin() + static_cast<long>(i) + 1;
+      const bool born = std::find(order.begin(), order.begin() + static_cast<long>(i) + 1,
+                                  producer) != order.begin() + static_cast<long>(i) + 1;
       if (born) now -= live.bytes[t];
     }
   }
@@ -165,7 +166,8 @@ Plan plan_kernel_graph(const Graph& graph) {
   plan.tensors.resize(graph.tensors().size());
   plan.peak_live_bytes = peak_live_bytes(graph, order);
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    plan.tensors[graph.inputs()[i].index] = {Place::Input, static_cast<int>(i), 0, -1, Layout::RowMajor};
+    plan.tensors[graph.inputs()[i].index] = {Place::Input, static_cast<int>(i), 0, -1,
+                                             Layout::RowMajor};
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const TensorId t = graph.outputs()[i];
@@ -200,14 +202,16 @@ Plan plan_kernel_graph(const Graph& graph) {
       }
       const std::string& name = graph.tensor(t).name;
       request_of[t.index] = requests.size();
-      requests.push_back({name.empty() ? "t" + std::to_string(t.index) : name, graph.type(t).bytes(), now, now});
+      requests.push_back(
+          {name.empty() ? "t" + std::to_string(t.index) : name, graph.type(t).bytes(), now, now});
     }
     const bool renames = plan.tensors[op.result().index].alias >= 0;
     const bool constant = plan.tensors[op.result().index].place == Place::Constant;
     if (!renames && !constant) plan.order.push_back(order[i]);
   }
   const MemoryPlan memory = plan_memory(requests);
-  for (const auto& [tensor, request] : request_of) plan.tensors[tensor].offset = memory.offsets[request];
+  for (const auto& [tensor, request] : request_of)
+    plan.tensors[tensor].offset = memory.offsets[request];
   plan.arena_bytes = memory.bytes;
   plan.arena_lower_bound = memory.lower_bound;
   return plan;
@@ -235,10 +239,10 @@ std::string Plan::str(const Graph& graph) const {
       continue;
     }
     switch (p.place) {
-      case Place::Input: out += "input " + std::to_string(p.index); break;
-      case Place::Output: out += "output " + std::to_string(p.index); break;
-      case Place::Arena: out += "arena " + std::to_string(p.offset); break;
-      case Place::Constant: out += "constant"; break;
+    case Place::Input: out += "input " + std::to_string(p.index); break;
+    case Place::Output: out += "output " + std::to_string(p.index); break;
+    case Place::Arena: out += "arena " + std::to_string(p.offset); break;
+    case Place::Constant: out += "constant"; break;
     }
     out += "\n";
   }
@@ -246,7 +250,8 @@ std::string Plan::str(const Graph& graph) const {
     out += "  copy " + tensor_name(c.from.index) + " -> output " + std::to_string(c.output) + "\n";
   }
   out += "  arena " + std::to_string(arena_bytes) + " bytes, lower bound " +
-         std::to_string(arena_lower_bound) + ", peak live " + std::to_string(peak_live_bytes) + "\n";
+         std::to_string(arena_lower_bound) + ", peak live " + std::to_string(peak_live_bytes) +
+         "\n";
   return out;
 }
 

@@ -30,11 +30,11 @@ struct TensorPlan {
 };
 
 struct Plan {
-  std::vector<OpId> order;            // operators that need code, in order of execution
-  std::vector<TensorPlan> tensors;    // one per tensor of the graph
+  std::vector<OpId> order;          // operators that need code, in order of execution
+  std::vector<TensorPlan> tensors;  // one per tensor of the graph
   int64_t arena_bytes = 0;
   int64_t arena_lower_bound = 0;
-  int64_t peak_live_bytes = 0;        // of intermediates, in this order
+  int64_t peak_live_bytes = 0;  // of intermediates, in this order
   // Two outputs of the graph are one tensor, or an output is an input: copied at the end.
   struct Copy {
     TensorId from;

@@ -49,8 +49,8 @@ struct SearchReport {
 
 struct Budget {
   int64_t steps = 600'000;  // deterministic unit: one expanded search state
-  double seconds = 30;        // wall limit; hitting it makes results depend on the machine
-  int candidates = 32;        // at most this many are offered
+  double seconds = 30;      // wall limit; hitting it makes results depend on the machine
+  int candidates = 32;      // at most this many are offered
 };
 
 // What an engine may use and must respect.

@@ -467,7 +467,8 @@ struct Filter::State {
   State(Graph g, uint64_t seed) : spec(std::move(g)), model(FieldSize::Bits31, seed) {}
 };
 
-Filter::Filter(const Graph& spec, uint64_t seed, int threads) : state_(std::make_unique<State>(spec, seed)) {
+Filter::Filter(const Graph& spec, uint64_t seed, int threads)
+    : state_(std::make_unique<State>(spec, seed)) {
   State& s = *state_;
   ThreadPool pool(threads);
   s.components = needed_components(spec);

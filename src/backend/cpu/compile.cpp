@@ -36,13 +36,24 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 std::vector<std::string> flags_for(CpuIsa isa) {
-  // No libm calls to keep errno for; contraction to FMA; everything else stays IEEE. The simd pragmas
-  // count only with -fopenmp-simd, which needs no run-time library.
-  std::vector<std::string> flags = {"-x",       "c++",  "-std=c++17",      "-O2",
-                                    "-fPIC",    "-w",   "-fno-exceptions", "-fno-rtti",
-                                    "-shared",  "-nostdlib", "-fno-math-errno",
-                                    "-fno-trapping-math",    "-ffp-contract=fast", "-fopenmp-simd",
-                                    "-fno-strict-aliasing",  "-fvisibility=hidden"};
+  // No libm calls to keep errno for; contraction to FMA; everything else stays IEEE. The simd
+  // pragmas count only with -fopenmp-simd, which needs no run-time library.
+  std::vector<std::string> flags = {"-x",
+                                    "c++",
+                                    "-std=c++17",
+                                    "-O2",
+                                    "-fPIC",
+                                    "-w",
+                                    "-fno-exceptions",
+                                    "-fno-rtti",
+                                    "-shared",
+                                    "-nostdlib",
+                                    "-fno-math-errno",
+                                    "-fno-trapping-math",
+                                    "-ffp-contract=fast",
+                                    "-fopenmp-simd",
+                                    "-fno-strict-aliasing",
+                                    "-fvisibility=hidden"};
   for (std::string& flag : compiler_flags(isa)) flags.push_back(std::move(flag));
   return flags;
 }
@@ -106,7 +117,7 @@ Compiler find_compiler() {
                   "Fedora: dnf install gcc-c++) or set TESSERA_CXX to its path");
     }
   }
-  struct stat info{};
+  struct stat info {};
   stat(path->c_str(), &info);
   const std::string stamp = std::to_string(info.st_size) + " " + std::to_string(info.st_mtime);
   // Asking a compiler for its version costs some 5 ms: once per process and file.

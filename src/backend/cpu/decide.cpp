@@ -13,14 +13,13 @@ namespace {
 int work(OpKind kind) {
   if (kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt) return 4;
   static const std::set<OpKind> heavy = {
-      OpKind::Exp,  OpKind::Log,  OpKind::Sin,  OpKind::Cos,      OpKind::Erf,    OpKind::Tanh,
-      OpKind::Pow,  OpKind::Silu, OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid};
+      OpKind::Exp, OpKind::Log,  OpKind::Sin,  OpKind::Cos,      OpKind::Erf,    OpKind::Tanh,
+      OpKind::Pow, OpKind::Silu, OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid};
   if (heavy.count(kind) != 0) return 12;
   if (has(kind, algebra::Pointwise)) return 1;
   if (kind == OpKind::Gather || kind == OpKind::Concat || kind == OpKind::Pad) return 2;
   return 0;
 }
-
 
 }  // namespace
 
@@ -67,9 +66,11 @@ void KernelEmitter::share() {
     for (int user : users_[static_cast<size_t>(i)]) {
       if (!needed_[static_cast<size_t>(user)]) continue;
       const Value& u = value(user);
-      const int target = fused_[static_cast<size_t>(user)] >= 0 ? fused_[static_cast<size_t>(user)] : user;
+      const int target =
+          fused_[static_cast<size_t>(user)] >= 0 ? fused_[static_cast<size_t>(user)] : user;
       const bool differs = u.kind == OpKind::Save || (value(target).in_memory && !same(target));
-      const bool passes_on = !u.in_memory && u.kind != OpKind::Save && read[static_cast<size_t>(user)];
+      const bool passes_on =
+          !u.in_memory && u.kind != OpKind::Save && read[static_cast<size_t>(user)];
       if (differs || passes_on) read[static_cast<size_t>(i)] = true;
     }
   }
@@ -144,7 +145,8 @@ std::optional<Memory> KernelEmitter::view(int id) const {
   if (v.kind == OpKind::Unsqueeze) {
     std::optional<Memory> m = inner();
     if (!m) return m;
-    for (int axis : std::get<AxesAttrs>(v.attrs).axes) m->strides.insert(m->strides.begin() + axis, 0);
+    for (int axis : std::get<AxesAttrs>(v.attrs).axes)
+      m->strides.insert(m->strides.begin() + axis, 0);
     return m;
   }
   if (v.kind == OpKind::Squeeze) {
@@ -195,7 +197,8 @@ void KernelEmitter::decide() {
     for (size_t k = 0; k < v.inputs.size(); ++k) {
       const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
       const std::optional<Memory> m = view(v.inputs[k]);
-      const bool usable = m && m->storage == compute_dtype(v.dtype) && (!right || m->strides.back() == 1);
+      const bool usable =
+          m && m->storage == compute_dtype(v.dtype) && (!right || m->strides.back() == 1);
       if (usable) continue;
       if (value(v.inputs[k]).in_memory) {
         copies_.insert(v.inputs[k]);  // an iterator of another type or layout
@@ -207,7 +210,9 @@ void KernelEmitter::decide() {
   // A product or reduction that only feeds an accumulator adds to it directly.
   for (size_t i = 0; i < n; ++i) {
     const Value& v = values[i];
-    if (!needed_[i] || v.kind != OpKind::Accum || users_[static_cast<size_t>(v.inputs[0])].size() != 1) continue;
+    if (!needed_[i] || v.kind != OpKind::Accum ||
+        users_[static_cast<size_t>(v.inputs[0])].size() != 1)
+      continue;
     const int from = v.inputs[0];
     const AccumKind kind = std::get<AccumAttrs>(v.attrs).kind;
     const OpKind producer = value(from).kind;
@@ -234,14 +239,16 @@ void KernelEmitter::decide() {
       if (u.in_memory || u.kind == OpKind::Save) {
         places[i].insert(user);
       } else {
-        places[i].insert(places[static_cast<size_t>(user)].begin(), places[static_cast<size_t>(user)].end());
+        places[i].insert(places[static_cast<size_t>(user)].begin(),
+                         places[static_cast<size_t>(user)].end());
       }
     }
     cost = inlined_work(static_cast<int>(i));
     for (int user : places[i]) {
       const Value& u = value(user);
       double space = static_cast<double>(u.elements());
-      for (int input : u.inputs) space = std::max(space, static_cast<double>(value(input).elements()));
+      for (int input : u.inputs)
+        space = std::max(space, static_cast<double>(value(input).elements()));
       if (is_product(u.kind)) space = static_cast<double>(v.elements());  // generic products reread
       evaluations += space / static_cast<double>(v.elements());
       outside |= (update_loops(u) & ~v.phase.varies) != 0;

@@ -26,8 +26,10 @@ std::vector<std::vector<int64_t>> collapse(std::vector<std::vector<int64_t>> sha
       fits = (shapes[i][axis] == 1) == (merged[i].back() == 1);
     }
     for (size_t i = 0; i < shapes.size(); ++i) {
-      if (fits) merged[i].back() *= shapes[i][axis];
-      else merged[i].push_back(shapes[i][axis]);
+      if (fits)
+        merged[i].back() *= shapes[i][axis];
+      else
+        merged[i].push_back(shapes[i][axis]);
     }
   }
   return merged;
@@ -35,8 +37,8 @@ std::vector<std::vector<int64_t>> collapse(std::vector<std::vector<int64_t>> sha
 
 // A transpose that exchanges the two innermost axes of 32-bit words: tiles instead of single
 // elements. A unit is some rows of the result.
-std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph, const Op& op,
-                                              UnitContext& unit) {
+std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph,
+                                              const Op& op, UnitContext& unit) {
   const Type& type = graph.type(op.result());
   const auto& perm = std::get<PermAttrs>(op.attrs).perm;
   const size_t rank = perm.size();
@@ -60,11 +62,12 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
   code.line("const " + t + "* const a0 = (const " + t + "*)args[0];");
   code.line(t + "* const out = (" + t + "*)args[1];");
   code.open("for (long unit = begin; unit < end; ++unit)");
-  code.line("const long matrix = unit / " + n(slabs) + " * " + n(rows * columns) + ", row = unit % " + n(slabs) +
-            " * " + n(step) + ";");
-  code.line("const long rows = row + " + n(step) + " < " + n(rows) + " ? " + n(step) + " : " + n(rows) + " - row;");
-  code.line("t_transpose(a0 + matrix + row, " + n(rows) + ", out + matrix + row * " + n(columns) + ", " + n(columns) +
-            ", rows, " + n(columns) + ");");
+  code.line("const long matrix = unit / " + n(slabs) + " * " + n(rows * columns) +
+            ", row = unit % " + n(slabs) + " * " + n(step) + ";");
+  code.line("const long rows = row + " + n(step) + " < " + n(rows) + " ? " + n(step) + " : " +
+            n(rows) + " - row;");
+  code.line("t_transpose(a0 + matrix + row, " + n(rows) + ", out + matrix + row * " + n(columns) +
+            ", " + n(columns) + ", rows, " + n(columns) + ");");
   code.close();
   code.close();
   return ElementwiseText{code.text(), matrices * slabs};
@@ -88,7 +91,8 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   result.dtype = type.dtype;
   if (has(op.kind, algebra::Pointwise)) {
     shapes = collapse(std::move(shapes));
-  } else if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze) {
+  } else if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze ||
+             op.kind == OpKind::Unsqueeze) {
     shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
     result.kind = OpKind::Reshape;
     result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
@@ -150,10 +154,12 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
     code.line("const long hi = lo + " + step + " < " + n + " ? lo + " + step + " : " + n + ";");
     index.push_back(nest.loop("hi", "lo"));
   }
-  for (size_t i = split; i < shape.size(); ++i) index.push_back(nest.loop(std::to_string(shape[i])));
+  for (size_t i = split; i < shape.size(); ++i)
+    index.push_back(nest.loop(std::to_string(shape[i])));
   const std::string x = nest.element(static_cast<int>(op.inputs.size()), index);
   const Memory to{"out", type.dtype, contiguous_strides(shape)};
-  nest.statement(nest.depth() - 1, store(to, Nest::offset(index, to.strides).text, x, unit.prelude));
+  nest.statement(nest.depth() - 1,
+                 store(to, Nest::offset(index, to.strides).text, x, unit.prelude));
   nest.emit(code);
   code.close();
   code.close();

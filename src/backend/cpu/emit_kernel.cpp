@@ -15,7 +15,8 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
   KernelEmitter blocks(kernel, unit, Part::Blocks);
   if (blocks.has_shared()) {
     out.workspace_bytes = blocks.workspace_bytes();
-    out.text = KernelEmitter(kernel, unit, Part::Once).run(name + "_once", out.scratch_bytes) + "\n";
+    out.text =
+        KernelEmitter(kernel, unit, Part::Once).run(name + "_once", out.scratch_bytes) + "\n";
   }
   out.text += blocks.run(name, out.scratch_bytes);
   return out;
@@ -41,7 +42,8 @@ void KernelEmitter::workspace_pointer(int id) {
     size *= kernel_.loops[l];
   }
   const std::string p = v.memory.pointer;
-  code_.line(std::string(storage_type(v.memory.storage)) + "* const " + p + " = w" + p.substr(1) + offset + ";");
+  code_.line(std::string(storage_type(v.memory.storage)) + "* const " + p + " = w" + p.substr(1) +
+             offset + ";");
 }
 
 void KernelEmitter::allocate_value(int id) {
@@ -102,7 +104,8 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
               std::to_string(plan.offsets[i]) + ");");
   }
   if (!shared_.empty()) {
-    head.line("char* const workspace = (char*)args[" + std::to_string(kernel_.argument_dtypes.size()) + "];");
+    head.line("char* const workspace = (char*)args[" +
+              std::to_string(kernel_.argument_dtypes.size()) + "];");
     for (const auto& [id, offset] : shared_) {
       const Memory& m = value(id).memory;
       const std::string type = storage_type(m.storage);
@@ -119,7 +122,8 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   int64_t below = 1;
   for (size_t d = kernel_.grid.size(); d-- > 0;) {
     std::string index = below == 1 ? "block" : "block / " + std::to_string(below);
-    if (d != 0) index = (below == 1 ? index : "(" + index + ")") + " % " + std::to_string(kernel_.grid[d]);
+    if (d != 0)
+      index = (below == 1 ? index : "(" + index + ")") + " % " + std::to_string(kernel_.grid[d]);
     head.line("const long g" + std::to_string(d) + " = " + index + ";");
     below *= kernel_.grid[d];
   }
@@ -163,13 +167,15 @@ void KernelEmitter::region(uint8_t loops, int last) {
     const bool is_root = root(i);
     const uint8_t updates = update_loops(v);
     const bool at_home = v.phase.varies == loops;
-    const bool again = last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
+    const bool again =
+        last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
     if (is_root ? (updates == loops || at_home) : at_home) {
       here[static_cast<size_t>(i)] = true;
     } else if (!is_root && again) {
       // Varies with fewer loops than this nest has: computed again if something here needs it.
       for (int user : users_[static_cast<size_t>(i)]) {
-        here[static_cast<size_t>(i)] = here[static_cast<size_t>(i)] || here[static_cast<size_t>(user)] ||
+        here[static_cast<size_t>(i)] = here[static_cast<size_t>(i)] ||
+                                       here[static_cast<size_t>(user)] ||
                                        (update_loops(value(user)) & loops) == loops;
       }
     }
@@ -212,7 +218,8 @@ void KernelEmitter::region(uint8_t loops, int last) {
       const std::vector<int> roots = it->second;
       nests.erase(it);
       for (int root : roots) {
-        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops) start_accumulator(root);
+        if (is_accumulator(value(root).kind) && value(root).phase.varies == loops)
+          start_accumulator(root);
       }
       const std::string variable = "l" + std::to_string(l);
       code_.open("for (long " + variable + " = 0; " + variable + " < " +
@@ -276,7 +283,8 @@ void KernelEmitter::compute(int id) {
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, v.extents);
   const std::string x = elementwise(loops, id, index);
-  loops.statement(loops.depth() - 1, store(v.memory, Nest::offset(index, v.memory.strides).text, x, unit_.prelude));
+  loops.statement(loops.depth() - 1,
+                  store(v.memory, Nest::offset(index, v.memory.strides).text, x, unit_.prelude));
   emit(loops);
   touch(id);
 }
@@ -310,10 +318,11 @@ bool KernelEmitter::transpose(int id) {
     touched_.push_back(through);
   }
   loops.statement(loops.depth() - 1,
-                  "t_transpose(" + from->pointer + " + " + Nest::offset(index, strides).text + ", " +
-                      std::to_string(strides[last]) + ", " + v.memory.pointer + " + " +
-                      Nest::offset(index, v.memory.strides).text + ", " + std::to_string(v.memory.strides[row]) +
-                      ", " + v.extents[row].text() + ", " + v.extents[last].text() + ");");
+                  "t_transpose(" + from->pointer + " + " + Nest::offset(index, strides).text +
+                      ", " + std::to_string(strides[last]) + ", " + v.memory.pointer + " + " +
+                      Nest::offset(index, v.memory.strides).text + ", " +
+                      std::to_string(v.memory.strides[row]) + ", " + v.extents[row].text() + ", " +
+                      v.extents[last].text() + ");");
   emit(loops);
   touch(id);
   return true;
@@ -341,8 +350,8 @@ std::vector<Index> KernelEmitter::all_loops(Nest& loops, const std::vector<Exten
   return index;
 }
 
-std::vector<KernelEmitter::Split> KernelEmitter::splits(int64_t extent, size_t axis, const GridMap& grid,
-                                                       const LoopMap& loop) const {
+std::vector<KernelEmitter::Split>
+KernelEmitter::splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const {
   std::vector<Split> result;
   for (size_t d = 0; d < kernel_.grid.size(); ++d) {
     if (grid[d] != static_cast<int>(axis)) continue;
@@ -365,29 +374,33 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
       const Extent& e = v.extents[axis];
       const std::string stem = std::to_string(id) + "_" + std::to_string(axis);
       if (e.actual != "n" + stem) continue;
-      const bool here = last < 0 ? e.loops == 0
-                                 : (e.loops >> last & 1) != 0 && (e.loops & ~loops) == 0;
+      const bool here =
+          last < 0 ? e.loops == 0 : (e.loops >> last & 1) != 0 && (e.loops & ~loops) == 0;
       if (!here) continue;
       // Begin and end of the part, clipped at every split.
       unit_.prelude.insert("t_least");
       const bool iter = v.kind == OpKind::Iter;
-      const GridMap& grid = iter ? std::get<IterAttrs>(v.attrs).imap : std::get<SaveAttrs>(v.attrs).omap;
-      const LoopMap& loop = iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
+      const GridMap& grid =
+          iter ? std::get<IterAttrs>(v.attrs).imap : std::get<SaveAttrs>(v.attrs).omap;
+      const LoopMap& loop =
+          iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
       const int64_t whole = kernel_.argument_extents[static_cast<size_t>(v.argument)][axis];
       const std::vector<Split> parts = splits(whole, axis, grid, loop);
-      if (part_ == Part::Once && parts.front().variable[0] == 'g') continue;  // of no block in particular
+      if (part_ == Part::Once && parts.front().variable[0] == 'g')
+        continue;  // of no block in particular
       std::string low = "0", high = std::to_string(whole);
       int step = 0;
       for (const Split& s : parts) {
         const std::string part = s.variable + "*" + std::to_string(s.size);
         const std::string from = low == "0" ? part : low + " + " + part;
         const std::string k = stem + "_" + std::to_string(step++);
-        code_.line("const long b" + k + " = t_least(" + from + ", " + high + "), e" + k + " = t_least(" +
-                   from + " + " + std::to_string(s.size) + ", " + high + ");");
+        code_.line("const long b" + k + " = t_least(" + from + ", " + high + "), e" + k +
+                   " = t_least(" + from + " + " + std::to_string(s.size) + ", " + high + ");");
         low = "b" + k;
         high = "e" + k;
       }
-      code_.line("const long b" + stem + " = " + low + ", " + e.actual + " = " + high + " - " + low + ";");
+      code_.line("const long b" + stem + " = " + low + ", " + e.actual + " = " + high + " - " +
+                 low + ";");
     }
   }
 }
@@ -429,7 +442,8 @@ void KernelEmitter::copy_tile(int id) {
   Value& v = kernel_.values[static_cast<size_t>(id)];
   std::vector<int64_t> shape;
   for (const Extent& e : v.extents) shape.push_back(e.nominal);
-  const Memory copy{"v" + std::to_string(id) + "c", compute_dtype(v.dtype), contiguous_strides(shape)};
+  const Memory copy{"v" + std::to_string(id) + "c", compute_dtype(v.dtype),
+                    contiguous_strides(shape)};
   allocate(copy.pointer, copy.storage, v.elements());
   code_.line("// " + copy.pointer + ": " + v.memory.pointer + " as " + name(copy.storage));
   v.memory.pointer = "v" + std::to_string(id);
@@ -438,7 +452,8 @@ void KernelEmitter::copy_tile(int id) {
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, v.extents);
   const std::string x = loops.element(id, index);
-  loops.statement(loops.depth() - 1, store(copy, Nest::offset(index, copy.strides).text, x, unit_.prelude));
+  loops.statement(loops.depth() - 1,
+                  store(copy, Nest::offset(index, copy.strides).text, x, unit_.prelude));
   emit(loops);
   v.memory = copy;
 }
@@ -472,11 +487,14 @@ void KernelEmitter::save(int id) {
   code_.close();
 }
 
-void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extents, const std::string& x) {
+void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extents,
+                         const std::string& x) {
   Nest loops = nest();
   std::vector<Index> index;
   for (const Extent& e : extents) index.push_back(loops.loop(std::to_string(e.nominal)));
-  loops.statement(loops.depth() - 1, memory.pointer + "[" + Nest::offset(index, memory.strides).text + "] = " + x + ";");
+  loops.statement(loops.depth() - 1, memory.pointer + "[" +
+                                         Nest::offset(index, memory.strides).text + "] = " + x +
+                                         ";");
   emit(loops);
 }
 
@@ -486,15 +504,15 @@ std::string KernelEmitter::neutral(AccumKind kind, DType dtype) const {
   const bool low = kind == AccumKind::Max;
   if (is_float(dtype)) return literal(Rational::infinity(low), dtype);
   switch (dtype) {
-    case DType::I64: return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
-    case DType::I32: return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
-    case DType::I8: return low ? "-128" : "127";
-    case DType::U8: return low ? "0" : "255";
-    case DType::Bool: return low ? "0" : "1";
-    case DType::F64:
-    case DType::F32:
-    case DType::F16:
-    case DType::BF16: break;
+  case DType::I64: return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
+  case DType::I32: return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
+  case DType::I8: return low ? "-128" : "127";
+  case DType::U8: return low ? "0" : "255";
+  case DType::Bool: return low ? "0" : "1";
+  case DType::F64:
+  case DType::F32:
+  case DType::F16:
+  case DType::BF16: break;
   }
   unreachable("neutral");
 }
@@ -553,27 +571,27 @@ void KernelEmitter::accumulate(int id) {
   std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text;
   std::string statement;
   switch (a.kind) {
-    case AccumKind::Sum: statement = at + "] += " + x + ";"; break;
-    case AccumKind::Max:
-    case AccumKind::Min: {
-      unit_.prelude.insert("t_max");
-      const char* as = is_float(v.dtype) || v.dtype == DType::I64 ? "" : "(int)";
-      statement = at + "] = " + (a.kind == AccumKind::Max ? "t_max(" : "t_min(") + as + at + "], " + as +
-                  x + ");";
-      break;
-    }
-    case AccumKind::Concat: {
-      const size_t axis = static_cast<size_t>(a.axis);
-      statement = at + " + l" + std::to_string(a.loops[0]) + "*" +
-                  std::to_string(extents[axis].nominal * v.memory.strides[axis]) + "] = " + x + ";";
-      break;
-    }
+  case AccumKind::Sum: statement = at + "] += " + x + ";"; break;
+  case AccumKind::Max:
+  case AccumKind::Min: {
+    unit_.prelude.insert("t_max");
+    const char* as = is_float(v.dtype) || v.dtype == DType::I64 ? "" : "(int)";
+    statement = at + "] = " + (a.kind == AccumKind::Max ? "t_max(" : "t_min(") + as + at + "], " +
+                as + x + ");";
+    break;
+  }
+  case AccumKind::Concat: {
+    const size_t axis = static_cast<size_t>(a.axis);
+    statement = at + " + l" + std::to_string(a.loops[0]) + "*" +
+                std::to_string(extents[axis].nominal * v.memory.strides[axis]) + "] = " + x + ";";
+    break;
+  }
   }
   loops.statement(loops.depth() - 1, statement);
   emit(loops);
   if (a.kind == AccumKind::Concat && !v.extents[static_cast<size_t>(a.axis)].exact()) {
-    code_.line(v.extents[static_cast<size_t>(a.axis)].actual + " += " +
-               extents[static_cast<size_t>(a.axis)].text() + ";");
+    code_.line(v.extents[static_cast<size_t>(a.axis)].actual +
+               " += " + extents[static_cast<size_t>(a.axis)].text() + ";");
   }
   touch(id);
 }
@@ -595,10 +613,12 @@ void KernelEmitter::rescale(int id) {
     const std::string x = loops.element(v.inputs[1], index);
     const std::string at = "[" + Nest::offset(index, strides).text + "]";
     const int level = loops.depth() - 1;
-    loops.statement(level, "const " + type + " old = " + p + "m" + at + ", top = t_max(old, " + x + ");");
+    loops.statement(level,
+                    "const " + type + " old = " + p + "m" + at + ", top = t_max(old, " + x + ");");
     loops.statement(level, p + "m" + at + " = top;");
     loops.statement(level, p + "s" + at + " = old == top ? (" + type + ")1 : t_exp(old - top);");
-    loops.statement(level, p + "p" + at + " = " + x + " == top ? (" + type + ")1 : t_exp(" + x + " - top);");
+    loops.statement(level, p + "p" + at + " = " + x + " == top ? (" + type + ")1 : t_exp(" + x +
+                               " - top);");
     emit(loops);
   }
   Nest loops = nest();
@@ -612,7 +632,8 @@ void KernelEmitter::rescale(int id) {
   const std::string x = loops.element(v.inputs[0], index);
   const std::string at = p + "[" + Nest::offset(index, v.memory.strides).text + "]";
   const std::string by = "[" + Nest::offset(narrow, strides).text + "]";
-  loops.statement(loops.depth() - 1, at + " = " + at + " * " + p + "s" + by + " + " + x + " * " + p + "p" + by + ";");
+  loops.statement(loops.depth() - 1,
+                  at + " = " + at + " * " + p + "s" + by + " + " + x + " * " + p + "p" + by + ";");
   emit(loops);
   for (const char* part : {"", "m", "s", "p"}) touch(p + part);
 }

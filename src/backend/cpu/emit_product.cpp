@@ -1,4 +1,5 @@
-// Matrix products inside a kernel: register-tiled where rows are long enough, plain loops otherwise.
+// Matrix products inside a kernel: register-tiled where rows are long enough, plain loops
+// otherwise.
 #include <algorithm>
 
 #include "backend/cpu/emitter.h"
@@ -35,7 +36,8 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
   const Extent& k_left = value(a).extents.back();
   const Extent& k_right = value(b).extents[value(b).extents.size() - 2];
   const std::string k_text = k_left.exact() ? k_right.text() : k_left.text();
-  const auto operand = [&](int id, std::vector<Index> index, const Index& row, const Index& column) {
+  const auto operand = [&](int id, std::vector<Index> index, const Index& row,
+                           const Index& column) {
     const Value& x = value(id);
     std::vector<Index> at;
     const size_t skip = rank - x.extents.size();
@@ -46,13 +48,15 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
     at.push_back(column);
     return at;
   };
-  const std::string type = is_float(v.dtype) || v.dtype == DType::I64 ? compute_type(v.dtype) : "int";
+  const std::string type =
+      is_float(v.dtype) || v.dtype == DType::I64 ? compute_type(v.dtype) : "int";
   const bool across = v.extents[rank - 1].nominal >= 4;
   std::vector<Index> index;
   if (across && !accumulate) {
     Nest clear = nest();
     index = all_loops(clear, v.extents);
-    clear.statement(clear.depth() - 1, to.pointer + "[" + Nest::offset(index, to.strides).text + "] = 0;");
+    clear.statement(clear.depth() - 1,
+                    to.pointer + "[" + Nest::offset(index, to.strides).text + "] = 0;");
     emit(clear);
   }
   Nest loops = nest();
@@ -79,8 +83,10 @@ void KernelEmitter::generic(int a, int b, const Value& v, const Memory& to, bool
   } else {
     loops.statement(inside, "s += " + x + " * " + y + ";");
     loops.after(outside, at + (accumulate ? " += s;" : " = s;"));
-    if (inside > outside) loops.set_simd("reduction(+ : s)");
-    else loops.no_simd();
+    if (inside > outside)
+      loops.set_simd("reduction(+ : s)");
+    else
+      loops.no_simd();
   }
   emit(loops);
 }
@@ -121,13 +127,14 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   code_.line("const " + type + "* const b = " + pb + ";");
   code_.line(type + "* const c = " + pc + ";");
 
-  // While one strip of a matrix outside the cache is used, the next one is fetched: the strip to the
-  // right, or at the end of the row the same columns of the next iteration's rows. The fetches are
-  // shared out over all panels of rows, so that none has to wait for memory.
+  // While one strip of a matrix outside the cache is used, the next one is fetched: the strip to
+  // the right, or at the end of the row the same columns of the next iteration's rows. The fetches
+  // are shared out over all panels of rows, so that none has to wait for memory.
   const bool fetch = y.kind == OpKind::Iter && copies_.count(b) == 0;
   const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
   const int64_t panels = ceil_div(m.nominal, tile.rows);
-  const bool far_apart = m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
+  const bool far_apart =
+      m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
   const bool pack = far_apart && panels > 1;
   const int64_t at_a_time = panels > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
   std::string packed = "0";
@@ -140,8 +147,9 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   std::string depth = k.text();
   // One call: `rows` rows from row m, a tile of `vectors` vectors.
   // It fetches `fetched` lines per row from line `line` of the next strip on.
-  const auto call = [&](int64_t rows, int64_t vectors, const std::string& from, int64_t ld, bool packs,
-                        int64_t line, int64_t fetched, const std::string& bp, const std::string& cp) {
+  const auto call = [&](int64_t rows, int64_t vectors, const std::string& from, int64_t ld,
+                        bool packs, int64_t line, int64_t fetched, const std::string& bp,
+                        const std::string& cp) {
     RegisterTile t = tile;
     t.rows = static_cast<int>(rows);
     t.vectors = static_cast<int>(vectors);
@@ -149,17 +157,19 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     const auto at = [&](const std::string& p, int64_t stride) {
       return from == "0" ? p : p + " + " + row + num(stride);
     };
-    code_.line(unit_.micro_kernels.use(dtype, t) + "<" + num(left->strides[x_rank - 2]) + ", " +
-               num(left->strides[x_rank - 1]) + ", " + num(ld) + ", " + num(ldc) + ", " +
-               (adds ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetched > 0 ? ldb : 0) +
-               ", " + num(fetched) + ">(" + at(depth == "kk" ? "ak" : "a", left->strides[x_rank - 2]) + ", " + bp + ", " +
-               (packs ? packed : "0") + ", " +
-               (fetched > 0 ? "next" + (line > 0 ? " + " + num(line * 64 / size_in_bytes(dtype)) : "") : "0") +
-               ", " + at(cp, ldc) + ", " + depth + ");");
+    code_.line(
+        unit_.micro_kernels.use(dtype, t) + "<" + num(left->strides[x_rank - 2]) + ", " +
+        num(left->strides[x_rank - 1]) + ", " + num(ld) + ", " + num(ldc) + ", " +
+        (adds ? "1" : "0") + ", " + (packs ? "1" : "0") + ", " + num(fetched > 0 ? ldb : 0) + ", " +
+        num(fetched) + ">(" + at(depth == "kk" ? "ak" : "a", left->strides[x_rank - 2]) + ", " +
+        bp + ", " + (packs ? packed : "0") + ", " +
+        (fetched > 0 ? "next" + (line > 0 ? " + " + num(line * 64 / size_in_bytes(dtype)) : "")
+                     : "0") +
+        ", " + at(cp, ldc) + ", " + depth + ");");
   };
   // All rows against one strip of columns.
-  const auto rows = [&](int64_t vectors, int64_t ld, bool packs, bool fetches, const std::string& bp,
-                        const std::string& cp) {
+  const auto rows = [&](int64_t vectors, int64_t ld, bool packs, bool fetches,
+                        const std::string& bp, const std::string& cp) {
     const std::string r = num(tile.rows);
     if (!m.exact()) {
       code_.line("long m = 0;");
@@ -179,7 +189,8 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     int64_t pitch = ld;
     while (first < full && (line < (fetches ? lines : 0) || (first == 0 && packs))) {
       const int64_t fetched = fetches ? std::min(share, lines - line) : 0;
-      call(tile.rows, vectors, first == 0 ? "0" : num(first * tile.rows), pitch, packs && first == 0, line, fetched, source, cp);
+      call(tile.rows, vectors, first == 0 ? "0" : num(first * tile.rows), pitch,
+           packs && first == 0, line, fetched, source, cp);
       if (packs && first == 0) source = packed, pitch = vectors * tile.lanes;
       line += fetched;
       ++first;
@@ -187,7 +198,8 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     if (full - first == 1) {
       call(tile.rows, vectors, num(first * tile.rows), pitch, false, 0, 0, source, cp);
     } else if (full > first) {
-      code_.open("for (long m = " + num(first * tile.rows) + "; m < " + num(full * tile.rows) + "; m += " + r + ")");
+      code_.open("for (long m = " + num(first * tile.rows) + "; m < " + num(full * tile.rows) +
+                 "; m += " + r + ")");
       call(tile.rows, vectors, "m", pitch, false, 0, 0, source, cp);
       code_.close();
     }
@@ -195,7 +207,8 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   };
 
   // One whole strip; `following` is where the strip to be read after it begins.
-  const auto strip = [&](const std::string& bp, const std::string& cp, const std::string& following) {
+  const auto strip = [&](const std::string& bp, const std::string& cp,
+                         const std::string& following) {
     if (!in_parts) {
       if (fetch) code_.line("const " + type + "* const next = " + following + ";");
       rows(tile.vectors, ldb, pack, fetch, bp, cp);
@@ -203,18 +216,21 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     }
     if (!accumulate) {
       code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
-      code_.line("for (long j = 0; j < " + num(columns) + "; ++j) (" + cp + ")[i*" + num(ldc) + " + j] = 0;");
+      code_.line("for (long j = 0; j < " + num(columns) + "; ++j) (" + cp + ")[i*" + num(ldc) +
+                 " + j] = 0;");
       code_.close();
     }
     const std::string step = num(at_a_time);
     code_.open("for (long kb = 0; kb < " + k.text() + "; kb += " + step + ")");
     const bool even = k.exact() && k.nominal % at_a_time == 0;
-    code_.line("const long kk = " + (even ? step : k.text() + " - kb < " + step + " ? " + k.text() + " - kb : " + step) + ";");
+    code_.line("const long kk = " +
+               (even ? step : k.text() + " - kb < " + step + " ? " + k.text() + " - kb : " + step) +
+               ";");
     const int64_t acs = left->strides[x_rank - 1];
     code_.line("const " + type + "* const ak = a + kb" + (acs == 1 ? "" : "*" + num(acs)) + ";");
     if (fetch) {
-      code_.line("const " + type + "* const next = kb + " + step + " < " + k.text() + " ? " + bp + " + (kb + " + step +
-                 ")*" + num(ldb) + " : " + following + ";");
+      code_.line("const " + type + "* const next = kb + " + step + " < " + k.text() + " ? " + bp +
+                 " + (kb + " + step + ")*" + num(ldb) + " : " + following + ";");
     }
     depth = "kk";
     adds = true;
@@ -231,8 +247,9 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     code_.line("long n = 0;");
     if (whole > 0) {
       code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
-      strip("b + n", "c + n", "n + " + num(2 * columns) + " <= " + n.text() + " ? b + n + " + num(columns) +
-                                  " : b + " + k.text() + "*" + num(ldb));
+      strip("b + n", "c + n",
+            "n + " + num(2 * columns) + " <= " + n.text() + " ? b + n + " + num(columns) +
+                " : b + " + k.text() + "*" + num(ldb));
       code_.close();
     }
     const int64_t left_over = n.nominal - whole;

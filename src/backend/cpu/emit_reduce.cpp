@@ -21,7 +21,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const size_t rank = x.extents.size();
   const bool real = is_float(v.dtype);
   const bool sum = v.kind == OpKind::Sum || v.kind == OpKind::Mean;
-  const AccumKind fold = sum                             ? AccumKind::Sum
+  const AccumKind fold = sum                           ? AccumKind::Sum
                          : v.kind == OpKind::ReduceMax ? AccumKind::Max
                                                        : AccumKind::Min;
   const std::string start = neutral(fold, v.dtype);
@@ -38,8 +38,10 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     int64_t whole = 1;
     for (size_t i = 0; i < rank; ++i) {
       if (!gone[i]) continue;
-      if (x.extents[i].exact()) whole *= x.extents[i].nominal;
-      else count += " * " + x.extents[i].text();
+      if (x.extents[i].exact())
+        whole *= x.extents[i].nominal;
+      else
+        count += " * " + x.extents[i].text();
     }
     count = "(" + type + ")(" + std::to_string(whole) + count + ")";
   }
@@ -47,8 +49,10 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const auto target = [&](const std::vector<Index>& index) {
     std::vector<Index> kept;
     for (size_t i = 0; i < rank; ++i) {
-      if (!gone[i]) kept.push_back(index[i]);
-      else if (a.keepdims) kept.push_back({});
+      if (!gone[i])
+        kept.push_back(index[i]);
+      else if (a.keepdims)
+        kept.push_back({});
     }
     return to.pointer + "[" + Nest::offset(kept, to.strides).text + "]";
   };
@@ -139,8 +143,10 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const auto result_at = [&](const Memory& memory) {
     std::vector<Index> kept;
     for (size_t i = 0; i < rank; ++i) {
-      if (!gone[i]) kept.push_back(index[i]);
-      else if (a.keepdims) kept.push_back({});
+      if (!gone[i])
+        kept.push_back(index[i]);
+      else if (a.keepdims)
+        kept.push_back({});
     }
     return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
   };
@@ -175,7 +181,8 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     for (size_t i = 0; i < rank; ++i) {
       if (!gone[i]) index[i] = finish.loop(x.extents[i].text());
     }
-    finish.statement(finish.depth() - 1, result_at(to) + (accumulate ? " += " : " = ") + result_at(into) +
+    finish.statement(finish.depth() - 1, result_at(to) + (accumulate ? " += " : " = ") +
+                                             result_at(into) +
                                              (count.empty() ? "" : " / " + count) + ";");
     emit(finish);
   }
@@ -210,7 +217,8 @@ void KernelEmitter::cumsum(int id) {
     std::vector<Index> within = index;
     for (size_t i = 0; i <= axis; ++i) within[i] = {};
     const std::string s = sums + "[" + Nest::offset(within, v.memory.strides).text + "]";
-    loops.statement(outside, "for (long j = 0; j < " + std::to_string(row) + "; ++j) " + sums + "[j] = 0;");
+    loops.statement(outside,
+                    "for (long j = 0; j < " + std::to_string(row) + "; ++j) " + sums + "[j] = 0;");
     loops.statement(inside, s + " += " + x + ";");
     loops.statement(inside, at + " = (" + type + ")" + s + ";");
   }

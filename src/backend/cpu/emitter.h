@@ -18,8 +18,12 @@ inline bool is_reduction(OpKind kind) {
   return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
          kind == OpKind::ReduceMin;
 }
-inline bool is_product(OpKind kind) { return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul; }
-inline bool is_accumulator(OpKind kind) { return kind == OpKind::Accum || kind == OpKind::AccumRescale; }
+inline bool is_product(OpKind kind) {
+  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
+}
+inline bool is_accumulator(OpKind kind) {
+  return kind == OpKind::Accum || kind == OpKind::AccumRescale;
+}
 
 // Which of a kernel's two functions: values that are the same in all blocks are computed once, into
 // a workspace that the blocks then read.
@@ -91,7 +95,8 @@ class KernelEmitter {
     std::string variable;
     int64_t size;
   };
-  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const;
+  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid,
+                            const LoopMap& loop) const;
   // Declares begin and extent of tiles that may be shorter, in the body of the loop they vary with.
   void declare_extents(uint8_t loops, int last);
   void tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop);
@@ -118,8 +123,8 @@ class KernelEmitter {
   int64_t workspace_bytes_ = 0;
   std::vector<std::vector<int>> users_;
   std::vector<bool> needed_;
-  std::vector<int> fused_;   // accumulator that a product or reduction adds to directly, or -1
-  std::set<int> copies_;     // iterators whose tile is copied into another type
+  std::vector<int> fused_;  // accumulator that a product or reduction adds to directly, or -1
+  std::set<int> copies_;    // iterators whose tile is copied into another type
   std::vector<int> touched_;
   Code code_;
   std::vector<Buffer> buffers_;

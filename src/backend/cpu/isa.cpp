@@ -9,9 +9,9 @@ namespace tessera {
 
 const char* to_string(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::Generic: return "generic";
-    case CpuIsa::Avx2: return "avx2";
-    case CpuIsa::Avx512: return "avx512";
+  case CpuIsa::Generic: return "generic";
+  case CpuIsa::Avx2: return "avx2";
+  case CpuIsa::Avx512: return "avx512";
   }
   unreachable("CpuIsa");
 }
@@ -44,17 +44,17 @@ CpuIsa best_isa() {
   if (wanted == nullptr || *wanted == '\0') return isas.back();
   const std::optional<CpuIsa> isa = cpu_isa_from(wanted);
   if (!isa) {
-    throw Error(ErrorKind::Usage, std::string("TESSERA_ISA is '") + wanted +
-                                      "'; it must be generic, avx2 or avx512");
+    throw Error(ErrorKind::Usage,
+                std::string("TESSERA_ISA is '") + wanted + "'; it must be generic, avx2 or avx512");
   }
   return *isa < isas.back() ? *isa : isas.back();
 }
 
 int vector_bytes(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::Generic: return 16;
-    case CpuIsa::Avx2: return 32;
-    case CpuIsa::Avx512: return 64;
+  case CpuIsa::Generic: return 16;
+  case CpuIsa::Avx2: return 32;
+  case CpuIsa::Avx512: return 64;
   }
   unreachable("CpuIsa");
 }
@@ -63,11 +63,11 @@ int vector_registers(CpuIsa isa) { return isa == CpuIsa::Avx512 ? 32 : 16; }
 
 std::vector<std::string> compiler_flags(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::Generic: return {};
-    case CpuIsa::Avx2: return {"-mavx2", "-mfma", "-mf16c"};
-    case CpuIsa::Avx512:
-      return {"-mavx2",     "-mfma",      "-mf16c",     "-mavx512f",
-              "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512"};
+  case CpuIsa::Generic: return {};
+  case CpuIsa::Avx2: return {"-mavx2", "-mfma", "-mf16c"};
+  case CpuIsa::Avx512:
+    return {"-mavx2",     "-mfma",      "-mf16c",     "-mavx512f",
+            "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512"};
   }
   unreachable("CpuIsa");
 }

@@ -11,7 +11,9 @@ namespace {
 
 constexpr int64_t kBlockElements = 16384;  // operand elements that make a block worth its start
 
-Shape shape_of(const std::vector<int64_t>& extents) { return Shape(extents.begin(), extents.end()); }
+Shape shape_of(const std::vector<int64_t>& extents) {
+  return Shape(extents.begin(), extents.end());
+}
 
 GridMap grid_on(int axis) {
   GridMap map = kNoGrid;
@@ -20,7 +22,9 @@ GridMap grid_on(int axis) {
 }
 
 // How many blocks to cut an axis of `extent` into: each at least `least` long.
-int64_t parts(int64_t extent, int64_t least) { return std::max<int64_t>(1, extent / std::max<int64_t>(1, least)); }
+int64_t parts(int64_t extent, int64_t least) {
+  return std::max<int64_t>(1, extent / std::max<int64_t>(1, least));
+}
 
 Graph lower_reduction(const Graph& graph, const Op& op) {
   const Type& x = graph.type(op.inputs[0]);
@@ -48,7 +52,8 @@ Graph lower_reduction(const Graph& graph, const Op& op) {
   // Split the longest kept axis; the innermost one not below whole vectors.
   int axis = -1;
   for (size_t i = 0; i < shape.size(); ++i) {
-    if (!gone[i] && (axis < 0 || shape[i] > shape[static_cast<size_t>(axis)])) axis = static_cast<int>(i);
+    if (!gone[i] && (axis < 0 || shape[i] > shape[static_cast<size_t>(axis)]))
+      axis = static_cast<int>(i);
   }
   int64_t blocks = 1;
   if (axis >= 0) {
@@ -68,7 +73,8 @@ Graph lower_reduction(const Graph& graph, const Op& op) {
     if (gone[i]) {
       reduce.axes.push_back(static_cast<int>(i));
     } else {
-      if (blocks > 1 && static_cast<int>(i) == axis) save.omap = grid_on(static_cast<int>(result.size()));
+      if (blocks > 1 && static_cast<int>(i) == axis)
+        save.omap = grid_on(static_cast<int>(result.size()));
       result.push_back(shape[i]);
     }
   }
@@ -91,7 +97,8 @@ Graph lower_cumsum(const Graph& graph, const Op& op) {
   const int64_t n = whole[static_cast<size_t>(along)];
   const Type type{x.dtype, shape_of({outer, n, inner})};
   const bool by_outer = outer > 1;
-  const int64_t blocks = by_outer ? parts(outer, kBlockElements / (n * inner)) : parts(inner, std::max<int64_t>(64, kBlockElements / n));
+  const int64_t blocks = by_outer ? parts(outer, kBlockElements / (n * inner))
+                                  : parts(inner, std::max<int64_t>(64, kBlockElements / n));
   Graph block = Graph::block({blocks}, {});
   const TensorId input = block.add_input(type);
   IterAttrs iter;
@@ -109,7 +116,8 @@ struct ProductTiles {
   int64_t row_blocks, column_blocks, iterations;
 };
 
-ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
+ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, int64_t n,
+                           int64_t k) {
   const DType compute = dtype == DType::F64 ? DType::F64 : DType::F32;
   const RegisterTile tile = choose_tile(isa, compute, m, n);
   ProductTiles t;
@@ -117,7 +125,8 @@ ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, in
   // Narrow strips of columns keep a block's part of the right operand near; enough of them keep
   // every core busy.
   int64_t columns = std::max<int64_t>(tile.columns(), m <= 32 ? 128 : 256);
-  while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < 32) columns /= 2;
+  while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < 32)
+    columns /= 2;
   columns = ceil_div(columns, tile.columns()) * tile.columns();
   t.row_blocks = ceil_div(m, rows);
   t.column_blocks = ceil_div(n, std::min(columns, n));
@@ -170,17 +179,20 @@ Graph lower_product(const Graph& graph, const Op& op, CpuIsa isa) {
   const int64_t batch = batched ? out[0] : 1;
   ProductTiles t = split_product(isa, x.dtype, batch, m, n, k);
   const DType compute = x.dtype;
-  const bool tiled = is_float(compute) && n * 2 >= lanes_of(isa, compute == DType::F64 ? DType::F64 : DType::F32);
+  const bool tiled =
+      is_float(compute) && n * 2 >= lanes_of(isa, compute == DType::F64 ? DType::F64 : DType::F32);
   if (!tiled) {
     t.iterations = 1;
     t.column_blocks = 1;
     t.row_blocks = parts(m, std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, n * k)));
   }
   if (two) t.iterations = 1;  // the two products may have different depths
-  Graph block = Graph::block({batch, t.row_blocks, t.column_blocks},
-                             t.iterations > 1 ? std::vector<int64_t>{t.iterations} : std::vector<int64_t>{});
+  Graph block =
+      Graph::block({batch, t.row_blocks, t.column_blocks},
+                   t.iterations > 1 ? std::vector<int64_t>{t.iterations} : std::vector<int64_t>{});
   std::vector<TensorId> tiles, inputs;
-  for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(block.add_input({x.dtype, shape_of(shapes[i])}));
+  for (size_t i = 0; i < shapes.size(); ++i)
+    inputs.push_back(block.add_input({x.dtype, shape_of(shapes[i])}));
   for (size_t i = 0; i < shapes.size(); ++i) {
     const int r = static_cast<int>(shapes[i].size());
     IterAttrs iter;
@@ -214,7 +226,8 @@ std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, CpuIsa isa
     return lower_reduction(graph, op);
   }
   if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op);
-  if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) return lower_product(graph, op, isa);
+  if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
+    return lower_product(graph, op, isa);
   return std::nullopt;
 }
 

@@ -55,10 +55,12 @@ std::string MicroKernels::text() const {
     const auto at = [&](const std::string& p, int j) {
       return "*(" + v + "*)(" + p + " + " + n(j * tile.lanes) + ")";
     };
-    out += "\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long LDF, int LINES>\n"
-           "static __attribute__((noinline)) void mm_" + std::string(name(dtype)) + "_" + n(tile.rows) +
-           "x" + n(tile.vectors) + "(const " + type + "* a, const " + type + "* b, " + type + "* p, const " +
-           type + "* f, " + type + "* c, long k) {\n";
+    out += "\ntemplate <long ARS, long ACS, long LDB, long LDC, int ACCUMULATE, int PACK, long "
+           "LDF, int LINES>\n"
+           "static __attribute__((noinline)) void mm_" +
+           std::string(name(dtype)) + "_" + n(tile.rows) + "x" + n(tile.vectors) + "(const " +
+           type + "* a, const " + type + "* b, " + type + "* p, const " + type + "* f, " + type +
+           "* c, long k) {\n";
     for (int i = 0; i < tile.rows; ++i) {
       out += "  " + v;
       for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + acc(i, j) + " = {}";

@@ -27,10 +27,10 @@ RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n);
 // Micro-kernels used by one translation unit, each defined once.
 class MicroKernels {
  public:
-  // Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, PACK, LDF, LINES>(a, b, p, f, c, k)
-  // computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. With PACK it also
-  // writes the rows of b it reads to p, contiguously. For each k it fetches LINES cache lines at
-  // f + k*LDF towards the cache: what a later call will read.
+  // Name of the kernel template: name<ARS, ACS, LDB, LDC, ACCUMULATE, PACK, LDF, LINES>(a, b, p, f,
+  // c, k) computes c[i*LDC + j] (+)= sum_k a[i*ARS + k*ACS] * b[k*LDB + j] over the tile. With PACK
+  // it also writes the rows of b it reads to p, contiguously. For each k it fetches LINES cache
+  // lines at f + k*LDF towards the cache: what a later call will read.
   std::string use(DType dtype, const RegisterTile& tile);
   std::string text() const;
 

@@ -28,8 +28,7 @@ struct RunBuffers {
   std::vector<void*> addresses;  // one per tensor
 };
 
-template <class T>
-void fill(AlignedBuffer& buffer, int64_t n, T x) {
+template <class T> void fill(AlignedBuffer& buffer, int64_t n, T x) {
   T* data = static_cast<T*>(buffer.data());
   for (int64_t i = 0; i < n; ++i) data[i] = x;
 }
@@ -40,15 +39,15 @@ AlignedBuffer constant_data(const Type& type, const Rational& value) {
   const int64_t n = num_elements(type.shape);
   const double x = value.to_double();
   switch (type.dtype) {
-    case DType::F64: fill(buffer, n, x); break;
-    case DType::F32: fill(buffer, n, static_cast<float>(x)); break;
-    case DType::F16:
-    case DType::BF16: fill(buffer, n, float_bits16(type.dtype, static_cast<float>(x))); break;
-    case DType::I64: fill(buffer, n, value.num()); break;
-    case DType::I32: fill(buffer, n, static_cast<int32_t>(value.num())); break;
-    case DType::I8: fill(buffer, n, static_cast<int8_t>(value.num())); break;
-    case DType::U8: fill(buffer, n, static_cast<uint8_t>(value.num())); break;
-    case DType::Bool: fill(buffer, n, static_cast<uint8_t>(!value.is_zero())); break;
+  case DType::F64: fill(buffer, n, x); break;
+  case DType::F32: fill(buffer, n, static_cast<float>(x)); break;
+  case DType::F16:
+  case DType::BF16: fill(buffer, n, float_bits16(type.dtype, static_cast<float>(x))); break;
+  case DType::I64: fill(buffer, n, value.num()); break;
+  case DType::I32: fill(buffer, n, static_cast<int32_t>(value.num())); break;
+  case DType::I8: fill(buffer, n, static_cast<int8_t>(value.num())); break;
+  case DType::U8: fill(buffer, n, static_cast<uint8_t>(value.num())); break;
+  case DType::Bool: fill(buffer, n, static_cast<uint8_t>(!value.is_zero())); break;
   }
   return buffer;
 }
@@ -115,7 +114,8 @@ struct Module::Impl {
 Module::Module(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Module::~Module() = default;
 
-std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache, const ModuleOptions& options) {
+std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
+                                        const ModuleOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->program = emit_program(graph, options.isa);
   impl->plan_text = impl->program.plan.str(graph);
@@ -134,7 +134,8 @@ std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache, const 
     impl->calls.push_back(std::move(call));
   }
   // Workers' scratch areas start on different pages.
-  impl->scratch_per_worker = (static_cast<size_t>(impl->program.scratch_bytes) + 4095) / 4096 * 4096 + 128;
+  impl->scratch_per_worker =
+      (static_cast<size_t>(impl->program.scratch_bytes) + 4095) / 4096 * 4096 + 128;
   impl->scratch_per_worker = (impl->scratch_per_worker + 63) / 64 * 64;
   impl->input_ids = graph.inputs();
   impl->output_ids = graph.outputs();
@@ -146,21 +147,23 @@ std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache, const 
     const auto& a = std::get<ConstAttrs>(graph.producer(t).attrs);
     impl->constants.emplace_back(i, constant_data(graph.type(t), a.value));
   }
-  for (const Plan::Copy& c : impl->program.plan.copies) impl->copy_bytes.push_back(graph.type(c.from).bytes());
+  for (const Plan::Copy& c : impl->program.plan.copies)
+    impl->copy_bytes.push_back(graph.type(c.from).bytes());
   return std::unique_ptr<Module>(new Module(std::move(impl)));
 }
 
 void Module::run(std::span<const void* const> inputs, std::span<void* const> outputs) const {
   const Impl& m = *impl_;
   if (inputs.size() != m.inputs.size() || outputs.size() != m.outputs.size()) {
-    throw Error(ErrorKind::BadInput, "the program takes " + std::to_string(m.inputs.size()) +
-                                         " inputs and gives " + std::to_string(m.outputs.size()) +
-                                         " outputs, but was called with " + std::to_string(inputs.size()) +
-                                         " and " + std::to_string(outputs.size()));
+    throw Error(ErrorKind::BadInput,
+                "the program takes " + std::to_string(m.inputs.size()) + " inputs and gives " +
+                    std::to_string(m.outputs.size()) + " outputs, but was called with " +
+                    std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()));
   }
   std::unique_ptr<RunBuffers> buffers = m.take();
   std::vector<void*>& address = buffers->addresses;
-  for (size_t i = 0; i < inputs.size(); ++i) address[m.input_ids[i].index] = const_cast<void*>(inputs[i]);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    address[m.input_ids[i].index] = const_cast<void*>(inputs[i]);
   const std::vector<TensorPlan>& plan = m.program.plan.tensors;
   for (size_t i = 0; i < plan.size(); ++i) {
     if (plan[i].place == Place::Output) address[i] = outputs[static_cast<size_t>(plan[i].index)];
@@ -182,18 +185,21 @@ void Module::run(std::span<const void* const> inputs, std::span<void* const> out
     }
     for (size_t i = 0; i < call.tensors.size(); ++i) list[i] = address[call.tensors[i]];
     if (call.workspace) list[call.tensors.size()] = buffers->workspace.data();
-    Context context{call.function, list, static_cast<char*>(buffers->scratch.data()), m.scratch_per_worker};
+    Context context{call.function, list, static_cast<char*>(buffers->scratch.data()),
+                    m.scratch_per_worker};
     m.pool->parallel_for(
         call.units, call.chunk,
         [](void* c, long begin, long end, int worker) {
           const Context& at = *static_cast<Context*>(c);
-          at.function(at.arguments, begin, end, at.scratch + static_cast<size_t>(worker) * at.scratch_per_worker);
+          at.function(at.arguments, begin, end,
+                      at.scratch + static_cast<size_t>(worker) * at.scratch_per_worker);
         },
         &context);
   }
   for (size_t i = 0; i < m.program.plan.copies.size(); ++i) {
     const Plan::Copy& c = m.program.plan.copies[i];
-    std::memcpy(outputs[static_cast<size_t>(c.output)], address[c.from.index], static_cast<size_t>(m.copy_bytes[i]));
+    std::memcpy(outputs[static_cast<size_t>(c.output)], address[c.from.index],
+                static_cast<size_t>(m.copy_bytes[i]));
   }
   const std::lock_guard lock(m.mutex);
   m.idle.push_back(std::move(buffers));

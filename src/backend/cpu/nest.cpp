@@ -26,15 +26,15 @@ void Code::close(const std::string& after) {
 
 const char* storage_type(DType dtype) {
   switch (dtype) {
-    case DType::F64: return "double";
-    case DType::F32: return "float";
-    case DType::F16:
-    case DType::BF16: return "unsigned short";
-    case DType::I64: return "long";
-    case DType::I32: return "int";
-    case DType::I8: return "signed char";
-    case DType::U8:
-    case DType::Bool: return "unsigned char";
+  case DType::F64: return "double";
+  case DType::F32: return "float";
+  case DType::F16:
+  case DType::BF16: return "unsigned short";
+  case DType::I64: return "long";
+  case DType::I32: return "int";
+  case DType::I8: return "signed char";
+  case DType::U8:
+  case DType::Bool: return "unsigned char";
   }
   unreachable("DType");
 }
@@ -157,7 +157,8 @@ Index Nest::named(const char* type, const std::string& expression, int level) {
   const auto [known, fresh] = known_.try_emplace(std::to_string(level) + expression);
   if (fresh) {
     known->second = {"t" + std::to_string(names_++), level};
-    statement(level, "const " + std::string(type) + " " + known->second.text + " = " + expression + ";");
+    statement(level,
+              "const " + std::string(type) + " " + known->second.text + " = " + expression + ";");
   }
   return known->second;
 }
@@ -175,7 +176,9 @@ Index Nest::load(const Memory& memory, DType dtype, const std::vector<Index>& in
   return named(compute_type(dtype), text, at.level);
 }
 
-std::string Nest::element(int id, const std::vector<Index>& index) { return scalar(id, index).text; }
+std::string Nest::element(int id, const std::vector<Index>& index) {
+  return scalar(id, index).text;
+}
 
 Index Nest::scalar(int id, const std::vector<Index>& index) {
   const Value& value = kernel_.values[static_cast<size_t>(id)];
@@ -235,79 +238,79 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   };
   std::string e;
   switch (value.kind) {
-    case OpKind::Neg: e = "-" + x[0]; break;
-    case OpKind::Abs:
-      e = real ? "__builtin_fabs" + f + "(" + x[0] + ")" : x[0] + " < 0 ? -" + x[0] + " : " + x[0];
-      break;
-    case OpKind::Sign:
-      prelude_.insert("t_sign");
-      e = std::string("t_sign(") + (real || dtype == DType::I64 ? "" : "(int)") + x[0] + ")";
-      break;
-    case OpKind::Sqr: e = x[0] + " * " + x[0]; break;
-    case OpKind::Sqrt: e = "__builtin_sqrt" + f + "(" + x[0] + ")"; break;
-    case OpKind::Rsqrt:
-      e = std::string(wide ? "1.0" : "1.0f") + " / __builtin_sqrt" + f + "(" + x[0] + ")";
-      break;
-    case OpKind::Exp: e = call("t_exp", "t_exp"); break;
-    case OpKind::Log: e = call("t_log", "t_log"); break;
-    case OpKind::Sin: e = call("t_sin", "t_trig"); break;
-    case OpKind::Cos: e = call("t_cos", "t_trig"); break;
-    case OpKind::Erf: e = call("t_erf", "t_erf"); break;
-    case OpKind::Tanh: e = call("t_tanh", "t_tanh"); break;
-    case OpKind::Sigmoid: e = call("t_sigmoid", "t_sigmoid"); break;
-    case OpKind::Silu: e = x[0] + " * " + call("t_sigmoid", "t_sigmoid"); break;
-    case OpKind::Relu: e = x[0] + " < 0 ? (" + type + ")0 : " + x[0]; break;
-    case OpKind::Gelu: e = call("t_gelu", "t_erf"); break;
-    case OpKind::GeluTanh: e = call("t_gelu_tanh", "t_gelu_tanh"); break;
-    case OpKind::Pow: {
-      const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
-      const std::string one = real ? (wide ? "1.0" : "1.0f") : "1";
-      const std::string root = "__builtin_sqrt" + f + "(" + x[0] + ")";
-      const int64_t n = exponent.is_integer() ? exponent.num() : 0;
-      if (exponent.is_zero()) {
-        e = one;
-      } else if (n > 0 && (n <= 8 || !real)) {
-        e = power(x[0], n);
-      } else if (n < 0 && n >= -4) {
-        e = one + " / (" + power(x[0], -n) + ")";
-      } else if (exponent == Rational::ratio(1, 2)) {
-        e = root;
-      } else if (exponent == Rational::ratio(-1, 2)) {
-        e = one + " / " + root;
-      } else {
-        prelude_.insert("t_pow");
-        e = "t_pow(" + x[0] + ", " + literal(exponent, DType::F64) + ")";
-      }
-      break;
+  case OpKind::Neg: e = "-" + x[0]; break;
+  case OpKind::Abs:
+    e = real ? "__builtin_fabs" + f + "(" + x[0] + ")" : x[0] + " < 0 ? -" + x[0] + " : " + x[0];
+    break;
+  case OpKind::Sign:
+    prelude_.insert("t_sign");
+    e = std::string("t_sign(") + (real || dtype == DType::I64 ? "" : "(int)") + x[0] + ")";
+    break;
+  case OpKind::Sqr: e = x[0] + " * " + x[0]; break;
+  case OpKind::Sqrt: e = "__builtin_sqrt" + f + "(" + x[0] + ")"; break;
+  case OpKind::Rsqrt:
+    e = std::string(wide ? "1.0" : "1.0f") + " / __builtin_sqrt" + f + "(" + x[0] + ")";
+    break;
+  case OpKind::Exp: e = call("t_exp", "t_exp"); break;
+  case OpKind::Log: e = call("t_log", "t_log"); break;
+  case OpKind::Sin: e = call("t_sin", "t_trig"); break;
+  case OpKind::Cos: e = call("t_cos", "t_trig"); break;
+  case OpKind::Erf: e = call("t_erf", "t_erf"); break;
+  case OpKind::Tanh: e = call("t_tanh", "t_tanh"); break;
+  case OpKind::Sigmoid: e = call("t_sigmoid", "t_sigmoid"); break;
+  case OpKind::Silu: e = x[0] + " * " + call("t_sigmoid", "t_sigmoid"); break;
+  case OpKind::Relu: e = x[0] + " < 0 ? (" + type + ")0 : " + x[0]; break;
+  case OpKind::Gelu: e = call("t_gelu", "t_erf"); break;
+  case OpKind::GeluTanh: e = call("t_gelu_tanh", "t_gelu_tanh"); break;
+  case OpKind::Pow: {
+    const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
+    const std::string one = real ? (wide ? "1.0" : "1.0f") : "1";
+    const std::string root = "__builtin_sqrt" + f + "(" + x[0] + ")";
+    const int64_t n = exponent.is_integer() ? exponent.num() : 0;
+    if (exponent.is_zero()) {
+      e = one;
+    } else if (n > 0 && (n <= 8 || !real)) {
+      e = power(x[0], n);
+    } else if (n < 0 && n >= -4) {
+      e = one + " / (" + power(x[0], -n) + ")";
+    } else if (exponent == Rational::ratio(1, 2)) {
+      e = root;
+    } else if (exponent == Rational::ratio(-1, 2)) {
+      e = one + " / " + root;
+    } else {
+      prelude_.insert("t_pow");
+      e = "t_pow(" + x[0] + ", " + literal(exponent, DType::F64) + ")";
     }
-    case OpKind::Not: e = "!" + x[0]; break;
-    case OpKind::Cast:
-      if (dtype == DType::Bool) {
-        e = x[0] + " != 0";
-      } else if (is_float(from) && !real) {
-        prelude_.insert("t_truncate");
-        e = "(" + type + ")t_truncate(" + x[0] + ")";
-      } else {
-        e = "(" + type + ")" + x[0];
-      }
-      break;
-    case OpKind::Add: e = binary("+"); break;
-    case OpKind::Sub: e = binary("-"); break;
-    case OpKind::Mul: e = binary("*"); break;
-    case OpKind::Div: e = binary("/"); break;
-    case OpKind::Max: e = choose("t_max"); break;
-    case OpKind::Min: e = choose("t_min"); break;
-    case OpKind::And: e = binary("&"); break;
-    case OpKind::Or: e = binary("|"); break;
-    case OpKind::Eq: e = binary("=="); break;
-    case OpKind::Ne: e = binary("!="); break;
-    case OpKind::Lt: e = binary("<"); break;
-    case OpKind::Le: e = binary("<="); break;
-    case OpKind::Gt: e = binary(">"); break;
-    case OpKind::Ge: e = binary(">="); break;
-    case OpKind::Where: e = x[0] + " ? " + x[1] + " : " + x[2]; break;
-    // Not pointwise:
-    // clang-format off
+    break;
+  }
+  case OpKind::Not: e = "!" + x[0]; break;
+  case OpKind::Cast:
+    if (dtype == DType::Bool) {
+      e = x[0] + " != 0";
+    } else if (is_float(from) && !real) {
+      prelude_.insert("t_truncate");
+      e = "(" + type + ")t_truncate(" + x[0] + ")";
+    } else {
+      e = "(" + type + ")" + x[0];
+    }
+    break;
+  case OpKind::Add: e = binary("+"); break;
+  case OpKind::Sub: e = binary("-"); break;
+  case OpKind::Mul: e = binary("*"); break;
+  case OpKind::Div: e = binary("/"); break;
+  case OpKind::Max: e = choose("t_max"); break;
+  case OpKind::Min: e = choose("t_min"); break;
+  case OpKind::And: e = binary("&"); break;
+  case OpKind::Or: e = binary("|"); break;
+  case OpKind::Eq: e = binary("=="); break;
+  case OpKind::Ne: e = binary("!="); break;
+  case OpKind::Lt: e = binary("<"); break;
+  case OpKind::Le: e = binary("<="); break;
+  case OpKind::Gt: e = binary(">"); break;
+  case OpKind::Ge: e = binary(">="); break;
+  case OpKind::Where: e = x[0] + " ? " + x[1] + " : " + x[2]; break;
+  // Not pointwise:
+  // clang-format off
     case OpKind::Input: case OpKind::Const: case OpKind::Iota: case OpKind::Sum: case OpKind::Mean:
     case OpKind::ReduceMax: case OpKind::ReduceMin: case OpKind::Cumsum: case OpKind::Matmul:
     case OpKind::ConcatMatmul: case OpKind::Transpose: case OpKind::Reshape:
@@ -316,7 +319,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     case OpKind::Triu: case OpKind::Tril: case OpKind::Gather: case OpKind::Opaque:
     case OpKind::Kernel: case OpKind::Thread: case OpKind::Iter: case OpKind::Accum:
     case OpKind::AccumRescale: case OpKind::Save: unreachable("pointwise");
-      // clang-format on
+    // clang-format on
   }
   return named(type.c_str(), e, level);
 }
@@ -400,7 +403,8 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
   if (value.kind == OpKind::Unsqueeze) {
     const auto& axes = std::get<AxesAttrs>(value.attrs).axes;
     for (size_t i = 0; i < index.size(); ++i) {
-      if (!std::binary_search(axes.begin(), axes.end(), static_cast<int>(i))) at.push_back(index[i]);
+      if (!std::binary_search(axes.begin(), axes.end(), static_cast<int>(i)))
+        at.push_back(index[i]);
     }
     return scalar(value.inputs[0], at);
   }
@@ -415,7 +419,8 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
   }
   if (value.kind == OpKind::Slice) {
     const auto& a = std::get<SliceAttrs>(value.attrs);
-    for (size_t i = 0; i < index.size(); ++i) at.push_back(plus(times(index[i], a.steps[i]), a.starts[i]));
+    for (size_t i = 0; i < index.size(); ++i)
+      at.push_back(plus(times(index[i], a.steps[i]), a.starts[i]));
     return scalar(value.inputs[0], at);
   }
   if (value.kind == OpKind::Repeat) {
@@ -443,8 +448,10 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
       // Clamped, so that the load is always allowed; the selection below discards it outside.
       const Index shifted = named("long", plus(index[i], -a.low[i]).text, index[i].level);
       const std::string last = std::to_string(n - 1);
-      at[i] = named("long", shifted.text + " < 0 ? 0 : " + shifted.text + " > " + last + " ? " +
-                                last + " : " + shifted.text, shifted.level);
+      at[i] = named("long",
+                    shifted.text + " < 0 ? 0 : " + shifted.text + " > " + last + " ? " + last +
+                        " : " + shifted.text,
+                    shifted.level);
       inside += (inside.empty() ? "" : " & ") + ("(" + shifted.text + " == " + at[i].text + ")");
       level = std::max(level, shifted.level);
     }
@@ -459,8 +466,9 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     const Index& column = index[index.size() - 1];
     const Index x = scalar(value.inputs[0], index);
     const char* keep = value.kind == OpKind::Triu ? " >= " : " <= ";
-    return named(type, column.text + " - " + row.text + keep + std::to_string(k) + "L ? " + x.text +
-                           " : (" + type + ")0",
+    return named(type,
+                 column.text + " - " + row.text + keep + std::to_string(k) + "L ? " + x.text +
+                     " : (" + type + ")0",
                  std::max({x.level, row.level, column.level}));
   }
   if (value.kind == OpKind::Concat || value.kind == OpKind::Stack) {
@@ -478,8 +486,9 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
       } else {
         // Clamped into the piece; the selection below takes the right one.
         const std::string low = std::to_string(start), high = std::to_string(start + n - 1);
-        const std::string clamped = "(" + along.text + " < " + low + " ? " + low + " : " + along.text +
-                                    " > " + high + " ? " + high + " : " + along.text + ")";
+        const std::string clamped = "(" + along.text + " < " + low + " ? " + low + " : " +
+                                    along.text + " > " + high + " ? " + high + " : " + along.text +
+                                    ")";
         piece[axis] = along.level < 0 && is_zero(along)
                           ? Index{}
                           : plus(named("long", clamped, along.level), -start);
@@ -500,7 +509,8 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     const Index which = scalar(value.inputs[1], {begin, begin + static_cast<long>(inner)});
     prelude_.insert("t_index");
     at.assign(index.begin(), begin);
-    at.push_back(named("long", "t_index(" + which.text + ", " + operand(0).extents[axis].text() + ")",
+    at.push_back(named("long",
+                       "t_index(" + which.text + ", " + operand(0).extents[axis].text() + ")",
                        which.level));
     at.insert(at.end(), begin + static_cast<long>(inner), index.end());
     return scalar(value.inputs[0], at);

@@ -44,8 +44,7 @@ struct Index {
 class Nest {
  public:
   // `touch` hears of every value whose memory is read. `prelude` collects function names.
-  Nest(const KernelValues& kernel, std::set<std::string>& prelude,
-       std::vector<int>& touched)
+  Nest(const KernelValues& kernel, std::set<std::string>& prelude, std::vector<int>& touched)
       : kernel_(kernel), prelude_(prelude), touched_(touched), statements_(1), after_(1) {}
 
   // Adds an innermost loop over [from, to) and returns its index. Loops of extent 1 vanish.

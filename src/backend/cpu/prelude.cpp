@@ -414,7 +414,8 @@ std::string prelude(const std::set<std::string>& used) {
     wanted.insert(table[i].needs.begin(), table[i].needs.end());
   }
   // Calls would keep the loops around them from being vectorised.
-  std::string text = wanted.empty() ? "" : "#define INLINE static inline __attribute__((always_inline))\n";
+  std::string text =
+      wanted.empty() ? "" : "#define INLINE static inline __attribute__((always_inline))\n";
   for (const Function& f : table) {
     if (wanted.erase(f.name) > 0) text += f.text;
   }

@@ -46,7 +46,8 @@ KernelPool& KernelPool::shared() {
 
 void KernelPool::make_room() {
   const int cpu = sched_getcpu();
-  if (cpu == caller_cpu_ || cpu < 0 || cpu >= CPU_SETSIZE || threads_ > CPU_COUNT(&allowed_)) return;
+  if (cpu == caller_cpu_ || cpu < 0 || cpu >= CPU_SETSIZE || threads_ > CPU_COUNT(&allowed_))
+    return;
   caller_cpu_ = cpu;
   cpu_set_t others = allowed_;
   CPU_CLR(static_cast<size_t>(cpu), &others);

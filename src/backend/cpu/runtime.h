@@ -1,5 +1,5 @@
-// What generated CPU kernels need at run time: a pool of threads with sub-microsecond fork and join,
-// and buffers aligned to cache lines that ask for huge pages.
+// What generated CPU kernels need at run time: a pool of threads with sub-microsecond fork and
+// join, and buffers aligned to cache lines that ask for huge pages.
 #pragma once
 
 #include <sched.h>

@@ -109,8 +109,7 @@ class Builder {
     } else if (value.kind == OpKind::Iter) {
       const auto& a = std::get<IterAttrs>(value.attrs);
       const size_t argument = static_cast<size_t>(value.argument);
-      value.extents =
-          tile_extents(id, result_.argument_extents[argument], a.imap, a.fmap);
+      value.extents = tile_extents(id, result_.argument_extents[argument], a.imap, a.fmap);
       for (size_t d = 0; d < graph_.grid().size(); ++d) {
         value.grid |= a.imap[d] >= 0 && graph_.grid()[d] > 1;
       }
@@ -184,162 +183,164 @@ class Builder {
       return;
     }
     switch (value.kind) {
-      case OpKind::Sum:
-      case OpKind::Mean:
-      case OpKind::ReduceMax:
-      case OpKind::ReduceMin: {
-        const auto& a = std::get<ReduceAttrs>(value.attrs);
-        size_t to = 0;
-        for (size_t axis = 0; axis < input(value, 0).extents.size(); ++axis) {
-          const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(axis));
-          if (!gone) inherit(value, to, 0, axis);
-          to += !gone || a.keepdims ? 1 : 0;
+    case OpKind::Sum:
+    case OpKind::Mean:
+    case OpKind::ReduceMax:
+    case OpKind::ReduceMin: {
+      const auto& a = std::get<ReduceAttrs>(value.attrs);
+      size_t to = 0;
+      for (size_t axis = 0; axis < input(value, 0).extents.size(); ++axis) {
+        const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(axis));
+        if (!gone) inherit(value, to, 0, axis);
+        to += !gone || a.keepdims ? 1 : 0;
+      }
+      return;
+    }
+    case OpKind::Matmul:
+    case OpKind::ConcatMatmul: {
+      const size_t rank = value.extents.size();
+      const size_t right = value.kind == OpKind::Matmul ? 1 : 2;
+      for (size_t i = 0; i < value.inputs.size(); ++i) {
+        const size_t n = input(value, i).extents.size();
+        for (size_t axis = 0; axis + 2 < n; ++axis) inherit(value, rank - n + axis, i, axis);
+      }
+      inherit(value, rank - 2, 0, input(value, 0).extents.size() - 2);
+      inherit(value, rank - 1, right, input(value, right).extents.size() - 1);
+      return;
+    }
+    case OpKind::Transpose: {
+      const auto& a = std::get<PermAttrs>(value.attrs);
+      for (size_t i = 0; i < a.perm.size(); ++i)
+        inherit(value, i, 0, static_cast<size_t>(a.perm[i]));
+      return;
+    }
+    case OpKind::Broadcast: inherit_broadcast(value, 0, value.extents.size()); return;
+    case OpKind::Unsqueeze: {
+      const auto& a = std::get<AxesAttrs>(value.attrs);
+      size_t from = 0;
+      for (size_t i = 0; i < value.extents.size(); ++i) {
+        if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
+          inherit(value, i, 0, from++);
         }
-        return;
       }
-      case OpKind::Matmul:
-      case OpKind::ConcatMatmul: {
-        const size_t rank = value.extents.size();
-        const size_t right = value.kind == OpKind::Matmul ? 1 : 2;
-        for (size_t i = 0; i < value.inputs.size(); ++i) {
-          const size_t n = input(value, i).extents.size();
-          for (size_t axis = 0; axis + 2 < n; ++axis) inherit(value, rank - n + axis, i, axis);
+      return;
+    }
+    case OpKind::Squeeze: {
+      const auto& a = std::get<AxesAttrs>(value.attrs);
+      size_t to = 0;
+      for (size_t i = 0; i < input(value, 0).extents.size(); ++i) {
+        if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
+          inherit(value, to++, 0, i);
         }
-        inherit(value, rank - 2, 0, input(value, 0).extents.size() - 2);
-        inherit(value, rank - 1, right, input(value, right).extents.size() - 1);
-        return;
       }
-      case OpKind::Transpose: {
-        const auto& a = std::get<PermAttrs>(value.attrs);
-        for (size_t i = 0; i < a.perm.size(); ++i) inherit(value, i, 0, static_cast<size_t>(a.perm[i]));
-        return;
+      return;
+    }
+    case OpKind::Reshape: {
+      // Axes other than 1 that stay in place keep their extent; others must be whole.
+      const Value& x = input(value, 0);
+      std::vector<size_t> from, to;
+      for (size_t i = 0; i < x.extents.size(); ++i)
+        if (x.extents[i].nominal != 1) from.push_back(i);
+      for (size_t i = 0; i < value.extents.size(); ++i)
+        if (value.extents[i].nominal != 1) to.push_back(i);
+      bool same = from.size() == to.size();
+      for (size_t i = 0; same && i < from.size(); ++i)
+        same = x.extents[from[i]].nominal == value.extents[to[i]].nominal;
+      if (same) {
+        for (size_t i = 0; i < from.size(); ++i) inherit(value, to[i], 0, from[i]);
+      } else if (!exact(x)) {
+        unsupported(value, "axes cannot be merged or split");
       }
-      case OpKind::Broadcast: inherit_broadcast(value, 0, value.extents.size()); return;
-      case OpKind::Unsqueeze: {
-        const auto& a = std::get<AxesAttrs>(value.attrs);
-        size_t from = 0;
-        for (size_t i = 0; i < value.extents.size(); ++i) {
-          if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
-            inherit(value, i, 0, from++);
+      return;
+    }
+    case OpKind::Repeat: {
+      const auto& a = std::get<RepeatAttrs>(value.attrs);
+      for (size_t i = 0; i < a.repeats.size(); ++i) {
+        if (a.repeats[i] == 1) {
+          inherit(value, i, 0, i);
+        } else if (!input(value, 0).extents[i].exact()) {
+          unsupported(value, "an axis cannot be repeated");
+        }
+      }
+      return;
+    }
+    case OpKind::Concat:
+    case OpKind::Stack: {
+      const size_t joined = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+      for (size_t i = 0; i < value.inputs.size(); ++i) {
+        for (size_t axis = 0; axis < input(value, i).extents.size(); ++axis) {
+          if (value.kind == OpKind::Stack) {
+            inherit(value, axis + (axis >= joined ? 1 : 0), i, axis);
+          } else if (axis != joined) {
+            inherit(value, axis, i, axis);
+          } else if (!input(value, i).extents[axis].exact()) {
+            unsupported(value, "the joined axis is shorter");
           }
         }
-        return;
       }
-      case OpKind::Squeeze: {
-        const auto& a = std::get<AxesAttrs>(value.attrs);
-        size_t to = 0;
-        for (size_t i = 0; i < input(value, 0).extents.size(); ++i) {
-          if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i))) {
-            inherit(value, to++, 0, i);
-          }
+      return;
+    }
+    case OpKind::Slice: {
+      const auto& a = std::get<SliceAttrs>(value.attrs);
+      for (size_t i = 0; i < a.starts.size(); ++i) {
+        const Extent& e = input(value, 0).extents[i];
+        if (a.starts[i] == 0 && a.steps[i] == 1 && a.stops[i] == e.nominal) {
+          inherit(value, i, 0, i);
+        } else if (!e.exact()) {
+          unsupported(value, "an axis cannot be sliced");
         }
-        return;
       }
-      case OpKind::Reshape: {
-        // Axes other than 1 that stay in place keep their extent; others must be whole.
-        const Value& x = input(value, 0);
-        std::vector<size_t> from, to;
-        for (size_t i = 0; i < x.extents.size(); ++i)
-          if (x.extents[i].nominal != 1) from.push_back(i);
-        for (size_t i = 0; i < value.extents.size(); ++i)
-          if (value.extents[i].nominal != 1) to.push_back(i);
-        bool same = from.size() == to.size();
-        for (size_t i = 0; same && i < from.size(); ++i)
-          same = x.extents[from[i]].nominal == value.extents[to[i]].nominal;
-        if (same) {
-          for (size_t i = 0; i < from.size(); ++i) inherit(value, to[i], 0, from[i]);
-        } else if (!exact(x)) {
-          unsupported(value, "axes cannot be merged or split");
+      return;
+    }
+    case OpKind::Pad: {
+      const auto& a = std::get<PadAttrs>(value.attrs);
+      for (size_t i = 0; i < a.low.size(); ++i) {
+        if (a.low[i] == 0 && a.high[i] == 0) {
+          inherit(value, i, 0, i);
+        } else if (!input(value, 0).extents[i].exact()) {
+          unsupported(value, "an axis cannot be padded");
         }
-        return;
       }
-      case OpKind::Repeat: {
-        const auto& a = std::get<RepeatAttrs>(value.attrs);
-        for (size_t i = 0; i < a.repeats.size(); ++i) {
-          if (a.repeats[i] == 1) {
-            inherit(value, i, 0, i);
-          } else if (!input(value, 0).extents[i].exact()) {
-            unsupported(value, "an axis cannot be repeated");
-          }
+      return;
+    }
+    case OpKind::Triu:
+    case OpKind::Tril:
+    case OpKind::Cumsum:
+      for (size_t i = 0; i < value.extents.size(); ++i) inherit(value, i, 0, i);
+      return;
+    case OpKind::Gather: {
+      const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
+      const size_t inner = input(value, 1).extents.size();
+      for (size_t i = 0; i < axis; ++i) inherit(value, i, 0, i);
+      for (size_t i = 0; i < inner; ++i) inherit(value, axis + i, 1, i);
+      for (size_t i = axis + 1; i < input(value, 0).extents.size(); ++i) {
+        inherit(value, inner + i - 1, 0, i);
+      }
+      return;
+    }
+    case OpKind::Accum:
+    case OpKind::AccumRescale: {
+      const auto& a = std::get<AccumAttrs>(value.attrs);
+      uint8_t folded = 0;
+      for (int l : a.loops) folded = static_cast<uint8_t>(folded | 1u << l);
+      for (size_t i = 0; i < value.extents.size(); ++i) {
+        const Extent& e = input(value, 0).extents[i];
+        const bool joined = a.kind == AccumKind::Concat && static_cast<int>(i) == a.axis;
+        if (joined) {
+          if (!e.exact())
+            value.extents[i].actual = "n" + std::to_string(id) + "_" + std::to_string(i);
+        } else if ((e.loops & folded) == 0) {
+          value.extents[i] = e;
         }
-        return;
+        // An axis shortened by the folded loop itself is whole afterwards: the missing elements
+        // hold the neutral element.
       }
-      case OpKind::Concat:
-      case OpKind::Stack: {
-        const size_t joined = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
-        for (size_t i = 0; i < value.inputs.size(); ++i) {
-          for (size_t axis = 0; axis < input(value, i).extents.size(); ++axis) {
-            if (value.kind == OpKind::Stack) {
-              inherit(value, axis + (axis >= joined ? 1 : 0), i, axis);
-            } else if (axis != joined) {
-              inherit(value, axis, i, axis);
-            } else if (!input(value, i).extents[axis].exact()) {
-              unsupported(value, "the joined axis is shorter");
-            }
-          }
-        }
-        return;
-      }
-      case OpKind::Slice: {
-        const auto& a = std::get<SliceAttrs>(value.attrs);
-        for (size_t i = 0; i < a.starts.size(); ++i) {
-          const Extent& e = input(value, 0).extents[i];
-          if (a.starts[i] == 0 && a.steps[i] == 1 && a.stops[i] == e.nominal) {
-            inherit(value, i, 0, i);
-          } else if (!e.exact()) {
-            unsupported(value, "an axis cannot be sliced");
-          }
-        }
-        return;
-      }
-      case OpKind::Pad: {
-        const auto& a = std::get<PadAttrs>(value.attrs);
-        for (size_t i = 0; i < a.low.size(); ++i) {
-          if (a.low[i] == 0 && a.high[i] == 0) {
-            inherit(value, i, 0, i);
-          } else if (!input(value, 0).extents[i].exact()) {
-            unsupported(value, "an axis cannot be padded");
-          }
-        }
-        return;
-      }
-      case OpKind::Triu:
-      case OpKind::Tril:
-      case OpKind::Cumsum:
-        for (size_t i = 0; i < value.extents.size(); ++i) inherit(value, i, 0, i);
-        return;
-      case OpKind::Gather: {
-        const size_t axis = static_cast<size_t>(std::get<AxisAttrs>(value.attrs).axis);
-        const size_t inner = input(value, 1).extents.size();
-        for (size_t i = 0; i < axis; ++i) inherit(value, i, 0, i);
-        for (size_t i = 0; i < inner; ++i) inherit(value, axis + i, 1, i);
-        for (size_t i = axis + 1; i < input(value, 0).extents.size(); ++i) {
-          inherit(value, inner + i - 1, 0, i);
-        }
-        return;
-      }
-      case OpKind::Accum:
-      case OpKind::AccumRescale: {
-        const auto& a = std::get<AccumAttrs>(value.attrs);
-        uint8_t folded = 0;
-        for (int l : a.loops) folded = static_cast<uint8_t>(folded | 1u << l);
-        for (size_t i = 0; i < value.extents.size(); ++i) {
-          const Extent& e = input(value, 0).extents[i];
-          const bool joined = a.kind == AccumKind::Concat && static_cast<int>(i) == a.axis;
-          if (joined) {
-            if (!e.exact()) value.extents[i].actual = "n" + std::to_string(id) + "_" + std::to_string(i);
-          } else if ((e.loops & folded) == 0) {
-            value.extents[i] = e;
-          }
-          // An axis shortened by the folded loop itself is whole afterwards: the missing elements
-          // hold the neutral element.
-        }
-        return;
-      }
-      case OpKind::Const:
-      case OpKind::Iota: return;
-      // Pointwise operators returned above; the others never reach a block's values.
-      // clang-format off
+      return;
+    }
+    case OpKind::Const:
+    case OpKind::Iota: return;
+    // Pointwise operators returned above; the others never reach a block's values.
+    // clang-format off
       case OpKind::Neg: case OpKind::Abs: case OpKind::Sign: case OpKind::Sqr: case OpKind::Sqrt:
       case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log: case OpKind::Sin: case OpKind::Cos:
       case OpKind::Erf: case OpKind::Tanh: case OpKind::Sigmoid: case OpKind::Silu:
@@ -349,7 +350,7 @@ class Builder {
       case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le: case OpKind::Gt:
       case OpKind::Ge: case OpKind::Where: case OpKind::Input: case OpKind::Opaque:
       case OpKind::Kernel: case OpKind::Thread: case OpKind::Iter: case OpKind::Save: break;
-        // clang-format on
+      // clang-format on
     }
     throw Error(ErrorKind::Unsupported,
                 std::string(name(value.kind)) + " cannot be generated inside a block");
@@ -370,7 +371,8 @@ int64_t Value::elements() const {
 std::vector<std::vector<int>> KernelValues::users() const {
   std::vector<std::vector<int>> result(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    for (int input : values[i].inputs) result[static_cast<size_t>(input)].push_back(static_cast<int>(i));
+    for (int input : values[i].inputs)
+      result[static_cast<size_t>(input)].push_back(static_cast<int>(i));
   }
   return result;
 }

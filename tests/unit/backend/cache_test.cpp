@@ -32,7 +32,9 @@ std::vector<fs::path> files_in(const std::string& directory) {
   return files;
 }
 
-void overwrite(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::trunc) << text; }
+void overwrite(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::trunc) << text;
+}
 
 // Sets an environment variable for the life of a test.
 class Environment {
@@ -54,7 +56,8 @@ class Environment {
 TEST(Sha256, KnownAnswers) {
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(sha256_hex(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  EXPECT_EQ(sha256_hex(std::string(1000000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   EXPECT_NE(Sha256().field("ab").field("c").hex(), Sha256().field("a").field("bc").hex());
 }
 
@@ -118,7 +121,8 @@ TEST(Cache, OpenDirectoriesAreNotUsed) {
 TEST(Cache, UnusableDirectoriesStillWork) {
   TemporaryDirectory dir;
   overwrite(dir.path() + "/file", "");
-  for (const std::string& path : {dir.path() + "/file", dir.path() + "/file/sub", std::string("/proc/none/cache")}) {
+  for (const std::string& path :
+       {dir.path() + "/file", dir.path() + "/file/sub", std::string("/proc/none/cache")}) {
     std::vector<std::string> warnings;
     std::string temporary;
     {
@@ -146,7 +150,8 @@ TEST(Cache, FullDiskLeavesNothingBehind) {
   rlimit small = old;
   small.rlim_cur = 1000;
   setrlimit(RLIMIT_FSIZE, &small);
-  EXPECT_THROW(cache.store(kKey, ".so", std::string(5000, 'x')), Error);  // nor in the temporary one
+  EXPECT_THROW(cache.store(kKey, ".so", std::string(5000, 'x')),
+               Error);  // nor in the temporary one
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(warnings.size(), 1u);
@@ -165,7 +170,8 @@ TEST(Cache, DefaultDirectoryComesFromTheEnvironment) {
   EXPECT_EQ(Cache(quiet("")).directory(), dir.path() + "/mine");
 }
 
-const char* const kSource = "extern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }\n";
+const char* const kSource =
+    "extern \"C\" __attribute__((visibility(\"default\"))) int answer() { return 42; }\n";
 
 int call(const Library& library) { return reinterpret_cast<int (*)()>(library.symbol("answer"))(); }
 
@@ -196,8 +202,7 @@ TEST(Compile, DamagedMachineCodeIsCompiledAgain) {
   EXPECT_TRUE(compile_and_load(kSource, {}, cache)->from_cache());
 }
 
-template <class F>
-Error error_of(F f) {
+template <class F> Error error_of(F f) {
   try {
     f();
   } catch (const Error& e) {

@@ -16,9 +16,11 @@ void expect_right_everywhere(const std::string& text) {
   for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
 }
 
-std::string replaced(std::string text, const std::vector<std::pair<std::string, std::string>>& pairs) {
+std::string replaced(std::string text,
+                     const std::vector<std::pair<std::string, std::string>>& pairs) {
   for (const auto& [from, to] : pairs) {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
   }
   return text;
 }
@@ -26,7 +28,8 @@ std::string replaced(std::string text, const std::vector<std::pair<std::string, 
 int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Mirage's Fig. 3b for RMSNorm + Linear, for any shape, grid and loop.
-std::string rms_norm_linear(int64_t m, int64_t k, int64_t n, int64_t grid, int64_t loops, const std::string& dtype = "f32") {
+std::string rms_norm_linear(int64_t m, int64_t k, int64_t n, int64_t grid, int64_t loops,
+                            const std::string& dtype = "f32") {
   const auto s = [](int64_t i) { return std::to_string(i); };
   return replaced(R"(graph fused {
   X = input : T[M,K]
@@ -56,8 +59,18 @@ std::string rms_norm_linear(int64_t m, int64_t k, int64_t n, int64_t grid, int64
   } : T[M,N]
   return O
 }
-)", {{"GRID", s(grid)}, {"LOOPS", s(loops)}, {"T[", dtype + "["}, {"Kt", s(up(k, loops))}, {"Nt", s(up(n, grid))},
-     {"M,", s(m) + ","}, {"[K]", "[" + s(k) + "]"}, {"[K,", "[" + s(k) + ","}, {",K]", "," + s(k) + "]"}, {"/K}", "/" + s(k) + "}"}, {",N]", "," + s(n) + "]"}});
+)",
+                  {{"GRID", s(grid)},
+                   {"LOOPS", s(loops)},
+                   {"T[", dtype + "["},
+                   {"Kt", s(up(k, loops))},
+                   {"Nt", s(up(n, grid))},
+                   {"M,", s(m) + ","},
+                   {"[K]", "[" + s(k) + "]"},
+                   {"[K,", "[" + s(k) + ","},
+                   {",K]", "," + s(k) + "]"},
+                   {"/K}", "/" + s(k) + "}"},
+                   {",N]", "," + s(n) + "]"}});
 }
 
 TEST(CpuBlocks, RmsNormLinear) { expect_right_everywhere(rms_norm_linear(16, 256, 512, 16, 4)); }
@@ -69,13 +82,15 @@ TEST(CpuBlocks, RmsNormLinearWithTilesThatDoNotDivide) {
 }
 
 TEST(CpuBlocks, RmsNormLinearInOtherDtypes) {
-  for (const char* dtype : {"f64", "f16", "bf16"}) expect_right_everywhere(rms_norm_linear(7, 96, 130, 4, 3, dtype));
+  for (const char* dtype : {"f64", "f16", "bf16"})
+    expect_right_everywhere(rms_norm_linear(7, 96, 130, 4, 3, dtype));
 }
 
 TEST(CpuBlocks, SharedValuesAreComputedOnce) {
   const std::string source = emit_source(parse(rms_norm_linear(16, 256, 512, 16, 4)), best_isa());
   EXPECT_NE(source.find("k0_once"), std::string::npos);
-  EXPECT_EQ(emit_source(parse(rms_norm_linear(16, 256, 512, 1, 4)), best_isa()).find("_once"), std::string::npos);
+  EXPECT_EQ(emit_source(parse(rms_norm_linear(16, 256, 512, 1, 4)), best_isa()).find("_once"),
+            std::string::npos);
 }
 
 // Attention for one head with an online softmax; rows split over the grid, keys over the loop.

@@ -24,23 +24,31 @@ long double gelu(long double x) { return x * std::erfc(-x / std::sqrt(2.0L)) / 2
 long double rsqrt(long double x) { return 1 / std::sqrt(x); }
 
 const Function kFunctions[] = {
-    {OpKind::Exp, std::exp, 1.5, 1.5, -100, 90},    {OpKind::Log, std::log, 1.5, 1.5, 0, 1e4},
-    {OpKind::Tanh, std::tanh, 3, 3, -12, 12},       {OpKind::Sigmoid, sigmoid, 3, 3, -80, 80},
-    {OpKind::Silu, silu, 3.5, 3.5, -80, 80},        {OpKind::Erf, std::erf, 3, 3, -5, 5},
+    {OpKind::Exp, std::exp, 1.5, 1.5, -100, 90},
+    {OpKind::Log, std::log, 1.5, 1.5, 0, 1e4},
+    {OpKind::Tanh, std::tanh, 3, 3, -12, 12},
+    {OpKind::Sigmoid, sigmoid, 3, 3, -80, 80},
+    {OpKind::Silu, silu, 3.5, 3.5, -80, 80},
+    {OpKind::Erf, std::erf, 3, 3, -5, 5},
     // In gelu's tail, rounding x/sqrt 2 is amplified by x^2.
-    {OpKind::Gelu, gelu, 90, 90, -8, 8},            {OpKind::Sqrt, std::sqrt, 1, 1, 0, 1e6},
-    {OpKind::Rsqrt, rsqrt, 2, 2, 1e-3, 1e6},        {OpKind::Sin, std::sin, 1.5, 1.5, -1e4, 1e4},
+    {OpKind::Gelu, gelu, 90, 90, -8, 8},
+    {OpKind::Sqrt, std::sqrt, 1, 1, 0, 1e6},
+    {OpKind::Rsqrt, rsqrt, 2, 2, 1e-3, 1e6},
+    {OpKind::Sin, std::sin, 1.5, 1.5, -1e4, 1e4},
     {OpKind::Cos, std::cos, 1.5, 1.5, -1e4, 1e4},
 };
 
-template <class T>
-std::vector<T> arguments(const Function& f) {
+template <class T> std::vector<T> arguments(const Function& f) {
   Rng rng(5);
   std::vector<T> x;
-  for (int i = 0; i < 20000; ++i) x.push_back(static_cast<T>(f.low + (f.high - f.low) * rng.unit()));
-  for (int i = 0; i < 5000; ++i) x.push_back(static_cast<T>((rng.unit() - 0.5) * std::ldexp(1.0, -static_cast<int>(rng.below(60)))));
+  for (int i = 0; i < 20000; ++i)
+    x.push_back(static_cast<T>(f.low + (f.high - f.low) * rng.unit()));
+  for (int i = 0; i < 5000; ++i)
+    x.push_back(
+        static_cast<T>((rng.unit() - 0.5) * std::ldexp(1.0, -static_cast<int>(rng.below(60)))));
   using L = std::numeric_limits<T>;
-  for (T s : {T(0), L::min(), L::denorm_min(), L::max(), L::infinity(), T(1), L::epsilon(), L::min() / 3}) {
+  for (T s : {T(0), L::min(), L::denorm_min(), L::max(), L::infinity(), T(1), L::epsilon(),
+              L::min() / 3}) {
     x.push_back(s);
     x.push_back(-s);
   }
@@ -48,8 +56,7 @@ std::vector<T> arguments(const Function& f) {
   return x;
 }
 
-template <class T>
-void expect_accurate(const Function& f, DType dtype, CpuIsa isa, double limit) {
+template <class T> void expect_accurate(const Function& f, DType dtype, CpuIsa isa, double limit) {
   const std::vector<T> x = arguments<T>(f);
   Graph g;
   const Type type{dtype, {static_cast<int64_t>(x.size())}};
@@ -67,15 +74,23 @@ void expect_accurate(const Function& f, DType dtype, CpuIsa isa, double limit) {
     const T want = static_cast<T>(exact);
     if (std::isnan(want) || std::isinf(want) || want == 0 || std::isnan(y[i])) {
       // The sign of zero and tiny results that round to zero are free.
-      const bool same = std::isnan(want) ? std::isnan(y[i]) : y[i] == want || (want == 0 && std::fabs(y[i]) < std::numeric_limits<T>::min());
-      EXPECT_TRUE(same) << name(f.kind) << "(" << x[i] << ") is " << y[i] << " instead of " << want << " on " << to_string(isa);
+      const bool same =
+          std::isnan(want)
+              ? std::isnan(y[i])
+              : y[i] == want || (want == 0 && std::fabs(y[i]) < std::numeric_limits<T>::min());
+      EXPECT_TRUE(same) << name(f.kind) << "(" << x[i] << ") is " << y[i] << " instead of " << want
+                        << " on " << to_string(isa);
       continue;
     }
-    const long double magnitude = std::fmax(std::fabs(exact), static_cast<long double>(std::numeric_limits<T>::min()));
-    const long double ulp = std::ldexp(1.0L, std::ilogb(magnitude)) * std::numeric_limits<T>::epsilon();
-    const double error = static_cast<double>(std::fabs(static_cast<long double>(y[i]) - exact) / ulp);
+    const long double magnitude =
+        std::fmax(std::fabs(exact), static_cast<long double>(std::numeric_limits<T>::min()));
+    const long double ulp =
+        std::ldexp(1.0L, std::ilogb(magnitude)) * std::numeric_limits<T>::epsilon();
+    const double error =
+        static_cast<double>(std::fabs(static_cast<long double>(y[i]) - exact) / ulp);
     if (error > limit && error > worst) {
-      ADD_FAILURE() << name(f.kind) << "(" << x[i] << ") is " << error << " ulp off on " << to_string(isa) << " in " << tessera::name(dtype);
+      ADD_FAILURE() << name(f.kind) << "(" << x[i] << ") is " << error << " ulp off on "
+                    << to_string(isa) << " in " << tessera::name(dtype);
     }
     worst = std::max(worst, error);
   }

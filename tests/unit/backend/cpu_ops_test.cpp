@@ -66,7 +66,8 @@ TEST(CpuOps, Pointwise) {
     for (DType dtype : dtypes) {
       const int arity = info(kind).min_arity;
       c.op(kind, dtype, std::vector<Shape>(static_cast<size_t>(arity), {3, 67}));
-      if (dtype == DType::F32 || dtype == DType::F64) floats.op(kind, dtype, std::vector<Shape>(static_cast<size_t>(arity), {71}));
+      if (dtype == DType::F32 || dtype == DType::F64)
+        floats.op(kind, dtype, std::vector<Shape>(static_cast<size_t>(arity), {71}));
       if (arity == 1) continue;
       std::vector<Shape> shapes = {{5, 1, 33}, {7, 1}, {1}};
       shapes.resize(static_cast<size_t>(arity));
@@ -90,12 +91,15 @@ TEST(CpuOps, LargeTensorsAreCutIntoUnits) {
 
 TEST(CpuOps, Powers) {
   Case c;
-  for (Rational e : {Rational(0), Rational(1), Rational(2), Rational(3), Rational(7), Rational(-1), Rational(-2),
-                     Rational(-3), Rational(12), Rational(-9), Rational::ratio(1, 2), Rational::ratio(-1, 2),
-                     Rational::ratio(1, 3), Rational::ratio(5, 2), Rational::ratio(-7, 3)}) {
-    for (DType dtype : {DType::F32, DType::F64, DType::BF16}) c.op(OpKind::Pow, dtype, {{41}}, PowAttrs{e});
+  for (Rational e :
+       {Rational(0), Rational(1), Rational(2), Rational(3), Rational(7), Rational(-1), Rational(-2),
+        Rational(-3), Rational(12), Rational(-9), Rational::ratio(1, 2), Rational::ratio(-1, 2),
+        Rational::ratio(1, 3), Rational::ratio(5, 2), Rational::ratio(-7, 3)}) {
+    for (DType dtype : {DType::F32, DType::F64, DType::BF16})
+      c.op(OpKind::Pow, dtype, {{41}}, PowAttrs{e});
     if (e.is_integer() && !e.negative()) {
-      for (DType dtype : {DType::I8, DType::U8, DType::I32, DType::I64}) c.op(OpKind::Pow, dtype, {{41}}, PowAttrs{e});
+      for (DType dtype : {DType::I8, DType::U8, DType::I32, DType::I64})
+        c.op(OpKind::Pow, dtype, {{41}}, PowAttrs{e});
     }
   }
   c.check();
@@ -194,7 +198,8 @@ TEST(CpuOps, DataMovement) {
     c.op(OpKind::Pad, d, {{3, 20}}, PadAttrs{{1, 0}, {0, 5}, 1});
     c.op(OpKind::Triu, d, {{2, 7, 9}}, DiagonalAttrs{1});
     c.op(OpKind::Tril, d, {{9, 7}}, DiagonalAttrs{-2});
-    if (d != DType::Bool) c.graph().add_output(c.graph().add(OpKind::Iota, {}, IotaAttrs{1, {d, {3, 9}}}));
+    if (d != DType::Bool)
+      c.graph().add_output(c.graph().add(OpKind::Iota, {}, IotaAttrs{1, {d, {3, 9}}}));
     c.graph().add_output(c.graph().add_const(1, {d, {2, 5}}));
     c.check(d == DType::F32);
   }
@@ -207,8 +212,9 @@ TEST(CpuOps, EveryKernelOperatorIsCovered) {
     const bool known = has(kind, algebra::Pointwise) || has(kind, algebra::Movement) ||
                        kind == OpKind::Input || kind == OpKind::Const || kind == OpKind::Iota ||
                        kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
-                       kind == OpKind::ReduceMin || kind == OpKind::Cumsum || kind == OpKind::Matmul ||
-                       kind == OpKind::ConcatMatmul || kind == OpKind::Opaque || kind == OpKind::Kernel;
+                       kind == OpKind::ReduceMin || kind == OpKind::Cumsum ||
+                       kind == OpKind::Matmul || kind == OpKind::ConcatMatmul ||
+                       kind == OpKind::Opaque || kind == OpKind::Kernel;
     EXPECT_TRUE(known) << name(kind);
   }
 }
@@ -235,7 +241,8 @@ TEST(CpuOps, OpaqueIsRefusedByName) {
   }
 }
 
-// The loops must really be vector code: scalar code takes some 2 ns per element, vectors 0.2 or less.
+// The loops must really be vector code: scalar code takes some 2 ns per element, vectors 0.2 or
+// less.
 TEST(CpuOps, ElementwiseLoopsAreVectorised) {
   if (best_isa() == CpuIsa::Generic) GTEST_SKIP();
   Graph g;
@@ -258,11 +265,14 @@ TEST(CpuOps, CheckRefusesWrongCode) {
   for (Graph* g : {&right, &wrong}) {
     const TensorId x = g->add_input({DType::F32, {33}});
     const TensorId y = g->add(OpKind::Sigmoid, {x});
-    g->add_output(g == &right ? y : g->add(OpKind::Mul, {y, g->add_const(Rational::ratio(10001, 10000), {DType::F32, {}})}));
+    g->add_output(g == &right ? y
+                              : g->add(OpKind::Mul, {y, g->add_const(Rational::ratio(10001, 10000),
+                                                                     {DType::F32, {}})}));
   }
   const auto module = Module::compile(wrong, test_cache());
   CheckReport report;
-  EXPECT_FALSE(check_compiled(right, [&](auto in, auto out) { module->run(in, out); }, {}, &report));
+  EXPECT_FALSE(check_compiled(
+      right, [&](auto in, auto out) { module->run(in, out); }, {}, &report));
   EXPECT_FALSE(report.passed);
   EXPECT_GT(report.worst, 1);
 }

@@ -91,7 +91,8 @@ TEST(Measure, RatiosAndRoofline) {
   };
   MeasureOptions options;
   options.budget_s = 0.2;
-  const std::vector<Timing> t = measure({{"slow", work(40000), 0}, {"fast", work(10000), 0}, {"magic", work(100), 1.0}}, options);
+  const std::vector<Timing> t = measure(
+      {{"slow", work(40000), 0}, {"fast", work(10000), 0}, {"magic", work(100), 1.0}}, options);
   ASSERT_EQ(t.size(), 3u);
   EXPECT_GT(t[1].speedup, 2.5);
   EXPECT_LT(t[1].speedup, 6);

@@ -44,7 +44,8 @@ inline CheckReport run_check(const Graph& graph, CpuIsa isa, KernelPool* pool = 
   options.pool = pool;
   const auto module = Module::compile(graph, test_cache(), options);
   CheckReport report;
-  check_compiled(graph, [&](auto in, auto out) { module->run(in, out); }, {}, &report);
+  check_compiled(
+      graph, [&](auto in, auto out) { module->run(in, out); }, {}, &report);
   return report;
 }
 

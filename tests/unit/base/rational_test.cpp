@@ -47,8 +47,8 @@ TEST(Rational, LongDecimalsHaveOneForm) {
 }
 
 TEST(Rational, MalformedText) {
-  for (const char* s : {"", "-", "1/0", "1/", "/2", "1.", "e5", "1e", "1e99999", "0x10", "--1", "1/-2",
-                        "1.5/2", "3*2^", "3*2^99999", "infinity", "1e400"})
+  for (const char* s : {"", "-", "1/0", "1/", "/2", "1.", "e5", "1e", "1e99999", "0x10", "--1",
+                        "1/-2", "1.5/2", "3*2^", "3*2^99999", "infinity", "1e400"})
     EXPECT_FALSE(Rational::parse(s)) << s;
 }
 

@@ -61,7 +61,8 @@ TEST(Partition, ReplacementsTakeTheirPlace) {
 }
 
 TEST(Partition, CorpusSplicesBackToValidPrograms) {
-  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/corpus")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/corpus")) {
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     Graph g = parse(text.str());

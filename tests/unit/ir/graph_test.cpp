@@ -50,19 +50,16 @@ const BadOp kBadOps[] = {
      "reshape: cannot tell whether [N,3] and [6] have as many elements"},
     {"z = broadcast x {shape=[3]}", "broadcast: f32[2,3] does not broadcast to [3]"},
     {"z = squeeze x {axes=[0]}", "squeeze: axis 0 of f32[2,3] is not 1"},
-    {"z = concat x, y {axis=1}",
-     "concat: operands differ outside axis 1: f32[2,3] and f32[3,4]"},
+    {"z = concat x, y {axis=1}", "concat: operands differ outside axis 1: f32[2,3] and f32[3,4]"},
     {"z = concat x, v {axis=0}", "concat: operands must have one rank, got f32[2,3] and f32[3]"},
     {"z = stack x, y", "stack: operands must have one type, got f32[2,3] and f32[3,4]"},
-    {"z = slice x {starts=[0,1], stops=[2,4]}",
-     "slice: axis 1 of f32[2,3] has no elements 1:4:1"},
+    {"z = slice x {starts=[0,1], stops=[2,4]}", "slice: axis 1 of f32[2,3] has no elements 1:4:1"},
     {"z = slice s {starts=[0,0], stops=[2,3]}", "slice: axis 0 needs a known extent, not N"},
     {"z = pad x {low=[0,-1], high=[0,0]}", "pad: counts must be 0 or more"},
     {"z = repeat x {repeats=[1,0]}", "repeat: counts must be 1 or more"},
     {"z = gather x, v", "gather: indices must be i64 or i32, got f32[3]"},
     {"z = triu v", "triu: needs rank 2 or more, got f32[3]"},
-    {"z = pow n {exponent=0.5}",
-     "pow: integers need a non-negative integer exponent, not 0.5"},
+    {"z = pow n {exponent=0.5}", "pow: integers need a non-negative integer exponent, not 0.5"},
     {"z = pow x {exponent=inf}", "pow: the exponent must be finite"},
     {"z = const {value=0.5} : i64[]", "const: 0.5 is not an integer"},
     {"z = const {value=2} : bool[]", "const: a bool constant is 0 or 1"},
@@ -79,37 +76,48 @@ TEST(Infer, EveryMessage) {
 }
 
 TEST(Infer, SymbolicShapes) {
-  Graph g = parse(
-      "graph g { x = input : f32[N,K] w = input : f32[K,4] y = matmul x, w : f32[N,4]\n"
-      "z = reshape y {shape=[4,N]} : f32[4,N] return z }");
+  Graph g = parse("graph g { x = input : f32[N,K] w = input : f32[K,4] y = matmul x, w : f32[N,4]\n"
+                  "z = reshape y {shape=[4,N]} : f32[4,N] return z }");
   Graph bound = bind_symbols(g, {{"N", 5}, {"K", 7}});
   EXPECT_EQ(bound.type(bound.outputs()[0]).str(), "f32[4,5]");
   EXPECT_THROW(bind_symbols(g, {{"N", 0}}), Error);
 }
 
 std::string block(const std::string& statements, const std::string& result = "f32[6,10]") {
-  return message("X = input : f32[6,10]\nO = kernel X grid[x=2] loops[i=4] {\nX = input : f32[6,10]\n"
-                 + statements + "\n} : " + result + "\nreturn O");
+  return message(
+      "X = input : f32[6,10]\nO = kernel X grid[x=2] loops[i=4] {\nX = input : f32[6,10]\n" +
+      statements + "\n} : " + result + "\nreturn O");
 }
 
 // One row per message about block graphs: phases, tiles cut at the edge, structure.
 TEST(Block, EveryMessage) {
-  EXPECT_EQ(block("x = iter X {imap={x:0}}\no = save x {omap={x:0}} : f32[6,10]\nreturn o"), "accepted");
-  EXPECT_EQ(block("x = iter X {imap={x:0}, fmap={i:1}}\no = save x {omap={x:0}, fmap={i:1}} : f32[6,10]\nreturn o"),
+  EXPECT_EQ(block("x = iter X {imap={x:0}}\no = save x {omap={x:0}} : f32[6,10]\nreturn o"),
             "accepted");
-  EXPECT_EQ(block("x = iter X {imap={x:0}, fmap={i:1}}\no = save x {omap={x:0}} : f32[6,3]\nreturn o", "f32[6,3]"),
-            "save o: stores a loop value; accumulate it first or map the loop to an axis (fmap)");
-  EXPECT_EQ(block("x = iter X {imap={x:0}}\na = accum x\no = save a {omap={x:0}} : f32[6,10]\nreturn o"),
-            "accum a: folds a loop that its operand does not vary with");
-  EXPECT_EQ(block("x = iter X {imap={x:0}, fmap={i:1}}\na = accum x\no = save a {omap={x:0}} : f32[6,3]\nreturn o",
+  EXPECT_EQ(block("x = iter X {imap={x:0}, fmap={i:1}}\no = save x {omap={x:0}, fmap={i:1}} : "
+                  "f32[6,10]\nreturn o"),
+            "accepted");
+  EXPECT_EQ(
+      block("x = iter X {imap={x:0}, fmap={i:1}}\no = save x {omap={x:0}} : f32[6,3]\nreturn o",
+            "f32[6,3]"),
+      "save o: stores a loop value; accumulate it first or map the loop to an axis (fmap)");
+  EXPECT_EQ(
+      block("x = iter X {imap={x:0}}\na = accum x\no = save a {omap={x:0}} : f32[6,10]\nreturn o"),
+      "accum a: folds a loop that its operand does not vary with");
+  EXPECT_EQ(block("x = iter X {imap={x:0}, fmap={i:1}}\na = accum x\no = save a {omap={x:0}} : "
+                  "f32[6,3]\nreturn o",
                   "f32[6,3]"),
             "accum a: folds tiles of different sizes");
-  EXPECT_EQ(block("x = iter X {imap={x:0}, fmap={i:1}}\ns = sum x {axes=[1], keepdims=true}\na = accum s\n"
-                  "y = mul a, x\no = save y {omap={x:0}, fmap={i:1}} : f32[6,10]\nreturn o"),
-            "mul y: mixes a value inside a loop with one folded over it");
-  EXPECT_EQ(block("x = iter X {imap={x:0}, fmap={i:1}}\ns = mean x {axes=[1], keepdims=true}\na = accum s\n"
-                  "o = save a {omap={x:0}} : f32[6,1]\nreturn o", "f32[6,1]"),
-            "mean s: the mean over a cut tile is not a part of the whole mean; sum and scale");
+  EXPECT_EQ(
+      block(
+          "x = iter X {imap={x:0}, fmap={i:1}}\ns = sum x {axes=[1], keepdims=true}\na = accum s\n"
+          "y = mul a, x\no = save y {omap={x:0}, fmap={i:1}} : f32[6,10]\nreturn o"),
+      "mul y: mixes a value inside a loop with one folded over it");
+  EXPECT_EQ(
+      block(
+          "x = iter X {imap={x:0}, fmap={i:1}}\ns = mean x {axes=[1], keepdims=true}\na = accum s\n"
+          "o = save a {omap={x:0}} : f32[6,1]\nreturn o",
+          "f32[6,1]"),
+      "mean s: the mean over a cut tile is not a part of the whole mean; sum and scale");
   EXPECT_EQ(block("x = iter X {imap={x:0}}\no = save x {omap={x:0}} : f32[7,10]\nreturn o"),
             "save: a tile of f32[7,10] is [4,10], not f32[3,10]");
   EXPECT_EQ(block("x = iter X\no = save x : f32[6,10]\nreturn o"),
@@ -118,7 +126,8 @@ TEST(Block, EveryMessage) {
             "exp x: reads an argument; take a tile of it with iter first");
   EXPECT_EQ(block("x = iter X {imap={x:0}}\nreturn x", "f32[3,10]"),
             "kernel O: its body returns a value that is not saved");
-  EXPECT_EQ(block("x = iter X {imap={x:2}}\nreturn x"), "iter: imap names axis 2 of a tensor of rank 2");
+  EXPECT_EQ(block("x = iter X {imap={x:2}}\nreturn x"),
+            "iter: imap names axis 2 of a tensor of rank 2");
   EXPECT_EQ(block("x = iter X {imap={y:0}}\nreturn x"),
             "iter: imap names a dimension that the block graph does not have");
 }
@@ -180,7 +189,8 @@ TEST(Graph, RollbackRestoresTheValue) {
 }
 
 TEST(Graph, DeadCodeGoes) {
-  Graph g = parse(std::string("graph g {\n") + kInputs + "a = exp x\nz = matmul x, y\nc = exp a\nreturn z }");
+  Graph g = parse(std::string("graph g {\n") + kInputs +
+                  "a = exp x\nz = matmul x, y\nc = exp a\nreturn z }");
   Graph clean = without_dead_code(g);
   EXPECT_EQ(clean.ops().size(), g.ops().size() - 2);
   EXPECT_EQ(clean.inputs().size(), g.inputs().size());

@@ -63,7 +63,8 @@ TEST(Text, PrintsWhatItParsed) {
 }
 
 TEST(Text, AttributesThatAreDefaultsAreLeftOut) {
-  Graph g = parse("graph g { x = input : f32[2,3] y = sum x {axes=[-1], keepdims=false} return y }");
+  Graph g =
+      parse("graph g { x = input : f32[2,3] y = sum x {axes=[-1], keepdims=false} return y }");
   EXPECT_NE(print(g).find("y = sum x {axes=[1]} : f32[2]"), std::string::npos) << print(g);
 }
 
@@ -110,7 +111,8 @@ const BadText kBad[] = {
      "<input>:1:27: '99999999999999999999' is not a 64-bit integer"},
     {"graph g { x = input : f32[2] x = input : f32[2] }", "<input>:1:30: x is already defined"},
     {"graph g { x, x = input : f32[2] }", "<input>:1:14: x is already defined"},
-    {"graph g { x = input : f32[2] y = exp z return y }", "<input>:1:38: unknown tensor z; did you mean x?"},
+    {"graph g { x = input : f32[2] y = exp z return y }",
+     "<input>:1:38: unknown tensor z; did you mean x?"},
     {"graph g { x = input : f32[2] return }", "<input>:1:37: expected a tensor's name, got '}'"},
     {"graph g { x = input : f32[2] y = add x return y }",
      "<input>:1:34: add takes 2 operands, not 1"},
@@ -140,10 +142,12 @@ const BadText kBad[] = {
      "<input>:1:42: y is f32[2], not f32[3]"},
     {"graph g { x = input : f32[2] y = exp x : f32[2], f32[2]\n return y }",
      "<input>:1:42: 2 types for 1 results"},
-    {"graph g { x = input : f32[2] y, z = exp x\n return y }", "<input>:1:30: exp has 1 results, not 2"},
+    {"graph g { x = input : f32[2] y, z = exp x\n return y }",
+     "<input>:1:30: exp has 1 results, not 2"},
     {"graph g { x = input : f32[2] return x } extra",
      "<input>:1:41: expected the end of the file, got 'extra'"},
-    {"graph g { x = input : f32[2] return x ", "<input>:1:39: expected '}', got the end of the file"},
+    {"graph g { x = input : f32[2] return x ",
+     "<input>:1:39: expected '}', got the end of the file"},
     {"graph g { x = input : f32[2] ; return x }", "<input>:1:30: unexpected character ';'"},
     {"graph g { x = input : f32[2] \x01 return x }", "<input>:1:30: unexpected byte 1"},
     {"graph \"g { ", "<input>:1:7: unterminated string"},

@@ -30,7 +30,9 @@ int64_t brute_force(const std::vector<MemoryRequest>& requests) {
       for (int64_t o = 0;; o += 64) {
         bool fits = true;
         for (size_t j = 0; j < at.size(); ++j) {
-          if (at[j] < 0 || requests[i].death < requests[j].birth || requests[j].death < requests[i].birth) continue;
+          if (at[j] < 0 || requests[i].death < requests[j].birth ||
+              requests[j].death < requests[i].birth)
+            continue;
           const int64_t other = (requests[j].bytes + 63) / 64 * 64;
           fits = fits && (o + size <= at[j] || at[j] + other <= o);
         }
@@ -52,7 +54,8 @@ TEST(Memory, ExactAgainstBruteForce) {
     std::vector<MemoryRequest> requests;
     for (int i = 0; i < 6; ++i) {
       const int birth = static_cast<int>(rng.below(8));
-      requests.push_back({"b", 64 * static_cast<int64_t>(1 + rng.below(5)), birth, birth + static_cast<int>(rng.below(4))});
+      requests.push_back({"b", 64 * static_cast<int64_t>(1 + rng.below(5)), birth,
+                          birth + static_cast<int>(rng.below(4))});
     }
     const MemoryPlan p = plan_memory(requests);
     EXPECT_TRUE(p.optimal);
@@ -68,7 +71,8 @@ TEST(Memory, LargeProblemsStayValidAndClose) {
   std::vector<MemoryRequest> requests;
   for (int i = 0; i < 300; ++i) {
     const int birth = static_cast<int>(rng.below(500));
-    requests.push_back({"b" + std::to_string(i), static_cast<int64_t>(1 + rng.below(100000)), birth, birth + static_cast<int>(rng.below(40))});
+    requests.push_back({"b" + std::to_string(i), static_cast<int64_t>(1 + rng.below(100000)), birth,
+                        birth + static_cast<int>(rng.below(40))});
   }
   const MemoryPlan p = plan_memory(requests);  // checks itself for overlaps
   EXPECT_LT(static_cast<double>(p.bytes), 1.3 * static_cast<double>(p.lower_bound));
