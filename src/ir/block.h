@@ -41,7 +41,7 @@ struct Phase {
 std::vector<Phase> phases(const Graph& block_graph);
 
 // Bytes a block needs (arguments and results live outside): tiles and temporaries alive in the
-// loops plus accumulators, against what post-processing needs; the larger counts (anchors: loop
+// loops plus accumulators, against what post-processing needs; the larger counts (loop
 // loads are double-buffered, post values reuse the loads' space).
 struct BlockMemory {
   int64_t loop_bytes = 0, post_bytes = 0;
