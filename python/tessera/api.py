@@ -172,7 +172,8 @@ def _static_key(tree: Any) -> Any:
         plain = (bool, int, float, str, bytes, type(None), np.generic, np.dtype, type, slice)
         if not isinstance(tree.value, plain):
             raise TypeError
-        value = repr(tree.value) if isinstance(tree.value, (float, slice)) else tree.value
+        by_text = isinstance(tree.value, (float, slice, np.generic))  # -0.0 is not 0.0
+        value = repr(tree.value) if by_text else tree.value
         return (type(tree.value), value)
     return tree
 

@@ -80,11 +80,12 @@ class Maker {
     const int64_t row = a.shape.empty() ? 1 : a.shape.back();
     const Scales s = scales_of(a.dtype);
     for (int64_t start = 0; start < int64_t(a.reals.size()); start += row)
-      fill_row(&a.reals[size_t(start)], row, family, s);
+      fill_row(&a.reals[size_t(start)], row, family, s, int64_t(a.reals.size()));
     for (double& x : a.reals) x = round_to(a.dtype, x);
   }
 
-  void fill_row(double* x, int64_t n, const std::string& family, const Scales& s) {
+  void fill_row(double* x, int64_t n, const std::string& family, const Scales& s,
+                int64_t size = 1) {
     auto each = [&](auto f) {
       for (int64_t i = 0; i < n; i++) x[i] = f(i);
     };
@@ -113,9 +114,10 @@ class Maker {
       each([&](int64_t i) { return i % 2 == 1 ? -x[i - 1] : normal(); });
     } else if (family == "outliers") {
       each([&](int64_t) { return rng_.chance(0.1) ? s.large * normal() : normal(); });
-    } else if (family == "special") {
+    } else if (family == "special" || family == "few_special") {
+      const uint64_t odds = family == "special" ? 12 : std::max<uint64_t>(12, 2 * uint64_t(size));
       each([&](int64_t) {
-        switch (rng_.below(12)) {
+        switch (rng_.below(odds)) {
         case 0: return double(INFINITY);
         case 1: return -double(INFINITY);
         case 2: return double(NAN);
