@@ -163,7 +163,11 @@ def same_structure(a: Any, b: Any) -> bool:
     if isinstance(a, Leaf):
         return bool(a == b)
     assert isinstance(a, Static)
-    return type(a.value) is type(b.value) and bool(a.value is b.value or a.value == b.value)
+    if type(a.value) is not type(b.value):
+        return False
+    if isinstance(a.value, (float, np.generic)):  # nan is nan, -0.0 is not 0.0
+        return repr(a.value) == repr(b.value)
+    return bool(a.value is b.value or a.value == b.value)
 
 
 @dataclass(frozen=True)
