@@ -78,6 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         place = f"{error.filename}: " if error.filename else ""
         stderr().print(f"{place}error: {error.strerror or error}", markup=False)
         return EXIT_INTERNAL
+    except MemoryError:
+        stderr().print(
+            "error: out of memory: the program is too large for this machine", markup=False
+        )
+        return EXIT_INTERNAL
     except Exception:
         stderr().print("[bold red]internal error[/]; please report it with this text:")
         traceback.print_exc()
