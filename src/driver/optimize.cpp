@@ -52,8 +52,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Is it faster than the original, beyond noise? The median ratio must exceed 1 by half a percent and
-// by three standard errors of a median (1.25 sigma / sqrt(n), sigma from the 10th to 90th percentile).
+// Is it faster than the original, beyond noise? The median ratio must exceed 1 by half a percent
+// and by three standard errors of a median (1.25 sigma / sqrt(n), sigma from the 10th to 90th
+// percentile).
 bool worthwhile(const Timing& t) {
   double sigma = (t.speedup_p90 - t.speedup_p10) / 2.56;
   double error = 1.25 * sigma / std::sqrt(std::max(1.0, double(t.rounds)));
@@ -473,6 +474,13 @@ class Optimizer {
   double best_speedup_ = 1;
 };
 
+void require_known_engines(const OptimizeOptions& options) {
+  for (const std::string& name : options.disable)
+    if (name != "mugraph" && !name.starts_with("mugraph:"))
+      throw Error(ErrorKind::Usage,
+                  "unknown engine '" + name + "' to disable; there are mugraph and mugraph:RULE");
+}
+
 void require_static(const Graph& program) {
   validate(program);
   if (program.level() != Level::Kernel)
@@ -490,6 +498,7 @@ OptimizeResult optimize(const Graph& program, const OptimizeOptions& options,
                         const std::function<void(const Progress&)>& progress,
                         const std::atomic<bool>* cancel) {
   require_static(program);
+  require_known_engines(options);
   return Optimizer(options, progress, cancel).run(program);
 }
 
@@ -497,6 +506,7 @@ SearchOutcome search(const Graph& program, const OptimizeOptions& options,
                      const std::function<void(const Progress&)>& progress,
                      const std::atomic<bool>* cancel) {
   require_static(program);
+  require_known_engines(options);
   return Optimizer(options, progress, cancel).search_only(program);
 }
 

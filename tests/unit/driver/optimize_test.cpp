@@ -146,6 +146,12 @@ TEST_F(Optimize, WithoutAnEngineTheOriginalComesBack) {
   expect_right(r);
 }
 
+TEST_F(Optimize, UnknownEnginesAreRefused) {
+  OptimizeOptions o = options();
+  o.disable.insert("mugraf");
+  EXPECT_THROW(optimize(parse(kNormLinear), o), Error);
+}
+
 TEST_F(Optimize, CancellingReturnsTheBestSoFar) {
   std::atomic<bool> cancel{true};
   OptimizeResult r = optimize(parse(kNormLinear), options(), {}, &cancel);
