@@ -114,6 +114,9 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
     }
   }
   if (part_ == Part::Once) {
+    // What all blocks share may still name a grid dimension of one block.
+    for (size_t d = 0; d < kernel_.grid.size(); ++d)
+      if (kernel_.grid[d] == 1) head.line("const long g" + std::to_string(d) + " = 0;");
     head.append(code_.text());
     head.close();
     return head.text();
