@@ -166,8 +166,7 @@ Plan plan_kernel_graph(const Graph& graph) {
   plan.tensors.resize(graph.tensors().size());
   plan.peak_live_bytes = peak_live_bytes(graph, order);
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    plan.tensors[graph.inputs()[i].index] = {Place::Input, static_cast<int>(i), 0, -1,
-                                             Layout::RowMajor};
+    plan.tensors[graph.inputs()[i].index] = {Place::Input, static_cast<int>(i), 0, -1, {}};
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const TensorId t = graph.outputs()[i];
@@ -176,7 +175,7 @@ Plan plan_kernel_graph(const Graph& graph) {
     if (p.place != Place::Arena || producer == OpKind::Input) {
       plan.copies.push_back({t, static_cast<int>(i)});
     } else {
-      p = {Place::Output, static_cast<int>(i), 0, -1, Layout::RowMajor};
+      p = {Place::Output, static_cast<int>(i), 0, -1, {}};
     }
   }
   std::vector<MemoryRequest> requests;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "plan/layout.h"
 #include "plan/memory.h"
 
 namespace tessera {
@@ -17,16 +18,12 @@ enum class Place {
   Constant,  // filled once when the module is loaded
 };
 
-// How a tensor's elements are laid out. Kernels here read and write row-major arrays; packing for
-// the register tiles happens inside kernels.
-enum class Layout { RowMajor };
-
 struct TensorPlan {
   Place place = Place::Arena;
   int index = -1;      // of the input or output
   int64_t offset = 0;  // in the arena
   int alias = -1;      // tensor whose memory this one shares (reshape and the like), or -1
-  Layout layout = Layout::RowMajor;
+  Layout layout;
 };
 
 struct Plan {

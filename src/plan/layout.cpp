@@ -1,0 +1,75 @@
+#include "plan/layout.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+size_t axis(const Layout& layout, size_t i) {
+  return layout.order.empty() ? i : static_cast<size_t>(layout.order[i]);
+}
+
+}  // namespace
+
+bool Layout::row_major() const {
+  for (size_t i = 0; i < order.size(); ++i)
+    if (order[i] != static_cast<int>(i)) return false;
+  return panel == 0;
+}
+
+std::string Layout::str() const {
+  if (row_major()) return "row-major";
+  std::string out;
+  if (!Layout{order}.row_major()) {
+    out = "[";
+    for (size_t i = 0; i < order.size(); ++i) out += (i ? "," : "") + std::to_string(order[i]);
+    out += "]";
+  }
+  if (panel > 0)
+    out += (out.empty() ? "" : " ") + std::string("panels of ") + std::to_string(panel);
+  if (panel > 0 && group > 1) out += " by " + std::to_string(group);
+  return out;
+}
+
+void check_layout(const Layout& layout, size_t rank) {
+  std::vector<int> sorted = layout.order;
+  std::sort(sorted.begin(), sorted.end());
+  bool good = layout.panel >= 0 && layout.group >= 1 && (layout.panel == 0 || rank >= 2) &&
+              (layout.panel > 0 || layout.group == 1) && (sorted.empty() || sorted.size() == rank);
+  for (size_t i = 0; i < sorted.size(); ++i) good = good && sorted[i] == static_cast<int>(i);
+  if (!good) {
+    throw Error(ErrorKind::BadInput,
+                "layout " + layout.str() + " does not fit " + std::to_string(rank) + " axes");
+  }
+}
+
+int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extents) {
+  int64_t n = 1;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    int64_t e = extents[axis(layout, i)];
+    if (layout.panel > 0 && i + 1 == extents.size()) e = up(e, layout.panel);
+    if (layout.panel > 0 && i + 2 == extents.size()) e = up(e, layout.group);
+    n *= e;
+  }
+  return n;
+}
+
+int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& extents,
+                      const std::vector<int64_t>& index) {
+  const size_t rank = extents.size();
+  const size_t plain = layout.panel > 0 ? rank - 2 : rank;  // axes that are just strides
+  int64_t at = 0;
+  for (size_t i = 0; i < plain; ++i) at = at * extents[axis(layout, i)] + index[axis(layout, i)];
+  if (layout.panel == 0) return at;
+  const int64_t p = layout.panel, g = layout.group;
+  const int64_t k = index[axis(layout, rank - 2)], n = index[axis(layout, rank - 1)];
+  const int64_t depth = up(extents[axis(layout, rank - 2)], g);
+  const int64_t width = up(extents[axis(layout, rank - 1)], p);
+  return at * depth * width + n / p * depth * p + k / g * g * p + n % p * g + k % g;
+}
+
+}  // namespace tessera

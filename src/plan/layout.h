@@ -1,0 +1,39 @@
+// How a tensor's elements are laid out in memory: the order of its axes and, for what a register
+// tile reads, panels of the innermost one. A layout changes speed, never the meaning.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// Axes from the outermost to the innermost; with (k, n) the innermost two,
+//   panel == 0: row-major in that order;
+//   panel == p: n is cut into panels of p, each with all k: element (k, n) of a K×N matrix is at
+//               (n / p)·K·p + k·p + n % p, the last panel filled up with zeros;
+//   group == g (panels only): g neighbours along k lie side by side, as dot products of 16-bit
+//               floats read them: element (k, n) is at (n / p)·K'·p + (k / g)·g·p + (n % p)·g +
+//               k % g, where K' is K rounded up to g.
+struct Layout {
+  std::vector<int> order;  // empty: axes as they come
+  int64_t panel = 0;
+  int64_t group = 1;
+
+  // The layout of arrays outside: nothing to do.
+  bool row_major() const;
+  // "row-major", "[1,0]", "panels of 48", "[0,2,1] panels of 32 by 2".
+  std::string str() const;
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+// Throws Error(BadInput) unless `layout` fits a tensor of that rank.
+void check_layout(const Layout& layout, size_t rank);
+
+// Elements that the tensor takes, filling included.
+int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extents);
+// Where the element at `index` is.
+int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& extents,
+                      const std::vector<int64_t>& index);
+
+}  // namespace tessera

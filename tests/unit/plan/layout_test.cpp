@@ -1,0 +1,59 @@
+#include "plan/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+TEST(Layout, FormulaOfPanels) {
+  const Layout l{{}, 48, 1};
+  const std::vector<int64_t> e = {100, 130};
+  EXPECT_EQ(layout_elements(l, e), 100 * 144);
+  for (int64_t k : {0, 7, 99})
+    for (int64_t n : {0, 47, 48, 129})
+      EXPECT_EQ(layout_offset(l, e, {k, n}), n / 48 * 100 * 48 + k * 48 + n % 48);
+  EXPECT_EQ(l.str(), "panels of 48");
+}
+
+TEST(Layout, TransposedOrderReadsTheOtherAxisInPanels) {
+  // A matrix stored as rows of outputs, read as (k, n) = (1, 0).
+  const Layout l{{1, 0}, 4, 1};
+  EXPECT_EQ(layout_offset(l, {6, 3}, {5, 2}), 5 / 4 * 3 * 4 + 2 * 4 + 5 % 4);
+  EXPECT_EQ(l.str(), "[1,0] panels of 4");
+}
+
+TEST(Layout, EveryElementHasItsOwnPlace) {
+  const std::vector<int64_t> e = {2, 5, 7};
+  for (const Layout& l : {Layout{}, Layout{{2, 0, 1}}, Layout{{}, 3}, Layout{{0, 2, 1}, 4, 2},
+                          Layout{{1, 2, 0}, 2, 4}}) {
+    check_layout(l, 3);
+    std::set<int64_t> seen;
+    for (int64_t a = 0; a < e[0]; ++a)
+      for (int64_t b = 0; b < e[1]; ++b)
+        for (int64_t c = 0; c < e[2]; ++c) seen.insert(layout_offset(l, e, {a, b, c}));
+    EXPECT_EQ(seen.size(), 70u) << l.str();
+    EXPECT_LT(*seen.rbegin(), layout_elements(l, e)) << l.str();
+  }
+}
+
+TEST(Layout, GroupsOfNeighboursAlongTheOtherAxis) {
+  const Layout l{{}, 4, 2};
+  EXPECT_EQ(layout_offset(l, {5, 8}, {3, 6}), 1 * 6 * 4 + 1 * 2 * 4 + 2 * 2 + 1);
+  EXPECT_EQ(l.str(), "panels of 4 by 2");
+}
+
+TEST(Layout, MistakesAreSaid) {
+  EXPECT_THROW(check_layout({{0, 0}}, 2), Error);
+  EXPECT_THROW(check_layout({{0}}, 2), Error);
+  EXPECT_THROW(check_layout({{}, 8}, 1), Error);
+  EXPECT_THROW(check_layout({{}, 0, 2}, 2), Error);
+  EXPECT_TRUE((Layout{{0, 1}}).row_major());
+  EXPECT_FALSE((Layout{{1, 0}}).row_major());
+}
+
+}  // namespace
+}  // namespace tessera
