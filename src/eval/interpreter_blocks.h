@@ -239,63 +239,13 @@ template <class D> void Interpreter<D>::run_block_op(BlockState& state, const Op
   }
   case OpKind::Thread: run_thread(state, op); return;
   case OpKind::Input: return;
+#define OP(...)
+#define POINTWISE(kind, ...) case OpKind::kind:
+#define REDUCTION(kind, ...) case OpKind::kind:
+#define MOVEMENT(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
   case OpKind::Const:
   case OpKind::Iota:
-  case OpKind::Neg:
-  case OpKind::Abs:
-  case OpKind::Sign:
-  case OpKind::Sqr:
-  case OpKind::Sqrt:
-  case OpKind::Rsqrt:
-  case OpKind::Exp:
-  case OpKind::Log:
-  case OpKind::Sin:
-  case OpKind::Cos:
-  case OpKind::Erf:
-  case OpKind::Tanh:
-  case OpKind::Sigmoid:
-  case OpKind::Silu:
-  case OpKind::Relu:
-  case OpKind::Gelu:
-  case OpKind::GeluTanh:
-  case OpKind::Pow:
-  case OpKind::Not:
-  case OpKind::Cast:
-  case OpKind::Add:
-  case OpKind::Sub:
-  case OpKind::Mul:
-  case OpKind::Div:
-  case OpKind::Max:
-  case OpKind::Min:
-  case OpKind::And:
-  case OpKind::Or:
-  case OpKind::Eq:
-  case OpKind::Ne:
-  case OpKind::Lt:
-  case OpKind::Le:
-  case OpKind::Gt:
-  case OpKind::Ge:
-  case OpKind::Where:
-  case OpKind::Sum:
-  case OpKind::Mean:
-  case OpKind::ReduceMax:
-  case OpKind::ReduceMin:
-  case OpKind::Cumsum:
-  case OpKind::Matmul:
-  case OpKind::ConcatMatmul:
-  case OpKind::Transpose:
-  case OpKind::Reshape:
-  case OpKind::Broadcast:
-  case OpKind::Unsqueeze:
-  case OpKind::Squeeze:
-  case OpKind::Repeat:
-  case OpKind::Concat:
-  case OpKind::Stack:
-  case OpKind::Slice:
-  case OpKind::Pad:
-  case OpKind::Triu:
-  case OpKind::Tril:
-  case OpKind::Gather:
   case OpKind::Opaque:
   case OpKind::Kernel: break;
   }

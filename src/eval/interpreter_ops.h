@@ -188,6 +188,9 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     return out;
   }
   case OpKind::Gather: return finish(gather(arena, op, in[0], in[1], demand));
+#define OP(...)
+#define POINTWISE(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
   case OpKind::Input:
   case OpKind::Opaque:
   case OpKind::Kernel:
@@ -195,42 +198,7 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
   case OpKind::Iter:
   case OpKind::Accum:
   case OpKind::AccumRescale:
-  case OpKind::Save:
-  case OpKind::Neg:
-  case OpKind::Abs:
-  case OpKind::Sign:
-  case OpKind::Sqr:
-  case OpKind::Sqrt:
-  case OpKind::Rsqrt:
-  case OpKind::Exp:
-  case OpKind::Log:
-  case OpKind::Sin:
-  case OpKind::Cos:
-  case OpKind::Erf:
-  case OpKind::Tanh:
-  case OpKind::Sigmoid:
-  case OpKind::Silu:
-  case OpKind::Relu:
-  case OpKind::Gelu:
-  case OpKind::GeluTanh:
-  case OpKind::Pow:
-  case OpKind::Not:
-  case OpKind::Cast:
-  case OpKind::Add:
-  case OpKind::Sub:
-  case OpKind::Mul:
-  case OpKind::Div:
-  case OpKind::Max:
-  case OpKind::Min:
-  case OpKind::And:
-  case OpKind::Or:
-  case OpKind::Eq:
-  case OpKind::Ne:
-  case OpKind::Lt:
-  case OpKind::Le:
-  case OpKind::Gt:
-  case OpKind::Ge:
-  case OpKind::Where: break;
+  case OpKind::Save: break;
   }
   unreachable("not a plain operator");
 }

@@ -31,7 +31,6 @@ const std::vector<OpInfo>& table() {
 #define OP(kind, text, min_arity, max_arity, attrs, levels, flags)                                 \
   add_row<attrs>(r, text, min_arity, max_arity, levels, flags);
 #include "ir/ops.def"
-#undef OP
     return r;
   }();
   (void)T;
@@ -56,7 +55,6 @@ const std::vector<OpKind>& all_op_kinds() {
   static const std::vector<OpKind> kinds = {
 #define OP(kind, ...) OpKind::kind,
 #include "ir/ops.def"
-#undef OP
   };
   return kinds;
 }

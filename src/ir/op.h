@@ -40,7 +40,6 @@ namespace tessera {
 enum class OpKind : uint8_t {
 #define OP(kind, ...) kind,
 #include "ir/ops.def"
-#undef OP
 };
 
 enum class Level : uint8_t { Kernel, Block, Thread };

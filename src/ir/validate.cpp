@@ -198,41 +198,11 @@ class ClipCheck {
       for (TensorId t : op.inputs)
         if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
       return;
-    case OpKind::Neg:
-    case OpKind::Abs:
-    case OpKind::Sign:
-    case OpKind::Sqr:
-    case OpKind::Sqrt:
-    case OpKind::Rsqrt:
-    case OpKind::Exp:
-    case OpKind::Log:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Sigmoid:
-    case OpKind::Silu:
-    case OpKind::Relu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh:
-    case OpKind::Pow:
-    case OpKind::Not:
-    case OpKind::Cast:
-    case OpKind::Add:
-    case OpKind::Sub:
-    case OpKind::Mul:
-    case OpKind::Div:
-    case OpKind::Max:
-    case OpKind::Min:
-    case OpKind::And:
-    case OpKind::Or:
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge:
-    case OpKind::Where: broadcast_like(op, out); return;
+#define OP(...)
+#define POINTWISE(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
+      broadcast_like(op, out);
+      return;
     }
     unreachable("OpKind");
   }

@@ -308,18 +308,24 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Le: e = binary("<="); break;
   case OpKind::Gt: e = binary(">"); break;
   case OpKind::Ge: e = binary(">="); break;
-  case OpKind::Where: e = x[0] + " ? " + x[1] + " : " + x[2]; break;
-  // Not pointwise:
-  // clang-format off
-    case OpKind::Input: case OpKind::Const: case OpKind::Iota: case OpKind::Sum: case OpKind::Mean:
-    case OpKind::ReduceMax: case OpKind::ReduceMin: case OpKind::Cumsum: case OpKind::Matmul:
-    case OpKind::ConcatMatmul: case OpKind::Transpose: case OpKind::Reshape:
-    case OpKind::Broadcast: case OpKind::Unsqueeze: case OpKind::Squeeze: case OpKind::Repeat:
-    case OpKind::Concat: case OpKind::Stack: case OpKind::Slice: case OpKind::Pad:
-    case OpKind::Triu: case OpKind::Tril: case OpKind::Gather: case OpKind::Opaque:
-    case OpKind::Kernel: case OpKind::Thread: case OpKind::Iter: case OpKind::Accum:
-    case OpKind::AccumRescale: case OpKind::Save: unreachable("pointwise");
-    // clang-format on
+  case OpKind::Where:
+    e = x[0] + " ? " + x[1] + " : " + x[2];
+    break;
+// Not pointwise:
+#define OP(...)
+#define REDUCTION(kind, ...) case OpKind::kind:
+#define MOVEMENT(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
+  case OpKind::Input:
+  case OpKind::Const:
+  case OpKind::Iota:
+  case OpKind::Opaque:
+  case OpKind::Kernel:
+  case OpKind::Thread:
+  case OpKind::Iter:
+  case OpKind::Accum:
+  case OpKind::AccumRescale:
+  case OpKind::Save: unreachable("pointwise");
   }
   return named(type.c_str(), e, level);
 }

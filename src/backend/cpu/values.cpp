@@ -338,19 +338,18 @@ class Builder {
       return;
     }
     case OpKind::Const:
-    case OpKind::Iota: return;
-    // Pointwise operators returned above; the others never reach a block's values.
-    // clang-format off
-      case OpKind::Neg: case OpKind::Abs: case OpKind::Sign: case OpKind::Sqr: case OpKind::Sqrt:
-      case OpKind::Rsqrt: case OpKind::Exp: case OpKind::Log: case OpKind::Sin: case OpKind::Cos:
-      case OpKind::Erf: case OpKind::Tanh: case OpKind::Sigmoid: case OpKind::Silu:
-      case OpKind::Relu: case OpKind::Gelu: case OpKind::GeluTanh: case OpKind::Pow:
-      case OpKind::Not: case OpKind::Cast: case OpKind::Add: case OpKind::Sub: case OpKind::Mul:
-      case OpKind::Div: case OpKind::Max: case OpKind::Min: case OpKind::And: case OpKind::Or:
-      case OpKind::Eq: case OpKind::Ne: case OpKind::Lt: case OpKind::Le: case OpKind::Gt:
-      case OpKind::Ge: case OpKind::Where: case OpKind::Input: case OpKind::Opaque:
-      case OpKind::Kernel: case OpKind::Thread: case OpKind::Iter: case OpKind::Save: break;
-      // clang-format on
+    case OpKind::Iota:
+      return;
+      // Pointwise operators returned above; the others never reach a block's values.
+#define OP(...)
+#define POINTWISE(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
+    case OpKind::Input:
+    case OpKind::Opaque:
+    case OpKind::Kernel:
+    case OpKind::Thread:
+    case OpKind::Iter:
+    case OpKind::Save: break;
     }
     throw Error(ErrorKind::Unsupported,
                 std::string(name(value.kind)) + " cannot be generated inside a block");
