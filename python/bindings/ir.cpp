@@ -79,10 +79,16 @@ void bind_ir(nb::module_& m) {
       .def("copy", [](const Graph& g) { return Graph(g); })
       .def(
           "add_input",
-          [](Graph& g, const std::string& dtype, nb::handle shape, const std::string& name) {
-            return g.add_input(type_from(dtype, shape), name).index;
-          },
-          nb::arg("dtype"), nb::arg("shape"), nb::arg("name") = "")
+          [](Graph& g, const std::string& dtype, nb::handle shape, const std::string& name,
+             bool weight) { return g.add_input(type_from(dtype, shape), name, weight).index; },
+          nb::arg("dtype"), nb::arg("shape"), nb::arg("name") = "", nb::arg("weight") = false)
+      .def("is_weight", [](const Graph& g, uint32_t t) { return g.is_weight(tensor_from(g, t)); })
+      .def("set_weight",
+           [](Graph& g, size_t input, bool weight) {
+             if (input >= g.inputs().size())
+               throw Error(ErrorKind::BadInput, "no input " + std::to_string(input));
+             g.set_weight(input, weight);
+           })
       .def(
           "add",
           [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,

@@ -313,8 +313,19 @@ class Graph(Builder):
         return cls.from_core(_core.parse(text, file))
 
     # --- building
-    def input(self, name: str, shape: Sequence[Dim] | int, dtype: object = "f32") -> Tensor:
-        """Declares the program's next argument; an extent may be a symbol such as "N"."""
+    def input(
+        self,
+        name: str,
+        shape: Sequence[Dim] | int,
+        dtype: object = "f32",
+        *,
+        weight: bool = False,
+    ) -> Tensor:
+        """Declares the program's next argument; an extent may be a symbol such as "N".
+
+        A `weight` keeps its values from call to call: what depends on weights alone is computed
+        and packed once per set of arrays, which the caller then does not change.
+        """
         dims: Shape = (shape,) if isinstance(shape, int) else tuple(shape)
         where = f"input {name}"
         try:
@@ -322,7 +333,7 @@ class Graph(Builder):
             known = dtype_name(dtype)
             if any(self.core.tensor_name(i) == name for i in self.core.inputs):
                 raise BadInputError(f"{where} is declared twice")
-            return Tensor(self, self.core.add_input(known, list(dims), name))
+            return Tensor(self, self.core.add_input(known, list(dims), name, weight))
         except UnsupportedError as error:
             raise UnsupportedError(f"{where}: {error.message}", user_location()) from None
         except Error as error:

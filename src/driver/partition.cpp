@@ -52,7 +52,7 @@ Part extract(const Graph& g, std::vector<OpId> ops) {
     for (TensorId t : g.op(id).inputs) {
       if (inside[g.tensor(t).producer.index] || to[t.index].valid()) continue;
       part.inputs.push_back(t);
-      to[t.index] = part.graph.add_input(g.type(t), g.tensor(t).name);
+      to[t.index] = part.graph.add_input(g.type(t), g.tensor(t).name, g.is_weight(t));
     }
   for (OpId id : part.ops) {
     const Op& op = g.op(id);
@@ -177,7 +177,8 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
       if (placed[i]) continue;
       const Op& op = g.ops()[i];
       if (op.kind == OpKind::Input) {
-        to[op.result().index] = out.add_input(g.type(op.result()), g.tensor(op.result()).name);
+        to[op.result().index] = out.add_input(g.type(op.result()), g.tensor(op.result()).name,
+                                              g.is_weight(op.result()));
       } else if (part_of[i] >= 0) {
         size_t p = size_t(part_of[i]);
         if (!done[p]) {

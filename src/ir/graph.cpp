@@ -35,11 +35,12 @@ Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
   return g;
 }
 
-TensorId Graph::add_input(Type type, std::string name) {
+TensorId Graph::add_input(Type type, std::string name, bool weight) {
   check_type(type, name.empty() ? "input" : "input " + name);
   TensorId t(tensors_.size());
   Op op;
   op.kind = OpKind::Input;
+  op.attrs = InputAttrs{weight};
   op.first_result = t;
   tensors_.push_back({std::move(type), OpId(ops_.size()), std::move(name)});
   ops_.push_back(std::move(op));
@@ -130,6 +131,16 @@ int64_t Graph::num_blocks() const {
   int64_t n = 1;
   for (int64_t g : grid_) n *= g;
   return n;
+}
+
+bool Graph::is_weight(TensorId t) const {
+  const Op& op = producer(t);
+  return op.kind == OpKind::Input && std::get<InputAttrs>(op.attrs).weight;
+}
+
+void Graph::set_weight(size_t input, bool weight) {
+  CHECK(input < inputs_.size()) << "no input " << input;
+  ops_[tensor(inputs_[input]).producer.index].attrs = InputAttrs{weight};
 }
 
 Graph::Mark Graph::mark() const {
@@ -258,7 +269,7 @@ Graph rebuild(const Graph& g, Keep keep, ChangeType change_type, ChangeAttrs cha
     for (uint32_t r = 0; r < op.num_results; r++) names.push_back(g.tensor(op.result(r)).name);
     TensorId first(out.tensors().size());
     if (op.kind == OpKind::Input)
-      out.add_input(change_type(g.type(op.result())), names[0]);
+      out.add_input(change_type(g.type(op.result())), names[0], g.is_weight(op.result()));
     else if (op.body.valid())
       out.add_graph_op(op.kind, inputs, rebuild(g.body(op), KeepAll{}, change_type, change_attrs),
                        names);

@@ -24,7 +24,7 @@ class Graph {
   static Graph thread() { return Graph("", Level::Thread); }
 
   // --- building. All throw Error(BadInput) naming the operator and what is wrong.
-  TensorId add_input(Type type, std::string name = "");
+  TensorId add_input(Type type, std::string name = "", bool weight = false);
   TensorId add_const(Rational value, Type type, std::string name = "");
   // Appends an operator with one result, whose type is inferred (ir/infer.h).
   TensorId add(OpKind kind, std::vector<TensorId> inputs, Attrs attrs = NoAttrs{},
@@ -57,6 +57,10 @@ class Graph {
   const Graph& body(const Op& op) const { return bodies_[op.body.index]; }
   template <class A> const A& attrs(const Op& op) const { return std::get<A>(op.attrs); }
   int64_t num_blocks() const;
+  // Whether `t` is an input that holds the same values in every call.
+  bool is_weight(TensorId t) const;
+  // Says so, or not, of the graph's input number `input`.
+  void set_weight(size_t input, bool weight);
 
   // --- undo
   struct Mark {

@@ -65,6 +65,13 @@ struct NoAttrs {
   template <class S, class F> static void fields(S&, F&&) {}
   TESSERA_EQUAL(NoAttrs);
 };
+struct InputAttrs {
+  // Constant from call to call: what depends on weights alone may be computed once
+  // (plan/weights.h).
+  bool weight = false;
+  template <class S, class F> static void fields(S& s, F&& f) { f("weight", s.weight); }
+  TESSERA_EQUAL(InputAttrs);
+};
 struct ConstAttrs {
   Rational value;
   Type type;  // printed as the result type
@@ -187,9 +194,10 @@ struct SaveAttrs {
 };
 #undef TESSERA_EQUAL
 
-using Attrs = std::variant<NoAttrs, ConstAttrs, IotaAttrs, PowAttrs, CastAttrs, ReduceAttrs,
-                           AxisAttrs, AxesAttrs, PermAttrs, ShapeAttrs, RepeatAttrs, SliceAttrs,
-                           PadAttrs, DiagonalAttrs, OpaqueAttrs, IterAttrs, AccumAttrs, SaveAttrs>;
+using Attrs =
+    std::variant<NoAttrs, InputAttrs, ConstAttrs, IotaAttrs, PowAttrs, CastAttrs, ReduceAttrs,
+                 AxisAttrs, AxesAttrs, PermAttrs, ShapeAttrs, RepeatAttrs, SliceAttrs, PadAttrs,
+                 DiagonalAttrs, OpaqueAttrs, IterAttrs, AccumAttrs, SaveAttrs>;
 
 // --- the table --------------------------------------------------------------------------------
 

@@ -470,7 +470,7 @@ class Parser {
         if (!inputs.empty())
           throw Error(ErrorKind::BadInput,
                       "input takes 0 operands, not " + std::to_string(inputs.size()));
-        g.add_input(types[0], names[0]);
+        g.add_input(types[0], names[0], std::get<InputAttrs>(attrs).weight);
         return;
       }
       if (auto* a = std::get_if<ConstAttrs>(&attrs)) a->type = types[0];

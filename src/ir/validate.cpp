@@ -276,6 +276,8 @@ void validate(const Graph& g, const ValidateOptions& options) {
     throw Error(ErrorKind::BadInput, "graph " + g.name() + " returns nothing");
   int64_t bytes = 0;
   for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Input && g.level() != Level::Kernel && g.is_weight(op.result()))
+      bad(g, op, "only inputs of the whole program can be weights");
     for (uint32_t i = 0; i < op.num_results; i++) {
       const Type& type = g.type(op.result(i));
       if (is_static(type.shape)) bytes += type.bytes();

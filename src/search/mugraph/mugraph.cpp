@@ -403,7 +403,8 @@ class Search {
     c.origin = "mugraph";
     try {
       for (TensorId t : program_.inputs()) {
-        tensors[t.index] = g.add_input(program_.type(t), program_.tensor(t).name);
+        tensors[t.index] =
+            g.add_input(program_.type(t), program_.tensor(t).name, program_.is_weight(t));
       }
       auto mapped = [&](TensorId t) {
         if (!tensors[t.index].valid()) {

@@ -29,7 +29,7 @@ std::vector<TensorId> copy_op(Graph& out, const Graph& from, const Op& op,
   for (uint32_t r = 0; r < op.num_results; r++) names.push_back(from.tensor(op.result(r)).name);
   const TensorId first(out.tensors().size());
   if (op.kind == OpKind::Input)
-    out.add_input(from.type(op.result()), names[0]);
+    out.add_input(from.type(op.result()), names[0], from.is_weight(op.result()));
   else if (op.body.valid())
     out.add_graph_op(op.kind, operands, from.body(op), names);
   else
