@@ -8,7 +8,20 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = {
-    "mirage": ("case", "cache", "ours_us", "original_us", "peers", "speedup_vs_best", "limit_us"),
+    "mirage": (
+        "case",
+        "batch",
+        "dtype",
+        "threads",
+        "cache",
+        "ours_us",
+        "original_us",
+        "best_peer",
+        "speedup_vs_best",
+        "limit_us",
+        "max_rel_err",
+        "verdict",
+    ),
     "search": ("case", "max_block_ops", "search_s", "values", "edges", "graphs", "tilings"),
     "verify": ("case", "count", "accepted", "missed", "seconds"),
 }

@@ -10,6 +10,7 @@
 #include "backend/cpu/runtime.h"
 #include "backend/fault_bench.h"
 #include "backend/measure.h"
+#include "backend/probe.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "bindings.h"
@@ -84,6 +85,25 @@ CpuIsa isa_from(const std::string& text) {
   return *isa;
 }
 
+// What this machine can at most do right now, on the pool that modules run on.
+class LimitProbe {
+ public:
+  explicit LimitProbe(int64_t bytes) : probe_(cache_), buffer_(size_t(bytes)) {}
+  void read() const { probe_.read_all(KernelPool::shared(), buffer_, int64_t(buffer_.size())); }
+  void fma(long rounds, const std::string& dtype) const {
+    probe_.fma_all(KernelPool::shared(), rounds, dtype_from(dtype));
+  }
+  // FLOP of one round, all threads together.
+  double flops(const std::string& dtype) const {
+    return probe_.fma_flops(dtype_from(dtype)) * KernelPool::shared().threads();
+  }
+
+ private:
+  Cache cache_;
+  Probe probe_;
+  AlignedBuffer buffer_;
+};
+
 nb::dict machine() {
   nb::dict d;
   d["isa"] = to_string(best_isa());
@@ -118,6 +138,13 @@ void bind_backend(nb::module_& m) {
       .def_prop_ro("workspace_bytes", &Module::workspace_bytes)
       .def_prop_ro("from_cache", &Module::from_cache)
       .def_prop_ro("compile_s", &Module::compile_s);
+
+  nb::class_<LimitProbe>(m, "LimitProbe")
+      .def(nb::init<int64_t>(), nb::arg("bytes"))
+      .def("read", &LimitProbe::read, nb::call_guard<nb::gil_scoped_release>())
+      .def("fma", &LimitProbe::fma, nb::arg("rounds"), nb::arg("dtype") = "f32",
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("flops", &LimitProbe::flops, nb::arg("dtype") = "f32");
 
   m.def(
       "compile",

@@ -1,6 +1,8 @@
-"""Other systems that run the same workload in the same process, as far as they are installed.
+"""Other systems that run the same workload, as far as they are installed, each at its best.
 
-torch and jax are never needed: a peer that cannot be imported is left out and named in the notes.
+None of them is ever needed: a peer that cannot be imported is left out, one that fails on a case is
+named in the row with its reason. Weights are constants to those that can pack them in advance
+(onnxruntime, torch.compile with freezing).
 """
 
 from __future__ import annotations
@@ -12,25 +14,29 @@ from typing import Any
 
 import numpy as np
 
-from tessera import _core
-from tessera.bench.timing import BlasThreads
-from tessera.bench.workloads import Workload
-from tessera.errors import UsageError
+from tessera.bench.workloads import Array, Attention, Kit, Workload
+from tessera.errors import UnsupportedError, UsageError
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Run = Callable[[], Any]
 
-NAMES = ("numpy", "torch", "inductor", "jax")
+# Peer → the module that has to be there, and the process that it shares with others of its kind.
+NEEDS = {
+    "numpy": "numpy",
+    "torch": "torch",
+    "torch_sdpa": "torch",
+    "inductor": "torch",
+    "inductor_sdpa": "torch",
+    "inductor_max": "torch",
+    "jax": "jax",
+    "ort": "onnxruntime",
+}
+NAMES = tuple(NEEDS)
 
 
 def available() -> list[str]:
     """The peers that this Python has."""
-    found = ["numpy"]
-    if importlib.util.find_spec("torch"):
-        found += ["torch", "inductor"]
-    if importlib.util.find_spec("jax"):
-        found.append("jax")
-    return found
+    found = {m: importlib.util.find_spec(m) is not None for m in (*NEEDS.values(), "onnx")}
+    return [n for n, m in NEEDS.items() if found[m] and (n != "ort" or found["onnx"])]
 
 
 def choose(names: str | None) -> list[str]:
@@ -42,30 +48,105 @@ def choose(names: str | None) -> list[str]:
         if name not in NAMES:
             raise UsageError(f"--peers: '{name}' is not one of {', '.join(NAMES)}")
         if name not in available():
-            raise UsageError(
-                f"--peers: {name} is not installed; try pip install "
-                f"{'jax' if name == 'jax' else 'torch'}"
-            )
+            package = "onnxruntime onnx" if name == "ort" else NEEDS[name]
+            raise UsageError(f"--peers: {name} is not installed; try pip install {package}")
     return chosen
 
 
-def make(name: str, workload: Workload, arrays: Sequence[Array]) -> Run:
-    """The workload in one peer, ready to run on its own copies of the arrays."""
-    return {"numpy": _numpy, "torch": _torch, "inductor": _inductor, "jax": _jax}[name](
-        workload, arrays
-    )
+def applies(name: str, workload: Workload) -> bool:
+    """Whether a peer has anything of its own to say about a workload."""
+    if name == "torch_sdpa":
+        return workload.attention is not None
+    if name == "inductor_sdpa":  # without norms around it there is nothing left to compile
+        return workload.attention is not None and bool(workload.attention.normalised)
+    return True
 
 
-def _numpy(workload: Workload, arrays: Sequence[Array]) -> Run:
-    program = workload.numpy()
-    return lambda: program(*arrays)
+def make(name: str, workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    """The workload in one peer, ready to run, its result of whatever kind."""
+    makers: dict[str, Callable[[Workload, Sequence[Array], int], Run]] = {
+        "numpy": _numpy,
+        "torch": _torch,
+        "torch_sdpa": _torch_sdpa,
+        "inductor": _inductor,
+        "inductor_sdpa": _inductor_sdpa,
+        "inductor_max": _inductor_max,
+        "jax": _jax,
+        "ort": _ort,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = makers[name](workload, arrays, threads)
+        run()
+    return run
 
 
-def _torch_tensors(arrays: Sequence[Array]) -> tuple[Any, list[Any]]:
+def to_f64(result: Any) -> Array:
+    """A peer's result as a NumPy array of doubles."""
+    if hasattr(result, "detach"):
+        result = result.detach().double().numpy()
+    return np.asarray(result).astype(np.float64)
+
+
+def _numpy(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    if arrays[0].dtype != np.float32:
+        raise UnsupportedError("NumPy's own dtypes end at f32 and f16")
+    kit = Kit()
+    return lambda: workload.program(kit, *arrays)
+
+
+def _ort(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    from tessera.bench.onnx_peer import session
+
+    run: Run = session(workload, arrays, threads)
+    return run
+
+
+def _jax(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    import jax
+    import jax.numpy as jnp
+
+    class JaxKit(Kit):
+        def softmax(self, s: Any) -> Any:
+            return jax.nn.softmax(s, axis=-1)
+
+        def silu(self, x: Any) -> Any:
+            return jax.nn.silu(x)
+
+    device = jax.devices("cpu")[0]
+    xs = [jax.device_put(a, device) for a in arrays]
+    kit = JaxKit(jnp)
+    compiled = jax.jit(lambda *args: workload.program(kit, *args))
+    return lambda: compiled(*xs).block_until_ready()
+
+
+# --- torch ------------------------------------------------------------------------------------
+
+
+def _torch_kit() -> Kit:
+    import torch
+    import torch.nn.functional as F  # noqa: N812
+
+    class TorchKit(Kit):
+        def rms(self, x: Any, eps: float = 1e-6, axis: int = -1) -> Any:
+            if axis == -1:  # eps=None means the machine epsilon of the dtype
+                return F.rms_norm(x, x.shape[-1:], eps=eps)
+            return super().rms(x, eps, axis)
+
+        def softmax(self, s: Any) -> Any:
+            return torch.softmax(s, dim=-1)
+
+        def silu(self, x: Any) -> Any:
+            return F.silu(x)
+
+    return TorchKit(torch)
+
+
+def _tensors(arrays: Sequence[Array], threads: int) -> list[Any]:
     import torch
 
-    torch.set_num_threads(int(_core.machine()["threads"]))
-    return torch, [
+    torch.set_num_threads(threads)
+    return [
         torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
         if a.dtype.name == "bfloat16"
         else torch.from_numpy(a)
@@ -73,59 +154,99 @@ def _torch_tensors(arrays: Sequence[Array]) -> tuple[Any, list[Any]]:
     ]
 
 
-def _torch(workload: Workload, arrays: Sequence[Array]) -> Run:
-    torch, tensors = _torch_tensors(arrays)
-
-    def run() -> Any:
-        with torch.no_grad():
-            return workload.function(torch, *tensors)
-
-    return run
-
-
-def on_one_thread(name: str, run: Run) -> Run | None:
-    """The same peer on one thread, where that can be chosen per call."""
-    if name == "numpy":
-        return BlasThreads().single(run)
-    if name != "torch":
-        return None
+def _without_grad(function: Callable[..., Any], tensors: Sequence[Any]) -> Run:
     import torch
 
-    threads = torch.get_num_threads()
-
-    def single() -> Any:
-        torch.set_num_threads(1)
-        try:
-            return run()
-        finally:
-            torch.set_num_threads(threads)
-
-    return single
-
-
-def _inductor(workload: Workload, arrays: Sequence[Array]) -> Run:
-    torch, tensors = _torch_tensors(arrays)
-
-    def program(*xs: Any) -> Any:
-        return workload.function(torch, *xs)
-
-    compiled = torch.compile(program, dynamic=False)
-
     def run() -> Any:
         with torch.no_grad():
-            return compiled(*tensors)
+            return function(*tensors)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run()
     return run
 
 
-def _jax(workload: Workload, arrays: Sequence[Array]) -> Run:
-    import jax
-    import jax.numpy as jnp
+def _torch(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    kit = _torch_kit()
+    return _without_grad(lambda *xs: workload.program(kit, *xs), _tensors(arrays, threads))
 
-    device = jax.devices("cpu")[0]
-    xs = [jax.device_put(a, device) for a in arrays]
-    compiled = jax.jit(lambda *args: workload.function(jnp, *args))
-    return lambda: compiled(*xs).block_until_ready()
+
+def _sdpa(attention: Attention) -> Callable[..., Any]:
+    """torch's own attention; keys come as rows."""
+    import torch.nn.functional as F  # noqa: N812
+
+    kit = _torch_kit()
+
+    def program(Q: Any, K: Any, V: Any) -> Any:
+        q, k, v = (
+            kit.rms(x) if n in attention.normalised else x
+            for n, x in zip("QKV", (Q, K, V), strict=True)
+        )
+        return F.scaled_dot_product_attention(q, k, v, scale=attention.scale)
+
+    return program
+
+
+def _sdpa_tensors(workload: Workload, arrays: Sequence[Array], threads: int) -> list[Any]:
+    assert workload.attention is not None
+    q, k, v = _tensors(arrays, threads)
+    if workload.attention.key_axis == -2:  # arranged in advance, at no cost to the peer
+        k = k.transpose(-1, -2).contiguous()
+    return [q, k, v]
+
+
+def _torch_sdpa(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    assert workload.attention is not None
+    return _without_grad(_sdpa(workload.attention), _sdpa_tensors(workload, arrays, threads))
+
+
+def _compiled(function: Callable[..., Any], tensors: Sequence[Any], **options: Any) -> Run:
+    import torch
+
+    torch._dynamo.reset()  # or the recompile limit silently turns it into eager
+
+    def program(*xs: Any) -> Any:
+        with torch.no_grad():
+            return function(*xs)
+
+    return _without_grad(torch.compile(program, dynamic=False, fullgraph=True, **options), tensors)
+
+
+def _inductor(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    kit = _torch_kit()
+    return _compiled(lambda *xs: workload.program(kit, *xs), _tensors(arrays, threads))
+
+
+def _inductor_sdpa(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    assert workload.attention is not None
+    return _compiled(_sdpa(workload.attention), _sdpa_tensors(workload, arrays, threads))
+
+
+def _inductor_max(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
+    """Everything that torch.compile can tune, with weights frozen so that they are packed."""
+    import torch
+    from torch import nn
+
+    tensors = dict(zip(workload.shapes, _tensors(arrays, threads), strict=True))
+    kit = _torch_kit()
+
+    class Model(nn.Module):  # type: ignore[misc, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            for name in workload.weights:
+                self.register_parameter(name, nn.Parameter(tensors[name], requires_grad=False))
+
+        def forward(self, *xs: Any) -> Any:
+            given = iter(xs)
+            return workload.program(
+                kit, *[getattr(self, n) if n in workload.weights else next(given)
+                       for n in workload.shapes]
+            )  # fmt: skip
+
+    torch._dynamo.reset()
+    torch._inductor.config.freezing = True
+    try:
+        module = torch.compile(Model().eval(), dynamic=False, fullgraph=True, mode="max-autotune")
+        run = _without_grad(module, [t for n, t in tensors.items() if n not in workload.weights])
+        run()
+    finally:
+        torch._inductor.config.freezing = False
+    return run

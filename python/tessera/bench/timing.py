@@ -80,22 +80,6 @@ def interleave(
     return {n: Timing(median(s), min(s), len(s)) for n, s in samples.items()}
 
 
-def read_bandwidth(total_bytes: int) -> float:
-    """Bytes per second that a BLAS dot product reads now from a buffer of this size."""
-    n = max(int(total_bytes) // 4, 1 << 16)
-    x = np.ones(n, np.float32)
-    np.dot(x, x)
-    best = min(_timed(lambda: np.dot(x, x)) for _ in range(7))
-    return n * 4 / best
-
-
-def flop_rate() -> float:
-    """FLOP/s of a large f32 matrix product in NumPy's BLAS, now."""
-    a = np.ones((768, 768), np.float32)
-    a @ a
-    return float(2 * 768**3 / min(_timed(lambda: a @ a) for _ in range(5)))
-
-
 def _timed(run: Run) -> float:
     start = time.perf_counter()
     run()

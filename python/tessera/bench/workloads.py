@@ -1,165 +1,270 @@
-"""The programs that the benchmarks run, written once over an array namespace (NumPy, torch, jax).
+"""The programs that the benchmarks run: Mirage's six (OSDI'25, §8.1) in several shapes each.
 
-Shapes follow Mirage (OSDI'25, §8.1 and Fig. 3) where it has the program; variants are named in
-`case` as workload@variant.
+A program is written once over a `Kit`: the few functions that every array library spells in its own
+way, each in that library's best formulation. Names are `workload@variant`; the batch B is a
+parameter of its own. Where Mirage's paper and repository differ, both are here:
+
+- gqa, qknorm: softmax subtracts the maximum, as every library's does; `gqa@nomax` is the literal
+  exp(S) / sum exp(S) of Mirage's scripts.
+- qknorm: queries and keys are normalised, as the paper says; `qknorm@repo` normalises Q and V.
+- ntrans: nGPT's RMS(X + α(RMS(H) − X)); `@paper` is RMS(X + α RMS(H − X)), `@repo` adds X.
+- rmsnorm, ntrans: Mirage has no eps; here it is 1e-6 except in plain `rmsnorm`, as is usual.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tessera.errors import UsageError
+from tessera.graph import Graph
 from tessera.types import to_numpy
 
-Function = Callable[..., Any]
+Array = np.ndarray[Any, np.dtype[Any]]
+Program = Callable[..., Any]
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Kit:
+    """What the programs need of an array library, spelled out in NumPy's functions."""
+
+    def __init__(self, xp: Any = np) -> None:
+        self.xp = xp
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        return self.xp.matmul(a, b)
+
+    def transposed(self, a: Any) -> Any:
+        return self.xp.swapaxes(a, -1, -2)
+
+    def rms(self, x: Any, eps: float = 1e-6, axis: int = -1) -> Any:
+        mean = self.xp.mean(x * x, axis=axis, keepdims=True)
+        return x / self.xp.sqrt(mean + eps if eps else mean)
+
+    def softmax(self, s: Any) -> Any:
+        e = self.xp.exp(s - self.xp.amax(s, axis=-1, keepdims=True))
+        return e / self.xp.sum(e, axis=-1, keepdims=True)
+
+    def exp(self, x: Any) -> Any:
+        return self.xp.exp(x)
+
+    def sum(self, x: Any) -> Any:
+        return self.xp.sum(x, axis=-1, keepdims=True)
+
+    def silu(self, x: Any) -> Any:
+        return x / (1 + self.xp.exp(-x))
+
+
+# --- the programs -----------------------------------------------------------------------------
+
+
+def rmsnorm(kit: Kit, X: Any, W: Any) -> Any:
+    """RMSNorm without gain or eps, then a linear layer (Mirage's script)."""
+    return kit.matmul(kit.rms(X, 0.0), W)
+
+
+def rmsnorm_gain(kit: Kit, X: Any, G: Any, W: Any) -> Any:
+    """RMSNorm with gain, then a linear layer (Mirage's Fig. 3)."""
+    return kit.matmul(kit.rms(X) * G, W)
+
+
+def gatedmlp(kit: Kit, X: Any, W1: Any, W2: Any) -> Any:
+    """silu(X·W1) ∘ (X·W2)."""
+    return kit.silu(kit.matmul(X, W1)) * kit.matmul(X, W2)
+
+
+def lora(kit: Kit, X: Any, W: Any, A: Any, B: Any) -> Any:
+    """A linear layer with a low-rank correction: X·W + (X·A)·B."""
+    return kit.matmul(X, W) + kit.matmul(kit.matmul(X, A), B)
+
+
+def gqa(kit: Kit, Q: Any, K: Any, V: Any) -> Any:
+    """Attention of grouped queries, no scale: softmax(Q·K)·V with K of shape (heads, d, length)."""
+    return kit.matmul(kit.softmax(kit.matmul(Q, K)), V)
+
+
+def gqa_nomax(kit: Kit, Q: Any, K: Any, V: Any) -> Any:
+    """The same as Mirage's scripts write it, without the shift that keeps exp finite."""
+    e = kit.exp(kit.matmul(Q, K))
+    return kit.matmul(e / kit.sum(e), V)
+
+
+def gqa_decode(kit: Kit, Q: Any, K: Any, V: Any) -> Any:
+    """softmax(Q·Kᵀ/√128)·V with K of shape (heads, length, d), as a KV cache has it."""
+    scores = kit.matmul(Q, kit.transposed(K)) * 128**-0.5
+    return kit.matmul(kit.softmax(scores), V)
+
+
+def qknorm(kit: Kit, Q: Any, K: Any, V: Any) -> Any:
+    """gqa on RMS-normalised queries and keys."""
+    return gqa(kit, kit.rms(Q), kit.rms(K, axis=-2), V)
+
+
+def qknorm_repo(kit: Kit, Q: Any, K: Any, V: Any) -> Any:
+    """gqa with Q and V normalised, as Mirage's script has it."""
+    return gqa(kit, kit.rms(Q), K, kit.rms(V))
+
+
+def qknorm_decode(kit: Kit, Q: Any, K: Any, V: Any) -> Any:
+    """gqa_decode on RMS-normalised queries and keys."""
+    return gqa_decode(kit, kit.rms(Q), kit.rms(K), V)
+
+
+def ntrans(kit: Kit, H: Any, X: Any, alpha: Any) -> Any:
+    """The normalised transformer's residual step (nGPT): RMS(X + α(RMS(H) − X))."""
+    return kit.rms(X + alpha * (kit.rms(H) - X))
+
+
+def ntrans_paper(kit: Kit, H: Any, X: Any, alpha: Any) -> Any:
+    """As Mirage's paper prints it: RMS(X + α RMS(H − X))."""
+    return kit.rms(X + alpha * kit.rms(H - X))
+
+
+def ntrans_repo(kit: Kit, H: Any, X: Any, alpha: Any) -> Any:
+    """As Mirage's script computes it: RMS(X + α(RMS(H) + X))."""
+    return kit.rms(X + alpha * (kit.rms(H) + X))
+
+
+# --- their shapes -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What an expert needs to call a library's own attention instead: softmax(s·q·kᵀ)·v."""
+
+    key_axis: int  # the head axis of K: -2 where keys are columns
+    scale: float
+    normalised: str = ""  # which of Q, K, V are RMS-normalised first
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A function of an array namespace and arrays, with the shapes of its variants."""
+    """A program with shapes, in which "B" stands for multiples of the batch."""
 
-    name: str
-    function: Function  # (xp, *arrays) → array
-    shapes: dict[str, tuple[int, ...]]
-    variants: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
-    flops: Callable[[dict[str, tuple[int, ...]]], float] = lambda shapes: 0.0
+    name: str  # workload or workload@variant
+    program: Program  # (kit, *tensors) → tensor
+    shapes: Mapping[str, tuple[int | str, ...]]
+    batches: tuple[int, ...] = (1, 8, 16)
+    weights: tuple[str, ...] = ()  # inputs that stay the same from call to call
+    attention: Attention | None = None
+    spread: Mapping[str, float] = field(default_factory=dict)  # standard deviations, default 1
 
-    def cases(self) -> list[tuple[str, dict[str, tuple[int, ...]]]]:
-        """Case names with their shapes, the plain one first."""
-        return [(self.name, self.shapes)] + [
-            (f"{self.name}@{variant}", {**self.shapes, **changed})
-            for variant, changed in self.variants.items()
-        ]
+    @property
+    def family(self) -> str:
+        return self.name.partition("@")[0]
 
-    def numpy(self) -> Function:
-        """The program as a plain NumPy function."""
+    def at(self, batch: int) -> Shapes:
+        """The shapes for one batch."""
+        return {name: tuple(_extent(d, batch) for d in dims) for name, dims in self.shapes.items()}
 
-        def program(*arrays: Any) -> Any:
-            return self.function(np, *arrays)
+    def graph(self, batch: int, dtype: str = "f32") -> Graph:
+        """The program for Tessera."""
+        g = Graph(self.name.replace("@", "_"))
+        tensors = [g.input(name, shape, dtype) for name, shape in self.at(batch).items()]
+        g.output(self.program(Kit(), *tensors), "O")
+        return g
 
-        program.__name__ = self.name
-        # Parameters are named like the arrays, for reports.
-        program.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in self.shapes]
-        )
-        return program
-
-    def arrays(
-        self, shapes: dict[str, tuple[int, ...]], dtype: str = "f32", seed: int = 0
-    ) -> list[np.ndarray[Any, np.dtype[Any]]]:
-        """Random arguments; weights scaled so that results stay near 1."""
+    def arrays(self, batch: int, dtype: str = "f32", seed: int = 0) -> list[Array]:
+        """Random arguments: normal, weights scaled so that results stay near 1."""
         rng = np.random.default_rng(seed)
-        return [
-            (rng.standard_normal(s, dtype=np.float32) / np.sqrt(s[-2] if len(s) > 1 else 1)).astype(
-                to_numpy(dtype)
-            )
-            for s in shapes.values()
-        ]
+        arrays = []
+        for name, shape in self.at(batch).items():
+            std = self.spread.get(name, 1.0)
+            if name in self.weights and len(shape) > 1:
+                std = shape[-2] ** -0.5
+            values = rng.standard_normal(shape, dtype=np.float32)
+            values *= np.float32(std)
+            arrays.append(values.astype(to_numpy(dtype), copy=False))
+        return arrays
+
+    def exact(self, arrays: Sequence[Array]) -> Array:
+        """The result in f64 on the same (already rounded) arguments."""
+        return np.asarray(self.program(Kit(), *[a.astype(np.float64) for a in arrays]))
 
 
-def _rms(xp: Any, x: Any) -> Any:
-    return xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
+def _extent(dim: int | str, batch: int) -> int:
+    if isinstance(dim, int):
+        return dim
+    factor = dim.removesuffix("B")
+    return batch * int(factor or 1)
 
 
-def rmsnorm_linear(xp: Any, X: Any, G: Any, W: Any) -> Any:
-    """Mirage's Fig. 3: RMSNorm with gain, then a linear layer."""
-    return xp.matmul(X * G / _rms(xp, X), W)
+_GQA = {"Q": ("2B", 256, 64), "K": ("2B", 64, 4096), "V": ("2B", 4096, 64)}
+_UNSCALED = {"K": 0.125}  # scores near 1 without a scale
+_DECODE = 128**-0.5
+_ROWS = dict.fromkeys(("H", "X", "alpha"), ("8B", 4096))
 
 
-def gated_mlp(xp: Any, X: Any, W1: Any, W2: Any) -> Any:
-    """silu(X·W1) ∘ (X·W2)."""
-    a = xp.matmul(X, W1)
-    return a / (1 + xp.exp(-a)) * xp.matmul(X, W2)
+def _decode(heads: int, queries: int, length: int) -> dict[str, tuple[int | str, ...]]:
+    return {
+        "Q": ("B", heads, queries, 128),
+        "K": ("B", heads, length, 128),
+        "V": ("B", heads, length, 128),
+    }
 
 
-def lora(xp: Any, X: Any, W: Any, A: Any, B: Any) -> Any:
-    """A linear layer with a low-rank correction: X·W + (X·A)·B."""
-    return xp.matmul(X, W) + xp.matmul(xp.matmul(X, A), B)
-
-
-def attention(xp: Any, Q: Any, K: Any, V: Any) -> Any:
-    """Grouped-query attention, with the shift that keeps exp finite."""
-    scores = xp.matmul(Q, K)
-    weights = xp.exp(scores - xp.amax(scores, axis=-1, keepdims=True))
-    return xp.matmul(weights / xp.sum(weights, axis=-1, keepdims=True), V)
-
-
-def qknorm_attention(xp: Any, Q: Any, K: Any, V: Any) -> Any:
-    """Attention on RMS-normalised queries and keys."""
-    q = Q / _rms(xp, Q)
-    k = K / xp.sqrt(xp.mean(K * K, axis=-2, keepdims=True) + 1e-6)
-    return attention(xp, q, k, V)
-
-
-def ntrans(xp: Any, H: Any, X: Any, A: Any) -> Any:
-    """The normalised transformer's residual step: N(X + α(N(H) − X))."""
-    step = X + A * (H / _rms(xp, H) - X)
-    return step / _rms(xp, step)
-
-
-def softmax(xp: Any, X: Any) -> Any:
-    """Softmax over the last axis, with the shift that keeps exp finite."""
-    e = xp.exp(X - xp.amax(X, axis=-1, keepdims=True))
-    return e / xp.sum(e, axis=-1, keepdims=True)
-
-
-def layernorm(xp: Any, X: Any, G: Any, B: Any) -> Any:
-    """LayerNorm with gain and bias."""
-    d = X - xp.mean(X, axis=-1, keepdims=True)
-    return d / xp.sqrt(xp.mean(d * d, axis=-1, keepdims=True) + 1e-5) * G + B
-
-
-def _rows(s: dict[str, tuple[int, ...]], left: str, right: str) -> float:
-    *batch, m, k = s[left]
-    return 2.0 * float(np.prod(batch)) * m * k * s[right][-1]
+def _matmuls(name: str, program: Program, shapes: Mapping[str, tuple[int | str, ...]],
+             batches: tuple[int, ...] = (1, 8, 16)) -> Workload:  # fmt: skip
+    weights = tuple(n for n in shapes if n != "X")
+    return Workload(name, program, shapes, batches, weights)
 
 
 WORKLOADS: dict[str, Workload] = {
     w.name: w
     for w in (
-        Workload(
-            "rmsnorm_linear",
-            rmsnorm_linear,
-            {"X": (16, 1024), "G": (1024,), "W": (1024, 4096)},
-            {"b1": {"X": (1, 1024)}, "b8": {"X": (8, 1024)}},
-            lambda s: _rows(s, "X", "W"),
-        ),
-        Workload(
-            "gated_mlp",
-            gated_mlp,
-            {"X": (8, 4096), "W1": (4096, 4096), "W2": (4096, 4096)},
-            {},
-            lambda s: 2 * _rows(s, "X", "W1"),
-        ),
-        Workload(
-            "lora",
-            lora,
-            {"X": (16, 256), "W": (256, 4096), "A": (256, 16), "B": (16, 4096)},
-            {},
-            lambda s: _rows(s, "X", "W") + _rows(s, "X", "A") + 2.0 * s["X"][0] * 16 * 4096,
-        ),
-        Workload(
-            "attention",
-            attention,
-            {"Q": (2, 256, 64), "K": (2, 64, 4096), "V": (2, 4096, 64)},
-            {},
-            lambda s: 2 * _rows(s, "Q", "K"),
-        ),
-        Workload(
-            "qknorm_attention",
-            qknorm_attention,
-            {"Q": (2, 256, 64), "K": (2, 64, 4096), "V": (2, 4096, 64)},
-            {},
-            lambda s: 2 * _rows(s, "Q", "K"),
-        ),
-        Workload("ntrans", ntrans, {"H": (8, 4096), "X": (8, 4096), "A": (4096,)}),
-        Workload("softmax", softmax, {"X": (512, 1024)}),
-        Workload("layernorm", layernorm, {"X": (512, 1024), "G": (1024,), "B": (1024,)}),
+        _matmuls("rmsnorm", rmsnorm, {"X": ("2B", 4096), "W": (4096, 6144)}),
+        _matmuls("rmsnorm@fig3", rmsnorm_gain,
+                 {"X": (16, 1024), "G": (1024,), "W": (1024, 4096)}, (1,)),
+        _matmuls("rmsnorm@real", rmsnorm_gain,
+                 {"X": ("B", 4096), "G": (4096,), "W": (4096, 4096)}),
+        _matmuls("gatedmlp", gatedmlp,
+                 {"X": (8, 4096), "W1": (4096, 4096), "W2": (4096, 4096)}, (8,)),
+        _matmuls("gatedmlp@b", gatedmlp,
+                 {"X": ("B", 4096), "W1": (4096, 4096), "W2": (4096, 4096)}),
+        _matmuls("gatedmlp@llama", gatedmlp,
+                 {"X": ("B", 4096), "W1": (4096, 14336), "W2": (4096, 14336)}),
+        _matmuls("lora", lora,
+                 {"X": (16, 256), "W": (256, 4096), "A": (256, 16), "B": (16, 4096)}, (16,)),
+        _matmuls("lora@real", lora,
+                 {"X": ("B", 4096), "W": (4096, 4096), "A": (4096, 16), "B": (16, 4096)}),
+        Workload("gqa", gqa, _GQA, attention=Attention(-2, 1.0), spread=_UNSCALED),
+        Workload("gqa@nomax", gqa_nomax, _GQA, attention=Attention(-2, 1.0), spread=_UNSCALED),
+        Workload("gqa@decode1k", gqa_decode, _decode(2, 8, 1024),
+                 attention=Attention(-1, _DECODE)),
+        Workload("gqa@decode8k", gqa_decode, _decode(2, 8, 8192), (1, 8),
+                 attention=Attention(-1, _DECODE)),
+        Workload("qknorm", qknorm, _GQA, attention=Attention(-2, 1.0, "QK")),
+        Workload("qknorm@repo", qknorm_repo, _GQA, attention=Attention(-2, 1.0, "QV"),
+                 spread=_UNSCALED),
+        Workload("qknorm@decode", qknorm_decode, _decode(32, 1, 1024),
+                 attention=Attention(-1, _DECODE, "QK")),
+        Workload("qknorm@prefill64", qknorm_decode, _decode(32, 64, 1024), (1, 8),
+                 attention=Attention(-1, _DECODE, "QK")),
+        Workload("ntrans", ntrans, _ROWS),
+        Workload("ntrans@paper", ntrans_paper, _ROWS),
+        Workload("ntrans@repo", ntrans_repo, _ROWS),
+        Workload("ntrans@large", ntrans,
+                 dict.fromkeys(("H", "X", "alpha"), (1024, 4096)), (1,)),
     )
-}
-# The suites that run workloads; the others of Mirage's six join as their engines are ready.
-MIRAGE = ("rmsnorm_linear", "gated_mlp", "lora", "attention", "qknorm_attention", "ntrans")
+}  # fmt: skip
+FAMILIES = tuple(dict.fromkeys(w.family for w in WORKLOADS.values()))
+# One small case of each family.
+QUICK = (
+    ("rmsnorm@fig3", 1), ("gatedmlp@b", 1), ("lora", 16), ("gqa@decode1k", 1),
+    ("qknorm@decode", 1), ("ntrans", 1),
+)  # fmt: skip
+
+
+def choose(case: str | None) -> list[Workload]:
+    """The workloads that `--case` names: one, or all variants of a family; all by default."""
+    if case is None:
+        return list(WORKLOADS.values())
+    if case in WORKLOADS and "@" in case:
+        return [WORKLOADS[case]]
+    chosen = [w for w in WORKLOADS.values() if w.family == case]
+    if not chosen:
+        raise UsageError(f"--case {case} is not one of {', '.join(WORKLOADS)}")
+    return chosen

@@ -2,44 +2,69 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
+from tessera.bench import mirage, suites
 from tessera.bench import peers as peer_module
-from tessera.bench import suites
 from tessera.bench.timing import machine_description
 from tessera.cli import common
+from tessera.errors import BadInputError, Location, UsageError
+from tessera.files import read_text
 
 
 @click.command()
 @click.argument("suite", type=click.Choice(suites.SUITES))
-@click.option("--case", metavar="NAME", help="Only this case.")
-@click.option("--quick", is_flag=True, help="One case and little time: a smoke test.")
-@click.option("--peers", "peer_names", metavar="A,B",
-              help="numpy, torch, inductor, jax; default: those installed.")  # fmt: skip
-@click.option("--json", "output", metavar="OUT", help="Write the rows there; - for the terminal.")
+@click.option("--case", metavar="NAME", help="Only this case, e.g. gqa or gqa@decode1k.")
+@click.option("--batch", type=int, metavar="B", help="Only this batch size.")
+@click.option("--dtype", "dtypes", metavar="A,B", help="Of f32,bf16; default: both.")
+@click.option("--quick", is_flag=True, help="Few small cases and little time: a smoke test.")
+@click.option(
+    "--peers",
+    "peer_names",
+    metavar="A,B",
+    help=f"Of {','.join(peer_module.NAMES)}; default: those installed.",
+)
+@click.option(
+    "--json",
+    "output",
+    metavar="OUT",
+    help="Write the rows there, each as soon as it is known; - for the terminal.",
+)
+@click.option("--resume", is_flag=True, help="Keep the rows of OUT and measure only the others.")
+@click.option("--case-limit", type=float, default=420, show_default=True, metavar="SECONDS",
+              help="Time for one case; whoever is not ready by then is left out.")  # fmt: skip
 @common.search_options
 def bench(
     suite: str,
     case: str | None,
+    batch: int | None,
+    dtypes: str | None,
     quick: bool,
     peer_names: str | None,
     output: str | None,
+    resume: bool,
+    case_limit: float,
     **values: Any,
 ) -> int:
-    """Measure a suite side by side with its peers, in one process, medians of interleaved runs.
+    """Measure a suite side by side with its peers, medians of interleaved runs.
 
     \b
     Suites:
-      mirage    Mirage's workloads end to end, warm and cold cache
+      mirage    Mirage's workloads end to end: f32 and bf16, one and all threads, warm and cold
+                caches, against the peers and the limits of the machine; hours in full
       search    the search alone: states, pruning, time, without and with limits
       verify    the verifier against injected faults and known-equal pairs
     \b
     Examples:
-      tessera bench mirage --case rmsnorm_linear --json bench/results/rmsnorm.json
+      tessera bench mirage --quick
+      tessera bench mirage --case gqa@decode1k --dtype f32 --threads 2
+      tessera bench mirage --json mirage.json --resume      go on where it was stopped
       tessera bench search --quick
       tessera bench verify --json -
     """
@@ -50,34 +75,91 @@ def bench(
         if sys.stderr.isatty():
             err.print(text, style="dim", markup=False)
 
-    settings = suites.Settings(options, case, quick, tuple(peer_module.choose(peer_names)), tell)
-    rows = []
+    known = _known_rows(output) if resume else []
+    settings = suites.Settings(
+        options,
+        case,
+        quick,
+        tuple(peer_module.choose(peer_names)),
+        tell,
+        batch,
+        _dtypes(dtypes),
+        case_limit,
+        tuple(known),
+    )
+    rows = known
+
+    def keep() -> None:
+        if output not in (None, "-"):
+            text = common.to_json(rows + summaries(suite, rows), indent=1)
+            common.write_output(str(output), text + "\n")
+
     try:
         for row in suites.run(suite, settings):
             row["machine"] = machine_description()
-            rows.append(row)
+            rows = replaced(rows, row)
             if output != "-":
                 show(row)
+            keep()
     except KeyboardInterrupt:
         err.print("interrupted; these are the rows so far")
-    if output is not None:
-        common.write_output(output, common.to_json(rows, indent=1) + "\n")
+    for summary in summaries(suite, rows):
+        if output != "-":
+            show(summary)
+    if output == "-":
+        common.print_json(rows + summaries(suite, rows))
+    keep()
     return 0 if rows else 2
+
+
+def _dtypes(text: str | None) -> tuple[str, ...]:
+    chosen = mirage.DTYPES if text is None else tuple(text.split(","))
+    for dtype in chosen:
+        if dtype not in mirage.DTYPES:
+            raise UsageError(f"--dtype: '{dtype}' is not one of {', '.join(mirage.DTYPES)}")
+    return chosen
+
+
+def _known_rows(output: str | None) -> list[dict[str, Any]]:
+    if output in (None, "-"):
+        raise UsageError("--resume goes with --json OUT")
+    path = Path(str(output))
+    if not path.exists():
+        return []
+    try:
+        rows = json.loads(read_text(path))
+    except ValueError as error:
+        raise BadInputError(f"not JSON: {error}", Location(str(path))) from None
+    return [r for r in rows if r.get("case") != "geomean"]
+
+
+def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with a new one, in place of an earlier one of the same case."""
+    if row["suite"] != "mirage":
+        return [*rows, row]
+    return [r for r in rows if mirage.key(r) != mirage.key(row)] + [row]
+
+
+def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that sum up the others."""
+    return mirage.summaries(rows) if suite == "mirage" else []
 
 
 def show(row: dict[str, Any]) -> None:
     """One row, for a reader."""
-    table = Table(box=None, show_header=False, pad_edge=False, title=row["case"],
+    table = Table(box=None, show_header=False, pad_edge=False, title=_title(row),
                   title_justify="left")  # fmt: skip
-    skip = {"suite", "case", "machine", "target", "dtype", "kinds", "failures"}
+    skip = {"suite", "case", "machine", "target", "dtype", "kinds", "failures", "batch", "threads",
+            "cache"}  # fmt: skip
     for key, value in row.items():
         if key in skip or value is None:
             continue
         if isinstance(value, float):
-            text = f"{value:.4g}"
+            text = _number(value)
         elif isinstance(value, dict):
             text = ", ".join(
-                f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items()
+                f"{k} {_number(v)}" if isinstance(v, float) else f"{k} {v}"
+                for k, v in value.items()
             )
         else:
             text = str(value)
@@ -85,3 +167,14 @@ def show(row: dict[str, Any]) -> None:
     for failure in row.get("failures", [])[:1]:
         table.add_row("first failure", failure)
     common.stdout().print(table)
+
+
+def _number(x: float) -> str:
+    return f"{x:,.0f}" if 1000 <= abs(x) < 1e9 else f"{x:.4g}"
+
+
+def _title(row: dict[str, Any]) -> str:
+    batch = f" B={row['batch']}" if "batch" in row else ""
+    threads = f"{row['threads']} thread(s)" if row.get("threads") else ""
+    cache = f"{row['cache']} caches" if row.get("cache") else ""
+    return ", ".join(x for x in (row["case"] + batch, row.get("dtype"), threads, cache) if x)
