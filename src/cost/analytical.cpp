@@ -142,7 +142,8 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
     for (int64_t n : b.loops()) w.iterations *= double(n);
     std::vector<Phase> phase = phases(b);
     for (const Op& o : b.ops()) {
-      TensorId t = o.kind == OpKind::Save || o.kind == OpKind::Accum ? o.inputs[0] : o.result();
+      const bool folds = o.kind == OpKind::Accum || o.kind == OpKind::AccumRescale;
+      TensorId t = o.kind == OpKind::Save || folds ? o.inputs[0] : o.result();
       double times = 1;
       for (size_t l = 0; l < b.loops().size(); ++l) {
         if (phase[t.index].varies & (1u << l)) times *= double(b.loops()[l]);

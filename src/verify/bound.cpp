@@ -279,6 +279,21 @@ class Analysis {
     r.loops = x.loops;
     return r;
   }
+  // Whether a tensor is a maximum (or minimum) of several elements: one more makes it a keyed
+  // function of the larger set, not a sign test.
+  static bool is_extremum(const Graph& g, TensorId t, bool maximum) {
+    const Op& op = g.producer(t);
+    if (has(op.kind, algebra::Movement)) return is_extremum(g, op.inputs[0], maximum);
+    if (op.kind == OpKind::Accum) {
+      const auto& a = g.attrs<AccumAttrs>(op);
+      return a.kind == (maximum ? AccumKind::Max : AccumKind::Min) &&
+             (is_extremum(g, op.inputs[0], maximum) || g.loops()[size_t(a.loops[0])] > 1);
+    }
+    if (op.kind == (maximum ? OpKind::ReduceMax : OpKind::ReduceMin))
+      return num_elements(g.type(op.inputs[0]).shape) > num_elements(g.type(t).shape);
+    return op.kind == (maximum ? OpKind::Max : OpKind::Min) &&
+           (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum));
+  }
   static Value constant(const Rational& c) {
     Value r;
     if (!c.finite() || c.is_zero()) return r;
@@ -421,6 +436,9 @@ class Analysis {
     case OpKind::Max:
     case OpKind::Min: {
       Value d = add(in(0), in(1));
+      const bool maximum = op.kind == OpKind::Max;
+      if (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum))
+        return unknown(d);
       return add(in(1), multiply(d, test(d)));
     }
     case OpKind::And:

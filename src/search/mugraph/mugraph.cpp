@@ -12,6 +12,7 @@
 #include "ir/validate.h"
 #include "search/mugraph/exhaustive.h"
 #include "search/mugraph/lower.h"
+#include "search/mugraph/represent.h"
 
 namespace tessera {
 namespace {
@@ -43,6 +44,7 @@ struct World {
   Hypergraph graph;
   std::unique_ptr<KernelSearch> kernels;
   std::string note;
+  bool drops_shift = false;  // maxima in exponents cancelled: exponents are carried
 };
 
 struct RegionResult {
@@ -154,6 +156,7 @@ class Search {
         detail_ = "a constant of the program has no exact normal form";
         continue;
       }
+      world->drops_shift = !f.options.keep_shifts;
       if (!f.note.empty() && !changed_by_shift(*world, out.region))
         world->note = "";
       else
@@ -401,6 +404,7 @@ class Search {
     std::vector<TensorId> tensors(program_.tensors().size());
     Candidate c;
     c.origin = "mugraph";
+    bool carry = false, over_limit = false;
     try {
       for (TensorId t : program_.inputs()) {
         tensors[t.index] =
@@ -437,11 +441,15 @@ class Search {
           }
           c.derivation += describe(plan, w.graph, r.region, *w.forms, w.region_forms);
           if (!w.note.empty()) c.notes.push_back(w.note);
+          carry = carry || w.drops_shift;
         }
       }
       std::vector<TensorId> outputs;
       for (TensorId t : program_.outputs()) outputs.push_back(mapped(t));
       g.set_outputs(outputs);
+      // The limit is on what is searched: how values are represented comes afterwards.
+      over_limit = options_.max_block_ops && block_operators(g) > *options_.max_block_ops;
+      if (carry && rule("running maximum")) carry_running_maxima(g, c);
       ValidateOptions limits;
       if (context_.target->kind == TargetKind::Gpu)
         limits.block_bytes = context_.target->block_bytes();
@@ -455,7 +463,7 @@ class Search {
       if (context_.log) context_.log("mugraph: candidate is not valid: " + e.message());
       return std::nullopt;
     }
-    if (options_.max_block_ops && block_operators(g) > *options_.max_block_ops) {
+    if (over_limit) {
       ++report_.pruned["operator limit"];
       return std::nullopt;
     }
@@ -467,6 +475,21 @@ class Search {
     c.cost = model_.cost(g).seconds;
     c.graph = std::move(g);
     return c;
+  }
+
+  // Exponentials that enter sums get running maxima, unless that cannot be expressed.
+  void carry_running_maxima(Graph& g, Candidate& c) {
+    try {
+      Graph carried = carry_exponents(g);
+      validate(carried);
+      if (exponents_are_shifted(g)) c.notes.clear();
+      if (structural_hash(carried) == structural_hash(g)) return;
+      g = std::move(carried);
+      c.notes.clear();
+      c.derivation += "exponentials that enter sums are carried with running maxima\n";
+    } catch (const Error&) {  // ragged tiles cannot be broadcast
+      ++report_.pruned["running maximum not expressible"];
+    }
   }
 
   template <class Map>
