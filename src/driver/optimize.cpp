@@ -253,34 +253,31 @@ class Optimizer {
     return v;
   }
 
-  // Proof and code. Empty when there is none.
-  struct Ready {
-    std::shared_ptr<Module> module;
-    Certificate certificate;
-  };
-  std::optional<Ready> prepare(const Graph& spec, Outcome& outcome) {
+  // Code for a candidate; null where the back end refuses or fails.
+  std::shared_ptr<Module> code_for(Outcome& outcome) {
     try {
-      std::optional<Verified> verified;
-      {
-        Stopwatch watch(report_.verify_s);
-        Acceptance a = accept(spec, outcome.graph, verify_options());
-        if (!a.verified) {
-          outcome.fate = a.verdict.refuted() ? Fate::Refuted : Fate::Unknown;
-          outcome.why = a.verdict.str();
-          return std::nullopt;
-        }
-        verified = std::move(a.verified);
-      }
-      outcome.fate = Fate::NotCompiled;
-      Ready ready{compiled(verified->graph()), verified->certificate()};
-      outcome.fate = Fate::Proposed;
-      return ready;
+      return compiled(outcome.graph);
     } catch (const Error& e) {
       // A missing compiler or a full disk would fail every candidate: the user has to know.
       if (e.kind() == ErrorKind::ToolMissing || e.kind() == ErrorKind::Io) throw;
+      outcome.fate = Fate::NotCompiled;
       outcome.why = e.what();
-      return std::nullopt;
+      return nullptr;
     }
+  }
+
+  std::optional<Certificate> prove(const Graph& spec, Outcome& outcome) {
+    Stopwatch watch(report_.verify_s);
+    try {
+      Acceptance a = accept(spec, outcome.graph, verify_options());
+      if (a.verified) return a.verified->certificate();
+      outcome.fate = a.verdict.refuted() ? Fate::Refuted : Fate::Unknown;
+      outcome.why = a.verdict.str();
+    } catch (const Error& e) {
+      outcome.fate = Fate::Unknown;
+      outcome.why = e.what();
+    }
+    return std::nullopt;
   }
 
   // Compiled code against the interpreter: nothing that fails here is ever handed out.
@@ -291,6 +288,25 @@ class Optimizer {
     return false;
   }
 
+  // The order in which candidates race: by modelled cost; an engine's note is a doubt (such as a
+  // dropped maximum), and those come last. The program as written, only fused, races at once: it
+  // stands where rounding forbids the algebra of all others.
+  std::vector<size_t> racing_order(size_t first, size_t wanted) const {
+    std::vector<size_t> order;
+    for (bool doubted : {false, true})
+      for (size_t i = first; i < outcomes_.size(); i++)
+        if (outcomes_[i].notes.empty() != doubted) order.push_back(i);
+    for (size_t at = wanted; at < order.size(); at++) {
+      if (!outcomes_[order[at]].as_written) continue;
+      std::rotate(order.begin() + std::ptrdiff_t(wanted) - 1, order.begin() + std::ptrdiff_t(at),
+                  order.begin() + std::ptrdiff_t(at) + 1);
+      break;
+    }
+    return order;
+  }
+
+  // Candidates race first, since most lose; only the fastest are proved and checked, until one
+  // passes. Another wave runs where all that were faster than the original fell out.
   PartResult improve(const Graph& spec, int part, const std::string& label) {
     PartResult result;
     result.best = spec;
@@ -306,77 +322,102 @@ class Optimizer {
       o.origin = std::move(c.origin);
       o.derivation = std::move(c.derivation);
       o.notes = std::move(c.notes);
+      o.as_written = c.as_written;
       o.part = part;
       o.rank = int(outcomes_.size() - first) + 1;
       o.model_seconds = c.cost;
       outcomes_.push_back(std::move(o));
     }
-    struct Racer {
-      size_t outcome;
-      Ready ready;
-    };
-    // An engine's note is a doubt (such as a dropped maximum): those come last.
-    std::vector<size_t> order;
-    for (bool doubted : {false, true})
-      for (size_t i = first; i < outcomes_.size(); i++)
-        if (outcomes_[i].notes.empty() != doubted) order.push_back(i);
-    std::vector<Racer> racers;
-    const size_t wanted = options_.tune ? 16 : 5;
-    int tried = 0;
-    for (size_t i : order) {
-      if (racers.size() >= wanted || cancelled() || (out_of_time() && !racers.empty())) break;
-      tell("verify", label, tried++, int(order.size()));
-      if (auto ready = prepare(spec, outcomes_[i])) racers.push_back({i, std::move(*ready)});
-    }
     std::shared_ptr<Module> original = compiled(spec);
     result.module = original;
-    if (racers.empty()) return result;
+    if (sink.candidates.empty()) return result;
+    const size_t wanted = options_.tune ? 16 : 5;
+    const std::vector<size_t> order = racing_order(first, wanted);
+    const Inputs inputs(spec, options_.seed);
+    const Filter filter(spec, options_.seed + 1, threads_);
+    bool again = true;
+    for (size_t next = 0; again && next < order.size() && !cancelled();) {
+      again = false;
+      struct Racer {
+        size_t outcome;
+        std::shared_ptr<Module> module;
+      };
+      std::vector<Racer> racers;
+      for (; racers.size() < wanted && next < order.size() && !cancelled(); next++) {
+        if (out_of_time() && (!racers.empty() || next >= wanted)) break;
+        tell("compile", label, int(next), int(order.size()));
+        Outcome& o = outcomes_[order[next]];
+        if (!passes_filter(filter, o)) continue;
+        if (auto module = code_for(o)) racers.push_back({order[next], std::move(module)});
+      }
+      if (racers.empty()) break;
 
-    tell("measure", label, 0, int(racers.size()));
-    std::vector<Timing> timings;
-    {
-      Stopwatch watch(report_.measure_s);
-      Inputs inputs(spec, options_.seed);
-      std::vector<Runner> runners;
-      runners.reserve(racers.size() + 1);
-      runners.emplace_back(original, inputs);
-      for (const Racer& r : racers) runners.emplace_back(r.ready.module, inputs);
-      std::vector<Contestant> contestants;
-      for (size_t i = 0; i < runners.size(); i++)
-        contestants.push_back({i == 0 ? "original" : "candidate " + std::to_string(i),
-                               [&runners, i](int) { runners[i].run(); }, 0});
-      MeasureOptions m;
-      m.budget_s = std::min(options_.tune ? 4.0 : 1.0, 0.15 * double(contestants.size()));
-      timings = measure(contestants, m);
-    }
-    std::vector<size_t> by_speed;
-    for (size_t i = 1; i < timings.size(); i++) {
-      Outcome& o = outcomes_[racers[i - 1].outcome];
-      o.fate = Fate::Measured;
-      o.seconds = timings[i].median_s;
-      o.speedup = timings[i].speedup;
-      by_speed.push_back(i);
-    }
-    std::stable_sort(by_speed.begin(), by_speed.end(),
-                     [&](size_t a, size_t b) { return timings[a].speedup > timings[b].speedup; });
-    result.original_s = result.seconds = timings[0].median_s;
-    // The fastest whose code also agrees with the interpreter; checking the others would be idle.
-    for (size_t i : by_speed) {
-      if (!worthwhile(timings[i])) continue;
-      Racer& racer = racers[i - 1];
-      Outcome& o = outcomes_[racer.outcome];
-      if (!passes_check(o, *racer.ready.module)) continue;
-      o.fate = Fate::Chosen;
-      result.best = o.graph;
-      result.module = racer.ready.module;
-      result.certificate = std::move(racer.ready.certificate);
-      result.seconds = timings[i].median_s;
-      result.speedup = timings[i].speedup;
-      result.improved = true;
-      if (label.empty()) best_speedup_ = result.speedup;
-      break;
+      tell("measure", label, 0, int(racers.size()));
+      std::vector<std::shared_ptr<Module>> modules{original};
+      for (const Racer& r : racers) modules.push_back(r.module);
+      const std::vector<Timing> timings = race(modules, inputs);
+      std::vector<size_t> by_speed;
+      for (size_t i = 1; i < timings.size(); i++) {
+        Outcome& o = outcomes_[racers[i - 1].outcome];
+        o.fate = Fate::Measured;
+        o.seconds = timings[i].median_s;
+        o.speedup = timings[i].speedup;
+        by_speed.push_back(i);
+      }
+      std::stable_sort(by_speed.begin(), by_speed.end(),
+                       [&](size_t a, size_t b) { return timings[a].speedup > timings[b].speedup; });
+      result.original_s = result.seconds = timings[0].median_s;
+      int tried = 0;
+      for (size_t i : by_speed) {
+        if (!worthwhile(timings[i]) || cancelled()) continue;
+        Racer& racer = racers[i - 1];
+        Outcome& o = outcomes_[racer.outcome];
+        tell("verify", label, tried++, int(racers.size()));
+        std::optional<Certificate> certificate = prove(spec, o);
+        if (!certificate || !passes_check(o, *racer.module)) {
+          again = !out_of_time();
+          continue;
+        }
+        o.fate = Fate::Chosen;
+        result.best = o.graph;
+        result.module = racer.module;
+        result.certificate = std::move(*certificate);
+        result.seconds = timings[i].median_s;
+        result.speedup = timings[i].speedup;
+        result.improved = true;
+        if (label.empty()) best_speedup_ = result.speedup;
+        return result;
+      }
     }
     return result;
+  }
+
+  bool passes_filter(const Filter& filter, Outcome& outcome) {
+    Stopwatch watch(report_.verify_s);
+    try {
+      if (filter.may_equal(outcome.graph)) return true;
+      outcome.why = "differs from the original in a finite field";
+    } catch (const Error& e) {
+      outcome.why = e.what();
+    }
+    outcome.fate = Fate::Unknown;
+    return false;
+  }
+
+  // Times programs of the same inputs against each other; the first is the baseline.
+  std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
+                           const Inputs& inputs) {
+    Stopwatch watch(report_.measure_s);
+    std::vector<Runner> runners;
+    runners.reserve(modules.size());
+    for (const auto& m : modules) runners.emplace_back(m, inputs);
+    std::vector<Contestant> contestants;
+    for (size_t i = 0; i < runners.size(); i++)
+      contestants.push_back({i == 0 ? "original" : "candidate " + std::to_string(i),
+                             [&runners, i](int) { runners[i].run(); }, 0});
+    MeasureOptions m;
+    m.budget_s = std::min(options_.tune ? 4.0 : 1.0, 0.15 * double(contestants.size()));
+    return measure(contestants, m);
   }
 
   void take(OptimizeResult& result, PartResult part, std::vector<Outcome>& outcomes) {
@@ -397,14 +438,11 @@ class Optimizer {
     whole.origin = "parts";
     whole.rank = 1;
     whole.part = -1;
-    auto ready = prepare(result.original, whole);
-    if (ready && passes_check(whole, *ready->module)) {
-      Stopwatch watch(report_.measure_s);
+    std::optional<Certificate> certificate = prove(result.original, whole);
+    std::shared_ptr<Module> module = certificate ? code_for(whole) : nullptr;
+    if (module && passes_check(whole, *module)) {
       std::shared_ptr<Module> original = compiled(result.original);
-      Inputs inputs(result.original, options_.seed);
-      Runner a(original, inputs), b(ready->module, inputs);
-      auto timings =
-          measure({{"original", [&](int) { a.run(); }, 0}, {"parts", [&](int) { b.run(); }, 0}});
+      const auto timings = race({original, module}, Inputs(result.original, options_.seed));
       whole.fate = Fate::Measured;
       whole.seconds = timings[1].median_s;
       whole.speedup = timings[1].speedup;
@@ -414,8 +452,8 @@ class Optimizer {
       if (worthwhile(timings[1])) {
         whole.fate = Fate::Chosen;
         result.graph = whole.graph;
-        result.module = ready->module;
-        result.certificate = std::move(ready->certificate);
+        result.module = module;
+        result.certificate = std::move(*certificate);
         result.improved = true;
         result.seconds = timings[1].median_s;
         result.speedup = best_speedup_ = timings[1].speedup;
@@ -441,14 +479,15 @@ class Optimizer {
       o.rank = stored.rank;
       o.model_seconds = stored.model_seconds;
       tell("verify", "", 0, 1);
-      auto ready = prepare(result.original, o);
-      if (!ready || !passes_check(o, *ready->module)) return false;
+      std::optional<Certificate> certificate = prove(result.original, o);
+      std::shared_ptr<Module> module = certificate ? code_for(o) : nullptr;
+      if (!module || !passes_check(o, *module)) return false;
       o.fate = Fate::Chosen;
       o.seconds = stored.seconds;
       o.speedup = stored.speedup;
       result.graph = stored.graph;
-      result.module = ready->module;
-      result.certificate = std::move(ready->certificate);
+      result.module = module;
+      result.certificate = std::move(*certificate);
       result.improved = true;
       result.candidates.push_back(std::move(o));
     } else {

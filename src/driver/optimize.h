@@ -1,4 +1,4 @@
-// The recipe: partition, search, verify, compile, check, measure, choose. The original program is
+// The recipe: partition, search, compile, measure, prove, check, choose. The original program is
 // always a contestant, so what comes back is never slower than it by choice.
 #pragma once
 #include <atomic>
@@ -47,8 +47,8 @@ enum class Fate {
   Unknown,      // the verifier could not decide
   NotCompiled,  // the back end refused or failed
   CheckFailed,  // compiled code disagreed with the interpreter
-  Measured,     // correct, and timed
-  Chosen,       // the fastest
+  Measured,     // timed, and slower than the chosen one or the original: not proved
+  Chosen,       // the fastest that is proved equal and whose code agrees with the interpreter
 };
 const char* name(Fate);
 
@@ -57,6 +57,7 @@ struct Outcome {
   Graph graph;
   std::string origin, derivation;
   std::vector<std::string> notes;
+  bool as_written = false;
   int part = 0;
   int rank = 0;  // by cost model, from 1
   double model_seconds = 0;

