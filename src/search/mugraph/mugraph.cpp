@@ -45,7 +45,7 @@ struct World {
   std::unique_ptr<KernelSearch> kernels;
   std::string note;
   bool drops_shift = false;  // maxima in exponents cancelled: exponents are carried
-  bool as_written = false;  // no algebra: safe wherever the program is
+  bool as_written = false;   // no algebra: safe wherever the program is
 };
 
 struct RegionResult {
