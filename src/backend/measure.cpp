@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -63,6 +64,14 @@ void CacheFlusher::flush() {
   }
 }
 
+double median_low_bound(std::vector<double> samples) {
+  CHECK(!samples.empty());
+  const double n = double(samples.size());
+  const auto at = samples.begin() + long(std::max(0.0, n / 2 - 1.5 * std::sqrt(n)));
+  std::nth_element(samples.begin(), at, samples.end());
+  return *at;
+}
+
 std::vector<Timing> measure(const std::vector<Contestant>& contestants,
                             const MeasureOptions& options) {
   const size_t n = contestants.size();
@@ -106,6 +115,7 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
     t.speedup = quantile(ratios, 0.5);
     t.speedup_p10 = quantile(ratios, 0.1);
     t.speedup_p90 = quantile(ratios, 0.9);
+    t.speedup_low = median_low_bound(ratios);
     t.believable = t.median_s >= contestants[i].roofline_s;
     result.push_back(std::move(t));
   }

@@ -43,6 +43,7 @@ struct Timing {
   double speedup = 1;
   double speedup_p10 = 1;
   double speedup_p90 = 1;
+  double speedup_low = 1;  // median_low_bound of the ratios
   // False when the median beats the contestant's roofline: the measurement is not to be used.
   bool believable = true;
 };
@@ -50,6 +51,10 @@ struct Timing {
 // Times all contestants alternately, starting each round with another one.
 std::vector<Timing> measure(const std::vector<Contestant>& contestants,
                             const MeasureOptions& options = {});
+
+// What the true median of the samples' distribution exceeds with three sigmas of confidence, however
+// heavy its tails: the sample of rank n/2 - 1.5 sqrt(n) (a binomial bound on order statistics).
+double median_low_bound(std::vector<double> samples);
 
 // One line per contestant.
 std::string to_string(const std::vector<Timing>& timings);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <span>
 
 #include "backend/arrays.h"
@@ -52,14 +51,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Is it faster than the original, beyond noise? The median ratio must exceed 1 by half a percent
-// and by three standard errors of a median (1.25 sigma / sqrt(n), sigma from the 10th to 90th
-// percentile).
-bool worthwhile(const Timing& t) {
-  double sigma = (t.speedup_p90 - t.speedup_p10) / 2.56;
-  double error = 1.25 * sigma / std::sqrt(std::max(1.0, double(t.rounds)));
-  return t.believable && t.speedup - 1 > std::max(0.005, 3 * error);
-}
+// Is it faster than the original, beyond noise?
+bool worthwhile(const Timing& t) { return t.believable && t.speedup > 1.005 && t.speedup_low > 1; }
 
 // Adds the time a scope takes to a counter.
 class Stopwatch {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/measure.h"
+#include "base/rng.h"
 
 namespace tessera {
 namespace {
@@ -78,6 +79,28 @@ TEST(AlignedBuffer, AlignedZeroedMovable) {
     EXPECT_EQ(b.data(), bytes);
     EXPECT_EQ(a.data(), nullptr);
   }
+}
+
+// With three sigmas of confidence the bound lies below the true median, however heavy the tails, and
+// rises towards it with the number of samples.
+TEST(Measure, LowBoundOfAMedian) {
+  Rng rng(5);
+  auto draw = [&](int n) {  // median 2; a fifth of the samples are outliers far below or above
+    std::vector<double> v;
+    for (int i = 0; i < n; ++i) {
+      const double x = 1.9 + 0.2 * rng.unit();
+      const uint64_t kind = rng.below(10);
+      v.push_back(kind == 0 ? x / 50 : kind == 1 ? x * 50 : x);
+    }
+    return v;
+  };
+  int above = 0;
+  for (int trial = 0; trial < 2000; ++trial) above += median_low_bound(draw(41)) > 2;
+  EXPECT_LE(above, 12);  // 0.13 % expected
+  EXPECT_GT(median_low_bound(draw(41)), 1.5);
+  EXPECT_GT(median_low_bound(draw(1001)), 1.98);
+  EXPECT_DOUBLE_EQ(median_low_bound({3}), 3);
+  EXPECT_DOUBLE_EQ(median_low_bound({5, 3, 4}), 3);
 }
 
 TEST(Measure, RatiosAndRoofline) {
