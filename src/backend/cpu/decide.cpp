@@ -191,14 +191,16 @@ void KernelEmitter::decide() {
                is_accumulator(v.kind)) {
       place(i);
     }
-    if (!tiled_product(v)) continue;
+    const bool dot = dot_product(v);
+    if (dot) dots_.insert(static_cast<int>(i));
+    if (!dot && !tiled_product(v)) continue;
     // Operands of tiled products must lie in memory in the type they are multiplied in; rows of
     // the right one must be contiguous.
     for (size_t k = 0; k < v.inputs.size(); ++k) {
       const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
       const std::optional<Memory> m = view(v.inputs[k]);
-      const bool usable =
-          m && m->storage == compute_dtype(v.dtype) && (!right || m->strides.back() == 1);
+      const bool usable = (right && dot) || (m && m->storage == compute_dtype(v.dtype) &&
+                                             ((!right && !dot) || m->strides.back() == 1));
       if (usable) continue;
       if (value(v.inputs[k]).in_memory) {
         copies_.insert(v.inputs[k]);  // an iterator of another type or layout

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "backend/cpu/dot.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/values.h"
 
@@ -15,6 +16,7 @@ struct UnitContext {
   CpuIsa isa = CpuIsa::Generic;
   std::set<std::string> prelude;
   MicroKernels micro_kernels;
+  DotKernels dot_kernels;
 };
 
 struct KernelText {

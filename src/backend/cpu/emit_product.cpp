@@ -18,6 +18,7 @@ constexpr int64_t kRowsOfManyPanels = 48, kRowsOfOnePanel = 128;
 
 void KernelEmitter::product(int id, const Memory& to, bool accumulate) {
   const Value& v = value(id);
+  if (dots_.count(id) != 0) return dots(v.inputs[0], v.inputs[1], v, to, accumulate);
   const bool tiles = tiled_product(v);
   if (v.kind == OpKind::Matmul) {
     tiles ? tiled(v.inputs[0], v.inputs[1], v, to, accumulate)

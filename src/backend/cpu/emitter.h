@@ -57,6 +57,8 @@ class KernelEmitter {
   void share();
   bool root(int id) const;
   bool tiled_product(const Value& v) const;
+  // A product of few rows with an operand that lies along the contracted axis.
+  bool dot_product(const Value& v) const;
   // Memory that shows the value's elements without a copy.
   std::optional<Memory> view(int id) const;
   int inlined_work(int id) const;
@@ -114,6 +116,8 @@ class KernelEmitter {
   // emit_product.cpp
   void product(int id, const Memory& to, bool accumulate);
   void tiled(int a, int b, const Value& v, const Memory& to, bool accumulate);
+  // emit_dot.cpp
+  void dots(int a, int b, const Value& v, const Memory& to, bool accumulate);
   void generic(int a, int b, const Value& v, const Memory& to, bool accumulate);
 
   KernelValues kernel_;
@@ -124,6 +128,7 @@ class KernelEmitter {
   std::vector<std::vector<int>> users_;
   std::vector<bool> needed_;
   std::vector<int> fused_;  // accumulator that a product or reduction adds to directly, or -1
+  std::set<int> dots_;      // products by dots()
   std::set<int> copies_;    // iterators whose tile is copied into another type
   std::vector<int> touched_;
   Code code_;

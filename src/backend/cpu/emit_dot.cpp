@@ -1,0 +1,126 @@
+// Matrix products inside a kernel whose right operand lies along the contracted axis and whose left
+// one has few rows.
+#include <algorithm>
+
+#include "backend/cpu/emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// With more rows it pays to transpose the right operand first: every dot product is added up across
+// lanes, which costs as much as a few multiplications.
+constexpr int64_t kMostDotRows = 12;
+// How far ahead operands outside the cache are asked for, in bytes.
+constexpr int64_t kAheadBytes = 8192;
+
+}  // namespace
+
+bool KernelEmitter::dot_product(const Value& v) const {
+  if (v.kind != OpKind::Matmul || compute_dtype(v.dtype) != DType::F32) return false;
+  const std::optional<Memory> right = view(v.inputs[1]);
+  if (!right || copies_.count(v.inputs[1]) != 0) return false;
+  const size_t r = right->strides.size();
+  const int64_t lanes = lanes_of(unit_.isa, DType::F32);
+  const Value& y = value(v.inputs[1]);
+  return right->strides[r - 2] == 1 && right->strides[r - 1] != 1 &&
+         (right->storage == DType::F32 || right->storage == DType::BF16) &&
+         y.extents[r - 2].nominal >= lanes && v.extents.back().nominal >= lanes &&
+         v.extents[v.extents.size() - 2].nominal <= kMostDotRows;
+}
+
+void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool accumulate) {
+  const std::optional<Memory> left = view(a), right = view(b);
+  CHECK(left && right) << "operands of dot products without memory";
+  const Value &x = value(a), &y = value(b);
+  const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
+  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
+  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
+  const auto num = [](int64_t i) { return std::to_string(i); };
+  const int64_t ars = left->strides[x_rank - 2], ldb = right->strides[y_rank - 1];
+  const int64_t ldc = to.strides[rank - 2];
+  const int64_t lanes = lanes_of(unit_.isa, DType::F32);
+  if (right->storage == DType::BF16) unit_.prelude.insert("t_bf16");
+
+  code_.open("");
+  std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
+  int opened = 0;
+  for (size_t i = 0; i + 2 < rank; ++i) {
+    if (v.extents[i].nominal == 1) continue;
+    const std::string q = "q" + num(static_cast<int64_t>(i));
+    code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
+    ++opened;
+    const auto shift = [&](std::string& p, const Value& value, const Memory& memory, size_t r) {
+      if (i + r < rank || value.extents[i + r - rank].nominal == 1) return;
+      p += " + " + q + "*" + num(memory.strides[i + r - rank]);
+    };
+    shift(pa, x, *left, x_rank);
+    shift(pb, y, *right, y_rank);
+    shift(pc, v, to, rank);
+  }
+  code_.line("const float* const a = " + pa + ";");
+  code_.line(std::string("const ") + storage_type(right->storage) + "* const b = " + pb + ";");
+  code_.line("float* const c = " + pc + ";");
+
+  // What comes next in memory is asked for where rows follow each other densely.
+  int through = b;
+  while (!value(through).in_memory) through = value(through).inputs[0];
+  const bool outside = value(through).kind == OpKind::Iter && shared_.count(through) == 0;
+  const int64_t ahead =
+      outside && ldb == k.nominal ? kAheadBytes / size_in_bytes(right->storage) : 0;
+  // Groups of rows; the last one stands for one row at a time where their number is not known.
+  std::vector<std::pair<int64_t, int>> groups;
+  if (m.exact()) {
+    int64_t row = 0;
+    for (int r : kDotRows) {
+      if (r > lanes) continue;
+      for (; row + r <= m.nominal; row += r) groups.push_back({row, r});
+    }
+  }
+  const std::string step = num(lanes);
+  const std::string adds = accumulate ? "1" : "0";
+  const auto at = [](const std::string& p, const std::string& offset) {
+    return offset == "0" ? p : p + " + " + offset;
+  };
+  const auto call = [&](const std::string& row, int rows, int64_t prefetch) {
+    const std::string f = unit_.dot_kernels.use(unit_.isa, right->storage, rows) + "<" + num(ars) +
+                          ", " + num(ldb) + ", " + num(ldc) + ", " + adds + ", " + num(prefetch) +
+                          ">(" + at("a", row == "0" ? row : row + "*" + num(ars));
+    const int64_t columns = lanes / rows;
+    const auto tile = [&](const std::string& column) {
+      code_.line(f + ", b + " + column + "*" + num(ldb) + ", " +
+                 at("c", row == "0" ? column : row + "*" + num(ldc) + " + " + column) + ", " +
+                 k.text() + ");");
+    };
+    if (columns == lanes) return tile("n");
+    code_.open("for (long j = n; j < n + " + step + "; j += " + num(columns) + ")");
+    tile("j");
+    code_.close();
+  };
+  code_.line("long n = 0;");
+  code_.open("for (; n + " + step + " <= " + n.text() + "; n += " + step + ")");
+  if (m.exact()) {
+    for (size_t i = 0; i < groups.size(); ++i)
+      call(num(groups[i].first), groups[i].second, i == 0 ? ahead : 0);
+  } else {
+    code_.open("for (long m = 0; m < " + m.text() + "; ++m)");
+    call("m", 1, ahead);
+    code_.close();
+  }
+  code_.close();
+  if (!n.exact() || n.nominal % lanes != 0) {
+    code_.open("for (; n < " + n.text() + "; ++n)");
+    code_.line("for (long m = 0; m < " + m.text() + "; ++m) c[m*" + num(ldc) + " + n] " +
+               (accumulate ? "+= " : "= ") +
+               unit_.dot_kernels.use_single(unit_.isa, right->storage) + "(a + m*" + num(ars) +
+               ", b + n*" + num(ldb) + ", " + k.text() + ");");
+    code_.close();
+  }
+  touch(left->pointer);
+  touch(right->pointer);
+  touch(to.pointer);
+  while (opened-- > 0) code_.close();
+  code_.close();
+}
+
+}  // namespace tessera
