@@ -6,6 +6,7 @@ Whoever does not answer in time is stopped and named in the notes, and the race 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -89,7 +90,8 @@ class Process:
         self.kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with contextlib.suppress(OSError):  # an order that nobody read
+                    stream.close()
 
 
 class Race:
