@@ -461,15 +461,21 @@ class Block(Builder):
         except Error as error:
             raise self._located(error) from None
         self._parent = parent
-        self._arguments = list(inputs)
         self._saved: list[tuple[Tensor, str]] = []
         self._results: list[Tensor] | None = None
         self._inner: dict[int, Tensor] = {}
-        for t in self._arguments:
-            if t.builder is not parent:
-                bad_input(f"kernel: {t!r} is not a tensor of the enclosing graph")
-            dtype, shape = parent.core.type(t.id)
-            self._inner[t.id] = Tensor(self, self.core.add_input(dtype, shape, t.name))
+        self._arguments: list[Tensor] = []
+        for t in inputs:
+            self.add_argument(t)
+
+    def add_argument(self, tensor: Tensor) -> None:
+        """Makes a tensor of the enclosing graph one more argument of the kernel."""
+        if tensor.builder is not self._parent:
+            bad_input(f"kernel: {tensor!r} is not a tensor of the enclosing graph")
+        if tensor.id not in self._inner:
+            self._arguments.append(tensor)
+            dtype, shape = self._parent.core.type(tensor.id)
+            self._inner[tensor.id] = Tensor(self, self.core.add_input(dtype, shape, tensor.name))
 
     def iter(
         self,

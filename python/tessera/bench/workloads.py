@@ -163,7 +163,10 @@ class Workload:
     def graph(self, batch: int, dtype: str = "f32") -> Graph:
         """The program for Tessera."""
         g = Graph(self.name.replace("@", "_"))
-        tensors = [g.input(name, shape, dtype) for name, shape in self.at(batch).items()]
+        tensors = [
+            g.input(name, shape, dtype, weight=name in self.weights)
+            for name, shape in self.at(batch).items()
+        ]
         g.output(self.program(Kit(), *tensors), "O")
         return g
 
