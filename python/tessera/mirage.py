@@ -32,26 +32,13 @@ float16, bfloat16, float32 = "f16", "bf16", "f32"
 
 # What Mirage's superoptimize takes to steer or to cache its search; ours needs none of it.
 _NOT_NEEDED = frozenset(
-    [
-        "imaps",
-        "omaps",
-        "griddims",
-        "blockdims",
-        "fmaps",
-        "franges",
-        "verbose",
-        "config",
-        "warmup_iters",
-        "profile_iters",
-        "previous_checkpoint",
-        "save_codes",
-        "is_formal_verified",
-        "use_graph_dataset",
-        "use_cached_graphs",
-        "use_symbolic_search",
+    (
+        "imaps", "omaps", "griddims", "blockdims", "fmaps", "franges", "verbose", "config",
+        "warmup_iters", "profile_iters", "previous_checkpoint", "save_codes",
+        "is_formal_verified", "use_graph_dataset", "use_cached_graphs", "use_symbolic_search",
         "use_auto_tuner",
-    ]
-)
+    )
+)  # fmt: skip
 
 
 class _Ops:
