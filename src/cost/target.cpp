@@ -168,6 +168,8 @@ std::string Target::str() const {
       s << "pointwise " << tessera::name(DType(i)) << " " << show(pointwise_ops[size_t(i)]) << "\n";
     }
   }
+  s << "layout strided " << show(strided_operand) << "\nlayout copied " << show(copied_operand)
+    << "\nlayout banks " << banks << "\nlayout bulk " << bulk_bytes << "\n";
   for (const auto& [op, w] : weights) s << "weight " << tessera::name(op) << " " << show(w) << "\n";
   return s.str();
 }
@@ -197,7 +199,8 @@ Target parse_target(std::string_view text, const std::string& file) {
     if (words.empty()) continue;
     const std::string key = words[0].text;
     Reader r(file, line, std::move(words));
-    bool repeatable = key == "level" || key == "matmul" || key == "pointwise" || key == "weight";
+    bool repeatable = key == "level" || key == "matmul" || key == "pointwise" || key == "weight" ||
+                      key == "layout";
     if (!repeatable && seen[key]++) r.fail(0, "'" + key + "' is given twice");
     if (key == "target") {
       t.name = r.word(1, "a name");
@@ -243,6 +246,18 @@ Target parse_target(std::string_view text, const std::string& file) {
       double v = r.number(2, "a rate", 1000);
       if (v <= 0) r.fail(2, "a rate is positive");
       (key == "matmul" ? t.matmul_flops : t.pointwise_ops)[size_t(*type)] = v;
+      r.expect_size(3);
+    } else if (key == "layout") {
+      const std::string& what = r.word(1, "strided, copied, banks or bulk");
+      if (what == "strided" || what == "copied") {
+        const double v = r.number(2, "a factor", 1000);
+        if (v < 1) r.fail(2, "a factor of time is at least 1");
+        (what == "strided" ? t.strided_operand : t.copied_operand) = v;
+      } else if (what == "banks" || what == "bulk") {
+        (what == "banks" ? t.banks : t.bulk_bytes) = r.integer(2, 0, 1 << 16);
+      } else {
+        r.fail(1, "'" + what + "': layout has strided, copied, banks and bulk");
+      }
       r.expect_size(3);
     } else if (key == "weight") {
       auto op = op_from_name(r.word(1, "an operator"));

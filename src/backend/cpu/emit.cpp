@@ -1,17 +1,22 @@
 #include "backend/cpu/emit.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/lower.h"
 #include "backend/cpu/module.h"
+#include "backend/cpu/operands.h"
 #include "backend/cpu/prelude.h"
 #include "base/error.h"
 #include "ir/text.h"
+#include "plan/choose_layouts.h"
+#include "plan/weights.h"
 
 namespace tessera {
+namespace {
 
-Program emit_program(const Graph& graph, CpuIsa isa) {
+void require_runnable(const Graph& graph) {
   if (graph.level() != Level::Kernel) {
     throw Error(ErrorKind::BadInput, std::string("only kernel graphs can be run, not a ") +
                                          name(graph.level()) + " graph");
@@ -22,44 +27,174 @@ Program emit_program(const Graph& graph, CpuIsa isa) {
                                               t.type.str() + "; bind its symbols first");
     }
   }
-  Program program;
-  program.plan = plan_kernel_graph(graph);
-  UnitContext unit;
-  unit.isa = isa;
-  std::string kernels;
-  for (OpId id : program.plan.order) {
+}
+
+// The layout of a block graph's argument for the tensor behind it, which may have its leading axes
+// apart; both differ in the innermost two only.
+Layout for_rank(const Layout& layout, size_t from, size_t to) {
+  Layout out = layout;
+  out.order.clear();
+  for (size_t i = 0; i < to; ++i) {
+    const int axis = i + 2 < to ? static_cast<int>(i) : layout.order[from - (to - i)];
+    out.order.push_back(i + 2 < to ? axis : axis + static_cast<int>(to) - static_cast<int>(from));
+  }
+  return out;
+}
+
+// True when the layout only rearranges the innermost two axes.
+bool innermost_two(const Layout& layout) {
+  for (size_t i = 0; i + 2 < layout.order.size(); ++i)
+    if (layout.order[i] != static_cast<int>(i)) return false;
+  return layout.order.size() >= 2;
+}
+
+struct OpCode {
+  OpId id;
+  std::optional<Graph> lowered;  // block graph of an operator that has none of its own
+  std::vector<Layout> block_layouts, layouts;  // by operand: as the block and the tensor see it
+};
+
+// What the kernels could read in panels, priced.
+std::vector<LayoutDemand> demands(const Graph& graph, const std::vector<OpCode>& codes, CpuIsa isa,
+                                  const Target& target) {
+  std::vector<LayoutDemand> out;
+  for (size_t c = 0; c < codes.size(); ++c) {
+    const Op& op = graph.op(codes[c].id);
+    const Graph* block = codes[c].lowered            ? &*codes[c].lowered
+                         : op.kind == OpKind::Kernel ? &graph.body(op)
+                                                     : nullptr;
+    if (block == nullptr) continue;
+    for (const PanelOperand& p : panel_operands(kernel_values(*block), isa)) {
+      const size_t operand = static_cast<size_t>(p.operand);
+      if (!innermost_two(p.layout)) continue;
+      const Type& type = graph.type(op.inputs[operand]);
+      if (type.rank() < 2) continue;
+      LayoutDemand d;
+      d.user = static_cast<int>(c);
+      d.operand = p.operand;
+      d.tensor = op.inputs[operand];
+      const double compute =
+          p.flops / (target.matmul_rate(type.dtype) * static_cast<double>(target.cores));
+      const double seconds =
+          std::max(compute, static_cast<double>(type.bytes()) / target.levels[0].bandwidth);
+      d.options.push_back(
+          {Layout{}, seconds * (p.copied ? target.copied_operand : target.strided_operand)});
+      d.options.push_back({for_rank(p.layout, block->type(block->inputs()[operand]).shape.size(),
+                                    type.shape.size()),
+                           seconds});
+      out.push_back(std::move(d));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
+                     const Target& target) {
+  require_runnable(graph);
+  PlanBuilder plan(graph, options);
+  std::vector<OpCode> codes;
+  for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
-    Step step;
-    step.symbol = "k" + std::to_string(program.steps.size());
-    step.arguments = op.inputs;
-    for (uint32_t r = 0; r < op.num_results; ++r) step.arguments.push_back(op.result(r));
-    kernels += "\n// " + print_op(graph, id) + "\n";
     if (op.kind == OpKind::Opaque) {
       throw Error(ErrorKind::Unsupported,
                   "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
     }
-    std::optional<Graph> lowered;
-    if (op.kind != OpKind::Kernel) lowered = lower_to_block(graph, op, isa);
-    if (op.kind == OpKind::Kernel || lowered) {
-      const Graph& block = lowered ? *lowered : graph.body(op);
-      const KernelText text = emit_kernel(step.symbol, block, unit);
-      if (text.workspace_bytes > 0) {
-        Step once = step;
-        once.symbol += "_once";
-        once.scratch_bytes = text.scratch_bytes;
-        once.workspace = step.workspace = true;
-        program.workspace_bytes = std::max(program.workspace_bytes, text.workspace_bytes);
-        program.steps.push_back(once);
+    OpCode code;
+    code.id = id;
+    if (op.kind != OpKind::Kernel) code.lowered = lower_to_block(graph, op, isa);
+    code.layouts.resize(op.inputs.size());
+    codes.push_back(std::move(code));
+  }
+  if (options.layout) {
+    const std::vector<LayoutDemand> wanted = demands(graph, codes, isa, target);
+    const LayoutChoice choice = choose_layouts(graph, plan, wanted, target);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      OpCode& code = codes[static_cast<size_t>(wanted[i].user)];
+      code.layouts[static_cast<size_t>(wanted[i].operand)] = choice.layouts[i];
+    }
+  }
+
+  UnitContext unit;
+  unit.isa = isa;
+  std::string kernels;
+  Program program;
+  std::vector<Step> code_steps;  // of tasks of generated code, in the order they are added
+  for (const OpCode& code : codes) {
+    const Op& op = graph.op(code.id);
+    Step step;
+    step.symbol = "k" + std::to_string(code_steps.size());
+    Task task;
+    task.op = code.id;
+    task.once = plan.once(code.id);
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      task.reads.push_back(plan.slot(op.inputs[i], code.layouts[i]));
+      task.layouts.push_back(code.layouts[i]);
+    }
+    for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan.slot(op.result(r)));
+    kernels += "\n// " + print_op(graph, code.id) + "\n";
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      if (code.layouts[i].row_major()) continue;
+      kernels += "// operand " + std::to_string(i) + ": " + code.layouts[i].str() + "\n";
+    }
+    if (op.kind == OpKind::Kernel || code.lowered) {
+      const Graph& block = code.lowered ? *code.lowered : graph.body(op);
+      std::vector<Layout> layouts = code.layouts;
+      for (size_t i = 0; i < layouts.size(); ++i) {
+        if (layouts[i].row_major()) continue;
+        layouts[i] = for_rank(layouts[i], layouts[i].order.size(),
+                              block.type(block.inputs()[i]).shape.size());
       }
+      const KernelText text = emit_kernel(step.symbol, block, unit, layouts);
       step.units = block.num_blocks();
       step.scratch_bytes = text.scratch_bytes;
       kernels += text.text;
+      if (text.workspace_bytes > 0) {
+        // What all blocks share is a task of its own, which only reads operands.
+        const int workspace = plan.workspace(step.symbol + ".shared", text.workspace_bytes);
+        Task first = task;
+        Step once = step;
+        once.symbol += "_once";
+        once.units = 1;
+        first.writes = {workspace};
+        // The function's arguments have the results in between; they are not touched.
+        for (int s : task.reads) once.arguments.push_back(s);
+        for (int s : task.writes) once.arguments.push_back(s);
+        once.arguments.push_back(workspace);
+        task.reads.push_back(workspace);
+        first.code = static_cast<int>(code_steps.size());
+        plan.add(std::move(first));
+        code_steps.push_back(std::move(once));
+        step.arguments = code_steps.back().arguments;
+      }
     } else {
+      task.in_place = in_place_operand(graph, op);
       const ElementwiseText text = emit_elementwise(step.symbol, graph, op, unit);
       step.units = text.units;
       kernels += text.text;
     }
+    if (step.arguments.empty()) {
+      step.arguments = task.reads;
+      step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
+    }
     program.scratch_bytes = std::max(program.scratch_bytes, step.scratch_bytes);
+    task.code = static_cast<int>(code_steps.size());
+    plan.add(std::move(task));
+    code_steps.push_back(std::move(step));
+  }
+  program.plan = plan.finish();
+  for (const Task& task : program.plan.tasks) {
+    if (task.kind == TaskKind::Code) {
+      program.steps.push_back(code_steps[static_cast<size_t>(task.code)]);
+      continue;
+    }
+    Step step;
+    const Slot& to = program.plan.slots[static_cast<size_t>(task.writes[0])];
+    const Type& type = graph.type(to.tensor);
+    step.pack = {to.layout, extents(type.shape), size_in_bytes(type.dtype)};
+    step.units = step.pack.units();
+    step.arguments = {task.reads[0], task.writes[0]};
     program.steps.push_back(std::move(step));
   }
   program.source = "// Generated by Tessera for " + std::string(to_string(isa)) + ": graph " +

@@ -1,4 +1,4 @@
-// A whole kernel graph as one C++ translation unit and the list of calls that run it.
+// A whole kernel graph as one C++ translation unit and the plan of tasks that run it.
 // The source includes nothing and is meant to be read.
 #pragma once
 
@@ -6,30 +6,34 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/pack.h"
+#include "cost/target.h"
 #include "ir/graph.h"
 #include "plan/plan.h"
 
 namespace tessera {
 
-// One call of a generated function. Arguments are tensors of the graph, then the workspace.
+// How a task of the plan is executed. Arguments are the slots it reads, then those it writes, then
+// its workspace.
 struct Step {
-  std::string symbol;
-  std::vector<TensorId> arguments;
-  int64_t units = 1;          // blocks of the grid, or slabs of the output
+  std::string symbol;  // generated function; empty: `pack`
+  std::vector<int> arguments;
+  int64_t units = 1;          // blocks of the grid, slabs of the output, or pieces to pack
   int64_t chunk = 0;          // units handed out at a time; 0: the pool chooses
   int64_t scratch_bytes = 0;  // per worker
-  bool workspace = false;     // takes Program::workspace_bytes of shared memory as last argument
+  PackJob pack;
 };
 
 struct Program {
   Plan plan;
   std::string source;
-  std::vector<Step> steps;
-  int64_t scratch_bytes = 0;    // the most of any step, per worker
-  int64_t workspace_bytes = 0;  // shared by all workers
+  std::vector<Step> steps;    // one per task of the plan
+  int64_t scratch_bytes = 0;  // the most of any step, per worker
 };
 
-// Throws Error{Unsupported} naming the operator that cannot be generated.
-Program emit_program(const Graph& graph, CpuIsa isa);
+// `target` has the costs that decide about layouts; threads and instruction sets are not read from
+// it. Throws Error{Unsupported} naming the operator that cannot be generated.
+Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options = {},
+                     const Target& target = default_cpu_target());
 
 }  // namespace tessera

@@ -9,8 +9,10 @@
 
 namespace tessera {
 
-KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit) {
-  const KernelValues kernel = kernel_values(block_graph);
+KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit,
+                       const std::vector<Layout>& layouts) {
+  KernelValues kernel = kernel_values(block_graph);
+  kernel.argument_layouts = layouts;
   KernelText out;
   KernelEmitter blocks(kernel, unit, Part::Blocks);
   if (blocks.has_shared()) {
@@ -408,10 +410,10 @@ void KernelEmitter::declare_extents(uint8_t loops, int last) {
   }
 }
 
-std::string KernelEmitter::tile_offset(int id, const std::vector<int64_t>& whole,
-                                       const std::vector<Extent>& extents, const GridMap& grid,
-                                       const LoopMap& loop) const {
-  const std::vector<int64_t> strides = contiguous_strides(whole);
+std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<Extent>& extents,
+                                       const GridMap& grid, const LoopMap& loop) const {
+  const std::vector<int64_t>& whole = kernel_.argument_extents[static_cast<size_t>(argument)];
+  const std::vector<int64_t> strides = kernel_.argument_pitch(argument);
   std::string offset;
   for (size_t axis = 0; axis < whole.size(); ++axis) {
     const std::vector<Split> parts = splits(whole[axis], axis, grid, loop);
@@ -433,8 +435,7 @@ std::string KernelEmitter::tile_offset(int id, const std::vector<int64_t>& whole
 
 void KernelEmitter::tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop) {
   const size_t argument = static_cast<size_t>(v.argument);
-  const std::string offset =
-      tile_offset(id, kernel_.argument_extents[argument], v.extents, grid, loop);
+  const std::string offset = tile_offset(id, v.argument, v.extents, grid, loop);
   const bool read = v.argument < kernel_.operands;
   code_.line(std::string(read ? "const " : "") + storage_type(kernel_.argument_dtypes[argument]) +
              "* const v" + std::to_string(id) + " = a" + std::to_string(v.argument) +
@@ -451,7 +452,7 @@ void KernelEmitter::copy_tile(int id) {
   code_.line("// " + copy.pointer + ": " + v.memory.pointer + " as " + name(copy.storage));
   v.memory.pointer = "v" + std::to_string(id);
   v.memory.storage = v.dtype;
-  v.memory.strides = contiguous_strides(kernel_.argument_extents[static_cast<size_t>(v.argument)]);
+  v.memory.strides = kernel_.argument_pitch(v.argument);
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, v.extents);
   const std::string x = loops.element(id, index);

@@ -27,7 +27,9 @@ struct KernelText {
   int64_t workspace_bytes = 0;
 };
 
-KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit);
+// `layouts`: of the operands, as far as they are not row-major.
+KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit,
+                       const std::vector<Layout>& layouts = {});
 
 // A kernel-level operator other than products and reductions: every output element is an
 // expression of operands in memory. One unit of work is a slab of the output.

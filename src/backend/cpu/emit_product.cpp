@@ -103,6 +103,8 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const std::string type = storage_type(dtype);
   const RegisterTile tile = choose_tile(unit_.isa, dtype, m.nominal, n.nominal);
   const int64_t columns = tile.columns();
+  const bool panels_of_b = right->panel > 0;
+  CHECK(!panels_of_b || right->panel == columns) << "panels of another width than the tile";
   const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
   const auto num = [](int64_t i) { return std::to_string(i); };
   const std::string serial = num(names_++);
@@ -135,7 +137,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
   const int64_t panels = ceil_div(m.nominal, tile.rows);
   const bool far_apart =
-      m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
+      m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns && !panels_of_b;
   const bool pack = far_apart && panels > 1;
   const int64_t at_a_time = panels > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
   std::string packed = "0";
@@ -143,7 +145,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     packed = "strip" + serial;
     allocate(packed, dtype, columns * std::min(at_a_time, k.nominal));
   }
-  const bool in_parts = far_apart && (pack || fetch) && k.nominal > at_a_time;
+  const bool in_parts = (far_apart || panels_of_b) && (pack || fetch) && k.nominal > at_a_time;
   bool adds = accumulate;
   std::string depth = k.text();
   // One call: `rows` rows from row m, a tile of `vectors` vectors.
@@ -241,6 +243,11 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     code_.close();
   };
 
+  // Column n of the right operand, n a multiple of the tile's columns.
+  const std::string b_at = panels_of_b ? "b + n*" + num(right->panel_pitch) : "b + n";
+  const std::string b_next = panels_of_b
+                                 ? "b + (n + " + num(columns) + ")*" + num(right->panel_pitch)
+                                 : "b + n + " + num(columns);
   const int64_t whole = n.nominal / columns * columns;
   if (n.exact() && n.nominal == columns) {
     strip("b", "c", "b + " + k.text() + "*" + num(ldb));
@@ -248,13 +255,19 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     code_.line("long n = 0;");
     if (whole > 0) {
       code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
-      strip("b + n", "c + n",
-            "n + " + num(2 * columns) + " <= " + n.text() + " ? b + n + " + num(columns) +
-                " : b + " + k.text() + "*" + num(ldb));
+      strip(b_at, "c + n",
+            "n + " + num(2 * columns) + " <= " + n.text() + " ? " + b_next + " : b + " + k.text() +
+                "*" + num(ldb));
       code_.close();
     }
     const int64_t left_over = n.nominal - whole;
-    if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
+    if (panels_of_b && (!n.exact() || left_over > 0)) {
+      // The last panel is filled up with zeros, and c has room for whole vectors.
+      code_.open("if (n < " + n.text() + ")");
+      rows(n.exact() ? ceil_div(left_over, tile.lanes) : tile.vectors, ldb, false, false, b_at,
+           "c + n");
+      code_.close();
+    } else if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
       code_.open("");
       rows(left_over / tile.lanes, ldb, false, false, "b + n", "c + n");
       code_.close();

@@ -21,6 +21,8 @@ inline bool is_reduction(OpKind kind) {
 inline bool is_product(OpKind kind) {
   return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
 }
+// Whether a product is made of register tiles: long enough rows of floats.
+bool is_tiled_product(const Value& v, CpuIsa isa);
 inline bool is_accumulator(OpKind kind) {
   return kind == OpKind::Accum || kind == OpKind::AccumRescale;
 }
@@ -89,9 +91,8 @@ class KernelEmitter {
   bool transpose(int id);
   std::string elementwise(Nest& loops, int id, const std::vector<Index>& index);
   std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
-  std::string tile_offset(int id, const std::vector<int64_t>& whole,
-                          const std::vector<Extent>& extents, const GridMap& grid,
-                          const LoopMap& loop) const;
+  std::string tile_offset(int id, int argument, const std::vector<Extent>& extents,
+                          const GridMap& grid, const LoopMap& loop) const;
   // How the grid and the loops cut an axis: index variable and size of a part, outermost first.
   struct Split {
     std::string variable;

@@ -1,5 +1,7 @@
 #include "backend/cpu/module.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -14,18 +16,24 @@ namespace {
 
 using KernelFunction = void (*)(void** arguments, long begin, long end, char* scratch);
 
-// One call, ready to go: tensors are looked up in a table of addresses that each run fills.
+// One call, ready to go: slots are looked up in a table of addresses that each run fills.
 struct Call {
-  KernelFunction function;
-  std::vector<size_t> tensors;
-  int64_t units, chunk;
-  bool workspace;
+  KernelFunction function = nullptr;  // null: pack
+  const PackJob* pack = nullptr;
+  std::vector<int> slots;
+  int64_t units = 1, chunk = 0;
+};
+
+// Calls that may run side by side; then everybody waits.
+struct Phase {
+  std::vector<Call> calls;
+  int64_t units = 0;
 };
 
 // What one run in flight needs for itself.
 struct RunBuffers {
-  AlignedBuffer arena, scratch, workspace;
-  std::vector<void*> addresses;  // one per tensor
+  AlignedBuffer arena, scratch;
+  std::vector<void*> addresses;  // one per slot
 };
 
 template <class T> void fill(AlignedBuffer& buffer, int64_t n, T x) {
@@ -78,9 +86,11 @@ struct Module::Impl {
   std::string plan_text;
   std::unique_ptr<Library> library;
   KernelPool* pool = nullptr;
-  std::vector<Call> calls;
+  std::vector<Phase> once, phases;
   size_t scratch_per_worker = 0;
-  std::vector<TensorId> input_ids, output_ids;
+  std::vector<TensorId> input_ids;
+  std::vector<size_t> weights;
+  std::shared_ptr<const PreparedWeights> constants_only;  // what no weight is needed for
   std::vector<std::pair<size_t, AlignedBuffer>> constants;
   std::vector<int64_t> copy_bytes;
   mutable std::mutex mutex;
@@ -96,20 +106,106 @@ struct Module::Impl {
       }
     }
     auto buffers = std::make_unique<RunBuffers>();
-    buffers->arena = AlignedBuffer(static_cast<size_t>(program.plan.arena_bytes));
+    buffers->arena = AlignedBuffer(static_cast<size_t>(program.plan.arena.bytes));
     buffers->scratch = AlignedBuffer(scratch_per_worker * static_cast<size_t>(pool->threads()));
-    buffers->workspace = AlignedBuffer(static_cast<size_t>(program.workspace_bytes));
-    buffers->addresses.resize(program.plan.tensors.size(), nullptr);
-    for (size_t i = 0; i < program.plan.tensors.size(); ++i) {
-      const TensorPlan& p = program.plan.tensors[i];
-      if (p.place == Place::Arena && p.alias < 0) {
-        buffers->addresses[i] = static_cast<char*>(buffers->arena.data()) + p.offset;
+    buffers->addresses.resize(program.plan.slots.size(), nullptr);
+    for (size_t i = 0; i < program.plan.slots.size(); ++i) {
+      const Slot& s = program.plan.slots[i];
+      if (s.place == Place::Arena && s.alias < 0) {
+        buffers->addresses[i] = static_cast<char*>(buffers->arena.data()) + s.offset;
       }
     }
-    for (const auto& [tensor, data] : constants) buffers->addresses[tensor] = data.data();
+    for (const auto& [slot, data] : constants) buffers->addresses[slot] = data.data();
     return buffers;
   }
+  void give_back(std::unique_ptr<RunBuffers> buffers) const {
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(buffers));
+  }
+
+  // Addresses of the caller's arrays and of what was prepared; the rest is in the buffers.
+  void fill_addresses(RunBuffers& buffers, std::span<const void* const> in,
+                      std::span<void* const> out, const void* kept) const {
+    std::vector<void*>& address = buffers.addresses;
+    for (size_t i = 0; i < in.size(); ++i) address[input_ids[i].index] = const_cast<void*>(in[i]);
+    const std::vector<Slot>& slots = program.plan.slots;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const Slot& s = slots[i];
+      if (s.alias >= 0) continue;
+      if (s.place == Place::Output && !out.empty()) address[i] = out[static_cast<size_t>(s.index)];
+      if (s.place == Place::Kept)
+        address[i] = static_cast<char*>(const_cast<void*>(kept)) + s.offset;
+    }
+    for (size_t i = 0; i < slots.size(); ++i)
+      if (slots[i].alias >= 0)
+        address[i] = address[static_cast<size_t>(program.plan.root(static_cast<int>(i)))];
+  }
+
+  void run_phases(const std::vector<Phase>& list, RunBuffers& buffers) const;
 };
+
+void Module::Impl::run_phases(const std::vector<Phase>& list, RunBuffers& buffers) const {
+  struct Context {
+    const Phase* phase;
+    void** arguments[8];  // of each call
+    char* scratch;
+    size_t scratch_per_worker;
+  };
+  static constexpr size_t kTogether = 8;
+  void* memory[128];
+  std::vector<void*> more;
+  for (const Phase& phase : list) {
+    for (size_t first = 0; first < phase.calls.size(); first += kTogether) {
+      const size_t last = std::min(phase.calls.size(), first + kTogether);
+      size_t count = 0;
+      for (size_t c = first; c < last; ++c) count += phase.calls[c].slots.size();
+      void** arguments = memory;
+      if (count > std::size(memory)) {
+        more.resize(count);
+        arguments = more.data();
+      }
+      Context context;
+      Phase part;  // of more calls than fit at once
+      context.phase = &phase;
+      context.scratch = static_cast<char*>(buffers.scratch.data());
+      context.scratch_per_worker = scratch_per_worker;
+      int64_t units = phase.units;
+      if (phase.calls.size() > kTogether) {
+        part.calls.assign(phase.calls.begin() + static_cast<long>(first),
+                          phase.calls.begin() + static_cast<long>(last));
+        units = 0;
+        for (const Call& c : part.calls) units += c.units;
+        context.phase = &part;
+      }
+      for (size_t c = first; c < last; ++c) {
+        context.arguments[c - first] = arguments;
+        for (int s : phase.calls[c].slots) *arguments++ = buffers.addresses[static_cast<size_t>(s)];
+      }
+      const int64_t chunk = last - first == 1 ? phase.calls[first].chunk : 0;
+      pool->parallel_for(
+          units, chunk,
+          [](void* c, long begin, long end, int worker) {
+            const Context& at = *static_cast<Context*>(c);
+            long base = 0;  // units of the calls before
+            for (size_t i = 0; i < at.phase->calls.size() && base < end; ++i) {
+              const Call& call = at.phase->calls[i];
+              const long from = std::max(begin, base), to = std::min(end, base + call.units);
+              if (from < to) {
+                void** arguments = at.arguments[i];
+                if (call.function != nullptr) {
+                  call.function(arguments, from - base, to - base,
+                                at.scratch + static_cast<size_t>(worker) * at.scratch_per_worker);
+                } else {
+                  call.pack->run(arguments[0], arguments[1], from - base, to - base);
+                }
+              }
+              base += call.units;
+            }
+          },
+          &context);
+    }
+  }
+}
 
 Module::Module(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Module::~Module() = default;
@@ -117,42 +213,83 @@ Module::~Module() = default;
 std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
                                         const ModuleOptions& options) {
   auto impl = std::make_unique<Impl>();
-  impl->program = emit_program(graph, options.isa);
-  impl->plan_text = impl->program.plan.str(graph);
+  impl->program = emit_program(graph, options.isa, options.plan);
+  const Plan& plan = impl->program.plan;
+  impl->plan_text = plan.str(graph);
   impl->pool = options.pool != nullptr ? options.pool : &KernelPool::shared();
   CompileOptions compile;
   compile.isa = options.isa;
   compile.timeout_s = options.compile_timeout_s;
   impl->library = compile_and_load(impl->program.source, compile, cache);
-  for (const Step& step : impl->program.steps) {
-    Call call;
-    call.function = reinterpret_cast<KernelFunction>(impl->library->symbol(step.symbol));
-    for (TensorId t : step.arguments) call.tensors.push_back(t.index);
-    call.units = step.units;
-    call.chunk = step.chunk;
-    call.workspace = step.workspace;
-    impl->calls.push_back(std::move(call));
-  }
+  const auto phases = [&](const Schedule& schedule) {
+    std::vector<Phase> list;
+    for (const std::vector<int>& tasks : schedule.phases) {
+      Phase phase;
+      for (int t : tasks) {
+        const Step& step = impl->program.steps[static_cast<size_t>(t)];
+        Call call;
+        if (step.symbol.empty())
+          call.pack = &step.pack;
+        else
+          call.function = reinterpret_cast<KernelFunction>(impl->library->symbol(step.symbol));
+        call.slots = step.arguments;
+        call.units = step.units;
+        call.chunk = step.chunk;
+        phase.units += call.units;
+        phase.calls.push_back(std::move(call));
+      }
+      list.push_back(std::move(phase));
+    }
+    return list;
+  };
+  impl->once = phases(plan.once);
+  impl->phases = phases(plan.run);
   // Workers' scratch areas start on different pages.
   impl->scratch_per_worker =
       (static_cast<size_t>(impl->program.scratch_bytes) + 4095) / 4096 * 4096 + 128;
   impl->scratch_per_worker = (impl->scratch_per_worker + 63) / 64 * 64;
   impl->input_ids = graph.inputs();
-  impl->output_ids = graph.outputs();
   for (TensorId t : graph.inputs()) impl->inputs.push_back(graph.type(t));
   for (TensorId t : graph.outputs()) impl->outputs.push_back(graph.type(t));
-  for (size_t i = 0; i < impl->program.plan.tensors.size(); ++i) {
-    if (impl->program.plan.tensors[i].place != Place::Constant) continue;
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    bool read = false;
+    for (const Task& task : plan.tasks)
+      for (int s : task.reads)
+        read = read || (task.once && plan.root(s) == static_cast<int>(graph.inputs()[i].index));
+    if (read) impl->weights.push_back(i);
+  }
+  for (size_t i = 0; i < graph.tensors().size(); ++i) {
+    if (plan.slots[i].place != Place::Constant || plan.slots[i].alias >= 0) continue;
     const TensorId t(i);
     const auto& a = std::get<ConstAttrs>(graph.producer(t).attrs);
     impl->constants.emplace_back(i, constant_data(graph.type(t), a.value));
   }
-  for (const Plan::Copy& c : impl->program.plan.copies)
-    impl->copy_bytes.push_back(graph.type(c.from).bytes());
-  return std::unique_ptr<Module>(new Module(std::move(impl)));
+  for (const Plan::Copy& c : plan.copies) impl->copy_bytes.push_back(graph.type(c.from).bytes());
+  std::unique_ptr<Module> module(new Module(std::move(impl)));
+  if (module->impl_->weights.empty() && !module->impl_->once.empty()) {
+    const std::vector<const void*> none(module->impl_->inputs.size(), nullptr);
+    module->impl_->constants_only = module->prepare(none);
+  }
+  return module;
 }
 
-void Module::run(std::span<const void* const> inputs, std::span<void* const> outputs) const {
+std::shared_ptr<const PreparedWeights> Module::prepare(std::span<const void* const> inputs) const {
+  const Impl& m = *impl_;
+  CHECK(inputs.size() == m.inputs.size()) << "prepare takes one pointer per input";
+  const auto start = std::chrono::steady_clock::now();
+  auto prepared = std::make_shared<PreparedWeights>();
+  prepared->memory_ = AlignedBuffer(static_cast<size_t>(m.program.plan.kept.bytes));
+  std::unique_ptr<RunBuffers> buffers = m.take();
+  m.fill_addresses(*buffers, inputs, {}, prepared->memory_.data());
+  m.run_phases(m.once, *buffers);
+  m.give_back(std::move(buffers));
+  prepared->seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return prepared;
+}
+
+void Module::run(std::span<const void* const> inputs, std::span<void* const> outputs,
+                 const PreparedWeights* prepared) const {
   const Impl& m = *impl_;
   if (inputs.size() != m.inputs.size() || outputs.size() != m.outputs.size()) {
     throw Error(ErrorKind::BadInput,
@@ -160,55 +297,31 @@ void Module::run(std::span<const void* const> inputs, std::span<void* const> out
                     std::to_string(m.outputs.size()) + " outputs, but was called with " +
                     std::to_string(inputs.size()) + " and " + std::to_string(outputs.size()));
   }
+  std::shared_ptr<const PreparedWeights> own;
+  if (prepared == nullptr) {
+    own = m.weights.empty() ? m.constants_only : prepare(inputs);
+    prepared = own.get();
+  }
+  CHECK(prepared == nullptr || prepared->bytes() == m.program.plan.kept.bytes)
+      << "weights prepared by another module";
   std::unique_ptr<RunBuffers> buffers = m.take();
-  std::vector<void*>& address = buffers->addresses;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    address[m.input_ids[i].index] = const_cast<void*>(inputs[i]);
-  const std::vector<TensorPlan>& plan = m.program.plan.tensors;
-  for (size_t i = 0; i < plan.size(); ++i) {
-    if (plan[i].place == Place::Output) address[i] = outputs[static_cast<size_t>(plan[i].index)];
-    if (plan[i].alias >= 0) address[i] = address[static_cast<size_t>(plan[i].alias)];
-  }
-  struct Context {
-    KernelFunction function;
-    void** arguments;
-    char* scratch;
-    size_t scratch_per_worker;
-  };
-  void* arguments[64];
-  std::vector<void*> many;
-  for (const Call& call : m.calls) {
-    void** list = arguments;
-    if (call.tensors.size() + 1 > std::size(arguments)) {
-      many.resize(call.tensors.size() + 1);
-      list = many.data();
-    }
-    for (size_t i = 0; i < call.tensors.size(); ++i) list[i] = address[call.tensors[i]];
-    if (call.workspace) list[call.tensors.size()] = buffers->workspace.data();
-    Context context{call.function, list, static_cast<char*>(buffers->scratch.data()),
-                    m.scratch_per_worker};
-    m.pool->parallel_for(
-        call.units, call.chunk,
-        [](void* c, long begin, long end, int worker) {
-          const Context& at = *static_cast<Context*>(c);
-          at.function(at.arguments, begin, end,
-                      at.scratch + static_cast<size_t>(worker) * at.scratch_per_worker);
-        },
-        &context);
-  }
+  m.fill_addresses(*buffers, inputs, outputs, prepared ? prepared->memory_.data() : nullptr);
+  m.run_phases(m.phases, *buffers);
   for (size_t i = 0; i < m.program.plan.copies.size(); ++i) {
     const Plan::Copy& c = m.program.plan.copies[i];
-    std::memcpy(outputs[static_cast<size_t>(c.output)], address[c.from.index],
+    std::memcpy(outputs[static_cast<size_t>(c.output)], buffers->addresses[c.from.index],
                 static_cast<size_t>(m.copy_bytes[i]));
   }
-  const std::lock_guard lock(m.mutex);
-  m.idle.push_back(std::move(buffers));
+  m.give_back(std::move(buffers));
 }
 
+const std::vector<size_t>& Module::weights() const { return impl_->weights; }
 const std::vector<Type>& Module::input_types() const { return impl_->inputs; }
 const std::vector<Type>& Module::output_types() const { return impl_->outputs; }
 const std::string& Module::source() const { return impl_->program.source; }
-int64_t Module::workspace_bytes() const { return impl_->program.plan.arena_bytes; }
+int64_t Module::workspace_bytes() const { return impl_->program.plan.arena.bytes; }
+int64_t Module::prepared_bytes() const { return impl_->program.plan.kept.bytes; }
+const Plan& Module::plan() const { return impl_->program.plan; }
 const std::string& Module::plan_text() const { return impl_->plan_text; }
 bool Module::from_cache() const { return impl_->library->from_cache(); }
 double Module::compile_s() const { return impl_->library->compile_s(); }

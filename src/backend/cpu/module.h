@@ -1,5 +1,5 @@
-// A compiled kernel graph: one native function per kernel, run in order on the kernel pool. The
-// module owns its intermediate buffers; inputs and outputs are the caller's contiguous arrays.
+// A compiled kernel graph: native functions run in phases on the kernel pool. The module owns its
+// intermediate buffers; inputs and outputs are the caller's contiguous arrays.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/runtime.h"
 #include "ir/graph.h"
+#include "plan/plan.h"
 
 namespace tessera {
 
@@ -19,6 +20,20 @@ struct ModuleOptions {
   CpuIsa isa = best_isa();
   KernelPool* pool = nullptr;  // null: KernelPool::shared()
   double compile_timeout_s = 120;
+  PlanOptions plan;
+};
+
+// What a module computed and packed once from one set of weights. Belongs to that module; valid as
+// long as the weights' memory is there and keeps its values.
+class PreparedWeights {
+ public:
+  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
+  double seconds() const { return seconds_; }  // that making it took
+
+ private:
+  friend class Module;
+  AlignedBuffer memory_;
+  double seconds_ = 0;
 };
 
 // Safe to run from several threads at once; each run in flight has its own intermediate buffers.
@@ -35,13 +50,24 @@ class Module {
 
   // Contiguous row-major data in the order and with the types of the graph's inputs and outputs;
   // f16 and bf16 as 16-bit words, bool as bytes 0 and 1. Outputs must not overlap anything.
-  void run(std::span<const void* const> inputs, std::span<void* const> outputs) const;
+  // `prepared`: from `prepare` with the same weights. Without, the weights are prepared for this
+  // run alone, which is always right and slow.
+  void run(std::span<const void* const> inputs, std::span<void* const> outputs,
+           const PreparedWeights* prepared = nullptr) const;
+  // Computes and packs what depends on weights alone; of `inputs` only weights are read, others may
+  // be null.
+  std::shared_ptr<const PreparedWeights> prepare(std::span<const void* const> inputs) const;
+  // Positions of the inputs that are weights; empty if nothing is prepared from any.
+  const std::vector<size_t>& weights() const;
 
   const std::vector<Type>& input_types() const;
   const std::vector<Type>& output_types() const;
   const std::string& source() const;
-  // Bytes of intermediate tensors between kernels, and the plan behind them as text.
+  // Bytes of intermediate tensors between kernels, of what is prepared per set of weights, and the
+  // plan behind them, also as text.
   int64_t workspace_bytes() const;
+  int64_t prepared_bytes() const;
+  const Plan& plan() const;
   const std::string& plan_text() const;
   bool from_cache() const;
   double compile_s() const;

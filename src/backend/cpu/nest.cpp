@@ -164,6 +164,7 @@ Index Nest::named(const char* type, const std::string& expression, int level) {
 }
 
 Index Nest::load(const Memory& memory, DType dtype, const std::vector<Index>& index) {
+  CHECK(memory.panel == 0) << memory.pointer << " lies in panels, which only products read";
   const Index at = offset(index, memory.strides);
   std::string text = memory.pointer + "[" + at.text + "]";
   if (memory.storage == DType::F16) {

@@ -376,6 +376,44 @@ std::vector<std::vector<int>> KernelValues::users() const {
   return result;
 }
 
+Memory KernelValues::argument_memory(int argument, const std::string& pointer) const {
+  const size_t i = static_cast<size_t>(argument);
+  Memory m{pointer, argument_dtypes[i], argument_pitch(argument)};
+  if (i >= argument_layouts.size() || argument_layouts[i].panel == 0) return m;
+  const Layout& layout = argument_layouts[i];
+  const size_t rank = argument_extents[i].size();
+  const size_t n = layout.order.empty() ? rank - 1 : static_cast<size_t>(layout.order[rank - 1]);
+  m.panel = layout.panel;
+  m.panel_pitch = m.strides[n];
+  m.strides[n] = 1;
+  return m;
+}
+
+std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
+  const size_t i = static_cast<size_t>(argument);
+  const std::vector<int64_t>& shape = argument_extents[i];
+  if (i >= argument_layouts.size() || argument_layouts[i].row_major())
+    return contiguous_strides(shape);
+  const Layout& layout = argument_layouts[i];
+  CHECK(layout.group == 1) << "no code reads " << layout.str();
+  const size_t rank = shape.size();
+  const auto axis = [&](size_t at) {
+    return layout.order.empty() ? at : static_cast<size_t>(layout.order[at]);
+  };
+  std::vector<int64_t> pitch(rank);
+  int64_t below = 1;
+  for (size_t at = rank; at-- > 0;) {
+    pitch[axis(at)] = below;
+    const bool columns = layout.panel > 0 && at + 1 == rank;
+    below *= columns ? ceil_div(shape[axis(at)], layout.panel) * layout.panel : shape[axis(at)];
+  }
+  if (layout.panel > 0) {
+    pitch[axis(rank - 1)] = shape[axis(rank - 2)];  // a panel's elements over its columns
+    pitch[axis(rank - 2)] = layout.panel;
+  }
+  return pitch;
+}
+
 KernelValues kernel_values(const Graph& block_graph) { return Builder(block_graph).run(); }
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents) {

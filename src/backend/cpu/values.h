@@ -9,6 +9,7 @@
 
 #include "ir/block.h"
 #include "ir/graph.h"
+#include "plan/layout.h"
 
 namespace tessera {
 
@@ -28,6 +29,10 @@ struct Memory {
   std::string pointer;
   DType storage = DType::F32;
   std::vector<int64_t> strides;  // in elements, one per axis
+  // Panels of a right operand (plan/layout.h): strides are those inside a panel, and column n, a
+  // multiple of `panel`, begins at n * panel_pitch. 0: no panels, any element by its strides.
+  int64_t panel = 0;
+  int64_t panel_pitch = 0;
 };
 
 struct Value {
@@ -52,9 +57,13 @@ struct KernelValues {
   std::vector<Value> values;
   std::vector<std::vector<int64_t>> argument_extents;  // operands, then results
   std::vector<DType> argument_dtypes;
+  std::vector<Layout> argument_layouts;  // of the operands; missing ones are row-major
   int operands = 0;
 
   std::vector<std::vector<int>> users() const;
+  // An argument as memory at `pointer`, and the pitch of each axis when tiles of it are looked up.
+  Memory argument_memory(int argument, const std::string& pointer) const;
+  std::vector<int64_t> argument_pitch(int argument) const;
 };
 
 // Throws Error{Unsupported} where tiles that do not divide meet an operator that needs whole ones.

@@ -1,0 +1,143 @@
+#include "backend/cpu/operands.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "backend/cpu/emitter.h"
+#include "backend/cpu/matmul.h"
+
+namespace tessera {
+namespace {
+
+// Axes of an iterator that a product sees as k and n, through views; nullopt for anything else.
+struct Seen {
+  int iter = 0;
+  int k = 0, n = 0;
+};
+std::optional<Seen> seen(const KernelValues& kernel, int id) {
+  const Value& top = kernel.values[static_cast<size_t>(id)];
+  std::vector<int> axes(top.extents.size());
+  for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
+  for (;;) {  // axes: of the value at hand, by axis of the topmost; -1: inserted on the way
+    const Value& v = kernel.values[static_cast<size_t>(id)];
+    if (v.kind == OpKind::Iter) break;
+    if (v.kind == OpKind::Transpose) {
+      const auto& perm = std::get<PermAttrs>(v.attrs).perm;
+      for (int& a : axes)
+        if (a >= 0) a = perm[static_cast<size_t>(a)];
+    } else if (v.kind == OpKind::Unsqueeze) {
+      const auto& added = std::get<AxesAttrs>(v.attrs).axes;
+      for (int& a : axes) {
+        if (a < 0) continue;
+        if (std::binary_search(added.begin(), added.end(), a)) {
+          a = -1;
+        } else {
+          a -= static_cast<int>(std::lower_bound(added.begin(), added.end(), a) - added.begin());
+        }
+      }
+    } else if (v.kind == OpKind::Squeeze) {
+      for (int gone : std::get<AxesAttrs>(v.attrs).axes)
+        for (int& a : axes) a += a >= gone ? 1 : 0;
+    } else {
+      return std::nullopt;
+    }
+    id = v.inputs[0];
+  }
+  const size_t r = axes.size();
+  if (r < 2 || axes[r - 2] < 0 || axes[r - 1] < 0) return std::nullopt;
+  return Seen{id, axes[r - 2], axes[r - 1]};
+}
+
+// Whether all tiles of an axis begin at multiples of `panel`.
+bool borders_fit(const KernelValues& kernel, const Value& iter, int axis, int64_t panel) {
+  const auto& a = std::get<IterAttrs>(iter.attrs);
+  int64_t size =
+      kernel.argument_extents[static_cast<size_t>(iter.argument)][static_cast<size_t>(axis)];
+  for (size_t d = 0; d < kernel.grid.size(); ++d) {
+    if (a.imap[d] != axis || kernel.grid[d] == 1) continue;
+    size = ceil_div(size, kernel.grid[d]);
+    if (size % panel != 0) return false;
+  }
+  for (size_t l = 0; l < kernel.loops.size(); ++l) {
+    if (a.fmap[l] != axis || kernel.loops[l] == 1) continue;
+    size = ceil_div(size, kernel.loops[l]);
+    if (size % panel != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa) {
+  std::vector<bool> possible(static_cast<size_t>(kernel.operands), true);
+  std::map<int, PanelOperand> found;
+  std::vector<bool> in_chain(kernel.values.size(), false);  // views between iterator and product
+  for (const Value& v : kernel.values) {
+    if (!is_tiled_product(v, isa)) continue;
+    const size_t rank = v.extents.size();
+    const DType dtype = compute_dtype(v.dtype);
+    const RegisterTile tile =
+        choose_tile(isa, dtype, v.extents[rank - 2].nominal, v.extents[rank - 1].nominal);
+    for (size_t i = v.kind == OpKind::Matmul ? 1 : 2; i < v.inputs.size(); ++i) {
+      const std::optional<Seen> at = seen(kernel, v.inputs[i]);
+      if (!at) continue;
+      const Value& iter = kernel.values[static_cast<size_t>(at->iter)];
+      const size_t argument = static_cast<size_t>(iter.argument);
+      const size_t axes = kernel.argument_extents[argument].size();
+      PanelOperand p;
+      p.operand = iter.argument;
+      for (size_t axis = 0; axis < axes; ++axis)
+        if (static_cast<int>(axis) != at->k && static_cast<int>(axis) != at->n)
+          p.layout.order.push_back(static_cast<int>(axis));
+      p.layout.order.push_back(at->k);
+      p.layout.order.push_back(at->n);
+      p.layout.panel = tile.columns();
+      p.copied = at->n + 1 != static_cast<int>(axes);
+      p.flops = 2.0 * static_cast<double>(v.elements()) *
+                static_cast<double>(iter.extents[static_cast<size_t>(at->k)].nominal);
+      for (int64_t g : kernel.grid) p.flops *= static_cast<double>(g);
+      for (size_t l = 0; l < kernel.loops.size(); ++l)
+        if ((v.phase.varies >> l & 1) != 0) p.flops *= static_cast<double>(kernel.loops[l]);
+      const auto known = found.find(p.operand);
+      const bool agrees = known == found.end() || known->second.layout == p.layout;
+      if (iter.dtype != dtype || !agrees || !borders_fit(kernel, iter, at->n, tile.columns())) {
+        possible[argument] = false;
+        continue;
+      }
+      if (known != found.end())
+        known->second.flops += p.flops;
+      else
+        found.emplace(p.operand, p);
+      for (int id = v.inputs[i]; id != at->iter;
+           id = kernel.values[static_cast<size_t>(id)].inputs[0])
+        in_chain[static_cast<size_t>(id)] = true;
+    }
+  }
+  // Anything else that reads the iterator, or a view of it, needs single elements.
+  const std::vector<std::vector<int>> users = kernel.users();
+  for (size_t id = 0; id < kernel.values.size(); ++id) {
+    const Value& v = kernel.values[id];
+    if (v.kind != OpKind::Iter && !in_chain[id]) continue;
+    int root = static_cast<int>(id);
+    while (kernel.values[static_cast<size_t>(root)].kind != OpKind::Iter)
+      root = kernel.values[static_cast<size_t>(root)].inputs[0];
+    const size_t argument = static_cast<size_t>(kernel.values[static_cast<size_t>(root)].argument);
+    for (int user : users[id]) {
+      const Value& u = kernel.values[static_cast<size_t>(user)];
+      bool fine = in_chain[static_cast<size_t>(user)];
+      if (is_tiled_product(u, isa)) {
+        const size_t lefts = u.kind == OpKind::Matmul ? 1 : 2;
+        fine = true;
+        for (size_t i = 0; i < lefts; ++i) fine = fine && u.inputs[i] != static_cast<int>(id);
+      }
+      if (!fine) possible[argument] = false;
+    }
+  }
+  std::vector<PanelOperand> out;
+  for (const auto& [operand, p] : found)
+    if (possible[static_cast<size_t>(operand)]) out.push_back(p);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,211 @@
+#include "plan/schedule.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMostAssignments = 20'000;  // tried exhaustively; beyond that, by improvement
+
+// Most bytes alive during a phase, and the sum over phases to break ties.
+struct Live {
+  int64_t peak = 0, sum = 0;
+  friend auto operator<=>(const Live&, const Live&) = default;
+};
+
+Live live(const std::vector<int>& phase, int phases, const std::vector<ScheduleBuffer>& buffers) {
+  std::vector<int64_t> bytes(static_cast<size_t>(phases), 0);
+  for (const ScheduleBuffer& b : buffers) {
+    const int from = phase[static_cast<size_t>(b.writer)];
+    int to = from;
+    for (int r : b.readers) to = std::max(to, phase[static_cast<size_t>(r)]);
+    for (int p = from; p <= to; ++p) bytes[static_cast<size_t>(p)] += b.bytes;
+  }
+  Live out;
+  for (int64_t n : bytes) out.peak = std::max(out.peak, n), out.sum += n;
+  return out;
+}
+
+int longest_chain(const std::vector<ScheduleTask>& tasks, std::vector<int>& depth) {
+  int most = 0;
+  depth.assign(tasks.size(), 0);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    for (int a : tasks[i].after) {
+      CHECK(a >= 0 && a < static_cast<int>(i)) << "tasks are not in order";
+      depth[i] = std::max(depth[i], depth[static_cast<size_t>(a)] + 1);
+    }
+    most = std::max(most, depth[i] + 1);
+  }
+  return most;
+}
+
+Schedule make(const std::vector<int>& phase, int phases,
+              const std::vector<ScheduleBuffer>& buffers) {
+  Schedule s;
+  s.phases.resize(static_cast<size_t>(phases));
+  for (size_t i = 0; i < phase.size(); ++i)
+    s.phases[static_cast<size_t>(phase[i])].push_back(static_cast<int>(i));
+  s.live_bytes = live(phase, phases, buffers).peak;
+  return s;
+}
+
+// All ways to give tasks phases between their predecessors and successors.
+class Assignments {
+ public:
+  Assignments(const std::vector<ScheduleTask>& tasks, const std::vector<ScheduleBuffer>& buffers,
+              const std::vector<int>& latest, int phases)
+      : tasks_(tasks), buffers_(buffers), latest_(latest), phases_(phases) {}
+
+  // False when there are too many to try.
+  bool run(std::vector<int>& best) {
+    best_ = best;
+    best_live_ = live(best, phases_, buffers_);
+    phase_ = best;
+    branch(0);
+    best = best_;
+    return tried_ <= kMostAssignments;
+  }
+
+ private:
+  void branch(size_t i) {
+    if (tried_ > kMostAssignments) return;
+    if (i == tasks_.size()) {
+      ++tried_;
+      const Live l = live(phase_, phases_, buffers_);
+      if (l < best_live_) best_live_ = l, best_ = phase_;
+      return;
+    }
+    int first = 0;
+    for (int a : tasks_[i].after) first = std::max(first, phase_[static_cast<size_t>(a)] + 1);
+    for (int p = first; p <= latest_[i]; ++p) {
+      phase_[i] = p;
+      branch(i + 1);
+    }
+  }
+
+  const std::vector<ScheduleTask>& tasks_;
+  const std::vector<ScheduleBuffer>& buffers_;
+  const std::vector<int>& latest_;
+  int phases_;
+  std::vector<int> phase_, best_;
+  Live best_live_;
+  int64_t tried_ = 0;
+};
+
+// Moves single tasks while that helps.
+void improve(const std::vector<ScheduleTask>& tasks, const std::vector<ScheduleBuffer>& buffers,
+             const std::vector<std::vector<int>>& before, int phases, std::vector<int>& phase) {
+  Live best = live(phase, phases, buffers);
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      int first = 0, last = phases - 1;
+      for (int a : tasks[i].after) first = std::max(first, phase[static_cast<size_t>(a)] + 1);
+      for (int b : before[i]) last = std::min(last, phase[static_cast<size_t>(b)] - 1);
+      const int was = phase[i];
+      int at = was;
+      for (int p = first; p <= last; ++p) {
+        phase[i] = p;
+        if (const Live l = live(phase, phases, buffers); l < best) best = l, at = p;
+      }
+      phase[i] = at;
+      again = again || at != was;
+    }
+  }
+}
+
+}  // namespace
+
+Schedule schedule_serially(const std::vector<ScheduleTask>& tasks,
+                           const std::vector<ScheduleBuffer>& buffers) {
+  std::vector<int> phase(tasks.size()), depth;
+  for (size_t i = 0; i < tasks.size(); ++i) phase[i] = static_cast<int>(i);
+  Schedule s = make(phase, static_cast<int>(tasks.size()), buffers);
+  s.least_barriers = std::max(0, longest_chain(tasks, depth) - 1);
+  s.serial = true;
+  return s;
+}
+
+Schedule schedule_frugally(const std::vector<ScheduleTask>& tasks,
+                           const std::vector<ScheduleBuffer>& buffers) {
+  constexpr size_t kExact = 16;
+  const size_t n = tasks.size();
+  Schedule listed = schedule_serially(tasks, buffers);
+  if (n < 3) {
+    listed.least_live = true;
+    return listed;
+  }
+  if (n > kExact) return listed;
+  // Least peak over all orders, by dynamic programming over the set of tasks already run.
+  std::vector<uint32_t> needs(n, 0);
+  for (size_t i = 0; i < n; ++i)
+    for (int a : tasks[i].after) needs[i] |= 1u << a;
+  std::vector<uint32_t> readers(buffers.size(), 0);
+  std::vector<int64_t> own(n, 0);
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    own[static_cast<size_t>(buffers[b].writer)] += buffers[b].bytes;
+    for (int r : buffers[b].readers) readers[b] |= 1u << r;
+  }
+  const auto alive = [&](uint32_t set) {
+    int64_t sum = 0;
+    for (size_t b = 0; b < buffers.size(); ++b)
+      if ((set >> buffers[b].writer & 1) != 0 && (readers[b] & ~set) != 0) sum += buffers[b].bytes;
+    return sum;
+  };
+  const uint32_t all = (1u << n) - 1;
+  std::vector<int64_t> best(all + size_t{1}, INT64_MAX);
+  std::vector<int8_t> choice(all + size_t{1}, -1);
+  best[0] = 0;
+  for (uint32_t set = 0; set < all; ++set) {
+    if (best[set] == INT64_MAX) continue;
+    const int64_t before = alive(set);
+    for (size_t i = 0; i < n; ++i) {
+      if ((set >> i & 1) != 0 || (needs[i] & ~set) != 0) continue;
+      const uint32_t next = set | 1u << i;
+      const int64_t peak = std::max(best[set], before + own[i]);
+      // On a tie the task that comes later in the list runs last.
+      if (peak < best[next] || (peak == best[next] && static_cast<int>(i) > choice[next])) {
+        best[next] = peak;
+        choice[next] = static_cast<int8_t>(i);
+      }
+    }
+  }
+  std::vector<int> phase(n);
+  uint32_t set = all;
+  for (size_t k = n; k-- > 0;) {
+    const size_t i = static_cast<size_t>(choice[set]);
+    phase[i] = static_cast<int>(k);
+    set &= ~(1u << i);
+  }
+  Schedule s = make(phase, static_cast<int>(n), buffers);
+  s.least_barriers = listed.least_barriers;
+  s.serial = s.least_live = true;
+  return s;
+}
+
+Schedule schedule_by_depth(const std::vector<ScheduleTask>& tasks,
+                           const std::vector<ScheduleBuffer>& buffers, int64_t most_live_bytes) {
+  std::vector<int> phase;
+  const int phases = longest_chain(tasks, phase);
+  std::vector<std::vector<int>> before(tasks.size());
+  for (size_t i = 0; i < tasks.size(); ++i)
+    for (int a : tasks[i].after) before[static_cast<size_t>(a)].push_back(static_cast<int>(i));
+  std::vector<int> latest(tasks.size(), phases - 1);
+  for (size_t i = tasks.size(); i-- > 0;)
+    for (int b : before[i]) latest[i] = std::min(latest[i], latest[static_cast<size_t>(b)] - 1);
+  improve(tasks, buffers, before, phases, phase);
+  const bool exact = Assignments(tasks, buffers, latest, phases).run(phase);
+  Schedule s = make(phase, phases, buffers);
+  s.least_barriers = std::max(0, phases - 1);
+  s.least_live = exact;
+  if (s.live_bytes > most_live_bytes) {
+    Schedule serial = schedule_frugally(tasks, buffers);
+    if (serial.live_bytes < s.live_bytes) return serial;
+  }
+  return s;
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#include "plan/weights.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSmall = int64_t{1} << 20;  // bytes that are kept without a second thought
+constexpr int64_t kGrowth = 4;                // times the operands' bytes
+
+}  // namespace
+
+std::vector<bool> computed_once(const Graph& graph) {
+  std::vector<bool> once(graph.ops().size(), false), constant(graph.tensors().size(), false);
+  std::vector<bool> output(graph.tensors().size(), false);
+  for (TensorId t : graph.outputs()) output[t.index] = true;
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (op.kind == OpKind::Input) {
+      constant[op.result().index] = graph.is_weight(op.result());
+      continue;
+    }
+    if (op.kind == OpKind::Const) {
+      constant[op.result().index] = true;
+      continue;
+    }
+    int64_t read = 0, made = 0;
+    bool fixed = true;
+    for (TensorId t : op.inputs) {
+      fixed = fixed && constant[t.index];
+      read += graph.type(t).bytes();
+    }
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      fixed = fixed && !output[op.result(r).index];
+      made += graph.type(op.result(r)).bytes();
+    }
+    if (!fixed || made > std::max(kSmall, kGrowth * read)) continue;
+    once[i] = true;
+    for (uint32_t r = 0; r < op.num_results; ++r) constant[op.result(r).index] = true;
+  }
+  return once;
+}
+
+int in_place_operand(const Graph& graph, const Op& op) {
+  if (!has(op.kind, algebra::Pointwise) || op.num_results != 1) return -1;
+  const Type& type = graph.type(op.result());
+  int found = -1;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Type& x = graph.type(op.inputs[i]);
+    if (x == type && found < 0) found = static_cast<int>(i);
+  }
+  if (found < 0) return -1;
+  // The same memory read by another, broadcast operand would be read after it was written.
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (op.inputs[i] == op.inputs[static_cast<size_t>(found)] &&
+        !(graph.type(op.inputs[i]) == type))
+      return -1;
+  return found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// What of a program depends on its weights and constants alone, and so needs computing once per set
+// of weights and not in every call.
+#pragma once
+
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// By operator: whether it is computed once. Leaves are not (nothing is computed), nor is what the
+// caller gets back, nor a value so much larger than its operands that keeping it costs more than
+// making it again.
+std::vector<bool> computed_once(const Graph& graph);
+
+// Operand of an element-by-element operator whose memory the result may take over, or -1.
+int in_place_operand(const Graph& graph, const Op& op);
+
+}  // namespace tessera
