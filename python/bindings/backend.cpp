@@ -1,5 +1,6 @@
 // backend/: modules that run arrays, emitted source, calibration, and what this machine has.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
 
 #include "backend/cache.h"
@@ -63,13 +64,30 @@ class BufferList {
   std::vector<void*> pointers_;
 };
 
-void run_module(const Module& module, const nb::list& inputs, const nb::list& outputs) {
+void run_module(const Module& module, const nb::list& inputs, const nb::list& outputs,
+                const PreparedWeights* prepared) {
   BufferList in(inputs, module.input_types(), false, "input");
   BufferList out(outputs, module.output_types(), true, "output");
   std::vector<const void*> read(in.pointers().begin(), in.pointers().end());
   std::vector<void*> write = out.pointers();
   nb::gil_scoped_release release;
-  module.run(read, write);
+  module.run(read, write, prepared);
+}
+
+// `inputs`: arrays where the module wants weights, None elsewhere.
+std::shared_ptr<PreparedWeights> prepare_module(const Module& module, const nb::list& inputs) {
+  const std::vector<Type>& types = module.input_types();
+  if (inputs.size() != types.size())
+    throw Error(ErrorKind::BadInput, "expected " + std::to_string(types.size()) + " inputs, got " +
+                                         std::to_string(inputs.size()));
+  std::vector<std::unique_ptr<BufferView>> views;
+  std::vector<const void*> read(types.size(), nullptr);
+  for (size_t i : module.weights()) {
+    views.push_back(std::make_unique<BufferView>(inputs[i], types[i].bytes(), false, "weight", i));
+    read[i] = views.back()->data();
+  }
+  nb::gil_scoped_release release;
+  return std::const_pointer_cast<PreparedWeights>(module.prepare(read));
 }
 
 nb::list types_of(const std::vector<Type>& types) {
@@ -129,8 +147,16 @@ nb::dict machine() {
 }  // namespace
 
 void bind_backend(nb::module_& m) {
+  nb::class_<PreparedWeights>(m, "PreparedWeights")
+      .def_prop_ro("bytes", &PreparedWeights::bytes)
+      .def_prop_ro("seconds", &PreparedWeights::seconds);
+
   nb::class_<Module>(m, "Module")
-      .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"))
+      .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"),
+           nb::arg("prepared").none() = nb::none())
+      .def("prepare", &prepare_module, nb::arg("inputs"))
+      .def_prop_ro("weights", &Module::weights)
+      .def_prop_ro("prepared_bytes", &Module::prepared_bytes)
       .def_prop_ro("input_types", [](const Module& s) { return types_of(s.input_types()); })
       .def_prop_ro("output_types", [](const Module& s) { return types_of(s.output_types()); })
       .def_prop_ro("source", &Module::source)
@@ -148,12 +174,14 @@ void bind_backend(nb::module_& m) {
 
   m.def(
       "compile",
-      [](const Graph& program) {
+      [](const Graph& program, const std::set<std::string>& disable) {
         nb::gil_scoped_release release;
         Cache cache;
-        return std::shared_ptr<Module>(Module::compile(program, cache));
+        ModuleOptions options;
+        for (const std::string& name : disable) disable_plan(options.plan, name);
+        return std::shared_ptr<Module>(Module::compile(program, cache, options));
       },
-      nb::arg("program"));
+      nb::arg("program"), nb::arg("disable") = std::set<std::string>());
   m.def(
       "emit_source",
       [](const Graph& program, const std::string& isa) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -55,10 +55,26 @@ def _optimize_graph(
     graph: Graph, call: GraphCall | FunctionCall, options: Options, progress: Progress | None
 ) -> Result:
     graph.validate()
+    graph = _with_weights(graph, options.weights)
     result = Result(_core.optimize(graph.core, options.fields(), progress), call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
     return result
+
+
+def _with_weights(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with these inputs marked as weights."""
+    if not names:
+        return graph
+    known = list(graph.input_types())
+    core = graph.core.copy()
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"there is no input '{name}' to be a weight; inputs are {', '.join(known)}"
+            )
+        core.set_weight(known.index(name), True)
+    return Graph.from_core(core)
 
 
 def verify(

@@ -38,12 +38,18 @@ class Options:
     tune: bool = False  # prove and time more candidates
     exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
-    disable: tuple[str, ...] = ()  # engines or "engine:RULE" for one pruning rule
+    # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights).
+    disable: tuple[str, ...] = ()
     cache: bool = True  # remember results between runs
+    # Inputs, by name, that keep their values from call to call: folded and packed once per set of
+    # arrays (by identity), which the caller then does not change; Result.refresh() does it again.
+    weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.budget, (int, float)) or not self.budget > 0:
             raise UsageError(f"the budget must be a positive number of seconds, not {self.budget}")
+        if isinstance(self.weights, str):
+            raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
         if self.threads < 0:
             raise UsageError(f"threads must not be negative, but is {self.threads}")
         if self.max_block_ops is not None and self.max_block_ops < 1:
@@ -69,6 +75,7 @@ class Options:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields["budget"] = float(self.budget)
         fields["disable"] = set(self.disable)
+        del fields["weights"]  # part of the program (api.py)
         fields["target_directory"] = target_directory()
         if self.target == "cpu" and (measured := calibrated_path()).exists():
             fields["target"] = str(measured)

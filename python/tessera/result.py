@@ -20,6 +20,19 @@ from tessera.types import dtype_name, format_type, to_numpy
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 
 
+_MOST_WEIGHT_SETS = 4  # per program; the oldest is forgotten
+
+
+@dataclass(frozen=True)
+class _WeightSet:
+    """What a module prepared from one set of weights."""
+
+    prepared: _core.PreparedWeights
+    given: list[Any]  # kept, so that their identities cannot be used again
+    ready: dict[int, Array]  # as the module reads them
+    address: tuple[int, ...]
+
+
 class Runner:
     """A compiled module on arrays: checks types, allocates results."""
 
@@ -34,10 +47,19 @@ class Runner:
             for dtype, shape in module.output_types
         ]
         self._words_out = any(words is not None for _, _, words in self._outputs)
+        self._weights = tuple(module.weights)
+        self._sets: dict[tuple[int, ...], _WeightSet] = {}
 
     def __call__(self, arrays: Sequence[Any]) -> list[Array]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
+        prepared = None
+        if self._weights:
+            weights = self._weight_set(arrays)
+            prepared = weights.prepared
+            arrays = list(arrays)
+            for i, array in weights.ready.items():
+                arrays[i] = array
         inputs = []
         for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
             if (
@@ -54,10 +76,39 @@ class Runner:
                 array if words is None else array.view(words)
                 for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
             ]
-            self._module.run(inputs, views)
+            self._module.run(inputs, views, prepared)
         else:
-            self._module.run(inputs, outputs)
+            self._module.run(inputs, outputs, prepared)
         return outputs
+
+    def refresh(self) -> None:
+        """Forgets what was computed from weights: the next call does it again."""
+        self._sets.clear()
+
+    def _weight_set(self, arrays: Sequence[Any]) -> _WeightSet:
+        """What was prepared from these weights, by the arrays' identity."""
+        key = tuple(id(arrays[i]) for i in self._weights)
+        if (known := self._sets.get(key)) is not None:
+            return known
+        ready = {}
+        for i in self._weights:
+            name, dtype, shape, words = self._inputs[i]
+            ready[i] = self._adapt(arrays[i], name, dtype, shape)
+        address = tuple(array.__array_interface__["data"][0] for array in ready.values())
+        for known in self._sets.values():
+            if known.address == address:  # other views of the same memory
+                return known
+        views: list[Any] = [None] * len(self._inputs)
+        for i, array in ready.items():
+            words = self._inputs[i][3]
+            views[i] = array if words is None else array.view(words)
+        while len(self._sets) >= _MOST_WEIGHT_SETS:
+            del self._sets[next(iter(self._sets))]
+        weights = _WeightSet(
+            self._module.prepare(views), [arrays[i] for i in self._weights], ready, address
+        )
+        self._sets[key] = weights
+        return weights
 
     def _adapt(self, array: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """An argument that is not ready as it is: converted, made contiguous, or refused."""
@@ -255,6 +306,15 @@ class Result:
         """Runs the optimised program on arrays, by position or by name."""
         return self._call.result(self._run(self._call.arrays(args, kwargs)))
 
+    def refresh(self) -> None:
+        """Computes again what was kept from weights, after the caller changed their values.
+
+        Weights (`Graph.input(..., weight=True)`, option `weights`) are promised to keep their
+        values: they are folded and packed once per set of arrays, known by identity.
+        """
+        if isinstance(self._run, Runner):
+            self._run.refresh()
+
     def _interpret(self, arrays: Sequence[Any]) -> list[Array]:
         types = self.original.input_types().values()
         return self.original.run(
@@ -270,6 +330,17 @@ class Result:
     def source(self) -> str:
         """The generated C++; empty where calls are interpreted."""
         return self._module.source if self._module is not None else ""
+
+    @property
+    def weights(self) -> list[str]:
+        """Names of the inputs that keep their values from call to call."""
+        core = self.original.core
+        return [t.name for t in self.original.inputs if core.is_weight(t.id)]
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Memory that folded and packed weights take, per set of arrays."""
+        return self._module.prepared_bytes if self._module is not None else 0
 
     @property
     def plan(self) -> str:
@@ -322,6 +393,8 @@ class Result:
             "stop": [s["stop"] for s in searches],
             **total,
             "pruned": pruned,
+            "weights": self.weights,
+            "prepared_bytes": self.prepared_bytes,
             "from_cache": self.details["from_cache"],
             "interrupted": self.interrupted,
             "candidates": [c.json() for c in self.candidates],

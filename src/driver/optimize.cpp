@@ -225,6 +225,8 @@ class Optimizer {
     Stopwatch watch(report_.compile_s);
     ModuleOptions options;
     options.pool = pool_ ? &*pool_ : nullptr;
+    for (const std::string& name : options_.disable)
+      if (name.starts_with("plan:")) disable_plan(options.plan, name);
     return Module::compile(graph, cache_, options);
   }
 
@@ -510,10 +512,15 @@ class Optimizer {
 };
 
 void require_known_engines(const OptimizeOptions& options) {
-  for (const std::string& name : options.disable)
-    if (name != "mugraph" && !name.starts_with("mugraph:"))
-      throw Error(ErrorKind::Usage,
-                  "unknown engine '" + name + "' to disable; there are mugraph and mugraph:RULE");
+  PlanOptions plan;
+  for (const std::string& name : options.disable) {
+    if (name.starts_with("plan:"))
+      disable_plan(plan, name);
+    else if (name != "mugraph" && !name.starts_with("mugraph:"))
+      throw Error(ErrorKind::Usage, "unknown engine '" + name +
+                                        "' to disable; there are mugraph, mugraph:RULE and plan:"
+                                        "{layout,schedule,memory,weights}");
+  }
 }
 
 void require_static(const Graph& program) {

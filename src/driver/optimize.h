@@ -28,8 +28,9 @@ struct OptimizeOptions {
   bool tune = false;                    // verify and time more candidates
   bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
   std::optional<int> max_block_ops;     // none: no limit
-  std::set<std::string> disable;        // "mugraph", or "mugraph:RULE" for one pruning rule
-  bool use_cache = true;                // of results; machine code is always cached
+  // "mugraph", "mugraph:RULE" for one pruning rule, "plan:layout" and the like (plan/plan.h)
+  std::set<std::string> disable;
+  bool use_cache = true;  // of results; machine code is always cached
 };
 
 // Where the recipe is; sent now and then, from one thread at a time.

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "plan/weights.h"
 
 namespace tessera {
 namespace {
@@ -42,6 +43,7 @@ struct UnionFind {
 };
 
 Part extract(const Graph& g, std::vector<OpId> ops) {
+  const std::vector<bool> once = computed_once(g, true);
   Part part;
   part.ops = std::move(ops);
   part.graph = Graph(g.name());
@@ -52,7 +54,8 @@ Part extract(const Graph& g, std::vector<OpId> ops) {
     for (TensorId t : g.op(id).inputs) {
       if (inside[g.tensor(t).producer.index] || to[t.index].valid()) continue;
       part.inputs.push_back(t);
-      to[t.index] = part.graph.add_input(g.type(t), g.tensor(t).name, g.is_weight(t));
+      const bool weight = g.is_weight(t) || once[g.tensor(t).producer.index];
+      to[t.index] = part.graph.add_input(g.type(t), g.tensor(t).name, weight);
     }
   for (OpId id : part.ops) {
     const Op& op = g.op(id);
@@ -86,10 +89,13 @@ std::vector<Part> partition(const Graph& g) {
   std::vector<int> level(n, 0);
   std::vector<bool> compute(n, false);
   UnionFind groups(n);
+  const std::vector<bool> once = computed_once(g, true);
   for (size_t i = 0; i < n; i++) {
     const Op& op = g.ops()[i];
     if (op.kind == OpKind::Input) continue;
-    compute[i] = computes(g, op);
+    // What depends on weights alone is computed once: it stays outside, and parts see its results
+    // as weights.
+    compute[i] = computes(g, op) && !once[i];
     for (TensorId t : op.inputs) {
       size_t p = g.tensor(t).producer.index;
       const OpKind kind = g.ops()[p].kind;

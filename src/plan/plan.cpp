@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "plan/weights.h"
 
 namespace tessera {
@@ -32,6 +33,21 @@ std::string name_of(const Graph& graph, size_t tensor) {
 }
 
 }  // namespace
+
+void disable_plan(PlanOptions& options, const std::string& name) {
+  if (name == "plan:layout")
+    options.layout = false;
+  else if (name == "plan:schedule")
+    options.schedule = false;
+  else if (name == "plan:memory")
+    options.memory = false;
+  else if (name == "plan:weights")
+    options.weights = false;
+  else
+    throw Error(ErrorKind::Usage, "unknown decision '" + name +
+                                      "' to disable; there are plan:layout, plan:schedule, "
+                                      "plan:memory and plan:weights");
+}
 
 int Plan::root(int s) const {
   while (slots[static_cast<size_t>(s)].alias >= 0) s = slots[static_cast<size_t>(s)].alias;

@@ -23,6 +23,10 @@ struct PlanOptions {
   int64_t most_live_bytes = int64_t{16} << 20;
 };
 
+// Switches off "plan:layout", "plan:schedule", "plan:memory" or "plan:weights"; throws
+// Error(Usage) at any other name.
+void disable_plan(PlanOptions& options, const std::string& name);
+
 enum class Place {
   Input,     // the caller's array
   Output,    // the caller's result array

@@ -10,7 +10,7 @@ constexpr int64_t kGrowth = 4;                // times the operands' bytes
 
 }  // namespace
 
-std::vector<bool> computed_once(const Graph& graph) {
+std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
   std::vector<bool> once(graph.ops().size(), false), constant(graph.tensors().size(), false);
   std::vector<bool> output(graph.tensors().size(), false);
   for (TensorId t : graph.outputs()) output[t.index] = true;
@@ -37,6 +37,16 @@ std::vector<bool> computed_once(const Graph& graph) {
     if (!fixed || made > std::max(kSmall, kGrowth * read)) continue;
     once[i] = true;
     for (uint32_t r = 0; r < op.num_results; ++r) constant[op.result(r).index] = true;
+  }
+  if (of_weights) {
+    std::vector<bool> depends(graph.tensors().size(), false);
+    for (size_t i = 0; i < graph.ops().size(); ++i) {
+      const Op& op = graph.ops()[i];
+      bool any = op.kind == OpKind::Input && graph.is_weight(op.result());
+      for (TensorId t : op.inputs) any = any || depends[t.index];
+      for (uint32_t r = 0; r < op.num_results; ++r) depends[op.result(r).index] = any;
+      once[i] = once[i] && any;
+    }
   }
   return once;
 }

@@ -10,8 +10,8 @@ namespace tessera {
 
 // By operator: whether it is computed once. Leaves are not (nothing is computed), nor is what the
 // caller gets back, nor a value so much larger than its operands that keeping it costs more than
-// making it again.
-std::vector<bool> computed_once(const Graph& graph);
+// making it again. `of_weights`: only what depends on a weight, not on constants alone.
+std::vector<bool> computed_once(const Graph& graph, bool of_weights = false);
 
 // Operand of an element-by-element operator whose memory the result may take over, or -1.
 int in_place_operand(const Graph& graph, const Op& op);

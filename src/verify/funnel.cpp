@@ -340,6 +340,12 @@ Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& o
   c.spec_name = spec.name();
   c.candidate_name = candidate.name();
   c.spec_hash = structural_hash(spec);
+  std::string weights;
+  for (TensorId t : spec.inputs())
+    if (spec.is_weight(t)) weights += (weights.empty() ? "" : ", ") + spec.tensor(t).name;
+  if (!weights.empty())
+    c.notes.push_back("weights, the same in every call: " + weights +
+                      "; what depends on them alone is computed once per set of arrays");
   c.candidate_hash = structural_hash(candidate);
   c.seed = options.seed ? *options.seed : seed_from_system();
   c.strict = options.strict;
