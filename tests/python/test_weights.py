@@ -75,7 +75,8 @@ def test_many_sets_views_and_arrays_that_come_and_go() -> None:
 def test_decorator() -> None:
     @ts.optimize(weights=("W",), budget=2, cache=False)
     def f(X: np.ndarray, W: np.ndarray) -> np.ndarray:
-        return np.tanh(X @ W)
+        y: np.ndarray = np.tanh(X @ W)
+        return y
 
     x, w = arrays((8, 32), (32, 64))
     np.testing.assert_allclose(f(x, w), np.tanh(x @ w), rtol=1e-4, atol=1e-4)
