@@ -83,6 +83,11 @@ void Machine::add_traffic(KernelWork& w, double tensor_bytes, double moved, doub
   }
 }
 
+double Machine::line_waste(double tile, double extent, double element_bytes) const {
+  const double line = target_.kind == TargetKind::Gpu ? 32 : 64;
+  return tile >= extent ? 1 : std::max(1.0, line / (tile * element_bytes));
+}
+
 double Machine::seconds(const KernelWork& w) const {
   double waves = std::ceil(w.blocks / target_.cores);
   // Uneven last waves cost less than a whole wave where blocks are many.
@@ -154,6 +159,11 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
             o.kind == OpKind::Iter ? b.type(o.inputs[0]) : std::get<SaveAttrs>(o.attrs).type;
         TensorId tile = o.kind == OpKind::Iter ? o.result() : o.inputs[0];
         double moved = elements(b.type(tile)) * size_in_bytes(whole.dtype) * times * w.blocks;
+        if (!whole.shape.empty()) {
+          moved *= machine_.line_waste(elements({whole.dtype, {b.type(tile).shape.back()}}),
+                                       elements({whole.dtype, {whole.shape.back()}}),
+                                       size_in_bytes(whole.dtype));
+        }
         machine_.add_traffic(w, bytes(whole), std::max(moved, bytes(whole)),
                              o.kind == OpKind::Iter ? resident : bytes(whole));
       }

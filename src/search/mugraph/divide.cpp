@@ -127,14 +127,18 @@ void NormalForms::open_sums(PolyId goal, std::vector<PolyId>& out) {
   }
   for (; bound; bound &= bound - 1) {
     AxisMask axis = bound & -bound;
+    AxisMask parts = 0;  // of a split axis: they open before what is inside them
+    for (const auto& [whole, part] : splits_) {
+      if (axis & bit(whole)) parts = bit(part);
+    }
     std::vector<Term> opened;
     for (const Term& t : terms) {
       if (monos_[t.mono].axes & axis) continue;
       const std::vector<Factor> factors = monos_[t.mono].factors;
       for (const Factor& f : factors) {
         const Atom a = atoms_[f.atom];
-        if (a.kind != AtomKind::Sum || !(a.bound & axis) || !f.exponent.integer() ||
-            f.exponent.num <= 0) {
+        if (a.kind != AtomKind::Sum || !(a.bound & axis) || (a.bound & parts) ||
+            !f.exponent.integer() || f.exponent.num <= 0) {
           continue;
         }
         PolyId inner = sum(from_mono(a.ref), a.bound & ~axis);

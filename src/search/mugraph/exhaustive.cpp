@@ -33,7 +33,8 @@ class Enumeration {
     value(nf_.one(), DType::F32);
     std::vector<ValueId> inputs;
     for (size_t v = 0; v < region_.views.size(); ++v) {
-      ValueId id = value(nf_.input(uint32_t(v), region_.views[v].mask()), region_.views[v].dtype);
+      ValueId id = value(nf_.input(uint32_t(v), region_.mask(region_.views[v].dims)),
+                         region_.views[v].dtype);
       result_.graph.values[id].view = int(v);
       inputs.push_back(id);
     }
@@ -47,7 +48,7 @@ class Enumeration {
     std::sort(targets_.begin(), targets_.end());
     targets_.erase(std::unique(targets_.begin(), targets_.end()), targets_.end());
     AxisMask all = 0;
-    for (const View& v : region_.views) all |= v.mask();
+    for (const View& v : region_.views) all |= region_.mask(v.dims);
     loop_ = -1;
     search(inputs);
     for (AxisMask m = all; m; m &= m - 1) {
@@ -335,6 +336,7 @@ class Enumeration {
     k.outputs = targets_;
     k.edges = chosen_;
     k.loop = loop_;
+    k.varies = k.folds = loop_ < 0 ? 0 : bit(loop_);
     k.operators = operators_ + int(k.loads.size() + k.outputs.size());
     result_.kernels.push_back(std::move(k));
   }

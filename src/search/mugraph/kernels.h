@@ -20,8 +20,14 @@ struct Kernel {
   std::vector<uint32_t> edges;   // ascending rank of the result
   int loop = -1;                 // axis, or none
   int64_t loop_parts = 1;        // iterations
+  // Values with an axis of `varies` change with the loop; reductions over `folds` accumulate.
+  AxisMask varies = 0, folds = 0;
+  // Axes of parts over which the grid runs, one block or row of blocks per part: the kernel stores
+  // partial results.
+  AxisMask parts = 0;
   struct GridDim {
-    int axis;
+    AxisMask
+        axes;  // each tensor has at most one of them; outputs of one kernel may differ in which
     int64_t parts;
   };
   std::vector<GridDim> grid;  // at most three, by extent; empty: one block
@@ -32,7 +38,6 @@ struct Kernel {
 };
 
 struct KernelOptions {
-  int variants = 4;               // kept per set of loads
   int max_cuts = 3;               // loads of values that another kernel must store
   int64_t max_expansions = 6000;  // per call
   int max_graphs = 96;            // completed kernels per call
@@ -49,18 +54,29 @@ struct KernelCounters {
 
 class KernelSearch {
  public:
-  KernelSearch(const Hypergraph& graph, const RegionForms& forms, std::vector<int64_t> extents,
-               const Machine& machine, KernelOptions options, double resident_bytes);
+  // `parts`: how many parts a split axis has, by the axis of its parts.
+  KernelSearch(const Hypergraph& graph, const Region& region, const RegionForms& forms,
+               const std::map<int, int64_t>& parts, const Machine& machine, KernelOptions options,
+               double resident_bytes);
 
-  // Kernels that compute `outputs` with the given loop axis (-1: none), cheapest first, at most
-  // `variants` per set of loads; nothing whose bound exceeds `limit` seconds.
-  std::vector<Kernel> enumerate(const std::vector<ValueId>& outputs, int loop, double limit,
-                                bool cuts, KernelCounters& counters) const;
+  enum class Cuts : uint8_t { None, Any, Given };
+  struct Request {
+    std::vector<ValueId> outputs;  // ascending
+    int loop = -1;                 // axis, or none
+    double limit = 0;              // seconds; nothing whose bound exceeds it
+    Cuts cuts = Cuts::None;        // whether values that other kernels store may be loaded
+    std::vector<ValueId> loads;    // Given: these and no others
+    int variants = 1;              // at most so many per set of loads
+  };
+  // Kernels that compute the outputs, cheapest first.
+  std::vector<Kernel> enumerate(const Request& request, KernelCounters& counters) const;
   // Chooses the tiles of a kernel and its cost with a share of the block's memory; false where none
   // fits.
   bool price(Kernel& kernel, KernelCounters& counters, double share = 1) const {
     return choose_tiles(kernel, counters, share);
   }
+  // Elements along an axis, or inside one part of it where it is split.
+  int64_t extent(int axis) const { return extents_[size_t(axis)]; }
   // Axes a loop can run over when computing `outputs`.
   std::vector<int> loop_axes(const std::vector<ValueId>& outputs) const;
   // Phases of the kernel's loads and results, by value.
@@ -71,18 +87,61 @@ class KernelSearch {
 
  private:
   struct State;
-  bool choose_tiles(Kernel& kernel, KernelCounters& counters, double share = 1) const;
-  struct Shape;
+  // What `evaluate` needs of a kernel, apart from tile sizes.
+  struct Shape {
+    struct Moved {
+      AxisMask axes;
+      double element, bytes, resident;
+      KernelPhase phase;
+      bool load, view;
+      AxisMask inner;  // of the innermost dimension, where it is known
+    };
+    struct Step {
+      const Edge* edge;
+      AxisMask out;
+      DType dtype;
+      bool in_loop, over_loop, post, in_place;
+    };
+    std::vector<Moved> moved;
+    std::vector<Step> steps;
+  };
+  // With `like`, a kernel that differs only inside, whose tiles are tried first: nothing more
+  // happens where they cost more than `limit` seconds.
+  bool choose_tiles(Kernel& kernel, KernelCounters& counters, double share = 1,
+                    const Kernel* like = nullptr, double limit = 0) const;
+  bool choose_tiles(Kernel& kernel, const Shape& shape, KernelCounters& counters, double share,
+                    const Kernel* like, double limit) const;
   Shape shape_of(const Kernel& kernel) const;
+  // Sets what the loop means for a kernel with its outputs; false where they do not go together.
+  bool set_loop(Kernel& kernel, int loop) const;
+  double edge_floor(uint32_t edge) const;
   double evaluate(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
   double edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const;
-  double bytes(ValueId v) const {
-    return graph_.values[v].volume * size_in_bytes(graph_.values[v].dtype);
+  double bytes(ValueId v) const { return bytes_[v]; }
+  bool partial(ValueId v) const { return partial_axes(v) != 0; }
+  // Axes of parts that the value has without the axes themselves.
+  AxisMask partial_axes(ValueId v) const {
+    AxisMask m = 0;
+    for (const Split& s : splits_) {
+      const AxisMask a = graph_.values[v].axes;
+      if ((a & s.parts) && !(a & s.inside)) m |= s.parts;
+    }
+    return m;
   }
+  std::vector<AxisMask> grid_axes(const Kernel& kernel) const;
+  int64_t length(AxisMask axes) const;
 
+  struct Split {
+    AxisMask inside, parts;
+    int64_t extent;  // of the whole axis
+  };
   const Hypergraph& graph_;
+  const Region& region_;
   const RegionForms& forms_;
-  std::vector<int64_t> extents_;
+  std::vector<int64_t> extents_;  // by axis; of one part where the axis is split
+  std::vector<Split> splits_;
+  std::vector<char> only_sums_;  // by value: partial results that only reductions compute
+  std::vector<double> bytes_;    // of the whole tensor, by value
   const Machine& machine_;
   KernelOptions options_;
   double resident_;
@@ -91,6 +150,9 @@ class KernelSearch {
   std::vector<double> work_;          // least compute of the last operation, by value
   std::vector<double> depth_work_;    // least compute of any chain of operations to the value
   std::vector<std::vector<ValueId>> needs_;  // views that every derivation of the value loads
+  // Least seconds of any kernel that contains the operation, its best tiles included; and of any
+  // kernels that compute the value.
+  std::vector<double> edge_floor_, floor_;
   std::vector<double> remote_;  // least seconds another kernel needs to store it, by value
 };
 

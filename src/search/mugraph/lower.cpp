@@ -79,7 +79,7 @@ class KernelLowering {
                  const RegionForms& forms, const KernelSearch& kernels,
                  const std::vector<int>& order, const std::map<ValueId, Stored>& stored,
                  const Graph& graph)
-      : kernel_(kernel), values_(values), region_(region), forms_(forms),
+      : kernel_(kernel), values_(values), region_(region), forms_(forms), kernels_(kernels),
         phase_(kernels.phases(kernel)), stored_(stored), graph_(graph),
         block_(Graph::block({1}, {})) {
     position_.resize(order.size());
@@ -165,25 +165,31 @@ class KernelLowering {
       if (o.internal) {
         o.dims = r.dims;
         o.type.shape.clear();
-        for (int a : o.dims) {
-          o.type.shape.push_back(Dim(a < 0 ? int64_t(1) : region_.axes[size_t(a)].extent));
-        }
+        for (int a : o.dims) o.type.shape.push_back(Dim(a < 0 ? int64_t(1) : extent(a)));
       }
       TensorId t = arranged(r, o.dims, o.dims.size());
       SaveAttrs save;
       save.type = o.type;
       for (size_t g = 0; g < kernel_.grid.size(); ++g) {
-        save.omap[g] = dim_of(o.dims, kernel_.grid[g].axis);
+        save.omap[g] = dim_of(o.dims, kernel_.grid[g].axes);
       }
-      if (kernel_.loop >= 0) save.fmap[0] = dim_of(o.dims, kernel_.loop);
+      if (kernel_.loop >= 0) save.fmap[0] = dim_of(o.dims, kernel_.varies);
       if (emitting_) results.push_back(block_.add(OpKind::Save, {t}, save, o.name));
     }
     if (emitting_) block_.set_outputs(results);
   }
 
-  static int8_t dim_of(const std::vector<int>& dims, int axis) {
-    auto it = std::find(dims.begin(), dims.end(), axis);
-    return it == dims.end() ? int8_t(-1) : int8_t(it - dims.begin());
+  // The dimension with one of these axes.
+  int8_t dim_of(const std::vector<int>& dims, AxisMask axes) const {
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (dims[i] >= 0 && (region_.bits(dims[i]) & axes)) return int8_t(i);
+    }
+    return -1;
+  }
+
+  int64_t extent(int axis) const {
+    const bool parts = !region_.whole.empty() && region_.whole[size_t(axis)] >= 0;
+    return parts ? kernels_.extent(axis) : region_.axes[size_t(axis)].extent;
   }
 
   double times(ValueId v) const {
@@ -205,9 +211,9 @@ class KernelLowering {
       TensorId in = block_.add_input(graph_.type(s.tensor), graph_.tensor(s.tensor).name);
       IterAttrs iter;
       for (size_t g = 0; g < kernel_.grid.size(); ++g) {
-        iter.imap[g] = dim_of(s.dims, kernel_.grid[g].axis);
+        iter.imap[g] = dim_of(s.dims, kernel_.grid[g].axes);
       }
-      if (kernel_.loop >= 0) iter.fmap[0] = dim_of(s.dims, kernel_.loop);
+      if (kernel_.loop >= 0) iter.fmap[0] = dim_of(s.dims, kernel_.varies);
       r.tensor = add(OpKind::Iter, {in}, iter);
     }
     define(v, r);
@@ -288,19 +294,19 @@ class KernelLowering {
     return t;
   }
 
+  // One entry per dimension: a split axis stands for itself and its parts.
   std::vector<int> sorted_axes(AxisMask m) const {
     std::vector<int> out;
-    for (; m; m &= m - 1) out.push_back(lowest(m));
+    while (m) {
+      out.push_back(lowest(m));
+      m &= ~region_.bits(lowest(m));
+    }
     std::sort(out.begin(), out.end(),
               [&](int a, int b) { return position_[size_t(a)] < position_[size_t(b)]; });
     return out;
   }
 
-  static AxisMask mask_of(const std::vector<int>& dims) {
-    AxisMask m = 0;
-    for (int a : dims) m |= a >= 0 ? bit(a) : 0;
-    return m;
-  }
+  AxisMask mask_of(const std::vector<int>& dims) const { return region_.mask(dims); }
 
   // Operands with broadcasting-compatible dimensions, and the dimensions of the result.
   std::vector<TensorId> broadcast(const std::vector<Real>& in, std::vector<int>& dims) {
@@ -325,7 +331,7 @@ class KernelLowering {
     std::set<int> distinct;
     for (int a : natural) fits = fits && (a < 0 || distinct.insert(a).second);
     std::vector<TensorId> out;
-    if (fits && distinct.size() == size_t(count(all))) {
+    if (fits && distinct.size() == sorted_axes(all).size()) {
       dims = natural;
       for (const Real& r : in) out.push_back(r.tensor);
       return out;
@@ -471,7 +477,7 @@ class KernelLowering {
   }
 
   void accumulate(const Edge& e, Real& r, AccumKind kind) {
-    if (kernel_.loop < 0 || !(e.bits & bit(kernel_.loop))) return;
+    if (!(e.bits & kernel_.folds)) return;
     AccumAttrs attrs;
     attrs.kind = kind;
     attrs.loops = {0};
@@ -484,11 +490,20 @@ class KernelLowering {
     for (size_t i = 0; i < r.dims.size(); ++i) {
       if (r.dims[i] >= 0 && (e.bits & bit(r.dims[i]))) {
         attrs.axes.push_back(int(i));
-        r.dims[i] = -1;
+        r.dims[i] = parts_left(e.bits);
       }
     }
-    r.tensor = add(kind, {r.tensor}, attrs);
+    // Partial results of a loop's iterations: a tile has one of them, and only accumulates.
+    const bool single = (e.bits & kernel_.folds) && region_.whole.size() > size_t(lowest(e.bits)) &&
+                        region_.whole[size_t(lowest(e.bits))] >= 0;
+    if (!single) r.tensor = add(kind, {r.tensor}, attrs);
     accumulate(e, r, accum);
+  }
+
+  // The axis that takes the place of a reduced one: of parts where these stay, else none.
+  int parts_left(AxisMask reduced) const {
+    const int p = region_.part_of(lowest(reduced));
+    return p >= 0 && !(reduced & bit(p)) ? p : -1;
   }
 
   void matmul(const Edge& e) {
@@ -507,9 +522,11 @@ class KernelLowering {
       std::swap(ma, mb);
       std::swap(m, n);
     }
+    const int parts = parts_left(e.bits);
     AxisMask rest = (ma | mb) & ~e.bits;
-    if (m >= 0) rest &= ~bit(m);
-    if (n >= 0) rest &= ~bit(n);
+    if (parts >= 0) rest &= ~bit(parts);
+    if (m >= 0) rest &= ~region_.bits(m);
+    if (n >= 0) rest &= ~region_.bits(n);
     std::vector<int> batch = sorted_axes(rest), left, right, dims = batch;
     for (int x : batch) {
       left.push_back(ma & bit(x) ? x : -1);
@@ -527,6 +544,10 @@ class KernelLowering {
     r.coef = a.coef * b.coef * e.scale;
     r.dtype = values_.values[e.out].dtype;
     accumulate(e, r, AccumKind::Sum);
+    if (parts >= 0) {
+      r.dims.insert(r.dims.begin(), parts);
+      r.tensor = add(OpKind::Unsqueeze, {r.tensor}, AxesAttrs{{0}});
+    }
     define(e.out, r);
   }
 
@@ -534,6 +555,7 @@ class KernelLowering {
   const Hypergraph& values_;
   const Region& region_;
   const RegionForms& forms_;
+  const KernelSearch& kernels_;
   std::map<ValueId, KernelPhase> phase_;
   const std::map<ValueId, Stored>& stored_;
   const Graph& graph_;
@@ -637,7 +659,11 @@ std::string describe(const Plan& plan, const Hypergraph& values, const Region& r
   for (const Kernel& k : plan.kernels) {
     s += "kernel";
     for (const Kernel::GridDim& g : k.grid) {
-      s += " grid " + region.axes[size_t(g.axis)].name + "/" + std::to_string(g.parts);
+      std::string names;
+      for (AxisMask m = g.axes; m; m &= ~region.bits(lowest(m))) {
+        names += (names.empty() ? "" : "+") + region.axes[size_t(lowest(m))].name;
+      }
+      s += " grid " + names + "/" + std::to_string(g.parts);
     }
     if (k.loop >= 0) {
       s += " loop " + region.axes[size_t(k.loop)].name + "/" + std::to_string(k.loop_parts);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -39,17 +40,19 @@ struct Choice {
 
 // A saturated formulation.
 struct World {
+  Region region;
+  Formulation formulation;
   std::unique_ptr<NormalForms> forms;
   RegionForms region_forms;
   Hypergraph graph;
-  std::unique_ptr<KernelSearch> kernels;
   std::string note;
   bool drops_shift = false;  // maxima in exponents cancelled: exponents are carried
   bool as_written = false;   // no algebra: safe wherever the program is
+  // By the numbers of parts of split axes (plans choose them); one entry where nothing is split.
+  std::map<std::map<int, int64_t>, std::unique_ptr<KernelSearch>> kernels;
 };
 
 struct RegionResult {
-  Region region;
   std::vector<std::unique_ptr<World>> worlds;
   std::vector<Choice> choices;  // cheapest first
 };
@@ -131,8 +134,8 @@ class Search {
 
   RegionResult solve(const std::vector<TensorId>& outputs, const std::vector<bool>& given) {
     RegionResult out;
-    out.region = make_region(program_, outputs, given);
-    if (out.region.targets.empty()) {
+    const Region region = make_region(program_, outputs, given);
+    if (region.targets.empty()) {
       detail_ = "more than 60 axes in one region";
       return out;
     }
@@ -143,42 +146,20 @@ class Search {
       formulations.push_back({{16, true}, ""});
     }
     formulations.push_back({{2, uses_max_shift(program_)}, "", true});
-    double original = 0;  // the region's share of the original's cost
     for (const Formulation& f : formulations) {
-      if (context_.cancelled() || out_of_time()) {
-        stopped_ = true;
-        break;
-      }
+      if (interrupted()) break;
       if (f.program_only && options_.exhaustive) continue;
-      auto world = std::make_unique<World>();
-      world->as_written = f.program_only;
-      world->forms = std::make_unique<NormalForms>(axis_extents(out.region), f.options);
-      world->region_forms = build_forms(out.region, *world->forms);
-      if (world->region_forms.of_node.empty()) {
+      std::unique_ptr<World> world = make_world(region, f);
+      if (!world) {
         detail_ = "a constant of the program has no exact normal form";
         continue;
       }
-      world->drops_shift = !f.options.keep_shifts;
-      if (!f.note.empty() && !changed_by_shift(*world, out.region))
-        world->note = "";
-      else
-        world->note = f.note;
       if (options_.exhaustive) {
         enumerate(out, std::move(world));
         continue;
       }
-      SaturateOptions saturation;
-      saturation.cancel = context_.cancel;
-      saturation.program_only = f.program_only;
-      saturation.volume_rule = rule("volume");
-      saturation.cancel_rule = rule("cancels");
-      saturation.reciprocals = rule("reciprocals");
       KernelCounters counters;
-      world->graph =
-          saturate(out.region, *world->forms, world->region_forms, saturation, counters.pruned);
-      report_.values += int64_t(world->graph.saturated_values);
-      report_.edges += int64_t(world->graph.saturated_edges);
-      if (world->graph.targets.empty()) {
+      if (!saturate_world(*world, counters)) {
         merge(counters);
         detail_ = "no derivation of the outputs";
         continue;
@@ -194,45 +175,250 @@ class Search {
         merge(counters);
         continue;
       }
-      KernelOptions kernel_options;
-      kernel_options.variants = options_.variants;
-      kernel_options.max_operators = options_.max_block_ops;
-      kernel_options.bound_rule = rule("bound");
-      kernel_options.dominance_rule = rule("dominated");
-      kernel_options.memory_rule = rule("memory");
-      world->kernels = std::make_unique<KernelSearch>(world->graph, world->region_forms,
-                                                      axis_extents(out.region), machine_,
-                                                      kernel_options, resident_);
-      if (original == 0) original = analytical_.cost(program_).seconds;
-      PlanOptions plan_options;
-      plan_options.wanted = budget_.candidates;
-      plan_options.per_structure = options_.variants;
-      plan_options.max_kernels = options_.max_kernels;
-      plan_options.max_steps = budget_.steps;
-      plan_options.cancel = context_.cancel;
-      plan_options.out_of_time = [this] { return out_of_time(); };
-      plan_options.improved = [&](double best) {
-        report_.best_cost = best;
-        progress(counters);
-      };
-      PlanResult found =
-          find_plans(world->graph, *world->kernels, original, plan_options, &pool_, counters);
-      merge(counters);
-      progress({});
-      stopped_ = stopped_ || found.stopped;
-      limited_ = limited_ || !found.complete;
-      std::set<std::string> seen;
-      for (const Plan& p : found.plans) seen.insert(identity(p));
-      for (Plan& p : found.singles) {
-        if (seen.insert(identity(p)).second) found.plans.push_back(std::move(p));
-      }
-      for (Plan& p : found.plans) out.choices.push_back({std::move(p), out.worlds.size()});
+      World& w = *world;
       out.worlds.push_back(std::move(world));
+      explore(out, w, out.worlds.size() - 1, {}, counters);
+      merge(counters);
     }
+    if (!options_.exhaustive && rule("split")) split_reductions(out);
     std::stable_sort(out.choices.begin(), out.choices.end(), [](const Choice& a, const Choice& b) {
       return a.plan.seconds < b.plan.seconds;
     });
     return out;
+  }
+
+  bool interrupted() {
+    if (context_.cancelled() || out_of_time()) stopped_ = true;
+    return stopped_;
+  }
+
+  // Null where a constant of the program has no exact form.
+  std::unique_ptr<World> make_world(const Region& region, const Formulation& f) {
+    auto world = std::make_unique<World>();
+    world->region = region;
+    world->formulation = f;
+    world->forms = std::make_unique<NormalForms>(axis_extents(region), f.options);
+    for (size_t a = 0; a < region.part.size(); ++a) {
+      if (region.part[a] >= 0) world->forms->split(int(a), region.part[a]);
+    }
+    world->region_forms = build_forms(region, *world->forms);
+    if (world->region_forms.of_node.empty()) return nullptr;
+    world->note = f.note.empty() || changed_by_shift(*world, region) ? f.note : "";
+    world->drops_shift = !f.options.keep_shifts;
+    world->as_written = f.program_only;
+    return world;
+  }
+
+  bool saturate_world(World& world, KernelCounters& counters) {
+    SaturateOptions saturation;
+    saturation.cancel = context_.cancel;
+    saturation.program_only = world.formulation.program_only;
+    saturation.volume_rule = rule("volume");
+    saturation.cancel_rule = rule("cancels");
+    saturation.reciprocals = rule("reciprocals");
+    world.graph =
+        saturate(world.region, *world.forms, world.region_forms, saturation, counters.pruned);
+    report_.values += int64_t(world.graph.saturated_values);
+    report_.edges += int64_t(world.graph.saturated_edges);
+    return !world.graph.targets.empty();
+  }
+
+  KernelSearch& kernel_search(World& world, const std::map<int, int64_t>& parts) {
+    std::unique_ptr<KernelSearch>& k = world.kernels[parts];
+    if (!k) {
+      KernelOptions options;
+      options.max_operators = options_.max_block_ops;
+      options.bound_rule = rule("bound");
+      options.dominance_rule = rule("dominated");
+      options.memory_rule = rule("memory");
+      k = std::make_unique<KernelSearch>(world.graph, world.region, world.region_forms, parts,
+                                         machine_, options, resident_);
+    }
+    return *k;
+  }
+
+  static double least(const RegionResult& r) {
+    double s = INFINITY;
+    for (const Choice& c : r.choices) s = std::min(s, c.plan.seconds);
+    return s;
+  }
+
+  // Plans of a saturated world, appended to the choices.
+  void explore(RegionResult& out, World& world, size_t index, const std::map<int, int64_t>& parts,
+               KernelCounters& counters) {
+    // A program of library operators may be hard to match; one's own plans always compete.
+    double start = analytical_.cost(program_).seconds;
+    for (const Choice& c : out.choices) start = std::min(start, c.plan.seconds);
+    if (!out.choices.empty()) start = std::max(start, least(out) / 4);
+    PlanOptions plan_options;
+    plan_options.wanted = budget_.candidates;
+    plan_options.per_structure = options_.variants;
+    plan_options.max_kernels = options_.max_kernels;
+    plan_options.max_steps = budget_.steps;
+    plan_options.cancel = context_.cancel;
+    plan_options.out_of_time = [this] { return out_of_time(); };
+    plan_options.improved = [&](double best) {
+      report_.best_cost = best;
+      progress(counters);
+    };
+    PlanResult found =
+        find_plans(world.graph, kernel_search(world, parts), start, plan_options, &pool_, counters);
+    stopped_ = stopped_ || found.stopped;
+    limited_ = limited_ || !found.complete;
+    std::set<std::string> seen;
+    for (const Plan& p : found.plans) seen.insert(identity(p));
+    for (Plan& p : found.singles) {
+      if (seen.insert(identity(p)).second) found.plans.push_back(std::move(p));
+    }
+    for (Plan& p : found.plans) {
+      if (!parts.empty()) {
+        if (!uses_parts(p, world)) continue;  // known without the split
+        p.parts = parts;
+        choose_parts(p, world, counters);
+      }
+      out.choices.push_back({std::move(p), index});
+    }
+    progress(counters);
+  }
+
+  // --- reductions split over the grid, or into a loop's iterations -----------------------------
+
+  // Does the plan compute partial results anywhere?
+  static bool uses_parts(const Plan& p, const World& world) {
+    for (const Kernel& k : p.kernels) {
+      for (uint32_t i : k.edges) {
+        const Edge& e = world.graph.edges[i];
+        for (size_t a = 0; a < world.region.part.size(); ++a) {
+          const int part = world.region.part[a];
+          if (part >= 0 && (e.bits & bit(int(a))) && !(e.bits & bit(part))) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  // Numbers of parts worth trying: as many blocks as keep all cores busy a few times over.
+  std::vector<int64_t> part_counts(int64_t extent) const {
+    std::vector<int64_t> out;
+    for (int64_t n : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
+      if (n > 4 * machine_.target().cores || 2 * n > extent) break;
+      const int64_t used = ceil_div(extent, ceil_div(extent, n));
+      if (out.empty() || used > out.back()) out.push_back(used);
+    }
+    return out;
+  }
+
+  // The number of parts is one for the whole plan; everything it touches is priced again.
+  void choose_parts(Plan& plan, World& world, KernelCounters& counters) {
+    for (const auto& [axis, n] : std::map<int, int64_t>(plan.parts)) {
+      const int whole = world.region.whole[size_t(axis)];
+      for (int64_t count : part_counts(world.region.axes[size_t(whole)].extent)) {
+        Plan other = plan;
+        other.parts[axis] = count;
+        other.seconds = 0;
+        const KernelSearch& kernels = kernel_search(world, other.parts);
+        bool fits = true;
+        for (Kernel& k : other.kernels) {
+          fits = fits && kernels.price(k, counters);
+          other.seconds += k.seconds;
+        }
+        if (fits && other.seconds < plan.seconds * (1 - 1e-9)) plan = std::move(other);
+      }
+    }
+  }
+
+  void split_reductions(RegionResult& out) {
+    const size_t unsplit = out.worlds.size();
+    const double best = least(out);
+    double blocks = 1;  // of the longest kernel of the best plan
+    for (const Choice& c : out.choices) {
+      if (c.plan.seconds > best) continue;
+      double most = 0;
+      for (const Kernel& k : c.plan.kernels) {
+        double n = 1;
+        for (const Kernel::GridDim& g : k.grid) n *= double(g.parts);
+        if (k.seconds > most) blocks = n;
+        most = std::max(most, k.seconds);
+      }
+    }
+    for (size_t w = 0; w < unsplit; ++w) {
+      const World& base = *out.worlds[w];
+      if (base.formulation.program_only || base.graph.capped) continue;
+      for (int axis : split_axes(base)) {
+        if (interrupted()) return;
+        Region region = base.region;
+        region.split(axis);
+        std::unique_ptr<World> world = make_world(region, base.formulation);
+        KernelCounters counters;
+        if (!world || !saturate_world(*world, counters) || world->graph.capped) {
+          merge(counters);
+          continue;
+        }
+        // Enough parts to keep all cores busy, alone or together with the blocks there are; plans
+        // choose among all numbers afterwards.
+        const std::vector<int64_t> counts = part_counts(region.axes[size_t(axis)].extent);
+        std::set<int64_t> enough;
+        for (double with : {1.0, blocks}) {
+          auto at = std::find_if(counts.begin(), counts.end(), [&](int64_t n) {
+            return double(n) * with >= machine_.target().cores;
+          });
+          enough.insert(at == counts.end() ? counts.back() : *at);
+        }
+        std::map<int, int64_t> parts;
+        parts[region.part[size_t(axis)]] = *enough.begin();
+        // Partial results in memory take two kernels at least; partial sums in a loop pay only
+        // where several of them meet before they accumulate.
+        std::vector<ValueId> targets;
+        for (const Hypergraph::Target& t : world->graph.targets) {
+          if (t.value != kOne) targets.push_back(t.value);
+        }
+        const double bound =
+            machine_.target().launch_seconds + kernel_search(*world, parts).remaining(targets);
+        if (bound >= best && !meets_in_parts(*world)) {
+          ++counters.pruned["split bound"];
+          merge(counters);
+          continue;
+        }
+        World& w2 = *world;
+        out.worlds.push_back(std::move(world));
+        for (int64_t n : enough) {
+          parts.begin()->second = n;
+          explore(out, w2, out.worlds.size() - 1, parts, counters);
+        }
+        merge(counters);
+      }
+    }
+  }
+
+  // Axes whose reductions may be split: the two longest that any operation reduces.
+  std::vector<int> split_axes(const World& world) const {
+    AxisMask reduced = 0;
+    for (const Edge& e : world.graph.edges) {
+      if (e.op == EdgeOp::Sum || e.op == EdgeOp::Matmul) reduced |= e.bits;
+    }
+    std::vector<int> axes;
+    for (; reduced; reduced &= reduced - 1) {
+      const int a = lowest(reduced);
+      if (!part_counts(world.region.axes[size_t(a)].extent).empty()) axes.push_back(a);
+    }
+    std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) {
+      return world.region.axes[size_t(a)].extent > world.region.axes[size_t(b)].extent;
+    });
+    if (axes.size() > 2) axes.resize(2);
+    return axes;
+  }
+
+  // Is a sum of partial results among the operations?
+  static bool meets_in_parts(const World& world) {
+    for (const Edge& e : world.graph.edges) {
+      if (e.op != EdgeOp::Add) continue;
+      const AxisMask m = world.graph.values[e.out].axes;
+      for (size_t a = 0; a < world.region.part.size(); ++a) {
+        const int part = world.region.part[a];
+        if (part >= 0 && (m & bit(part)) && !(m & bit(int(a)))) return true;
+      }
+    }
+    return false;
   }
 
   // Algorithm 1: every block graph of the whole region, priced; the cheapest are kept.
@@ -245,7 +431,7 @@ class Search {
     options.cancel = context_.cancel;
     options.out_of_time = [this] { return out_of_time(); };
     ExhaustiveResult found =
-        enumerate_blocks(out.region, *world->forms, world->region_forms, options);
+        enumerate_blocks(world->region, *world->forms, world->region_forms, options);
     stopped_ = stopped_ || context_.cancelled() || out_of_time();
     limited_ = limited_ || !found.complete;
     KernelCounters counters;
@@ -254,12 +440,10 @@ class Search {
     report_.values += int64_t(found.graph.values.size());
     report_.edges += found.states;
     world->graph = std::move(found.graph);
-    world->kernels =
-        std::make_unique<KernelSearch>(world->graph, world->region_forms, axis_extents(out.region),
-                                       machine_, KernelOptions{}, resident_);
+    KernelSearch& kernels = kernel_search(*world, {});
     std::vector<Plan> plans;
     for (Kernel& k : found.kernels) {
-      if (!world->kernels->price(k, counters)) continue;
+      if (!kernels.price(k, counters)) continue;
       Plan p;
       p.seconds = k.seconds;
       p.kernels.push_back(std::move(k));
@@ -453,15 +637,15 @@ class Search {
           Plan plan = ch.plan;
           if (share < 1) {
             KernelCounters counters;
-            for (Kernel& k : plan.kernels) w.kernels->price(k, counters, share);
+            for (Kernel& k : plan.kernels) w.kernels.at(plan.parts)->price(k, counters, share);
             merge(counters);
           }
-          if (!lower_plan(plan, w.graph, r.region, w.region_forms, *w.kernels, program_, g,
-                          tensors)) {
+          if (!lower_plan(plan, w.graph, w.region, w.region_forms, *w.kernels.at(plan.parts),
+                          program_, g, tensors)) {
             ++report_.pruned["cannot be lowered"];
             return std::nullopt;
           }
-          c.derivation += describe(plan, w.graph, r.region, *w.forms, w.region_forms);
+          c.derivation += describe(plan, w.graph, w.region, *w.forms, w.region_forms);
           if (!w.note.empty()) c.notes.push_back(w.note);
           carry = carry || w.drops_shift;
         }

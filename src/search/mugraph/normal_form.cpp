@@ -37,6 +37,8 @@ NormalForms::NormalForms(std::vector<int64_t> extents, FormOptions options)
   intern_mono({});
 }
 
+void NormalForms::split(int axis, int part) { splits_.push_back({axis, part}); }
+
 uint32_t NormalForms::function(const Function& f) {
   for (size_t i = 0; i < functions_.size(); ++i) {
     if (functions_[i].name == f.name) return uint32_t(i);
@@ -453,9 +455,16 @@ PolyId NormalForms::sum_mono(MonoId m, AxisMask axes, const Coef& c) {
     groups = std::move(apart);
   }
   Coef coef = c;
-  for (AxisMask idle = axes & ~seen; idle; idle &= idle - 1) {
+  AxisMask idle = axes & ~seen;
+  for (const auto& [axis, part] : splits_) {
+    const AxisMask both = bit(axis) | bit(part);
+    if (!(idle & both)) continue;
+    if ((idle & both) != both) return kNone;  // parts may differ in size
+    idle &= ~bit(part);
+  }
+  for (; idle; idle &= idle - 1) {
     int64_t n = extents_[size_t(lowest(idle))];
-    if (n <= 0) return kNone;  // the extent of a split part is not known yet
+    if (n <= 0) return kNone;
     coef = coef * Coef(n);
   }
   if (coef.bad()) return kNone;

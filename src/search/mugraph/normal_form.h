@@ -88,6 +88,9 @@ struct Embedding {
 class NormalForms {
  public:
   explicit NormalForms(std::vector<int64_t> extents, FormOptions options = {});
+  // The axis counts the place inside a part and `part` the parts: only both together have a known
+  // extent, that of `axis`.
+  void split(int axis, int part);
 
   const FormOptions& options() const { return options_; }
   const Atom& atom(AtomId id) const { return atoms_[id]; }
@@ -163,6 +166,7 @@ class NormalForms {
   std::string str_atom(AtomId a) const;
 
   std::vector<int64_t> extents_;
+  std::vector<std::pair<int, int>> splits_;  // (axis, axis of its parts)
   FormOptions options_;
   std::vector<Atom> atoms_;
   std::vector<Mono> monos_;

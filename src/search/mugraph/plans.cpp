@@ -1,10 +1,12 @@
 #include "search/mugraph/plans.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 #include <queue>
 #include <set>
+#include <tuple>
 
 namespace tessera::mugraph {
 namespace {
@@ -13,10 +15,11 @@ using Pending = std::vector<ValueId>;  // ascending
 
 struct PlanNode {
   Pending pending;
-  double spent = 0;
+  double spent = 0, estimate = 0;
   int32_t parent = -1;
-  const std::vector<Kernel>* variants = nullptr;  // the kernel that led here from the parent
+  const Kernel* kernel = nullptr;  // that led here from the parent
   int depth = 0;
+  bool expanded = false;
 };
 
 struct Entry {
@@ -63,9 +66,263 @@ std::string Plan::structure() const {
   return s;
 }
 
+namespace {
+
+class PlanSearch {
+ public:
+  PlanSearch(const Hypergraph& graph, const KernelSearch& kernels, double start,
+             const PlanOptions& options, ThreadPool* pool, KernelCounters& counters)
+      : graph_(graph), kernels_(kernels), options_(options), pool_(pool), counters_(counters),
+        best_(4 * start) {}
+
+  PlanResult run(const Pending& targets) {
+    singles(targets);
+    nodes_.push_back(PlanNode{});
+    nodes_[0].pending = targets;
+    nodes_[0].estimate = kernels_.remaining(targets);
+    queue_.push({nodes_[0].estimate, 0});
+    dive();
+    int64_t popped = 0, proven = 0;
+    while (!queue_.empty() && int(result_.plans.size()) < options_.wanted) {
+      if (stopped()) break;
+      const Entry top = queue_.top();
+      queue_.pop();
+      if (top.estimate > worth()) break;
+      // Once the cheapest plan is known, a part of the effort so far may go into alternatives.
+      ++popped;
+      if (result_.plans.empty()) proven = popped;
+      if (popped > proven + options_.alternatives + proven / 4) {
+        ++counters_.pruned["alternatives"];
+        break;
+      }
+      if (nodes_[top.node].pending.empty()) {
+        complete(top.node);
+      } else if (!expand(top.node)) {
+        break;
+      }
+    }
+    std::stable_sort(result_.plans.begin(), result_.plans.end(),
+                     [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    return std::move(result_);
+  }
+
+ private:
+  double worth() const {
+    return best_ * options_.slack + kernels_.machine().target().launch_seconds;
+  }
+
+  bool stopped() {
+    if ((options_.cancel && options_.cancel->load(std::memory_order_relaxed)) ||
+        (options_.out_of_time && options_.out_of_time())) {
+      result_.stopped = true;
+      result_.complete = false;
+    }
+    return result_.stopped;
+  }
+
+  void improve(double seconds) {
+    if (seconds >= best_) return;
+    best_ = seconds;
+    if (options_.improved) options_.improved(best_);
+  }
+
+  // Requests in parallel; counted in order.
+  std::vector<std::vector<Kernel>> enumerate(const std::vector<KernelSearch::Request>& requests) {
+    std::vector<std::vector<Kernel>> found(requests.size());
+    std::vector<KernelCounters> counted(requests.size());
+    parallel_for(requests.size() > 1 ? pool_ : nullptr, int64_t(requests.size()), 1,
+                 [&](int64_t from, int64_t to) {
+                   for (int64_t i = from; i < to; ++i) {
+                     found[size_t(i)] = kernels_.enumerate(requests[size_t(i)], counted[size_t(i)]);
+                   }
+                 });
+    for (const KernelCounters& c : counted) counters_.add(c);
+    return found;
+  }
+
+  std::vector<int> loops(const Pending& outputs) const {
+    std::vector<int> out = kernels_.loop_axes(outputs);
+    out.insert(out.begin(), -1);
+    return out;
+  }
+
+  // Whole programs in one kernel: wanted even where several kernels are much cheaper, and a bound
+  // on everything after them.
+  void singles(const Pending& targets) {
+    std::vector<KernelSearch::Request> requests;
+    for (int l : loops(targets)) {
+      KernelSearch::Request r;
+      r.outputs = targets;
+      r.loop = l;
+      r.limit = best_;
+      r.variants = options_.per_structure;
+      requests.push_back(std::move(r));
+    }
+    for (std::vector<Kernel>& found : enumerate(requests)) {
+      for (Kernel& k : found) {
+        improve(k.seconds);
+        Plan plan;
+        plan.seconds = k.seconds;
+        plan.kernels.push_back(std::move(k));
+        result_.singles.push_back(std::move(plan));
+      }
+    }
+  }
+
+  // The most promising child again and again: an early bound on what is worth looking at.
+  void dive() {
+    uint32_t at = 0;
+    for (int depth = 0; depth < options_.max_kernels; ++depth) {
+      const uint32_t first = uint32_t(nodes_.size());
+      if (stopped() || !expand(at)) return;
+      uint32_t next = first;
+      for (uint32_t n = first; n < nodes_.size(); ++n) {
+        const PlanNode &a = nodes_[n], &b = nodes_[next];
+        if (std::pair(a.estimate, a.pending.size()) < std::pair(b.estimate, b.pending.size()))
+          next = n;
+      }
+      if (next == nodes_.size()) return;
+      at = next;
+      if (nodes_[at].pending.empty()) return improve(nodes_[at].spent);
+    }
+  }
+
+  // A kernel set: what was asked for and what was found.
+  struct Known {
+    double limit = 0;
+    const std::vector<Kernel>* kernels = nullptr;
+  };
+
+  // Adds the plans that continue with one more kernel; false where the budget is spent.
+  bool expand(uint32_t index) {
+    const PlanNode node = nodes_[index];
+    if (node.expanded || node.depth >= options_.max_kernels) return true;
+    nodes_[index].expanded = true;
+    if (expanded_times_[node.pending]++ >= options_.revisits) return true;
+    if (counters_.expanded > options_.max_steps) {
+      result_.complete = false;
+      ++counters_.pruned["step budget"];
+      return false;
+    }
+    const bool cuts = node.depth + 1 < options_.max_kernels;
+    struct Step {
+      Pending rest;
+      std::tuple<Pending, int, bool> key;
+    };
+    std::vector<Step> steps;
+    std::vector<KernelSearch::Request> requests;
+    std::vector<std::tuple<Pending, int, bool>> asked;
+    for (const Pending& outputs : output_sets(node.pending)) {
+      Pending rest;
+      std::set_difference(node.pending.begin(), node.pending.end(), outputs.begin(), outputs.end(),
+                          std::back_inserter(rest));
+      const double limit = worth() - node.spent - kernels_.remaining(rest);
+      for (int l : loops(outputs)) {
+        steps.push_back({rest, {outputs, l, cuts}});
+        Known& known = known_[steps.back().key];
+        if (known.kernels && limit <= known.limit * (1 + 1e-9)) continue;
+        known.limit = limit;
+        KernelSearch::Request r;
+        r.outputs = outputs;
+        r.loop = l;
+        r.limit = limit;
+        r.cuts = cuts ? KernelSearch::Cuts::Any : KernelSearch::Cuts::None;
+        requests.push_back(std::move(r));
+        asked.push_back(steps.back().key);
+      }
+    }
+    std::vector<std::vector<Kernel>> found = enumerate(requests);
+    for (size_t i = 0; i < found.size(); ++i) {
+      kept_.push_back(std::move(found[i]));
+      known_[asked[i]].kernels = &kept_.back();
+    }
+    for (const Step& step : steps) {
+      for (const Kernel& k : *known_[step.key].kernels) {
+        PlanNode next;
+        next.pending = step.rest;
+        for (ValueId v : k.loads) {
+          if (graph_.values[v].view < 0) next.pending.push_back(v);
+        }
+        std::sort(next.pending.begin(), next.pending.end());
+        next.pending.erase(std::unique(next.pending.begin(), next.pending.end()),
+                           next.pending.end());
+        next.spent = node.spent + k.seconds;
+        next.parent = int32_t(index);
+        next.kernel = &k;
+        next.depth = node.depth + 1;
+        next.estimate = next.spent + kernels_.remaining(next.pending);
+        if (next.estimate > worth()) {
+          ++counters_.pruned["plan bound"];
+          continue;
+        }
+        queue_.push({next.estimate, uint32_t(nodes_.size())});
+        nodes_.push_back(std::move(next));
+      }
+    }
+    return true;
+  }
+
+  // A finished plan, and the same plan with another variant of one kernel.
+  void complete(uint32_t index) {
+    Plan plan;
+    for (int32_t n = int32_t(index); nodes_[size_t(n)].parent >= 0; n = nodes_[size_t(n)].parent) {
+      plan.kernels.push_back(*nodes_[size_t(n)].kernel);
+    }
+    plan.seconds = nodes_[index].spent;
+    if (!structures_.insert(plan.structure()).second) return;
+    improve(plan.seconds);
+    std::vector<Plan> others;
+    for (size_t i = 0; i < plan.kernels.size() && options_.per_structure > 1; ++i) {
+      const Kernel k = plan.kernels[i];
+      Plan single;
+      single.kernels.push_back(k);
+      auto [it, fresh] = variants_.emplace(single.structure(), std::vector<Kernel>{});
+      if (fresh) {
+        KernelSearch::Request r;
+        r.outputs = k.outputs;
+        r.loop = k.loop;
+        r.limit = 2 * k.seconds;
+        r.cuts = KernelSearch::Cuts::Given;
+        r.loads = k.loads;
+        r.variants = options_.per_structure;
+        it->second = kernels_.enumerate(r, counters_);
+      }
+      for (const Kernel& v : it->second) {
+        if (v.edges == k.edges) continue;
+        Plan other = plan;
+        other.kernels[i] = v;
+        other.seconds += v.seconds - k.seconds;
+        others.push_back(std::move(other));
+      }
+    }
+    std::stable_sort(others.begin(), others.end(),
+                     [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    if (int(others.size()) > options_.per_structure - 1)
+      others.resize(size_t(options_.per_structure) - 1);
+    result_.plans.push_back(std::move(plan));
+    for (Plan& p : others) result_.plans.push_back(std::move(p));
+  }
+
+  const Hypergraph& graph_;
+  const KernelSearch& kernels_;
+  const PlanOptions& options_;
+  ThreadPool* pool_;
+  KernelCounters& counters_;
+  PlanResult result_;
+  double best_;
+  std::deque<std::vector<Kernel>> kept_;                   // nodes point into these
+  std::map<std::tuple<Pending, int, bool>, Known> known_;  // by outputs, loop axis, cuts
+  std::map<std::string, std::vector<Kernel>> variants_;
+  std::map<Pending, int> expanded_times_;
+  std::set<std::string> structures_;
+  std::vector<PlanNode> nodes_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+};
+
+}  // namespace
+
 PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, double start,
                       const PlanOptions& options, ThreadPool* pool, KernelCounters& counters) {
-  PlanResult result;
   Pending targets;
   for (const Hypergraph::Target& t : graph.targets) {
     if (t.value != kOne) targets.push_back(t.value);
@@ -73,150 +330,11 @@ PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, doub
   std::sort(targets.begin(), targets.end());
   targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
   if (targets.empty()) {  // nothing but constants
+    PlanResult result;
     result.plans.push_back({});
     return result;
   }
-
-  auto remaining = [&](const Pending& p) { return kernels.remaining(p); };
-
-  double best = start;
-  auto worth = [&] { return best * options.slack + 2 * kernels.machine().target().launch_seconds; };
-  // Kernels per outputs and loop axis, grouped by loads; the cheapest of a group leads.
-  std::map<std::pair<Pending, int>, std::vector<std::vector<Kernel>>> memo;
-  std::map<Pending, int> expanded_times;
-  std::set<std::string> structures;
-  std::vector<PlanNode> nodes;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  nodes.push_back(PlanNode{targets, 0, -1, nullptr, 0});
-  queue.push({remaining(targets), 0});
-
-  while (!queue.empty() && int(result.plans.size()) < options.wanted) {
-    if ((options.cancel && options.cancel->load(std::memory_order_relaxed)) ||
-        (options.out_of_time && options.out_of_time())) {
-      result.stopped = true;
-      result.complete = false;
-      break;
-    }
-    Entry top = queue.top();
-    queue.pop();
-    if (top.estimate > worth()) break;
-    const PlanNode node = nodes[top.node];
-    if (node.pending.empty()) {
-      Plan plan;
-      std::vector<const std::vector<Kernel>*> variants;
-      for (int32_t n = int32_t(top.node); nodes[size_t(n)].parent >= 0;
-           n = nodes[size_t(n)].parent) {
-        variants.push_back(nodes[size_t(n)].variants);
-        plan.kernels.push_back(variants.back()->front());
-      }
-      plan.seconds = node.spent;
-      if (!structures.insert(plan.structure()).second) continue;
-      if (plan.seconds < best) {
-        best = plan.seconds;
-        if (options.improved) options.improved(best);
-      }
-      // The same plan with another variant of one kernel.
-      std::vector<Plan> others;
-      for (size_t i = 0; i < variants.size(); ++i) {
-        for (size_t v = 1; v < variants[i]->size(); ++v) {
-          Plan other = plan;
-          other.kernels[i] = (*variants[i])[v];
-          other.seconds += other.kernels[i].seconds - plan.kernels[i].seconds;
-          others.push_back(std::move(other));
-        }
-      }
-      std::stable_sort(others.begin(), others.end(),
-                       [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
-      if (int(others.size()) > options.per_structure - 1)
-        others.resize(size_t(options.per_structure) - 1);
-      result.plans.push_back(std::move(plan));
-      for (Plan& p : others) result.plans.push_back(std::move(p));
-      continue;
-    }
-    if (node.depth >= options.max_kernels) continue;
-    if (expanded_times[node.pending]++ >= options.revisits) continue;
-    if (counters.expanded > options.max_steps) {
-      result.complete = false;
-      ++counters.pruned["step budget"];
-      break;
-    }
-    for (const Pending& outputs : output_sets(node.pending)) {
-      Pending rest;
-      std::set_difference(node.pending.begin(), node.pending.end(), outputs.begin(), outputs.end(),
-                          std::back_inserter(rest));
-      std::vector<int> loops = kernels.loop_axes(outputs);
-      loops.insert(loops.begin(), -1);
-      // Missing kernel sets, one task per loop axis; merged in order. The first round of all finds
-      // whole programs in one kernel, which bounds everything after it.
-      const bool first = top.node == 0;
-      for (int pass = first ? 0 : 1; pass < 2; ++pass) {
-        const bool cuts = pass == 1 && node.depth + 1 < options.max_kernels;
-        std::vector<int> todo;
-        for (int l : loops) {
-          if (pass == 0 || !memo.count({outputs, l})) todo.push_back(l);
-        }
-        // Whole programs in one kernel are wanted even where several kernels are much cheaper.
-        const double limit = pass == 0 ? 4 * start : worth() - node.spent - remaining(rest);
-        std::vector<std::vector<Kernel>> found(todo.size());
-        std::vector<KernelCounters> counted(todo.size());
-        auto work = [&](int64_t from, int64_t to) {
-          for (int64_t i = from; i < to; ++i) {
-            found[size_t(i)] =
-                kernels.enumerate(outputs, todo[size_t(i)], limit, cuts, counted[size_t(i)]);
-          }
-        };
-        if (pool && todo.size() > 1)
-          pool->parallel_for(int64_t(todo.size()), 1, work);
-        else
-          work(0, int64_t(todo.size()));
-        for (size_t i = 0; i < todo.size(); ++i) {
-          counters.add(counted[i]);
-          if (pass == 0) {
-            if (!rest.empty()) continue;
-            for (Kernel& k : found[i]) {
-              best = std::min(best, k.seconds);
-              Plan plan;
-              plan.seconds = k.seconds;
-              plan.kernels.push_back(std::move(k));
-              result.singles.push_back(std::move(plan));
-            }
-          } else {
-            std::map<std::vector<ValueId>, std::vector<Kernel>> groups;
-            for (Kernel& k : found[i]) groups[k.loads].push_back(std::move(k));
-            auto& list = memo[{outputs, todo[i]}];
-            for (auto& [loads, kernels] : groups) list.push_back(std::move(kernels));
-          }
-        }
-      }
-      for (int l : loops) {
-        for (const std::vector<Kernel>& group : memo[{outputs, l}]) {
-          const Kernel& k = group.front();
-          PlanNode next;
-          next.pending = rest;
-          for (ValueId v : k.loads) {
-            if (graph.values[v].view < 0) next.pending.push_back(v);
-          }
-          std::sort(next.pending.begin(), next.pending.end());
-          next.pending.erase(std::unique(next.pending.begin(), next.pending.end()),
-                             next.pending.end());
-          next.spent = node.spent + k.seconds;
-          next.parent = int32_t(top.node);
-          next.variants = &group;
-          next.depth = node.depth + 1;
-          double estimate = next.spent + remaining(next.pending);
-          if (estimate > worth()) {
-            ++counters.pruned["plan bound"];
-            continue;
-          }
-          nodes.push_back(std::move(next));
-          queue.push({estimate, uint32_t(nodes.size() - 1)});
-        }
-      }
-    }
-  }
-  std::stable_sort(result.plans.begin(), result.plans.end(),
-                   [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
-  return result;
+  return PlanSearch(graph, kernels, start, options, pool, counters).run(targets);
 }
 
 }  // namespace tessera::mugraph

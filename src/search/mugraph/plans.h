@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace tessera::mugraph {
 struct Plan {
   std::vector<Kernel> kernels;  // in order of execution
   double seconds = 0;
+  std::map<int, int64_t> parts;  // of split axes, by the axis of parts: how many
   // Which values each kernel loads and stores and what it loops over: plans with equal structure
   // differ only in the operations inside the kernels.
   std::string structure() const;
@@ -24,8 +26,10 @@ struct PlanOptions {
   int revisits = 2;       // ways to reach the same pending values that are followed
   int per_structure = 4;  // of which at most this many share their structure
   int max_kernels = 4;
-  double slack = 1.1;  // plans costing more than this times the best, and two launches more, are
-                       // not wanted
+  int64_t alternatives = 40;  // states expanded once the cheapest plan is known, and a quarter of
+                              // those before it
+  double slack = 1.03;        // plans costing more than this times the best, and a launch more, are
+                              // not wanted
   int64_t max_steps = 400000;  // expanded states of all kernel searches together
   const std::atomic<bool>* cancel = nullptr;
   std::function<bool()> out_of_time;          // may be empty
@@ -39,7 +43,7 @@ struct PlanResult {
   bool stopped = false;       // cancelled or out of time
 };
 
-// `start` bounds the cost of interesting plans (the program as it is), in seconds.
+// Plans that cost more than four times `start` (the program as it is), in seconds, are not wanted.
 PlanResult find_plans(const Hypergraph& graph, const KernelSearch& kernels, double start,
                       const PlanOptions& options, ThreadPool* pool, KernelCounters& counters);
 

@@ -275,12 +275,26 @@ class RegionBuilder {
 
 }  // namespace
 
-AxisMask View::mask() const {
+AxisMask Region::bits(int axis) const {
+  int p = part_of(axis);
+  return p < 0 ? bit(axis) : bit(axis) | bit(p);
+}
+
+AxisMask Region::mask(const std::vector<int>& dims) const {
   AxisMask m = 0;
   for (int a : dims) {
-    if (a >= 0) m |= bit(a);
+    if (a >= 0) m |= bits(a);
   }
   return m;
+}
+
+void Region::split(int axis) {
+  part.resize(axes.size(), -1);
+  whole.resize(axes.size(), -1);
+  part[size_t(axis)] = int(axes.size());
+  part.push_back(-1);
+  whole.push_back(axis);
+  axes.push_back({0, "parts(" + axes[size_t(axis)].name + ")"});
 }
 
 std::vector<int64_t> axis_extents(const Region& region) {
@@ -381,16 +395,15 @@ RegionForms build_forms(const Region& region, NormalForms& nf) {
   for (const Node& n : region.nodes) {
     std::vector<PolyId> x;
     for (uint32_t o : n.operands) x.push_back(out.of_node[o]);
-    auto reduced = [&](size_t i) { return n.reduced[i] < 0 ? AxisMask(0) : bit(n.reduced[i]); };
-    AxisMask all = 0;
-    for (int a : n.reduced) {
-      if (a >= 0) all |= bit(a);
-    }
+    auto reduced = [&](size_t i) {
+      return n.reduced[i] < 0 ? AxisMask(0) : region.bits(n.reduced[i]);
+    };
+    const AxisMask all = region.mask(n.reduced);
     PolyId f = kNone;
     bool nonneg = false;
     switch (n.kind) {
     case OpKind::Input:
-      f = nf.input(uint32_t(n.view), region.views[size_t(n.view)].mask(),
+      f = nf.input(uint32_t(n.view), region.mask(region.views[size_t(n.view)].dims),
                    "t" + std::to_string(n.tensor.index));
       break;
     case OpKind::Const: f = nf.constant(Q::from(std::get<ConstAttrs>(n.attrs).value)); break;

@@ -20,7 +20,6 @@ struct View {
   TensorId tensor;
   std::vector<int> dims;  // axis per dimension; -1 where the extent is 1
   DType dtype = DType::F32;
-  AxisMask mask() const;
 };
 
 // A tensor of the program under axis names: how the program itself computes it.
@@ -35,11 +34,23 @@ struct Node {
   DType dtype = DType::F32;
 };
 
+// An axis may be split: its elements then carry two bits, one for the place inside a part and one
+// for the part. Sums over the inside alone leave one partial result per part, an ordinary tensor
+// with the axis of parts instead of the axis itself; their number is chosen per plan.
 struct Region {
   std::vector<Axis> axes;
+  std::vector<int> part;   // by axis: the axis of its parts; empty or -1 where it is not split
+  std::vector<int> whole;  // by axis: the axis whose parts these are; empty or -1
   std::vector<View> views;
   std::vector<Node> nodes;        // operands first
   std::vector<uint32_t> targets;  // nodes to compute, distinct tensors
+
+  int part_of(int axis) const { return part.empty() ? -1 : part[size_t(axis)]; }
+  // The bits of a dimension with this axis: both parts of a split one.
+  AxisMask bits(int axis) const;
+  AxisMask mask(const std::vector<int>& dims) const;
+  // Adds the axis of `axis`'s parts; its extent is 0, to be chosen by plans.
+  void split(int axis);
 };
 
 // Functions the normal form treats as opaque, by their number there.

@@ -25,7 +25,7 @@ class Saturation {
     if (!set_goals()) return {};
     one_ = create(nf_.one(), DType::F32);
     for (size_t v = 0; v < region_.views.size(); ++v) {
-      PolyId f = nf_.input(uint32_t(v), region_.views[v].mask(),
+      PolyId f = nf_.input(uint32_t(v), region_.mask(region_.views[v].dims),
                            "t" + std::to_string(region_.views[v].tensor.index));
       values_[create(f, region_.views[v].dtype)].view = int(v);
     }
@@ -94,10 +94,40 @@ class Saturation {
     return true;
   }
 
-  double volume(AxisMask m) const {
+  double volume(AxisMask m) const {  // a part counts as one element
     double v = 1;
-    for (; m; m &= m - 1) v *= double(region_.axes[size_t(lowest(m))].extent);
+    for (; m; m &= m - 1) v *= double(std::max<int64_t>(1, region_.axes[size_t(lowest(m))].extent));
     return v;
+  }
+
+  // What one reduction can run over, among `axes`: an axis, all of a split axis, the inside of its
+  // parts, or the parts of partial results.
+  std::vector<AxisMask> reductions(AxisMask axes) const {
+    std::vector<AxisMask> out;
+    for (AxisMask m = axes & reducible_; m; m &= m - 1) {
+      const int a = lowest(m);
+      const int whole = region_.whole.empty() ? -1 : region_.whole[size_t(a)];
+      if (whole >= 0 && (axes & bit(whole))) continue;  // with its axis
+      out.push_back(bit(a));
+      if (region_.part_of(a) >= 0) out.push_back(region_.bits(a));
+    }
+    return out;
+  }
+
+  // Partial results meet neither whole tensors nor the place inside a part alone.
+  bool mixes_parts(const Edge& e, AxisMask result) const {
+    for (size_t a = 0; a < region_.part.size(); ++a) {
+      if (region_.part[a] < 0) continue;
+      const AxisMask inside = bit(int(a)), parts = bit(region_.part[a]);
+      bool partial = false, whole = false;
+      for (int i = 0; i < e.arity; ++i) {
+        const AxisMask m = values_[e.in[size_t(i)]].axes;
+        partial = partial || ((m & parts) && !(m & inside));
+        whole = whole || (m & inside);
+      }
+      if ((partial && whole) || ((result & inside) && !(result & parts))) return true;
+    }
+    return false;
   }
 
   const std::vector<GoalEmbedding>& embeddings(PolyId p) {
@@ -133,6 +163,7 @@ class Saturation {
     AxisMask axes = 0;
     for (int i = 0; i < e.arity; ++i) axes |= values_[e.in[size_t(i)]].axes;
     if ((axes & ~e.bits) != nf_.poly(p.form).axes) return reject("axes");
+    if (mixes_parts(e, nf_.poly(p.form).axes)) return reject("parts");
     uint32_t below = 0;
     for (int i = 0; i < e.arity; ++i) below = std::max(below, values_[e.in[size_t(i)]].rank);
     if (!force && nf_.poly(p.form).size <= below) return reject("order");
@@ -203,9 +234,7 @@ class Saturation {
       }
     }
     if (log_used_) emit(edge(EdgeOp::Log, {v}), nf_.log(f));
-    for (AxisMask m = values_[v].axes & reducible_; m; m &= m - 1) {
-      emit(edge(EdgeOp::Sum, {v}, m & -m), nf_.sum(f, m & -m));
-    }
+    for (AxisMask m : reductions(values_[v].axes)) emit(edge(EdgeOp::Sum, {v}, m), nf_.sum(f, m));
     auto it = calls_.find(f);
     if (it != calls_.end()) {
       for (AtomId a : it->second) call(a);
@@ -264,8 +293,8 @@ class Saturation {
         emit(edge(EdgeOp::Mul, {u, v}), p);
         AxisMask shared = values_[u].axes & values_[v].axes & reducible_;
         if (shared && values_[u].axes != values_[v].axes && part_of_goal(p)) {
-          for (AxisMask m = shared; m; m &= m - 1) {
-            emit(edge(EdgeOp::Matmul, {u, v}, m & -m), nf_.sum(p, m & -m));
+          for (AxisMask m : reductions(shared)) {
+            emit(edge(EdgeOp::Matmul, {u, v}, m), nf_.sum(p, m));
           }
         }
       }
@@ -312,12 +341,13 @@ class Saturation {
     if (node.operands.size() > 1) ok = ok && value_of(node.operands[1], b, cb);
     if (!ok) return;
     PolyId fa = form(a), fb = form(b);
-    auto reduce = [&](ValueId from, AxisMask axes) {
+    auto reduce = [&](ValueId from, const std::vector<int>& axes) {
       PolyId p = form(from);
-      for (AxisMask m = axes & values_[from].axes; m; m &= m - 1) {
-        p = nf_.sum(p, m & -m);
+      for (int a : axes) {
+        if (a < 0 || !(values_[from].axes & bit(a))) continue;
+        p = nf_.sum(p, region_.bits(a));
         if (p == kNone || nf_.poly(p).terms.empty()) return;
-        emit(edge(EdgeOp::Sum, {from}, m & -m), p, true);
+        emit(edge(EdgeOp::Sum, {from}, region_.bits(a)), p, true);
         p = nf_.primitive(p).form;
         auto it = index_.find(p);
         if (it == index_.end()) return;
@@ -383,14 +413,14 @@ class Saturation {
       break;
     case OpKind::Sum:
     case OpKind::Mean: {
-      AxisMask axes = 0;
-      for (int r : node.reduced) axes |= r >= 0 ? bit(r) : 0;
+      std::vector<int> axes = node.reduced;
+      std::sort(axes.begin(), axes.end());
       reduce(a, axes);
       break;
     }
     case OpKind::Matmul: {
       if (a == one_ || b == one_) break;
-      AxisMask k = node.reduced[0] < 0 ? 0 : bit(node.reduced[0]);
+      AxisMask k = node.reduced[0] < 0 ? 0 : region_.bits(node.reduced[0]);
       PolyId p = nf_.mul(fa, fb);
       if (k && a != b && (values_[a].axes & values_[b].axes & k) &&
           values_[a].axes != values_[b].axes) {
@@ -400,7 +430,7 @@ class Saturation {
       emit(a == b ? edge(EdgeOp::Sqr, {a}) : edge(EdgeOp::Mul, {std::min(a, b), std::max(a, b)}), p,
            true);
       auto it = p == kNone ? index_.end() : index_.find(nf_.primitive(p).form);
-      if (k && it != index_.end()) reduce(it->second, k);
+      if (k && it != index_.end()) reduce(it->second, node.reduced);
       break;
     }
     default: break;
@@ -450,7 +480,7 @@ class Saturation {
       ValueId a = 0, b = 0;
       Coef ca, cb;
       if (!value_of(node.operands[i], a, ca) || !value_of(node.operands[i + 2], b, cb)) return;
-      AxisMask k = node.reduced[i] < 0 ? 0 : bit(node.reduced[i]);
+      AxisMask k = node.reduced[i] < 0 ? 0 : region_.bits(node.reduced[i]);
       PolyId p = nf_.sum(nf_.mul(form(a), form(b)), k);
       if (p == kNone || a == b || values_[a].axes == values_[b].axes) return;
       emit(edge(k ? EdgeOp::Matmul : EdgeOp::Mul, {std::min(a, b), std::max(a, b)}, k), p, true);

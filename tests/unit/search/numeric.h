@@ -20,19 +20,28 @@ class Numbers {
   Numbers(const Region& region, const NormalForms& nf, const RegionForms& rf, uint64_t seed)
       : region_(region), nf_(nf), rf_(rf), extents_(axis_extents(region)), rng_(seed) {
     std::uniform_real_distribution<double> u(-1.5, 1.5);
+    for (size_t a = 0; a < region.part.size(); ++a) {  // two equal parts
+      if (region.part[a] < 0) continue;
+      extents_[a] /= 2;
+      extents_[size_t(region.part[a])] = 2;
+    }
     for (const View& v : region.views) {
       // One tensor has one set of numbers, whatever names its dimensions carry.
       size_t n = 1;
-      for (int a : v.dims) n *= a < 0 ? 1 : size_t(extents_[size_t(a)]);
+      for (int a : v.dims) n *= a < 0 ? 1 : size_t(region.axes[size_t(a)].extent);
       std::vector<double>& data = tensors_[v.tensor.index];
       if (data.empty()) {
         for (size_t i = 0; i < n; ++i) data.push_back(u(rng_));
       }
-      Array a = zeros(v.mask());
+      Array a = zeros(region.mask(v.dims));
       each(a.axes, [&](const std::vector<int64_t>& at) {
         size_t flat = 0;
         for (int d : v.dims) {
-          if (d >= 0) flat = flat * size_t(extents_[size_t(d)]) + size_t(at[size_t(d)]);
+          if (d < 0) continue;
+          size_t i = size_t(at[size_t(d)]);
+          if (int p = region.part_of(d); p >= 0)
+            i += size_t(at[size_t(p)]) * size_t(extents_[size_t(d)]);
+          flat = flat * size_t(region.axes[size_t(d)].extent) + i;
         }
         a.data[offset(a.axes, at)] = data[flat];
       });

@@ -16,8 +16,8 @@ struct Saturated {
   Hypergraph graph;
 };
 
-// All regions of a program under one formulation.
-std::vector<Saturated> saturate_all(const Graph& g, FormOptions options) {
+// All regions of a program under one formulation; `split` splits its longest axes of even extent.
+std::vector<Saturated> saturate_all(const Graph& g, FormOptions options, bool split = false) {
   std::vector<Saturated> out;
   std::vector<bool> given(g.tensors().size(), false);
   for (TensorId t : g.inputs()) given[t.index] = true;
@@ -28,7 +28,14 @@ std::vector<Saturated> saturate_all(const Graph& g, FormOptions options) {
     }
     Saturated x;
     x.region = make_region(g, s.outputs, given);
+    const size_t axes = split ? x.region.axes.size() : 0;
+    for (size_t a = 0; a < axes; ++a) {
+      if (x.region.axes[a].extent % 2 == 0 && x.region.axes[a].extent > 4) x.region.split(int(a));
+    }
     x.forms = std::make_unique<NormalForms>(axis_extents(x.region), options);
+    for (size_t a = 0; a < axes; ++a) {
+      if (x.region.part_of(int(a)) >= 0) x.forms->split(int(a), x.region.part_of(int(a)));
+    }
     x.region_forms = build_forms(x.region, *x.forms);
     std::map<std::string, int64_t> pruned;
     x.graph = saturate(x.region, *x.forms, x.region_forms, {}, pruned);
@@ -40,13 +47,21 @@ std::vector<Saturated> saturate_all(const Graph& g, FormOptions options) {
 
 // Every operation of every hypergraph, on signed random numbers: op(operands) = scale · result.
 TEST(Saturate, EveryEdgeHoldsOnNumbers) {
-  int64_t edges = 0, elements = 0;
+  int64_t edges = 0, elements = 0, partial = 0;
   for (const TestProgram& p : test_programs()) {
     Graph g = parse(p.text, p.name);
-    for (int cap : {16, 2}) {
-      for (bool keep : {false, true}) {
-        for (Saturated& s : saturate_all(g, {cap, keep})) {
+    for (int variant = 0; variant < 8; ++variant) {
+      const int cap = variant & 1 ? 2 : 16;
+      const bool keep = (variant & 2) != 0, split = (variant & 4) != 0;
+      {
+        for (Saturated& s : saturate_all(g, {cap, keep}, split)) {
           ASSERT_FALSE(s.graph.targets.empty()) << p.name;
+          for (const Value& v : s.graph.values) {
+            for (size_t a = 0; a < s.region.part.size(); ++a) {
+              int part = s.region.part[a];
+              partial += part >= 0 && (v.axes & bit(part)) && !(v.axes & bit(int(a)));
+            }
+          }
           for (uint64_t seed : {1, 2, 3}) {
             Numbers numbers(s.region, *s.forms, s.region_forms, seed);
             for (const Edge& e : s.graph.edges) {
@@ -70,6 +85,7 @@ TEST(Saturate, EveryEdgeHoldsOnNumbers) {
   }
   EXPECT_GT(edges, 3000);
   EXPECT_GT(elements, 20000);
+  EXPECT_GT(partial, 100);  // values of split sums
 }
 
 // The sizes the normal form is known for: pruning leaves almost only useful values.

@@ -1,0 +1,375 @@
+// Sizes of tiles: what a kernel costs with a grid and a loop, and the best of them.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/check.h"
+#include "ir/block.h"
+#include "search/mugraph/kernels.h"
+
+namespace tessera::mugraph {
+
+// Compute of one edge on tiles of the given sizes, by axis.
+double KernelSearch::edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const {
+  auto volume = [&](AxisMask m) {
+    double v = 1;
+    for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
+    return v;
+  };
+  const Value& a = graph_.values[e.in[0]];
+  const Value& out = graph_.values[e.out];
+  DType t = e.in[0] == kOne && e.arity > 1 ? graph_.values[e.in[1]].dtype : a.dtype;
+  switch (e.op) {
+  case EdgeOp::Mul: return machine_.pointwise(OpKind::Mul, t, volume(out.axes));
+  case EdgeOp::Div: return machine_.pointwise(OpKind::Div, t, volume(out.axes));
+  case EdgeOp::Add: return machine_.pointwise(OpKind::Add, t, volume(out.axes));
+  case EdgeOp::Sqr: return machine_.pointwise(OpKind::Sqr, t, volume(out.axes));
+  case EdgeOp::Sqrt: return machine_.pointwise(OpKind::Sqrt, t, volume(out.axes));
+  case EdgeOp::Rsqrt: return machine_.pointwise(OpKind::Rsqrt, t, volume(out.axes));
+  case EdgeOp::Exp: return machine_.pointwise(OpKind::Exp, t, volume(out.axes));
+  case EdgeOp::Log: return machine_.pointwise(OpKind::Log, t, volume(out.axes));
+  case EdgeOp::Fn:
+    if (e.bits) return machine_.reduce(t, volume(a.axes));
+    return machine_.pointwise(forms_.functions[e.fn].kind, t, volume(out.axes));
+  case EdgeOp::Sum: return machine_.reduce(t, volume(a.axes));
+  case EdgeOp::Matmul: {
+    const Value& b = graph_.values[e.in[1]];
+    AxisMask m = a.axes & ~b.axes, n = b.axes & ~a.axes;
+    // One private axis each forms the matrix; the others are batches.
+    auto last = [&](AxisMask own) {
+      AxisMask axis = own ? AxisMask(1) << (63 - __builtin_clzll(own)) : 0;
+      for (const Split& s : splits_) {
+        if (axis == s.parts) axis |= own & s.inside;
+      }
+      return axis;
+    };
+    AxisMask row = last(m), col = last(n);
+    return machine_.matmul(t, volume(out.axes & ~row & ~col), volume(row), volume(col),
+                           volume(e.bits));
+  }
+  }
+  unreachable("EdgeOp");
+}
+
+KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
+  Shape s;
+  const auto phase = phases(k);
+  auto move = [&](ValueId v, bool load) {
+    const Value& x = graph_.values[v];
+    AxisMask inner = 0;
+    if (x.view >= 0) {
+      const std::vector<int>& dims = region_.views[size_t(x.view)].dims;
+      if (!dims.empty() && dims.back() >= 0) inner = region_.bits(dims.back());
+    }
+    s.moved.push_back({x.axes, double(size_in_bytes(x.dtype)), bytes(v),
+                       load && x.view >= 0 ? resident_ : bytes(v), phase.at(v), load, x.view >= 0,
+                       inner});
+  };
+  for (ValueId v : k.loads) move(v, true);
+  for (ValueId v : k.outputs) move(v, false);
+  std::set<ValueId> reused;
+  for (uint32_t i : k.edges) {
+    const Edge& e = graph_.edges[i];
+    Shape::Step step{
+        &e, graph_.values[e.out].axes, graph_.values[e.out].dtype, false, false, false, false};
+    step.over_loop = (e.bits & k.folds) != 0;
+    step.in_loop = step.over_loop || phase.at(e.out) == KernelPhase::Loop;
+    step.post = phase.at(e.out) == KernelPhase::Post && !step.over_loop;
+    if (!e.bits) {  // a pointwise result takes over the first computed operand of its size
+      for (int j = 0; j < e.arity && !step.in_place; ++j) {
+        ValueId u = e.in[size_t(j)];
+        auto it = phase.find(u);
+        step.in_place = it != phase.end() && it->second == phase.at(e.out) &&
+                        graph_.values[u].axes == graph_.values[e.out].axes &&
+                        !std::binary_search(k.loads.begin(), k.loads.end(), u) &&
+                        reused.insert(u).second;
+      }
+    }
+    s.steps.push_back(step);
+  }
+  return s;
+}
+
+// Seconds of the kernel with the tiles of its grid and loop, and what a block keeps in memory.
+double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t>& tile) const {
+  tile = extents_;
+  KernelWork w;
+  // Cuts what a tile has along some axes; the number of tiles that are not empty.
+  auto cut = [&](AxisMask axes, int64_t n) {
+    int64_t most = 1;
+    for (const Split& s : splits_) {
+      if ((axes & s.inside) && (axes & s.parts)) {  // the whole of a split axis
+        int64_t& t = tile[size_t(lowest(s.inside))];
+        t = ceil_div(s.extent, n);
+        tile[size_t(lowest(s.parts))] = 1;
+        most = std::max(most, ceil_div(s.extent, t));
+        axes &= ~(s.inside | s.parts);
+      }
+    }
+    for (; axes; axes &= axes - 1) {
+      int64_t& t = tile[size_t(lowest(axes))];
+      const int64_t all = t;
+      t = ceil_div(all, n);
+      most = std::max(most, ceil_div(all, t));
+    }
+    return double(most);
+  };
+  for (const Kernel::GridDim& g : k.grid) w.blocks *= cut(g.axes, g.parts);
+  if (k.loop >= 0) w.iterations = cut(k.varies, k.loop_parts);
+  auto volume = [&](AxisMask m) {
+    double v = 1;
+    for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
+    return v;
+  };
+  // A GPU copies the next tile while it works on this one; a CPU reads the tensor in place.
+  const bool twice = machine_.target().kind == TargetKind::Gpu && w.iterations > 1;
+  double loop_bytes = 0, post_bytes = 0;
+  for (const Shape::Moved& m : shape.moved) {
+    const bool in_loop = m.phase == KernelPhase::Loop;
+    double n = volume(m.axes) * m.element;
+    double total = n * (in_loop ? w.iterations : 1.0) * w.blocks;
+    if (m.inner) total *= machine_.line_waste(volume(m.inner), double(length(m.inner)), m.element);
+    machine_.add_traffic(w, m.bytes, std::max(total, m.bytes), m.resident);
+    if (!m.load) continue;
+    loop_bytes += twice && in_loop ? 2 * n : n;
+    if (m.phase == KernelPhase::Invariant) post_bytes += n;
+  }
+  for (const Shape::Step& s : shape.steps) {
+    w.block_compute += (s.in_loop ? w.iterations : 1.0) * edge_seconds(*s.edge, tile);
+    double elements = volume(s.out);
+    if (s.over_loop) {
+      w.block_compute += w.iterations * machine_.pointwise(OpKind::Add, s.dtype, elements);
+      loop_bytes += 4 * elements;
+      post_bytes += 4 * elements;
+    } else if (!s.in_place) {
+      (s.post ? post_bytes : loop_bytes) += 4 * elements;
+    }
+  }
+  k.block_bytes = std::max(loop_bytes, post_bytes);
+  return machine_.seconds(w);
+}
+
+// Elements along an axis, or both parts of a split one; the longest of several axes.
+int64_t KernelSearch::length(AxisMask axes) const {
+  int64_t n = 1;
+  for (const Split& s : splits_) {
+    if ((axes & s.inside) && (axes & s.parts)) {
+      n = std::max(n, s.extent);
+      axes &= ~(s.inside | s.parts);
+    }
+  }
+  for (; axes; axes &= axes - 1) n = std::max(n, extents_[size_t(lowest(axes))]);
+  return n;
+}
+
+// What the grid may cut: axes that all outputs have and nothing reduces; outputs that have
+// different axes may be cut along one of each together. At most three, by extent.
+std::vector<AxisMask> KernelSearch::grid_axes(const Kernel& k) const {
+  AxisMask common = ~AxisMask(0), some = 0, reduced = k.varies;
+  for (ValueId v : k.outputs) {
+    common &= graph_.values[v].axes;
+    some |= graph_.values[v].axes;
+  }
+  for (uint32_t i : k.edges) reduced |= graph_.edges[i].bits;
+  std::vector<AxisMask> axes;
+  auto take = [&](AxisMask m, std::vector<AxisMask>& out) {
+    for (const Split& s : splits_) {
+      const AxisMask both = s.inside | s.parts;
+      if ((m & both) == both) out.push_back(both);
+      if ((m & both) != s.parts) m &= ~both;  // partial results stay
+    }
+    for (; m; m &= m - 1) out.push_back(m & -m);
+    std::stable_sort(out.begin(), out.end(),
+                     [&](AxisMask a, AxisMask b) { return length(a) > length(b); });
+  };
+  take(common & ~reduced, axes);
+  AxisMask joint = 0;
+  for (ValueId v : k.outputs) {
+    if (graph_.values[v].axes & joint) continue;
+    std::vector<AxisMask> own;
+    take(graph_.values[v].axes & ~common & ~reduced, own);
+    if (own.empty()) {
+      joint = 0;
+      break;
+    }
+    joint |= own.front();
+  }
+  auto clash = [&](ValueId v) {  // a tensor with two of the axes would be cut along both
+    AxisMask m = graph_.values[v].axes & joint;
+    for (const Split& s : splits_) {
+      if (m & s.inside) m &= ~s.parts;
+    }
+    return count(m) > 1;
+  };
+  for (ValueId v : k.loads) joint = clash(v) ? 0 : joint;
+  for (uint32_t i : k.edges) joint = clash(graph_.edges[i].out) ? 0 : joint;
+  if (joint) axes.push_back(joint);
+  // Partial results come first: their grid is not a choice.
+  std::stable_sort(axes.begin(), axes.end(), [&](AxisMask a, AxisMask b) {
+    const bool pa = (a & k.parts) != 0, pb = (b & k.parts) != 0;
+    return pa != pb ? pa : length(a) > length(b);
+  });
+  if (axes.size() > size_t(kMaxGridDims)) axes.resize(size_t(kMaxGridDims));
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+// Coordinate descent over the parts of each grid axis and of the loop. Tiles over the memory limit
+// cost extra in proportion, so that the descent finds its way into the limit; true if it did.
+bool KernelSearch::choose_tiles(Kernel& k, KernelCounters& counters, double share,
+                                const Kernel* like, double limit_seconds) const {
+  return choose_tiles(k, shape_of(k), counters, share, like, limit_seconds);
+}
+
+bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& counters,
+                                double share, const Kernel* like, double limit_seconds) const {
+  const Target& target = machine_.target();
+  const std::vector<AxisMask> axes = grid_axes(k);
+  const int64_t lanes = std::max(1, target.vector_bytes / 4);
+  auto options = [&](AxisMask axis) {
+    // All parts of a partial result at once; otherwise powers of two, and whole vectors that divide
+    // the extent evenly.
+    const int64_t n = length(axis);
+    if (axis & k.parts) return std::vector<int64_t>{n};
+    std::set<int64_t> parts{1};
+    for (int64_t t = 1; t < n; t *= 2) parts.insert(ceil_div(n, t));
+    for (int64_t p : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+      if (p < n && n % p == 0 && (n / p) % lanes == 0) parts.insert(p);
+    }
+    return std::vector<int64_t>(parts.begin(), parts.end());
+  };
+  std::vector<std::vector<int64_t>> choices;
+  for (AxisMask a : axes) choices.push_back(options(a));
+  if (k.loop >= 0) {
+    std::vector<int64_t> c = options(k.varies);
+    c.erase(c.begin());  // one iteration is the kernel without a loop
+    if (c.empty()) return false;
+    choices.push_back(std::move(c));
+  }
+  const double limit = double(target.block_bytes()) * share;
+  std::vector<int64_t> tile;
+  if (like) {
+    k.grid = like->grid;
+    k.loop_parts = like->loop_parts;
+    ++counters.tilings;
+    k.seconds = evaluate(k, shape, tile);
+    const bool fits = !options_.memory_rule || k.block_bytes <= limit;
+    if (fits && k.seconds > limit_seconds) return false;
+  }
+  auto cost = [&](const std::vector<size_t>& at) {
+    k.grid.clear();
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (choices[i][at[i]] > 1) k.grid.push_back({axes[i], choices[i][at[i]]});
+    }
+    if (k.loop >= 0) k.loop_parts = choices.back()[at.back()];
+    ++counters.tilings;
+    double s = evaluate(k, shape, tile);
+    if (options_.memory_rule && k.block_bytes > limit) s *= 1 + 4 * (k.block_bytes / limit);
+    return s;
+  };
+  // Starts: about four blocks per core, made from the last axes or from one axis alone, and
+  // middle-sized iterations.
+  std::vector<size_t> best(choices.size(), 0);
+  if (k.loop >= 0) {
+    auto& c = choices.back();
+    while (best.back() + 1 < c.size() && ceil_div(length(k.varies), c[best.back()]) > 128) {
+      ++best.back();
+    }
+  }
+  const std::vector<size_t> middle = best;
+  auto grow = [&](std::vector<size_t>& at, size_t i, double& blocks) {
+    while (at[i] + 1 < choices[i].size() && blocks * double(choices[i][at[i]]) < 4 * target.cores) {
+      ++at[i];
+    }
+    blocks *= double(choices[i][at[i]]);
+  };
+  double blocks = 1;
+  for (size_t i = axes.size(); i-- > 0;) grow(best, i, blocks);
+  double least = cost(best);
+  for (size_t i = 0; i < axes.size() && axes.size() > 1; ++i) {
+    std::vector<size_t> at = middle;
+    blocks = 1;
+    grow(at, i, blocks);
+    if (at == best) continue;
+    double s = cost(at);
+    if (s < least * (1 - 1e-9)) {
+      least = s;
+      best = at;
+    }
+  }
+  double combinations = 1;
+  for (const auto& c : choices) combinations *= double(c.size());
+  if (combinations <= 64) {
+    std::vector<size_t> at(choices.size(), 0);
+    for (double i = 0; i < combinations; ++i) {
+      double s = cost(at);
+      if (s < least * (1 - 1e-9)) {
+        least = s;
+        best = at;
+      }
+      for (size_t d = 0; d < at.size() && ++at[d] == choices[d].size(); ++d) at[d] = 0;
+    }
+  }
+  for (int round = 0; round < 4 && combinations > 64; ++round) {
+    bool changed = false;
+    auto attempt = [&](const std::vector<size_t>& at) {
+      double s = cost(at);
+      if (s < least * (1 - 1e-9)) {
+        least = s;
+        best = at;
+        changed = true;
+      }
+    };
+    for (size_t d = 0; d < choices.size(); ++d) {
+      std::vector<size_t> at = best;
+      const size_t now = best[d];
+      for (size_t c = 0; c < choices[d].size(); ++c) {
+        at[d] = c;
+        if (c != now) attempt(at);
+      }
+    }
+    if (changed) continue;
+    // One axis cut finer, another coarser.
+    for (size_t d = 0; d < choices.size(); ++d) {
+      for (size_t e = 0; e < choices.size(); ++e) {
+        std::vector<size_t> at = best;
+        if (d == e || at[d] + 1 >= choices[d].size() || at[e] == 0) continue;
+        ++at[d];
+        --at[e];
+        attempt(at);
+      }
+    }
+    if (!changed) break;
+  }
+  k.seconds = cost(best);
+  return !options_.memory_rule || k.block_bytes <= limit;
+}
+
+// A kernel with nothing but this operation, whose computed operands and result cost no traffic.
+double KernelSearch::edge_floor(uint32_t index) const {
+  const Edge& e = graph_.edges[index];
+  if (e.op != EdgeOp::Matmul) return machine_.target().launch_seconds;
+  Kernel k;
+  k.outputs = {e.out};
+  for (int i = 0; i < e.arity; ++i) k.loads.push_back(e.in[size_t(i)]);
+  std::sort(k.loads.begin(), k.loads.end());
+  k.edges = {index};
+  double least = INFINITY;
+  std::vector<int> loops{-1};
+  for (AxisMask m = graph_.values[e.in[0]].axes | graph_.values[e.in[1]].axes; m; m &= m - 1) {
+    const int a = lowest(m);
+    if (region_.whole.empty() || region_.whole[size_t(a)] < 0) loops.push_back(a);
+  }
+  KernelCounters counters;
+  for (int loop : loops) {
+    if (!set_loop(k, loop)) continue;
+    Shape shape = shape_of(k);
+    std::erase_if(shape.moved, [&](const Shape::Moved& m) { return !m.load || !m.view; });
+    // Where tiles do not fit even so, nothing is known.
+    least = std::min(least, choose_tiles(k, shape, counters, 1, nullptr, 0) ? k.seconds : 0);
+  }
+  // The descent may miss the best tiles by a little.
+  return std::max(0.98 * least, machine_.target().launch_seconds);
+}
+
+}  // namespace tessera::mugraph
