@@ -91,9 +91,25 @@ class Search {
         return finish(StopReason::Unsupported, "symbolic shapes: bind them first");
     }
     for (TensorId t : program_.inputs()) resident_ += double(program_.type(t).bytes());
+    steps_ = partition(program_);
+    // Where nothing that fits comes out of lowering, tiles get less memory.
+    for (memory_share_ = 1; memory_share_ > 0.1; memory_share_ *= 0.4) {
+      if (std::optional<SearchReport> failed = solve_regions()) return *failed;
+      combine();
+      if (report_.candidates > 0 || stopped_ || !memory_failed_) break;
+      results_.clear();
+    }
+    return finish(stopped_   ? stop_reason()
+                  : limited_ ? StopReason::StepBudget
+                             : StopReason::Exhausted,
+                  detail_);
+  }
+
+ private:
+  // The report, where there is nothing to combine.
+  std::optional<SearchReport> solve_regions() {
     std::vector<bool> given(program_.tensors().size(), false);
     for (TensorId t : program_.inputs()) given[t.index] = true;
-    steps_ = partition(program_);
     int regions = 0;
     for (size_t s = 0; s < steps_.size(); ++s) {
       if (steps_[s].kept.valid()) {
@@ -106,25 +122,15 @@ class Search {
       for (TensorId t : steps_[s].outputs) given[t.index] = true;
       if (stopped_) break;
     }
-    if (regions == 0) {
+    if (regions == 0)
       return finish(StopReason::Unsupported, "no operator that the normal form sees through");
-    }
     bool any = false;
     for (const auto& [s, r] : results_) any = any || !r.choices.empty();
-    if (!any) {
-      StopReason why = stopped_ ? stop_reason() : StopReason::Unsupported;
-      return finish(why, stopped_          ? ""
-                         : detail_.empty() ? "no derivation of the outputs"
-                                           : detail_);
-    }
-    combine();
-    return finish(stopped_   ? stop_reason()
-                  : limited_ ? StopReason::StepBudget
-                             : StopReason::Exhausted,
-                  detail_);
+    if (any) return std::nullopt;
+    StopReason why = stopped_ ? stop_reason() : StopReason::Unsupported;
+    return finish(why, stopped_ ? "" : detail_.empty() ? "no derivation of the outputs" : detail_);
   }
 
- private:
   bool out_of_time() const { return since(start_) > budget_.seconds; }
   StopReason stop_reason() const {
     return context_.cancelled() ? StopReason::Cancelled : StopReason::TimeBudget;
@@ -231,6 +237,7 @@ class Search {
       options.bound_rule = rule("bound");
       options.dominance_rule = rule("dominated");
       options.memory_rule = rule("memory");
+      options.memory_share = memory_share_;
       k = std::make_unique<KernelSearch>(world.graph, world.region, world.region_forms, parts,
                                          machine_, options, resident_);
     }
@@ -526,6 +533,7 @@ class Search {
         c = assemble(pick, share);
         if (!too_large_) break;
       }
+      memory_failed_ = memory_failed_ || too_large_;
       if (too_large_) ++report_.pruned["memory of the lowered kernel"];
       if (!c) return;
       std::string structure;
@@ -739,6 +747,8 @@ class Search {
   bool stopped_ = false, limited_ = false;
   bool too_large_ =
       false;  // the candidate just assembled needs more memory per block than there is
+  bool memory_failed_ = false;  // that happened to some candidate
+  double memory_share_ = 1;
   std::string detail_;
   std::vector<Step> steps_;
   std::map<size_t, RegionResult> results_;

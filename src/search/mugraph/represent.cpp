@@ -502,13 +502,17 @@ class BlockWriter {
       folded |= bits;
       (bits ? varying : out.m).push_back({m, k});
     }
-    const TensorId v = full(factor(t), t);
+    TensorId v = full(factor(t), t);
     if (varying.empty()) {
       out.v = add(OpKind::Accum, {v}, a);
       return define(op, std::move(out));
     }
     changed_ = true;
-    const TensorId m = raised(total(varying, dtype(t)), dtype(t));
+    const TensorId exponent = total(varying, dtype(t)), m = raised(exponent, dtype(t));
+    if (m != exponent) {  // v·e^exponent = v·e^(exponent - m)·e^m, also where nothing was reduced
+      const TensorId e = add(OpKind::Exp, {add(OpKind::Sub, {exponent, m})});
+      v = full(add(OpKind::Mul, {v, e}), t);
+    }
     out.v = add(OpKind::AccumRescale, {v, m}, a);
     AccumAttrs top;
     top.kind = AccumKind::Max;

@@ -246,7 +246,7 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
     if (c.empty()) return false;
     choices.push_back(std::move(c));
   }
-  const double limit = double(target.block_bytes()) * share;
+  const double limit = double(target.block_bytes()) * share * options_.memory_share;
   std::vector<int64_t> tile;
   if (like) {
     k.grid = like->grid;
