@@ -90,6 +90,22 @@ std::shared_ptr<PreparedWeights> prepare_module(const Module& module, const nb::
   return std::const_pointer_cast<PreparedWeights>(module.prepare(read));
 }
 
+nb::dict plan_facts(const Module& module) {
+  const Plan& plan = module.plan();
+  int panels = 0;
+  for (const Task& task : plan.tasks) panels += task.kind == TaskKind::Pack;
+  nb::dict d;
+  d["tasks"] = plan.tasks.size();
+  d["barriers"] = plan.run.barriers();
+  d["least_barriers"] = plan.run.least_barriers;
+  d["arena_bytes"] = plan.arena.bytes;
+  d["arena_bound"] = plan.arena.optimal ? plan.arena.bytes : plan.arena.lower_bound;
+  d["in_place"] = plan.in_place;
+  d["packed"] = panels;
+  d["kept_bytes"] = plan.kept.bytes;
+  return d;
+}
+
 nb::list types_of(const std::vector<Type>& types) {
   nb::list list;
   for (const Type& type : types) list.append(to_python(type));
@@ -161,6 +177,7 @@ void bind_backend(nb::module_& m) {
       .def_prop_ro("output_types", [](const Module& s) { return types_of(s.output_types()); })
       .def_prop_ro("source", &Module::source)
       .def_prop_ro("plan", &Module::plan_text)
+      .def_prop_ro("plan_facts", &plan_facts)
       .def_prop_ro("workspace_bytes", &Module::workspace_bytes)
       .def_prop_ro("from_cache", &Module::from_cache)
       .def_prop_ro("compile_s", &Module::compile_s);

@@ -52,8 +52,9 @@ struct Timing {
 std::vector<Timing> measure(const std::vector<Contestant>& contestants,
                             const MeasureOptions& options = {});
 
-// What the true median of the samples' distribution exceeds with three sigmas of confidence, however
-// heavy its tails: the sample of rank n/2 - 1.5 sqrt(n) (a binomial bound on order statistics).
+// What the true median of the samples' distribution exceeds with three sigmas of confidence,
+// however heavy its tails: the sample of rank n/2 - 1.5 sqrt(n) (a binomial bound on order
+// statistics).
 double median_low_bound(std::vector<double> samples);
 
 // One line per contestant.

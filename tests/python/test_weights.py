@@ -97,3 +97,16 @@ def test_certificate_says_so() -> None:
     g = folded()
     verdict = ts.verify(g, g)
     assert verdict.equal and "weights, the same in every call: G, W" in str(verdict.certificate)
+
+
+def test_ablation_names_every_decision() -> None:
+    from tessera.bench import ablate
+    from tessera.options import Options
+
+    (row,) = ablate.run(Options(budget=2, cache=False), "lora", None, quick=True)
+    assert set(row["ablation"]) == set(ablate.DECISIONS)
+    assert all(v > 0 for v in row["ablation"].values())
+    assert row["plan"]["barriers"] == row["plan"]["least_barriers"]
+    assert row["plan"]["kept_bytes"] > 0
+    assert row["plan_without"]["plan:weights"]["kept_bytes"] == 0
+    assert row["plan_without"]["plan:layout"]["packed"] == 0

@@ -16,6 +16,7 @@ from typing import Any
 
 from tessera import _core
 from tessera.api import superoptimize
+from tessera.bench import ablate
 from tessera.bench import mirage as mirage_suite
 from tessera.bench.workloads import FAMILIES, WORKLOADS, choose
 from tessera.graph import Graph
@@ -36,6 +37,7 @@ class Settings:
     batch: int | None = None
     dtypes: tuple[str, ...] = mirage_suite.DTYPES
     case_limit_s: float = 420.0
+    ablate: bool = False  # mirage: what each decision of the plan is worth, without peers
     known: tuple[Row, ...] = ()  # rows of an earlier run that need not be measured again
 
 
@@ -57,6 +59,16 @@ SUITES = ("mirage", "search", "verify")
 
 def mirage(settings: Settings) -> Iterator[Row]:
     """Mirage's workloads, end to end; see bench/mirage.py."""
+    if settings.ablate:
+        yield from ablate.run(
+            settings.options,
+            settings.case,
+            settings.batch,
+            settings.dtypes,
+            settings.quick,
+            settings.tell,
+        )
+        return
     known = [r for r in settings.known if r.get("ours_us") is not None]
     plan = mirage_suite.Plan(
         options=settings.options,

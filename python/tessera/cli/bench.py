@@ -36,6 +36,11 @@ from tessera.files import read_text
     metavar="OUT",
     help="Write the rows there, each as soon as it is known; - for the terminal.",
 )
+@click.option(
+    "--ablate",
+    is_flag=True,
+    help="mirage: without peers; how much slower without each decision of the plan.",
+)
 @click.option("--resume", is_flag=True, help="Keep the rows of OUT and measure only the others.")
 @click.option("--case-limit", type=float, default=420, show_default=True, metavar="SECONDS",
               help="Time for one case; whoever is not ready by then is left out.")  # fmt: skip
@@ -48,6 +53,7 @@ def bench(
     quick: bool,
     peer_names: str | None,
     output: str | None,
+    ablate: bool,
     resume: bool,
     case_limit: float,
     **values: Any,
@@ -65,9 +71,12 @@ def bench(
       tessera bench mirage --quick
       tessera bench mirage --case gqa@decode1k --dtype f32 --threads 2
       tessera bench mirage --json mirage.json --resume      go on where it was stopped
+      tessera bench mirage --ablate --case rmsnorm --batch 8
       tessera bench search --quick
       tessera bench verify --json -
     """
+    if ablate and suite != "mirage":
+        raise UsageError("--ablate goes with the suite mirage")
     options = common.options_from(**values)
     err = common.stderr()
 
@@ -85,6 +94,7 @@ def bench(
         batch,
         _dtypes(dtypes),
         case_limit,
+        ablate,
         tuple(known),
     )
     rows = known
@@ -142,7 +152,8 @@ def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, 
 
 def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that sum up the others."""
-    return mirage.summaries(rows) if suite == "mirage" else []
+    raced = suite == "mirage" and not any("ablation" in row for row in rows)
+    return mirage.summaries(rows) if raced else []
 
 
 def show(row: dict[str, Any]) -> None:

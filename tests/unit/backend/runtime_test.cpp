@@ -81,8 +81,8 @@ TEST(AlignedBuffer, AlignedZeroedMovable) {
   }
 }
 
-// With three sigmas of confidence the bound lies below the true median, however heavy the tails, and
-// rises towards it with the number of samples.
+// With three sigmas of confidence the bound lies below the true median, however heavy the tails,
+// and rises towards it with the number of samples.
 TEST(Measure, LowBoundOfAMedian) {
   Rng rng(5);
   auto draw = [&](int n) {  // median 2; a fifth of the samples are outliers far below or above
