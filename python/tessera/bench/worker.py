@@ -8,9 +8,11 @@ race.py as `python -m tessera.bench.worker THREADS`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +27,12 @@ def pin(threads: int) -> None:
     allowed = sorted(os.sched_getaffinity(0))
     if threads < len(allowed):
         os.sched_setaffinity(0, allowed[-threads:])
+
+
+def die_with_parent() -> None:
+    """Ends this process when the race ends, however it ends: a long case would run on for nobody."""
+    with contextlib.suppress(OSError, AttributeError):  # Linux only
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Server:
@@ -188,6 +196,7 @@ def _timed(run: Run) -> float:
 
 
 def main() -> None:
+    die_with_parent()
     threads = int(sys.argv[1])
     pin(threads)
     # What libraries print goes to standard error; orders and answers have pipes of their own.
