@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, overload
@@ -56,7 +57,16 @@ def _optimize_graph(
 ) -> Result:
     graph.validate()
     graph = _with_weights(graph, options.weights)
-    result = Result(_core.optimize(graph.core, options.fields(), progress), call)
+    timeline: list[dict[str, Any]] = []
+    start = time.perf_counter()
+
+    def watch(news: dict[str, Any]) -> None:
+        timeline.append({"t": time.perf_counter() - start, **news})
+        if progress is not None:
+            progress(news)
+
+    record = _core.optimize(graph.core, options.fields(), watch)
+    result = Result({**record, "timeline": timeline}, call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
     return result

@@ -32,6 +32,19 @@ def io_error(path: Path, error: OSError, doing: str = "written") -> Error:
     )
 
 
+def require_folder(path: Path) -> None:
+    """Refuses a file to be written later whose folder is missing or closed to us: before the work,
+    not after it."""
+    folder = path.parent
+    where = Location(str(path))
+    if not folder.is_dir():
+        raise NotFoundError(f"there is no folder {folder} to write to; create it first", where)
+    if path.is_dir():
+        raise BadInputError("this is a folder, a file is needed", where)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise IoError(f"the folder {folder} cannot be written to; choose another place", where)
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Writes a file all or nothing: to a neighbour first, then renamed over the target."""
     temporary = None

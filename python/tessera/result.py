@@ -265,6 +265,7 @@ class Candidate:
             "measured_us": self.measured_us or None,
             "speedup": self.speedup or None,
             "notes": list(self.notes),
+            "derivation": self.derivation,
             "graph": str(self.graph),
         }
 
@@ -283,6 +284,7 @@ class Result:
         self.speedup: float = record["speedup"]  # over the original, both compiled by Tessera
         self.candidates = [Candidate.of(c) for c in record["candidates"]]
         self.details: dict[str, Any] = record["report"]
+        self.timeline: list[dict[str, Any]] = record.get("timeline", [])  # the run as it went
         self.interrupted: bool = record["interrupted"]
         self.original_us: float = record["original_s"] * 1e6
         self.measured_us: float = record["seconds"] * 1e6
@@ -314,6 +316,10 @@ class Result:
         """
         if isinstance(self._run, Runner):
             self._run.refresh()
+
+    def run_arrays(self, arrays: Sequence[Any]) -> list[Array]:
+        """Runs on the arrays of the program's inputs, in order; all outputs as a list."""
+        return self._run(arrays)
 
     def _interpret(self, arrays: Sequence[Any]) -> list[Array]:
         types = self.original.input_types().values()
@@ -361,6 +367,20 @@ class Result:
             write_text(path, self.source)
         else:
             raise UsageError(f"save: '{path}' must end in .ug (program) or .cpp (source)")
+
+    def report(self, path: str | Path) -> None:
+        """Writes one HTML page about this optimisation; it needs neither network nor other files.
+
+        For `.json` it writes the page's data, from which `tessera report` makes the page.
+        """
+        from tessera.cli.common import to_json
+        from tessera.report import page, record
+
+        path = Path(path)
+        if path.suffix not in (".html", ".htm", ".json"):
+            raise UsageError(f"report: '{path}' must end in .html (page) or .json (its data)")
+        data = record(self)
+        write_text(path, to_json(data) + "\n" if path.suffix == ".json" else page(data))
 
     def json(self) -> dict[str, Any]:
         """Everything measured and proved, as plain data."""

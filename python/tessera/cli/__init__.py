@@ -20,6 +20,7 @@ from tessera.cli.cache import cache
 from tessera.cli.common import show_error, stderr
 from tessera.cli.doctor import doctor
 from tessera.cli.optimize import emit, optimize, search
+from tessera.cli.report import report
 from tessera.cli.verify import verify
 from tessera.errors import Error
 
@@ -34,6 +35,7 @@ Examples:
   tessera search prog.ug --json                   candidates and counters of the search
   tessera verify before.ug after.ug               are two programs equal?
   tessera emit prog.ug                            the generated C++
+  tessera report examples/softmax.ug -o page.html  the whole story of one run, for a browser
   tessera doctor                                  is this machine ready?
 \b
 Exit codes: 0 success · 1 definite no · 2 unknown · 64 usage · 65 bad input · 70 environment or bug
@@ -44,7 +46,7 @@ def cli() -> None:
     """Superoptimize tensor programs: search for faster ones, prove them equal, run them."""
 
 
-for command in (optimize, search, verify, emit, bench, doctor, cache):
+for command in (optimize, search, verify, emit, report, bench, doctor, cache):
     cli.add_command(command)
 
 

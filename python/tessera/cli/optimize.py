@@ -12,11 +12,11 @@ from tessera import _core
 from tessera.api import optimize_traced, superoptimize
 from tessera.cli import common
 from tessera.errors import UsageError
-from tessera.files import write_text
+from tessera.files import require_folder
 from tessera.result import Candidate, Result
 from tessera.source import Program
 
-OUTPUTS = (".ug", ".cpp", ".json")
+OUTPUTS = (".ug", ".cpp", ".json", ".html")
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -25,8 +25,13 @@ OUTPUTS = (".ug", ".cpp", ".json")
 @click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
 @click.option("--tune", is_flag=True, help="Prove and measure more candidates.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
-@click.option("-o", "--output", metavar="OUT", help="Save the winner: OUT.ug, OUT.cpp or OUT.json.")
-@common.json_option
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="Save the winner as OUT.ug or .cpp, the whole run as OUT.json or .html.",
+)
+@common.json_option  # fmt: skip
 def optimize(
     src: str,
     shapes: tuple[str, ...],
@@ -48,10 +53,12 @@ def optimize(
     """
     if output and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
+    if output:
+        require_folder(Path(output))
     program = common.read_program(src, shapes)
     options = common.options_from(cache=not no_cache, **values)
     with common.ProgressLine(not as_json) as progress:
-        result = _optimize(program, options, progress)
+        result = optimize_program(program, options, progress)
     if output:
         _save(result, Path(output))
     if as_json:
@@ -61,15 +68,16 @@ def optimize(
     return 2 if result.interrupted and not result.improved else 0
 
 
-def _optimize(program: Program, options: Any, progress: Any) -> Result:
+def optimize_program(program: Program, options: Any, progress: Any) -> Result:
+    """The Result for what SRC named."""
     if program.traced is not None and program.function is not None:
         return optimize_traced(program.function, program.traced, options, progress)
     return superoptimize(program.graph, options=options, progress=progress)
 
 
 def _save(result: Result, path: Path) -> None:
-    if path.suffix == ".json":
-        write_text(path, common.to_json(result.json()) + "\n")
+    if path.suffix in (".json", ".html"):
+        result.report(path)
     else:
         result.save(path)
 

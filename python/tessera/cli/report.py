@@ -1,0 +1,62 @@
+"""`tessera report`: one self-contained HTML page about one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tessera.cli import common
+from tessera.cli.optimize import optimize_program
+from tessera.errors import BadInputError, Location
+from tessera.files import read_text, require_folder, write_text
+from tessera.report import page
+from tessera.report.record import FORMAT
+
+
+@click.command(epilog=common.SRC_HELP)
+@click.argument("run", metavar="RUN")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=TYPE",
+              help="Type of an argument, where RUN is a program.")  # fmt: skip
+@click.option("-o", "--output", default="report.html", show_default=True, metavar="OUT",
+              help="Where the page goes.")  # fmt: skip
+@common.search_options
+def report(run: str, shapes: tuple[str, ...], output: str, **values: Any) -> int:
+    """Write a page about RUN: programs before and after, search, candidates, proof, source.
+
+    \b
+    Examples:
+      tessera optimize prog.ug -o run.json && tessera report run.json -o report.html
+      tessera report prog.ug -o report.html        optimises it first (or remembers it)
+
+    RUN is a .json that `tessera optimize -o` wrote, or a program (SRC). The page works without a
+    network.
+    """
+    require_folder(Path(output))
+    if Path(run).suffix == ".json":
+        data = _read(Path(run))
+    else:
+        from tessera.report import record
+
+        # Searched anew, because a remembered result has no search to tell about.
+        options = common.options_from(cache=False, **values)
+        with common.ProgressLine() as progress:
+            data = record(optimize_program(common.read_program(run, shapes), options, progress))
+    write_text(Path(output), page(data))
+    click.echo(f"wrote {output}")
+    return 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    where = Location(str(path))
+    try:
+        data = json.loads(read_text(path))
+    except ValueError as error:
+        raise BadInputError(f"not JSON: {error}", where) from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise BadInputError(
+            "this is not the record of a run; `tessera optimize SRC -o run.json` writes one", where
+        )
+    return data

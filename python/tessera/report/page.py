@@ -1,0 +1,235 @@
+"""The page: sections in the order of a story, from the program to the code that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tessera.report.boxes import program
+from tessera.report.charts import (
+    candidates_chart,
+    duration,
+    error_bars,
+    roofline,
+    search_chart,
+    time_strip,
+)
+
+_HERE = Path(__file__).parent
+Data = Mapping[str, Any]
+
+
+def page(data: Data) -> str:
+    """The whole HTML page for a record."""
+    sections = [
+        ("result", "Result", _summary(data)),
+        ("programs", "Before and after", _programs(data)),
+        ("search", "The search", _search(data)),
+        ("candidates", "Candidates", _candidates(data)),
+        ("speed", "Where it stands", roofline(data)),
+        ("errors", "Error against f64", _errors(data)),
+        ("proof", "Certificate", _certificate(data)),
+        ("source", "Generated source", _source(data)),
+        ("machine", "Machine", _machine(data)),
+    ]
+    links = "".join(f'<a href="#{i}">{escape(t)}</a>' for i, t, _ in sections)
+    body = "".join(
+        f'<section id="{i}"><h2>{escape(t)}</h2>{html}</section>' for i, t, html in sections if html
+    )
+    name = escape(str(data["program"]))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{name} · Tessera</title><style>{_asset('style.css')}</style></head><body>"
+        f'<header><div class="bar"><h1>{name}</h1><nav>{links}</nav>'
+        '<button id="theme" title="light or dark">◐</button></div></header>'
+        f"<main>{body}</main><footer>Tessera · {escape(str(data.get('written', '')))}</footer>"
+        f"<script>{_asset('page.js')}</script></body></html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+def _tile(value: str, label: str, kind: str = "") -> str:
+    return f'<div class="tile {kind}"><b>{value}</b><span>{escape(label)}</span></div>'
+
+
+def count(n: float) -> str:
+    """A number with thin spaces between thousands."""
+    return f"{n:,.0f}".replace(",", "\u202f")
+
+
+def _summary(data: Data) -> str:
+    work = data["work"]
+    tiles = []
+    if data["improved"]:
+        tiles.append(_tile(f"{data['speedup']:.2f}×", "as fast as the original", "good"))
+    else:
+        tiles.append(_tile("original", "nothing faster was found"))
+    tiles += [
+        _tile(duration(data["original_us"]), "the original, kernel by kernel"),
+        _tile(duration(data["ours_us"]), "the result"),
+        _tile(f"{work['before']['kernels']} → {work['after']['kernels']}", "kernels"),
+        _tile(
+            f"{_bytes(work['before']['bytes'])} → {_bytes(work['after']['bytes'])}",
+            "moved between kernels",
+        ),
+        _tile(duration(data["search_s"] * 1e6), "search"),
+    ]
+    if data["certificate"]:
+        tiles.append(_tile("equal", "proved, and its code checked", "good"))
+    notes = []
+    if data["from_cache"]:
+        notes.append(
+            "This result was remembered from an earlier run, then proved, compiled and checked "
+            "again; the search below is therefore empty."
+        )
+    if data["interrupted"]:
+        notes.append("The run was interrupted; this is the best it had.")
+    inputs = " · ".join(
+        f"<code>{escape(n)}: {escape(data['dtype'][n])}[{','.join(map(str, s))}]</code>"
+        for n, s in data["shape"].items()
+    )
+    text = "".join(f'<p class="note">{escape(n)}</p>' for n in notes)
+    return f'<p class="inputs">{inputs}</p><div class="tiles">{"".join(tiles)}</div>{text}'
+
+
+def _bytes(n: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if n < 1000:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.3g} GB"
+
+
+def _programs(data: Data) -> str:
+    before, after = data["programs"]["before"], data["programs"]["after"]
+    legend = (
+        '<p class="legend"><i class="k-memory"></i>memory <i class="k-product"></i>product '
+        '<i class="k-reduction"></i>reduction <i class="k-pointwise"></i>pointwise '
+        '<i class="k-movement"></i>movement · hover a value to see who uses it</p>'
+    )
+    if not data["improved"]:
+        return legend + f'<div class="programs one">{program(before, "the program")}</div>'
+    return (
+        f'{legend}<div class="programs">{program(before, "before")}{program(after, "after")}</div>'
+    )
+
+
+def _search(data: Data) -> str:
+    if data["from_cache"]:
+        return ""
+    tiles = "".join(
+        _tile(count(data[k]), k) for k in ("values", "edges", "graphs", "tilings")
+    ) + _tile(", ".join(dict.fromkeys(data["stop"])) or "none", "why it stopped")
+    pruned = sorted(data["pruned"].items(), key=lambda item: -item[1])
+    most = max((n for _, n in pruned), default=1)
+    bars = "".join(
+        f'<div class="bar-row"><span>{escape(rule)}</span>'
+        f'<div class="track"><div style="width:{max(0.5, 100 * (n / most) ** 0.5):.1f}%"></div>'
+        f"</div><b>{count(n)}</b></div>"
+        for rule, n in pruned
+        if n
+    )
+    prunes = (
+        f"<h3>What was pruned</h3><div class='bars'>{bars}</div>"
+        '<p class="note">Bars grow with the square root, so that the small ones can be seen.</p>'
+        if bars
+        else ""
+    )
+    return (
+        f'<div class="tiles small">{tiles}</div>{time_strip(data)}'
+        f'<div class="columns"><div>{search_chart(data)}'
+        f"</div><div>{prunes}</div></div>"
+    )
+
+
+def _candidates(data: Data) -> str:
+    candidates = data["candidates"]
+    if not candidates:
+        return "<p>The search proposed none.</p>"
+    rows = []
+    for i, c in enumerate(candidates):
+        kernels = c["graph"].count(" = kernel ") + c["graph"].count(", kernel ")
+        measured = duration(c["measured_us"]) if c["measured_us"] else ""
+        speedup = f"{c['speedup']:.2f}×" if c["speedup"] else ""
+        why = f"<p>{escape(c['why'])}</p>" if c["why"] else ""
+        steps = c.get("derivation", "")
+        derivation = f"<h4>how it came about</h4><pre>{escape(steps)}</pre>" if steps else ""
+        hidden = " hidden" if i >= 10 and c["fate"] == "proposed" else ""
+        rows.append(
+            f'<tr class="fate-{c["fate"].replace(" ", "-")}{hidden}"><td>{c["rank"]}</td>'
+            f"<td>{duration(c['model_us'])}</td><td>{measured}</td><td>{speedup}</td>"
+            f'<td>{kernels or ""}</td><td><span class="fate">{escape(c["fate"])}</span>'
+            f"<details><summary>{escape(c['origin'])}</summary>{why}"
+            f"<pre>{escape(c['graph'])}</pre>{derivation}</details></td></tr>"
+        )
+    folded = sum(" hidden" in r.partition(">")[0] for r in rows)
+    more = (
+        f'<button class="more" data-table="candidates-table">show {folded} more</button>'
+        if folded
+        else ""
+    )
+    return (
+        f"{candidates_chart(data)}"
+        '<div class="scroll"><table id="candidates-table"><thead><tr><th>rank</th>'
+        "<th>predicted</th><th>measured</th><th>speed-up</th><th>kernels</th><th>fate</th></tr>"
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>{more}"
+    )
+
+
+def _errors(data: Data) -> str:
+    found = data["errors"]
+    if "skipped" in found:
+        return f"<p>{escape(found['skipped'])}</p>"
+    return error_bars(found["rows"])
+
+
+def _certificate(data: Data) -> str:
+    if not data["certificate"]:
+        return "<p>The original was kept, so there is nothing to prove.</p>"
+    return (
+        "<p>Replay it with <code>tessera verify before.ug after.ug --certificate FILE</code>.</p>"
+        f'<pre class="tall">{escape(data["certificate"])}</pre>'
+    )
+
+
+def _source(data: Data) -> str:
+    if not data["source"]:
+        return "<p>Calls are interpreted; there is no compiled code.</p>"
+    plan = (
+        f"<details><summary>buffers and order of the kernels</summary>"
+        f"<pre>{escape(data['plan'])}</pre></details>"
+        if data["plan"]
+        else ""
+    )
+    lines = data["source"].count("\n")
+    return (
+        f'{plan}<details open><summary>{lines} lines of C++</summary><pre class="tall code">'
+        f"{escape(data['source'])}</pre></details>"
+    )
+
+
+def _machine(data: Data) -> str:
+    facts = dict(data["machine"])
+    facts["target"] = data["target"]
+    facts["threads"] = data["threads"]
+    rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>"
+                   for k, v in facts.items())  # fmt: skip
+    times = "".join(
+        f"<tr><th>{label}</th><td>{duration(data[key] * 1e6)}</td></tr>"
+        for key, label in (
+            ("search_s", "search"), ("verify_s", "proofs"), ("compile_s", "compiling"),
+            ("check_s", "checking code"), ("tune_s", "measuring"), ("total_s", "in all"),
+        )
+    )  # fmt: skip
+    return (
+        f'<div class="columns"><table class="facts">{rows}</table>'
+        f'<table class="facts">{times}</table></div>'
+        f"<details><summary>target description</summary><pre>{escape(data['target_text'])}</pre>"
+        "</details>"
+    )

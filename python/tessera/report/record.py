@@ -1,0 +1,212 @@
+"""Everything worth telling about a Result, as plain data that a file can hold."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tessera import _core
+from tessera.graph import Graph
+from tessera.options import Options
+from tessera.types import format_type
+
+if TYPE_CHECKING:
+    from tessera.result import Result
+
+FORMAT = "tessera-run-1"
+_MOST_WORK = 2e9  # multiply-adds that the interpreter may spend on the errors
+
+
+def record(result: Result) -> dict[str, Any]:
+    """The result's `json()`, with programs, errors against f64, limits and source."""
+    from tessera.bench.timing import machine_description
+
+    return {
+        "format": FORMAT,
+        "written": time.strftime("%Y-%m-%d %H:%M"),
+        **result.json(),
+        "programs": {
+            "before": describe(result.original),
+            "after": describe(result.graph),
+        },
+        "work": {"before": work(result.original), "after": work(result.graph)},
+        "timeline": result.timeline,
+        "errors": errors(result),
+        "limits": limits(result),
+        "source": result.source,
+        "plan": result.plan,
+        "machine": machine_description(),
+        "target_text": _core.resolve_target(Options(target="cpu").fields()),
+    }
+
+
+def describe(graph: Graph) -> dict[str, Any]:
+    """A program as nested records: per operator its name, operands, results with types, body."""
+    return {"name": graph.name, "text": str(graph), **_graph(graph.core)}
+
+
+def _graph(core: _core.Graph) -> dict[str, Any]:
+    names: dict[int, str] = {}
+
+    def name(t: int) -> str:
+        return names.setdefault(t, core.tensor_name(t) or f"t{t}")
+
+    phases = core.phases() if core.level == "block" else []
+    ops = []
+    for op in core.ops():
+        results = [
+            {"id": t, "name": name(t), "type": format_type(*core.type(t)),
+             "phase": phases[t] if phases else ""}
+            for t in op["results"]
+        ]  # fmt: skip
+        ops.append(
+            {
+                "op": op["op"],
+                "attrs": {k: _plain(v) for k, v in op["attrs"].items()},
+                "inputs": [{"id": t, "name": name(t)} for t in op["inputs"]],
+                "results": results,
+                "body": _graph(op["body"]) if op["body"] is not None else None,
+            }
+        )
+    return {
+        "level": core.level,
+        "grid": core.grid,
+        "loops": core.loops,
+        "ops": ops,
+        "outputs": [name(t) for t in core.outputs],
+        "block_bytes": core.block_bytes() if core.level == "block" else 0,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, (int, float, str, bool)) else str(value)
+
+
+def work(graph: Graph) -> dict[str, float]:
+    """FLOP and bytes: every kernel reads its arguments once and writes its results once."""
+    total = {"flops": 0.0, "bytes": 0.0, "kernels": 0}
+
+    def size(core: _core.Graph, t: int) -> float:
+        return float(np.prod([int(d) for d in core.type(t)[1]], initial=1.0))
+
+    def nbytes(core: _core.Graph, t: int) -> float:
+        from tessera.types import to_numpy
+
+        return size(core, t) * to_numpy(core.type(t)[0]).itemsize
+
+    def arithmetic(core: _core.Graph, op: dict[str, Any]) -> float:
+        out = sum(size(core, t) for t in op["results"])
+        kind = op["op"]
+        if kind == "matmul":
+            return 2.0 * out * float(core.type(op["inputs"][0])[1][-1])
+        if kind in ("sum", "mean", "reduce_max", "reduce_min", "accum"):
+            return size(core, op["inputs"][0])
+        return 0.0 if kind in _NO_ARITHMETIC else out
+
+    def block(core: _core.Graph, times: float) -> float:
+        """Loop values once per iteration, others once per block."""
+        phases = core.phases()
+        iterations = float(np.prod(core.loops, initial=1.0))
+        flops = 0.0
+        for op in core.ops():
+            if op["body"] is not None:
+                continue
+            loop = any(phases[t] == "loop" for t in [*op["results"], *op["inputs"]])
+            flops += arithmetic(core, op) * times * (iterations if loop else 1.0)
+        return flops
+
+    core = graph.core
+    for op in core.ops():
+        if op["op"] in ("input", "const", "iota"):
+            continue
+        if op["body"] is not None:
+            body = op["body"]
+            total["flops"] += block(body, float(np.prod(body.grid, initial=1.0)))
+        else:
+            total["flops"] += arithmetic(core, op)
+        if op["body"] is None and op["op"] in ("reshape", "squeeze", "unsqueeze"):
+            continue
+        total["kernels"] += 1
+        consts = {t for o in core.ops() if o["op"] == "const" for t in o["results"]}
+        total["bytes"] += sum(nbytes(core, t) for t in {*op["inputs"], *op["results"]} - consts)
+    return total
+
+
+_NO_ARITHMETIC = frozenset(
+    """input const iota iter save transpose reshape broadcast unsqueeze squeeze repeat concat stack
+    slice pad triu tril gather cast opaque""".split()  # noqa: SIM905
+)
+
+
+def errors(result: Result) -> dict[str, Any]:
+    """Largest errors of the original and of the result against f64, relative to the largest value.
+
+    On inputs of four kinds; left out where the interpreter would take long.
+    """
+    if work(result.original)["flops"] > 2 * _MOST_WORK:
+        return {"skipped": "the program is too large to interpret in f64 for a report"}
+    rows = []
+    original = _core.compile(result.original.core)
+    from tessera.result import GraphCall, Runner
+    from tessera.source import example_arrays
+
+    baseline = Runner(original, GraphCall(result.original).names)
+    for family, scale, shift in (
+        ("normal", 1.0, 0.0),
+        ("large (×30)", 30.0, 0.0),
+        ("tiny (×10⁻³)", 1e-3, 0.0),
+        ("offset (+10)", 1.0, 10.0),
+    ):
+        arrays = [
+            (a.astype(np.float64) * scale + shift).astype(a.dtype)
+            if np.issubdtype(a.dtype, np.floating) or a.dtype.name == "bfloat16"
+            else a
+            for a in example_arrays(result.original, seed=11)
+        ]
+        with np.errstate(all="ignore"):
+            exact = result.original.run(*arrays, exact=True)
+            worst = [
+                max((_error(y, e) for y, e in zip(ys, exact, strict=True)), default=0.0)
+                for ys in (baseline(arrays), result.run_arrays(arrays))
+            ]
+        rows.append({"family": family, "original": worst[0], "result": worst[1]})
+    return {"rows": rows}
+
+
+def _error(got: Any, exact: Any) -> float:
+    got = np.asarray(got).astype(np.float64)
+    exact = np.asarray(exact).astype(np.float64)
+    finite = np.isfinite(exact)
+    if not finite.any():
+        return 0.0
+    scale = max(float(np.abs(exact[finite]).max()), 1e-300)
+    difference = np.abs(got[finite] - exact[finite])
+    return float(np.max(difference, initial=0.0)) / scale
+
+
+def limits(result: Result) -> dict[str, Any]:
+    """Bandwidth and multiply-add rate of this machine, probed now."""
+    dtype = next((str(d) for d in result.json()["dtype"].values() if d in ("f32", "bf16")), "f32")
+    megabytes = 256
+
+    def best(run: Any, repeats: int) -> float:
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    large, small = _core.LimitProbe(megabytes << 20), _core.LimitProbe(4 << 20)
+    rounds = 100_000
+    small.read()
+    return {
+        "dram_bytes_s": (megabytes << 20) / best(large.read, 8),
+        "cache_bytes_s": (4 << 20) / best(small.read, 200),
+        "flops_s": rounds * small.flops(dtype) / best(lambda: small.fma(rounds, dtype), 60),
+        "dtype": dtype,
+    }

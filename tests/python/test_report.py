@@ -1,0 +1,158 @@
+"""The report: one page that stands alone, from a result or from the record of a run."""
+
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.cli import main
+from tessera.report import page, record
+from tessera.report.charts import Axis
+from tessera.report.record import work
+
+ROOT = Path(__file__).resolve().parents[2]
+VOID = {"meta", "br"}
+
+
+class Balance(html.parser.HTMLParser):
+    """Collects ids and links, and notices tags that are never closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids.add(given.get("id") or "")
+        if tag == "a":
+            self.links.append(given.get("href") or "")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def parse(text: str) -> Balance:
+    parser = Balance()
+    parser.feed(text)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+@pytest.fixture(scope="module")
+def result() -> ts.Result:
+    return ts.superoptimize(ts.load(ROOT / "examples/attention.ug"), budget=10, cache=False)
+
+
+def test_page_is_whole_and_alone(result: ts.Result, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    result.report(path)
+    text = path.read_text()
+    found = parse(text)
+    assert {link.removeprefix("#") for link in found.links} <= found.ids | {""}
+    assert not re.search(r"""(src|href)=["'](?!#)|https?://|@import|url\(""", text)
+    if result.improved:
+        assert "after the loop" in text or "once per block" in text or "block" in text
+        assert str(result.certificate).splitlines()[0] in text
+    assert text.count('class="kernel"') == str(result.graph).count(" = kernel ")
+    for name in ("Q", "K", "V"):
+        assert f">{name}</span>" in text
+
+
+def test_record_is_plain_data(result: ts.Result, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result.report(path)
+    data = json.loads(path.read_text())
+    out = tmp_path / "from.html"
+    assert main(["report", str(path), "-o", str(out)]) == 0
+    parse(out.read_text())
+    assert data["errors"]["rows"][0]["result"] < 1e-5
+    assert data["errors"]["rows"][0]["original"] < 1e-5
+    assert data["timeline"][-1]["stage"] == "done"
+    assert data["limits"]["flops_s"] > 1e9
+    with pytest.raises(ts.Error, match="must end in"):
+        result.report(tmp_path / "page.pdf")
+
+
+def test_what_users_write_is_text_not_markup(result: ts.Result) -> None:
+    data: dict[str, Any] = record(result)
+    data["program"] = "<script>alert(1)</script>"
+    data["candidates"][0]["why"] = "<b>&"
+    data["programs"]["before"]["ops"][0]["results"][0]["name"] = "<i>"
+    text = page(data)
+    parse(text)
+    assert "<script>alert" not in text
+    assert "&lt;b&gt;&amp;" in text
+
+
+def test_an_original_that_is_kept_has_a_page_too() -> None:
+    g = ts.Graph("plain")
+    g.output(g.transpose(g.input("x", (8, 4))))
+    kept = ts.superoptimize(g, budget=2)
+    text = page(record(kept))
+    parse(text)
+    assert "nothing faster was found" in text
+
+
+def test_work_counts_what_moves() -> None:
+    g = ts.Graph("g")
+    x, w = g.input("x", (16, 32)), g.input("w", (32, 8))
+    g.output(g.exp(x @ w))
+    counted = work(g)
+    assert counted["flops"] == 2 * 16 * 32 * 8 + 16 * 8
+    assert counted["bytes"] == 4 * (16 * 32 + 32 * 8 + 16 * 8) + 4 * 2 * 16 * 8
+    assert counted["kernels"] == 2
+
+
+@pytest.mark.parametrize("values", [[3.0], [1e-9, 1e9], [40.0, 41.0], []])
+def test_axes_have_ticks(values: list[float]) -> None:
+    axis = Axis(values, 0, 100)
+    assert 1 <= len(axis.ticks()) <= 25
+    assert all(0 <= axis(t) <= 100 for t in axis.ticks())
+
+
+def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "run.json"
+    bad.write_text("{}")
+    assert main(["report", str(bad), "-o", str(tmp_path / "x.html")]) == 65
+    assert "not the record of a run" in capsys.readouterr().err
+    bad.write_text("{")
+    assert main(["report", str(bad), "-o", str(tmp_path / "x.html")]) == 65
+    assert main(["report", str(bad), "-o", str(tmp_path / "no/where/x.html")]) == 65
+    assert "no folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
+def test_a_browser_draws_it(result: ts.Result, tmp_path: Path) -> None:
+    path, shot = tmp_path / "page.html", tmp_path / "page.png"
+    result.report(path)
+    arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900",
+                 "--virtual-time-budget=2000"]  # fmt: skip
+    done = subprocess.run(
+        ["chromium", *arguments, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
+         f"file://{path}?theme=dark"],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert 'data-theme="dark"' in done.stdout  # the script ran
+    subprocess.run(
+        ["chromium", *arguments, f"--user-data-dir={tmp_path / 'profile'}",
+         f"--screenshot={shot}", f"file://{path}"],
+        capture_output=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert shot.read_bytes()[:4] == b"\x89PNG"
+    assert shot.stat().st_size > 20_000
+    assert np.isfinite(result.speedup)
