@@ -200,8 +200,9 @@ void KernelEmitter::decide() {
     for (size_t k = 0; k < v.inputs.size(); ++k) {
       const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
       const std::optional<Memory> m = view(v.inputs[k]);
-      const bool usable = (right && dot) || (m && m->storage == compute_dtype(v.dtype) &&
-                                             ((!right && !dot) || m->strides.back() == 1));
+      const bool usable = (right && (dot || row_operand(v, v.inputs[k]))) ||
+                          (m && m->storage == compute_dtype(v.dtype) &&
+                           ((!right && !dot) || m->strides.back() == 1));
       if (usable) continue;
       if (value(v.inputs[k]).in_memory) {
         copies_.insert(v.inputs[k]);  // an iterator of another type or layout

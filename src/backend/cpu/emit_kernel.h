@@ -7,6 +7,7 @@
 
 #include "backend/cpu/dot.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/row_kernels.h"
 #include "backend/cpu/values.h"
 
 namespace tessera {
@@ -17,6 +18,7 @@ struct UnitContext {
   std::set<std::string> prelude;
   MicroKernels micro_kernels;
   DotKernels dot_kernels;
+  RowKernels row_kernels;
 };
 
 struct KernelText {

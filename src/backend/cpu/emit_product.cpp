@@ -19,16 +19,18 @@ constexpr int64_t kRowsOfManyPanels = 48, kRowsOfOnePanel = 128;
 void KernelEmitter::product(int id, const Memory& to, bool accumulate) {
   const Value& v = value(id);
   if (dots_.count(id) != 0) return dots(v.inputs[0], v.inputs[1], v, to, accumulate);
-  const bool tiles = tiled_product(v);
-  if (v.kind == OpKind::Matmul) {
-    tiles ? tiled(v.inputs[0], v.inputs[1], v, to, accumulate)
-          : generic(v.inputs[0], v.inputs[1], v, to, accumulate);
-    return;
-  }
   // (W‖X)(Y;Z) = W·Y + X·Z
-  for (size_t i = 0; i < 2; ++i) {
-    tiles ? tiled(v.inputs[i], v.inputs[i + 2], v, to, accumulate || i == 1)
-          : generic(v.inputs[i], v.inputs[i + 2], v, to, accumulate || i == 1);
+  const size_t terms = v.inputs.size() / 2;
+  for (size_t i = 0; i < terms; ++i) {
+    const int a = v.inputs[i], b = v.inputs[i + terms];
+    const bool adds = accumulate || i > 0;
+    if (!tiled_product(v)) {
+      generic(a, b, v, to, adds);
+    } else if (row_operand(v, b)) {
+      by_rows(a, b, v, to, adds);
+    } else {
+      tiled(a, b, v, to, adds);
+    }
   }
 }
 

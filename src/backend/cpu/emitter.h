@@ -120,6 +120,10 @@ class KernelEmitter {
   // emit_dot.cpp
   void dots(int a, int b, const Value& v, const Memory& to, bool accumulate);
   void generic(int a, int b, const Value& v, const Memory& to, bool accumulate);
+  // emit_rows.cpp
+  // Memory of the right operand `id` of product `v` if row kernels read it as it is.
+  std::optional<Memory> row_operand(const Value& v, int id) const;
+  void by_rows(int a, int b, const Value& v, const Memory& to, bool accumulate);
 
   KernelValues kernel_;
   UnitContext& unit_;

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/row_kernels.h"
 #include "base/check.h"
+#include "base/thread_pool.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -122,15 +124,18 @@ ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, in
   const RegisterTile tile = choose_tile(isa, compute, m, n);
   ProductTiles t;
   const int64_t rows = m <= 192 ? m : 128;
-  // Narrow strips of columns keep a block's part of the right operand near; enough of them keep
-  // every core busy.
-  int64_t columns = std::max<int64_t>(tile.columns(), m <= 32 ? 128 : 256);
-  while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < 32)
+  // As wide as suits the kernels, yet enough blocks to keep every core busy. Narrow strips keep a
+  // block's part of the right operand near; row kernels read wide ones faster.
+  const bool by_rows = m <= kMostKernelRows;
+  const RowSchedule schedule = row_schedule(tile, m, dtype);
+  int64_t columns = std::max<int64_t>(tile.columns(), by_rows ? schedule.width : 256);
+  const int64_t blocks = by_rows ? 2 * int64_t{default_threads()} : 32;
+  while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < blocks)
     columns /= 2;
   columns = ceil_div(columns, tile.columns()) * tile.columns();
   t.row_blocks = ceil_div(m, rows);
   t.column_blocks = ceil_div(n, std::min(columns, n));
-  t.iterations = ceil_div(k, m <= 32 ? 128 : 256);
+  t.iterations = ceil_div(k, by_rows ? 128 : 256);
   return t;
 }
 

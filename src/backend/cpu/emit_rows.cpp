@@ -1,0 +1,182 @@
+// Products of few rows with a large row-major matrix, by row kernels.
+#include <algorithm>
+
+#include "backend/cpu/emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// Rows of the left operand this far apart, or any multiple, would share few sets of the cache.
+constexpr int64_t kCrowdedBytes = 1024;
+
+std::string num(int64_t i) { return std::to_string(i); }
+
+}  // namespace
+
+std::optional<Memory> KernelEmitter::row_operand(const Value& v, int id) const {
+  if (!tiled_product(v)) return std::nullopt;
+  const Extent& m = v.extents[v.extents.size() - 2];
+  const DType dtype = compute_dtype(v.dtype);
+  if (!m.exact() || m.nominal > kMostKernelRows) return std::nullopt;
+  const RegisterTile tile = choose_tile(unit_.isa, dtype, m.nominal, v.extents.back().nominal);
+  if (v.extents.back().nominal < tile.columns()) return std::nullopt;
+  // A conversion to the type of the sums is done on the way.
+  const Value* y = &value(id);
+  if (y->kind == OpKind::Cast && !y->in_memory && compute_dtype(y->dtype) == dtype)
+    y = &value(y->inputs[0]);
+  if (y->kind != OpKind::Iter || !y->in_memory || y->memory.panel > 0 ||
+      y->memory.strides.back() != 1)
+    return std::nullopt;
+  const Memory& memory = y->memory;
+  if (!row_kernel_reads(unit_.isa, dtype, memory.storage)) return std::nullopt;
+  const int64_t pitch = memory.strides[memory.strides.size() - 2];
+  const bool far_apart = pitch * size_in_bytes(dtype) >= kCrowdedBytes;
+  if (!far_apart && memory.storage == dtype) return std::nullopt;
+  return memory;
+}
+
+void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool accumulate) {
+  const std::optional<Memory> left = view(a), right = row_operand(v, b);
+  CHECK(left && right) << "operands of a product by rows without memory";
+  const Value &x = value(a), &y = value(b);
+  const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
+  const int64_t m = v.extents[rank - 2].nominal;
+  const Extent& n = v.extents[rank - 1];
+  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
+  const DType dtype = to.storage;
+  const std::string type = storage_type(dtype), from = storage_type(right->storage);
+  const RegisterTile tile = choose_tile(unit_.isa, dtype, m, n.nominal);
+  const int64_t columns = tile.columns();
+  const RowSchedule schedule = row_schedule(tile, m, right->storage);
+  const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
+  const std::string serial = num(names_++);
+
+  code_.open("");
+  std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
+  int opened = 0;
+  for (size_t i = 0; i + 2 < rank; ++i) {
+    if (v.extents[i].nominal == 1) continue;
+    const std::string q = "q" + num(static_cast<int64_t>(i));
+    code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
+    ++opened;
+    const auto shift = [&](std::string& p, const Value& value, const Memory& memory, size_t r) {
+      if (i + r < rank || value.extents[i + r - rank].nominal == 1) return;
+      p += " + " + q + "*" + num(memory.strides[i + r - rank]);
+    };
+    shift(pa, x, *left, x_rank);
+    shift(pb, y, *right, y_rank);
+    shift(pc, v, to, rank);
+  }
+  code_.line("const " + from + "* const b = " + pb + ";");
+  code_.line(type + "* const c = " + pc + ";");
+
+  // The left operand with its rows side by side but not a multiple of the cache's period apart.
+  int64_t ars = left->strides[x_rank - 2];
+  const int64_t acs = left->strides[x_rank - 1];
+  const int64_t row_bytes = ars * size_in_bytes(dtype);
+  std::string rows_of_a;
+  if (acs != 1 || (m > 1 && row_bytes >= kCrowdedBytes)) {
+    rows_of_a = "rows" + serial;
+    const int64_t lanes = 64 / size_in_bytes(dtype);
+    const int64_t pitch = (ceil_div(k.nominal, lanes) | 1) * lanes;
+    allocate(rows_of_a, dtype, m * pitch);
+    code_.open("for (long i = 0; i < " + num(m) + "; ++i)");
+    code_.line("const " + type + "* const x = " + pa + " + i*" + num(ars) + ";");
+    code_.line("#pragma omp simd");
+    code_.line("for (long j = 0; j < " + k.text() + "; ++j) " + rows_of_a + "[i*" + num(pitch) +
+               " + j] = x[j" + (acs == 1 ? "" : "*" + num(acs)) + "];");
+    code_.close();
+    pa = rows_of_a;
+    ars = pitch;
+  }
+  code_.line("const " + type + "* const a = " + pa + ";");
+  if (!accumulate) {
+    code_.open("for (long i = 0; i < " + num(m) + "; ++i)");
+    const int64_t whole = ceil_div(n.nominal, tile.lanes) * tile.lanes;
+    code_.line("#pragma omp simd");
+    code_.line("for (long j = 0; j < " + num(whole) + "; ++j) c[i*" + num(ldc) + " + j] = 0;");
+    code_.close();
+  }
+
+  // All k against `width` columns of b, of the type `storage`; `next` has what is read after it.
+  const auto all_rows = [&](DType storage, const RegisterTile& t, const std::string& bp, int64_t ld,
+                            const std::string& cp, const std::string& width,
+                            const std::string& next) {
+    const std::string kernel = unit_.row_kernels.use(unit_.isa, dtype, storage, m, t);
+    const auto call = [&](int rows, bool fetch) {
+      code_.line(kernel + "<" + num(ars) + ", " + num(ld) + ", " + num(ldc) + ", " + num(rows) +
+                 ", " + (fetch ? "1" : "0") + ">(a + k, " + bp + " + k*" + num(ld) + ", " + cp +
+                 ", " + (fetch ? "next" : "0") + ", " + width + ");");
+    };
+    const std::string step = num(schedule.rows);
+    const bool fetch = !next.empty() && schedule.ahead > 0;
+    code_.line("long k = 0;");
+    code_.open("for (; k + " + step + " <= " + k.text() + "; k += " + step + ")");
+    if (fetch) {
+      const std::string ahead = num(schedule.rows * schedule.ahead);
+      code_.line("const " + std::string(storage_type(storage)) + "* const next = k + " + ahead +
+                 " < " + k.text() + " ? " + bp + " + (k + " + ahead + ")*" + num(ld) + " : " +
+                 next + " + (k + " + ahead + " - " + k.text() + ")*" + num(ld) + ";");
+    }
+    call(schedule.rows, fetch);
+    code_.close();
+    code_.line("for (; k < " + k.text() + "; ++k)");
+    call(1, false);
+  };
+
+  const std::string below = "b + " + k.text() + "*" + num(ldb);
+  const int64_t whole = n.nominal / columns * columns;
+  if (n.exact() && whole <= schedule.width) {
+    code_.open("");
+    all_rows(right->storage, tile, "b", ldb, "c", num(whole), below);
+    code_.close();
+    if (whole < n.nominal) code_.line("const long n = " + num(whole) + ";");
+  } else {
+    const std::string end = n.exact() ? num(whole) : "whole";
+    if (!n.exact())
+      code_.line("const long whole = " + n.text() + " / " + num(columns) + " * " + num(columns) +
+                 ";");
+    code_.line("long n = 0;");
+    code_.open("while (n < " + end + ")");
+    const std::string width = num(schedule.width);
+    code_.line("const long width = " + end + " - n < " + width + " ? " + end + " - n : " + width +
+               ";");
+    all_rows(right->storage, tile, "b + n", ldb, "c + n", "width",
+             "(n + width < " + end + " ? b + n + width : " + below + ")");
+    code_.line("n += width;");
+    code_.close();
+  }
+  if (!n.exact() || whole < n.nominal) {
+    // The last columns, padded with zeros to whole vectors.
+    const std::string tail = "tail" + serial;
+    allocate(tail, dtype, columns * k.nominal);
+    std::string element = "b[i*" + num(ldb) + " + n + j]";
+    if (right->storage == DType::BF16 || right->storage == DType::F16) {
+      const std::string half = right->storage == DType::BF16 ? "bf16" : "f16";
+      unit_.prelude.insert("t_" + half);
+      element = "t_from_" + half + "(" + element + ")";
+    }
+    code_.open("if (n < " + n.text() + ")");
+    code_.line("const long w = " + n.text() + " - n;");
+    code_.open("for (long i = 0; i < " + k.text() + "; ++i)");
+    code_.line("for (long j = 0; j < " + num(columns) + "; ++j) " + tail + "[i*" + num(columns) +
+               " + j] = j < w ? " + element + " : 0;");
+    code_.close();
+    code_.line("const long width = (w + " + num(tile.lanes - 1) + ") / " + num(tile.lanes) + " * " +
+               num(tile.lanes) + ";");
+    RegisterTile narrow = tile;
+    narrow.vectors = 1;
+    all_rows(dtype, narrow, tail, columns, "c + n", "width", "");
+    code_.close();
+    touch(tail);
+  }
+  if (!rows_of_a.empty()) touch(rows_of_a);
+  touch(left->pointer);
+  touch(right->pointer);
+  touch(to.pointer);
+  while (opened-- > 0) code_.close();
+  code_.close();
+}
+
+}  // namespace tessera

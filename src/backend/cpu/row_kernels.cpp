@@ -1,0 +1,166 @@
+#include "backend/cpu/row_kernels.h"
+
+#include <algorithm>
+
+#include "backend/cpu/nest.h"
+#include "ir/block.h"
+
+namespace tessera {
+namespace {
+
+std::string num(int64_t i) { return std::to_string(i); }
+
+std::string vector_type(DType dtype, int lanes) {
+  return std::string("v_") + name(dtype) + "_" + num(lanes);
+}
+
+bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
+
+std::string type_definitions(CpuIsa isa, DType dtype, DType right, int lanes) {
+  const auto vector = [&](const std::string& type, const std::string& name, int bytes) {
+    return "typedef " + type + " " + name + " __attribute__((vector_size(" + num(lanes * bytes) +
+           "), aligned(" + num(bytes) + "), may_alias));\n";
+  };
+  const std::string v = vector_type(dtype, lanes);
+  if (!is_half(right)) return vector(storage_type(dtype), v, size_in_bytes(dtype));
+  const std::string words = vector_type(right, lanes);
+  std::string out = vector("unsigned short", words, 2);
+  const std::string head = "static inline __attribute__((always_inline)) " + v + " load_" + words +
+                           "(const unsigned short* p) {\n";
+  if (right == DType::BF16) {
+    out += vector("unsigned", words + "_wide", 4);
+    return out + head + "  return (" + v + ")(__builtin_convertvector(*(const " + words + "*)p, " +
+           words + "_wide) << 16);\n}\n";
+  }
+  if (isa == CpuIsa::Avx512) {
+    out += "typedef short t_half16 __attribute__((vector_size(32), may_alias));\n"
+           "typedef float t_float16 __attribute__((vector_size(64), may_alias));\n";
+    return out + head + "  const t_float16 z = {};\n  return (" + v +
+           ")__builtin_ia32_vcvtph2ps512_mask((t_half16)*(const " + words +
+           "*)p, z, (unsigned short)-1, 4);\n}\n";
+  }
+  out += "typedef short t_half8 __attribute__((vector_size(16), may_alias));\n";
+  return out + head + "  return (" + v + ")__builtin_ia32_vcvtph2ps256((t_half8)*(const " + words +
+         "*)p);\n}\n";
+}
+
+}  // namespace
+
+bool row_kernel_reads(CpuIsa isa, DType dtype, DType right) {
+  if (right == dtype) return dtype == DType::F32 || dtype == DType::F64;
+  if (dtype != DType::F32) return false;
+  return right == DType::BF16 || (right == DType::F16 && isa != CpuIsa::Generic);
+}
+
+RowSchedule row_schedule(const RegisterTile& tile, int64_t m, DType right) {
+  // Measured. One or two rows take little time per element: the hardware keeps up with wide pieces,
+  // and fetching only disturbs it. More rows are slower than memory, and what is fetched must stay
+  // in the first-level cache beside the sums until it is used.
+  RowSchedule s;
+  if (m <= 2) {
+    s.rows = 8;
+    s.width = m == 1 ? 2048 : 1024;
+    s.ahead = 0;
+  } else {
+    if (is_half(right)) s.rows = 8;
+    s.width = is_half(right) && m <= 8 ? 512 : 256;
+  }
+  // Fetches run along whole rows only if the strips of a row do.
+  const int64_t unit = int64_t{s.rows} * tile.columns();
+  s.width = std::max<int64_t>(s.width / unit, 1) * unit;
+  return s;
+}
+
+std::string RowKernels::Kernel::name() const {
+  return std::string("rows_") + tessera::name(dtype) + "_" + tessera::name(right) + "_" + num(m) +
+         "_" + num(tile.rows) + "x" + num(tile.vectors);
+}
+
+std::string RowKernels::use(CpuIsa isa, DType dtype, DType right, int64_t m,
+                            const RegisterTile& tile) {
+  const Kernel kernel{isa, dtype, right, m, tile};
+  used_.insert(kernel);
+  return kernel.name();
+}
+
+std::string RowKernels::text_of(const Kernel& kernel) {
+  const RegisterTile& tile = kernel.tile;
+  const std::string type = storage_type(kernel.dtype), from = storage_type(kernel.right);
+  const std::string v = vector_type(kernel.dtype, tile.lanes);
+  const auto acc = [&](int i, int j) { return "c" + num(i) + "_" + num(j); };
+  const auto at = [&](const std::string& p, int j) {
+    return "*(" + v + "*)(" + p + " + " + num(j * tile.lanes) + ")";
+  };
+  const auto load = [&](int j) {
+    const std::string p = "q + " + num(j * tile.lanes);
+    if (!is_half(kernel.right)) return "*(const " + v + "*)(" + p + ")";
+    return "load_" + vector_type(kernel.right, tile.lanes) + "(" + p + ")";
+  };
+  const int64_t groups = ceil_div(kernel.m, tile.rows);
+  const int line = 64 / size_in_bytes(kernel.right);
+  const int64_t lines = ceil_div(tile.columns(), line), share = ceil_div(lines, groups);
+  std::string out = "\ntemplate <long ARS, long LDB, long LDC, int ROWS, int FETCH>\n"
+                    "static __attribute__((noinline)) void " +
+                    kernel.name() + "(const " + type + "* a, const " + from + "* b, " + type +
+                    "* c, const " + from + "* f, long n) {\n  const long width = n;\n  const " +
+                    from + "* end = f + width;\n  for (; n > 0; n -= " + num(tile.columns()) +
+                    ") {\n";
+  int64_t fetched = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int rows = static_cast<int>(std::min<int64_t>(tile.rows, kernel.m - g * tile.rows));
+    const int64_t mine = std::min(share, lines - fetched);
+    const std::string row = num(g * tile.rows) + " + ";
+    out += "    {\n      const " + from + "* q = b;\n";
+    for (int i = 0; i < rows; ++i) {
+      out += "      " + v;
+      for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + acc(i, j) + " = {}";
+      out += ";\n";
+    }
+    out += "#pragma GCC unroll 8\n      for (int k = 0; k < ROWS; ++k, q += LDB) {\n";
+    if (mine > 0) {
+      out += "        if (FETCH) {\n";
+      for (int64_t l = 0; l < mine; ++l)
+        out += "          __builtin_prefetch(f + " + num(l * line) + ", 0, 2);\n";
+      out += "          f += " + num(mine * line) + ";\n        }\n";
+    }
+    out += "        const " + v;
+    for (int j = 0; j < tile.vectors; ++j)
+      out += (j > 0 ? ", " : " ") + ("b" + num(j)) + " = " + load(j);
+    out += ";\n";
+    for (int i = 0; i < rows; ++i) {
+      const std::string x = "a[(" + row + num(i) + ") * ARS + k]";
+      out += "       ";
+      for (int j = 0; j < tile.vectors; ++j)
+        out += " " + acc(i, j) + " += " + x + " * b" + num(j) + ";";
+      out += "\n";
+    }
+    out += "      }\n";
+    for (int i = 0; i < rows; ++i) {
+      out += "     ";
+      const std::string p = "c + (" + row + num(i) + ") * LDC";
+      for (int j = 0; j < tile.vectors; ++j) out += " " + at(p, j) + " += " + acc(i, j) + ";";
+      out += "\n";
+    }
+    out += "    }\n";
+    fetched += mine;
+  }
+  out += "    if (FETCH && f >= end) {\n      end += LDB;\n      f = end - width;\n    }\n"
+         "    b += " +
+         num(tile.columns()) + ";\n    c += " + num(tile.columns()) + ";\n  }\n}\n";
+  return out;
+}
+
+std::string RowKernels::text() const {
+  std::string out;
+  std::set<std::string> defined;
+  for (const Kernel& kernel : used_) {
+    for (DType right : {kernel.dtype, kernel.right}) {
+      const std::string text = type_definitions(kernel.isa, kernel.dtype, right, kernel.tile.lanes);
+      if (defined.insert(text).second) out += text;
+    }
+  }
+  for (const Kernel& kernel : used_) out += text_of(kernel);
+  return out;
+}
+
+}  // namespace tessera

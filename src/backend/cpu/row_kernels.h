@@ -1,0 +1,51 @@
+// Kernels for products of few rows with a large row-major matrix: a few rows of it at a time, over
+// many columns, so that memory is read in long pieces and every sum is kept in the first-level
+// cache. 16-bit elements of the right operand become f32 in registers.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "backend/cpu/matmul.h"
+
+namespace tessera {
+
+// The most rows of a left operand; beyond, the right one is worth copying into strips.
+inline constexpr int64_t kMostKernelRows = 32;
+
+// How a product of m rows goes through its right operand: `rows` of it at a time, `width` columns,
+// asking for what comes `ahead` times `rows` later (0: the hardware does better alone).
+struct RowSchedule {
+  int rows = 4;
+  int64_t width = 256;
+  int ahead = 2;
+};
+RowSchedule row_schedule(const RegisterTile& tile, int64_t m, DType right);
+
+// Row kernels used by one translation unit, each defined once.
+class RowKernels {
+ public:
+  // Name of the kernel template: name<ARS, LDB, LDC, ROWS, FETCH>(a, b, c, f, n) computes
+  // c[i*LDC + j] += sum_{k < ROWS} a[i*ARS + k] * b[k*LDB + j] for i < m and j < n, a multiple of
+  // the tile's columns. With FETCH it asks for the ROWS by n elements at f on its way. a and c are
+  // of `dtype`, b of `right`.
+  std::string use(CpuIsa isa, DType dtype, DType right, int64_t m, const RegisterTile& tile);
+  std::string text() const;
+
+ private:
+  struct Kernel {
+    CpuIsa isa;
+    DType dtype, right;
+    int64_t m;
+    RegisterTile tile;
+    std::string name() const;
+    friend auto operator<=>(const Kernel&, const Kernel&) = default;
+  };
+  static std::string text_of(const Kernel& kernel);
+  std::set<Kernel> used_;
+};
+
+// Whether row kernels of this level read a right operand that is stored as `right`.
+bool row_kernel_reads(CpuIsa isa, DType dtype, DType right);
+
+}  // namespace tessera

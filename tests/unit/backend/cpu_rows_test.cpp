@@ -1,0 +1,133 @@
+// Products of few rows with a large row-major matrix, against the interpreter: every number of
+// rows, columns that do not fill tiles or blocks, all float types, converted, transposed, batched
+// and ragged operands; and that the generated machine code fetches ahead.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "backend/cpu/emit.h"
+#include "backend/cpu/row_kernels.h"
+#include "backend/testing.h"
+#include "ir/validate.h"
+
+namespace tessera {
+namespace {
+
+void expect_right_everywhere(const Graph& graph) {
+  validate(graph);
+  for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
+}
+
+bool uses_row_kernels(const Graph& graph, CpuIsa isa = best_isa()) {
+  return emit_source(graph, isa).find(" rows_") != std::string::npos;
+}
+
+Graph products(DType dtype, const std::vector<std::pair<Shape, Shape>>& shapes) {
+  Graph g;
+  for (const auto& [a, b] : shapes)
+    g.add_output(g.add(OpKind::Matmul, {g.add_input({dtype, a}), g.add_input({dtype, b})}));
+  return g;
+}
+
+TEST(CpuRows, EveryNumberOfRows) {
+  const auto graph = [](DType dtype, const std::vector<int64_t>& rows) {
+    std::vector<std::pair<Shape, Shape>> shapes;
+    for (int64_t m : rows) shapes.push_back({{m, 45}, {45, 777}});
+    return products(dtype, shapes);
+  };
+  const Graph g = graph(DType::F32, {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32});
+  EXPECT_TRUE(uses_row_kernels(g));
+  expect_right_everywhere(g);
+  expect_right_everywhere(graph(DType::BF16, {1, 4, 8, 17}));
+}
+
+TEST(CpuRows, ColumnsAndDepthsThatDoNotDivide) {
+  std::vector<std::pair<Shape, Shape>> shapes;
+  for (int64_t n : {256, 257, 300, 513, 1040})
+    for (int64_t k : {1, 3, 8, 130}) shapes.push_back({{7, k}, {k, n}});
+  expect_right_everywhere(products(DType::F32, shapes));
+  for (DType dtype : {DType::F64, DType::F16, DType::BF16})
+    expect_right_everywhere(
+        products(dtype, {{{1, 67}, {67, 4100}}, {{3, 131}, {131, 530}}, {{17, 70}, {70, 290}}}));
+}
+
+TEST(CpuRows, LeadingAxes) {
+  expect_right_everywhere(products(
+      DType::F32,
+      {{{3, 6, 40}, {3, 40, 300}}, {{3, 1, 4, 50}, {1, 2, 50, 290}}, {{2, 3, 5, 33}, {33, 310}}}));
+  expect_right_everywhere(products(DType::BF16, {{{3, 6, 40}, {3, 40, 300}}}));
+}
+
+// The left operand transposed, the right one converted, tiles that do not divide; sums of one loop
+// that share the left operand.
+TEST(CpuRows, BlocksWithRaggedTilesAndConversions) {
+  const Graph g = parse(R"(graph g {
+  X = input : f32[50,11]
+  V = input : bf16[50,1000]
+  W = input : f32[50,1000]
+  Y = kernel X, V, W grid[x=3] loops[i=4] {
+    X = input : f32[50,11]
+    V = input : bf16[50,1000]
+    W = input : f32[50,1000]
+    x = iter X {fmap={i:0}} : f32[13,11]
+    v = iter V {imap={x:1}, fmap={i:0}} : bf16[13,334]
+    w = iter W {imap={x:1}, fmap={i:0}} : f32[13,334]
+    t = transpose x {perm=[1,0]} : f32[11,13]
+    c = cast v : f32[13,334]
+    p = matmul t, c : f32[11,334]
+    q = matmul t, w : f32[11,334]
+    a = accum p {loops=[0]} : f32[11,334]
+    b = accum q {loops=[0]} : f32[11,334]
+    s = silu a : f32[11,334]
+    y = mul s, b : f32[11,334]
+    o = save y {omap={x:1}} : f32[11,1000]
+    return o
+  } : f32[11,1000]
+  return Y
+}
+)");
+  EXPECT_NE(emit_source(g, best_isa()).find("rows_f32_bf16_11"), std::string::npos);
+  expect_right_everywhere(g);
+}
+
+TEST(CpuRows, SchedulesFitTheTile) {
+  for (CpuIsa isa : {CpuIsa::Generic, CpuIsa::Avx2, CpuIsa::Avx512}) {
+    for (int64_t m = 1; m <= kMostKernelRows; ++m) {
+      for (DType right : {DType::F32, DType::BF16, DType::F64}) {
+        const RegisterTile tile =
+            choose_tile(isa, right == DType::F64 ? DType::F64 : DType::F32, m, 4096);
+        const RowSchedule s = row_schedule(tile, m, right);
+        EXPECT_GT(s.rows, 0);
+        EXPECT_EQ(s.width % (s.rows * tile.columns()), 0) << m;
+      }
+    }
+  }
+}
+
+// Compilers may delete prefetches that they take for pure: count them in the machine code.
+TEST(CpuRows, MachineCodeFetchesAhead) {
+  if (best_isa() == CpuIsa::Generic) GTEST_SKIP() << "only vector code is looked at";
+  const auto prefetches = [](int64_t m) {
+    TemporaryDirectory directory;
+    Cache cache({directory.path() + "/cache", {}});
+    (void)Module::compile(products(DType::F32, {{{m, 512}, {512, 2048}}}), cache);
+    int count = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path())) {
+      if (entry.path().extension() != ".so") continue;
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::string code((std::istreambuf_iterator<char>(file)), {});
+      for (size_t i = 0; i + 2 < code.size(); ++i) {  // 0f 18 /2 with an address: prefetcht1
+        const auto at = [&](size_t j) { return static_cast<unsigned char>(code[j]); };
+        count +=
+            at(i) == 0x0f && at(i + 1) == 0x18 && (at(i + 2) >> 3 & 7) == 2 && at(i + 2) < 0xc0;
+      }
+    }
+    return count;
+  };
+  EXPECT_GE(prefetches(8), 8);
+  EXPECT_EQ(prefetches(1), 0);  // one row is left to the hardware
+}
+
+}  // namespace
+}  // namespace tessera
