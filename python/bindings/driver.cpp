@@ -59,6 +59,7 @@ nb::dict record(const OptimizeReport& r) {
   d["measure_s"] = r.measure_s;
   d["total_s"] = r.total_s;
   d["from_cache"] = r.from_cache;
+  d["tuned"] = r.tuned;
   d["original_failed"] = r.original_failed;
   d["cancelled"] = r.cancelled;
   d["target"] = r.target;
@@ -121,9 +122,11 @@ OptimizeOptions options_from(const nb::dict& fields) {
   return options;
 }
 
-nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::object progress) {
+nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::object progress,
+                          nb::object stop) {
   OptimizeOptions options = options_from(fields);
   LongCall call;
+  call.stop = std::move(stop);
   auto tell = publisher(call);
   bool interrupted = false;
   OptimizeResult result = call.run([&] { return optimize(program, options, tell, &call.cancel); },
@@ -173,7 +176,7 @@ nb::dict search_to_dict(const Graph& program, const nb::dict& fields, nb::object
 
 void bind_driver(nb::module_& m) {
   m.def("optimize", &optimize_to_dict, nb::arg("program"), nb::arg("options"),
-        nb::arg("progress") = nb::none());
+        nb::arg("progress") = nb::none(), nb::arg("stop") = nb::none());
   m.def("search", &search_to_dict, nb::arg("program"), nb::arg("options"),
         nb::arg("progress") = nb::none());
   m.def("resolve_target",

@@ -20,6 +20,9 @@ using MakeProgress = std::function<nb::object()>;
 class LongCall {
  public:
   std::atomic<bool> cancel{false};
+  // None, or a function that says whether to stop; asked now and then, for calls from threads that
+  // Ctrl-C does not reach.
+  nb::object stop = nb::none();
 
   // Keeps `make` until the caller's next poll; older news is dropped.
   void publish(MakeProgress make) {
@@ -54,6 +57,7 @@ class LongCall {
       try {
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         if (!progress.is_none()) tell(progress);
+        if (!stop.is_none() && nb::cast<bool>(stop())) cancel = interrupted = true;
       } catch (nb::python_error& error) {
         cancel = true;
         interrupted = true;

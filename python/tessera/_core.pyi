@@ -107,6 +107,7 @@ def optimize(
     program: Graph,
     options: Mapping[str, Any],
     progress: Callable[[dict[str, Any]], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any]: ...
 def search(
     program: Graph,

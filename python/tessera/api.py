@@ -17,6 +17,7 @@ from tessera.graph import Graph
 from tessera.options import Options
 from tessera.result import FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
+from tessera.tuner import Tuner
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -46,14 +47,22 @@ def superoptimize(
 
 
 def optimize_traced(
-    function: Callable[..., Any], traced: Traced, options: Options, progress: Progress | None = None
+    function: Callable[..., Any],
+    traced: Traced,
+    options: Options,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Result:
-    """`superoptimize` for a function that has been traced already."""
-    return _optimize_graph(traced.graph, FunctionCall(function, traced), options, progress)
+    """`superoptimize` for a function that has been traced already; `stop` is asked now and then."""
+    return _optimize_graph(traced.graph, FunctionCall(function, traced), options, progress, stop)
 
 
 def _optimize_graph(
-    graph: Graph, call: GraphCall | FunctionCall, options: Options, progress: Progress | None
+    graph: Graph,
+    call: GraphCall | FunctionCall,
+    options: Options,
+    progress: Progress | None,
+    stop: Callable[[], bool] | None = None,
 ) -> Result:
     graph.validate()
     graph = _with_weights(graph, options.weights)
@@ -65,7 +74,7 @@ def _optimize_graph(
         if progress is not None:
             progress(news)
 
-    record = _core.optimize(graph.core, options.fields(), watch)
+    record = _core.optimize(graph.core, options.fields(), watch, stop)
     result = Result({**record, "timeline": timeline}, call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
@@ -118,6 +127,7 @@ class _Optimized:
         self._options = options
         self._known: dict[Any, tuple[Environment, Result | None]] = {}
         self._warned = False
+        self._tuner = Tuner()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         key = self._key(args, kwargs)
@@ -171,12 +181,30 @@ class _Optimized:
                     "argument"
                 )
                 return environment, None
-            return environment, optimize_traced(self._function, traced, self._options)
+            result = optimize_traced(self._function, traced, self._options)
+            if self._options.tune == "background" and not result.details["tuned"]:
+                self._tuner.add(functools.partial(self._tuned, environment, traced, result))
+            return environment, result
         except CancelledError:
             raise KeyboardInterrupt from None
         except Error as error:
             self._fall_back(error)
             return environment, None
+
+    def _tuned(
+        self, environment: Environment, traced: Traced, first: Result, stop: Callable[[], bool]
+    ) -> None:
+        """Tunes a program in the background, and has later calls use what won."""
+        tuned = optimize_traced(self._function, traced, self._options.replace(tune=True), stop=stop)
+        if not tuned.improved or (first.improved and tuned.speedup < first.speedup):
+            return
+        for key, entry in list(self._known.items()):
+            if entry[0] is environment and entry[1] is first:
+                self._known[key] = (environment, tuned)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for tuning in the background; whether it has ended."""
+        return self._tuner.wait(timeout)
 
     def _fall_back(self, reason: object) -> None:
         if self._warned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tessera.calibrate import calibrated_path
 from tessera.errors import UsageError
@@ -35,7 +35,9 @@ class Options:
     seed: int = 0  # of search and measurement
     verify_seed: int | None = None  # None: from the operating system, recorded in the certificate
     strict: bool = False  # refuse a larger domain and differences on inf and NaN
-    tune: bool = False  # prove and time more candidates
+    # Time more candidates and other tiles of the fastest, up front; "background": @ts.optimize does
+    # so on a thread of its own while the first calls use what was found at once.
+    tune: bool | Literal["background"] = False
     exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
     # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights).
@@ -50,6 +52,8 @@ class Options:
             raise UsageError(f"the budget must be a positive number of seconds, not {self.budget}")
         if isinstance(self.weights, str):
             raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
+        if self.tune not in (True, False, "background"):
+            raise UsageError(f'tune is True, False or "background", not {self.tune!r}')
         if self.threads < 0:
             raise UsageError(f"threads must not be negative, but is {self.threads}")
         if self.max_block_ops is not None and self.max_block_ops < 1:
@@ -75,6 +79,7 @@ class Options:
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields["budget"] = float(self.budget)
         fields["disable"] = set(self.disable)
+        fields["tune"] = self.tune is True
         del fields["weights"]  # part of the program (api.py)
         fields["target_directory"] = target_directory()
         if self.target == "cpu" and (measured := calibrated_path()).exists():

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <span>
 
 #include "backend/arrays.h"
@@ -14,6 +15,7 @@
 #include "cost/analytical.h"
 #include "driver/partition.h"
 #include "driver/results.h"
+#include "driver/tiles.h"
 #include "eval/ndarray.h"
 #include "ir/text.h"
 #include "ir/validate.h"
@@ -140,6 +142,12 @@ class Optimizer {
     std::string key;
     if (options_.use_cache) {
       key = result_key(program, options_, target_);
+      // What was tuned once, with whatever budget, serves everybody.
+      if (auto tuned = load_result(cache_, tuned_key(program, options_, target_));
+          tuned && tuned->improved && restore(*tuned, result)) {
+        report_.from_cache = report_.tuned = true;
+        return finish(std::move(result));
+      }
       if (auto stored = load_result(cache_, key); stored && restore(*stored, result)) {
         report_.from_cache = true;
         return finish(std::move(result));
@@ -167,7 +175,13 @@ class Optimizer {
     if (!result.improved) keep_original(result);
     // A search that was cut short, or that found nothing (perhaps because the machine was busy when
     // it measured), is worth another try.
-    if (options_.use_cache && !cancelled() && result.improved) store_result(cache_, key, result);
+    if (options_.use_cache && !cancelled() && result.improved) {
+      if (!options_.tune) store_result(cache_, key, result);
+      // A tuning that the budget cut short is worth another try.
+      else if (!out_of_time())
+        store_result(cache_, tuned_key(program, options_, target_), result);
+    }
+    report_.tuned = options_.tune && !cancelled() && !out_of_time();
     return finish(std::move(result));
   }
 
@@ -303,6 +317,87 @@ class Optimizer {
     return order;
   }
 
+  // A compiled candidate and how fast it was in its last race.
+  struct Racer {
+    size_t outcome;
+    std::shared_ptr<Module> module;
+    Timing timing;
+  };
+
+  static void by_speed(std::vector<Racer>& racers) {
+    std::stable_sort(racers.begin(), racers.end(), [](const Racer& a, const Racer& b) {
+      return a.timing.speedup > b.timing.speedup;
+    });
+  }
+
+  // Times the racers from `from` on against the original, and returns its seconds.
+  double race(const std::shared_ptr<Module>& original, const Inputs& inputs,
+              std::vector<Racer>& racers, size_t from) {
+    std::vector<std::shared_ptr<Module>> modules{original};
+    for (size_t i = from; i < racers.size(); i++) modules.push_back(racers[i].module);
+    const std::vector<Timing> timings = race(modules, inputs);
+    for (size_t i = from; i < racers.size(); i++) {
+      Outcome& o = outcomes_[racers[i].outcome];
+      racers[i].timing = timings[i - from + 1];
+      o.fate = Fate::Measured;
+      o.seconds = racers[i].timing.median_s;
+      o.speedup = racers[i].timing.speedup;
+    }
+    return timings[0].median_s;
+  }
+
+  // Other tiles for the fastest racers: the variants that the model likes best are compiled and
+  // timed, and those that won are varied again, until nothing gains one percent.
+  void tune(const std::shared_ptr<Module>& original, const Inputs& inputs, const Filter& filter,
+            const std::string& label, std::vector<Racer>& racers) {
+    constexpr size_t kBases = 3, kPerWave = 8;
+    constexpr int kWaves = 6;
+    const AnalyticalModel model(target_);
+    std::set<uint64_t> seen;
+    for (const Racer& r : racers) seen.insert(structural_hash(outcomes_[r.outcome].graph));
+    by_speed(racers);
+    for (int wave = 0; wave < kWaves && !cancelled() && !out_of_time(); wave++) {
+      struct Variant {
+        double model_seconds;
+        size_t base;
+        Graph graph;
+      };
+      std::vector<Variant> variants;
+      for (size_t b = 0; b < std::min(kBases, racers.size()); b++)
+        for (Graph& g : retilings(outcomes_[racers[b].outcome].graph))
+          if (seen.insert(structural_hash(g)).second) {
+            double seconds = model.cost(g).seconds;
+            variants.push_back({seconds, racers[b].outcome, std::move(g)});
+          }
+      std::stable_sort(variants.begin(), variants.end(), [](const Variant& a, const Variant& b) {
+        return a.model_seconds < b.model_seconds;
+      });
+      const double best = racers[0].timing.speedup;
+      const size_t from = racers.size();
+      for (Variant& v : variants) {
+        if (racers.size() - from >= kPerWave || cancelled() || out_of_time()) break;
+        tell("tune", label, int(racers.size() - from), int(std::min(kPerWave, variants.size())));
+        Outcome o = outcomes_[v.base];
+        o.graph = std::move(v.graph);
+        o.origin += o.origin.ends_with("tiles") ? "" : "+tiles";
+        o.model_seconds = v.model_seconds;
+        o.as_written = false;
+        o.rank = int(outcomes_.size()) + 1;
+        o.fate = Fate::Proposed;
+        o.seconds = o.speedup = 0;
+        outcomes_.push_back(std::move(o));
+        Outcome& made = outcomes_.back();
+        if (!passes_filter(filter, made)) continue;
+        if (auto module = code_for(made))
+          racers.push_back({outcomes_.size() - 1, std::move(module), {}});
+      }
+      if (racers.size() == from) break;
+      race(original, inputs, racers, from);
+      by_speed(racers);
+      if (racers[0].timing.speedup < 1.01 * best) break;
+    }
+  }
+
   // Candidates race first, since most lose; only the fastest are proved and checked, until one
   // passes. Another wave runs where all that were faster than the original fell out.
   PartResult improve(const Graph& spec, int part, const std::string& label) {
@@ -336,39 +431,31 @@ class Optimizer {
     bool again = true;
     for (size_t next = 0; again && next < order.size() && !cancelled();) {
       again = false;
-      struct Racer {
-        size_t outcome;
-        std::shared_ptr<Module> module;
-      };
       std::vector<Racer> racers;
       for (; racers.size() < wanted && next < order.size() && !cancelled(); next++) {
         if (out_of_time() && (!racers.empty() || next >= wanted)) break;
         tell("compile", label, int(next), int(order.size()));
         Outcome& o = outcomes_[order[next]];
         if (!passes_filter(filter, o)) continue;
-        if (auto module = code_for(o)) racers.push_back({order[next], std::move(module)});
+        if (auto module = code_for(o)) racers.push_back({order[next], std::move(module), {}});
       }
       if (racers.empty()) break;
 
       tell("measure", label, 0, int(racers.size()));
-      std::vector<std::shared_ptr<Module>> modules{original};
-      for (const Racer& r : racers) modules.push_back(r.module);
-      const std::vector<Timing> timings = race(modules, inputs);
-      std::vector<size_t> by_speed;
-      for (size_t i = 1; i < timings.size(); i++) {
-        Outcome& o = outcomes_[racers[i - 1].outcome];
-        o.fate = Fate::Measured;
-        o.seconds = timings[i].median_s;
-        o.speedup = timings[i].speedup;
-        by_speed.push_back(i);
+      result.original_s = result.seconds = race(original, inputs, racers, 0);
+      if (options_.tune) {
+        tune(original, inputs, filter, label, racers);
+        // Who was a little lucky among many is not so again.
+        by_speed(racers);
+        std::vector<Racer> finalists(
+            racers.begin(), racers.begin() + std::ptrdiff_t(std::min<size_t>(4, racers.size())));
+        result.original_s = result.seconds = race(original, inputs, finalists, 0);
+        racers = std::move(finalists);
       }
-      std::stable_sort(by_speed.begin(), by_speed.end(),
-                       [&](size_t a, size_t b) { return timings[a].speedup > timings[b].speedup; });
-      result.original_s = result.seconds = timings[0].median_s;
+      by_speed(racers);
       int tried = 0;
-      for (size_t i : by_speed) {
-        if (!worthwhile(timings[i]) || cancelled()) continue;
-        Racer& racer = racers[i - 1];
+      for (Racer& racer : racers) {
+        if (!worthwhile(racer.timing) || cancelled()) continue;
         Outcome& o = outcomes_[racer.outcome];
         tell("verify", label, tried++, int(racers.size()));
         std::optional<Certificate> certificate = prove(spec, o);
@@ -380,8 +467,8 @@ class Optimizer {
         result.best = o.graph;
         result.module = racer.module;
         result.certificate = std::move(*certificate);
-        result.seconds = timings[i].median_s;
-        result.speedup = timings[i].speedup;
+        result.seconds = racer.timing.median_s;
+        result.speedup = racer.timing.speedup;
         result.improved = true;
         if (label.empty()) best_speedup_ = result.speedup;
         return result;

@@ -25,7 +25,7 @@ struct OptimizeOptions {
   uint64_t seed = 0;             // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
-  bool tune = false;                    // verify and time more candidates
+  bool tune = false;                    // time more candidates, and other tiles of the fastest
   bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
   std::optional<int> max_block_ops;     // none: no limit
   // "mugraph", "mugraph:RULE" for one pruning rule, "plan:layout" and the like (plan/plan.h)
@@ -73,6 +73,7 @@ struct OptimizeReport {
   int parts = 0;
   double search_s = 0, verify_s = 0, compile_s = 0, check_s = 0, measure_s = 0, total_s = 0;
   bool from_cache = false;
+  bool tuned = false;  // other tiles of the winner were tried, now or when it was remembered
   bool cancelled = false;
   std::string original_failed;  // empty, or where the compiled original left the interpreter
   std::string target;

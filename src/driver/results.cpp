@@ -36,6 +36,13 @@ std::string result_key(const Graph& program, const OptimizeOptions& o, const Tar
   return sha256_hex(text.str());
 }
 
+std::string tuned_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
+  OptimizeOptions any = o;
+  any.tune = true;
+  any.budget_seconds = 0;
+  return result_key(program, any, target);
+}
+
 std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
   auto text = cache.find_text(key);
   if (!text) return std::nullopt;

@@ -20,6 +20,8 @@ struct StoredResult {
 // SHA-256 over everything the choice depends on: program, options, target, instruction set,
 // version.
 std::string result_key(const Graph& program, const OptimizeOptions& options, const Target& target);
+// The same for tuned results: neither the budget nor whether this run tunes matters.
+std::string tuned_key(const Graph& program, const OptimizeOptions& options, const Target& target);
 std::optional<StoredResult> load_result(Cache& cache, const std::string& key);
 void store_result(Cache& cache, const std::string& key, const OptimizeResult& result);
 

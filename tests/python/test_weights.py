@@ -81,7 +81,8 @@ def test_decorator() -> None:
     x, w = arrays((8, 32), (32, 64))
     np.testing.assert_allclose(f(x, w), np.tanh(x @ w), rtol=1e-4, atol=1e-4)
     result = f.result(x, w)
-    assert result is not None and result.weights == ["W"]
+    assert result is not None
+    assert result.weights == ["W"]
 
 
 @pytest.mark.parametrize("name", ["layout", "schedule", "memory", "weights"])
@@ -96,7 +97,8 @@ def test_each_decision_can_be_switched_off(name: str) -> None:
 def test_certificate_says_so() -> None:
     g = folded()
     verdict = ts.verify(g, g)
-    assert verdict.equal and "weights, the same in every call: G, W" in str(verdict.certificate)
+    assert verdict.equal
+    assert "weights, the same in every call: G, W" in str(verdict.certificate)
 
 
 def test_ablation_names_every_decision() -> None:

@@ -30,7 +30,7 @@ def pin(threads: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Ends this process when the race ends, however it ends: a long case would run on for nobody."""
+    """Ends this process when the race ends, however it ends: or a long case would run on."""
     with contextlib.suppress(OSError, AttributeError):  # Linux only
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 

@@ -23,7 +23,7 @@ OUTPUTS = (".ug", ".cpp", ".json", ".html")
 @common.source_options
 @common.search_options
 @click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
-@click.option("--tune", is_flag=True, help="Prove and measure more candidates.")
+@click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
 @click.option(
     "-o",

@@ -1,0 +1,79 @@
+"""Work in the background: one job after the other, gone when the program ends."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+from tessera.errors import Error
+
+Job = Callable[[Callable[[], bool]], None]  # is given a function that says whether to stop
+
+# One job at a time in the whole process: they measure, and would disturb each other.
+_turn = threading.Lock()
+_tuners: weakref.WeakSet[Tuner] = weakref.WeakSet()
+
+
+class Tuner:
+    """A queue of jobs with a thread that lives as long as there are any."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Job] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def add(self, job: Job) -> None:
+        """Runs the job when its turn comes."""
+        with self._lock:
+            self._jobs.append(job)
+            if self._thread is None:
+                _tuners.add(self)
+                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until nothing is left to do; whether that is so."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (thread := self._thread) is not None:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                return False
+        return True
+
+    def stop(self) -> None:
+        """Ends the running job early and forgets the others."""
+        self._stopping = True
+        self.wait()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if self._stopping or not self._jobs:
+                    self._thread = None
+                    return
+                job = self._jobs.popleft()
+            with _turn:
+                if self._stopping:
+                    continue
+                try:
+                    job(lambda: self._stopping)
+                except Error as error:  # what runs already goes on running
+                    warnings.warn(
+                        f"tessera: tuning in the background failed: {error}",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+
+
+def _stop_all() -> None:
+    for tuner in list(_tuners):
+        tuner.stop()
+
+
+atexit.register(_stop_all)

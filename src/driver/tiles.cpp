@@ -1,0 +1,137 @@
+#include "driver/tiles.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/block.h"
+#include "ir/validate.h"
+
+namespace tessera {
+namespace {
+
+std::vector<std::string> result_names(const Graph& g, const Op& op) {
+  std::vector<std::string> names;
+  for (uint32_t r = 0; r < op.num_results; r++) names.push_back(g.tensor(op.result(r)).name);
+  return names;
+}
+
+// Appends the operators of `from` to `to`, whose inputs are of the types given; throws Error where
+// shapes do not fit.
+void rebuild(const Graph& from, const std::vector<Type>& input_types, Graph& to) {
+  std::vector<TensorId> map(from.tensors().size());
+  size_t next_input = 0;
+  for (const Op& op : from.ops()) {
+    if (op.kind == OpKind::Input) {
+      map[op.result().index] =
+          to.add_input(input_types[next_input++], from.tensor(op.result()).name);
+      continue;
+    }
+    std::vector<TensorId> inputs;
+    for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
+    OpId made;
+    if (op.body.valid()) {
+      std::vector<Type> types;
+      for (TensorId t : inputs) types.push_back(to.type(t));
+      Graph body = Graph::thread();
+      rebuild(from.body(op), types, body);
+      made = to.add_graph_op(op.kind, inputs, std::move(body), result_names(from, op));
+    } else {
+      made = to.add_op(op.kind, inputs, op.attrs, result_names(from, op));
+    }
+    for (uint32_t r = 0; r < op.num_results; r++) map[op.result(r).index] = to.op(made).result(r);
+  }
+  std::vector<TensorId> outputs;
+  for (TensorId t : from.outputs()) outputs.push_back(map[t.index]);
+  to.set_outputs(std::move(outputs));
+}
+
+// Largest sensible number of parts per grid dimension and loop: the smallest axis that it splits.
+void most_parts(const Graph& body, std::vector<int64_t>& grid, std::vector<int64_t>& loops) {
+  grid.assign(body.grid().size(), 0);
+  loops.assign(body.loops().size(), 0);
+  auto see = [](int64_t& most, const Shape& shape, int axis) {
+    if (axis < 0) return;
+    const int64_t extent = extents(shape)[size_t(axis)];
+    most = most == 0 ? extent : std::min(most, extent);
+  };
+  for (const Op& op : body.ops()) {
+    if (op.kind != OpKind::Iter) continue;
+    const IterAttrs& a = body.attrs<IterAttrs>(op);
+    const Shape& shape = body.type(op.inputs[0]).shape;
+    for (size_t d = 0; d < grid.size(); d++) see(grid[d], shape, a.imap[d]);
+    for (size_t d = 0; d < loops.size(); d++) see(loops[d], shape, a.fmap[d]);
+  }
+}
+
+}  // namespace
+
+std::optional<Graph> retile(const Graph& program, OpId kernel, const std::vector<int64_t>& grid,
+                            const std::vector<int64_t>& loops) {
+  try {
+    Graph out(program.name());
+    std::vector<TensorId> map(program.tensors().size());
+    for (size_t i = 0; i < program.ops().size(); i++) {
+      const Op& op = program.ops()[i];
+      std::vector<TensorId> inputs;
+      for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
+      if (op.kind == OpKind::Input) {
+        const TensorId t = op.result();
+        map[t.index] = out.add_input(program.type(t), program.tensor(t).name, program.is_weight(t));
+        continue;
+      }
+      OpId made;
+      if (!op.body.valid()) {
+        made = out.add_op(op.kind, inputs, op.attrs, result_names(program, op));
+      } else {
+        Graph body = program.body(op);
+        if (i == kernel.index) {
+          std::vector<Type> types;
+          for (TensorId t : inputs) types.push_back(out.type(t));
+          Graph other = Graph::block(grid, loops);
+          rebuild(body, types, other);
+          body = std::move(other);
+        }
+        made = out.add_graph_op(op.kind, inputs, std::move(body), result_names(program, op));
+      }
+      for (uint32_t r = 0; r < op.num_results; r++)
+        map[op.result(r).index] = out.op(made).result(r);
+    }
+    std::vector<TensorId> outputs;
+    for (TensorId t : program.outputs()) outputs.push_back(map[t.index]);
+    out.set_outputs(std::move(outputs));
+    validate(out);
+    return out;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::vector<Graph> retilings(const Graph& program) {
+  std::vector<Graph> out;
+  for (size_t i = 0; i < program.ops().size(); i++) {
+    const Op& op = program.ops()[i];
+    if (op.kind != OpKind::Kernel) continue;
+    const Graph& body = program.body(op);
+    std::vector<int64_t> most_grid, most_loops;
+    most_parts(body, most_grid, most_loops);
+    auto vary = [&](std::vector<int64_t> grid, std::vector<int64_t> loops, bool of_grid, size_t d,
+                    int64_t value) {
+      const int64_t now = of_grid ? grid[d] : loops[d];
+      const int64_t most = of_grid ? most_grid[d] : most_loops[d];
+      value = std::min(value, std::max<int64_t>(most, 1));
+      if (value < 1 || value == now) return;
+      (of_grid ? grid : loops)[d] = value;
+      if (auto g = retile(program, OpId(uint32_t(i)), grid, loops)) out.push_back(std::move(*g));
+    };
+    for (bool of_grid : {true, false}) {
+      const std::vector<int64_t>& extent = of_grid ? body.grid() : body.loops();
+      for (size_t d = 0; d < extent.size(); d++) {
+        vary(body.grid(), body.loops(), of_grid, d, extent[d] * 2);
+        vary(body.grid(), body.loops(), of_grid, d, extent[d] / 2);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera
