@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// A kernel that moves more than this leaves nothing in the caches for the next one to find.
+constexpr int64_t kBeyondCaches = int64_t{32} << 20;
+
 KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit,
                        const std::vector<Layout>& layouts) {
   KernelValues kernel = kernel_values(block_graph);
@@ -163,6 +166,7 @@ void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& fo
 
 void KernelEmitter::region(uint8_t loops, int last) {
   const int n = static_cast<int>(kernel_.values.size());
+  region_loops_ = loops;
   declare_extents(loops, last);
   // Stores and accumulations that happen in this very loop body, then what they need of it.
   std::vector<bool> here(static_cast<size_t>(n), false);
@@ -233,6 +237,7 @@ void KernelEmitter::region(uint8_t loops, int last) {
       region(static_cast<uint8_t>(loops | 1u << l), l);
       for (size_t b : regions_.back()) buffers_[b].death = std::max(buffers_[b].death, ++clock_);
       regions_.pop_back();
+      region_loops_ = loops;
       code_.close();
       for (int root : roots) {
         if (is_accumulator(value(root).kind) && value(root).phase.varies == loops) {
@@ -278,6 +283,7 @@ void KernelEmitter::compute(int id) {
   if (v.kind == OpKind::Save) return save(id);
   if (is_accumulator(v.kind)) return accumulate(id);
   if (!v.in_memory) return;  // computed where it is used
+  if (summed_.erase(id) > 0) return;
   allocate_value(id);
   const char* kind = name(v.kind);
   code_.line("// " + v.memory.pointer + ": " + kind);
@@ -290,8 +296,21 @@ void KernelEmitter::compute(int id) {
   const std::string x = elementwise(loops, id, index);
   loops.statement(loops.depth() - 1,
                   store(v.memory, Nest::offset(index, v.memory.strides).text, x, unit_.prelude));
+  const std::vector<int> sums = sums_along(id);
+  if (!sums.empty()) {
+    size_t inner = v.extents.size() - 1;
+    while (v.extents[inner].nominal == 1) --inner;
+    const int lanes = row_lanes(v.extents[inner], v.dtype);
+    std::string clauses;
+    for (int sum : sums) clauses += row_sum(loops, sum, x, index, lanes);
+    if (lanes > 0)
+      loops.set_lanes(lanes);
+    else
+      loops.set_simd(clauses);
+  }
   emit(loops);
   touch(id);
+  for (int sum : sums) touch(sum);
 }
 
 bool KernelEmitter::transpose(int id) {
@@ -485,10 +504,34 @@ void KernelEmitter::save(int id) {
     }
   }
   const std::string element = loops.element(v.inputs[0], index);
-  loops.statement(loops.depth() - 1,
-                  store(memory, Nest::offset(index, memory.strides).text, element, unit_.prelude));
+  const std::string at = Nest::offset(index, memory.strides).text;
+  const int lanes = streams(v.argument) ? row_lanes(v.extents.back(), memory.storage) : 0;
+  if (lanes > 0 && memory.storage == compute_dtype(memory.storage)) {
+    unit_.prelude.insert("t_stream");
+    loops.statement(loops.depth() - 1, "out[lane] = " + element + ";");
+    loops.set_lanes(lanes);
+    loops.around_vectors(std::string(storage_type(memory.storage)) + " out[" +
+                             std::to_string(lanes) + "] __attribute__((aligned(64)));",
+                         "t_stream(" + memory.pointer + " + " + at + ", out, count);");
+    emit(loops);
+    code_.line("t_streamed();");
+    code_.close();
+    return;
+  }
+  loops.statement(loops.depth() - 1, store(memory, at, element, unit_.prelude));
   emit(loops);
   code_.close();
+}
+
+bool KernelEmitter::streams(int argument) const {
+  int64_t all = 0, own = 0;
+  for (size_t i = 0; i < kernel_.argument_extents.size(); ++i) {
+    int64_t bytes = size_in_bytes(kernel_.argument_dtypes[i]);
+    for (int64_t n : kernel_.argument_extents[i]) bytes *= n;
+    all += bytes;
+    if (static_cast<int>(i) == argument) own = bytes;
+  }
+  return all >= kBeyondCaches && own >= kBeyondCaches / 8;
 }
 
 void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extents,
@@ -529,6 +572,7 @@ void KernelEmitter::start_accumulator(int id) {
              (v.kind == OpKind::AccumRescale ? ", rescaled" : "") + ")");
   if (v.kind == OpKind::AccumRescale) {
     fill(v.memory, v.extents, "0");
+    if (scales_of(id) != v.memory.pointer) return;
     const Value& m = value(v.inputs[1]);
     std::vector<int64_t> shape;
     for (const Extent& e : m.extents) shape.push_back(e.nominal);
@@ -600,29 +644,43 @@ void KernelEmitter::accumulate(int id) {
   touch(id);
 }
 
+std::string KernelEmitter::scales_of(int id) const {
+  const Value& v = value(id);
+  for (int i = 0; i < id; ++i) {
+    const Value& u = value(i);
+    if (u.kind == OpKind::AccumRescale && needed_[static_cast<size_t>(i)] &&
+        u.inputs[1] == v.inputs[1] && u.attrs == v.attrs && u.phase == v.phase &&
+        u.dtype == v.dtype) {
+      return value(i).memory.pointer;
+    }
+  }
+  return v.memory.pointer;
+}
+
 void KernelEmitter::rescale(int id) {
   const Value& v = value(id);
   const Value& m = value(v.inputs[1]);
-  const std::string p = v.memory.pointer;
+  const std::string p = v.memory.pointer, scales = scales_of(id);
   code_.line("// " + p + " accumulates, rescaled to the running maximum");
-  unit_.prelude.insert("t_exp");
+  unit_.prelude.insert("t_exp_down");
   unit_.prelude.insert("t_max");
   std::vector<int64_t> shape;
   for (const Extent& e : m.extents) shape.push_back(e.nominal);
   const std::vector<int64_t> strides = contiguous_strides(shape);
   const std::string type = compute_type(v.dtype);
-  {
+  if (scaled_.insert(scales).second) {
     Nest loops = nest();
     const std::vector<Index> index = all_loops(loops, m.extents);
     const std::string x = loops.element(v.inputs[1], index);
     const std::string at = "[" + Nest::offset(index, strides).text + "]";
     const int level = loops.depth() - 1;
+    loops.statement(level, "const " + type + " old = " + scales + "m" + at + ", top = t_max(old, " +
+                               x + ");");
+    loops.statement(level, scales + "m" + at + " = top;");
     loops.statement(level,
-                    "const " + type + " old = " + p + "m" + at + ", top = t_max(old, " + x + ");");
-    loops.statement(level, p + "m" + at + " = top;");
-    loops.statement(level, p + "s" + at + " = old == top ? (" + type + ")1 : t_exp(old - top);");
-    loops.statement(level, p + "p" + at + " = " + x + " == top ? (" + type + ")1 : t_exp(" + x +
-                               " - top);");
+                    scales + "s" + at + " = old == top ? (" + type + ")1 : t_exp_down(old - top);");
+    loops.statement(level, scales + "p" + at + " = " + x + " == top ? (" + type +
+                               ")1 : t_exp_down(" + x + " - top);");
     emit(loops);
   }
   Nest loops = nest();
@@ -636,10 +694,11 @@ void KernelEmitter::rescale(int id) {
   const std::string x = loops.element(v.inputs[0], index);
   const std::string at = p + "[" + Nest::offset(index, v.memory.strides).text + "]";
   const std::string by = "[" + Nest::offset(narrow, strides).text + "]";
-  loops.statement(loops.depth() - 1,
-                  at + " = " + at + " * " + p + "s" + by + " + " + x + " * " + p + "p" + by + ";");
+  loops.statement(loops.depth() - 1, at + " = " + at + " * " + scales + "s" + by + " + " + x +
+                                         " * " + scales + "p" + by + ";");
   emit(loops);
-  for (const char* part : {"", "m", "s", "p"}) touch(p + part);
+  touch(id);
+  for (const char* part : {"m", "s", "p"}) touch(scales + part);
 }
 
 }  // namespace tessera

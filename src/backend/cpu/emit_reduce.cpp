@@ -88,36 +88,60 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
       }
     }
     const int inside = loops.depth() - 1;
+    // Long rows: every lane of a vector has a sum of its own, and those are combined at the end.
+    const int lanes = real && inside > part ? row_lanes(x.extents[inner], v.dtype) : 0;
+    const std::string by_lane = lanes > 0 ? "[lane]" : "",
+                      count_of = "[" + std::to_string(lanes) + "]";
+    const auto variable = [&](int level, const std::string& of_type, const std::string& name,
+                              const std::string& from_value) {
+      if (lanes == 0)
+        return loops.statement(level, of_type + " " + name + " = " + from_value + ";");
+      loops.statement(level, of_type + " " + name + count_of + " __attribute__((aligned(64)));");
+      loops.statement(level, "for (int l = 0; l < " + std::to_string(lanes) + "; ++l) " + name +
+                                 "[l] = " + from_value + ";");
+    };
+    const std::string mark = v.dtype == DType::F64 ? "long" : "int";
+    std::string combined = "s";
+    if (lanes > 0) {
+      unit_.prelude.insert("t_lanes");
+      combined = sum                      ? "t_lanes<t_add>(s)"
+                 : fold == AccumKind::Max ? "t_lanes<t_most>(s)"
+                                          : "t_lanes<t_fewest>(s)";
+    }
     if (in_parts) {
       loops.statement(outside, "double total = 0;");
-      loops.after(part, "total += s;");
+      loops.after(part, "total += " + combined + ";");
     }
-    loops.statement(part, type + " s = " + start + ";");
-    if (!sum && real) loops.statement(outside, "int undefined = 0;");
+    variable(part, type, "s", start);
+    if (!sum && real) variable(outside, mark, "undefined", "0");
     const std::string e = loops.element(from, index);
     std::string clauses;
     if (sum) {
-      loops.statement(inside, "s += " + e + ";");
+      loops.statement(inside, "s" + by_lane + " += " + e + ";");
       clauses = "reduction(+ : s)";
     } else {
       const std::string op = fold == AccumKind::Max ? " > " : " < ";
-      loops.statement(inside, "s = " + e + op + "s ? " + e + " : s;");
+      const std::string best = "s" + by_lane;
+      loops.statement(inside, best + " = " + e + op + best + " ? " + e + " : " + best + ";");
       clauses = fold == AccumKind::Max ? "reduction(max : s)" : "reduction(min : s)";
       if (real) {
-        loops.statement(inside, "undefined |= " + e + " != " + e + ";");
+        loops.statement(inside, "undefined" + by_lane + " |= " + e + " != " + e + ";");
         clauses += " reduction(| : undefined)";
       }
     }
-    if (inside > part) {
+    if (lanes > 0) {
+      loops.set_lanes(lanes);
+    } else if (inside > part) {
       loops.set_simd(clauses);
     } else {
       loops.no_simd();
     }
-    std::string s = in_parts ? "(float)total" : "s";
-    if (!count.empty()) s = (in_parts ? "total" : "s") + (" / " + count);
+    std::string s = in_parts ? "(float)total" : combined;
+    if (!count.empty()) s = (in_parts ? "total" : combined) + (" / " + count);
     if (!sum && real) {
-      s = std::string("(undefined ? ") +
-          (v.dtype == DType::F64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")") + " : s)";
+      s = std::string(lanes > 0 ? "(t_any(undefined) ? " : "(undefined ? ") +
+          (v.dtype == DType::F64 ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")") + " : " + s +
+          ")";
     }
     const std::string at = target(index);
     if (!accumulate) {
@@ -187,6 +211,73 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     emit(finish);
   }
   if (wide) touch(into.pointer);
+}
+
+std::vector<int> KernelEmitter::sums_along(int id) const {
+  const Value& v = value(id);
+  std::vector<int> found;
+  size_t inner = v.extents.size();
+  for (size_t i = v.extents.size(); i-- > 0 && inner == v.extents.size();) {
+    if (v.extents[i].nominal != 1) inner = i;
+  }
+  // Where both are at home, the sum is next to come anyway.
+  if (inner == v.extents.size() || v.phase.varies != region_loops_ || !is_float(v.dtype) ||
+      v.extents[inner].nominal < 4 || v.extents[inner].nominal > kLongSum) {
+    return found;
+  }
+  for (int user : users_[static_cast<size_t>(id)]) {
+    const Value& u = value(user);
+    if (u.kind != OpKind::Sum || !needed_[static_cast<size_t>(user)] ||
+        fused_[static_cast<size_t>(user)] >= 0 || shared_.count(user) != 0 || !(u.phase == v.phase))
+      continue;
+    const auto& axes = std::get<ReduceAttrs>(u.attrs).axes;
+    const bool along = std::binary_search(axes.begin(), axes.end(), static_cast<int>(inner));
+    const bool only = std::all_of(axes.begin(), axes.end(), [&](int axis) {
+      return axis == static_cast<int>(inner) || v.extents[static_cast<size_t>(axis)].nominal == 1;
+    });
+    if (along && only) found.push_back(user);
+  }
+  return found;
+}
+
+std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
+                                   std::vector<Index> index, int lanes) {
+  const Value& v = value(sum);
+  const auto& a = std::get<ReduceAttrs>(v.attrs);
+  allocate_value(sum);
+  summed_.insert(sum);
+  code_.line("// " + v.memory.pointer + ": sum");
+  std::vector<Index> kept;
+  for (size_t i = 0; i < index.size(); ++i) {
+    if (!std::binary_search(a.axes.begin(), a.axes.end(), static_cast<int>(i)))
+      kept.push_back(index[i]);
+    else if (a.keepdims)
+      kept.push_back({});
+  }
+  const std::string s = "s" + std::to_string(names_++);
+  const int inside = loops.depth() - 1;
+  const std::string type = compute_type(v.dtype);
+  const std::string at = v.memory.pointer + "[" + Nest::offset(kept, v.memory.strides).text + "]";
+  if (lanes == 0) {
+    loops.statement(inside - 1, type + " " + s + " = 0;");
+    loops.statement(inside, s + " += " + x + ";");
+    loops.after(inside - 1, at + " = " + s + ";");
+    return " reduction(+ : " + s + ")";
+  }
+  unit_.prelude.insert("t_lanes");
+  const std::string n = std::to_string(lanes);
+  loops.statement(inside - 1, type + " " + s + "[" + n + "] __attribute__((aligned(64)));");
+  loops.statement(inside - 1, "for (int l = 0; l < " + n + "; ++l) " + s + "[l] = 0;");
+  loops.statement(inside, s + "[lane] += " + x + ";");
+  loops.after(inside - 1, at + " = t_lanes<t_add>(" + s + ");");
+  return "";
+}
+
+int KernelEmitter::row_lanes(const Extent& along, DType dtype) const {
+  const DType compute = compute_dtype(dtype);
+  if (compute != DType::F32 && compute != DType::F64) return 0;
+  const int lanes = lanes_of(unit_.isa, compute);
+  return along.nominal >= 2 * lanes ? lanes : 0;
 }
 
 void KernelEmitter::cumsum(int id) {

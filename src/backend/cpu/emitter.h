@@ -105,11 +105,23 @@ class KernelEmitter {
   void tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop);
   void copy_tile(int id);
   void save(int id);
+  // Whether a result is written past the caches.
+  bool streams(int argument) const;
   void fill(const Memory& memory, const std::vector<Extent>& extents, const std::string& x);
   std::string neutral(AccumKind kind, DType dtype) const;
   void start_accumulator(int id);
   void accumulate(int id);
   void rescale(int id);
+  // Where the running maximum and the scales of a rescaling accumulator are; accumulators with the
+  // same maxima share them.
+  std::string scales_of(int id) const;
+  // Sums along the innermost axis of a value that is just being computed element by element.
+  std::vector<int> sums_along(int id) const;
+  // Adds one of them to the loops; returns its part of a reduction clause.
+  std::string row_sum(Nest& loops, int sum, const std::string& x, std::vector<Index> index,
+                      int lanes);
+  // Lanes of the vectors that an innermost loop along such an axis is cut into; 0: too short.
+  int row_lanes(const Extent& along, DType dtype) const;
 
   // emit_reduce.cpp
   void reduce(int id, const Memory& to, bool accumulate);
@@ -132,9 +144,12 @@ class KernelEmitter {
   int64_t workspace_bytes_ = 0;
   std::vector<std::vector<int>> users_;
   std::vector<bool> needed_;
-  std::vector<int> fused_;  // accumulator that a product or reduction adds to directly, or -1
-  std::set<int> dots_;      // products by dots()
-  std::set<int> copies_;    // iterators whose tile is copied into another type
+  std::vector<int> fused_;        // accumulator that a product or reduction adds to directly, or -1
+  uint8_t region_loops_ = 0;      // loops around the code being written
+  std::set<int> summed_;          // sums that were computed together with their operand
+  std::set<std::string> scaled_;  // scales that the current iteration has computed
+  std::set<int> dots_;            // products by dots()
+  std::set<int> copies_;          // iterators whose tile is copied into another type
   std::vector<int> touched_;
   Code code_;
   std::vector<Buffer> buffers_;

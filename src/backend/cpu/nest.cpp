@@ -140,17 +140,48 @@ void Nest::emit(Code& code) const {
   for (size_t l = 0; l < loops_.size(); ++l) {
     const Loop& loop = loops_[l];
     const bool innermost = l + 1 == loops_.size();
+    if (innermost && lanes_ > 0) {
+      emit_lanes(code, loop, statements_[l + 1]);
+      break;
+    }
     if (innermost && vectorise_) code.line("#pragma omp simd" + (simd_.empty() ? "" : " " + simd_));
     code.open("for (long " + loop.variable + " = " + loop.from + "; " + loop.variable + " < " +
               loop.to + "; ++" + loop.variable + ")");
     for (const std::string& s : statements_[l + 1]) code.line(s);
   }
   for (size_t l = loops_.size(); l-- > 0;) {
+    if (l + 1 == loops_.size() && lanes_ > 0) continue;
     for (const std::string& s : after_[l + 1]) code.line(s);
     code.close();
   }
   for (const std::string& s : after_[0]) code.line(s);
   code.close();
+}
+
+void Nest::emit_lanes(Code& code, const Loop& loop, const std::vector<std::string>& body) const {
+  const std::string lanes = std::to_string(lanes_), first = loop.variable + "v";
+  const auto vector = [&](const std::string& count) {
+    if (!before_vector_.empty()) code.open("");
+    if (!before_vector_.empty()) code.line(before_vector_);
+    code.line("#pragma omp simd");
+    code.open("for (long lane = 0; lane < " + count + "; ++lane)");
+    code.line("const long " + loop.variable + " = " + first + " + lane;");
+    for (const std::string& s : body) code.line(s);
+    code.close();
+    if (before_vector_.empty()) return;
+    code.line("const long " + loop.variable + " = " + first + ", count = " + count + ";");
+    code.line(after_vector_);
+    code.close();
+  };
+  const bool known = loop.from == "0" && loop.to.find_first_not_of("0123456789") == loop.to.npos;
+  const long n = known ? std::atol(loop.to.c_str()) : 0;
+  code.line("long " + first + " = " + loop.from + ";");
+  code.open("for (; " + first + " + " + lanes + " <= " + loop.to + "; " + first + " += " + lanes +
+            ")");
+  vector(lanes);
+  code.close();
+  if (!known || n % lanes_ != 0)
+    vector(known ? std::to_string(n % lanes_) : loop.to + " - " + first);
 }
 
 Index Nest::named(const char* type, const std::string& expression, int level) {
@@ -206,8 +237,26 @@ std::string power(const std::string& x, int64_t n) {
 
 }  // namespace
 
+bool Nest::below_maximum(int id) const {
+  const Value& difference = kernel_.values[static_cast<size_t>(id)];
+  if (difference.kind != OpKind::Sub) return false;
+  // Down to the maximum itself; a larger bound is one as well.
+  std::vector<int> todo{difference.inputs[1]};
+  while (!todo.empty()) {
+    const Value& m = kernel_.values[static_cast<size_t>(todo.back())];
+    todo.pop_back();
+    if (m.kind == OpKind::ReduceMax && m.inputs[0] == difference.inputs[0]) {
+      return std::get<ReduceAttrs>(m.attrs).keepdims;  // then its axes are those of x
+    }
+    if (m.kind == OpKind::Max || m.kind == OpKind::Broadcast)
+      todo.insert(todo.end(), m.inputs.begin(), m.inputs.end());
+  }
+  return false;
+}
+
 Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   std::vector<std::string> x;
+  std::vector<int> levels;
   int level = -1;
   for (int input : value.inputs) {
     const Value& operand = kernel_.values[static_cast<size_t>(input)];
@@ -219,6 +268,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     }
     const Index s = scalar(input, at);
     x.push_back(s.text);
+    levels.push_back(s.level);
     level = std::max(level, s.level);
   }
   const DType dtype = value.dtype;
@@ -252,7 +302,9 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Rsqrt:
     e = std::string(wide ? "1.0" : "1.0f") + " / __builtin_sqrt" + f + "(" + x[0] + ")";
     break;
-  case OpKind::Exp: e = call("t_exp", "t_exp"); break;
+  case OpKind::Exp:
+    e = below_maximum(value.inputs[0]) ? call("t_exp_down", "t_exp_down") : call("t_exp", "t_exp");
+    break;
   case OpKind::Log: e = call("t_log", "t_log"); break;
   case OpKind::Sin: e = call("t_sin", "t_trig"); break;
   case OpKind::Cos: e = call("t_cos", "t_trig"); break;
@@ -298,7 +350,16 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Add: e = binary("+"); break;
   case OpKind::Sub: e = binary("-"); break;
   case OpKind::Mul: e = binary("*"); break;
-  case OpKind::Div: e = binary("/"); break;
+  case OpKind::Div:
+    e = binary("/");
+    if (real && !wide && levels[1] < levels[0]) {
+      // One reciprocal for many elements; k keeps it finite where the divisor is subnormal.
+      const Index k =
+          named("float", "__builtin_fabsf(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", levels[1]);
+      const Index r = named("float", "1.0f / (" + x[1] + " * " + k.text + ")", levels[1]);
+      e = x[0] + " * " + r.text + " * " + k.text;
+    }
+    break;
   case OpKind::Max: e = choose("t_max"); break;
   case OpKind::Min: e = choose("t_min"); break;
   case OpKind::And: e = binary("&"); break;

@@ -53,6 +53,14 @@ class Nest {
   // Clauses of `#pragma omp simd` for the innermost loop, such as "reduction(+:s)".
   void set_simd(const std::string& clauses) { simd_ = clauses, vectorise_ = true; }
   void no_simd() { vectorise_ = false; }
+  // Runs the innermost loop in whole vectors of `lanes` elements; its statements may use the index
+  // `lane`, so that each lane has a sum of its own.
+  void set_lanes(int lanes) { lanes_ = lanes; }
+  // Statements around each such vector; in the second one the index is that of lane 0 and `count`
+  // the number of lanes.
+  void around_vectors(const std::string& before, const std::string& after) {
+    before_vector_ = before, after_vector_ = after;
+  }
 
   // Expression for the element of value `id` at `index`, one entry per axis.
   std::string element(int id, const std::vector<Index>& index);
@@ -71,9 +79,12 @@ class Nest {
   struct Loop {
     std::string variable, from, to;
   };
+  void emit_lanes(Code& code, const Loop& loop, const std::vector<std::string>& body) const;
   Index named(const char* type, const std::string& expression, int level);
   Index load(const Memory& memory, DType dtype, const std::vector<Index>& index);
   Index pointwise(const Value& value, const std::vector<Index>& index);
+  // Whether a value is x - m with m a maximum that x is part of.
+  bool below_maximum(int id) const;
   Index movement(int id, const Value& value, const std::vector<Index>& index);
   Index reshape(const Value& value, const std::vector<Index>& index);
 
@@ -86,6 +97,8 @@ class Nest {
   std::map<std::string, Index> known_;
   int names_ = 0;
   bool vectorise_ = true;
+  int lanes_ = 0;
+  std::string before_vector_, after_vector_;
   std::string simd_;
 };
 

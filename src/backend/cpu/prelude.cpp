@@ -117,6 +117,18 @@ INLINE double t_exp(double x) {
   return y * t_double((long)((int)k - h + 1023) << 52);
 }
 )"},
+      {"t_exp_down", {"t_exp"}, R"(
+// e^x for x <= 0, as differences to a maximum are; 0 below the normal numbers.
+INLINE float t_exp_down(float x) {
+  float c = x < -87.33f ? -87.33f : x;
+  float t = c * 1.44269504f + 12583039.0f;  // rounds; the low bits are the result's exponent
+  float n = t - 12583039.0f;
+  float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
+  float y = (1.0f + t_exp_tail(r)) * t_float((int)((unsigned)t_bits(t) << 23));
+  return x < -87.33f ? 0.0f : y;
+}
+INLINE double t_exp_down(double x) { return t_exp(x); }
+)"},
       {"t_expm1", {"t_exp"}, R"(
 // e^x - 1 for 0 <= x below the overflow of exp.
 INLINE float t_expm1(float x) {
@@ -341,6 +353,64 @@ INLINE long t_truncate(double x) {
   c = c >= 0x1p63 ? 0.0 : c;
   c = x != x ? 0.0 : c;
   return x >= 0x1p63 ? 0x7fffffffffffffffL : (long)c;
+}
+)"},
+      {"t_lanes", {}, R"(
+// What the lanes of a vector, kept in an array, add up to; their maximum, minimum, or of bits.
+typedef float t_f4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef double t_d2 __attribute__((vector_size(16), aligned(8), may_alias));
+struct t_add { template <class T> INLINE T of(T a, T b) { return a + b; } };
+struct t_most { template <class T> INLINE T of(T a, T b) { return a > b ? a : b; } };
+struct t_fewest { template <class T> INLINE T of(T a, T b) { return a < b ? a : b; } };
+template <class F, int N> INLINE float t_lanes(const float (&s)[N]) {
+  t_f4 x = *(const t_f4*)s;
+  for (int i = 4; i < N; i += 4) x = F::of(x, *(const t_f4*)(s + i));
+  x = F::of(x, (t_f4)__builtin_shufflevector(x, x, 2, 3, 0, 1));
+  x = F::of(x, (t_f4)__builtin_shufflevector(x, x, 1, 0, 3, 2));
+  return x[0];
+}
+template <class F, int N> INLINE double t_lanes(const double (&s)[N]) {
+  t_d2 x = *(const t_d2*)s;
+  for (int i = 2; i < N; i += 2) x = F::of(x, *(const t_d2*)(s + i));
+  return F::of(x[0], x[1]);
+}
+template <class T, int N> INLINE T t_any(const T (&u)[N]) {
+  T r = 0;
+  for (int i = 0; i < N; ++i) r |= u[i];
+  return r;
+}
+)"},
+      {"t_stream", {}, R"(
+// Writes a vector past the cache where that is possible: to memory that is not read again soon.
+template <class T, int N> INLINE void t_stream(T* to, const T (&from)[N], long n) {
+  typedef T v __attribute__((vector_size(N * sizeof(T)), may_alias));
+  if (n == N && ((unsigned long)to & (N * sizeof(T) - 1)) == 0) {
+#if defined(__clang__)
+    __builtin_nontemporal_store(*(const v*)from, (v*)to);
+    return;
+#elif defined(__AVX512F__)
+    if (N * sizeof(T) == 64) {
+      typedef float w __attribute__((vector_size(64), may_alias));
+      __builtin_ia32_movntps512((float*)to, *(const w*)from);
+      return;
+    }
+#elif defined(__AVX__)
+    if (N * sizeof(T) == 32) {
+      typedef float w __attribute__((vector_size(32), may_alias));
+      __builtin_ia32_movntps256((float*)to, *(const w*)from);
+      return;
+    }
+#endif
+    *(v*)to = *(const v*)from;
+    return;
+  }
+  for (long i = 0; i < n; ++i) to[i] = from[i];
+}
+// Makes those writes visible to other threads.
+INLINE void t_streamed() {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
 }
 )"},
       {"t_least", {}, R"(

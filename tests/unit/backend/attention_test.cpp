@@ -156,5 +156,51 @@ TEST(Attention, ExtremeScoresAndMasksStayFinite) {
   }
 }
 
+// A row's divisor becomes a reciprocal; results beyond the caches are written past them.
+TEST(Rows, NormalisedRowsOfALargeTensor) {
+  const char* text = R"(graph rows {
+  X = input : f32[M,N]
+  O = kernel X grid[x=G] {
+    X = input : f32[M,N]
+    x = iter X {imap={x:0}} : f32[T,N]
+    a = abs x
+    m = reduce_max a {axes=[1], keepdims=true}
+    o = div x, m
+    O = save o {omap={x:0}} : f32[M,N]
+    return O
+  } : f32[M,N]
+  return O
+})";
+  const auto sized = [&](int64_t m, int64_t n, int64_t grid) {
+    std::string s = text;
+    for (const auto& [from, to] :
+         {std::pair{"M,N", std::to_string(m) + "," + std::to_string(n)},
+          std::pair{"T,N", std::to_string(up(m, grid)) + "," + std::to_string(n)},
+          std::pair{"x=G", "x=" + std::to_string(grid)}})
+      for (size_t at; (at = s.find(from)) != std::string::npos;) s.replace(at, 3, to);
+    return parse(s);
+  };
+  expect_right(sized(2051, 2053, 100), best_isa());
+  for (CpuIsa isa : runnable_isas()) {
+    expect_right(sized(5, 64, 2), isa);
+    expect_right(sized(3, 41, 1), isa);
+  }
+  // Divisors too small for a reciprocal of their own.
+  const Graph g = sized(2, 64, 1);
+  std::vector<float> in(128, 1e-39f), out(128);
+  in[0] = 0x1p-149f;
+  for (size_t i = 64; i < 128; ++i) in[i] = i == 64 ? 3e38f : 1e38f;
+  for (CpuIsa isa : runnable_isas()) {
+    ModuleOptions options;
+    options.isa = isa;
+    const auto module = Module::compile(g, test_cache(), options);
+    std::vector<const void*> inputs{in.data()};
+    std::vector<void*> outputs{out.data()};
+    module->run(inputs, outputs);
+    for (size_t i = 0; i < 128; ++i)
+      EXPECT_NEAR(out[i], in[i] / (i < 64 ? 1e-39f : 3e38f), 1e-6) << i;
+  }
+}
+
 }  // namespace
 }  // namespace tessera
