@@ -12,6 +12,7 @@
 #include "eval/eval.h"
 #include "verify/bound.h"
 #include "verify/inputs.h"
+#include "verify/symmetry.h"
 
 namespace tessera {
 namespace {
@@ -64,6 +65,93 @@ std::string position(const Type& type, size_t flat) {
   return "[" + s + "]";
 }
 
+// Where every element of a whole tensor comes from in a smaller one: element i·strides of the axes.
+class Source {
+ public:
+  Source(const std::vector<int64_t>& whole, const std::vector<int64_t>& part, const Repeats& map) {
+    int64_t stride = 1;
+    offsets_.resize(whole.size());
+    for (size_t d = whole.size(); d-- > 0;) {
+      for (int64_t i = 0; i < whole[d]; ++i)
+        offsets_[d].push_back((map[d] ? (*map[d])[static_cast<size_t>(i)] : i) * stride);
+      stride *= part[d];
+    }
+    last_is_whole_ = !whole.empty() && !map.back();
+    columns_ = whole.empty() ? 1 : whole.back();
+    for (size_t d = 0; d + 1 < whole.size(); ++d) rows_ *= whole[d];
+  }
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  // Of the first element of a row.
+  int64_t row(int64_t r) const {
+    int64_t at = 0;
+    for (size_t d = offsets_.size(); d-- > 1;) {
+      const auto n = static_cast<int64_t>(offsets_[d - 1].size());
+      at += offsets_[d - 1][static_cast<size_t>(r % n)];
+      r /= n;
+    }
+    return at;
+  }
+  // Of a column, relative to its row.
+  int64_t column(int64_t c) const {
+    return offsets_.empty() ? 0 : offsets_.back()[static_cast<size_t>(c)];
+  }
+  bool rows_are_copies() const { return last_is_whole_; }
+
+ private:
+  std::vector<std::vector<int64_t>> offsets_;
+  int64_t rows_ = 1, columns_ = 1;
+  bool last_is_whole_ = false;
+};
+
+template <class T>
+void repeat(const Source& source, const std::byte* from, void* to, ThreadPool* pool) {
+  const T* x = reinterpret_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  const int64_t grain = std::max<int64_t>(1, (1 << 16) / source.columns());
+  parallel_for(pool, source.rows(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = x + source.row(r);
+      T* out = y + r * source.columns();
+      if (source.rows_are_copies())
+        std::memcpy(out, row, static_cast<size_t>(source.columns()) * sizeof(T));
+      else
+        for (int64_t c = 0; c < source.columns(); ++c) out[c] = row[source.column(c)];
+    }
+  });
+}
+
+// The interpreter's program, and how its tensors make up those of the compiled one.
+struct Model {
+  Graph graph;
+  std::vector<Source> inputs, outputs;
+};
+
+Model model_of(const Graph& graph, const CheckOptions& options) {
+  Model m{graph, {}, {}};
+  Symmetry::Spread spread;
+  if (evaluation_cost(graph) > options.whole_cost) {
+    const Symmetry symmetry({&graph});
+    const Rng rng(options.seed ^ 0x7469'6c65);
+    if (const auto kept = symmetry.choose(options.whole_cost, 4, rng.split(1)))
+      if (auto part = symmetry.restrict(0, *kept)) {
+        m.graph = std::move(*part);
+        spread = symmetry.spread(*kept, rng.split(2));
+      }
+  }
+  const auto sources = [&](const std::vector<TensorId>& whole, const std::vector<TensorId>& part,
+                           const std::vector<Repeats>& maps, std::vector<Source>& to) {
+    for (size_t k = 0; k < whole.size(); ++k) {
+      const std::vector<int64_t> shape = extents(graph.type(whole[k]).shape);
+      to.emplace_back(shape, extents(m.graph.type(part[k]).shape),
+                      maps.empty() ? Repeats(shape.size()) : maps[k]);
+    }
+  };
+  sources(graph.inputs(), m.graph.inputs(), spread.inputs, m.inputs);
+  sources(graph.outputs(), m.graph.outputs(), spread.outputs, m.outputs);
+  return m;
+}
+
 }  // namespace
 
 std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction& compiled,
@@ -75,7 +163,10 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
   // Integers are small among ordinary floats and cover their whole range among large ones.
   const std::vector<IntRange> small = integer_ranges(graph, graph, {-8, 8});
   const std::vector<IntRange> whole = integer_ranges(graph, graph, {INT64_MIN, INT64_MAX});
-  double work = 0;
+  const Model model = model_of(graph, options);
+  double work = 0, family_work = count_work(model.graph);
+  for (TensorId t : graph.inputs())
+    family_work += 10 * static_cast<double>(num_elements(graph.type(t).shape));
   const auto fail = [&](const std::string& what) {
     r.passed = false;
     if (r.what.empty()) r.what = what;
@@ -84,21 +175,29 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
     if (!r.passed) break;
     // The most telling families come first; large programs stop there.
     const bool special = family == "special";
-    if (r.families > 0 && !special && work + count_work(graph) > options.max_work) continue;
-    work += count_work(graph);
-    const std::vector<NDArray> inputs =
-        make_inputs(graph, family, Rng(options.seed).split(static_cast<uint64_t>(r.families++))(),
-                    family == "large" || special ? whole : small);
+    if (r.families > 0 && !special && work + family_work > options.max_work) continue;
+    work += family_work;
+    const std::vector<NDArray> inputs = make_inputs(
+        model.graph, family, Rng(options.seed).split(static_cast<uint64_t>(r.families++))(),
+        family == "large" || special ? whole : small);
     const std::vector<WithMagnitude> exact =
-        eval_with_magnitude(graph, inputs, {Precision::Exact, options.pool, {}});
-    const std::vector<NDArray> native = eval(graph, inputs, {Precision::Native, options.pool, {}});
+        eval_with_magnitude(model.graph, inputs, {Precision::Exact, options.pool, {}});
+    const std::vector<NDArray> native =
+        eval(model.graph, inputs, {Precision::Native, options.pool, {}});
     std::vector<AlignedBuffer> in;
     std::vector<const void*> in_pointers;
-    for (const NDArray& x : inputs) {
-      const std::vector<std::byte> bytes = to_memory(x);
-      in.emplace_back(bytes.size());
-      std::memcpy(in.back().data(), bytes.data(), bytes.size());
-      in_pointers.push_back(in.back().data());
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const std::vector<std::byte> bytes = to_memory(inputs[k]);
+      const Type& type = graph.type(graph.inputs()[k]);
+      in.emplace_back(static_cast<size_t>(type.bytes()));
+      void* to = in.back().data();
+      switch (size_in_bytes(type.dtype)) {
+      case 1: repeat<uint8_t>(model.inputs[k], bytes.data(), to, options.pool); break;
+      case 2: repeat<uint16_t>(model.inputs[k], bytes.data(), to, options.pool); break;
+      case 4: repeat<uint32_t>(model.inputs[k], bytes.data(), to, options.pool); break;
+      default: repeat<uint64_t>(model.inputs[k], bytes.data(), to, options.pool); break;
+      }
+      in_pointers.push_back(to);
     }
     Outputs out;
     for (TensorId t : graph.outputs()) {
@@ -127,13 +226,25 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
              (allowed > 0 ? " (allowed difference " + show(allowed) + ")" : ""));
       };
       r.elements += num_elements(type.shape);
-      for (size_t i = 0; i < got.ints.size(); ++i) {
-        // Rounding before a comparison or cast may flip what exact arithmetic says.
-        if (got.ints[i] == near.ints[i]) continue;
-        if (got.ints[i] == want.ints[i] || special)
-          ++r.special_differ;
-        else
-          failure(i, static_cast<double>(got.ints[i]), static_cast<double>(near.ints[i]), 0);
+      const Source& source = model.outputs[k];
+      // Calls f(element, the interpreter's element) for all elements.
+      const auto each = [&](auto f) {
+        for (int64_t row = 0; row < source.rows(); ++row) {
+          const int64_t from = source.row(row);
+          for (int64_t c = 0; c < source.columns(); ++c)
+            f(static_cast<size_t>(row * source.columns() + c),
+              static_cast<size_t>(from + source.column(c)));
+        }
+      };
+      if (got.reals.empty()) {
+        each([&](size_t i, size_t j) {
+          // Rounding before a comparison or cast may flip what exact arithmetic says.
+          if (got.ints[i] == near.ints[j]) return;
+          if (got.ints[i] == want.ints[j] || special)
+            ++r.special_differ;
+          else
+            failure(i, static_cast<double>(got.ints[i]), static_cast<double>(near.ints[j]), 0);
+        });
       }
       if (got.reals.empty()) continue;
       const NDArray& scale = exact[k].magnitude;
@@ -151,14 +262,14 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
         }
       }
       const double relative = std::max(2 * native_error, options.c * unit * spread);
-      for (size_t i = 0; i < got.reals.size(); ++i) {
-        const double g = got.reals[i], w = want.reals[i];
-        if (!comparable(i)) {
-          const double n = near.reals[i];
+      each([&](size_t i, size_t j) {
+        const double g = got.reals[i], w = want.reals[j];
+        if (!comparable(j)) {
+          const double n = near.reals[j];
           if (!(g == n || (std::isnan(g) && std::isnan(n)))) ++r.special_differ;
-          continue;
+          return;
         }
-        const double allowed = relative * scale.reals[i] + smallest_of(type.dtype);
+        const double allowed = relative * scale.reals[j] + smallest_of(type.dtype);
         const double ratio = std::fabs(g - w) / allowed;
         if (ratio <= 1) {
           r.worst = std::max(r.worst, ratio);
@@ -166,7 +277,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
           r.worst = std::isfinite(ratio) ? std::max(r.worst, ratio) : INFINITY;
           failure(i, g, w, allowed);
         }
-      }
+      });
     }
   }
   r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

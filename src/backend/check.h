@@ -1,5 +1,6 @@
 // The last gate before a user: compiled code is run against the interpreter of its own graph, on
-// several families of inputs. Only what passes becomes a Checked.
+// several families of inputs. Only what passes becomes a Checked. Every element of every output is
+// compared; of expensive programs the interpreter runs a few tiles, which the inputs repeat.
 #pragma once
 
 #include <functional>
@@ -19,9 +20,11 @@ struct CheckOptions {
   uint64_t seed = 1;
   ThreadPool* pool = nullptr;  // of the interpreter
   double c = 8;                // allowed: max(2 err of the interpreter, c eps sqrt(k) sum|terms|)
-  // Multiply-adds of the interpreter beyond which only the most telling family and the one of
-  // special values are run.
+  // Multiply-adds of the interpreter (and elements of the inputs, which count 10) beyond which only
+  // the most telling family and the one of special values are run.
   double max_work = 1e9;
+  // Cost of an evaluation above which inputs repeat tiles (verify/symmetry.h).
+  double whole_cost = 2e7;
 };
 
 struct CheckReport {

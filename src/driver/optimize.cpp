@@ -261,6 +261,7 @@ class Optimizer {
     v.strict = options_.strict;
     v.seed = options_.verify_seed;
     v.threads = threads_;
+    v.minimise = false;
     v.cancel = cancel_;
     return v;
   }
@@ -278,10 +279,10 @@ class Optimizer {
     }
   }
 
-  std::optional<Certificate> prove(const Graph& spec, Outcome& outcome) {
+  std::optional<Certificate> prove(Verifier& verifier, Outcome& outcome) {
     Stopwatch watch(report_.verify_s);
     try {
-      Acceptance a = accept(spec, outcome.graph, verify_options());
+      Acceptance a = verifier.accept(outcome.graph);
       if (a.verified) return a.verified->certificate();
       outcome.fate = a.verdict.refuted() ? Fate::Refuted : Fate::Unknown;
       outcome.why = a.verdict.str();
@@ -428,6 +429,7 @@ class Optimizer {
     const std::vector<size_t> order = racing_order(first, wanted);
     const Inputs inputs(spec, options_.seed);
     const Filter filter(spec, options_.seed + 1, threads_);
+    Verifier verifier(spec, verify_options());
     bool again = true;
     for (size_t next = 0; again && next < order.size() && !cancelled();) {
       again = false;
@@ -458,7 +460,7 @@ class Optimizer {
         if (!worthwhile(racer.timing) || cancelled()) continue;
         Outcome& o = outcomes_[racer.outcome];
         tell("verify", label, tried++, int(racers.size()));
-        std::optional<Certificate> certificate = prove(spec, o);
+        std::optional<Certificate> certificate = prove(verifier, o);
         if (!certificate || !passes_check(o, *racer.module)) {
           again = !out_of_time();
           continue;
@@ -523,7 +525,8 @@ class Optimizer {
     whole.origin = "parts";
     whole.rank = 1;
     whole.part = -1;
-    std::optional<Certificate> certificate = prove(result.original, whole);
+    Verifier verifier(result.original, verify_options());
+    std::optional<Certificate> certificate = prove(verifier, whole);
     std::shared_ptr<Module> module = certificate ? code_for(whole) : nullptr;
     if (module && passes_check(whole, *module)) {
       std::shared_ptr<Module> original = compiled(result.original);
@@ -564,7 +567,8 @@ class Optimizer {
       o.rank = stored.rank;
       o.model_seconds = stored.model_seconds;
       tell("verify", "", 0, 1);
-      std::optional<Certificate> certificate = prove(result.original, o);
+      Verifier verifier(result.original, verify_options());
+      std::optional<Certificate> certificate = prove(verifier, o);
       std::shared_ptr<Module> module = certificate ? code_for(o) : nullptr;
       if (!module || !passes_check(o, *module)) return false;
       o.fate = Fate::Chosen;

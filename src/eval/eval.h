@@ -68,6 +68,9 @@ struct FieldOptions {
   // Not 0: of a kernel whose results no operator reads, only this many blocks are evaluated (the
   // first, the last and some between); what the others would save is undefined.
   int sample_blocks = 0;
+  // Redrawing only: looks at roots and what they need, half of which are undefined; a denominator
+  // hardly ever is zero, and to find out takes an evaluation of nearly everything.
+  bool roots_only = false;
 };
 
 struct FieldResult {

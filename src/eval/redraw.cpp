@@ -13,10 +13,15 @@ constexpr size_t kMaxTraceEntries = size_t(1) << 22;  // of one kernel; beyond t
 // to be residues stays undefined for this long with probability (3/4)^16, one percent.
 constexpr int kPatience = 16;
 
-// Keeps of `demand` what decides definedness: partial operators and their ancestors. Returns which
-// inputs of the graph those read.
+bool is_root(const Graph& g, const Op& op) {
+  return op.kind == OpKind::Sqrt || op.kind == OpKind::Rsqrt ||
+         (op.kind == OpKind::Pow && !g.attrs<PowAttrs>(op).exponent.is_integer());
+}
+
+// Keeps of `demand` what decides definedness: partial operators (or roots only) and their
+// ancestors. Returns which inputs of the graph those read.
 std::vector<bool> restrict_demand(const Graph& g, Demand& demand,
-                                  const std::vector<bool>& needed_outputs) {
+                                  const std::vector<bool>& needed_outputs, bool roots_only) {
   std::vector<bool> needed(g.tensors().size(), false);
   for (size_t i = 0; i < g.outputs().size(); ++i) {
     if (needed_outputs[i]) needed[g.outputs()[i].index] = true;
@@ -24,13 +29,13 @@ std::vector<bool> restrict_demand(const Graph& g, Demand& demand,
   for (size_t n = g.ops().size(); n-- > 0;) {
     const Op& op = g.ops()[n];
     if (!demand.any(op)) continue;
-    bool run = is_partial(op.kind);
+    bool run = roots_only ? is_root(g, op) : is_partial(op.kind);
     for (uint32_t r = 0; r < op.num_results; ++r) run = run || needed[op.result(r).index];
     if (op.body.valid()) {
       std::vector<bool> results;
       for (uint32_t r = 0; r < op.num_results; ++r) results.push_back(needed[op.result(r).index]);
       Demand& inner = demand.bodies[op.body.index];
-      const std::vector<bool> arguments = restrict_demand(g.body(op), inner, results);
+      const std::vector<bool> arguments = restrict_demand(g.body(op), inner, results, roots_only);
       run = run || inner.live;
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         if (arguments[i]) needed[op.inputs[i].index] = true;
@@ -196,7 +201,8 @@ RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
   if (!report.unsupported.empty()) return report;
   Demand demand = find_demand(graph, options.outputs);
   check_field_inputs(graph, model, inputs, demand);
-  restrict_demand(graph, demand, std::vector<bool>(graph.outputs().size(), false));
+  restrict_demand(graph, demand, std::vector<bool>(graph.outputs().size(), false),
+                  options.roots_only);
   return with_word(model.size(), [&](auto word) {
     return redraw<decltype(word)>(graph, model, inputs, rounds, options, demand);
   });

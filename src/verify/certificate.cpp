@@ -215,6 +215,11 @@ std::string Certificate::str() const {
   for (const FieldDraw& d : draws) s += line_of(d) + "\n";
   line("min_draws", std::to_string(min_draws));
   line("coverage", coverage);
+  if (!tiles.empty()) {
+    std::string text;
+    for (int64_t n : tiles) text += (text.empty() ? "" : " ") + std::to_string(n);
+    line("tiles", text);
+  }
   line("error_log2", number(error_log2));
   line("bound", bound);
   line("basis", basis);
@@ -250,6 +255,14 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
       {"draw", [&] { c.draws.push_back(read_draw(r)); }},
       {"min_draws", [&] { c.min_draws = r.integer<int>(r.rest); }},
       {"coverage", [&] { c.coverage = unescape(r.rest); }},
+      {"tiles",
+       [&] {
+         for (size_t at = 0; at < r.rest.size();) {
+           size_t end = std::min(r.rest.find(' ', at), r.rest.size());
+           c.tiles.push_back(r.integer<int64_t>(r.rest.substr(at, end - at)));
+           at = end + 1;
+         }
+       }},
       {"error_log2", [&] { c.error_log2 = r.real(r.rest); }},
       {"bound", [&] { c.bound = unescape(r.rest); }},
       {"basis", [&] { c.basis = unescape(r.rest); }},

@@ -50,11 +50,14 @@ struct Certificate {
   std::vector<std::string> inputs, outputs;  // "X f32[16,1024]"
   std::vector<Binding> bindings;             // "tested at"; one empty binding if static
   std::vector<FieldDraw> draws;
-  int min_draws = 0;      // smallest number of draws in which an element was compared
-  std::string coverage;   // "all elements" or which
-  double error_log2 = 0;  // log2 of the probability of accepting an unequal program
-  std::string bound;      // how error_log2 was computed, with the degrees
-  std::string basis;      // "proved", or what the bound takes for granted
+  int min_draws = 0;     // smallest number of draws in which an element was compared
+  std::string coverage;  // "all elements" or which
+  // Where representatives were evaluated: how many tiles of each class of axes (verify/symmetry.h),
+  // in the order of the inputs' axes; empty: everything.
+  std::vector<int64_t> tiles;
+  double error_log2 = 0;                 // log2 of the probability of accepting an unequal program
+  std::string bound;                     // how error_log2 was computed, with the degrees
+  std::string basis;                     // "proved", or what the bound takes for granted
   std::vector<std::string> assumptions;  // on the inputs, e.g. where the original is undefined
   std::vector<GateFamily> gate;
   std::vector<std::string> notes;

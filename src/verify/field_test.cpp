@@ -43,8 +43,9 @@ std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint6
   return inputs;
 }
 
-FieldDrawResult field_draw(const Graph& spec, const Graph& candidate,
-                           const FieldDrawRequest& request, ThreadPool* pool) {
+FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
+                           const FieldDrawRequest& request) {
+  const Graph& spec = reference.spec();
   const FieldModel model(request.field, request.seed);
   FieldDrawResult result;
   FieldDraw& record = result.record;
@@ -57,23 +58,8 @@ FieldDrawResult field_draw(const Graph& spec, const Graph& candidate,
   std::vector<Components> components = needed_components(spec);
   const std::vector<Components> more = needed_components(candidate);
   for (size_t i = 0; i < components.size(); i++) components[i] |= more[i];
-  std::vector<FieldArray> inputs = draw_inputs(spec, model, components, 2, pool);
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
-  Rng rng(request.seed ^ 0x5bd1e995u);
-  for (size_t k = 0; k < inputs.size(); k++)
-    for (int64_t& x : inputs[k].ints) x = rng.between(ranges[k].low, ranges[k].high);
-  if (request.ties) {
-    const std::vector<NDArray> small = tie_inputs(spec, candidate, request.seed);
-    for (size_t k = 0; k < inputs.size(); k++) {
-      inputs[k].ints = small[k].ints;
-      if (small[k].reals.empty()) continue;
-      inputs[k] = FieldArray::of_integers(
-          model, small[k].dtype, small[k].shape,
-          std::vector<int64_t>(small[k].reals.begin(), small[k].reals.end()));
-    }
-  }
-  uint64_t epoch = 0;
-  auto bound_exponents = [&] {
+  auto bound_exponents = [&](std::vector<FieldArray>& inputs, uint64_t& epoch) {
     if (request.exponent_bound == 0) return;
     epoch++;
     for (size_t k = 0; k < inputs.size(); k++) {
@@ -85,28 +71,61 @@ FieldDrawResult field_draw(const Graph& spec, const Graph& candidate,
                     uint64_t((uint128(words.at(uint64_t(i))) * request.exponent_bound) >> 64));
     }
   };
-  bound_exponents();
-
-  const FieldOptions options{1, pool};
-  FieldResult s, c;
-  const bool partial = !request.ties && is_partial(spec);
-  auto redraw = [&](const Graph& g) {
-    if (request.ties) return int64_t(0);
-    const int64_t redrawn = redraw_inputs(g, model, inputs, request.redraws, options).redrawn;
-    if (redrawn > 0) bound_exponents();
-    return redrawn;
+  const FieldOptions options{1, reference.pool()};
+  // Moves inputs at which `g` is undefined, by roots only or by anything; says whether any moved.
+  auto redraw = [&](const Graph& g, Reference::Draw& draw, bool roots_only) {
+    if (request.ties) return false;
+    FieldOptions what = options;
+    what.roots_only = roots_only;
+    // Roots are cheap to look at, and one of two components is no residue in three draws of four:
+    // thousands of rows that all must be defined take some 48 rounds.
+    const int rounds = roots_only ? std::min(64, 8 * request.redraws) : request.redraws;
+    const int64_t redrawn = redraw_inputs(g, model, draw.inputs, rounds, what).redrawn;
+    if (redrawn > 0) bound_exponents(draw.inputs, draw.epoch);
+    return redrawn > 0;
   };
-  for (int round = 0; round < 6; round++) {
-    if (partial) redraw(spec);
-    s = eval_field(spec, model, inputs, options);
-    if (!s.ok()) break;
-    if (!partial && any_undefined(s.outputs) && redraw(spec) > 0)
-      s = eval_field(spec, model, inputs, options);
-    c = eval_field(candidate, model, inputs, options);
-    if (!c.ok() || round == 5 || !any_undefined(c.outputs)) break;
-    // Where only the candidate is undefined, inputs move again; the next round evaluates both.
-    if (redraw(candidate) == 0) break;
+  const bool partial = is_partial(spec);
+  auto evaluate_spec = [&](Reference::Draw& draw) {
+    if (partial) redraw(spec, draw, true);
+    draw.result = eval_field(spec, model, draw.inputs, options);
+    if (draw.result.ok() && any_undefined(draw.result.outputs) && redraw(spec, draw, false))
+      draw.result = eval_field(spec, model, draw.inputs, options);
+  };
+
+  Reference::Draw& shared = reference.draw({request.field, request.seed, request.exponent_bound,
+                                            request.redraws, request.ties, components, ranges});
+  if (shared.result.outputs.empty() && shared.result.ok()) {
+    shared.inputs = draw_inputs(spec, model, components, 2, reference.pool());
+    Rng rng(request.seed ^ 0x5bd1e995u);
+    for (size_t k = 0; k < shared.inputs.size(); k++)
+      for (int64_t& x : shared.inputs[k].ints) x = rng.between(ranges[k].low, ranges[k].high);
+    if (request.ties) {
+      const std::vector<NDArray> small = tie_inputs(spec, candidate, request.seed);
+      for (size_t k = 0; k < shared.inputs.size(); k++) {
+        shared.inputs[k].ints = small[k].ints;
+        if (small[k].reals.empty()) continue;
+        shared.inputs[k] = FieldArray::of_integers(
+            model, small[k].dtype, small[k].shape,
+            std::vector<int64_t>(small[k].reals.begin(), small[k].reals.end()));
+      }
+    }
+    bound_exponents(shared.inputs, shared.epoch);
+    evaluate_spec(shared);
   }
+  Reference::Draw moved;  // where only the candidate is undefined, inputs move for this pair alone
+  const Reference::Draw* draw = &shared;
+  FieldResult c;
+  for (int round = 0; draw->result.ok(); round++) {
+    c = eval_field(candidate, model, draw->inputs, options);
+    if (!c.ok() || round == 5 || !any_undefined(c.outputs)) break;
+    if (draw == &shared) {
+      moved = shared;
+      draw = &moved;
+    }
+    if (!redraw(candidate, moved, false)) break;
+    evaluate_spec(moved);
+  }
+  const FieldResult& s = draw->result;
   if (!s.ok() || !c.ok()) {
     result.unsupported = s.ok() ? c.unsupported : s.unsupported;
     return result;

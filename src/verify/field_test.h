@@ -7,6 +7,7 @@
 #include "eval/eval.h"
 #include "verify/certificate.h"
 #include "verify/inputs.h"
+#include "verify/reference.h"
 
 namespace tessera {
 
@@ -29,9 +30,10 @@ struct FieldDrawResult {
   int64_t candidate_undefined = 0;  // elements where only the candidate is undefined
 };
 
-// Both graphs have static shapes and the same interface. The result depends on the request only.
-FieldDrawResult field_draw(const Graph& spec, const Graph& candidate,
-                           const FieldDrawRequest& request, ThreadPool* pool);
+// Both graphs have static shapes and the same interface. The result depends on the request only;
+// what the original contributes is taken from `spec` where it is there already.
+FieldDrawResult field_draw(Reference& spec, const Graph& candidate,
+                           const FieldDrawRequest& request);
 
 // The inputs of a draw with `ties`, as real numbers.
 std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint64_t seed);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <mutex>
 #include <random>
 
 #include "base/check.h"
@@ -15,6 +17,7 @@
 #include "verify/field_test.h"
 #include "verify/integers.h"
 #include "verify/numeric_gate.h"
+#include "verify/symmetry.h"
 
 namespace tessera {
 namespace {
@@ -22,6 +25,8 @@ namespace {
 // Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
 int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
 constexpr int kTieDraws = 48;
+// Of a filter's evaluation: above it only representative tiles are evaluated.
+constexpr double kFilterCost = 2e6;
 
 // Whether results can depend on two numbers being exactly equal.
 bool has_comparisons(const Graph& g) {
@@ -139,13 +144,68 @@ class Coverage {
   std::vector<Output> outputs_;
 };
 
+// Which elements representatives stand for: "O 192 of 14336 on axis 1".
+std::string representatives(const Graph& g, const std::vector<TensorId>& tensors,
+                            const std::vector<KeptPositions>& positions) {
+  std::string text;
+  for (size_t k = 0; k < tensors.size(); k++) {
+    const Tensor& t = g.tensor(tensors[k]);
+    for (size_t d = 0; d < positions[k].size(); d++)
+      if (positions[k][d])
+        text += (text.empty() ? "" : ", ") + (t.name.empty() ? "output" : t.name) + " " +
+                std::to_string(positions[k][d]->size()) + " of " + t.type.shape[d].str() +
+                " on axis " + std::to_string(d);
+  }
+  return text;
+}
+
+// Inputs of whole programs from those of representatives: zeros elsewhere, on which the elements
+// that are shown do not depend. Kept as they are where whole inputs would be too large to show.
+void expand(Counterexample& c, const Graph& whole, const std::vector<KeptPositions>& inputs,
+            const std::vector<KeptPositions>& outputs) {
+  int64_t elements = 0;
+  for (TensorId t : whole.inputs()) elements += num_elements(whole.type(t).shape);
+  if (elements > (int64_t(1) << 22)) {
+    c.what += "; shown on representative tiles of the programs";
+    return;
+  }
+  for (size_t k = 0; k < c.inputs.size(); k++) {
+    ConcreteTensor& part = c.inputs[k];
+    const Type& type = whole.type(whole.inputs()[k]);
+    NDArray numbers = NDArray::zeros(DType::I64, extents(type.shape));
+    for (size_t i = 0; i < numbers.ints.size(); i++) numbers.ints[i] = int64_t(i);
+    const std::vector<int64_t> to = select(numbers, inputs[k]).ints;
+    ConcreteTensor all{part.name, type, {}, {}};
+    if (is_float(type.dtype))
+      all.reals.assign(numbers.ints.size(), 0);
+    else
+      all.ints.assign(numbers.ints.size(), 0);
+    for (size_t i = 0; i < to.size(); i++) {
+      if (is_float(type.dtype))
+        all.reals[size_t(to[i])] = part.reals[i];
+      else
+        all.ints[size_t(to[i])] = part.ints[i];
+    }
+    part = std::move(all);
+  }
+  for (size_t d = 0; d < c.position.size(); d++)
+    if (const auto& kept = outputs[size_t(c.output)][d])
+      c.position[d] = (*kept)[size_t(c.position[d])];
+}
+
 // Tests one pair of static programs; fills in the certificate. Nothing means: no objection.
 class StaticTest {
  public:
-  StaticTest(const Graph& spec, const Graph& candidate, const VerifyOptions& o, ThreadPool* pool,
-             Rng seeds, int binding, Certificate& certificate)
-      : spec_(spec), candidate_(candidate), o_(o), pool_(pool), seeds_(seeds), binding_(binding),
-        certificate_(certificate) {}
+  StaticTest(Reference& reference, const Graph& candidate, const VerifyOptions& o, Rng seeds,
+             int binding, Certificate& certificate)
+      : reference_(reference), spec_(reference.spec()), candidate_(candidate), o_(o), seeds_(seeds),
+        binding_(binding), certificate_(certificate) {}
+
+  // Representatives of larger programs are compared: their error bound is that of the whole.
+  void stands_for(const Graph& spec, const Graph& candidate) {
+    whole_spec_ = &spec;
+    whole_candidate_ = &candidate;
+  }
 
   std::optional<Verdict> run() {
     const double work = std::max(count_work(spec_), count_work(candidate_));
@@ -154,7 +214,9 @@ class StaticTest {
                      "one evaluation takes about " + std::to_string(int64_t(work)) +
                          " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
     if (is_integer_program(spec_) && is_integer_program(candidate_)) return integers();
-    if (auto v = field(spec_, candidate_)) return v;
+    if (auto v = field(reference_, candidate_, whole_spec_ ? *whole_spec_ : spec_,
+                       whole_candidate_ ? *whole_candidate_ : candidate_))
+      return v;
     if (auto v = ties()) return v;
     return gate();
   }
@@ -164,7 +226,7 @@ class StaticTest {
     GateOptions g;
     g.strict = o_.strict;
     g.seed = seeds_.split(1)();
-    g.pool = pool_;
+    g.minimise = o_.minimise;
     g.cancel = o_.cancel;
     return g;
   }
@@ -172,7 +234,8 @@ class StaticTest {
 
   // The field saw a difference: only real inputs refute.
   Verdict explain(const FieldDrawResult& draw) {
-    if (auto c = find_difference(spec_, candidate_, gate_options())) return Refuted{std::move(*c)};
+    if (auto c = find_difference(reference_, candidate_, gate_options()))
+      return Refuted{std::move(*c)};
     if (is_cancelled(o_)) return cancelled();
     const std::string where = "output " + std::to_string(draw.output) + ", element " +
                               std::to_string(draw.index) + ", seed " +
@@ -187,8 +250,10 @@ class StaticTest {
                                   "real inputs were found that show it"};
   }
 
-  std::optional<Verdict> field(const Graph& spec, const Graph& candidate) {
-    const Degrees a = degrees(spec), b = degrees(candidate);
+  std::optional<Verdict> field(Reference& reference, const Graph& candidate,
+                               const Graph& whole_spec, const Graph& whole_candidate) {
+    const Graph& spec = reference.spec();
+    const Degrees a = degrees(whole_spec), b = degrees(whole_candidate);
     const DrawBound small = draw_bound(a, b, 31), big = draw_bound(a, b, 61);
     Coverage coverage(spec);
     int64_t candidate_undefined = 0;
@@ -197,9 +262,8 @@ class StaticTest {
       if (is_cancelled(o_)) return cancelled();
       const DrawBound& bound = size == FieldSize::Bits31 ? small : big;
       FieldDrawResult r = field_draw(
-          spec, candidate,
-          {size, seeds_.split(uint64_t(100 + draws))(), bound.exponent_bound, redraws, false},
-          pool_);
+          reference, candidate,
+          {size, seeds_.split(uint64_t(100 + draws))(), bound.exponent_bound, redraws, false});
       if (!r.unsupported.empty()) return Unknown{UnknownReason::Unsupported, r.unsupported};
       if (!r.equal) return explain(r);
       r.record.binding = binding_;
@@ -225,7 +289,7 @@ class StaticTest {
       if (auto v = one(rest)) return v;
     }
     if (coverage.min_draws() == 0 && coverage.worst() > o_.error_log2) {
-      if (auto c = find_difference(spec_, candidate_, gate_options()))
+      if (auto c = find_difference(reference_, candidate_, gate_options()))
         return Refuted{std::move(*c)};
       return Unknown{UnknownReason::Undefined,
                      candidate_undefined > 0
@@ -263,11 +327,10 @@ class StaticTest {
     for (int i = 0; i < draws; i++) {
       if (is_cancelled(o_)) return cancelled();
       const uint64_t seed = seeds_.split(uint64_t(10000 + i))();
-      FieldDrawResult r =
-          field_draw(spec_, candidate_, {FieldSize::Bits31, seed, 0, 0, true}, pool_);
+      FieldDrawResult r = field_draw(reference_, candidate_, {FieldSize::Bits31, seed, 0, 0, true});
       if (!r.unsupported.empty() || r.equal) continue;
-      if (auto c =
-              difference_at(spec_, candidate_, tie_inputs(spec_, candidate_, seed), gate_options()))
+      if (auto c = difference_at(reference_, candidate_, tie_inputs(spec_, candidate_, seed),
+                                 gate_options()))
         return Refuted{std::move(*c)};
     }
     return std::nullopt;
@@ -279,7 +342,8 @@ class StaticTest {
     bool proved = false;
     if (spec && candidate) {
       Certificate saved = certificate_;
-      const auto v = field(*spec, *candidate);
+      Reference lifted(*spec, reference_.pool());
+      const auto v = field(lifted, *candidate, *spec, *candidate);
       if (v && v->refuted()) return v;
       proved = !v;
       if (v)
@@ -304,7 +368,7 @@ class StaticTest {
   }
 
   std::optional<Verdict> gate() {
-    GateResult g = numeric_gate(spec_, candidate_, gate_options());
+    GateResult g = numeric_gate(reference_, candidate_, gate_options());
     if (g.cancelled) return cancelled();
     if (g.counterexample) return Refuted{std::move(*g.counterexample)};
     for (GateFamily& f : g.families) {
@@ -322,9 +386,10 @@ class StaticTest {
     return std::nullopt;
   }
 
+  Reference& reference_;
   const Graph &spec_, &candidate_;
+  const Graph *whole_spec_ = nullptr, *whole_candidate_ = nullptr;
   const VerifyOptions& o_;
-  ThreadPool* pool_;
   Rng seeds_;
   int binding_;
   Certificate& certificate_;
@@ -332,8 +397,80 @@ class StaticTest {
 
 }  // namespace
 
-Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& options) {
-  validate(spec);
+struct Verifier::State {
+  Graph spec;
+  VerifyOptions options;
+  uint64_t seed;
+  std::optional<ThreadPool> threads;
+  // Originals that were evaluated: the spec, or representatives of it, by structural hash.
+  struct Original {
+    Graph graph;
+    Reference reference;
+    Original(Graph g, ThreadPool* pool) : graph(std::move(g)), reference(graph, pool) {}
+  };
+  std::map<uint64_t, std::unique_ptr<Original>> originals;
+
+  State(Graph g, VerifyOptions o)
+      : spec(std::move(g)), options(o), seed(o.seed ? *o.seed : seed_from_system()) {
+    validate(spec);
+    if (options.threads != 1) threads.emplace(options.threads);
+  }
+  ThreadPool* pool() { return threads ? &*threads : nullptr; }
+  Reference& reference(const Graph& g) {
+    if (originals.size() > 8) originals.clear();  // what they hold can be large
+    auto& o = originals[structural_hash(g)];
+    if (!o || !(o->graph == g)) o = std::make_unique<Original>(g, pool());
+    return o->reference;
+  }
+  Verdict verify(const Graph& candidate);
+  std::optional<Verdict> compare(const Graph& candidate, const Rng& seeds, Certificate& c);
+};
+
+Verifier::Verifier(Graph spec, VerifyOptions options)
+    : state_(std::make_unique<State>(std::move(spec), options)) {}
+Verifier::~Verifier() = default;
+Verifier::Verifier(Verifier&&) noexcept = default;
+Verifier& Verifier::operator=(Verifier&&) noexcept = default;
+
+Verdict Verifier::verify(const Graph& candidate) { return state_->verify(candidate); }
+
+Acceptance Verifier::accept(Graph candidate) {
+  Verdict v = verify(candidate);
+  if (!v.equal()) return {std::move(v), std::nullopt};
+  Certificate c = v.certificate();
+  return {std::move(v), Verified(state_->spec, std::move(candidate), std::move(c))};
+}
+
+// Static programs: as they are, or representatives of them where they are expensive.
+std::optional<Verdict> Verifier::State::compare(const Graph& candidate, const Rng& seeds,
+                                                Certificate& c) {
+  if (std::max(evaluation_cost(spec), evaluation_cost(candidate)) > options.whole_cost &&
+      !is_integer_program(spec)) {
+    const Symmetry symmetry({&spec, &candidate});
+    if (const auto kept = symmetry.choose(options.whole_cost, 2, seeds.split(3))) {
+      const auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
+      if (a && b) {
+        const auto inputs = symmetry.input_positions(*kept),
+                   outputs = symmetry.output_positions(*kept);
+        for (const auto& tiles : *kept) c.tiles.push_back(int64_t(tiles.size()));
+        c.coverage = "representative tiles (" + representatives(spec, spec.outputs(), outputs) +
+                     "); along these axes both programs do the same for every tile";
+        StaticTest test(reference(*a), *b, options, seeds, 0, c);
+        test.stands_for(spec, candidate);
+        auto v = test.run();
+        if (v && v->refuted()) {
+          Counterexample shown = v->counterexample();
+          expand(shown, spec, inputs, outputs);
+          return Refuted{std::move(shown)};
+        }
+        return v;
+      }
+    }
+  }
+  return StaticTest(reference(spec), candidate, options, seeds, 0, c).run();
+}
+
+Verdict Verifier::State::verify(const Graph& candidate) {
   validate(candidate);
   if (auto d = interface_difference(spec, candidate)) return Refuted{std::move(*d)};
   Certificate c;
@@ -347,22 +484,19 @@ Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& o
     c.notes.push_back("weights, the same in every call: " + weights +
                       "; what depends on them alone is computed once per set of arrays");
   c.candidate_hash = structural_hash(candidate);
-  c.seed = options.seed ? *options.seed : seed_from_system();
+  c.seed = seed;
   c.strict = options.strict;
   for (TensorId t : spec.inputs()) c.inputs.push_back(describe(spec, t));
   for (TensorId t : spec.outputs()) c.outputs.push_back(describe(spec, t));
   c.coverage = "all elements of all outputs, full shapes";
   const Rng seeds(c.seed);
-  std::optional<ThreadPool> threads;
-  if (options.threads != 1) threads.emplace(options.threads);
-  ThreadPool* pool = threads ? &*threads : nullptr;
 
   std::vector<std::string> symbols;
   collect_symbols(spec, symbols);
   collect_symbols(candidate, symbols);
   if (symbols.empty()) {
     c.bindings.push_back({});
-    if (auto v = StaticTest(spec, candidate, options, pool, seeds, 0, c).run()) return *v;
+    if (auto v = compare(candidate, seeds, c)) return *v;
     return Equal{std::move(c)};
   }
   // Random extents, different for different symbols where there is room.
@@ -383,16 +517,16 @@ Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& o
     try {
       a = bind_symbols(spec, binding);
       b = bind_symbols(candidate, binding);
-      validate(*a);
-      validate(*b);
+      tessera::validate(*a);
+      tessera::validate(*b);
     } catch (const Error& e) {
       why = e.message();
       continue;
     }
     c.bindings.push_back(binding);
     const int index = int(c.bindings.size()) - 1;
-    if (auto v =
-            StaticTest(*a, *b, options, pool, seeds.split(uint64_t(50 + index)), index, c).run())
+    if (auto v = StaticTest(reference(*a), *b, options, seeds.split(uint64_t(50 + index)), index, c)
+                     .run())
       return *v;
   }
   if (c.bindings.empty())
@@ -404,11 +538,12 @@ Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& o
   return Equal{std::move(c)};
 }
 
+Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& options) {
+  return Verifier(spec, options).verify(candidate);
+}
+
 Acceptance accept(const Graph& spec, Graph candidate, const VerifyOptions& options) {
-  Verdict v = verify(spec, candidate, options);
-  if (!v.equal()) return {std::move(v), std::nullopt};
-  Certificate c = v.certificate();
-  return {std::move(v), Verified(spec, std::move(candidate), std::move(c))};
+  return Verifier(spec, options).accept(std::move(candidate));
 }
 
 Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
@@ -430,8 +565,21 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     const std::string which = "draw " + std::to_string(i);
     if (d.binding < 0 || d.binding >= int(c.bindings.size()))
       return {false, which + " names no binding"};
-    const Graph a = bind_symbols(spec, c.bindings[size_t(d.binding)]);
-    const Graph b = bind_symbols(candidate, c.bindings[size_t(d.binding)]);
+    Graph a = bind_symbols(spec, c.bindings[size_t(d.binding)]);
+    Graph b = bind_symbols(candidate, c.bindings[size_t(d.binding)]);
+    if (!c.tiles.empty()) {
+      const Symmetry symmetry({&a, &b});
+      const auto kept = symmetry.first(c.tiles);
+      auto small_a = kept ? symmetry.restrict(0, *kept) : std::nullopt;
+      auto small_b = kept ? symmetry.restrict(1, *kept) : std::nullopt;
+      if (!small_a || !small_b) return {false, "the programs have other tiles than it says"};
+      for (size_t k = 0; k < c.tiles.size(); k++)
+        if (const AxisClass& axes = symmetry.classes()[k];
+            c.tiles[k] < std::min({axes.tiles, axes.most_axes}))
+          return {false, "too few tiles for the conclusion"};
+      a = std::move(*small_a);
+      b = std::move(*small_b);
+    }
     if (d.field == "exact") {
       IntegerTest test = replay_integers(a, b, d);
       if (test.counterexample)
@@ -444,8 +592,9 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     const auto lb = lifted ? lifted_to_field(b) : std::optional(b);
     if (!la || !lb) return {false, which + ": the programs have no meaning in a field"};
     const FieldSize size = d.field == "p31" ? FieldSize::Bits31 : FieldSize::Bits61;
+    Reference reference(*la, pool);
     FieldDrawResult r =
-        field_draw(*la, *lb, {size, d.seed, d.exponent_bound, d.redraws, false}, pool);
+        field_draw(reference, *lb, {size, d.seed, d.exponent_bound, d.redraws, false});
     if (!r.unsupported.empty()) return {false, which + ": " + r.unsupported};
     if (!r.equal) return {false, which + ": the programs differ"};
     r.record.binding = d.binding;
@@ -467,45 +616,75 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
 struct Filter::State {
   Graph spec;
   FieldModel model;
-  std::vector<Components> components;
-  std::vector<FieldArray> inputs;
-  FieldResult outputs;
-  State(Graph g, uint64_t seed) : spec(std::move(g)), model(FieldSize::Bits31, seed) {}
+  ThreadPool pool;
+  // What the whole spec, or representatives of it, make of one draw, by structural hash.
+  struct Original {
+    Graph graph;
+    std::vector<Components> components;
+    std::vector<FieldArray> inputs;
+    FieldResult outputs;
+  };
+  std::mutex mutex;  // of originals
+  std::map<uint64_t, std::shared_ptr<const Original>> originals;
+
+  State(Graph g, uint64_t seed, int threads)
+      : spec(std::move(g)), model(FieldSize::Bits31, seed), pool(threads) {}
+  std::shared_ptr<const Original> original(const Graph& g);
 };
 
-Filter::Filter(const Graph& spec, uint64_t seed, int threads)
-    : state_(std::make_unique<State>(spec, seed)) {
-  State& s = *state_;
-  ThreadPool pool(threads);
-  s.components = needed_components(spec);
-  s.inputs = draw_inputs(spec, s.model, s.components, 2, &pool);
-  const std::vector<IntRange> ranges = integer_ranges(spec, spec, {-8, 8});
-  Rng rng(seed ^ 0x5bd1e995u);
-  for (size_t k = 0; k < s.inputs.size(); k++)
-    for (int64_t& x : s.inputs[k].ints) x = rng.between(ranges[k].low, ranges[k].high);
+std::shared_ptr<const Filter::State::Original> Filter::State::original(const Graph& g) {
+  std::lock_guard lock(mutex);
+  auto& known = originals[structural_hash(g)];
+  if (known && known->graph == g) return known;
+  auto o = std::make_shared<Original>();
+  o->graph = g;
+  o->components = needed_components(g);
+  o->inputs = draw_inputs(g, model, o->components, 2, &pool);
+  const std::vector<IntRange> ranges = integer_ranges(g, g, {-8, 8});
+  Rng rng(model.seed() ^ 0x5bd1e995u);
+  for (size_t k = 0; k < o->inputs.size(); k++)
+    for (int64_t& x : o->inputs[k].ints) x = rng.between(ranges[k].low, ranges[k].high);
   FieldOptions options;
   options.pool = &pool;
-  redraw_inputs(spec, s.model, s.inputs, 64, options);
-  s.outputs = eval_field(spec, s.model, s.inputs, options);
+  options.roots_only = true;
+  redraw_inputs(g, model, o->inputs, 64, options);
+  o->outputs = eval_field(g, model, o->inputs, options);
+  known = std::move(o);
+  return known;
 }
+
+Filter::Filter(const Graph& spec, uint64_t seed, int threads)
+    : state_(std::make_unique<State>(spec, seed, threads)) {}
 Filter::~Filter() = default;
 Filter::Filter(Filter&&) noexcept = default;
 Filter& Filter::operator=(Filter&&) noexcept = default;
 
 bool Filter::may_equal(const Graph& candidate) const {
-  const State& s = *state_;
+  State& s = *state_;
   if (interface_difference(s.spec, candidate)) return false;
-  if (!s.outputs.ok()) return true;
-  const std::vector<Components> needed = needed_components(candidate);
+  std::optional<Graph> small_spec, small_candidate;
+  if (std::max(evaluation_cost(s.spec), evaluation_cost(candidate)) > kFilterCost) {
+    const Symmetry symmetry({&s.spec, &candidate});
+    if (const auto kept = symmetry.choose(kFilterCost, 2, Rng(s.model.seed()))) {
+      small_spec = symmetry.restrict(0, *kept);
+      small_candidate = symmetry.restrict(1, *kept);
+    }
+  }
+  const bool small = small_spec && small_candidate;
+  const Graph& tested = small ? *small_candidate : candidate;
+  const auto original = s.original(small ? *small_spec : s.spec);
+  if (!original->outputs.ok()) return true;
+  const std::vector<Components> needed = needed_components(tested);
   for (size_t k = 0; k < needed.size(); ++k)
-    if (needed[k] & ~s.components[k]) return true;  // reads what was not drawn: not for a filter
+    if (needed[k] & ~original->components[k])
+      return true;  // reads what was not drawn: not for a filter
   // A few blocks of the last kernels tell as much as all of them, where no axis is special.
   FieldOptions options;
   options.sample_blocks = 3;
-  const FieldResult c = eval_field(candidate, s.model, s.inputs, options);
+  const FieldResult c = eval_field(tested, s.model, original->inputs, options);
   if (!c.ok()) return true;
   for (size_t k = 0; k < c.outputs.size(); k++)
-    if (compare(s.outputs.outputs[k], c.outputs[k]).different > 0) return false;
+    if (compare(original->outputs.outputs[k], c.outputs[k]).different > 0) return false;
   return true;
 }
 

@@ -13,8 +13,12 @@ struct VerifyOptions {
   bool strict = false;           // also refuse a larger domain and differences on special inputs
   std::optional<uint64_t> seed;  // none: from the operating system, recorded in the certificate
   int64_t max_macs = 5'000'000'000;  // of one evaluation of one program
+  // Programs that cost more are evaluated on representative tiles of the axes along which both do
+  // the same everywhere (verify/symmetry.h); infinity: never.
+  double whole_cost = 2e7;
   int threads = 1;
   int bindings = 4;         // how many random shapes a symbolic program is tested at
+  bool minimise = true;     // make refuting inputs small before they are shown
   double error_log2 = -40;  // accept only with an error bound at most this
   const std::atomic<bool>* cancel = nullptr;
 };
@@ -22,6 +26,23 @@ struct VerifyOptions {
 // Are the programs equal? Both are kernel graphs; the candidate's inputs and outputs must agree
 // with the spec's in number, order and type (names may differ).
 Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& options = {});
+
+// Compares many rewrites with one original, whose evaluations they share: one seed, the same draws
+// and the same real inputs for all. Not to be used by several threads at once.
+class Verifier {
+ public:
+  explicit Verifier(Graph spec, VerifyOptions options = {});
+  ~Verifier();
+  Verifier(Verifier&&) noexcept;
+  Verifier& operator=(Verifier&&) noexcept;
+
+  Verdict verify(const Graph& candidate);
+  struct Acceptance accept(Graph candidate);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // A rewrite that verify() found equal.
 class Verified {
@@ -31,7 +52,7 @@ class Verified {
   const Certificate& certificate() const { return certificate_; }
 
  private:
-  friend struct Acceptance accept(const Graph&, Graph, const VerifyOptions&);
+  friend class Verifier;
   Verified(Graph spec, Graph candidate, Certificate certificate)
       : spec_(std::move(spec)), candidate_(std::move(candidate)),
         certificate_(std::move(certificate)) {}
@@ -54,8 +75,9 @@ struct Recheck {
 Recheck recheck(const Certificate& certificate, const Graph& spec, const Graph& candidate,
                 const VerifyOptions& options = {});
 
-// Cheap early rejection for a search: one 31-bit draw on full shapes, of which the candidate's last
-// kernels evaluate a few blocks only. Never accepts: true only says that no difference was seen.
+// Cheap early rejection for a search: one 31-bit draw on representative tiles, of which the
+// candidate's last kernels evaluate a few blocks only. Never accepts: true only says that no
+// difference was seen.
 class Filter {
  public:
   explicit Filter(const Graph& spec, uint64_t seed = 1, int threads = 1);

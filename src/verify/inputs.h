@@ -1,6 +1,7 @@
 // Concrete inputs for comparing programs: families of ordinary and adversarial numbers, integers in
 // the range a program can take, and conversion to what verdicts print.
 #pragma once
+#include <compare>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace tessera {
 // Inclusive range of an integer or bool input.
 struct IntRange {
   int64_t low = 0, high = 0;
+  friend auto operator<=>(const IntRange&, const IntRange&) = default;
 };
 // Ranges for all inputs: indices of gathers stay inside what they select from (in both programs);
 // other integers take `free` (clipped to their dtype), bools 0 and 1.

@@ -52,8 +52,9 @@ struct Worst {
 
 class Comparison {
  public:
-  Comparison(const Graph& spec, const Graph& candidate, const GateOptions& options)
-      : spec_(spec), candidate_(candidate), o_(options) {
+  Comparison(Reference& reference, const Graph& candidate, const GateOptions& options)
+      : reference_(reference), spec_(reference.spec()), candidate_(candidate), o_(options) {
+    const Graph& spec = spec_;
     length_ = std::sqrt(std::max(rounding_length(spec), rounding_length(candidate)));
     // Integers on their own are compared over their whole range; among floats they stay small.
     const bool floats = std::any_of(spec.tensors().begin(), spec.tensors().end(),
@@ -69,18 +70,29 @@ class Comparison {
   double work() const { return work_; }
   double length() const { return length_; }
 
+  // The original at one family, with what is known of it already.
+  Reference::Run& run(const std::string& family, uint64_t seed) const {
+    Reference::Run& r = reference_.run({family, seed, ranges_});
+    if (r.inputs.empty()) {
+      r.inputs = inputs(family, seed);
+      r.exact = magnitudes(spec_, r.inputs);
+    }
+    return r;
+  }
+  std::vector<WithMagnitude> magnitudes(const Graph& g, const std::vector<NDArray>& inputs) const {
+    return eval_with_magnitude(g, inputs, {Precision::Exact, reference_.pool(), {}});
+  }
   Exact exact(const std::vector<NDArray>& inputs) const {
-    const EvalOptions e{Precision::Exact, o_.pool, {}};
-    return {eval_with_magnitude(spec_, inputs, e), eval_with_magnitude(candidate_, inputs, e)};
+    return {magnitudes(spec_, inputs), magnitudes(candidate_, inputs)};
   }
   std::vector<NDArray> native(const Graph& g, const std::vector<NDArray>& inputs) const {
-    return eval(g, inputs, {Precision::Native, o_.pool, {}});
+    return eval(g, inputs, {Precision::Native, reference_.pool(), {}});
   }
 
   // How far the original's results move when every input moves by a few units in the last place of
   // its dtype (or of f64): at a jump or a root of zero, rounding alone explains such differences,
   // though Σ|terms| does not show it. Integers that flip count as infinite.
-  using Sensitivity = std::vector<std::vector<double>>;
+  using Sensitivity = Reference::Sensitivity;
   Sensitivity sensitivity(const Graph& g, const std::vector<NDArray>& inputs,
                           const std::vector<WithMagnitude>& at, bool f64) const {
     Sensitivity moved;
@@ -93,7 +105,7 @@ class Comparison {
         const double step = 4 * (f64 ? 0x1p-52 : is_float(a.dtype) ? unit_of(a.dtype) : 0);
         for (double& x : a.reals) x *= 1 + step * double(rng.between(-2, 2)) / 2;
       }
-      const std::vector<NDArray> y = eval(g, near, {Precision::Exact, o_.pool, {}});
+      const std::vector<NDArray> y = eval(g, near, {Precision::Exact, reference_.pool(), {}});
       for (size_t k = 0; k < y.size(); k++) {
         for (size_t i = 0; i < y[k].ints.size(); i++)
           if (y[k].ints[i] != at[k].value.ints[i]) moved[k][i] = INFINITY;
@@ -224,16 +236,21 @@ class Comparison {
     const Sensitivity moved = sensitivity_of_both(inputs, e);
     w = worst_exact(e, &moved);
     if (w.ratio <= 1) return std::nullopt;
-    std::vector<NDArray> small = w.ratio > 1e3 ? minimise(inputs) : inputs;
+    if (!o_.minimise || w.ratio <= 1e3) return value_counterexample(inputs, w);
+    std::vector<NDArray> small = minimise(inputs);
     Worst after = worst_exact(exact(small));
     if (after.ratio <= 1e3) after = w, small = inputs;
-    return counterexample(after.undefined ? Difference::Definedness : Difference::Value,
-                          after.undefined
+    return value_counterexample(small, after);
+  }
+  Counterexample value_counterexample(const std::vector<NDArray>& inputs, const Worst& w) const {
+    return counterexample(w.undefined ? Difference::Definedness : Difference::Value,
+                          w.undefined
                               ? "in f64 the original is finite and the rewrite is not"
                               : "the programs compute different values in exact f64 evaluation",
-                          small, after);
+                          inputs, w);
   }
 
+  Reference& reference_;
   const Graph &spec_, &candidate_;
   const GateOptions& o_;
   double length_ = 1, work_ = 0;
@@ -258,9 +275,10 @@ std::string partial_operators(const Graph& g) {
 
 }  // namespace
 
-GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOptions& o) {
+GateResult numeric_gate(Reference& reference, const Graph& candidate, const GateOptions& o) {
   GateResult result;
-  const Comparison cmp(spec, candidate, o);
+  const Graph& spec = reference.spec();
+  const Comparison cmp(reference, candidate, o);
   double spent = 0;
   bool larger_domain = false;
   std::vector<std::string> families = input_families();
@@ -275,20 +293,22 @@ GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOpt
     if (family != "mixed" && spent + cmp.work() > o.max_work) continue;
     spent += cmp.work();
     const uint64_t seed = Rng(o.seed).split(result.families.size())();
-    const std::vector<NDArray> inputs = cmp.inputs(family, seed);
+    Reference::Run& run = cmp.run(family, seed);
+    const std::vector<NDArray>& inputs = run.inputs;
     const bool special = family == "special" || family == "few_special";
-    const EvalOptions exact_options{Precision::Exact, o.pool, {}};
     Exact e;
-    e.spec = eval_with_magnitude(spec, inputs, exact_options);
+    e.spec = run.exact;
     const bool cheap = cmp.work() * double(input_families().size()) <= o.max_work;
     if (cheap && !special) {
-      e.candidate = eval_with_magnitude(candidate, inputs, exact_options);
+      e.candidate = cmp.magnitudes(candidate, inputs);
       if (auto difference = cmp.difference(inputs, e)) {
         result.counterexample = std::move(difference);
         return result;
       }
     }
-    const std::vector<NDArray> s = cmp.native(spec, inputs), c = cmp.native(candidate, inputs);
+    if (run.native.empty()) run.native = cmp.native(spec, inputs);
+    const std::vector<NDArray>& s = run.native;
+    const std::vector<NDArray> c = cmp.native(candidate, inputs);
     GateFamily f;
     Worst worst;
     std::optional<Worst> differs_special;
@@ -355,13 +375,13 @@ GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOpt
     };
     scan(nullptr);
     if (worst.ratio > 1) {
-      const Comparison::Sensitivity moved = cmp.sensitivity(spec, inputs, e.spec, false);
-      scan(&moved);
+      if (run.moved.empty()) run.moved = cmp.sensitivity(spec, inputs, e.spec, false);
+      scan(&run.moved);
     }
     if (worst.ratio > 1) {
       // Different numbers, or equal numbers computed badly? f64 tells.
       if (e.candidate.empty()) {
-        e.candidate = eval_with_magnitude(candidate, inputs, exact_options);
+        e.candidate = cmp.magnitudes(candidate, inputs);
         result.counterexample = cmp.difference(inputs, e);
       }
       if (!result.counterexample)
@@ -393,7 +413,7 @@ GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOpt
   return result;
 }
 
-std::optional<Counterexample> difference_at(const Graph& spec, const Graph& candidate,
+std::optional<Counterexample> difference_at(Reference& spec, const Graph& candidate,
                                             const std::vector<NDArray>& inputs,
                                             const GateOptions& o) {
   const Comparison cmp(spec, candidate, o);
@@ -404,7 +424,7 @@ std::optional<Counterexample> difference_at(const Graph& spec, const Graph& cand
                             inputs, w);
 }
 
-std::optional<Counterexample> find_difference(const Graph& spec, const Graph& candidate,
+std::optional<Counterexample> find_difference(Reference& spec, const Graph& candidate,
                                               const GateOptions& o) {
   const Comparison cmp(spec, candidate, o);
   double spent = 0;

@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "verify/inputs.h"
+#include "verify/reference.h"
 #include "verify/verdict.h"
 
 namespace tessera {
@@ -13,7 +14,7 @@ namespace tessera {
 struct GateOptions {
   bool strict = false;
   uint64_t seed = 1;
-  ThreadPool* pool = nullptr;
+  bool minimise = true;   // see VerifyOptions
   double c = 8;           // of the second bound
   double max_work = 5e8;  // element operations; expensive programs are run on fewer families
   const std::atomic<bool>* cancel = nullptr;
@@ -26,17 +27,18 @@ struct GateResult {
   bool cancelled = false;
 };
 
-// Both graphs have static shapes and the same interface.
-GateResult numeric_gate(const Graph& spec, const Graph& candidate, const GateOptions& options);
+// Both graphs have static shapes and the same interface. What the original contributes is taken
+// from `spec` where it is there already.
+GateResult numeric_gate(Reference& spec, const Graph& candidate, const GateOptions& options);
 
 // Looks for real inputs at which the programs differ by more than rounding explains, in f64 and
 // whatever the family; made small before it is returned. Used when the field has seen a difference.
-std::optional<Counterexample> find_difference(const Graph& spec, const Graph& candidate,
+std::optional<Counterexample> find_difference(Reference& spec, const Graph& candidate,
                                               const GateOptions& options);
 
 // A clear difference in f64 at these very inputs: small integers, at which equality of operands is
 // meant and not an accident of rounding.
-std::optional<Counterexample> difference_at(const Graph& spec, const Graph& candidate,
+std::optional<Counterexample> difference_at(Reference& spec, const Graph& candidate,
                                             const std::vector<NDArray>& inputs,
                                             const GateOptions& options);
 

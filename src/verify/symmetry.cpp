@@ -1,0 +1,672 @@
+#include "verify/symmetry.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "ir/block.h"
+#include "verify/bound.h"
+
+namespace tessera {
+
+double evaluation_cost(const Graph& g) {
+  double cost = count_work(g);
+  for (TensorId t : g.inputs()) cost += 8 * double(num_elements(g.type(t).shape));
+  return cost;
+}
+
+NDArray select(const NDArray& a, const KeptPositions& positions) {
+  NDArray r;
+  r.dtype = a.dtype;
+  std::vector<std::vector<int64_t>> offsets;  // by axis, in elements
+  int64_t stride = 1, count = 1;
+  for (size_t d = a.shape.size(); d-- > 0;) {
+    std::vector<int64_t> list;
+    if (positions[d]) {
+      for (int64_t i : *positions[d]) list.push_back(i * stride);
+    } else {
+      for (int64_t i = 0; i < a.shape[d]; i++) list.push_back(i * stride);
+    }
+    r.shape.insert(r.shape.begin(), int64_t(list.size()));
+    count *= int64_t(list.size());
+    offsets.insert(offsets.begin(), std::move(list));
+    stride *= a.shape[d];
+  }
+  std::vector<size_t> at(offsets.size(), 0);
+  for (int64_t n = 0; n < count; n++) {
+    int64_t from = 0;
+    for (size_t d = 0; d < offsets.size(); d++) from += offsets[d][at[d]];
+    if (is_float(a.dtype))
+      r.reals.push_back(a.reals[size_t(from)]);
+    else
+      r.ints.push_back(a.ints[size_t(from)]);
+    for (size_t d = offsets.size(); d-- > 0;) {
+      if (++at[d] < offsets[d].size()) break;
+      at[d] = 0;
+    }
+  }
+  return r;
+}
+
+// Joins the axes that must be restricted together and fixes those that cannot be. In the first pass
+// axes count as wholes: a class has as many tiles as all its members can be cut into. The second
+// pass is about positions inside of such a tile, of which those of a block of a grid are known too.
+class Symmetry::Builder {
+ public:
+  Builder() = default;
+  // The second pass, over the same nodes.
+  explicit Builder(Builder& first) : inside_(true) {
+    for (size_t n = 0; n < first.nodes(); n++) {
+      outer_.push_back(first.tiles(int(n)));
+      parent_.push_back(int(n));
+      tiles_.push_back(first.extent_[n] / outer_[n]);
+    }
+  }
+  // Gives every axis of the graph and of its bodies a node.
+  Scope enter(const Graph& g) {
+    Scope s;
+    s.graph = &g;
+    for (const Tensor& t : g.tensors()) {
+      s.first.push_back(int(parent_.size()));
+      for (const Dim& d : t.type.shape) add_node(d.extent);
+    }
+    for (int64_t blocks : g.grid()) s.grid.push_back(add_node(blocks));
+    for (const Graph& body : g.bodies()) s.inner.push_back(enter(body));
+    return s;
+  }
+  void join(int a, int b) {
+    a = find(a);
+    b = find(b);
+    if (a == b) return;
+    parent_[size_t(b)] = a;
+    tiles_[size_t(a)] = std::gcd(tiles_[size_t(a)], tiles_[size_t(b)]);
+  }
+  void fix(int a) { tiles_[size_t(find(a))] = 1; }
+  int find(int a) {
+    while (parent_[size_t(a)] != a) a = parent_[size_t(a)] = parent_[size_t(parent_[size_t(a)])];
+    return a;
+  }
+  int64_t tiles(int a) { return tiles_[size_t(find(a))]; }
+  size_t nodes() const { return parent_.size(); }
+
+  void read(const Scope& s) {
+    for (const Op& op : s.graph->ops()) read(s, op);
+  }
+
+ private:
+  int add_node(int64_t extent) {
+    parent_.push_back(int(parent_.size()));
+    tiles_.push_back(extent);
+    extent_.push_back(extent);
+    return int(parent_.size()) - 1;
+  }
+
+  // One operator of a scope: its operands' and result's axes by number.
+  struct View {
+    const Scope& s;
+    const Op& op;
+    const Shape& shape(TensorId t) const { return s.graph->type(t).shape; }
+    int rank(TensorId t) const { return int(shape(t).size()); }
+    int64_t extent(TensorId t, int axis) const { return shape(t)[size_t(axis)].extent; }
+    int node(TensorId t, int axis) const { return s.first[t.index] + axis; }
+    TensorId in(size_t i) const { return op.inputs[i]; }
+    TensorId out() const { return op.result(); }
+  };
+  void fix_all(const View& v, TensorId t) {
+    for (int d = 0; d < v.rank(t); d++) fix(v.node(t, d));
+  }
+  // Position i of one axis goes with position i of the other; an extent of 1 goes with all.
+  void same(const View& v, TensorId a, int axis_a, TensorId b, int axis_b) {
+    const int64_t x = v.extent(a, axis_a), y = v.extent(b, axis_b);
+    if (x == y && x != 1) join(v.node(a, axis_a), v.node(b, axis_b));
+  }
+  // NumPy broadcasting of the axes before the last `skip`.
+  void broadcast(const View& v, TensorId from, TensorId to, int skip = 0) {
+    for (int back = 1 + skip; back <= std::min(v.rank(from), v.rank(to)); back++)
+      same(v, from, v.rank(from) - back, to, v.rank(to) - back);
+  }
+  void matmul(const View& v, TensorId a, TensorId b) {
+    const TensorId r = v.out();
+    broadcast(v, a, r, 2);
+    broadcast(v, b, r, 2);
+    same(v, a, v.rank(a) - 2, r, v.rank(r) - 2);
+    same(v, b, v.rank(b) - 1, r, v.rank(r) - 1);
+    fix(v.node(a, v.rank(a) - 1));
+    fix(v.node(b, v.rank(b) - 2));
+  }
+  // Axes are joined by groups with the same number of elements. In a group of several axes the
+  // outermost of both sides go together, as ranges of positions; the others are fixed.
+  void reshape(const View& v, TensorId x, TensorId r) {
+    int i = 0, j = 0;
+    while (i < v.rank(x) || j < v.rank(r)) {
+      while (i < v.rank(x) && v.extent(x, i) == 1) i++;
+      while (j < v.rank(r) && v.extent(r, j) == 1) j++;
+      if (i == v.rank(x) || j == v.rank(r)) return;
+      int64_t left = v.extent(x, i), right = v.extent(r, j);
+      if (left == right || !inside_) {
+        join(v.node(x, i), v.node(r, j));
+      } else {
+        fix(v.node(x, i));
+        fix(v.node(r, j));
+      }
+      i++, j++;
+      while (left != right) {
+        if (left < right) {
+          fix_if_axis(v, x, i);
+          left *= v.extent(x, i++);
+        } else {
+          fix_if_axis(v, r, j);
+          right *= v.extent(r, j++);
+        }
+      }
+    }
+  }
+  void fix_if_axis(const View& v, TensorId t, int axis) {
+    CHECK(axis < v.rank(t)) << "a reshape keeps the number of elements";
+    fix(v.node(t, axis));
+  }
+  void reduce(const View& v, const ReduceAttrs& a) {
+    int to = 0;
+    for (int d = 0; d < v.rank(v.in(0)); d++) {
+      const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), d);
+      if (gone)
+        fix(v.node(v.in(0), d));
+      else
+        same(v, v.in(0), d, v.out(), to);
+      to += !gone || a.keepdims;
+    }
+  }
+  // All axes but one (which is fixed) go together.
+  void all_but(const View& v, TensorId x, int axis) {
+    for (int d = 0; d < v.rank(x); d++) {
+      if (d == axis) {
+        fix(v.node(x, d));
+        fix(v.node(v.out(), d));
+      } else {
+        same(v, x, d, v.out(), d);
+      }
+    }
+  }
+  // A kernel's whole tensor and its tile in a block. Grid dimensions split first, so the first one
+  // on an axis cuts it into equal parts.
+  void tiles(const View& v, TensorId whole, TensorId tile, const GridMap& grid,
+             const LoopMap& loops) {
+    const Graph& g = *v.s.graph;
+    for (int d = 0; d < v.rank(whole); d++) {
+      const int all = v.node(whole, d), part = v.node(tile, d);
+      int outer = -1, splits = 0;
+      for (size_t i = 0; i < g.grid().size(); i++) {
+        if (grid[i] != d) continue;
+        if (splits++ == 0 && v.extent(whole, d) % g.grid()[i] == 0)
+          outer = v.s.grid[i];
+        else
+          fix(v.s.grid[i]);
+      }
+      for (size_t i = 0; i < g.loops().size(); i++) splits += loops[i] == d;
+      if (splits == 0) {
+        same(v, whole, d, tile, d);
+        continue;
+      }
+      const bool one_tile = inside_ && outer >= 0 && splits == 1 &&
+                            outer_[size_t(outer)] == outer_[size_t(all)] &&
+                            extent_of_grid(v, grid, d) == outer_[size_t(all)];
+      if (one_tile) {  // a block's tile is a tile of the class, and may be restricted itself
+        join(all, part);
+        continue;
+      }
+      fix(part);
+      if (outer >= 0 && !inside_)
+        join(all, outer);
+      else
+        fix(all);
+    }
+  }
+  static int64_t extent_of_grid(const View& v, const GridMap& grid, int axis) {
+    const Graph& g = *v.s.graph;
+    for (size_t i = 0; i < g.grid().size(); i++)
+      if (grid[i] == axis) return g.grid()[i];
+    return 1;
+  }
+  void body_of(const View& v) {
+    const Scope& inner = v.s.inner[v.op.body.index];
+    auto pair = [&](TensorId outside, TensorId inside) {
+      for (int d = 0; d < v.rank(outside); d++)
+        join(v.node(outside, d), inner.first[inside.index] + d);
+    };
+    for (size_t i = 0; i < v.op.inputs.size(); i++) pair(v.op.inputs[i], inner.graph->inputs()[i]);
+    for (uint32_t r = 0; r < v.op.num_results; r++) pair(v.op.result(r), inner.graph->outputs()[r]);
+    read(inner);
+  }
+
+  void read(const Scope& s, const Op& op) {
+    const Graph& g = *s.graph;
+    const View v{s, op};
+    if (has(op.kind, algebra::Pointwise)) {
+      for (TensorId t : op.inputs) broadcast(v, t, v.out());
+      return;
+    }
+    switch (op.kind) {
+    case OpKind::Input:
+    case OpKind::Const: return;
+    case OpKind::Iota: fix(v.node(v.out(), g.attrs<IotaAttrs>(op).axis)); return;
+    case OpKind::Sum:
+    case OpKind::Mean:
+    case OpKind::ReduceMax:
+    case OpKind::ReduceMin: reduce(v, g.attrs<ReduceAttrs>(op)); return;
+    case OpKind::Cumsum:
+    case OpKind::Concat:
+      for (TensorId t : op.inputs) all_but(v, t, g.attrs<AxisAttrs>(op).axis);
+      return;
+    case OpKind::Matmul: matmul(v, v.in(0), v.in(1)); return;
+    case OpKind::ConcatMatmul:
+      matmul(v, v.in(0), v.in(2));
+      matmul(v, v.in(1), v.in(3));
+      return;
+    case OpKind::Transpose: {
+      const auto& perm = g.attrs<PermAttrs>(op).perm;
+      for (size_t d = 0; d < perm.size(); d++) same(v, v.in(0), perm[d], v.out(), int(d));
+      return;
+    }
+    case OpKind::Reshape: reshape(v, v.in(0), v.out()); return;
+    case OpKind::Broadcast: broadcast(v, v.in(0), v.out()); return;
+    case OpKind::Unsqueeze: squeezed(v, v.out(), v.in(0), g.attrs<AxesAttrs>(op).axes); return;
+    case OpKind::Squeeze: squeezed(v, v.in(0), v.out(), g.attrs<AxesAttrs>(op).axes); return;
+    case OpKind::Repeat: {
+      const auto& repeats = g.attrs<RepeatAttrs>(op).repeats;
+      for (int d = 0; d < v.rank(v.out()); d++) {
+        if (repeats[size_t(d)] == 1) {
+          same(v, v.in(0), d, v.out(), d);
+          continue;
+        }
+        fix(v.node(v.in(0), d));
+        fix(v.node(v.out(), d));
+      }
+      return;
+    }
+    case OpKind::Stack: {
+      const int axis = g.attrs<AxisAttrs>(op).axis;
+      fix(v.node(v.out(), axis));
+      for (TensorId t : op.inputs)
+        for (int d = 0; d < v.rank(t); d++) same(v, t, d, v.out(), d + (d >= axis));
+      return;
+    }
+    case OpKind::Slice: {
+      const auto& a = g.attrs<SliceAttrs>(op);
+      for (int d = 0; d < v.rank(v.out()); d++) {
+        if (v.extent(v.in(0), d) == v.extent(v.out(), d) && a.steps[size_t(d)] == 1) {
+          same(v, v.in(0), d, v.out(), d);
+          continue;
+        }
+        fix(v.node(v.in(0), d));
+        fix(v.node(v.out(), d));
+      }
+      return;
+    }
+    case OpKind::Pad: {
+      const auto& a = g.attrs<PadAttrs>(op);
+      for (int d = 0; d < v.rank(v.out()); d++) {
+        if (a.low[size_t(d)] == 0 && a.high[size_t(d)] == 0) {
+          same(v, v.in(0), d, v.out(), d);
+          continue;
+        }
+        fix(v.node(v.in(0), d));
+        fix(v.node(v.out(), d));
+      }
+      return;
+    }
+    case OpKind::Triu:
+    case OpKind::Tril:
+      broadcast(v, v.in(0), v.out(), 2);
+      for (int back : {1, 2}) {
+        fix(v.node(v.in(0), v.rank(v.in(0)) - back));
+        fix(v.node(v.out(), v.rank(v.out()) - back));
+      }
+      return;
+    case OpKind::Gather: {
+      const int axis = g.attrs<AxisAttrs>(op).axis, more = v.rank(v.in(1)) - 1;
+      fix(v.node(v.in(0), axis));
+      for (int d = 0; d < v.rank(v.in(0)); d++)
+        if (d != axis) same(v, v.in(0), d, v.out(), d < axis ? d : d + more);
+      for (int d = 0; d < v.rank(v.in(1)); d++) same(v, v.in(1), d, v.out(), axis + d);
+      return;
+    }
+    case OpKind::Opaque:
+      for (TensorId t : op.inputs) fix_all(v, t);
+      for (uint32_t r = 0; r < op.num_results; r++) fix_all(v, op.result(r));
+      return;
+    case OpKind::Kernel: {
+      body_of(v);
+      // Blocks that differ in a dimension which a result does not know would all write the same.
+      const Scope& inner = s.inner[op.body.index];
+      for (TensorId t : inner.graph->outputs()) {
+        const auto& a = inner.graph->attrs<SaveAttrs>(inner.graph->producer(t));
+        for (size_t i = 0; i < inner.grid.size(); i++)
+          if (inside_ || a.omap[i] < 0) fix(inner.grid[i]);
+      }
+      return;
+    }
+    case OpKind::Thread: body_of(v); return;
+    case OpKind::Iter: {
+      const auto& a = g.attrs<IterAttrs>(op);
+      tiles(v, v.in(0), v.out(), a.imap, a.fmap);
+      return;
+    }
+    case OpKind::Save: {
+      const auto& a = g.attrs<SaveAttrs>(op);
+      tiles(v, v.out(), v.in(0), a.omap, a.fmap);
+      return;
+    }
+    case OpKind::Accum: {
+      const auto& a = g.attrs<AccumAttrs>(op);
+      all_but(v, v.in(0), a.kind == AccumKind::Concat ? a.axis : -1);
+      return;
+    }
+    case OpKind::AccumRescale:
+      for (TensorId t : op.inputs) broadcast(v, t, v.out());
+      return;
+    case OpKind::Neg:
+    case OpKind::Abs:
+    case OpKind::Sign:
+    case OpKind::Sqr:
+    case OpKind::Sqrt:
+    case OpKind::Rsqrt:
+    case OpKind::Exp:
+    case OpKind::Log:
+    case OpKind::Sin:
+    case OpKind::Cos:
+    case OpKind::Erf:
+    case OpKind::Tanh:
+    case OpKind::Sigmoid:
+    case OpKind::Silu:
+    case OpKind::Relu:
+    case OpKind::Gelu:
+    case OpKind::GeluTanh:
+    case OpKind::Pow:
+    case OpKind::Not:
+    case OpKind::Cast:
+    case OpKind::Add:
+    case OpKind::Sub:
+    case OpKind::Mul:
+    case OpKind::Div:
+    case OpKind::Max:
+    case OpKind::Min:
+    case OpKind::And:
+    case OpKind::Or:
+    case OpKind::Eq:
+    case OpKind::Ne:
+    case OpKind::Lt:
+    case OpKind::Le:
+    case OpKind::Gt:
+    case OpKind::Ge:
+    case OpKind::Where: break;
+    }
+    unreachable("handled as pointwise");
+  }
+  // `full` has the axes of `less` and new ones of extent 1 at `axes`.
+  void squeezed(const View& v, TensorId full, TensorId less, const std::vector<int>& axes) {
+    int d = 0;
+    for (int i = 0; i < v.rank(full); i++)
+      if (std::find(axes.begin(), axes.end(), i) == axes.end()) same(v, full, i, less, d++);
+  }
+
+  bool inside_ = false;
+  std::vector<int> parent_;
+  std::vector<int64_t> tiles_;  // of the root: a common divisor of all extents; 1 where fixed
+  std::vector<int64_t> extent_;
+  std::vector<int64_t> outer_;  // second pass: tiles of the first
+};
+
+Symmetry::Symmetry(std::vector<const Graph*> programs) {
+  Builder first;
+  for (const Graph* g : programs) scopes_.push_back(first.enter(*g));
+  auto read = [&](Builder& b) {
+    for (const Scope& s : scopes_) b.read(s);
+    const Scope& one = scopes_[0];
+    for (const Scope& s : scopes_) {
+      auto pair = [&](TensorId x, TensorId y) {
+        for (size_t d = 0; d < one.graph->type(x).shape.size(); d++)
+          b.join(one.first[x.index] + int(d), s.first[y.index] + int(d));
+      };
+      for (size_t i = 0; i < one.graph->inputs().size(); i++)
+        pair(one.graph->inputs()[i], s.graph->inputs()[i]);
+      for (size_t i = 0; i < one.graph->outputs().size(); i++)
+        pair(one.graph->outputs()[i], s.graph->outputs()[i]);
+    }
+  };
+  read(first);
+  Builder second(first);
+  read(second);
+  auto classes_of = [&](Builder& b, std::vector<int>& class_of) {
+    std::map<int, int> index;
+    class_of.assign(b.nodes(), -1);
+    for (size_t n = 0; n < b.nodes(); n++) {
+      if (b.tiles(int(n)) <= 1) continue;
+      auto [it, fresh] = index.emplace(b.find(int(n)), int(classes_.size()));
+      if (fresh) classes_.push_back({b.tiles(int(n)), 1});
+      class_of[n] = it->second;
+    }
+    for (const Scope& s : scopes_) count_axes(s, class_of);
+  };
+  classes_of(first, outer_);
+  classes_of(second, inner_);
+}
+
+void Symmetry::count_axes(const Scope& s, const std::vector<int>& class_of) {
+  for (size_t t = 0; t < s.graph->tensors().size(); t++) {
+    std::map<int, int64_t> axes;
+    for (size_t d = 0; d < s.graph->tensors()[t].type.shape.size(); d++)
+      if (const int c = class_of[size_t(s.first[t]) + d]; c >= 0)
+        classes_[size_t(c)].most_axes = std::max(classes_[size_t(c)].most_axes, ++axes[c]);
+  }
+  for (const Scope& inner : s.inner) count_axes(inner, class_of);
+}
+
+std::optional<KeptTiles> Symmetry::choose(double budget, int64_t least, Rng rng) const {
+  std::vector<int64_t> keep, fewest;
+  for (const AxisClass& c : classes_) {
+    keep.push_back(c.tiles);
+    fewest.push_back(std::min(c.tiles, std::max(least, c.most_axes)));
+  }
+  auto tiles_of = [&] {  // any so many: the cost does not depend on which
+    KeptTiles kept;
+    for (int64_t n : keep) {
+      kept.emplace_back(size_t(n));
+      std::iota(kept.back().begin(), kept.back().end(), 0);
+    }
+    return kept;
+  };
+  auto cost = [&] {
+    const KeptTiles kept = tiles_of();
+    double most = 0;
+    for (size_t i = 0; i < scopes_.size(); i++) {
+      const auto g = restrict(i, kept);
+      most = std::max(most, evaluation_cost(g ? *g : *scopes_[i].graph));
+    }
+    return most;
+  };
+  double now = cost();
+  bool restricted = false;
+  while (now > budget) {
+    // The class that can lose most by a factor; one that costs nothing to keep is kept.
+    int best = -1;
+    double ratio = 1;
+    for (size_t c = 0; c < keep.size(); c++)
+      if (const double r = double(keep[c]) / double(fewest[c]); r > ratio) best = int(c), ratio = r;
+    if (best < 0) break;
+    const int64_t before = keep[size_t(best)];
+    keep[size_t(best)] = std::max(fewest[size_t(best)], before / 2);
+    const double after = cost();
+    if (after >= now) {
+      fewest[size_t(best)] = keep[size_t(best)] = before;
+      continue;
+    }
+    now = after;
+    restricted = true;
+  }
+  if (!restricted) return std::nullopt;
+  KeptTiles kept = tiles_of();
+  for (size_t c = 0; c < keep.size(); c++) {
+    const int64_t n = classes_[c].tiles;
+    if (keep[c] == n) continue;
+    std::vector<int64_t>& tiles = kept[c];
+    tiles = {0};
+    if (keep[c] > 1) tiles.push_back(n - 1);
+    while (int64_t(tiles.size()) < keep[c])
+      if (const int64_t t = rng.between(0, n - 1);
+          std::find(tiles.begin(), tiles.end(), t) == tiles.end())
+        tiles.push_back(t);
+    std::sort(tiles.begin(), tiles.end());
+  }
+  return kept;
+}
+
+std::optional<KeptTiles> Symmetry::first(const std::vector<int64_t>& numbers) const {
+  if (numbers.size() != classes_.size()) return std::nullopt;
+  KeptTiles kept;
+  for (size_t c = 0; c < numbers.size(); c++) {
+    if (numbers[c] < 1 || numbers[c] > classes_[c].tiles) return std::nullopt;
+    kept.emplace_back(size_t(numbers[c]));
+    std::iota(kept.back().begin(), kept.back().end(), 0);
+  }
+  return kept;
+}
+
+// An axis is cut into tiles of its outer class, each of them into tiles of its inner class.
+Symmetry::Cut Symmetry::cut(int node, int64_t extent) const {
+  Cut c;
+  c.outer = outer_[size_t(node)];
+  c.inner = inner_[size_t(node)];
+  c.tile = c.outer < 0 ? extent : extent / classes_[size_t(c.outer)].tiles;
+  c.part = c.inner < 0 ? c.tile : c.tile / classes_[size_t(c.inner)].tiles;
+  return c;
+}
+
+std::optional<Graph> Symmetry::restrict(size_t index, const KeptTiles& kept) const {
+  CHECK(kept.size() == classes_.size()) << "tiles of other classes";
+  auto extent = [&](int node, int64_t full) {
+    const Cut c = cut(node, full);
+    return c.part * (c.inner < 0 ? 1 : int64_t(kept[size_t(c.inner)].size())) *
+           (c.outer < 0 ? 1 : int64_t(kept[size_t(c.outer)].size()));
+  };
+  bool fits = true;
+  auto copy = [&](auto&& self, const Scope& s) -> Graph {
+    const Graph& g = *s.graph;
+    auto type_of = [&](TensorId t) {
+      Type type = g.type(t);
+      for (size_t d = 0; d < type.shape.size(); d++)
+        type.shape[d] = Dim(extent(s.first[t.index] + int(d), type.shape[d].extent));
+      return type;
+    };
+    Graph out(g.name(), g.level());
+    if (g.level() == Level::Block) {
+      std::vector<int64_t> grid;
+      for (size_t i = 0; i < g.grid().size(); i++) grid.push_back(extent(s.grid[i], g.grid()[i]));
+      out = Graph::block(grid, g.loops());
+      out.set_name(g.name());
+    }
+    for (const Op& op : g.ops()) {
+      std::vector<std::string> names;
+      for (uint32_t r = 0; r < op.num_results; r++) names.push_back(g.tensor(op.result(r)).name);
+      Attrs attrs = op.attrs;
+      if (auto* a = std::get_if<ConstAttrs>(&attrs)) a->type = type_of(op.result());
+      if (auto* a = std::get_if<IotaAttrs>(&attrs)) a->type = type_of(op.result());
+      if (auto* a = std::get_if<ShapeAttrs>(&attrs)) a->shape = type_of(op.result()).shape;
+      if (auto* a = std::get_if<SaveAttrs>(&attrs)) a->type = type_of(op.result());
+      if (auto* a = std::get_if<SliceAttrs>(&attrs)) {
+        const Type x = type_of(op.inputs[0]), &full = g.type(op.inputs[0]);
+        for (size_t d = 0; d < a->stops.size(); d++)
+          if (!(x.shape[d] == full.shape[d])) a->stops[d] = x.shape[d].extent;
+      }
+      if (op.kind == OpKind::Input)
+        out.add_input(type_of(op.result()), names[0]);
+      else if (op.body.valid())
+        out.add_graph_op(op.kind, op.inputs, self(self, s.inner[op.body.index]), names);
+      else
+        out.add_op(op.kind, op.inputs, attrs, names);
+      for (uint32_t r = 0; r < op.num_results; r++)
+        fits = fits && out.type(op.result(r)) == type_of(op.result(r));
+    }
+    for (TensorId t : g.outputs()) out.add_output(t);
+    return out;
+  };
+  try {
+    Graph g = copy(copy, scopes_[index]);
+    if (fits) return g;
+  } catch (const Error&) {
+    // an attribute that speaks of extents in a way not known here
+  }
+  return std::nullopt;
+}
+
+KeptPositions Symmetry::positions_of(const Scope& s, TensorId t, const KeptTiles& kept) const {
+  KeptPositions result;
+  const Shape& shape = s.graph->type(t).shape;
+  const std::vector<int64_t> only = {0};
+  for (size_t d = 0; d < shape.size(); d++) {
+    const Cut c = cut(s.first[t.index] + int(d), shape[d].extent);
+    std::vector<int64_t> positions;
+    for (int64_t tile : c.outer < 0 ? only : kept[size_t(c.outer)])
+      for (int64_t part : c.inner < 0 ? only : kept[size_t(c.inner)])
+        for (int64_t i = 0; i < c.part; i++) positions.push_back(tile * c.tile + part * c.part + i);
+    result.emplace_back();
+    if (int64_t(positions.size()) < shape[d].extent) result.back() = std::move(positions);
+  }
+  return result;
+}
+
+// `to`: for every tile of a class, which of the kept ones stands in its place.
+Repeats Symmetry::repeats_of(TensorId t, const KeptTiles& kept, const KeptTiles& to) const {
+  Repeats result;
+  const Scope& s = scopes_[0];
+  const Shape& shape = s.graph->type(t).shape;
+  const std::vector<int64_t> only = {0};
+  for (size_t d = 0; d < shape.size(); d++) {
+    const Cut c = cut(s.first[t.index] + int(d), shape[d].extent);
+    const int64_t small_tile = c.part * (c.inner < 0 ? 1 : int64_t(kept[size_t(c.inner)].size()));
+    std::vector<int64_t> map;
+    bool same = true;
+    for (int64_t tile : c.outer < 0 ? only : to[size_t(c.outer)])
+      for (int64_t part : c.inner < 0 ? only : to[size_t(c.inner)])
+        for (int64_t i = 0; i < c.part; i++) {
+          same = same && tile * small_tile + part * c.part + i == int64_t(map.size());
+          map.push_back(tile * small_tile + part * c.part + i);
+        }
+    result.emplace_back();
+    if (!same) result.back() = std::move(map);
+  }
+  return result;
+}
+
+Symmetry::Spread Symmetry::spread(const KeptTiles& kept, Rng rng) const {
+  KeptTiles to;
+  for (size_t c = 0; c < classes_.size(); c++) {
+    to.emplace_back();
+    for (int64_t tile = 0; tile < classes_[c].tiles; tile++) {
+      const auto own = std::find(kept[c].begin(), kept[c].end(), tile);
+      to[c].push_back(own != kept[c].end() ? own - kept[c].begin()
+                                           : int64_t(rng.below(kept[c].size())));
+    }
+  }
+  Spread s;
+  const Graph& g = *scopes_[0].graph;
+  for (TensorId t : g.inputs()) s.inputs.push_back(repeats_of(t, kept, to));
+  for (TensorId t : g.outputs()) s.outputs.push_back(repeats_of(t, kept, to));
+  return s;
+}
+
+std::vector<KeptPositions> Symmetry::input_positions(const KeptTiles& kept) const {
+  std::vector<KeptPositions> result;
+  for (TensorId t : scopes_[0].graph->inputs()) result.push_back(positions_of(scopes_[0], t, kept));
+  return result;
+}
+
+std::vector<KeptPositions> Symmetry::output_positions(const KeptTiles& kept) const {
+  std::vector<KeptPositions> result;
+  for (TensorId t : scopes_[0].graph->outputs())
+    result.push_back(positions_of(scopes_[0], t, kept));
+  return result;
+}
+
+}  // namespace tessera

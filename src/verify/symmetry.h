@@ -1,0 +1,95 @@
+// Axes along which programs do the same at every position: rows of a matmul, batches, the tiles of
+// a kernel's grid. Restricting such an axis to a few tiles gives a smaller program that computes
+// the corresponding elements, and every element left out is the same function of other input
+// elements.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "eval/ndarray.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Axes of the tensors and grids of some programs that must be restricted together, since elements
+// at equal positions meet. Positions come in `tiles` groups of equal size; permuting the groups
+// permutes what the programs compute and changes nothing else. The positions inside of a group can
+// form a class in turn.
+struct AxisClass {
+  int64_t tiles = 1;
+  int64_t most_axes = 1;  // of one tensor: elements at up to so many different tiles depend on each
+                          // other, so this many tiles show everything
+};
+
+// Which of a class's tiles are kept, ascending.
+using KeptTiles = std::vector<std::vector<int64_t>>;
+
+// By axis of an input or output: nothing, or its positions that are kept.
+using KeptPositions = std::vector<std::optional<std::vector<int64_t>>>;
+
+// By axis: nothing, or for every position that of the restricted tensor whose tile is repeated
+// there.
+using Repeats = std::vector<std::optional<std::vector<int64_t>>>;
+
+class Symmetry {
+ public:
+  // Kernel graphs with static shapes, all with the same inputs and outputs.
+  explicit Symmetry(std::vector<const Graph*> programs);
+
+  // Only those that can be restricted: of more than one tile.
+  const std::vector<AxisClass>& classes() const { return classes_; }
+
+  // Of each class as few tiles as bring the cost (work and input elements of the most expensive
+  // program) below `budget`, chosen at random but with the first and the last; never fewer than
+  // `least` and AxisClass::most_axes. Nothing when all tiles are kept.
+  std::optional<KeptTiles> choose(double budget, int64_t least, Rng rng) const;
+
+  // So many tiles of each class, the first ones; nothing if the numbers do not fit.
+  std::optional<KeptTiles> first(const std::vector<int64_t>& numbers) const;
+
+  // Program `index` on the kept tiles only; nothing if its types could not be inferred again.
+  std::optional<Graph> restrict(size_t index, const KeptTiles& kept) const;
+  std::vector<KeptPositions> input_positions(const KeptTiles& kept) const;
+  std::vector<KeptPositions> output_positions(const KeptTiles& kept) const;
+
+  // A whole program whose inputs repeat the tiles of restricted inputs computes the tiles of the
+  // restricted outputs in the same places: each tile is kept in its own place, others get any one.
+  struct Spread {
+    std::vector<Repeats> inputs, outputs;
+  };
+  Spread spread(const KeptTiles& kept, Rng rng) const;
+
+ private:
+  class Builder;
+  // The axes of a graph's tensors, and its bodies'.
+  struct Scope {
+    const Graph* graph = nullptr;
+    std::vector<int> first;    // by tensor: node of its axis 0
+    std::vector<int> grid;     // block graphs: node of each grid dimension
+    std::vector<Scope> inner;  // by BodyId
+  };
+  // One axis: which classes cut it (-1: none), elements of a tile and of a tile's part.
+  struct Cut {
+    int outer = -1, inner = -1;
+    int64_t tile = 1, part = 1;
+  };
+  Cut cut(int node, int64_t extent) const;
+  void count_axes(const Scope& scope, const std::vector<int>& class_of);
+  Repeats repeats_of(TensorId t, const KeptTiles& kept, const KeptTiles& to) const;
+  KeptPositions positions_of(const Scope& scope, TensorId t, const KeptTiles& kept) const;
+
+  std::vector<Scope> scopes_;
+  std::vector<int> outer_, inner_;  // by node: index into classes_, or -1
+  std::vector<AxisClass> classes_;
+};
+
+// The elements of an array at some positions of its axes.
+NDArray select(const NDArray& array, const KeptPositions& positions);
+
+// What an evaluation costs: multiply-adds, and making the inputs.
+double evaluation_cost(const Graph& g);
+
+}  // namespace tessera
