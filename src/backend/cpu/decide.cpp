@@ -135,6 +135,14 @@ std::optional<Memory> KernelEmitter::view(int id) const {
   const Value& v = value(id);
   if (v.in_memory) return v.memory;
   const auto inner = [&]() { return view(v.inputs[0]); };
+  const auto widens = [&]() {
+    const DType from = value(v.inputs[0]).dtype;
+    return v.dtype == DType::F32 && compute_dtype(from) == DType::F32;
+  };
+  if (v.kind == OpKind::Cast && widens()) {
+    std::optional<Memory> m = inner();
+    return m && m->storage == DType::F32 ? m : std::nullopt;
+  }
   if (v.kind == OpKind::Transpose) {
     std::optional<Memory> m = inner();
     if (!m) return m;
@@ -182,6 +190,10 @@ void KernelEmitter::decide() {
     }
     v.memory.strides = contiguous_strides(shape);
   };
+  struct Pair {  // operands of dot products of bf16 pairs
+    int product, left, right;
+  };
+  std::vector<Pair> paired;
   for (size_t i = 0; i < n; ++i) {
     Value& v = values[i];
     if (!needed_[i]) continue;
@@ -200,7 +212,11 @@ void KernelEmitter::decide() {
     for (size_t k = 0; k < v.inputs.size(); ++k) {
       const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
       const std::optional<Memory> m = view(v.inputs[k]);
-      const bool usable = (right && (dot || row_operand(v, v.inputs[k]))) ||
+      const size_t lefts = v.inputs.size() / 2;
+      const bool pairs =
+          !right && !dot && pair_operand(v, v.inputs[k], v.inputs[k + lefts]).has_value();
+      if (pairs) paired.push_back({static_cast<int>(i), v.inputs[k], v.inputs[k + lefts]});
+      const bool usable = pairs || (right && (dot || row_operand(v, v.inputs[k]))) ||
                           (m && m->storage == compute_dtype(v.dtype) &&
                            ((!right && !dot) || m->strides.back() == 1));
       if (usable) continue;
@@ -208,6 +224,24 @@ void KernelEmitter::decide() {
         copies_.insert(v.inputs[k]);  // an iterator of another type or layout
       } else {
         place(static_cast<size_t>(v.inputs[k]));
+      }
+    }
+  }
+  // Where something else wants the right one of a pair converted, so must the left one be.
+  for (bool again = true; again;) {
+    again = false;
+    for (const Pair& p : paired) {
+      int source = p.right;
+      while (!value(source).in_memory) source = value(source).inputs[0];
+      const bool still =
+          copies_.count(source) == 0 && pair_operand(value(p.product), p.left, p.right);
+      const std::optional<Memory> m = view(p.left);
+      if (still || copies_.count(p.left) != 0 || (m && m->storage == DType::F32)) continue;
+      again = true;
+      if (value(p.left).in_memory) {
+        copies_.insert(p.left);
+      } else {
+        place(static_cast<size_t>(p.left));
       }
     }
   }

@@ -36,9 +36,22 @@ std::optional<Memory> KernelEmitter::row_operand(const Value& v, int id) const {
   return memory;
 }
 
+std::optional<Memory> KernelEmitter::pair_operand(const Value& v, int a, int b) const {
+  if (compute_dtype(v.dtype) != DType::F32 || !has_bf16_dot(unit_.isa)) return std::nullopt;
+  const std::optional<Memory> right = row_operand(v, b);
+  if (!right || right->storage != DType::BF16) return std::nullopt;
+  const Value* x = &value(a);
+  if (x->kind == OpKind::Cast && !x->in_memory) a = x->inputs[0];
+  const std::optional<Memory> left = view(a);
+  if (!left || left->storage != DType::BF16) return std::nullopt;
+  return left;
+}
+
 void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool accumulate) {
-  const std::optional<Memory> left = view(a), right = row_operand(v, b);
+  const std::optional<Memory> pairs = pair_operand(v, a, b), right = row_operand(v, b);
+  const std::optional<Memory> left = pairs ? pairs : view(a);
   CHECK(left && right) << "operands of a product by rows without memory";
+  const bool dot = pairs.has_value();
   const Value &x = value(a), &y = value(b);
   const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
   const int64_t m = v.extents[rank - 2].nominal;
@@ -72,17 +85,18 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
   code_.line(type + "* const c = " + pc + ";");
 
   // The left operand with its rows side by side but not a multiple of the cache's period apart.
+  const std::string left_type = storage_type(left->storage);
   int64_t ars = left->strides[x_rank - 2];
   const int64_t acs = left->strides[x_rank - 1];
-  const int64_t row_bytes = ars * size_in_bytes(dtype);
+  const int64_t left_bytes = size_in_bytes(left->storage), row_bytes = ars * left_bytes;
   std::string rows_of_a;
   if (acs != 1 || (m > 1 && row_bytes >= kCrowdedBytes)) {
     rows_of_a = "rows" + serial;
-    const int64_t lanes = 64 / size_in_bytes(dtype);
-    const int64_t pitch = (ceil_div(k.nominal, lanes) | 1) * lanes;
-    allocate(rows_of_a, dtype, m * pitch);
+    const int64_t line = 64 / left_bytes;
+    const int64_t pitch = (ceil_div(k.nominal, line) | 1) * line;
+    allocate(rows_of_a, left->storage, m * pitch);
     code_.open("for (long i = 0; i < " + num(m) + "; ++i)");
-    code_.line("const " + type + "* const x = " + pa + " + i*" + num(ars) + ";");
+    code_.line("const " + left_type + "* const x = " + pa + " + i*" + num(ars) + ";");
     code_.line("#pragma omp simd");
     code_.line("for (long j = 0; j < " + k.text() + "; ++j) " + rows_of_a + "[i*" + num(pitch) +
                " + j] = x[j" + (acs == 1 ? "" : "*" + num(acs)) + "];");
@@ -90,7 +104,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
     pa = rows_of_a;
     ars = pitch;
   }
-  code_.line("const " + type + "* const a = " + pa + ";");
+  code_.line("const " + left_type + "* const a = " + pa + ";");
   if (!accumulate) {
     code_.open("for (long i = 0; i < " + num(m) + "; ++i)");
     const int64_t whole = ceil_div(n.nominal, tile.lanes) * tile.lanes;
@@ -103,7 +117,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
   const auto all_rows = [&](DType storage, const RegisterTile& t, const std::string& bp, int64_t ld,
                             const std::string& cp, const std::string& width,
                             const std::string& next) {
-    const std::string kernel = unit_.row_kernels.use(unit_.isa, dtype, storage, m, t);
+    const std::string kernel = unit_.row_kernels.use(unit_.isa, left->storage, storage, m, t);
     const auto call = [&](int rows, bool fetch) {
       code_.line(kernel + "<" + num(ars) + ", " + num(ld) + ", " + num(ldc) + ", " + num(rows) +
                  ", " + (fetch ? "1" : "0") + ">(a + k, " + bp + " + k*" + num(ld) + ", " + cp +
@@ -150,9 +164,10 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
   if (!n.exact() || whole < n.nominal) {
     // The last columns, padded with zeros to whole vectors.
     const std::string tail = "tail" + serial;
-    allocate(tail, dtype, columns * k.nominal);
+    const DType tail_dtype = dot ? DType::BF16 : dtype;
+    allocate(tail, tail_dtype, columns * k.nominal);
     std::string element = "b[i*" + num(ldb) + " + n + j]";
-    if (right->storage == DType::BF16 || right->storage == DType::F16) {
+    if (right->storage != tail_dtype) {
       const std::string half = right->storage == DType::BF16 ? "bf16" : "f16";
       unit_.prelude.insert("t_" + half);
       element = "t_from_" + half + "(" + element + ")";
@@ -167,7 +182,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
                num(tile.lanes) + ";");
     RegisterTile narrow = tile;
     narrow.vectors = 1;
-    all_rows(dtype, narrow, tail, columns, "c + n", "width", "");
+    all_rows(tail_dtype, narrow, tail, columns, "c + n", "width", "");
     code_.close();
     touch(tail);
   }

@@ -50,6 +50,15 @@ CpuIsa best_isa() {
   return *isa < isas.back() ? *isa : isas.back();
 }
 
+bool has_bf16_dot(CpuIsa isa) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return isa == CpuIsa::Avx512 && __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
 int vector_bytes(CpuIsa isa) {
   switch (isa) {
   case CpuIsa::Generic: return 16;

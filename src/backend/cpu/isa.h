@@ -23,6 +23,9 @@ CpuIsa best_isa();
 // All levels this machine can run, narrowest first.
 std::vector<CpuIsa> runnable_isas();
 
+// Whether code of this level may use dot products of bf16 pairs (AVX512_BF16) on this machine.
+bool has_bf16_dot(CpuIsa isa);
+
 int vector_bytes(CpuIsa isa);
 int vector_registers(CpuIsa isa);
 // Code-generation flags for g++ and clang++.

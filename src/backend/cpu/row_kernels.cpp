@@ -72,73 +72,124 @@ RowSchedule row_schedule(const RegisterTile& tile, int64_t m, DType right) {
 }
 
 std::string RowKernels::Kernel::name() const {
-  return std::string("rows_") + tessera::name(dtype) + "_" + tessera::name(right) + "_" + num(m) +
+  return std::string("rows_") + tessera::name(left) + "_" + tessera::name(right) + "_" + num(m) +
          "_" + num(tile.rows) + "x" + num(tile.vectors);
 }
 
-std::string RowKernels::use(CpuIsa isa, DType dtype, DType right, int64_t m,
+std::string RowKernels::use(CpuIsa isa, DType left, DType right, int64_t m,
                             const RegisterTile& tile) {
-  const Kernel kernel{isa, dtype, right, m, tile};
+  const Kernel kernel{isa, left, right, m, tile};
   used_.insert(kernel);
   return kernel.name();
 }
 
+namespace {
+
+std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
+
+// The type of the sums.
+DType sums_of(DType left) { return left == DType::F64 ? DType::F64 : DType::F32; }
+
+}  // namespace
+
+std::string RowKernels::step_of(const Kernel& kernel, int rows, const std::string& first) {
+  const RegisterTile& tile = kernel.tile;
+  const std::string v = vector_type(kernel.left, tile.lanes);
+  std::string out = "        const " + v;
+  for (int j = 0; j < tile.vectors; ++j) {
+    const std::string p = "q + " + num(j * tile.lanes);
+    out += (j > 0 ? ", " : " ") + ("b" + num(j)) + " = ";
+    out += is_half(kernel.right) ? "load_" + vector_type(kernel.right, tile.lanes) + "(" + p + ")"
+                                 : "*(const " + v + "*)(" + p + ")";
+  }
+  out += ";\n";
+  for (int i = 0; i < rows; ++i) {
+    const std::string x = "a[(" + first + num(i) + ") * ARS + k]";
+    out += "       ";
+    for (int j = 0; j < tile.vectors; ++j)
+      out += " " + sum_at(i, j) + " += " + x + " * b" + num(j) + ";";
+    out += "\n";
+  }
+  return out + "        q += LDB;\n";
+}
+
+std::string RowKernels::dot_step_of(const Kernel& kernel, int rows, const std::string& first) {
+  // Two rows of b become pairs of neighbours along k, whole registers of 32 columns at a time.
+  const RegisterTile& tile = kernel.tile;
+  std::string out;
+  for (int j = 0; j < tile.vectors; j += 2) {
+    const bool both = j + 1 < tile.vectors;
+    const std::string words = both ? "t_words32" : "t_words16", p = "q + " + num(j * tile.lanes);
+    const int half = both ? 32 : 16;
+    const std::string x = "x" + num(j), y = "y" + num(j);
+    out += "        const " + words + " " + x + " = *(const " + words + "*)(" + p + ");\n";
+    out += "        " + words + " " + y + " = {};\n";
+    out += "        if (ROWS > 1) " + y + " = *(const " + words + "*)(" + p + " + LDB);\n";
+    for (int part = 0; part < (both ? 2 : 1); ++part) {
+      out += "        const t_words32 b" + num(j + part) + " = __builtin_shufflevector(" + x +
+             ", " + y;
+      for (int c = 0; c < 16; ++c)
+        out += ", " + num(part * 16 + c) + ", " + num(half + part * 16 + c);
+      out += ");\n";
+    }
+  }
+  for (int i = 0; i < rows; ++i) {
+    const std::string p = "a + (" + first + num(i) + ") * ARS + k";
+    out += "        {\n          const t_pairs x = t_pairs{} + (ROWS > 1 ? *(const t_pair*)(" + p +
+           ") : (int)*(" + p + "));\n";
+    for (int j = 0; j < tile.vectors; ++j) {
+      out += "          __asm__(\"vdpbf16ps %2, %1, %0\" : \"+v\"(" + sum_at(i, j) + ") : \"v\"(b" +
+             num(j) + "), \"v\"(x));\n";
+    }
+    out += "        }\n";
+  }
+  return out + "        q += 2 * LDB;\n";
+}
+
 std::string RowKernels::text_of(const Kernel& kernel) {
   const RegisterTile& tile = kernel.tile;
-  const std::string type = storage_type(kernel.dtype), from = storage_type(kernel.right);
-  const std::string v = vector_type(kernel.dtype, tile.lanes);
-  const auto acc = [&](int i, int j) { return "c" + num(i) + "_" + num(j); };
-  const auto at = [&](const std::string& p, int j) {
-    return "*(" + v + "*)(" + p + " + " + num(j * tile.lanes) + ")";
-  };
-  const auto load = [&](int j) {
-    const std::string p = "q + " + num(j * tile.lanes);
-    if (!is_half(kernel.right)) return "*(const " + v + "*)(" + p + ")";
-    return "load_" + vector_type(kernel.right, tile.lanes) + "(" + p + ")";
-  };
+  const bool dot = kernel.left == DType::BF16;
+  const DType sums = sums_of(kernel.left);
+  const std::string type = storage_type(sums), from = storage_type(kernel.right);
+  const std::string v = vector_type(sums, tile.lanes);
   const int64_t groups = ceil_div(kernel.m, tile.rows);
   const int line = 64 / size_in_bytes(kernel.right);
-  const int64_t lines = ceil_div(tile.columns(), line), share = ceil_div(lines, groups);
+  // Lines of one row, or of two for dot products, shared out over the groups of rows.
+  const int64_t per_row = ceil_div(tile.columns(), line), lines = per_row * (dot ? 2 : 1);
+  const int64_t share = ceil_div(lines, groups);
   std::string out = "\ntemplate <long ARS, long LDB, long LDC, int ROWS, int FETCH>\n"
                     "static __attribute__((noinline)) void " +
-                    kernel.name() + "(const " + type + "* a, const " + from + "* b, " + type +
-                    "* c, const " + from + "* f, long n) {\n  const long width = n;\n  const " +
-                    from + "* end = f + width;\n  for (; n > 0; n -= " + num(tile.columns()) +
-                    ") {\n";
+                    kernel.name() + "(const " + storage_type(kernel.left) + "* a, const " + from +
+                    "* b, " + type + "* c, const " + from +
+                    "* f, long n) {\n  const long width = n;\n  const " + from +
+                    "* end = f + width;\n  for (; n > 0; n -= " + num(tile.columns()) + ") {\n";
   int64_t fetched = 0;
   for (int64_t g = 0; g < groups; ++g) {
     const int rows = static_cast<int>(std::min<int64_t>(tile.rows, kernel.m - g * tile.rows));
     const int64_t mine = std::min(share, lines - fetched);
-    const std::string row = num(g * tile.rows) + " + ";
+    const std::string first = num(g * tile.rows) + " + ";
     out += "    {\n      const " + from + "* q = b;\n";
     for (int i = 0; i < rows; ++i) {
       out += "      " + v;
-      for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + acc(i, j) + " = {}";
+      for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
       out += ";\n";
     }
-    out += "#pragma GCC unroll 8\n      for (int k = 0; k < ROWS; ++k, q += LDB) {\n";
+    out +=
+        "#pragma GCC unroll 1\n      for (int k = 0; k < ROWS; k += " + num(dot ? 2 : 1) + ") {\n";
     if (mine > 0) {
       out += "        if (FETCH) {\n";
       for (int64_t l = 0; l < mine; ++l)
         out += "          __builtin_prefetch(f + " + num(l * line) + ", 0, 2);\n";
       out += "          f += " + num(mine * line) + ";\n        }\n";
     }
-    out += "        const " + v;
-    for (int j = 0; j < tile.vectors; ++j)
-      out += (j > 0 ? ", " : " ") + ("b" + num(j)) + " = " + load(j);
-    out += ";\n";
-    for (int i = 0; i < rows; ++i) {
-      const std::string x = "a[(" + row + num(i) + ") * ARS + k]";
-      out += "       ";
-      for (int j = 0; j < tile.vectors; ++j)
-        out += " " + acc(i, j) + " += " + x + " * b" + num(j) + ";";
-      out += "\n";
-    }
+    out += dot ? dot_step_of(kernel, rows, first) : step_of(kernel, rows, first);
     out += "      }\n";
     for (int i = 0; i < rows; ++i) {
       out += "     ";
-      const std::string p = "c + (" + row + num(i) + ") * LDC";
-      for (int j = 0; j < tile.vectors; ++j) out += " " + at(p, j) + " += " + acc(i, j) + ";";
+      for (int j = 0; j < tile.vectors; ++j) {
+        out += " *(" + v + "*)(c + (" + first + num(i) + ") * LDC + " + num(j * tile.lanes) +
+               ") += " + sum_at(i, j) + ";";
+      }
       out += "\n";
     }
     out += "    }\n";
@@ -153,10 +204,21 @@ std::string RowKernels::text_of(const Kernel& kernel) {
 std::string RowKernels::text() const {
   std::string out;
   std::set<std::string> defined;
+  const auto define = [&](const std::string& text) {
+    if (defined.insert(text).second) out += text;
+  };
   for (const Kernel& kernel : used_) {
-    for (DType right : {kernel.dtype, kernel.right}) {
-      const std::string text = type_definitions(kernel.isa, kernel.dtype, right, kernel.tile.lanes);
-      if (defined.insert(text).second) out += text;
+    const DType sums = sums_of(kernel.left);
+    define(type_definitions(kernel.isa, sums, sums, kernel.tile.lanes));
+    if (kernel.left == DType::BF16) {
+      define("typedef unsigned short t_words16 __attribute__((vector_size(32), aligned(2), "
+             "may_alias));\n"
+             "typedef unsigned short t_words32 __attribute__((vector_size(64), aligned(2), "
+             "may_alias));\n"
+             "typedef int t_pairs __attribute__((vector_size(64), may_alias));\n"
+             "typedef int t_pair __attribute__((aligned(2), may_alias));\n");
+    } else if (kernel.right != sums) {
+      define(type_definitions(kernel.isa, sums, kernel.right, kernel.tile.lanes));
     }
   }
   for (const Kernel& kernel : used_) out += text_of(kernel);

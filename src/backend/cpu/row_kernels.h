@@ -27,21 +27,24 @@ class RowKernels {
  public:
   // Name of the kernel template: name<ARS, LDB, LDC, ROWS, FETCH>(a, b, c, f, n) computes
   // c[i*LDC + j] += sum_{k < ROWS} a[i*ARS + k] * b[k*LDB + j] for i < m and j < n, a multiple of
-  // the tile's columns. With FETCH it asks for the ROWS by n elements at f on its way. a and c are
-  // of `dtype`, b of `right`.
-  std::string use(CpuIsa isa, DType dtype, DType right, int64_t m, const RegisterTile& tile);
+  // the tile's columns. With FETCH it asks for the ROWS by n elements at f on its way. a is stored
+  // as `left`, b as `right`; c is f64 if they are, else f32. With both bf16 it takes dot products
+  // of pairs (which take subnormal elements for zero); ROWS is then even or 1.
+  std::string use(CpuIsa isa, DType left, DType right, int64_t m, const RegisterTile& tile);
   std::string text() const;
 
  private:
   struct Kernel {
     CpuIsa isa;
-    DType dtype, right;
+    DType left, right;
     int64_t m;
     RegisterTile tile;
     std::string name() const;
     friend auto operator<=>(const Kernel&, const Kernel&) = default;
   };
   static std::string text_of(const Kernel& kernel);
+  static std::string step_of(const Kernel& kernel, int rows, const std::string& first);
+  static std::string dot_step_of(const Kernel& kernel, int rows, const std::string& first);
   std::set<Kernel> used_;
 };
 

@@ -91,6 +91,40 @@ TEST(CpuRows, BlocksWithRaggedTilesAndConversions) {
   expect_right_everywhere(g);
 }
 
+// Products of bf16 with bf16 by dot products of pairs; odd depths end in half a pair, beside which
+// anything may lie. An operand that something else wants as f32 is converted for both.
+TEST(CpuRows, PairsOfBf16) {
+  std::vector<std::pair<Shape, Shape>> shapes;
+  for (int64_t m : {1, 3, 7, 8, 16, 19})
+    for (int64_t k : {1, 2, 37}) shapes.push_back({{m, k}, {k, 645}});
+  const Graph g = products(DType::BF16, shapes);
+  const bool dots = emit_source(g, best_isa()).find("vdpbf16ps") != std::string::npos;
+  EXPECT_EQ(dots, has_bf16_dot(best_isa()));
+  expect_right_everywhere(g);
+  expect_right_everywhere(parse(R"(graph g {
+  A = input : bf16[6,41]
+  B = input : bf16[41,300]
+  C = input : f32[300,290]
+  Y, Z = kernel A, B, C grid[x=1] {
+    A = input : bf16[6,41]
+    B = input : bf16[41,300]
+    C = input : f32[300,290]
+    a = iter A {} : bf16[6,41]
+    b = iter B {} : bf16[41,300]
+    c = iter C {} : f32[300,290]
+    fa = cast a : f32[6,41]
+    fb = cast b : f32[41,300]
+    p = matmul fa, fb : f32[6,300]
+    q = matmul fb, c : f32[41,290]
+    y = save p {} : f32[6,300]
+    z = save q {} : f32[41,290]
+    return y, z
+  } : f32[6,300], f32[41,290]
+  return Y, Z
+}
+)"));
+}
+
 TEST(CpuRows, SchedulesFitTheTile) {
   for (CpuIsa isa : {CpuIsa::Generic, CpuIsa::Avx2, CpuIsa::Avx512}) {
     for (int64_t m = 1; m <= kMostKernelRows; ++m) {
@@ -125,7 +159,7 @@ TEST(CpuRows, MachineCodeFetchesAhead) {
     }
     return count;
   };
-  EXPECT_GE(prefetches(8), 8);
+  EXPECT_GE(prefetches(8), 2);  // the lines of a strip
   EXPECT_EQ(prefetches(1), 0);  // one row is left to the hardware
 }
 
