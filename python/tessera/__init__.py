@@ -7,14 +7,19 @@
 <Graph scale(X: f32[4,8]), 3 operators>
 """
 
-from tessera._core import version as __version__
-from tessera.api import optimize, superoptimize, verify
-from tessera.errors import Error
-from tessera.frontends.trace import trace
-from tessera.graph import Graph
-from tessera.options import Options
-from tessera.result import Result, Verdict
-from tessera.source import load
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tessera._core import version as __version__
+    from tessera.api import optimize, superoptimize, verify
+    from tessera.errors import Error
+    from tessera.frontends.trace import trace
+    from tessera.graph import Graph
+    from tessera.options import Options
+    from tessera.result import Result, Verdict
+    from tessera.source import load
 
 __all__ = [
     "Error",
@@ -29,3 +34,34 @@ __all__ = [
     "trace",
     "verify",
 ]
+
+# Where each name lives; it is imported when it is first used.
+_HOME = {
+    "Error": "errors",
+    "Graph": "graph",
+    "Options": "options",
+    "Result": "result",
+    "Verdict": "result",
+    "load": "source",
+    "optimize": "api",
+    "superoptimize": "api",
+    "trace": "frontends.trace",
+    "verify": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = importlib.import_module("tessera._core").version
+    elif name in _HOME:
+        value = getattr(importlib.import_module(f"tessera.{_HOME[name]}"), name)
+    elif not name.startswith("_") and importlib.util.find_spec(f"tessera.{name}"):
+        return importlib.import_module(f"tessera.{name}")
+    else:
+        raise AttributeError(f"module 'tessera' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -180,7 +180,7 @@ class Parser {
     Token start = token_;
     body(g);
     if (token_.kind != Token::End) fail("expected the end of the file, got " + shown(token_));
-    at(start, [&] { validate(g); });
+    at_operator(closed_, start, [&] { validate(g); });
     return g;
   }
 
@@ -202,6 +202,18 @@ class Parser {
     Token t = std::move(token_);
     token_ = lexer_.next();
     return t;
+  }
+  // The same for the checks of whole bodies, whose messages begin with "OPERATOR RESULT:".
+  using Places = std::map<std::string, Token>;
+  template <class F> void at_operator(const Places& places, const Token& otherwise, F f) const {
+    try {
+      f();
+    } catch (const Error& e) {
+      if (e.location()) throw;
+      auto it = places.find(e.message().substr(0, e.message().find(':')));
+      const Token& t = it == places.end() ? otherwise : it->second;
+      throw Error(e.kind(), e.message(), SourceLocation{file_, t.line, t.col});
+    }
   }
   bool is(const char* punct) const { return token_.kind == Token::Punct && token_.text == punct; }
   bool accept(const char* punct) {
@@ -357,6 +369,7 @@ class Parser {
     if (++depth_ > 4) fail("graphs are nested too deeply");
     expect("{");
     std::map<std::string, TensorId> names;
+    scopes_.emplace_back();
     auto tensor = [&] {
       if (token_.kind != Token::Name) fail("expected a tensor's name, got " + shown(token_));
       auto it = names.find(token_.text);
@@ -378,6 +391,8 @@ class Parser {
     do g.add_output(tensor());
     while (accept(","));
     expect("}");
+    closed_ = std::move(scopes_.back());
+    scopes_.pop_back();
     depth_--;
   }
 
@@ -422,8 +437,11 @@ class Parser {
       do types.push_back(type());
       while (accept(","));
     }
+    scopes_.back().emplace(op_token.text + " " + results[0].text, op_token);
+    const Places places = has_body ? std::move(closed_) : Places();
     add(g, op_token, *kind, inputs, attrs, std::move(inner), types, type_token, results);
     const Op& op = g.ops().back();
+    if (has_body && depth_ == 1) at_operator(places, op_token, [&] { validate_body(g, op); });
     for (size_t i = 0; i < results.size(); i++)
       names.emplace(results[i].text, op.result(uint32_t(i)));
   }
@@ -500,6 +518,8 @@ class Parser {
   ParseLimits limits_;
   Token token_;
   int depth_ = 0;
+  std::vector<Places> scopes_;  // of the bodies being read: where each operator is
+  Places closed_;               // of the body that was read last
   size_t ops_ = 0;
 };
 

@@ -270,6 +270,20 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
 
 }  // namespace
 
+void validate_body(const Graph& g, const Op& op, const ValidateOptions& options) {
+  const Graph& body = g.body(op);
+  if (op.kind == OpKind::Kernel) validate_block(body, options, op, g);
+  validate(body, options);
+  if (body.level() == Level::Thread) {
+    int64_t registers = 0;
+    for (const Tensor& t : body.tensors()) registers += size_in_bytes(t.type.dtype);
+    if (registers > options.thread_bytes)
+      bad(g, op,
+          "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
+              std::to_string(options.thread_bytes));
+  }
+}
+
 void validate(const Graph& g, const ValidateOptions& options) {
   check_names(g);
   if (g.outputs().empty())
@@ -283,17 +297,7 @@ void validate(const Graph& g, const ValidateOptions& options) {
       if (is_static(type.shape)) bytes += type.bytes();
     }
     if (!op.body.valid()) continue;
-    const Graph& body = g.body(op);
-    if (op.kind == OpKind::Kernel) validate_block(body, options, op, g);
-    validate(body, options);
-    if (body.level() == Level::Thread) {
-      int64_t registers = 0;
-      for (const Tensor& t : body.tensors()) registers += size_in_bytes(t.type.dtype);
-      if (registers > options.thread_bytes)
-        bad(g, op,
-            "a thread needs " + std::to_string(registers) + " bytes, the limit is " +
-                std::to_string(options.thread_bytes));
-    }
+    validate_body(g, op, options);
   }
   if (g.level() == Level::Kernel && bytes > options.kernel_bytes)
     throw Error(ErrorKind::BadInput, "graph " + g.name() + " needs " + std::to_string(bytes) +

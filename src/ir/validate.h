@@ -14,5 +14,7 @@ struct ValidateOptions {
 
 // Throws Error(BadInput) saying which operator breaks which rule.
 void validate(const Graph& graph, const ValidateOptions& options = {});
+// The same for the body of one kernel or thread operator of `graph`.
+void validate_body(const Graph& graph, const Op& op, const ValidateOptions& options = {});
 
 }  // namespace tessera

@@ -347,17 +347,79 @@ def test_arrays_from_outside_become_arguments(monkeypatch: pytest.MonkeyPatch) -
     assert not environment.unchanged()
 
 
-def test_arrays_of_objects_are_seen_as_untracked() -> None:
+def test_arrays_that_nothing_holds_are_seen_as_untracked() -> None:
     class Model:
         weight = np.ones((4, 4), np.float32) * 3
 
-    model = Model()
+    model, hidden = Model(), iter([np.ones((4, 4), np.float32)] * 2)
 
     def f(x: Any) -> Any:
         return x @ model.weight
 
-    traced = trace_call(f, (array((2, 4)),), {})
-    assert len(traced.untracked(Environment(f))) == 1
+    def g(x: Any) -> Any:
+        return x @ next(hidden)
+
+    x = array((2, 4))
+    assert not trace_call(f, (x,), {}).untracked(Environment(f))
+    assert len(trace_call(g, (x,), {}).untracked(Environment(g))) == 1
+
+
+class Settings:
+    scale = 2.0
+
+    def __init__(self) -> None:
+        self.eps = 0.5
+        self.inner = {"shift": [1.0, 3.0]}
+
+
+def test_changes_behind_variables_are_seen() -> None:
+    settings, table = Settings(), {"gain": 4.0}
+
+    def helper(x: Any) -> Any:
+        return x * settings.inner["shift"][1]
+
+    def f(x: Any) -> Any:
+        return helper(x) * settings.scale + settings.eps * table["gain"] + table.get("extra", 0.0)
+
+    f(1.0)
+    before = Environment(f)
+    assert before.unchanged()
+
+    def changed() -> bool:
+        nonlocal before
+        seen = not before.unchanged()
+        before = Environment(f)
+        assert before.unchanged()
+        return seen
+
+    settings.eps = 0.25
+    assert changed()
+    settings.inner["shift"][1] = 5.0
+    assert changed()
+    settings.inner["shift"].append(7.0)
+    assert changed()
+    table["gain"] = 1.0
+    assert changed()
+    table["extra"] = 1.0
+    assert changed()
+    Settings.scale = 3.0
+    try:
+        assert changed()
+        settings.scale = 9.0  # now the instance shadows the class
+        assert changed()
+    finally:
+        Settings.scale = 2.0
+
+
+def test_a_changed_entry_is_a_new_program() -> None:
+    import tessera as ts
+
+    table = {"gain": 2.0}
+    f = ts.optimize(budget=3)(lambda x: np.exp(x * table["gain"]) + 1)
+    x = array((4, 8))
+    np.testing.assert_allclose(f(x), np.exp(x * 2) + 1, rtol=1e-5)
+    table["gain"] = 0.5
+    np.testing.assert_allclose(f(x), np.exp(x * np.float32(0.5)) + 1, rtol=1e-5)
 
 
 def test_randomness_is_refused() -> None:

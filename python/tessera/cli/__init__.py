@@ -1,4 +1,5 @@
-"""The command line: one verb per arrow of the pipeline.
+"""The command line. Only `main` lives here, so that Ctrl-C is understood from the first moment:
+everything slow to import (NumPy, the core) comes behind it.
 
 Exit codes: 0 success, 1 a definite negative answer, 2 unknown or interrupted without an answer,
 64 usage, 65 bad input (with its place), 70 a tool or file system failure, or an internal error.
@@ -8,88 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-import warnings
 from collections.abc import Sequence
-
-import click
-
-from tessera._core import version
-from tessera.cli.bench import bench
-from tessera.cli.cache import cache
-from tessera.cli.common import show_error, stderr
-from tessera.cli.doctor import doctor
-from tessera.cli.optimize import emit, optimize, search
-from tessera.cli.report import report
-from tessera.cli.verify import verify
-from tessera.errors import Error
-
-EXIT_UNKNOWN, EXIT_USAGE, EXIT_INTERNAL = 2, 64, 70
-
-
-@click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""\b
-Examples:
-  tessera optimize examples/rmsnorm.py            make it faster, prove it, measure it
-  tessera search prog.ug --json                   candidates and counters of the search
-  tessera verify before.ug after.ug               are two programs equal?
-  tessera emit prog.ug                            the generated C++
-  tessera report examples/softmax.ug -o page.html  the whole story of one run, for a browser
-  tessera doctor                                  is this machine ready?
-\b
-Exit codes: 0 success · 1 definite no · 2 unknown · 64 usage · 65 bad input · 70 environment or bug
-""",
-)
-@click.version_option(version, prog_name="tessera")
-def cli() -> None:
-    """Superoptimize tensor programs: search for faster ones, prove them equal, run them."""
-
-
-for command in (optimize, search, verify, emit, report, bench, doctor, cache):
-    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.showwarning = _show_warning
     try:
-        # Standalone mode would choose exit codes of its own.
-        code = cli.main(args=arguments, prog_name="tessera", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return EXIT_USAGE
-    except click.UsageError as error:
-        error.show()
-        return EXIT_USAGE
-    except (click.Abort, KeyboardInterrupt):
-        stderr().print("interrupted")
-        return EXIT_UNKNOWN
-    except Error as error:
-        show_error(error, "--json" in arguments)
-        if error.exit_code == EXIT_INTERNAL and os.environ.get("TESSERA_DEBUG", "0") != "0":
-            traceback.print_exc()
-        return error.exit_code
-    except BrokenPipeError:  # the reader of our output went away: nobody to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        stderr().print(f"{place}error: {error.strerror or error}", markup=False)
-        return EXIT_INTERNAL
-    except MemoryError:
-        stderr().print(
-            "error: out of memory: the program is too large for this machine", markup=False
-        )
-        return EXIT_INTERNAL
-    except Exception:
-        stderr().print("[bold red]internal error[/]; please report it with this text:")
-        traceback.print_exc()
-        return EXIT_INTERNAL
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    stderr().print(f"warning: {message}", markup=False)
+        from tessera.cli.app import run
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(2)  # half-loaded libraries cannot be unloaded in good order
+    return run(list(sys.argv[1:] if arguments is None else arguments))

@@ -8,11 +8,12 @@ arrays that the function makes itself must have equal values both times, and bec
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -112,9 +113,11 @@ def _is_array(value: Any) -> bool:
 
 
 class Environment:
-    """The module and closure variables that a function and its helpers use, as they were.
+    """What a function and its helpers read from outside, as it was.
 
-    `unchanged()` is what makes it safe to reuse a trace.
+    Module and closure variables, and through them: entries of dicts and lists, and those attributes
+    of objects, classes and modules whose names the function mentions. `unchanged()` is what makes
+    it safe to reuse a trace.
     """
 
     _PLAIN: tuple[type, ...] = (
@@ -129,45 +132,113 @@ class Environment:
         tuple,
         FunctionType,
     )
+    _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._variables: list[tuple[dict[str, Any], str, Any]] = []
+        self._variables: list[tuple[Mapping[str, Any], str, Any]] = []
         self._cells: list[tuple[Any, Any]] = []
-        self._collect(function, set())
+        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        self._lists: list[tuple[list[Any], list[Any]]] = []
+        self._entries = 0
+        self._seen: set[tuple[int, int]] = set()
+        self._mentioned: list[set[str]] = []  # kept, so that identities stay theirs
+        self._collect(function)
 
-    def _collect(self, function: Callable[..., Any], seen: set[int]) -> None:
+    def _collect(self, function: Callable[..., Any]) -> None:
         function = inspect.unwrap(function)
-        if not isinstance(function, FunctionType) or id(function) in seen or len(seen) > 1000:
+        if (
+            not isinstance(function, FunctionType)
+            or (id(function), 0) in self._seen
+            or len(self._seen) > 1000
+            or (function.__module__ or "").partition(".")[0] in ("numpy", "tessera")
+        ):
             return
-        seen.add(id(function))
-        found = []
-        for name in _names(function.__code__):
+        self._seen.add((id(function), 0))
+        names = _names(function.__code__)
+        self._mentioned.append(names)
+        for name in names:
             if name in function.__globals__:
-                value = function.__globals__[name]
-                if isinstance(value, self._PLAIN):
-                    self._variables.append((function.__globals__, name, value))
-                    found.append(value)
+                self._variable(function.__globals__, name, names)
         for cell in function.__closure__ or ():
             try:
                 value = cell.cell_contents
             except ValueError:  # not assigned yet
                 continue
             self._cells.append((cell, value))
-            found.append(value)
-        for value in found:
-            if isinstance(value, FunctionType):
-                self._collect(value, seen)
+            self._inside(value, names)
+
+    def _variable(self, scope: Mapping[str, Any], name: str, names: set[str]) -> None:
+        value = scope[name]
+        self._variables.append((scope, name, value))
+        self._inside(value, names)
+
+    def _inside(self, value: Any, names: set[str]) -> None:
+        """What can be reached through a value."""
+        if isinstance(value, FunctionType):
+            self._collect(value)
+            return
+        if isinstance(value, self._PLAIN) and not isinstance(value, tuple):
+            return
+        # Another function may mention other attributes of the same object.
+        if (id(value), id(names)) in self._seen or self._entries > self._MOST:
+            return
+        self._seen.add((id(value), id(names)))
+        if isinstance(value, dict):
+            self._entries += len(value)
+            self._dicts.append((value, dict(value)))
+            for child in list(value.values()):
+                self._inside(child, names)
+        elif isinstance(value, (list, tuple)):
+            self._entries += len(value)
+            if isinstance(value, list):
+                self._lists.append((value, list(value)))
+            for child in value:
+                self._inside(child, names)
+        else:
+            self._attributes(value, names)
+
+    def _attributes(self, value: Any, names: set[str]) -> None:
+        if isinstance(value, ModuleType):
+            if value.__name__.partition(".")[0] in ("numpy", "tessera"):
+                return
+            scopes: list[Mapping[str, Any]] = [vars(value)]
+        elif isinstance(value, type):
+            scopes = [vars(c) for c in value.__mro__ if c is not object]
+        else:
+            scopes = [vars(c) for c in type(value).__mro__ if c.__module__ != "builtins"]
+            if hasattr(value, "__dict__"):
+                # First, because it shadows the class; and new entries count.
+                scopes.insert(0, vars(value))
+                self._dicts.append((vars(value), dict(vars(value))))
+        for scope in scopes:
+            for name in names:
+                if name in scope:
+                    self._variable(scope, name, names)
 
     def values(self) -> Iterator[Any]:
         """Everything recorded."""
         yield from (value for _, _, value in self._variables)
         yield from (value for _, value in self._cells)
+        for _, entries in self._dicts:
+            yield from entries.values()
+        for _, items in self._lists:
+            yield from items
 
     def unchanged(self) -> bool:
-        """Whether every variable is still bound to the same object."""
-        return all(scope.get(name) is value for scope, name, value in self._variables) and all(
-            cell.cell_contents is value for cell, value in self._cells
+        """Whether everything is still the same object."""
+        return (
+            all(scope.get(name) is value for scope, name, value in self._variables)
+            and all(cell.cell_contents is value for cell, value in self._cells)
+            and all(_same_entries(now, before) for now, before in self._dicts)
+            and all(
+                len(now) == len(before) and all(map(operator.is_, now, before))
+                for now, before in self._lists
+            )
         )
+
+
+def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    return len(now) == len(before) and all(now.get(k) is v for k, v in before.items())
 
 
 def _names(code: CodeType) -> set[str]:

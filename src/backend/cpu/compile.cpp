@@ -105,7 +105,10 @@ Compiler find_compiler() {
     path = find_executable(wanted);
     if (!path) {
       throw Error(ErrorKind::ToolMissing, std::string("TESSERA_CXX names '") + wanted +
-                                              "', which is not an executable file on PATH");
+                                              "', which is not an executable file on PATH" +
+                                              (std::string(wanted).find(' ') != std::string::npos
+                                                   ? "; name a program without options"
+                                                   : ""));
     }
   } else {
     for (const char* name : {"c++", "g++", "clang++"}) {
@@ -130,6 +133,13 @@ Compiler find_compiler() {
   if (version.exit_code != 0 || version.timed_out) {
     throw Error(ErrorKind::ToolMissing,
                 "'" + *path + "' does not answer --version; set TESSERA_CXX to a C++ compiler");
+  }
+  const ProcessResult machine = run_process({*path, "-dumpmachine"}, 20);
+  if (machine.exit_code != 0 || machine.out.find('-') == std::string::npos) {
+    throw Error(ErrorKind::ToolMissing,
+                "'" + *path +
+                    "' is not a C++ compiler that Tessera can use (-dumpmachine fails); "
+                    "set TESSERA_CXX to g++ or clang++");
   }
   Compiler compiler{*path, version.out.substr(0, version.out.find('\n')),
                     Sha256().field(version.out).field(stamp).hex()};
