@@ -3,6 +3,8 @@
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include <cstring>
+
 #include "backend/cache.h"
 #include "backend/calibrate.h"
 #include "backend/cpu/compile.h"
@@ -72,6 +74,83 @@ void run_module(const Module& module, const nb::list& inputs, const nb::list& ou
   std::vector<void*> write = out.pointers();
   nb::gil_scoped_release release;
   module.run(read, write, prepared);
+}
+
+// What the buffer protocol calls a dtype; null for those that it does not know.
+const char* buffer_format(DType dtype) {
+  switch (dtype) {
+  case DType::F64: return "d";
+  case DType::F32: return "f";
+  case DType::F16: return "e";
+  case DType::BF16: return nullptr;
+  case DType::I64: return sizeof(long) == 8 ? "l" : "q";
+  case DType::I32: return "i";
+  case DType::I8: return "b";
+  case DType::U8: return "B";
+  case DType::Bool: return "?";
+  }
+  unreachable("DType");
+}
+
+// Borrowed views of arrays that are exactly of the given types; few allocations per call.
+class ExactViews {
+ public:
+  ExactViews() = default;
+  ExactViews(const ExactViews&) = delete;
+  ExactViews& operator=(const ExactViews&) = delete;
+  ~ExactViews() {
+    for (size_t i = 0; i < count_; ++i) PyBuffer_Release(&views_[i]);
+  }
+  // False, without an error, for anything but plain contiguous NumPy arrays of these types.
+  template <class List>
+  bool add(const List& arrays, const std::vector<Type>& types, bool writable) {
+    static PyObject* const ndarray =
+        nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();
+    const size_t n = nb::len(arrays);
+    if (n != types.size() || count_ + n > kMost) return false;
+    for (size_t i = 0; i < n; ++i) {
+      const nb::handle array = arrays[i];
+      const char* format = buffer_format(types[i].dtype);
+      if (format == nullptr || (PyObject*)Py_TYPE(array.ptr()) != ndarray) return false;
+      Py_buffer& view = views_[count_];
+      const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+      if (PyObject_GetBuffer(array.ptr(), &view, flags) != 0) {
+        PyErr_Clear();
+        return false;
+      }
+      pointers_[count_++] = view.buf;
+      const Shape& shape = types[i].shape;
+      if (view.ndim != static_cast<int>(shape.size()) || std::strcmp(view.format, format) != 0)
+        return false;
+      for (size_t d = 0; d < shape.size(); ++d)
+        if (view.shape[d] != shape[d].extent) return false;
+    }
+    return true;
+  }
+  void* const* pointers() const { return pointers_; }
+
+ private:
+  static constexpr size_t kMost = 24;
+  Py_buffer views_[kMost];
+  void* pointers_[kMost];
+  size_t count_ = 0;
+};
+
+// The same as run_module for arrays that need nothing done to them; false, having done nothing, for
+// others.
+bool run_exactly(const Module& module, nb::handle inputs, const nb::list& outputs,
+                 const PreparedWeights* prepared) {
+  ExactViews views;
+  const bool exact = nb::isinstance<nb::tuple>(inputs)
+                         ? views.add(nb::borrow<nb::tuple>(inputs), module.input_types(), false)
+                         : nb::isinstance<nb::list>(inputs) &&
+                               views.add(nb::borrow<nb::list>(inputs), module.input_types(), false);
+  if (!exact || !views.add(outputs, module.output_types(), true)) return false;
+  const size_t n = module.input_types().size();
+  nb::gil_scoped_release release;
+  module.run({const_cast<const void* const*>(views.pointers()), n},
+             {views.pointers() + n, module.output_types().size()}, prepared);
+  return true;
 }
 
 // `inputs`: arrays where the module wants weights, None elsewhere.
@@ -169,6 +248,8 @@ void bind_backend(nb::module_& m) {
 
   nb::class_<Module>(m, "Module")
       .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"),
+           nb::arg("prepared").none() = nb::none())
+      .def("run_exactly", &run_exactly, nb::arg("inputs"), nb::arg("outputs"),
            nb::arg("prepared").none() = nb::none())
       .def("prepare", &prepare_module, nb::arg("inputs"))
       .def_prop_ro("weights", &Module::weights)

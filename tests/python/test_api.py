@@ -334,3 +334,23 @@ def test_ctrl_c_returns_the_best_so_far(tmp_path: Path) -> None:
     assert process.returncode == 0, err
     assert out.strip() in ("interrupted True", "finished True")
     assert "Traceback" not in err
+
+
+def test_calls_take_arrays_of_the_right_type_as_they_are_and_convert_or_refuse_others():
+    def f(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.exp(x) * y + 1
+
+    r = ts.superoptimize(f, "f32[4,6]", "f32[6]", options=ts.Options(cache=False, budget=2))
+    x = np.arange(24, dtype=np.float32).reshape(4, 6) / 24
+    y = np.arange(6, dtype=np.float32)
+    expected = np.exp(x) * y + 1
+    first = r(x, y)
+    np.testing.assert_allclose(first, expected, rtol=1e-5)
+    assert r(x, y) is not first  # results are never shared between calls
+    strided = np.repeat(x, 2, axis=1)[:, ::2]
+    assert not strided.flags.c_contiguous
+    np.testing.assert_allclose(r(strided, y), expected, rtol=1e-5)
+    swapped = x.astype(x.dtype.newbyteorder())
+    for wrong in (x.astype(np.float64), x.T, x.astype(np.int32), x[:2], swapped):
+        with pytest.raises(ts.Error, match="argument x"):
+            r(wrong, y)
