@@ -82,9 +82,9 @@ Part extract(const Graph& g, std::vector<OpId> ops) {
 
 std::vector<Part> partition(const Graph& g) {
   CHECK(g.level() == Level::Kernel) << "partition of a " << name(g.level()) << " graph";
-  // level: number of borders between computing and other operators on the way from the inputs.
-  // Levels never fall along an edge, so a connected set of computing operators of one level is
-  // convex.
+  // level: how often a path from the inputs goes from computing to other operators, at most.
+  // Levels never fall along an edge and rise where a path leaves, so a connected set of computing
+  // operators of one level is convex.
   size_t n = g.ops().size();
   std::vector<int> level(n, 0);
   std::vector<bool> compute(n, false);
@@ -100,7 +100,7 @@ std::vector<Part> partition(const Graph& g) {
       size_t p = g.tensor(t).producer.index;
       const OpKind kind = g.ops()[p].kind;
       if (kind == OpKind::Input || kind == OpKind::Const) continue;
-      level[i] = std::max(level[i], level[p] + (compute[i] != compute[p]));
+      level[i] = std::max(level[i], level[p] + (compute[p] && !compute[i]));
     }
     for (TensorId t : op.inputs) {
       size_t p = g.tensor(t).producer.index;

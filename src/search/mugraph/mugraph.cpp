@@ -92,6 +92,8 @@ class Search {
     }
     for (TensorId t : program_.inputs()) resident_ += double(program_.type(t).bytes());
     steps_ = partition(program_);
+    regions_ = 0;
+    for (const Step& s : steps_) regions_ += s.kept.valid() ? 0 : 1;
     // Where nothing that fits comes out of lowering, tiles get less memory.
     for (memory_share_ = 1; memory_share_ > 0.1; memory_share_ *= 0.4) {
       if (std::optional<SearchReport> failed = solve_regions()) return *failed;
@@ -110,19 +112,26 @@ class Search {
   std::optional<SearchReport> solve_regions() {
     std::vector<bool> given(program_.tensors().size(), false);
     for (TensorId t : program_.inputs()) given[t.index] = true;
-    int regions = 0;
     for (size_t s = 0; s < steps_.size(); ++s) {
       if (steps_[s].kept.valid()) {
         const Op& op = program_.op(steps_[s].kept);
         for (uint32_t i = 0; i < op.num_results; ++i) given[op.result(i).index] = true;
         continue;
       }
-      ++regions;
       results_[s] = solve(steps_[s].outputs, given);
+      if (results_[s].choices.empty() && !stopped_ && steps_[s].outputs.size() > 1) {
+        // Together they were too much; one by one, earlier outputs help with later ones.
+        std::vector<Step> single;
+        for (TensorId t : steps_[s].outputs) single.push_back({{t}, {}});
+        steps_.erase(steps_.begin() + long(s));
+        steps_.insert(steps_.begin() + long(s), single.begin(), single.end());
+        --s;
+        continue;
+      }
       for (TensorId t : steps_[s].outputs) given[t.index] = true;
       if (stopped_) break;
     }
-    if (regions == 0)
+    if (regions_ == 0)
       return finish(StopReason::Unsupported, "no operator that the normal form sees through");
     bool any = false;
     for (const auto& [s, r] : results_) any = any || !r.choices.empty();
@@ -218,6 +227,7 @@ class Search {
   bool saturate_world(World& world, KernelCounters& counters) {
     SaturateOptions saturation;
     saturation.cancel = context_.cancel;
+    saturation.out_of_time = [this] { return out_of_time(); };
     saturation.program_only = world.formulation.program_only;
     saturation.volume_rule = rule("volume");
     saturation.cancel_rule = rule("cancels");
@@ -260,8 +270,9 @@ class Search {
     PlanOptions plan_options;
     plan_options.wanted = budget_.candidates;
     plan_options.per_structure = options_.variants;
-    plan_options.max_kernels = options_.max_kernels;
-    plan_options.max_steps = budget_.steps;
+    // Unrelated outputs may need kernels of their own.
+    plan_options.max_kernels = options_.max_kernels + int(world.graph.targets.size()) - 1;
+    plan_options.max_steps = std::max<int64_t>(20'000, budget_.steps / regions_ / 2);
     plan_options.cancel = context_.cancel;
     plan_options.out_of_time = [this] { return out_of_time(); };
     plan_options.improved = [&](double best) {
@@ -545,6 +556,8 @@ class Search {
       }
       found.push_back({std::move(*c), (one ? "1" : "n") + structure});
     };
+    // Many regions have too many combinations to write them all down.
+    const size_t most = regions_ == 1 ? SIZE_MAX : 4 * size_t(std::max(1, budget_.candidates));
     offer(best);
     // The program as written, fused only: where rounding forbids the algebra this one still stands.
     std::map<size_t, size_t> written;
@@ -559,9 +572,13 @@ class Search {
     const size_t before = written == best ? 0 : found.size();
     if (!written.empty() && written != best) offer(written);
     if (!written.empty() && found.size() > before) found.back().first.as_written = true;
-    for (const auto& [s, first] : best) {
-      for (size_t i = 1; i < results_.at(s).choices.size(); ++i) {
-        if (context_.cancelled()) break;
+    // One region at a time with its next choices, in turns.
+    size_t longest = 0;
+    for (const auto& [s, first] : best) longest = std::max(longest, results_.at(s).choices.size());
+    for (size_t i = 1; i < longest; ++i) {
+      for (const auto& [s, first] : best) {
+        if (i >= results_.at(s).choices.size()) continue;
+        if (context_.cancelled() || out_of_time() || found.size() >= most) break;
         std::map<size_t, size_t> pick = best;
         pick[s] = i;
         offer(pick);
@@ -751,6 +768,7 @@ class Search {
   double memory_share_ = 1;
   std::string detail_;
   std::vector<Step> steps_;
+  int64_t regions_ = 0;
   std::map<size_t, RegionResult> results_;
   std::set<uint64_t> seen_;
   SearchReport report_;

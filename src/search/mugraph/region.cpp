@@ -15,6 +15,7 @@ namespace tessera::mugraph {
 namespace {
 
 constexpr int kMaxContractions = 3;  // matmuls in a row within one region
+constexpr int kMaxOperators = 32;    // of one region
 constexpr int kMaxAxes = 60;
 
 // A reshape that only adds or removes unit dimensions keeps the order of all others.
@@ -310,69 +311,104 @@ Region make_region(const Graph& graph, const std::vector<TensorId>& outputs,
   return r;
 }
 
+// Eras are separated by kept operators; an era is a sequence of regions of bounded size.
 std::vector<Step> partition(const Graph& graph) {
-  // stage: regions and kept operators alternate; chain: matmuls in a row within the stage.
-  struct Place {
-    int stage = 0, chain = 0;
-  };
-  std::vector<Place> at(graph.tensors().size());
-  std::vector<bool> pure(graph.ops().size(), false);
+  const size_t n = graph.ops().size();
+  std::vector<bool> pure(n, false), skip(n, false);
+  std::vector<int> era(n, 0);
+  auto producer = [&](TensorId t) { return size_t(graph.tensor(t).producer.index); };
   int last = 0;
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
+  for (size_t i = 0; i < n; ++i) {
     const Op& op = graph.ops()[i];
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
+    skip[i] = op.kind == OpKind::Input || op.kind == OpKind::Const;
+    if (skip[i]) continue;
     pure[i] = transparent(graph, op);
-    Place p;
     for (TensorId t : op.inputs) {
-      const Place& q = at[t.index];
-      if (q.stage > p.stage)
+      const size_t p = producer(t);
+      // What a kept operator reads is complete at the end of its era.
+      if (!skip[p]) era[i] = std::max(era[i], era[p] + (pure[p] && !pure[i] ? 1 : 0));
+    }
+    last = std::max(last, era[i]);
+  }
+  // An operator that only later eras use moves there, so that nothing is stored for its sake.
+  std::vector<int> latest(n, last + 1);
+  std::vector<bool> result(n, false);
+  for (TensorId t : graph.outputs()) result[producer(t)] = true;
+  for (size_t i = n; i-- > 0;) {
+    if (skip[i]) continue;
+    if (pure[i] && !result[i] && latest[i] <= last) era[i] = std::max(era[i], latest[i]);
+    for (TensorId t : graph.ops()[i].inputs) {
+      int& of = latest[producer(t)];
+      of = std::min(of, pure[i] ? era[i] : era[i] - 1);
+    }
+  }
+  // Regions of an era, numbered so that no operator reads a later one.
+  struct Place {
+    int region = 0, chain = 0;  // chain: contractions in a row within the region
+  };
+  std::vector<Place> at(n);
+  std::map<std::pair<int, int>, int> size;  // operators by era and region
+  std::vector<int> regions(size_t(last) + 1, 0);
+  for (size_t i = 0; i < n; ++i) {
+    if (!pure[i]) continue;
+    Place p;
+    for (TensorId t : graph.ops()[i].inputs) {
+      const size_t from = producer(t);
+      if (!pure[from] || era[from] != era[i]) continue;
+      const Place& q = at[from];
+      if (q.region > p.region)
         p = q;
-      else if (q.stage == p.stage)
+      else if (q.region == p.region)
         p.chain = std::max(p.chain, q.chain);
     }
-    if (pure[i] && contracts(op.kind) && ++p.chain > kMaxContractions) {
-      ++p.stage;
+    if (contracts(graph.ops()[i].kind) && ++p.chain > kMaxContractions) {
+      ++p.region;
       p.chain = 1;
     }
-    if (!pure[i]) {  // its operands are complete at the end of their stage
-      ++p.stage;
-      p.chain = 0;
+    while (size[{era[i], p.region}] >= kMaxOperators) {
+      ++p.region;
+      p.chain = contracts(graph.ops()[i].kind) ? 1 : 0;
     }
-    for (uint32_t k = 0; k < op.num_results; ++k) at[op.result(k).index] = p;
-    last = std::max(last, p.stage);
+    ++size[{era[i], p.region}];
+    at[i] = p;
+    regions[size_t(era[i])] = std::max(regions[size_t(era[i])], p.region + 1);
   }
-  // What leaves its stage.
-  std::vector<bool> leaves(graph.tensors().size(), false);
-  auto need = [&](TensorId t) {
-    const Op& op = graph.producer(t);
-    if (op.kind != OpKind::Input && op.kind != OpKind::Const &&
-        pure[graph.tensor(t).producer.index]) {
-      leaves[t.index] = true;
-    }
+  // What leaves its region.
+  auto same_region = [&](size_t p, size_t i) {
+    return pure[p] && pure[i] && era[p] == era[i] && at[p].region == at[i].region;
   };
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    const Op& op = graph.ops()[i];
-    for (TensorId t : op.inputs) {
-      if (!pure[i] || at[op.result().index].stage > at[t.index].stage) need(t);
+  std::vector<bool> leaves(graph.tensors().size(), false);
+  for (size_t i = 0; i < n; ++i) {
+    for (TensorId t : graph.ops()[i].inputs) {
+      if (pure[producer(t)] && !same_region(producer(t), i)) leaves[t.index] = true;
     }
   }
-  for (TensorId t : graph.outputs()) need(t);
+  for (TensorId t : graph.outputs()) {
+    if (pure[producer(t)]) leaves[t.index] = true;
+  }
+  std::map<std::pair<int, int>, std::vector<TensorId>> outputs;
+  for (size_t t = 0; t < graph.tensors().size(); ++t) {
+    const size_t p = producer(TensorId(t));
+    if (leaves[t]) outputs[{era[p], at[p].region}].push_back(TensorId(t));
+  }
+  std::vector<std::vector<size_t>> kept(size_t(last) + 1);
+  for (size_t i = 0; i < n; ++i) {
+    if (!skip[i] && !pure[i] && graph.ops()[i].num_results > 0) kept[size_t(era[i])].push_back(i);
+  }
   std::vector<Step> steps;
-  for (int s = 0; s <= last; ++s) {
-    for (size_t i = 0; i < graph.ops().size(); ++i) {  // kept operators open their stage
-      const Op& op = graph.ops()[i];
-      if (op.kind == OpKind::Input || op.kind == OpKind::Const || pure[i]) continue;
-      if (op.num_results > 0 && at[op.result().index].stage == s) {
-        Step k;
-        k.kept = OpId(i);
-        steps.push_back(k);
-      }
+  for (int e = 0; e <= last; ++e) {
+    for (size_t i : kept[size_t(e)]) {  // kept operators open their era
+      Step k;
+      k.kept = OpId(i);
+      steps.push_back(k);
     }
-    Step r;
-    for (size_t t = 0; t < graph.tensors().size(); ++t) {
-      if (leaves[t] && at[t].stage == s) r.outputs.push_back(TensorId(t));
+    for (int r = 0; r < regions[size_t(e)]; ++r) {
+      auto it = outputs.find({e, r});
+      if (it == outputs.end()) continue;
+      Step region;
+      region.outputs = it->second;
+      steps.push_back(std::move(region));
     }
-    if (!r.outputs.empty()) steps.push_back(std::move(r));
   }
   return steps;
 }

@@ -32,6 +32,7 @@ class Saturation {
     for (size_t i = 0; i < region_.nodes.size(); ++i) force(i);
     for (ValueId v = 0; v < values_.size() && !options_.program_only; ++v) {
       if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) break;
+      if (options_.out_of_time && options_.out_of_time()) break;
       if (capped_) break;  // what the program itself needs is there already
       if (v != one_) unary(v);
       sums(v);

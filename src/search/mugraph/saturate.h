@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -65,6 +66,7 @@ struct SaturateOptions {
   bool reciprocals = true;    // 1/x as an operation of its own
   bool program_only = false;  // only the program's own operations: fusion without algebra
   const std::atomic<bool>* cancel = nullptr;
+  std::function<bool()> out_of_time;  // may be empty
 };
 
 // nullopt-like: targets empty when the targets cannot be derived. `pruned` counts rejections.
