@@ -19,6 +19,7 @@
 #include "eval/ndarray.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "search/fold/fold.h"
 #include "search/mugraph/mugraph.h"
 
 namespace tessera {
@@ -235,6 +236,37 @@ class Optimizer {
     return Mugraph(engine_options).run(Subprogram{graph}, context, budget, sink);
   }
 
+  // Programs in which more depends on weights alone, and what the engine makes of the rest of them,
+  // among the other candidates.
+  void fold(const Graph& spec, const std::string& label, CollectingSink& sink) {
+    constexpr size_t kMostOfOne = 4;
+    if (options_.disable.count("fold") || options_.disable.count("plan:weights")) return;
+    const size_t before = sink.candidates.size();
+    for (const Folding& f : fold_weights(spec)) {
+      if (cancelled()) break;
+      const std::vector<Part> parts = partition(f.graph);
+      if (parts.size() != 1) continue;
+      Candidate plain;
+      plain.graph = f.graph;
+      plain.cost = AnalyticalModel(target_).cost(parts[0].graph).seconds;
+      plain.origin = "fold";
+      plain.derivation = f.derivation;
+      sink.candidates.push_back(plain);
+      CollectingSink of_part;
+      report_.searches.push_back(search(parts[0].graph, label, of_part));
+      for (Candidate& c : of_part.candidates) {
+        if (&c - of_part.candidates.data() >= std::ptrdiff_t(kMostOfOne)) break;
+        c.graph = splice(f.graph, parts, {c.graph});
+        c.origin = "fold+" + c.origin;
+        c.derivation = f.derivation + c.derivation;
+        sink.candidates.push_back(std::move(c));
+      }
+    }
+    if (sink.candidates.size() > before)
+      std::stable_sort(sink.candidates.begin(), sink.candidates.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+  }
+
   std::shared_ptr<Module> compiled(const Graph& graph) {
     Stopwatch watch(report_.compile_s);
     ModuleOptions options;
@@ -408,6 +440,7 @@ class Optimizer {
     {
       Stopwatch watch(report_.search_s);
       report_.searches.push_back(search(spec, label, sink));
+      fold(spec, label, sink);
     }
     const size_t first = outcomes_.size();
     for (Candidate& c : sink.candidates) {
@@ -607,10 +640,11 @@ void require_known_engines(const OptimizeOptions& options) {
   for (const std::string& name : options.disable) {
     if (name.starts_with("plan:"))
       disable_plan(plan, name);
-    else if (name != "mugraph" && !name.starts_with("mugraph:"))
-      throw Error(ErrorKind::Usage, "unknown engine '" + name +
-                                        "' to disable; there are mugraph, mugraph:RULE and plan:"
-                                        "{layout,schedule,memory,weights}");
+    else if (name != "fold" && name != "mugraph" && !name.starts_with("mugraph:"))
+      throw Error(ErrorKind::Usage,
+                  "unknown engine '" + name +
+                      "' to disable; there are mugraph, mugraph:RULE, fold and plan:"
+                      "{layout,schedule,memory,weights}");
   }
 }
 

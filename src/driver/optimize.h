@@ -28,7 +28,8 @@ struct OptimizeOptions {
   bool tune = false;                    // time more candidates, and other tiles of the fastest
   bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
   std::optional<int> max_block_ops;     // none: no limit
-  // "mugraph", "mugraph:RULE" for one pruning rule, "plan:layout" and the like (plan/plan.h)
+  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "plan:layout" and the like
+  // (plan/plan.h)
   std::set<std::string> disable;
   bool use_cache = true;  // of results; machine code is always cached
 };

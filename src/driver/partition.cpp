@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "plan/weights.h"
+#include "ir/weights.h"
 
 namespace tessera {
 namespace {

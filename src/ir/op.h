@@ -67,7 +67,7 @@ struct NoAttrs {
 };
 struct InputAttrs {
   // Constant from call to call: what depends on weights alone may be computed once
-  // (plan/weights.h).
+  // (ir/weights.h).
   bool weight = false;
   template <class S, class F> static void fields(S& s, F&& f) { f("weight", s.weight); }
   TESSERA_EQUAL(InputAttrs);

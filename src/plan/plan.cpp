@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "plan/weights.h"
+#include "ir/weights.h"
 
 namespace tessera {
 namespace {
@@ -301,6 +301,23 @@ Plan PlanBuilder::finish() {
   const std::string fault = plan_fault(graph_, plan_);
   CHECK(fault.empty()) << fault << "\n" << plan_.str(graph_);
   return std::move(plan_);
+}
+
+int in_place_operand(const Graph& graph, const Op& op) {
+  if (!has(op.kind, algebra::Pointwise) || op.num_results != 1) return -1;
+  const Type& type = graph.type(op.result());
+  int found = -1;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Type& x = graph.type(op.inputs[i]);
+    if (x == type && found < 0) found = static_cast<int>(i);
+  }
+  if (found < 0) return -1;
+  // The same memory read by another, broadcast operand would be read after it was written.
+  for (size_t i = 0; i < op.inputs.size(); ++i)
+    if (op.inputs[i] == op.inputs[static_cast<size_t>(found)] &&
+        !(graph.type(op.inputs[i]) == type))
+      return -1;
+  return found;
 }
 
 Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options) {

@@ -122,6 +122,9 @@ class PlanBuilder {
 // The plan with one task per operator and row-major arrays: what is decided without knowing code.
 Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options = {});
 
+// Operand of an element-by-element operator whose memory the result may take over, or -1.
+int in_place_operand(const Graph& graph, const Op& op);
+
 // Replays the plan on pretended memory, knowing nothing of how it was made: every task must find
 // what it reads complete, in its layout and untouched, and no two tasks of a phase may meet. Empty
 // if all is well, else the first fault.

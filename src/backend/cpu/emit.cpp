@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "plan/choose_layouts.h"
-#include "plan/weights.h"
 
 namespace tessera {
 namespace {

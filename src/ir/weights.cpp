@@ -1,4 +1,4 @@
-#include "plan/weights.h"
+#include "ir/weights.h"
 
 #include <algorithm>
 
@@ -49,23 +49,6 @@ std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
     }
   }
   return once;
-}
-
-int in_place_operand(const Graph& graph, const Op& op) {
-  if (!has(op.kind, algebra::Pointwise) || op.num_results != 1) return -1;
-  const Type& type = graph.type(op.result());
-  int found = -1;
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const Type& x = graph.type(op.inputs[i]);
-    if (x == type && found < 0) found = static_cast<int>(i);
-  }
-  if (found < 0) return -1;
-  // The same memory read by another, broadcast operand would be read after it was written.
-  for (size_t i = 0; i < op.inputs.size(); ++i)
-    if (op.inputs[i] == op.inputs[static_cast<size_t>(found)] &&
-        !(graph.type(op.inputs[i]) == type))
-      return -1;
-  return found;
 }
 
 }  // namespace tessera

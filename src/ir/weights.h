@@ -13,7 +13,4 @@ namespace tessera {
 // making it again. `of_weights`: only what depends on a weight, not on constants alone.
 std::vector<bool> computed_once(const Graph& graph, bool of_weights = false);
 
-// Operand of an element-by-element operator whose memory the result may take over, or -1.
-int in_place_operand(const Graph& graph, const Op& op);
-
 }  // namespace tessera

@@ -1,0 +1,29 @@
+// Algebra that gathers weights: rewrites after which more of a program depends on weights alone and
+// is computed once, not in every call. Proposals only; the verifier and the clock decide.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+struct Folding {
+  Graph graph;             // same inputs and outputs
+  std::string derivation;  // one rule per line
+};
+
+// Programs that the rules reach from `program` within `depth` steps, fewest multiply-adds per call
+// first, at most `most`; only those with fewer than the program.
+//   (x·g) W       → x (g W)        g along the contracted axis
+//   (x W)·c       → x (W·c)        c along the columns
+//   (x A) B       → x (A B)
+//   x A ± x B     → x (A ± B)
+// where g, c, W, A, B are computed from weights and constants; likewise from the left.
+std::vector<Folding> fold_weights(const Graph& program, int depth = 4, size_t most = 2);
+
+// Multiply-adds of matrix products and elements of everything else, per call.
+double work_per_call(const Graph& program);
+
+}  // namespace tessera
