@@ -212,8 +212,13 @@ Module::~Module() = default;
 
 std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
                                         const ModuleOptions& options) {
+  return load(graph, emit_program(graph, options.isa, options.plan), cache, options);
+}
+
+std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache& cache,
+                                     const ModuleOptions& options) {
   auto impl = std::make_unique<Impl>();
-  impl->program = emit_program(graph, options.isa, options.plan);
+  impl->program = std::move(program);
   const Plan& plan = impl->program.plan;
   impl->plan_text = plan.str(graph);
   impl->pool = options.pool != nullptr ? options.pool : &KernelPool::shared();

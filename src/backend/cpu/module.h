@@ -16,6 +16,8 @@
 
 namespace tessera {
 
+struct Program;
+
 struct ModuleOptions {
   CpuIsa isa = best_isa();
   KernelPool* pool = nullptr;  // null: KernelPool::shared()
@@ -44,6 +46,9 @@ class Module {
   // compile_and_load throws.
   static std::unique_ptr<Module> compile(const Graph& graph, Cache& cache,
                                          const ModuleOptions& options = {});
+  // The same from a program that emit_program made of `graph`.
+  static std::unique_ptr<Module> load(const Graph& graph, Program program, Cache& cache,
+                                      const ModuleOptions& options = {});
   ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
