@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -361,3 +363,35 @@ def test_cache_verbs(tmp_path: Path, small: str) -> None:
     assert tessera("cache", "clear", **environment).returncode == 0
     assert keep.exists()
     assert json.loads(tessera("cache", "info", "--json", **environment).stdout)["files"] == 1
+
+
+def test_what_is_no_compiler_is_named(small: str, tmp_path: Path) -> None:
+    done = tessera("optimize", small, TESSERA_CXX="/bin/ls", TESSERA_CACHE_DIR=str(tmp_path / "c"))
+    assert done.returncode == 70
+    assert "'/bin/ls' is not a C++ compiler" in done.stderr
+
+
+def test_interrupted_while_it_loads(small: str) -> None:
+    """The first moments belong to imports; nobody wants to see where they were."""
+    for delay in (0.12, 0.2, 0.3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", "import sys; from tessera.cli import main; sys.exit(main())",
+             "search", small],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert "tessera" not in err or "Traceback" not in err, err
+        assert process.returncode in (0, 1, 2, 130, -2)
+
+
+def test_a_missing_folder_is_noticed_before_the_work(small: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "missing" / "x.ug")
+    for arguments in (
+        ["optimize", small, "-o", out],
+        ["emit", small, "-o", out.replace(".ug", ".cpp")],
+        ["verify", small, small, "-o", out],
+        ["bench", "mirage", "--json", out],
+    ):
+        assert run(*arguments) == 65, arguments

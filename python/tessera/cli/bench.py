@@ -15,7 +15,7 @@ from tessera.bench import peers as peer_module
 from tessera.bench.timing import machine_description
 from tessera.cli import common
 from tessera.errors import BadInputError, Location, UsageError
-from tessera.files import read_text
+from tessera.files import read_text, require_folder
 
 
 @click.command()
@@ -84,6 +84,8 @@ def bench(
         if sys.stderr.isatty():
             err.print(text, style="dim", markup=False)
 
+    if output not in (None, "-"):
+        require_folder(Path(str(output)))
     known = _known_rows(output) if resume else []
     settings = suites.Settings(
         options,

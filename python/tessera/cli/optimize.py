@@ -230,6 +230,8 @@ def emit(src: str, shapes: tuple[str, ...], target: str, output: str, as_json: b
     For the source of the best program: `tessera optimize SRC -o kernel.cpp`.
     """
     program = common.read_program(src, shapes)
+    if output != "-":
+        require_folder(Path(output))
     kind, _, isa = target.partition("-")
     if kind != "cpu":
         raise UsageError(f"target '{target}' is not supported yet; use cpu")

@@ -9,7 +9,7 @@ import click
 from tessera import _core
 from tessera.api import verify as verify_graphs
 from tessera.cli import common
-from tessera.files import read_text, write_text
+from tessera.files import read_text, require_folder, write_text
 
 EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 
@@ -48,6 +48,8 @@ def verify(
     Exit code 0: equal, with a certificate. 1: refuted, with inputs at which they differ.
     2: unknown, with the reason; never a success.
     """
+    if output:
+        require_folder(Path(output))
     first = common.read_program(a, shapes).graph
     second = common.read_program(b, shapes).graph
     console = common.stdout()

@@ -82,6 +82,14 @@ std::string compile(const Compiler& compiler, const std::string& source,
                                            std::to_string(static_cast<int>(options.timeout_s)) +
                                            " s and was stopped; the source is kept at " + kept);
     }
+    const ProcessResult machine = run_process({compiler.path, "-dumpmachine"}, 20);
+    if (machine.exit_code != 0 || machine.out.find('-') == std::string::npos) {
+      std::remove(kept.c_str());
+      throw Error(ErrorKind::ToolMissing,
+                  "'" + compiler.path +
+                      "' is not a C++ compiler that Tessera can use "
+                      "(-dumpmachine fails); set TESSERA_CXX to g++ or clang++");
+    }
     throw Error(ErrorKind::Internal, compiler.path + " rejected generated code (exit code " +
                                          std::to_string(result.exit_code) +
                                          "); the source is kept at " + kept + "\n" +
@@ -133,13 +141,6 @@ Compiler find_compiler() {
   if (version.exit_code != 0 || version.timed_out) {
     throw Error(ErrorKind::ToolMissing,
                 "'" + *path + "' does not answer --version; set TESSERA_CXX to a C++ compiler");
-  }
-  const ProcessResult machine = run_process({*path, "-dumpmachine"}, 20);
-  if (machine.exit_code != 0 || machine.out.find('-') == std::string::npos) {
-    throw Error(ErrorKind::ToolMissing,
-                "'" + *path +
-                    "' is not a C++ compiler that Tessera can use (-dumpmachine fails); "
-                    "set TESSERA_CXX to g++ or clang++");
   }
   Compiler compiler{*path, version.out.substr(0, version.out.find('\n')),
                     Sha256().field(version.out).field(stamp).hex()};
