@@ -21,6 +21,9 @@ double log_add(double a, double b) {  // log2(2^a + 2^b)
 struct Use {
   double power = 1, copies = 1;
   unsigned mask = 0;
+  double limit = INFINITY;  // how many copies there are in the whole program
+
+  void multiply(double n) { copies = std::min(limit, copies * n); }
 };
 struct Atom {  // of a denominator
   double degree = 0, log_terms = 0, log_exponent_size = 0;
@@ -35,8 +38,9 @@ struct Value {
   double exponent_degree = 0, log_exponent_size = -1e9, log_exponent_scale = 0;
   bool has_exp = false, hard = false;
   std::map<int, Use> dens, roots;
+  std::map<int, Use> unknowns;  // applications of functions known by name, and members of sets
+  double unknown_degree = 0;
   double signs = 0, sign_degree = 0;
-  double unknowns = 0, unknown_degree = 0;
   bool sampled = false;
   unsigned loops = 0;  // which loops it varies with
 };
@@ -55,11 +59,21 @@ class Analysis {
         std::vector<Value> in;
         for (TensorId t : op.inputs) in.push_back(v[t.index]);
         const Graph& body = g.body(op);
+        const double outside = runs_;
+        if (body.level() == Level::Block) {
+          runs_ *= double(body.num_blocks());
+          for (int64_t l : body.loops()) runs_ *= double(l);
+        }
         std::vector<Value> inner = run(body, in);
+        runs_ = outside;
         for (uint32_t r = 0; r < op.num_results; r++)
           v[op.result(r).index] = inner[body.outputs()[r].index];
         continue;
       }
+      here_ = 1;
+      for (TensorId t : op.inputs)
+        here_ = std::max(here_, runs_ * double(num_elements(g.type(t).shape)));
+      here_ = std::max(here_, runs_ * double(num_elements(g.type(op.result()).shape)));
       Value result = apply(g, op, v);
       for (uint32_t r = 0; r < op.num_results; r++) v[op.result(r).index] = result;
     }
@@ -95,7 +109,7 @@ class Analysis {
     return mask;
   }
   template <class F> static void remap(Value& v, F f) {
-    for (auto* uses : {&v.dens, &v.roots})
+    for (auto* uses : {&v.dens, &v.roots, &v.unknowns})
       for (auto& [id, use] : *uses) use.mask = (use.mask & ~0xffu) | f(use.mask & 0xffu);
   }
   // Axes of an operand of rank `small` aligned to the right of a result of rank `rank`.
@@ -108,13 +122,17 @@ class Analysis {
     r.hard = x.hard || y.hard;
     r.sampled = x.sampled || y.sampled;
     r.signs = x.signs + y.signs;
-    r.unknowns = x.unknowns + y.unknowns;
     r.unknown_degree = std::max(x.unknown_degree, y.unknown_degree);
     r.exponent_degree = std::max(x.exponent_degree, y.exponent_degree);
     r.loops = x.loops | y.loops;
     r.roots = x.roots;
-    for (const auto& [id, use] : y.roots) {
-      auto [it, fresh] = r.roots.emplace(id, use);
+    r.unknowns = x.unknowns;
+    unite(r.roots, y.roots);
+    unite(r.unknowns, y.unknowns);
+  }
+  static void unite(std::map<int, Use>& into, const std::map<int, Use>& from) {
+    for (const auto& [id, use] : from) {
+      auto [it, fresh] = into.emplace(id, use);
       if (fresh) continue;
       it->second.copies = std::max(it->second.copies, use.copies);
       it->second.mask |= use.mask;
@@ -191,17 +209,17 @@ class Analysis {
         use.copies *= n;
         use.mask &= ~gone;
       }
-    for (auto& [id, use] : x.roots)
-      if (use.mask & gone) {
-        use.copies *= n;
-        use.mask &= ~gone;
-      }
+    for (auto* uses : {&x.roots, &x.unknowns})
+      for (auto& [id, use] : *uses)
+        if (use.mask & gone) {
+          use.multiply(n);
+          use.mask &= ~gone;
+        }
     extend(x, dens);
     x.dens = std::move(dens);
     if (x.has_exp) x.log_terms += std::log2(n);
     x.log_size += std::log2(n);
     x.signs *= n;
-    x.unknowns *= n;
     return x;
   }
   Value divide(const Value& x, const Value& y, unsigned mask_of_y) {
@@ -226,12 +244,12 @@ class Analysis {
     Value r = x;
     // √(N/D) = √(N·D)/D as an atom of its own: a generator of degree (deg N + deg D)/2 over D.
     if (x.degree == 0 && !x.has_exp && x.dens.empty()) {
-      r.roots[next_root_++] = {1, 1, mask & 0xf00u};
+      r.roots[next_root_++] = {1, 1, mask & 0xf00u, here_};
       return r;
     }
     r.degree = std::max(1.0, (x.degree + den_degree(x)) / 2);
     r.log_terms = x.log_terms + den_terms(x);
-    r.roots[next_root_++] = {1, 1, mask};
+    r.roots[next_root_++] = {1, 1, mask, here_};
     r.hard = r.hard || x.log_terms > 0;
     return r;
   }
@@ -266,11 +284,14 @@ class Analysis {
     return r;
   }
   // A function known by name only: a fresh variable for every different argument.
-  Value unknown(const Value& x) const {
+  Value unknown(const Value& x, unsigned mask) { return set_of(x, x, mask, 1); }
+  // A function of a set of elements such as `one`, whose figures taken together are `x`.
+  Value set_of(const Value& x, const Value& one, unsigned mask, double members) {
     Value r;
     r.degree = 1;
-    r.unknowns = x.unknowns + 1;
-    r.unknown_degree = std::max(x.unknown_degree, x.degree + den_degree(x));
+    r.unknowns = x.unknowns;
+    r.unknowns[next_unknown_++] = {1, members, mask, here_ * members};
+    r.unknown_degree = std::max(one.unknown_degree, one.degree + den_degree(one));
     r.signs = x.signs;
     r.sign_degree = x.signs;
     r.roots = x.roots;
@@ -356,7 +377,7 @@ class Analysis {
       const double k = double(g.type(op.inputs[i]).shape[size_t(rx) - 1].extent);
       // Bit 12 stands for the contracted axis meanwhile.
       auto place = [&](Value& z, int r, int contracted, int kept, int to) {
-        for (auto* uses : {&z.dens, &z.roots})
+        for (auto* uses : {&z.dens, &z.roots, &z.unknowns})
           for (auto& [id, use] : *uses) {
             unsigned m = use.mask & 0xf00u;
             for (int d = 0; d < r - 2; d++)
@@ -395,7 +416,7 @@ class Analysis {
     case OpKind::Log:
     case OpKind::Sin:
     case OpKind::Cos:
-    case OpKind::Erf: return unknown(in(0));
+    case OpKind::Erf: return unknown(in(0), mask(0));
     case OpKind::Tanh: {
       Value s = logistic(add(in(0), in(0)), mask(0));
       return add(s, Value());
@@ -403,7 +424,7 @@ class Analysis {
     case OpKind::Sigmoid: return logistic(in(0), mask(0));
     case OpKind::Silu: return multiply(in(0), logistic(in(0), mask(0)));
     case OpKind::Gelu: {
-      Value e = multiply(in(0), add(Value(), unknown(in(0))));
+      Value e = multiply(in(0), add(Value(), unknown(in(0), mask(0))));
       e.roots[next_root_++] = {1, 1, 0};
       return e;
     }
@@ -417,7 +438,8 @@ class Analysis {
     case OpKind::Pow: {
       const Rational& e = g.attrs<PowAttrs>(op).exponent;
       const bool half = e.den() == 2 && e.exp2() == 0;
-      if (!(e.is_integer() || half) || e.num() > 64 || e.num() < -64) return unknown(in(0));
+      if (!(e.is_integer() || half) || e.num() > 64 || e.num() < -64)
+        return unknown(in(0), mask(0));
       Value base = half ? root(in(0), mask(0)) : in(0), r;
       for (int64_t i = 0; i < std::abs(e.num()); i++) r = multiply(r, base);
       return e.negative() ? divide(Value(), r, mask(0)) : r;
@@ -426,7 +448,7 @@ class Analysis {
     case OpKind::Cast: {
       const DType to = g.type(op.result()).dtype;
       const bool from_float = is_float(g.type(op.inputs[0]).dtype);
-      if (from_float && !is_float(to)) return unknown(in(0));
+      if (from_float && !is_float(to)) return unknown(in(0), mask(0));
       return in(0);
     }
     case OpKind::Add:
@@ -438,7 +460,7 @@ class Analysis {
       Value d = add(in(0), in(1));
       const bool maximum = op.kind == OpKind::Max;
       if (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum))
-        return unknown(d);
+        return set_of(d, d, mask(0) | mask(1), 2);
       return add(in(1), multiply(d, test(d)));
     }
     case OpKind::And:
@@ -465,7 +487,8 @@ class Analysis {
       double n;
       const unsigned gone = reduced(a.axes, a.keepdims, 0, n);
       // A function of the set of arguments; sums collect the figures of all of them.
-      return drop_axes(unknown(sum(raw(0), gone, n)), a);
+      const unsigned left = own_mask(g, op.inputs[0], raw(0)) & ~gone;
+      return drop_axes(set_of(sum(raw(0), gone, n), raw(0), left, n), a);
     }
     case OpKind::Cumsum: {
       const int axis = g.attrs<AxisAttrs>(op).axis;
@@ -533,14 +556,14 @@ class Analysis {
         double n = double(num_elements(g.type(op.inputs[i]).shape));
         all = add(all, sum(all_axes(raw(i)), 0xffu, n));
       }
-      return unknown(all);
+      return unknown(all, 0xfffu);
     }
     case OpKind::Kernel:
     case OpKind::Thread: unreachable("handled by run");
     case OpKind::Iter: {
       const auto& a = g.attrs<IterAttrs>(op);
       Value r = raw(0);
-      for (auto* uses : {&r.dens, &r.roots})
+      for (auto* uses : {&r.dens, &r.roots, &r.unknowns})
         for (auto& [id, use] : *uses)
           for (size_t l = 0; l < a.fmap.size(); l++)
             if (a.fmap[l] >= 0 && (use.mask >> a.fmap[l] & 1u)) use.mask |= 1u << (8 + l);
@@ -561,7 +584,8 @@ class Analysis {
       switch (a.kind) {
       case AccumKind::Sum: return sum(r, gone, n);
       case AccumKind::Max:
-      case AccumKind::Min: return unknown(sum(r, gone, n));
+      case AccumKind::Min:
+        return set_of(sum(r, gone, n), r, own_mask(g, op.inputs[0], raw(0)) & ~gone, n);
       case AccumKind::Concat: return all_axes(r);
       }
       unreachable("AccumKind");
@@ -575,7 +599,7 @@ class Analysis {
         n *= double(g.loops()[size_t(l)]);
       }
       Value m = in(1), x = in(0);
-      Value top = unknown(sum(m, gone, n));
+      Value top = set_of(sum(m, gone, n), m, own_mask(g, op.inputs[1], m) & ~gone, n);
       Value r = sum(multiply(x, exponential(add(m, top))), gone, n);
       r.loops &= ~(gone >> 8);
       return r;
@@ -586,7 +610,9 @@ class Analysis {
   }
 
   std::vector<Atom> atoms_;
-  int next_root_ = 0;
+  int next_root_ = 0, next_unknown_ = 0;
+  double runs_ = 1;  // how often the graph at hand is run: blocks and iterations
+  double here_ = 1;  // how many elements of the operator at hand there are in the whole program
 };
 
 std::string fixed(const char* format, double x) {
@@ -626,7 +652,9 @@ Degrees degrees(const Graph& graph) {
     most(d.roots, roots);
     most(d.sign_tests, v.signs);
     most(d.sign_degree, std::min(v.sign_degree, v.signs));
-    most(d.unknowns, v.unknowns);
+    double unknowns = 0;
+    for (const auto& [id, use] : v.unknowns) unknowns += use.copies;
+    most(d.unknowns, unknowns);
     most(d.unknown_degree, v.unknown_degree);
     d.sampled_integers = d.sampled_integers || v.sampled;
   }
@@ -645,20 +673,18 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
 
   // Roots: the product of all conjugates is a polynomial; arguments are conditioned on residues.
   double log_miss = std::log2(degree) - log_p;
+  const double log_roots = roots <= 0 ? 0 : roots <= 16 ? 2 * roots : std::log2(roots) + 4;
+  log_miss += log_roots;
   if (roots > 0) {
     r.text += ", roots " + fixed("%.4g", roots);
-    if (roots <= 16) {
-      log_miss += 2 * roots;
-    } else {
-      log_miss += std::log2(roots) + 4;
+    if (roots > 16) {
       granted.push_back("many square roots behave as independent variables");
     }
   }
   if (const double m = a.unknowns + b.unknowns; m > 0) {
     const double d = 2 * std::max({a.unknown_degree, b.unknown_degree, 1.0});
     r.text += ", unknown functions " + fixed("%.4g", m);
-    log_miss =
-        log_add(log_miss, 2 * std::log2(m) + std::log2(d) - log_p + 2 * std::min(roots, 16.0));
+    log_miss = log_add(log_miss, 2 * std::log2(m) + std::log2(d) - log_p + log_roots);
   }
   if (a.has_exp || b.has_exp) {
     const double k = std::max(1.0, log_terms + 1);

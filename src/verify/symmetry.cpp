@@ -50,19 +50,23 @@ NDArray select(const NDArray& a, const KeptPositions& positions) {
   return r;
 }
 
-// Joins the axes that must be restricted together and fixes those that cannot be. In the first pass
-// axes count as wholes: a class has as many tiles as all its members can be cut into. The second
-// pass is about positions inside of such a tile, of which those of a block of a grid are known too.
+// Joins the axes that must be restricted together and fixes those that cannot be. At level 0 axes
+// count as wholes: a class has as many tiles as all its members can be cut into. Level 1 is about
+// the positions inside of such a tile, and so on: what a grid dimension or loop cuts is known one
+// level below it.
 class Symmetry::Builder {
  public:
   Builder() = default;
-  // The second pass, over the same nodes.
-  explicit Builder(Builder& first) : inside_(true) {
-    for (size_t n = 0; n < first.nodes(); n++) {
-      outer_.push_back(first.tiles(int(n)));
+  // The next level, over the same nodes.
+  Builder(Builder& above, int level)
+      : level_(level), cut_at_(above.cut_at_), tiles_above_(above.tiles_above_) {
+    tiles_above_.emplace_back();
+    for (size_t n = 0; n < above.nodes(); n++) {
+      tiles_above_.back().push_back(above.tiles(int(n)));
       parent_.push_back(int(n));
-      tiles_.push_back(first.extent_[n] / outer_[n]);
+      extent_.push_back(above.extent_[n] / tiles_above_.back()[n]);
     }
+    tiles_ = extent_;
   }
   // Gives every axis of the graph and of its bodies a node.
   Scope enter(const Graph& g) {
@@ -73,6 +77,17 @@ class Symmetry::Builder {
       for (const Dim& d : t.type.shape) add_node(d.extent);
     }
     for (int64_t blocks : g.grid()) s.grid.push_back(add_node(blocks));
+    for (int64_t iterations : g.loops()) s.loops.push_back(add_node(iterations));
+    cut_at_.resize(parent_.size(), kNowhere);
+    for (const Op& op : g.ops()) {
+      if (op.kind == OpKind::Iter) {
+        const auto& a = g.attrs<IterAttrs>(op);
+        find_cuts(s, g.type(op.inputs[0]).rank(), a.imap, a.fmap);
+      } else if (op.kind == OpKind::Save) {
+        const auto& a = g.attrs<SaveAttrs>(op);
+        find_cuts(s, g.type(op.result()).rank(), a.omap, a.fmap);
+      }
+    }
     for (const Graph& body : g.bodies()) s.inner.push_back(enter(body));
     return s;
   }
@@ -96,6 +111,28 @@ class Symmetry::Builder {
   }
 
  private:
+  static constexpr int kNowhere = -1, kDifferently = -2;
+
+  // The nodes of the grid dimensions and loops that cut an axis, outermost first.
+  static std::vector<int> cuts_of(const Scope& s, int axis, const GridMap& grid,
+                                  const LoopMap& loops) {
+    std::vector<int> cuts;
+    for (size_t i = 0; i < s.grid.size(); i++)
+      if (grid[i] == axis) cuts.push_back(s.grid[i]);
+    for (size_t i = 0; i < s.loops.size(); i++)
+      if (loops[i] == axis) cuts.push_back(s.loops[i]);
+    return cuts;
+  }
+  // A grid dimension is restricted at one level, that of all axes it cuts.
+  void find_cuts(const Scope& s, int rank, const GridMap& grid, const LoopMap& loops) {
+    for (int d = 0; d < rank; d++) {
+      const std::vector<int> cuts = cuts_of(s, d, grid, loops);
+      for (size_t k = 0; k < cuts.size(); k++) {
+        int& at = cut_at_[size_t(cuts[k])];
+        at = at == kNowhere || at == int(k) ? int(k) : kDifferently;
+      }
+    }
+  }
   int add_node(int64_t extent) {
     parent_.push_back(int(parent_.size()));
     tiles_.push_back(extent);
@@ -145,7 +182,7 @@ class Symmetry::Builder {
       while (j < v.rank(r) && v.extent(r, j) == 1) j++;
       if (i == v.rank(x) || j == v.rank(r)) return;
       int64_t left = v.extent(x, i), right = v.extent(r, j);
-      if (left == right || !inside_) {
+      if (left == right || level_ == 0) {
         join(v.node(x, i), v.node(r, j));
       } else {
         fix(v.node(x, i));
@@ -189,45 +226,46 @@ class Symmetry::Builder {
       }
     }
   }
-  // A kernel's whole tensor and its tile in a block. Grid dimensions split first, so the first one
-  // on an axis cuts it into equal parts.
+  // A kernel's whole tensor and its tile in a block. What cuts an axis at this level goes with it;
+  // below all cuts the tile does, if the tiles above were exactly those of the cuts.
   void tiles(const View& v, TensorId whole, TensorId tile, const GridMap& grid,
              const LoopMap& loops) {
-    const Graph& g = *v.s.graph;
     for (int d = 0; d < v.rank(whole); d++) {
       const int all = v.node(whole, d), part = v.node(tile, d);
-      int outer = -1, splits = 0;
-      for (size_t i = 0; i < g.grid().size(); i++) {
-        if (grid[i] != d) continue;
-        if (splits++ == 0 && v.extent(whole, d) % g.grid()[i] == 0)
-          outer = v.s.grid[i];
-        else
-          fix(v.s.grid[i]);
-      }
-      for (size_t i = 0; i < g.loops().size(); i++) splits += loops[i] == d;
-      if (splits == 0) {
+      const std::vector<int> cuts = cuts_of(v.s, d, grid, loops);
+      const int depth = int(cuts.size());
+      if (depth == 0) {
         same(v, whole, d, tile, d);
         continue;
       }
-      const bool one_tile = inside_ && outer >= 0 && splits == 1 &&
-                            outer_[size_t(outer)] == outer_[size_t(all)] &&
-                            extent_of_grid(v, grid, d) == outer_[size_t(all)];
-      if (one_tile) {  // a block's tile is a tile of the class, and may be restricted itself
+      bool exact = true;
+      for (int k = 0; k < std::min(level_, depth); k++)
+        exact = exact && cut_at_[size_t(cuts[size_t(k)])] == k &&
+                tiles_above_[size_t(k)][size_t(all)] == count_of(v, cuts[size_t(k)]) &&
+                tiles_above_[size_t(k)][size_t(cuts[size_t(k)])] == count_of(v, cuts[size_t(k)]);
+      if (exact && level_ >= depth) {
         join(all, part);
         continue;
       }
       fix(part);
-      if (outer >= 0 && !inside_)
-        join(all, outer);
-      else
-        fix(all);
+      const int cut = level_ < depth ? cuts[size_t(level_)] : -1;
+      if (exact && cut >= 0 && cut_at_[size_t(cut)] == level_ &&
+          extent_[size_t(all)] % count_of(v, cut) == 0) {
+        join(all, cut);
+        continue;
+      }
+      fix(all);
+      for (int node : cuts)
+        if (cut_at_[size_t(node)] == level_ || cut_at_[size_t(node)] == kDifferently) fix(node);
     }
   }
-  static int64_t extent_of_grid(const View& v, const GridMap& grid, int axis) {
-    const Graph& g = *v.s.graph;
-    for (size_t i = 0; i < g.grid().size(); i++)
-      if (grid[i] == axis) return g.grid()[i];
-    return 1;
+  // Blocks or iterations of a node.
+  static int64_t count_of(const View& v, int node) {
+    for (size_t i = 0; i < v.s.grid.size(); i++)
+      if (v.s.grid[i] == node) return v.s.graph->grid()[i];
+    for (size_t i = 0; i < v.s.loops.size(); i++)
+      if (v.s.loops[i] == node) return v.s.graph->loops()[i];
+    unreachable("neither a grid dimension nor a loop");
   }
   void body_of(const View& v) {
     const Scope& inner = v.s.inner[v.op.body.index];
@@ -338,12 +376,15 @@ class Symmetry::Builder {
       return;
     case OpKind::Kernel: {
       body_of(v);
-      // Blocks that differ in a dimension which a result does not know would all write the same.
       const Scope& inner = s.inner[op.body.index];
+      for (const auto* nodes : {&inner.grid, &inner.loops})
+        for (int n : *nodes)
+          if (cut_at_[size_t(n)] != level_) fix(n);
+      // Blocks that differ in a dimension which a result does not know would all write the same.
       for (TensorId t : inner.graph->outputs()) {
         const auto& a = inner.graph->attrs<SaveAttrs>(inner.graph->producer(t));
         for (size_t i = 0; i < inner.grid.size(); i++)
-          if (inside_ || a.omap[i] < 0) fix(inner.grid[i]);
+          if (a.omap[i] < 0) fix(inner.grid[i]);
       }
       return;
     }
@@ -360,10 +401,12 @@ class Symmetry::Builder {
     }
     case OpKind::Accum: {
       const auto& a = g.attrs<AccumAttrs>(op);
+      for (int l : a.loops) fix(s.loops[size_t(l)]);
       all_but(v, v.in(0), a.kind == AccumKind::Concat ? a.axis : -1);
       return;
     }
     case OpKind::AccumRescale:
+      for (int l : g.attrs<AccumAttrs>(op).loops) fix(s.loops[size_t(l)]);
       for (TensorId t : op.inputs) broadcast(v, t, v.out());
       return;
     case OpKind::Neg:
@@ -411,11 +454,12 @@ class Symmetry::Builder {
       if (std::find(axes.begin(), axes.end(), i) == axes.end()) same(v, full, i, less, d++);
   }
 
-  bool inside_ = false;
+  int level_ = 0;
   std::vector<int> parent_;
-  std::vector<int64_t> tiles_;  // of the root: a common divisor of all extents; 1 where fixed
-  std::vector<int64_t> extent_;
-  std::vector<int64_t> outer_;  // second pass: tiles of the first
+  std::vector<int64_t> tiles_;   // of the root: a common divisor of all extents; 1 where fixed
+  std::vector<int64_t> extent_;  // of a tile of the level above
+  std::vector<int> cut_at_;      // of grid dimensions and loops: at which level they cut axes
+  std::vector<std::vector<int64_t>> tiles_above_;  // by level above and node
 };
 
 Symmetry::Symmetry(std::vector<const Graph*> programs) {
@@ -435,9 +479,6 @@ Symmetry::Symmetry(std::vector<const Graph*> programs) {
         pair(one.graph->outputs()[i], s.graph->outputs()[i]);
     }
   };
-  read(first);
-  Builder second(first);
-  read(second);
   auto classes_of = [&](Builder& b, std::vector<int>& class_of) {
     std::map<int, int> index;
     class_of.assign(b.nodes(), -1);
@@ -449,8 +490,14 @@ Symmetry::Symmetry(std::vector<const Graph*> programs) {
     }
     for (const Scope& s : scopes_) count_axes(s, class_of);
   };
-  classes_of(first, outer_);
-  classes_of(second, inner_);
+  constexpr int kLevels = 3;
+  for (int level = 0; level < kLevels; level++) {
+    read(first);
+    levels_.emplace_back();
+    classes_of(first, levels_.back());
+    Builder next(first, level + 1);
+    first = std::move(next);
+  }
 }
 
 void Symmetry::count_axes(const Scope& s, const std::vector<int>& class_of) {
@@ -533,23 +580,40 @@ std::optional<KeptTiles> Symmetry::first(const std::vector<int64_t>& numbers) co
   return kept;
 }
 
-// An axis is cut into tiles of its outer class, each of them into tiles of its inner class.
-Symmetry::Cut Symmetry::cut(int node, int64_t extent) const {
-  Cut c;
-  c.outer = outer_[size_t(node)];
-  c.inner = inner_[size_t(node)];
-  c.tile = c.outer < 0 ? extent : extent / classes_[size_t(c.outer)].tiles;
-  c.part = c.inner < 0 ? c.tile : c.tile / classes_[size_t(c.inner)].tiles;
-  return c;
+// The extent of an axis when some tiles are kept.
+int64_t Symmetry::kept_extent(int node, int64_t extent, const KeptTiles& kept) const {
+  for (const std::vector<int>& level : levels_)
+    if (const int c = level[size_t(node)]; c >= 0)
+      extent = extent / classes_[size_t(c)].tiles * int64_t(kept[size_t(c)].size());
+  return extent;
+}
+
+// Where elements of an axis come from, tile by tile of every level: `to` says for the tiles wanted
+// of a class which ones they are, in an axis whose classes have `tiles` of them.
+std::vector<int64_t> Symmetry::positions(int node, int64_t extent, const KeptTiles& to,
+                                         const KeptTiles* kept) const {
+  // Extent of what one position of a level stands for, in the axis that positions point into.
+  int64_t whole = kept ? kept_extent(node, extent, *kept) : extent;
+  std::vector<int64_t> result = {0};
+  for (const std::vector<int>& level : levels_) {
+    const int c = level[size_t(node)];
+    if (c < 0) continue;
+    const int64_t tiles = kept ? int64_t((*kept)[size_t(c)].size()) : classes_[size_t(c)].tiles;
+    whole /= tiles;
+    std::vector<int64_t> finer;
+    for (int64_t base : result)
+      for (int64_t tile : to[size_t(c)]) finer.push_back(base + tile * whole);
+    result = std::move(finer);
+  }
+  std::vector<int64_t> elements;
+  for (int64_t base : result)
+    for (int64_t i = 0; i < whole; i++) elements.push_back(base + i);
+  return elements;
 }
 
 std::optional<Graph> Symmetry::restrict(size_t index, const KeptTiles& kept) const {
   CHECK(kept.size() == classes_.size()) << "tiles of other classes";
-  auto extent = [&](int node, int64_t full) {
-    const Cut c = cut(node, full);
-    return c.part * (c.inner < 0 ? 1 : int64_t(kept[size_t(c.inner)].size())) *
-           (c.outer < 0 ? 1 : int64_t(kept[size_t(c.outer)].size()));
-  };
+  auto extent = [&](int node, int64_t full) { return kept_extent(node, full, kept); };
   bool fits = true;
   auto copy = [&](auto&& self, const Scope& s) -> Graph {
     const Graph& g = *s.graph;
@@ -563,7 +627,10 @@ std::optional<Graph> Symmetry::restrict(size_t index, const KeptTiles& kept) con
     if (g.level() == Level::Block) {
       std::vector<int64_t> grid;
       for (size_t i = 0; i < g.grid().size(); i++) grid.push_back(extent(s.grid[i], g.grid()[i]));
-      out = Graph::block(grid, g.loops());
+      std::vector<int64_t> loops;
+      for (size_t i = 0; i < g.loops().size(); i++)
+        loops.push_back(extent(s.loops[i], g.loops()[i]));
+      out = Graph::block(grid, loops);
       out.set_name(g.name());
     }
     for (const Op& op : g.ops()) {
@@ -603,15 +670,10 @@ std::optional<Graph> Symmetry::restrict(size_t index, const KeptTiles& kept) con
 KeptPositions Symmetry::positions_of(const Scope& s, TensorId t, const KeptTiles& kept) const {
   KeptPositions result;
   const Shape& shape = s.graph->type(t).shape;
-  const std::vector<int64_t> only = {0};
   for (size_t d = 0; d < shape.size(); d++) {
-    const Cut c = cut(s.first[t.index] + int(d), shape[d].extent);
-    std::vector<int64_t> positions;
-    for (int64_t tile : c.outer < 0 ? only : kept[size_t(c.outer)])
-      for (int64_t part : c.inner < 0 ? only : kept[size_t(c.inner)])
-        for (int64_t i = 0; i < c.part; i++) positions.push_back(tile * c.tile + part * c.part + i);
+    std::vector<int64_t> p = positions(s.first[t.index] + int(d), shape[d].extent, kept, nullptr);
     result.emplace_back();
-    if (int64_t(positions.size()) < shape[d].extent) result.back() = std::move(positions);
+    if (int64_t(p.size()) < shape[d].extent) result.back() = std::move(p);
   }
   return result;
 }
@@ -621,20 +683,11 @@ Repeats Symmetry::repeats_of(TensorId t, const KeptTiles& kept, const KeptTiles&
   Repeats result;
   const Scope& s = scopes_[0];
   const Shape& shape = s.graph->type(t).shape;
-  const std::vector<int64_t> only = {0};
   for (size_t d = 0; d < shape.size(); d++) {
-    const Cut c = cut(s.first[t.index] + int(d), shape[d].extent);
-    const int64_t small_tile = c.part * (c.inner < 0 ? 1 : int64_t(kept[size_t(c.inner)].size()));
-    std::vector<int64_t> map;
-    bool same = true;
-    for (int64_t tile : c.outer < 0 ? only : to[size_t(c.outer)])
-      for (int64_t part : c.inner < 0 ? only : to[size_t(c.inner)])
-        for (int64_t i = 0; i < c.part; i++) {
-          same = same && tile * small_tile + part * c.part + i == int64_t(map.size());
-          map.push_back(tile * small_tile + part * c.part + i);
-        }
+    const int node = s.first[t.index] + int(d);
     result.emplace_back();
-    if (!same) result.back() = std::move(map);
+    if (kept_extent(node, shape[d].extent, kept) < shape[d].extent)
+      result.back() = positions(node, shape[d].extent, to, &kept);
   }
   return result;
 }

@@ -67,22 +67,19 @@ class Symmetry {
   // The axes of a graph's tensors, and its bodies'.
   struct Scope {
     const Graph* graph = nullptr;
-    std::vector<int> first;    // by tensor: node of its axis 0
-    std::vector<int> grid;     // block graphs: node of each grid dimension
-    std::vector<Scope> inner;  // by BodyId
+    std::vector<int> first;        // by tensor: node of its axis 0
+    std::vector<int> grid, loops;  // block graphs: nodes of grid dimensions and loops
+    std::vector<Scope> inner;      // by BodyId
   };
-  // One axis: which classes cut it (-1: none), elements of a tile and of a tile's part.
-  struct Cut {
-    int outer = -1, inner = -1;
-    int64_t tile = 1, part = 1;
-  };
-  Cut cut(int node, int64_t extent) const;
+  int64_t kept_extent(int node, int64_t extent, const KeptTiles& kept) const;
+  std::vector<int64_t> positions(int node, int64_t extent, const KeptTiles& to,
+                                 const KeptTiles* kept) const;
   void count_axes(const Scope& scope, const std::vector<int>& class_of);
   Repeats repeats_of(TensorId t, const KeptTiles& kept, const KeptTiles& to) const;
   KeptPositions positions_of(const Scope& scope, TensorId t, const KeptTiles& kept) const;
 
   std::vector<Scope> scopes_;
-  std::vector<int> outer_, inner_;  // by node: index into classes_, or -1
+  std::vector<std::vector<int>> levels_;  // by level and node: index into classes_, or -1
   std::vector<AxisClass> classes_;
 };
 

@@ -169,6 +169,32 @@ TEST(Symmetry, TensorsWithAnAxisTwiceKeepTwoTiles) {
   EXPECT_EQ((*kept)[0].size(), 2u);
 }
 
+// Streaming stores: the loop is one more cut, inside the blocks'.
+TEST(Symmetry, LoopsThatStreamAreTiles) {
+  const Graph g = parse(R"(graph p {
+  x = input : f32[8,96]
+  y = kernel x grid[x=2] loops[i=6] {
+    x = input : f32[8,96]
+    a = iter x {imap={x:1}, fmap={i:1}}
+    e = exp a
+    o = save e {omap={x:1}, fmap={i:1}} : f32[8,96]
+    return o
+  }
+  return y
+})",
+                        "test");
+  const Symmetry s({&g});
+  std::vector<int64_t> tiles;
+  for (const AxisClass& c : s.classes()) tiles.push_back(c.tiles);
+  EXPECT_EQ(tiles, (std::vector<int64_t>{8, 2, 6, 8}));  // rows, blocks, iterations, columns
+  const auto kept = s.choose(0, 2, Rng(1));
+  ASSERT_TRUE(kept);
+  const auto part = s.restrict(0, *kept);
+  ASSERT_TRUE(part);
+  EXPECT_EQ(part->type(part->outputs()[0]).str(), "f32[2,8]");
+  EXPECT_EQ(part->bodies()[0].loops()[0], 2);
+}
+
 TEST(Symmetry, BlocksThatDoNotDivideAnAxisKeepItWhole) {
   const Graph g = parse(R"(graph p {
   x = input : f32[10,32]
