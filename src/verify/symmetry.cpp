@@ -52,14 +52,14 @@ NDArray select(const NDArray& a, const KeptPositions& positions) {
 
 // Joins the axes that must be restricted together and fixes those that cannot be. At level 0 axes
 // count as wholes: a class has as many tiles as all its members can be cut into. Level 1 is about
-// the positions inside of such a tile, and so on: what a grid dimension or loop cuts is known one
-// level below it.
+// the positions inside of such a tile, and so on: inside of what grid dimensions and loops cut, a
+// block's tile is known.
 class Symmetry::Builder {
  public:
   Builder() = default;
   // The next level, over the same nodes.
   Builder(Builder& above, int level)
-      : level_(level), cut_at_(above.cut_at_), tiles_above_(above.tiles_above_) {
+      : level_(level), cuts_(above.cuts_), tiles_above_(above.tiles_above_) {
     tiles_above_.emplace_back();
     for (size_t n = 0; n < above.nodes(); n++) {
       tiles_above_.back().push_back(above.tiles(int(n)));
@@ -78,7 +78,7 @@ class Symmetry::Builder {
     }
     for (int64_t blocks : g.grid()) s.grid.push_back(add_node(blocks));
     for (int64_t iterations : g.loops()) s.loops.push_back(add_node(iterations));
-    cut_at_.resize(parent_.size(), kNowhere);
+    cuts_.resize(parent_.size(), false);
     for (const Op& op : g.ops()) {
       if (op.kind == OpKind::Iter) {
         const auto& a = g.attrs<IterAttrs>(op);
@@ -111,8 +111,6 @@ class Symmetry::Builder {
   }
 
  private:
-  static constexpr int kNowhere = -1, kDifferently = -2;
-
   // The nodes of the grid dimensions and loops that cut an axis, outermost first.
   static std::vector<int> cuts_of(const Scope& s, int axis, const GridMap& grid,
                                   const LoopMap& loops) {
@@ -123,15 +121,9 @@ class Symmetry::Builder {
       if (loops[i] == axis) cuts.push_back(s.loops[i]);
     return cuts;
   }
-  // A grid dimension is restricted at one level, that of all axes it cuts.
   void find_cuts(const Scope& s, int rank, const GridMap& grid, const LoopMap& loops) {
-    for (int d = 0; d < rank; d++) {
-      const std::vector<int> cuts = cuts_of(s, d, grid, loops);
-      for (size_t k = 0; k < cuts.size(); k++) {
-        int& at = cut_at_[size_t(cuts[k])];
-        at = at == kNowhere || at == int(k) ? int(k) : kDifferently;
-      }
-    }
+    for (int d = 0; d < rank; d++)
+      for (int node : cuts_of(s, d, grid, loops)) cuts_[size_t(node)] = true;
   }
   int add_node(int64_t extent) {
     parent_.push_back(int(parent_.size()));
@@ -238,25 +230,36 @@ class Symmetry::Builder {
         same(v, whole, d, tile, d);
         continue;
       }
+      // Which cut this level is inside of, after what the levels above took of the outer ones.
+      int now = 0;
+      int64_t left = count_of(v, cuts[0]);
+      while (left == 1 && now < depth)
+        if (++now < depth) left = count_of(v, cuts[size_t(now)]);
       bool exact = true;
-      for (int k = 0; k < std::min(level_, depth); k++)
-        exact = exact && cut_at_[size_t(cuts[size_t(k)])] == k &&
-                tiles_above_[size_t(k)][size_t(all)] == count_of(v, cuts[size_t(k)]) &&
-                tiles_above_[size_t(k)][size_t(cuts[size_t(k)])] == count_of(v, cuts[size_t(k)]);
-      if (exact && level_ >= depth) {
+      for (int k = 0; k < level_ && exact; k++) {
+        const std::vector<int64_t>& taken = tiles_above_[size_t(k)];
+        const int64_t tiles = taken[size_t(all)];
+        for (int c = 0; c < depth; c++)
+          exact = exact && taken[size_t(cuts[size_t(c)])] == (c == now ? tiles : 1);
+        if (now == depth) continue;
+        exact = exact && left % tiles == 0;
+        left /= tiles;
+        while (left == 1 && now < depth)
+          if (++now < depth) left = count_of(v, cuts[size_t(now)]);
+      }
+      const bool here = exact && now < depth && extent_[size_t(all)] % left == 0;
+      if (exact && now == depth) {
         join(all, part);
-        continue;
+      } else {
+        fix(part);
+        if (here)
+          join(all, cuts[size_t(now)]);
+        else
+          fix(all);
       }
-      fix(part);
-      const int cut = level_ < depth ? cuts[size_t(level_)] : -1;
-      if (exact && cut >= 0 && cut_at_[size_t(cut)] == level_ &&
-          extent_[size_t(all)] % count_of(v, cut) == 0) {
-        join(all, cut);
-        continue;
-      }
-      fix(all);
-      for (int node : cuts)
-        if (cut_at_[size_t(node)] == level_ || cut_at_[size_t(node)] == kDifferently) fix(node);
+      // What cuts an axis at another level must stay as it is at this one.
+      for (int c = 0; c < depth; c++)
+        if (!here || c != now) fix(cuts[size_t(c)]);
     }
   }
   // Blocks or iterations of a node.
@@ -379,7 +382,7 @@ class Symmetry::Builder {
       const Scope& inner = s.inner[op.body.index];
       for (const auto* nodes : {&inner.grid, &inner.loops})
         for (int n : *nodes)
-          if (cut_at_[size_t(n)] != level_) fix(n);
+          if (!cuts_[size_t(n)]) fix(n);
       // Blocks that differ in a dimension which a result does not know would all write the same.
       for (TensorId t : inner.graph->outputs()) {
         const auto& a = inner.graph->attrs<SaveAttrs>(inner.graph->producer(t));
@@ -458,7 +461,7 @@ class Symmetry::Builder {
   std::vector<int> parent_;
   std::vector<int64_t> tiles_;   // of the root: a common divisor of all extents; 1 where fixed
   std::vector<int64_t> extent_;  // of a tile of the level above
-  std::vector<int> cut_at_;      // of grid dimensions and loops: at which level they cut axes
+  std::vector<bool> cuts_;       // grid dimensions and loops that cut some axis
   std::vector<std::vector<int64_t>> tiles_above_;  // by level above and node
 };
 
@@ -490,7 +493,7 @@ Symmetry::Symmetry(std::vector<const Graph*> programs) {
     }
     for (const Scope& s : scopes_) count_axes(s, class_of);
   };
-  constexpr int kLevels = 3;
+  constexpr int kLevels = 4;
   for (int level = 0; level < kLevels; level++) {
     read(first);
     levels_.emplace_back();
