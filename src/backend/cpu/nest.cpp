@@ -238,12 +238,20 @@ std::string power(const std::string& x, int64_t n) {
 }  // namespace
 
 bool Nest::below_maximum(int id) const {
-  const Value& difference = kernel_.values[static_cast<size_t>(id)];
+  const auto at = [&](int i) -> const Value& { return kernel_.values[static_cast<size_t>(i)]; };
+  if (at(id).kind == OpKind::Mul) {  // scaled by something positive
+    for (size_t i : {0, 1}) {
+      const Value& scale = at(at(id).inputs[i]);
+      if (scale.kind == OpKind::Const && std::get<ConstAttrs>(scale.attrs).value.num() > 0)
+        return below_maximum(at(id).inputs[1 - i]);
+    }
+  }
+  const Value& difference = at(id);
   if (difference.kind != OpKind::Sub) return false;
   // Down to the maximum itself; a larger bound is one as well.
   std::vector<int> todo{difference.inputs[1]};
   while (!todo.empty()) {
-    const Value& m = kernel_.values[static_cast<size_t>(todo.back())];
+    const Value& m = at(todo.back());
     todo.pop_back();
     if (m.kind == OpKind::ReduceMax && m.inputs[0] == difference.inputs[0]) {
       return std::get<ReduceAttrs>(m.attrs).keepdims;  // then its axes are those of x

@@ -14,6 +14,7 @@
 #include "search/mugraph/exhaustive.h"
 #include "search/mugraph/lower.h"
 #include "search/mugraph/represent.h"
+#include "search/mugraph/threads.h"
 
 namespace tessera {
 namespace {
@@ -681,6 +682,7 @@ class Search {
       // The limit is on what is searched: how values are represented comes afterwards.
       over_limit = options_.max_block_ops && block_operators(g) > *options_.max_block_ops;
       if (carry && rule("running maximum")) carry_running_maxima(g, c);
+      if (rule("thread graphs")) g = form_thread_graphs(g);
       ValidateOptions limits;
       if (context_.target->kind == TargetKind::Gpu)
         limits.block_bytes = context_.target->block_bytes();

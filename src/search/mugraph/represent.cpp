@@ -173,6 +173,7 @@ class BlockWriter {
     for (const Made& m : made_) {
       if (m.kind == kind && m.in == in && m.attrs == attrs) return m.out;
     }
+    if (std::optional<TensorId> t = outside_unit_axes(kind, in, attrs)) return *t;
     unsigned loops = 0;
     for (TensorId t : in) loops |= varies_[t.index];
     if (kind == OpKind::Iter) loops = loops_of(std::get<IterAttrs>(attrs).fmap);
@@ -182,6 +183,52 @@ class BlockWriter {
     note_loops(uint8_t(loops));
     made_.push_back({kind, std::move(in), std::move(attrs), out});
     return out;
+  }
+  // Axes of extent 1 are put in last and taken out first, so that equal exponents are equal tensors
+  // whatever shape they are needed in: f(unsqueeze x) = unsqueeze f(x).
+  std::optional<TensorId> outside_unit_axes(OpKind kind, const std::vector<TensorId>& in,
+                                            const Attrs& attrs) {
+    if (kind == OpKind::Squeeze || kind == OpKind::Unsqueeze) {
+      const Op& op = new_.producer(in[0]);
+      if (op.kind == (kind == OpKind::Squeeze ? OpKind::Unsqueeze : OpKind::Squeeze) &&
+          op.attrs == attrs)
+        return op.inputs[0];
+      return std::nullopt;
+    }
+    const bool folds = kind == OpKind::Accum && std::get<AccumAttrs>(attrs).kind == AccumKind::Max;
+    if (!has(kind, algebra::Pointwise) && !folds && kind != OpKind::ReduceMax) return std::nullopt;
+    std::optional<AxesAttrs> axes;
+    size_t rank = 0;
+    std::vector<TensorId> inner;
+    for (TensorId t : in) {
+      const Op& op = new_.producer(t);
+      const Shape& shape = new_.type(t).shape;
+      if (shape.empty()) {
+        inner.push_back(t);
+        continue;
+      }
+      if (op.kind != OpKind::Unsqueeze) return std::nullopt;
+      const auto& a = new_.attrs<AxesAttrs>(op);
+      if (axes && (!(*axes == a) || rank != shape.size())) return std::nullopt;
+      axes = a;
+      rank = shape.size();
+      inner.push_back(op.inputs[0]);
+    }
+    if (!axes) return std::nullopt;
+    Attrs below = attrs;
+    if (kind == OpKind::ReduceMax) {
+      auto& r = std::get<ReduceAttrs>(below);
+      if (!r.keepdims) return std::nullopt;
+      std::vector<int> mapped;
+      for (int axis : r.axes) {
+        if (std::binary_search(axes->axes.begin(), axes->axes.end(), axis)) continue;
+        mapped.push_back(axis - int(std::lower_bound(axes->axes.begin(), axes->axes.end(), axis) -
+                                    axes->axes.begin()));
+      }
+      if (mapped.empty()) return std::nullopt;
+      r.axes = mapped;
+    }
+    return add(OpKind::Unsqueeze, {add(kind, inner, below)}, *axes);
   }
   TensorId constant(const Rational& value, DType as) {
     return add(OpKind::Const, {}, ConstAttrs{value, Type{as, {}}});
@@ -587,7 +634,8 @@ Graph rewrite(const Graph& old, bool& changed) {
   for (const Op& op : old.ops()) {
     const std::string& first_name = old.tensor(op.result()).name;
     if (op.kind == OpKind::Input) {
-      stored[op.result().index] = {g.add_input(old.type(op.result()), first_name), {}, false};
+      stored[op.result().index] = {
+          g.add_input(old.type(op.result()), first_name, old.is_weight(op.result())), {}, false};
       continue;
     }
     std::vector<std::string> names;

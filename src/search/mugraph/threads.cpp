@@ -1,0 +1,125 @@
+#include "search/mugraph/threads.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/block.h"
+
+namespace tessera::mugraph {
+namespace {
+
+bool fuses(OpKind kind) {
+  return has(kind, algebra::Pointwise) && kind != OpKind::Max && kind != OpKind::Min;
+}
+
+// The group of each operator, named by its last member; -1: none.
+std::vector<int> group(const Graph& g) {
+  const std::vector<Phase> phase = phases(g);
+  std::vector<std::vector<int>> users(g.tensors().size());
+  for (size_t i = 0; i < g.ops().size(); ++i)
+    for (TensorId t : g.ops()[i].inputs) users[t.index].push_back(int(i));
+  std::vector<int> groups(g.ops().size(), -1);
+  for (size_t i = g.ops().size(); i-- > 0;) {
+    const Op& op = g.ops()[i];
+    if (!fuses(op.kind)) continue;
+    groups[i] = int(i);
+    const std::vector<int>& uses = users[op.result().index];
+    const int to = uses.empty() ? -1 : groups[size_t(uses[0])];
+    const bool one = to >= 0 && std::all_of(uses.begin(), uses.end(),
+                                            [&](int u) { return groups[size_t(u)] == to; });
+    if (!one) continue;
+    const TensorId end = g.ops()[size_t(to)].result(), mine = op.result();
+    if (g.type(mine).shape == g.type(end).shape && phase[mine.index] == phase[end.index])
+      groups[i] = to;
+  }
+  return groups;
+}
+
+Graph fuse_block(const Graph& old) {
+  const std::vector<int> groups = group(old);
+  std::map<int, std::vector<const Op*>> members;
+  for (size_t i = 0; i < old.ops().size(); ++i)
+    if (groups[i] >= 0) members[groups[i]].push_back(&old.ops()[i]);
+  Graph g = Graph::block(old.grid(), old.loops());
+  std::vector<TensorId> now(old.tensors().size());
+  for (size_t i = 0; i < old.ops().size(); ++i) {
+    const Op& op = old.ops()[i];
+    const std::string& name = old.tensor(op.result()).name;
+    if (op.kind == OpKind::Input) {
+      now[op.result().index] = g.add_input(old.type(op.result()), name);
+      continue;
+    }
+    const bool chain = groups[i] >= 0 && members[groups[i]].size() > 1;
+    if (chain && groups[i] != int(i)) continue;  // written with the last member
+    std::vector<TensorId> in;
+    if (!chain) {
+      std::vector<std::string> names;
+      for (TensorId t : op.inputs) in.push_back(now[t.index]);
+      for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(old.tensor(op.result(r)).name);
+      const OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
+                                      : g.add_op(op.kind, in, op.attrs, names);
+      for (uint32_t r = 0; r < op.num_results; ++r) now[op.result(r).index] = g.op(id).result(r);
+      continue;
+    }
+    Graph body = Graph::thread();
+    std::map<uint32_t, TensorId> inside;
+    for (const Op* member : members[groups[i]]) {
+      std::vector<TensorId> operands;
+      for (TensorId t : member->inputs) {
+        auto [it, fresh] = inside.try_emplace(t.index);
+        if (fresh) {
+          const Op& from = old.producer(t);
+          if (from.kind == OpKind::Const) {
+            it->second = body.add_const(old.attrs<ConstAttrs>(from).value, old.type(t));
+          } else {
+            it->second = body.add_input(old.type(t), old.tensor(t).name);
+            in.push_back(now[t.index]);
+          }
+        }
+        operands.push_back(it->second);
+      }
+      inside[member->result().index] =
+          body.add(member->kind, operands, member->attrs, old.tensor(member->result()).name);
+    }
+    body.add_output(inside.at(op.result().index));
+    if (in.empty()) {  // of constants only
+      now[op.result().index] = TensorId();
+      return old;
+    }
+    const OpId id = g.add_graph_op(OpKind::Thread, in, std::move(body), {name});
+    now[op.result().index] = g.op(id).result();
+  }
+  std::vector<TensorId> outputs;
+  for (TensorId t : old.outputs()) outputs.push_back(now[t.index]);
+  g.set_outputs(outputs);
+  return without_dead_code(g);
+}
+
+}  // namespace
+
+Graph form_thread_graphs(const Graph& old) {
+  Graph g(old.name());
+  std::vector<TensorId> now(old.tensors().size());
+  for (const Op& op : old.ops()) {
+    if (op.kind == OpKind::Input) {
+      now[op.result().index] = g.add_input(old.type(op.result()), old.tensor(op.result()).name,
+                                           old.is_weight(op.result()));
+      continue;
+    }
+    std::vector<TensorId> in;
+    std::vector<std::string> names;
+    for (TensorId t : op.inputs) in.push_back(now[t.index]);
+    for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(old.tensor(op.result(r)).name);
+    const OpId id = op.kind == OpKind::Kernel
+                        ? g.add_graph_op(op.kind, in, fuse_block(old.body(op)), names)
+                    : op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
+                                      : g.add_op(op.kind, in, op.attrs, names);
+    for (uint32_t r = 0; r < op.num_results; ++r) now[op.result(r).index] = g.op(id).result(r);
+  }
+  std::vector<TensorId> outputs;
+  for (TensorId t : old.outputs()) outputs.push_back(now[t.index]);
+  g.set_outputs(outputs);
+  return g;
+}
+
+}  // namespace tessera::mugraph
