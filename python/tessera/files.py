@@ -38,7 +38,7 @@ def require_folder(path: Path) -> None:
     folder = path.parent
     where = Location(str(path))
     if not folder.is_dir():
-        raise NotFoundError(f"there is no folder {folder} to write to; create it first", where)
+        raise IoError(f"cannot be written: there is no folder {folder}; create it first", where)
     if path.is_dir():
         raise BadInputError("this is a folder, a file is needed", where)
     if not os.access(folder, os.W_OK | os.X_OK):

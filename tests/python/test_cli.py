@@ -394,4 +394,4 @@ def test_a_missing_folder_is_noticed_before_the_work(small: str, tmp_path: Path)
         ["verify", small, small, "-o", out],
         ["bench", "mirage", "--json", out],
     ):
-        assert run(*arguments) == 65, arguments
+        assert run(*arguments) == 70, arguments

@@ -132,7 +132,7 @@ def test_mistakes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "not the record of a run" in capsys.readouterr().err
     bad.write_text("{")
     assert main(["report", str(bad), "-o", str(tmp_path / "x.html")]) == 65
-    assert main(["report", str(bad), "-o", str(tmp_path / "no/where/x.html")]) == 65
+    assert main(["report", str(bad), "-o", str(tmp_path / "no/where/x.html")]) == 70
     assert "no folder" in capsys.readouterr().err
 
 
