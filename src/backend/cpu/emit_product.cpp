@@ -141,7 +141,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const bool far_apart =
       m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns && !panels_of_b;
   const bool pack = far_apart && panels > 1;
-  const int64_t at_a_time = panels > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
+  const int64_t at_a_time = panels > 1 && !panels_of_b ? kRowsOfManyPanels : kRowsOfOnePanel;
   std::string packed = "0";
   if (pack) {
     packed = "strip" + serial;
