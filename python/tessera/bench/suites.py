@@ -84,58 +84,95 @@ def mirage(settings: Settings) -> Iterator[Row]:
     yield from mirage_suite.run(plan)
 
 
+# What the search can do without, one at a time: pruning rules, ways to split, representations.
+RULES = (
+    "bound", "dominated", "volume", "cancels", "reciprocals", "split", "memory", "running maximum",
+)  # fmt: skip
+
+
 def search(settings: Settings) -> Iterator[Row]:
-    """Search alone: Graph to ranked candidates, without a limit and for 5 … 11 block operators."""
+    """Search alone: Graph to ranked candidates.
+
+    Without a limit and for 5 … 11 block operators; with one thread; with each rule switched off
+    in turn; and Mirage's plain enumeration with and without its pruning (OSDI'25, Table 5).
+    """
     workloads = choose(settings.case)
     if settings.case is None:  # one row per workload: Mirage's own shapes
         workloads = [WORKLOADS[f] for f in (FAMILIES[:1] if settings.quick else FAMILIES)]
     for workload in workloads:
         batch = settings.batch or workload.batches[0]
         graph = workload.graph(batch)
-        limits: list[int | None] = [None] if settings.quick else [None, 5, 6, 7, 8, 9, 10, 11]
-        for limit in limits:
-            settings.tell(f"{workload.name}: max_block_ops {limit}")
-            fields = settings.options.replace(max_block_ops=limit).fields()
-            seconds = []
-            for _ in range(1 if settings.quick else 5):
-                record = _core.search(graph.core, fields)
-                if record["interrupted"]:
-                    raise KeyboardInterrupt
-                seconds.append(record["report"]["seconds"])
-            report = record["report"]
-            start = time.perf_counter()
-            passed = _core.filter(
-                graph.core,
-                [c["graph"] for c in record["candidates"]],
-                threads=settings.options.threads,
+        plain = settings.options
+        yield _search_row(workload, batch, graph, plain, settings) | _acceptance(graph, settings)
+        if settings.quick:
+            continue
+        for limit in (5, 6, 7, 8, 9, 10, 11):
+            yield _search_row(workload, batch, graph, plain.replace(max_block_ops=limit), settings)
+        yield _search_row(workload, batch, graph, plain.replace(threads=1), settings)
+        for rule in RULES:
+            options = plain.replace(disable=(*plain.disable, f"mugraph:{rule}"))
+            yield _search_row(workload, batch, graph, options, settings, without=rule)
+        for limit in (7, 9):
+            options = plain.replace(exhaustive=True, max_block_ops=limit, budget=4)
+            yield _search_row(workload, batch, graph, options, settings)
+            options = options.replace(disable=(*plain.disable, "mugraph:not part of a goal"))
+            yield _search_row(
+                workload, batch, graph, options, settings, without="not part of a goal"
             )
-            filter_s = time.perf_counter() - start
-            row: Row = {
-                "suite": "search",
-                "case": workload.name,
-                "batch": batch,
-                "shape": {name: list(shape) for name, shape in workload.at(batch).items()},
-                "dtype": "f32",
-                "target": settings.options.target,
-                "max_block_ops": limit,
-                "search_s": median(seconds) + filter_s,
-                "filter_s": filter_s,
-                "passed_filter": sum(passed),
-                "values": report["values"],
-                "edges": report["edges"],
-                "graphs": report["graphs"],
-                "tilings": report["tilings"],
-                "states": report["states"],
-                "pruned": report["pruned"],
-                "candidates": report["candidates"],
-                "stop": report["stop"],
-                "best_cost_us": report["best_cost"] * 1e6,
-                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                "threads": settings.options.threads or _core.machine()["threads"],
-            }
-            if limit is None:
-                row |= _acceptance(graph, settings)
-            yield row
+
+
+def _search_row(
+    workload: Workload,
+    batch: int,
+    graph: Graph,
+    options: Options,
+    settings: Settings,
+    without: str | None = None,
+) -> Row:
+    """One search and the field filter over what it found."""
+    settings.tell(
+        f"{workload.name}: max_block_ops {options.max_block_ops}, threads {options.threads},"
+        f" without {without}{', exhaustive' if options.exhaustive else ''}"
+    )
+    once = settings.quick or options.exhaustive or without is not None
+    seconds = []
+    for _ in range(1 if once else 5):
+        record = _core.search(graph.core, options.fields())
+        if record["interrupted"]:
+            raise KeyboardInterrupt
+        seconds.append(record["report"]["seconds"])
+    report = record["report"]
+    start = time.perf_counter()
+    passed = _core.filter(
+        graph.core, [c["graph"] for c in record["candidates"]], threads=options.threads
+    )
+    filter_s = time.perf_counter() - start
+    return {
+        "suite": "search",
+        "case": workload.name,
+        "batch": batch,
+        "shape": {name: list(shape) for name, shape in workload.at(batch).items()},
+        "dtype": "f32",
+        "target": options.target,
+        "max_block_ops": options.max_block_ops,
+        "exhaustive": options.exhaustive,
+        "without": without,
+        "search_s": median(seconds) + filter_s,
+        "engine_s": median(seconds),
+        "filter_s": filter_s,
+        "passed_filter": sum(passed),
+        "values": report["values"],
+        "edges": report["edges"],
+        "graphs": report["graphs"],
+        "tilings": report["tilings"],
+        "states": report["states"],
+        "pruned": report["pruned"],
+        "candidates": report["candidates"],
+        "stop": report["stop"],
+        "best_cost_us": report["best_cost"] * 1e6,
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "threads": options.threads or _core.machine()["threads"],
+    }
 
 
 def _acceptance(graph: Graph, settings: Settings) -> Row:
