@@ -18,7 +18,7 @@ from tessera import _core
 from tessera.api import superoptimize
 from tessera.bench import ablate
 from tessera.bench import mirage as mirage_suite
-from tessera.bench.workloads import FAMILIES, WORKLOADS, choose
+from tessera.bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera.graph import Graph
 from tessera.options import Options
 

@@ -64,7 +64,7 @@ def bench(
     Suites:
       mirage    Mirage's workloads end to end: f32 and bf16, one and all threads, warm and cold
                 caches, against the peers and the limits of the machine; hours in full
-      search    the search alone: states, pruning, time, without and with limits
+      search    the search alone: states, pruning, time; limits, one thread, each rule off in turn
       verify    the verifier against injected faults and known-equal pairs
     \b
     Examples:

@@ -76,22 +76,22 @@ bool is_split(const Graph& g) {
   return false;
 }
 
+// Operators of a kind in a block graph and its thread graphs.
+int times(const Graph& g, OpKind kind) {
+  int n = 0;
+  for (const Op& op : g.ops()) n += op.kind == kind;
+  for (const Graph& body : g.bodies()) n += times(body, kind);
+  return n;
+}
+
 // FlashDecoding: one kernel over parts of the keys stores both sums (and maxima), another one
 // combines them.
 bool is_flash_decoding(const Graph& g) {
   if (g.bodies().size() != 2) return false;
   const Graph &first = g.bodies()[0], &second = g.bodies()[1];
-  int matmuls = 0, exps = 0, saves = 0, divisions = 0;
-  for (const Op& op : first.ops()) {
-    matmuls += op.kind == OpKind::Matmul;
-    exps += op.kind == OpKind::Exp;
-    saves += op.kind == OpKind::Save;
-  }
-  for (const Op& op : second.ops()) {
-    divisions += op.kind == OpKind::Div;
-    if (op.kind == OpKind::Matmul) return false;
-  }
-  return parts(first) > 1 && matmuls == 2 && exps >= 1 && saves >= 2 && divisions == 1;
+  return parts(first) > 1 && times(first, OpKind::Matmul) == 2 && times(first, OpKind::Exp) >= 1 &&
+         times(first, OpKind::Save) >= 2 && times(second, OpKind::Matmul) == 0 &&
+         times(second, OpKind::Div) == 1;
 }
 
 TEST(Split, FlashDecodingAtBatchOneNotAt512) {
