@@ -150,6 +150,7 @@ class Search {
 
   RegionResult solve(const std::vector<TensorId>& outputs, const std::vector<bool>& given) {
     RegionResult out;
+    region_steps_ = 0;
     const Region region = make_region(program_, outputs, given);
     if (region.targets.empty()) {
       detail_ = "more than 60 axes in one region";
@@ -273,7 +274,10 @@ class Search {
     plan_options.per_structure = options_.variants;
     // Unrelated outputs may need kernels of their own.
     plan_options.max_kernels = options_.max_kernels + int(world.graph.targets.size()) - 1;
-    plan_options.max_steps = std::max<int64_t>(20'000, budget_.steps / regions_ / 2);
+    // One formulation takes half of a region's steps at most, and all share them.
+    const int64_t share = budget_.steps / regions_, before = counters.expanded;
+    plan_options.max_steps =
+        before + std::max<int64_t>(20'000, std::min(share / 2, share - region_steps_));
     plan_options.cancel = context_.cancel;
     plan_options.out_of_time = [this] { return out_of_time(); };
     plan_options.improved = [&](double best) {
@@ -282,6 +286,7 @@ class Search {
     };
     PlanResult found =
         find_plans(world.graph, kernel_search(world, parts), start, plan_options, &pool_, counters);
+    region_steps_ += counters.expanded - before;
     stopped_ = stopped_ || found.stopped;
     limited_ = limited_ || !found.complete;
     std::set<std::string> seen;
@@ -771,6 +776,7 @@ class Search {
   std::string detail_;
   std::vector<Step> steps_;
   int64_t regions_ = 0;
+  int64_t region_steps_ = 0;  // expanded for the region at hand
   std::map<size_t, RegionResult> results_;
   std::set<uint64_t> seen_;
   SearchReport report_;
