@@ -76,8 +76,10 @@ std::vector<LayoutDemand> demands(const Graph& graph, const std::vector<OpCode>&
           p.flops / (target.matmul_rate(type.dtype) * static_cast<double>(target.cores));
       const double seconds =
           std::max(compute, static_cast<double>(type.bytes()) / target.levels[0].bandwidth);
-      d.options.push_back(
-          {Layout{}, seconds * (p.copied ? target.copied_operand : target.strided_operand)});
+      const double factor = p.copied ? target.copied_operand : target.strided_operand;
+      // Kernels pack strips as they go: the more rows share that, the less it matters.
+      const double excess = (factor - 1) / std::max(1.0, p.row_panels / 2);
+      d.options.push_back({Layout{}, seconds * (1 + excess)});
       d.options.push_back({for_rank(p.layout, block->type(block->inputs()[operand]).shape.size(),
                                     type.shape.size()),
                            seconds});

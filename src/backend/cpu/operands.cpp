@@ -93,6 +93,7 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       p.layout.order.push_back(at->k);
       p.layout.order.push_back(at->n);
       p.layout.panel = tile.columns();
+      p.row_panels = static_cast<double>(ceil_div(v.extents[rank - 2].nominal, tile.rows));
       p.copied = at->n + 1 != static_cast<int>(axes);
       p.flops = 2.0 * static_cast<double>(v.elements()) *
                 static_cast<double>(iter.extents[static_cast<size_t>(at->k)].nominal);

@@ -10,9 +10,11 @@
 namespace tessera {
 
 struct PanelOperand {
-  int operand = 0;      // of the kernel
-  Layout layout;        // that the register tiles read without a detour
-  double flops = 0;     // per call, of the products that read it
+  int operand = 0;   // of the kernel
+  Layout layout;     // that the register tiles read without a detour
+  double flops = 0;  // per call, of the products that read it
+  // Panels of rows that share what the kernel packs by itself while it first reads a strip.
+  double row_panels = 1;
   bool copied = false;  // read row-major, every tile of it is first copied in another order
 };
 
