@@ -262,9 +262,14 @@ QUICK = (
 
 
 def choose(case: str | None) -> list[Workload]:
-    """The workloads that `--case` names: one, or all variants of a family; all by default."""
+    """The workloads that `--case` names: one, or all variants of a family; all by default.
+
+    `gqa@` is gqa without its variants.
+    """
     if case is None:
         return list(WORKLOADS.values())
+    if case.endswith("@") and case[:-1] in WORKLOADS:
+        return [WORKLOADS[case[:-1]]]
     if case in WORKLOADS and "@" in case:
         return [WORKLOADS[case]]
     chosen = [w for w in WORKLOADS.values() if w.family == case]

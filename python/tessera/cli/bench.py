@@ -20,7 +20,11 @@ from tessera.files import read_text, require_folder
 
 @click.command()
 @click.argument("suite", type=click.Choice(suites.SUITES))
-@click.option("--case", metavar="NAME", help="Only this case, e.g. gqa or gqa@decode1k.")
+@click.option(
+    "--case",
+    metavar="NAME",
+    help="Only this case, e.g. gqa@decode1k; gqa@ without, gqa with variants.",
+)
 @click.option("--batch", type=int, metavar="B", help="Only this batch size.")
 @click.option("--dtype", "dtypes", metavar="A,B", help="Of f32,bf16; default: both.")
 @click.option("--quick", is_flag=True, help="Few small cases and little time: a smoke test.")
