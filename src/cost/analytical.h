@@ -31,8 +31,9 @@ class Machine {
   // Traffic of one tensor of `tensor_bytes`, of which blocks together read or write `moved` bytes
   // (at least the tensor once). `resident`: bytes that compete with it for the caches.
   void add_traffic(KernelWork&, double tensor_bytes, double moved, double resident) const;
-  // Bytes moved per byte used when rows of `tile` of `extent` elements are read: whole lines move.
-  double line_waste(double tile, double extent, double element_bytes) const;
+  // Bytes moved per byte used when rows of `tile` of `extent` elements are read: whole lines move,
+  // and short pieces of what streams from memory take longer.
+  double line_waste(double tile, double extent, double element_bytes, double tensor_bytes) const;
   // Seconds to read or write a tensor once.
   double first_pass(double tensor_bytes, double resident) const;
   double seconds(const KernelWork&) const;

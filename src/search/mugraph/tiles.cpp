@@ -128,7 +128,8 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
     const bool in_loop = m.phase == KernelPhase::Loop;
     double n = volume(m.axes) * m.element;
     double total = n * (in_loop ? w.iterations : 1.0) * w.blocks;
-    if (m.inner) total *= machine_.line_waste(volume(m.inner), double(length(m.inner)), m.element);
+    if (m.inner)
+      total *= machine_.line_waste(volume(m.inner), double(length(m.inner)), m.element, m.bytes);
     machine_.add_traffic(w, m.bytes, std::max(total, m.bytes), m.resident);
     if (!m.load) continue;
     loop_bytes += twice && in_loop ? 2 * n : n;
