@@ -38,3 +38,9 @@ for target in "$build"/*_fuzz; do
     -verbosity=0 -artifact_prefix="$found/" "$corpus" 2>&1 |
     { grep -vE '# Uses: |recommended dictionary' || true; }
 done
+# Random programs through search, code and execution, where the release build is there.
+if [ -x build/release/tessera_tests ]; then
+  echo "== random programs from seed $seed =="
+  TESSERA_RANDOM_PROGRAMS=${RANDOM_PROGRAMS:-20000} TESSERA_RANDOM_SEED=$seed \
+    build/release/tessera_tests --gtest_brief=1 --gtest_filter='RandomPrograms.*'
+fi

@@ -9,6 +9,8 @@ for check in check_layers size; do
 done
 # With .venv's programs (z3) on the path; the sanitizer run below does without that oracle.
 step "C++ unit tests" env PATH="$PWD/.venv/bin:$PATH" build/release/tessera_tests --gtest_brief=1
+step "2,000 random programs: search, code, run" env TESSERA_RANDOM_PROGRAMS=2000 \
+  build/release/tessera_tests --gtest_brief=1 --gtest_filter='RandomPrograms.*'
 step "Python tests" .venv/bin/python -m pytest
 if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
 step "C++ unit tests, address and undefined-behaviour sanitizers" build/asan/tessera_tests --gtest_brief=1

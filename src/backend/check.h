@@ -1,6 +1,7 @@
 // The last gate before a user: compiled code is run against the interpreter of its own graph, on
 // several families of inputs. Only what passes becomes a Checked. Every element of every output is
-// compared; of expensive programs the interpreter runs a few tiles, which the inputs repeat.
+// compared (k roundings and f functions on the longest path); of expensive programs the interpreter
+// runs a few tiles, which the inputs repeat.
 #pragma once
 
 #include <functional>
@@ -19,7 +20,7 @@ using CompiledFunction = std::function<void(std::span<const void* const>, std::s
 struct CheckOptions {
   uint64_t seed = 1;
   ThreadPool* pool = nullptr;  // of the interpreter
-  double c = 8;                // allowed: max(2 err of the interpreter, c eps sqrt(k) sum|terms|)
+  double c = 8;  // allowed: max(2 err of the interpreter, eps (c sqrt(k) + 4 f) sum|terms|)
   // Multiply-adds of the interpreter (and elements of the inputs, which count 10) beyond which only
   // the most telling family and the one of special values are run.
   double max_work = 1e9;

@@ -436,7 +436,10 @@ inline MagnitudeVec operator-(const MagnitudeVec& a, const MagnitudeVec& b) {
 inline MagnitudeVec operator*(const MagnitudeVec& a, const MagnitudeVec& b) {
   return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
     v = x * y;
-    m = std::fmax(std::abs(x) * my, std::abs(y) * mx);
+    // The last one is of second order: the product of two errors, where both values cancelled to
+    // nothing.
+    constexpr double kRounding = 0x1p-23;  // of f32
+    m = std::fmax(std::fmax(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
   });
 }
 inline MagnitudeVec operator/(const MagnitudeVec& a, const MagnitudeVec& b) {

@@ -784,4 +784,22 @@ double rounding_length(const Graph& g) {
   return result;
 }
 
+double function_depth(const Graph& g) {
+  std::vector<double> depth(g.tensors().size(), 0);
+  for (const Op& op : g.ops()) {
+    double most = 0;
+    for (TensorId t : op.inputs) most = std::max(most, depth[t.index]);
+    double own = 0;
+    if (op.body.valid())
+      own = function_depth(g.body(op));
+    else if (has(op.kind, algebra::Pointwise) && !has(op.kind, algebra::Linear) &&
+             !has(op.kind, algebra::Associative))
+      own = 1;
+    for (uint32_t r = 0; r < op.num_results; r++) depth[op.result(r).index] = most + own;
+  }
+  double result = 0;
+  for (TensorId t : g.outputs()) result = std::max(result, depth[t.index]);
+  return result;
+}
+
 }  // namespace tessera

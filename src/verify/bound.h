@@ -41,5 +41,9 @@ DrawBound draw_bound(const Degrees& spec, const Degrees& candidate, int bits);
 double count_work(const Graph& graph);
 // Length of the longest chain of roundings: contraction lengths added up along the deepest path.
 double rounding_length(const Graph& graph);
+// Functions (exp, tanh, roots, quotients …) on the longest path. Their errors are a unit in the
+// last place or so and can all have one sign: they add up, where those of sums and products mostly
+// cancel.
+double function_depth(const Graph& graph);
 
 }  // namespace tessera

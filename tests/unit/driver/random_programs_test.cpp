@@ -1,0 +1,133 @@
+// Random programs through search, code generation and execution, against the interpreter. Many
+// programs are compiled as one: a translation unit costs more than the kernels in it.
+// TESSERA_RANDOM_PROGRAMS says how many (continuous integration runs 2,000), TESSERA_RANDOM_SEED
+// where to start.
+#include <cstdlib>
+#include <filesystem>
+
+#include "backend/check.h"
+#include "backend/cpu/module.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "driver/optimize.h"
+#include "ir/text.h"
+#include "verify/bench/random_program.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+uint64_t number_from(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Appends the operators of `g`: the inputs and outputs of several programs side by side.
+void append(Graph& all, const Graph& g) {
+  std::vector<TensorId> to(g.tensors().size());
+  for (const Op& op : g.ops()) {
+    std::vector<TensorId> inputs;
+    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
+    const TensorId first(uint32_t(all.tensors().size()));
+    if (op.kind == OpKind::Input)
+      all.add_input(g.type(op.result()));
+    else if (op.body.valid())
+      all.add_graph_op(op.kind, inputs, g.body(op));
+    else
+      all.add_op(op.kind, inputs, op.attrs);
+    for (uint32_t r = 0; r < op.num_results; r++)
+      to[op.result(r).index] = TensorId(first.index + r);
+  }
+  for (TensorId t : g.outputs()) all.add_output(to[t.index]);
+}
+
+// Where compiled code leaves the interpreter; empty if nowhere.
+std::string mismatch(const Graph& g, Cache& cache, uint64_t seed) {
+  const auto module = Module::compile(g, cache);
+  CheckOptions options;
+  options.seed = seed;
+  CheckReport report;
+  if (check_compiled(
+          g, [&](auto in, auto out) { module->run(in, out); }, options, &report))
+    return "";
+  return report.what;
+}
+
+struct Found {
+  Graph program, candidate;
+  uint64_t seed;
+};
+
+// Programs of every sort: element types, fused kernels, sizes that nothing divides.
+Found random_found(uint64_t seed) {
+  RandomProgramOptions options;
+  const uint64_t sort = mix64(seed);
+  options.kernel_chance = sort % 3 == 0 ? 0.8 : 0.2;
+  options.max_extent = sort % 5 == 0 ? 37 : 9;
+  options.dtype = sort % 16 == 1 ? DType::F64 : sort % 16 == 2 ? DType::BF16 : DType::F32;
+  Found f{random_program(seed, options), Graph(), seed};
+  f.candidate = f.program;
+  OptimizeOptions search_options;
+  search_options.threads = 1;
+  search_options.budget_seconds = 0.2;
+  const SearchOutcome found = search(f.program, search_options);
+  if (!found.candidates.empty()) {
+    const size_t n = std::min<size_t>(found.candidates.size(), 4);
+    f.candidate = found.candidates[size_t(sort >> 8) % n].graph;
+  }
+  return f;
+}
+
+TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
+  const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", 100);
+  const uint64_t start = number_from("TESSERA_RANDOM_SEED", 1);
+  constexpr size_t kTogether = 32;
+  std::string pattern = "/tmp/tessera-test-XXXXXX";
+  const std::string directory = mkdtemp(pattern.data());
+  Cache cache({directory, {}});
+  std::vector<Found> batch;
+  int rewritten = 0, unsupported = 0, compared = 0;
+  auto flush = [&] {
+    Graph all("together");
+    for (const Found& f : batch) append(all, f.candidate);
+    std::string what;
+    try {
+      what = batch.empty() ? "" : mismatch(all, cache, batch[0].seed);
+      compared += int(batch.size());
+    } catch (const Error& e) {
+      what = e.what();
+    }
+    // One by one, to name the program that is to blame.
+    if (!what.empty())
+      for (const Found& f : batch) {
+        try {
+          const std::string own = mismatch(f.candidate, cache, batch[0].seed);
+          EXPECT_EQ(own, "") << "seed " << f.seed << "\n" << print(f.program) << print(f.candidate);
+        } catch (const Error& e) {
+          ASSERT_EQ(e.kind(), ErrorKind::Unsupported) << e.what() << print(f.candidate);
+          unsupported++;
+        }
+      }
+    batch.clear();
+  };
+  for (uint64_t seed = start; seed < start + count && !HasFatalFailure(); seed++) {
+    Found f = random_found(seed);
+    if (!(f.candidate == f.program)) {
+      rewritten++;
+      ASSERT_TRUE(filter(f.program, f.candidate, seed)) << "seed " << seed << "\n"
+                                                        << print(f.program) << print(f.candidate);
+    }
+    batch.push_back(std::move(f));
+    if (batch.size() == kTogether) flush();
+  }
+  flush();
+  std::filesystem::remove_all(directory);
+  std::printf("%d compared, %d of them rewritten, %d unsupported\n", compared, rewritten,
+              unsupported);
+  EXPECT_GT(rewritten, int(count / 4));
+  EXPECT_LT(unsupported, int(count / 10) + 1);
+}
+
+}  // namespace
+}  // namespace tessera
