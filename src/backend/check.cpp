@@ -208,6 +208,30 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       out.pointers.push_back(out.memory.back().data());
     }
     compiled(in_pointers, out.pointers);
+    // How far the interpreter's results move when inputs move by a few units in the last place: a
+    // comparison of equal numbers may go either way. Found out only where something differs.
+    std::vector<NDArray> low, high;
+    const auto moved = [&](size_t k, size_t j) {
+      if (low.empty()) {
+        low = high = native;
+        Rng rng(options.seed ^ 0x6a75'6d70);
+        for (int trial = 0; trial < 16; ++trial) {
+          std::vector<NDArray> near = inputs;
+          for (NDArray& a : near)
+            for (double& x : a.reals)
+              x = round_to(a.dtype, x * (1 + 4 * unit_of(a.dtype) *
+                                                 static_cast<double>(rng.between(-2, 2))));
+          const std::vector<NDArray> y =
+              eval(model.graph, near, {Precision::Native, options.pool, {}});
+          for (size_t o = 0; o < y.size(); ++o)
+            for (size_t i = 0; i < y[o].reals.size(); ++i) {
+              low[o].reals[i] = std::fmin(low[o].reals[i], y[o].reals[i]);
+              high[o].reals[i] = std::fmax(high[o].reals[i], y[o].reals[i]);
+            }
+        }
+      }
+      return high[k].reals[j] - low[k].reals[j];
+    };
     for (size_t k = 0; k < graph.outputs().size(); ++k) {
       const Type& type = graph.type(graph.outputs()[k]);
       const auto* raw = static_cast<const unsigned char*>(out.pointers[k]);
@@ -276,6 +300,8 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
         const double ratio = std::fabs(g - w) / allowed;
         if (ratio <= 1) {
           r.worst = std::max(r.worst, ratio);
+        } else if (std::isfinite(g) && r.passed && 2 * moved(k, j) >= std::fabs(g - w)) {
+          ++r.special_differ;
         } else {
           r.worst = std::isfinite(ratio) ? std::max(r.worst, ratio) : INFINITY;
           failure(i, g, w, allowed);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <set>
+#include <stdexcept>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -153,10 +154,20 @@ class KernelLowering {
     output_coefs_.clear();
     cost_ = 0;
     for (ValueId v : kernel_.loads) load(v);
-    for (uint32_t k : kernel_.edges) apply(values_.edges[k]);
+    try {
+      for (uint32_t k : kernel_.edges) apply(values_.edges[k]);
+    } catch (const std::out_of_range&) {  // an operand that no kernel before has computed
+      cost_ = kImpossible;
+      return;
+    }
     std::vector<TensorId> results;
     for (Output& o : outputs) {
-      Real r = real_.at(o.value);
+      const auto computed = real_.find(o.value);
+      if (computed == real_.end()) {  // a constant, or computed by another kernel of the plan
+        cost_ = kImpossible;
+        return;
+      }
+      Real r = computed->second;
       if (o.coef && !(*o.coef / r.coef).one()) {
         wanted_.push_back(*o.coef / r.coef);
         r = scaled(o.value, *o.coef / r.coef);

@@ -70,7 +70,7 @@ Found random_found(uint64_t seed) {
   f.candidate = f.program;
   OptimizeOptions search_options;
   search_options.threads = 1;
-  search_options.budget_seconds = 0.2;
+  search_options.budget_seconds = 20;  // steps end the search, not the clock
   const SearchOutcome found = search(f.program, search_options);
   if (!found.candidates.empty()) {
     const size_t n = std::min<size_t>(found.candidates.size(), 4);
