@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import select
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import numpy as np
 from tessera.bench.peers import NEEDS
 from tessera.bench.workloads import Workload
 
-_SETTLE_S = 0.02  # pools spin for a while after their work
+_SETTLE_S = 0.03  # pools spin for a while after their work
 Facts = dict[str, Any]
 
 
@@ -177,9 +178,11 @@ class Race:
         while turn < min_rounds or time.monotonic() < end:
             if time.monotonic() > deadline and turn >= 3:
                 break
+            # A new order each turn: nobody always follows the same neighbour, whose threads may
+            # still be spinning for work.
             names = list(self._members)
-            for offset in range(len(names)):
-                name = names[(turn + offset) % len(names)]
+            random.Random(turn).shuffle(names)
+            for name in names:
                 # Whoever is hopelessly slow need not be timed to the last digit.
                 if turn >= 3 and self._once[name] > max(20 * fastest, 0.05):
                     continue
