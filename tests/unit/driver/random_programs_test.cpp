@@ -87,7 +87,7 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
   const std::string directory = mkdtemp(pattern.data());
   Cache cache({directory, {}});
   std::vector<Found> batch;
-  int rewritten = 0, unsupported = 0, compared = 0;
+  int rewritten = 0, unsupported = 0, undecided = 0, compared = 0;
   auto flush = [&] {
     Graph all("together");
     for (const Found& f : batch) append(all, f.candidate);
@@ -115,17 +115,25 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
     Found f = random_found(seed);
     if (!(f.candidate == f.program)) {
       rewritten++;
-      ASSERT_TRUE(filter(f.program, f.candidate, seed)) << "seed " << seed << "\n"
-                                                        << print(f.program) << print(f.candidate);
+      // The field cannot decide some true equalities (max(8x) = 8 max(x)); the driver drops those.
+      if (!filter(f.program, f.candidate, seed)) {
+        VerifyOptions options;
+        options.seed = seed;
+        ASSERT_FALSE(verify(f.program, f.candidate, options).refuted())
+            << "seed " << seed << "\n"
+            << print(f.program) << print(f.candidate);
+        undecided++;
+      }
     }
     batch.push_back(std::move(f));
     if (batch.size() == kTogether) flush();
   }
   flush();
   std::filesystem::remove_all(directory);
-  std::printf("%d compared, %d of them rewritten, %d unsupported\n", compared, rewritten,
-              unsupported);
+  std::printf("%d compared, %d of them rewritten, %d undecided, %d unsupported\n", compared,
+              rewritten, undecided, unsupported);
   EXPECT_GT(rewritten, int(count / 4));
+  EXPECT_LT(undecided, int(count / 20) + 1);
   EXPECT_LT(unsupported, int(count / 10) + 1);
 }
 
