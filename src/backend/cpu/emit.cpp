@@ -1,6 +1,7 @@
 #include "backend/cpu/emit.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "backend/cpu/emit_kernel.h"
@@ -46,6 +47,9 @@ bool innermost_two(const Layout& layout) {
     if (layout.order[i] != static_cast<int>(i)) return false;
   return layout.order.size() >= 2;
 }
+
+// Stands for a function's name until it is known whether there is one with the same text.
+const std::string kUnnamed = "k@";
 
 struct OpCode {
   OpId id;
@@ -120,12 +124,27 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   UnitContext unit;
   unit.isa = isa;
   std::string kernels;
+  // Functions by their text: the layers of a deep model share theirs.
+  std::map<std::string, std::string> symbol_of;
+  const auto define = [&](const std::string& text) {
+    const auto [it, fresh] = symbol_of.emplace(text, "k" + std::to_string(symbol_of.size()));
+    if (!fresh) {
+      kernels += "// the same code as " + it->second + "\n";
+      return it->second;
+    }
+    size_t from = 0;
+    for (size_t at; (at = text.find(kUnnamed, from)) != std::string::npos;) {
+      kernels.append(text, from, at - from).append(it->second);
+      from = at + kUnnamed.size();
+    }
+    kernels.append(text, from);
+    return it->second;
+  };
   Program program;
   std::vector<Step> code_steps;  // of tasks of generated code, in the order they are added
   for (const OpCode& code : codes) {
     const Op& op = graph.op(code.id);
     Step step;
-    step.symbol = "k" + std::to_string(code_steps.size());
     Task task;
     task.op = code.id;
     task.once = plan.once(code.id);
@@ -147,13 +166,14 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         layouts[i] = for_rank(layouts[i], layouts[i].order.size(),
                               block.type(block.inputs()[i]).shape.size());
       }
-      const KernelText text = emit_kernel(step.symbol, block, unit, layouts);
+      const KernelText text = emit_kernel(kUnnamed, block, unit, layouts);
       step.units = block.num_blocks();
       step.scratch_bytes = text.scratch_bytes;
-      kernels += text.text;
+      step.symbol = define(text.text);
       if (text.workspace_bytes > 0) {
         // What all blocks share is a task of its own, which only reads operands.
-        const int workspace = plan.workspace(step.symbol + ".shared", text.workspace_bytes);
+        const int workspace = plan.workspace("k" + std::to_string(code_steps.size()) + ".shared",
+                                             text.workspace_bytes);
         Task first = task;
         Step once = step;
         once.symbol += "_once";
@@ -171,9 +191,9 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       }
     } else {
       task.in_place = in_place_operand(graph, op);
-      const ElementwiseText text = emit_elementwise(step.symbol, graph, op, unit);
+      const ElementwiseText text = emit_elementwise(kUnnamed, graph, op, unit);
       step.units = text.units;
-      kernels += text.text;
+      step.symbol = define(text.text);
     }
     if (step.arguments.empty()) {
       step.arguments = task.reads;

@@ -93,6 +93,28 @@ TEST(CpuBlocks, SharedValuesAreComputedOnce) {
             std::string::npos);
 }
 
+// Equal operators at equal types have one function; another shape has its own.
+TEST(CpuBlocks, LayersShareTheirCode) {
+  const std::string layers = R"(graph layers {
+  X = input : f32[5,24]
+  A = input : f32[24,24]
+  B = input : f32[24,24]
+  C = input : f32[24,16]
+  a = matmul X, A
+  b = exp a
+  c = matmul b, B
+  d = exp c
+  e = matmul d, C
+  return e
+})";
+  const std::string source = emit_source(parse(layers), best_isa());
+  int functions = 0;
+  for (size_t at = 0; (at = source.find("visibility(\"default\")", at)) != std::string::npos; ++at)
+    ++functions;
+  EXPECT_EQ(functions, 3) << source;
+  expect_right_everywhere(layers);
+}
+
 // Attention for one head with an online softmax; rows split over the grid, keys over the loop.
 const char* const kAttention = R"(graph attention {
   Q = input : f32[20,24]

@@ -1,0 +1,267 @@
+#include "search/mugraph/assemble.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "ir/block.h"
+#include "ir/text.h"
+#include "ir/validate.h"
+#include "search/mugraph/lower.h"
+#include "search/mugraph/represent.h"
+#include "search/mugraph/threads.h"
+
+namespace tessera::mugraph {
+namespace {
+
+int block_operators(const Graph& g) {
+  int most = 0;
+  for (const Graph& b : g.bodies()) {
+    int n = 0;
+    for (const Op& op : b.ops()) n += op.kind != OpKind::Input && op.kind != OpKind::Const;
+    most = std::max(most, n);
+  }
+  return most;
+}
+
+class Assembler {
+ public:
+  Assembler(Run& run, const std::vector<Step>& steps, const std::map<size_t, RegionResult>& results)
+      : run_(run), steps_(steps), results_(results) {}
+
+  // Whole programs: the best choice everywhere, then one region at a time with its next choices.
+  bool combine(CandidateSink& sink) {
+    std::map<size_t, size_t> best;
+    for (const auto& [s, r] : results_) {
+      if (!r.choices.empty()) best[s] = 0;
+    }
+    std::vector<std::pair<Candidate, std::string>> found;
+    auto offer = [&](const std::map<size_t, size_t>& pick) {
+      // The estimate of a block's memory leaves out what lowering adds (transposes, scaled copies);
+      // where that matters, tiles are chosen again with less.
+      std::optional<Candidate> c;
+      for (double share : {1.0, 0.7, 0.45}) {
+        too_large_ = false;
+        c = assemble(pick, share);
+        if (!too_large_) break;
+      }
+      memory_failed_ = memory_failed_ || too_large_;
+      if (too_large_) ++run_.report.pruned["memory of the lowered kernel"];
+      if (!c) return;
+      std::string structure;
+      bool one = true;
+      for (const auto& [s, i] : pick) {
+        const Choice& ch = results_.at(s).choices[i];
+        one = one && ch.plan.kernels.size() == 1;
+        structure += std::to_string(ch.world) + ch.plan.structure() + "|";
+      }
+      found.push_back({std::move(*c), (one ? "1" : "n") + structure});
+    };
+    // Many regions have too many combinations to write them all down.
+    const size_t most =
+        run_.regions == 1 ? SIZE_MAX : 4 * size_t(std::max(1, run_.budget.candidates));
+    offer(best);
+    // The program as written, fused only: where rounding forbids the algebra this one still stands.
+    std::map<size_t, size_t> written;
+    for (const auto& [s, r] : results_) {
+      for (size_t i = 0; i < r.choices.size(); ++i) {
+        if (r.worlds[r.choices[i].world]->as_written) {
+          written[s] = i;
+          break;
+        }
+      }
+    }
+    const size_t before = written == best ? 0 : found.size();
+    if (!written.empty() && written != best) offer(written);
+    if (!written.empty() && found.size() > before) found.back().first.as_written = true;
+    // One region at a time with its next choices, in turns.
+    size_t longest = 0;
+    for (const auto& [s, first] : best) longest = std::max(longest, results_.at(s).choices.size());
+    for (size_t i = 1; i < longest; ++i) {
+      for (const auto& [s, first] : best) {
+        if (i >= results_.at(s).choices.size()) continue;
+        if (run_.context.cancelled() || run_.out_of_time() || found.size() >= most) break;
+        std::map<size_t, size_t> pick = best;
+        pick[s] = i;
+        offer(pick);
+      }
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first.cost < b.first.cost; });
+    std::vector<Candidate> candidates;
+    std::vector<std::string> structure_of;
+    std::vector<char> single;
+    for (auto& [c, s] : found) {
+      candidates.push_back(std::move(c));
+      single.push_back(s[0] == '1');
+      structure_of.push_back(std::move(s));
+    }
+    // Different structures first, then variants; half of the room at most for candidates with
+    // notes, since a program that asks for a shift must find candidates that keep it.
+    const size_t room = size_t(std::max(1, run_.budget.candidates));
+    std::vector<size_t> picked;
+    std::vector<char> taken(candidates.size(), 0);
+    size_t noted = 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!candidates[i].as_written) continue;
+      taken[i] = 1;
+      picked.push_back(i);
+    }
+    // Everything in one kernel comes with all its variants.
+    for (size_t i = 0; i < candidates.size() && picked.size() < room / 2; ++i) {
+      if (!single[i] || taken[i] || !candidates[i].notes.empty()) continue;
+      taken[i] = 1;
+      picked.push_back(i);
+    }
+    for (int copies = 1; copies <= run_.options.variants && picked.size() < room; ++copies) {
+      std::map<std::string, int> structures;
+      for (size_t i = 0; i < candidates.size() && picked.size() < room; ++i) {
+        int n = ++structures[structure_of[i] + (candidates[i].notes.empty() ? "" : "!")];
+        if (taken[i] || n > copies) continue;
+        if (!candidates[i].notes.empty() && ++noted > (room + 1) / 2) continue;
+        taken[i] = 1;
+        picked.push_back(i);
+      }
+    }
+    std::sort(picked.begin(), picked.end());
+    std::vector<Candidate> chosen;
+    for (size_t i : picked) chosen.push_back(std::move(candidates[i]));
+    for (Candidate& c : chosen) {
+      if (run_.report.candidates++ == 0) run_.report.best_cost = c.cost;
+      sink.offer(std::move(c));
+    }
+    return memory_failed_;
+  }
+
+ private:
+  std::optional<Candidate> assemble(const std::map<size_t, size_t>& pick, double share) {
+    Graph g(run_.program.name());
+    std::vector<TensorId> tensors(run_.program.tensors().size());
+    Candidate c;
+    c.origin = "mugraph";
+    bool carry = false, over_limit = false;
+    try {
+      for (TensorId t : run_.program.inputs()) {
+        tensors[t.index] = g.add_input(run_.program.type(t), run_.program.tensor(t).name,
+                                       run_.program.is_weight(t));
+      }
+      auto mapped = [&](TensorId t) {
+        if (!tensors[t.index].valid()) {
+          const Op& op = run_.program.producer(t);
+          if (op.kind != OpKind::Const) return TensorId();
+          tensors[t.index] =
+              g.add_const(std::get<ConstAttrs>(op.attrs).value, run_.program.type(t));
+        }
+        return tensors[t.index];
+      };
+      for (size_t s = 0; s < steps_.size(); ++s) {
+        auto choice = pick.find(s);
+        if (steps_[s].kept.valid()) {
+          copy(run_.program.op(steps_[s].kept), g, tensors, mapped);
+        } else if (choice == pick.end()) {  // not searched: as the program has it
+          for (TensorId t : steps_[s].outputs) copy_tree(t, g, tensors, mapped);
+        } else {
+          const RegionResult& r = results_.at(s);
+          const Choice& ch = r.choices[choice->second];
+          const World& w = *r.worlds[ch.world];
+          Plan plan = ch.plan;
+          if (share < 1) {
+            KernelCounters counters;
+            for (Kernel& k : plan.kernels) w.kernels.at(plan.parts)->price(k, counters, share);
+            run_.merge(counters);
+          }
+          if (!lower_plan(plan, w.graph, w.region, w.region_forms, *w.kernels.at(plan.parts),
+                          run_.program, g, tensors)) {
+            ++run_.report.pruned["cannot be lowered"];
+            return std::nullopt;
+          }
+          c.derivation += describe(plan, w.graph, w.region, *w.forms, w.region_forms);
+          if (!w.note.empty()) c.notes.push_back(w.note);
+          carry = carry || w.drops_shift;
+        }
+      }
+      std::vector<TensorId> outputs;
+      for (TensorId t : run_.program.outputs()) outputs.push_back(mapped(t));
+      g.set_outputs(outputs);
+      // The limit is on what is searched: how values are represented comes afterwards.
+      over_limit = run_.options.max_block_ops && block_operators(g) > *run_.options.max_block_ops;
+      if (carry && run_.rule("running maximum")) carry_running_maxima(g, c);
+      if (run_.rule("thread graphs")) g = form_thread_graphs(g);
+      ValidateOptions limits;
+      if (run_.context.target->kind == TargetKind::Gpu)
+        limits.block_bytes = run_.context.target->block_bytes();
+      for (const Graph& b : g.bodies()) {
+        too_large_ = too_large_ || block_memory(b).peak() > limits.block_bytes;
+      }
+      if (too_large_) return std::nullopt;
+      validate(g, limits);
+    } catch (const Error& e) {
+      ++run_.report.pruned["not valid"];
+      if (run_.context.log) run_.context.log("mugraph: candidate is not valid: " + e.message());
+      return std::nullopt;
+    }
+    if (over_limit) {
+      ++run_.report.pruned["operator limit"];
+      return std::nullopt;
+    }
+    uint64_t hash = structural_hash(g);
+    if (!seen_.insert(hash).second) {
+      ++run_.report.pruned["duplicate"];
+      return std::nullopt;
+    }
+    c.cost = run_.model.cost(g).seconds;
+    c.graph = std::move(g);
+    return c;
+  }
+
+  // Exponentials that enter sums get running maxima, unless that cannot be expressed.
+  void carry_running_maxima(Graph& g, Candidate& c) {
+    try {
+      Graph carried = carry_exponents(g);
+      validate(carried);
+      if (exponents_are_shifted(g)) c.notes.clear();
+      if (structural_hash(carried) == structural_hash(g)) return;
+      g = std::move(carried);
+      c.notes.clear();
+      c.derivation += "exponentials that enter sums are carried with running maxima\n";
+    } catch (const Error&) {  // ragged tiles cannot be broadcast
+      ++run_.report.pruned["running maximum not expressible"];
+    }
+  }
+
+  template <class Map>
+  void copy(const Op& op, Graph& g, std::vector<TensorId>& tensors, const Map& mapped) {
+    std::vector<TensorId> in;
+    std::vector<std::string> names;
+    for (TensorId t : op.inputs) in.push_back(mapped(t));
+    for (uint32_t i = 0; i < op.num_results; ++i)
+      names.push_back(run_.program.tensor(op.result(i)).name);
+    OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, run_.program.body(op), names)
+                              : g.add_op(op.kind, in, op.attrs, names);
+    for (uint32_t i = 0; i < op.num_results; ++i) tensors[op.result(i).index] = g.op(id).result(i);
+  }
+
+  template <class Map>
+  void copy_tree(TensorId t, Graph& g, std::vector<TensorId>& tensors, const Map& mapped) {
+    if (mapped(t).valid()) return;
+    const Op& op = run_.program.producer(t);
+    for (TensorId u : op.inputs) copy_tree(u, g, tensors, mapped);
+    copy(op, g, tensors, mapped);
+  }
+
+  Run& run_;
+  const std::vector<Step>& steps_;
+  const std::map<size_t, RegionResult>& results_;
+  bool too_large_ = false;      // the candidate just assembled needs more memory than a block has
+  bool memory_failed_ = false;  // that happened to some candidate
+  std::set<uint64_t> seen_;
+};
+
+}  // namespace
+
+bool offer_programs(Run& run, const std::vector<Step>& steps,
+                    const std::map<size_t, RegionResult>& results, CandidateSink& sink) {
+  return Assembler(run, steps, results).combine(sink);
+}
+
+}  // namespace tessera::mugraph

@@ -1,0 +1,68 @@
+// What the stages of one µGraph search share: the program, limits, and what was counted so far.
+#pragma once
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "cost/analytical.h"
+#include "search/engine.h"
+#include "search/mugraph/kernels.h"
+#include "search/mugraph/mugraph.h"
+
+namespace tessera::mugraph {
+
+struct Run {
+  Run(const MugraphOptions& o, const Graph& p, Context& c, const Budget& b)
+      : options(o), program(p), context(c), budget(b), machine(*c.target), analytical(*c.target),
+        model(c.cost ? *c.cost : analytical), pool(std::max(1, c.threads)) {}
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  const MugraphOptions& options;
+  const Graph& program;
+  Context& context;
+  const Budget& budget;
+  Machine machine;
+  AnalyticalModel analytical;
+  const CostModel& model;
+  ThreadPool pool;
+  double resident = 0;         // bytes of the program's inputs
+  double memory_share = 1;     // of a block's memory that tiles may use
+  double program_seconds = 0;  // of the program as it is, by the target's model
+  int64_t regions = 0;         // that share the budget's steps
+  bool stopped = false;        // cancelled or out of time
+  bool limited = false;        // a limit of steps ended a part of the search
+  std::string detail;          // why nothing was found
+  SearchReport report;
+
+  bool rule(const char* name) const { return options.ablate.count(name) == 0; }
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  bool out_of_time() const { return seconds() > budget.seconds; }
+  bool interrupted() {
+    if (context.cancelled() || out_of_time()) stopped = true;
+    return stopped;
+  }
+  void merge(const KernelCounters& c) {
+    report.graphs += c.graphs;
+    report.tilings += c.tilings;
+    for (const auto& [name, n] : c.pruned) report.pruned[name] += n;
+  }
+  // Tells the caller; `running`: what is not merged yet.
+  void progress(const KernelCounters& running) const {
+    if (!context.progress) return;
+    SearchReport r = report;
+    r.seconds = seconds();
+    r.graphs += running.graphs;
+    r.tilings += running.tilings;
+    for (const auto& [name, n] : running.pruned) r.pruned[name] += n;
+    context.progress(r);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace tessera::mugraph

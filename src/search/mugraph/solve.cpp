@@ -1,0 +1,403 @@
+#include "search/mugraph/solve.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ir/block.h"
+#include "search/mugraph/exhaustive.h"
+
+namespace tessera::mugraph {
+namespace {
+
+// Whether exponents of the region may be shifted by a maximum, computed in it or before.
+bool uses_max_shift(const Graph& program, const Region& region) {
+  bool exp = false, max = false;
+  for (const Node& n : region.nodes) exp = exp || n.kind == OpKind::Exp;
+  for (const Op& op : program.ops()) max = max || op.kind == OpKind::ReduceMax;
+  return exp && max;
+}
+
+class RegionSolver {
+ public:
+  explicit RegionSolver(Run& run) : run_(run) {}
+
+  RegionResult solve(const std::vector<TensorId>& outputs, const std::vector<bool>& given) {
+    RegionResult out;
+    region_steps_ = 0;
+    const Region region = make_region(run_.program, outputs, given);
+    if (region.targets.empty()) {
+      run_.detail = "more than 60 axes in one region";
+      return out;
+    }
+    const bool max_shift = uses_max_shift(run_.program, region);
+    std::vector<Formulation> formulations{{{2, false}, ""}, {{16, false}, ""}};
+    if (max_shift) {
+      for (Formulation& f : formulations) f.note = "drops the maximum shift of an exponent";
+      formulations.push_back({{2, true}, ""});
+      formulations.push_back({{16, true}, ""});
+    }
+    formulations.push_back({{2, max_shift}, "", true});
+    for (const Formulation& f : formulations) {
+      if (run_.interrupted()) break;
+      if (f.program_only && run_.options.exhaustive) continue;
+      std::unique_ptr<World> world = make_world(region, f);
+      if (!world) {
+        run_.detail = "a constant of the program has no exact normal form";
+        continue;
+      }
+      if (run_.options.exhaustive) {
+        enumerate(out, std::move(world));
+        continue;
+      }
+      KernelCounters counters;
+      if (!saturate_world(*world, counters)) {
+        run_.merge(counters);
+        run_.detail = "no derivation of the outputs";
+        continue;
+      }
+      // Multiplied out too far; another formulation already has plans.
+      if (world->graph.capped && !out.choices.empty()) {
+        run_.merge(counters);
+        ++run_.report.pruned["formulation too large"];
+        continue;
+      }
+      if (World* same = same_as_before(out, *world)) {
+        same->as_written = same->as_written || world->as_written;
+        run_.merge(counters);
+        continue;
+      }
+      World& w = *world;
+      out.worlds.push_back(std::move(world));
+      explore(out, w, out.worlds.size() - 1, {}, counters);
+      run_.merge(counters);
+    }
+    if (!run_.options.exhaustive && run_.rule("split")) split_reductions(out);
+    std::stable_sort(out.choices.begin(), out.choices.end(), [](const Choice& a, const Choice& b) {
+      return a.plan.seconds < b.plan.seconds;
+    });
+    return out;
+  }
+
+ private:
+  // Null where a constant of the program has no exact form.
+  std::unique_ptr<World> make_world(const Region& region, const Formulation& f) {
+    auto world = std::make_unique<World>();
+    world->region = region;
+    world->formulation = f;
+    world->forms = std::make_unique<NormalForms>(axis_extents(region), f.options);
+    for (size_t a = 0; a < region.part.size(); ++a) {
+      if (region.part[a] >= 0) world->forms->split(int(a), region.part[a]);
+    }
+    world->region_forms = build_forms(region, *world->forms);
+    if (world->region_forms.of_node.empty()) return nullptr;
+    world->note = f.note.empty() || changed_by_shift(*world, region) ? f.note : "";
+    world->drops_shift = !f.options.keep_shifts;
+    world->as_written = f.program_only;
+    return world;
+  }
+
+  bool saturate_world(World& world, KernelCounters& counters) {
+    SaturateOptions saturation;
+    saturation.cancel = run_.context.cancel;
+    saturation.out_of_time = [this] { return run_.out_of_time(); };
+    saturation.program_only = world.formulation.program_only;
+    saturation.volume_rule = run_.rule("volume");
+    saturation.cancel_rule = run_.rule("cancels");
+    saturation.reciprocals = run_.rule("reciprocals");
+    world.graph =
+        saturate(world.region, *world.forms, world.region_forms, saturation, counters.pruned);
+    run_.report.values += int64_t(world.graph.saturated_values);
+    run_.report.edges += int64_t(world.graph.saturated_edges);
+    return !world.graph.targets.empty();
+  }
+
+  KernelSearch& kernel_search(World& world, const std::map<int, int64_t>& parts) {
+    std::unique_ptr<KernelSearch>& k = world.kernels[parts];
+    if (!k) {
+      KernelOptions options;
+      options.max_operators = run_.options.max_block_ops;
+      options.bound_rule = run_.rule("bound");
+      options.dominance_rule = run_.rule("dominated");
+      options.memory_rule = run_.rule("memory");
+      options.memory_share = run_.memory_share;
+      k = std::make_unique<KernelSearch>(world.graph, world.region, world.region_forms, parts,
+                                         run_.machine, options, run_.resident);
+    }
+    return *k;
+  }
+
+  static double least(const RegionResult& r) {
+    double s = INFINITY;
+    for (const Choice& c : r.choices) s = std::min(s, c.plan.seconds);
+    return s;
+  }
+
+  // Plans of a saturated world, appended to the choices.
+  void explore(RegionResult& out, World& world, size_t index, const std::map<int, int64_t>& parts,
+               KernelCounters& counters) {
+    // A program of library operators may be hard to match; one's own plans always compete.
+    double start = run_.program_seconds;
+    for (const Choice& c : out.choices) start = std::min(start, c.plan.seconds);
+    if (!out.choices.empty()) start = std::max(start, least(out) / 4);
+    PlanOptions plan_options;
+    plan_options.wanted = run_.budget.candidates;
+    plan_options.per_structure = run_.options.variants;
+    // Unrelated outputs may need kernels of their own.
+    plan_options.max_kernels = run_.options.max_kernels + int(world.graph.targets.size()) - 1;
+    // One formulation takes half of a region's steps at most, and all share them.
+    const int64_t share = run_.budget.steps / run_.regions, before = counters.expanded;
+    plan_options.max_steps =
+        before + std::max<int64_t>(20'000, std::min(share / 2, share - region_steps_));
+    plan_options.cancel = run_.context.cancel;
+    plan_options.out_of_time = [this] { return run_.out_of_time(); };
+    plan_options.improved = [&](double best) {
+      run_.report.best_cost = best;
+      run_.progress(counters);
+    };
+    PlanResult found = find_plans(world.graph, kernel_search(world, parts), start, plan_options,
+                                  &run_.pool, counters);
+    region_steps_ += counters.expanded - before;
+    run_.stopped = run_.stopped || found.stopped;
+    run_.limited = run_.limited || !found.complete;
+    std::set<std::string> seen;
+    for (const Plan& p : found.plans) seen.insert(identity(p));
+    for (Plan& p : found.singles) {
+      if (seen.insert(identity(p)).second) found.plans.push_back(std::move(p));
+    }
+    for (Plan& p : found.plans) {
+      if (!parts.empty()) {
+        if (!uses_parts(p, world)) continue;  // known without the split
+        p.parts = parts;
+        choose_parts(p, world, counters);
+      }
+      out.choices.push_back({std::move(p), index});
+    }
+    run_.progress(counters);
+  }
+
+  // --- reductions split over the grid, or into a loop's iterations -----------------------------
+
+  // Does the plan compute partial results anywhere?
+  static bool uses_parts(const Plan& p, const World& world) {
+    for (const Kernel& k : p.kernels) {
+      for (uint32_t i : k.edges) {
+        const Edge& e = world.graph.edges[i];
+        for (size_t a = 0; a < world.region.part.size(); ++a) {
+          const int part = world.region.part[a];
+          if (part >= 0 && (e.bits & bit(int(a))) && !(e.bits & bit(part))) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  // Numbers of parts worth trying: as many blocks as keep all cores busy a few times over.
+  std::vector<int64_t> part_counts(int64_t extent) const {
+    std::vector<int64_t> out;
+    for (int64_t n : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256}) {
+      if (n > 4 * run_.machine.target().cores || 2 * n > extent) break;
+      const int64_t used = ceil_div(extent, ceil_div(extent, n));
+      if (out.empty() || used > out.back()) out.push_back(used);
+    }
+    return out;
+  }
+
+  // The number of parts is one for the whole plan; everything it touches is priced again.
+  void choose_parts(Plan& plan, World& world, KernelCounters& counters) {
+    for (const auto& [axis, n] : std::map<int, int64_t>(plan.parts)) {
+      const int whole = world.region.whole[size_t(axis)];
+      for (int64_t count : part_counts(world.region.axes[size_t(whole)].extent)) {
+        Plan other = plan;
+        other.parts[axis] = count;
+        other.seconds = 0;
+        const KernelSearch& kernels = kernel_search(world, other.parts);
+        bool fits = true;
+        for (Kernel& k : other.kernels) {
+          fits = fits && kernels.price(k, counters);
+          other.seconds += k.seconds;
+        }
+        if (fits && other.seconds < plan.seconds * (1 - 1e-9)) plan = std::move(other);
+      }
+    }
+  }
+
+  void split_reductions(RegionResult& out) {
+    const size_t unsplit = out.worlds.size();
+    const double best = least(out);
+    double blocks = 1;  // of the longest kernel of the best plan
+    for (const Choice& c : out.choices) {
+      if (c.plan.seconds > best) continue;
+      double most = 0;
+      for (const Kernel& k : c.plan.kernels) {
+        double n = 1;
+        for (const Kernel::GridDim& g : k.grid) n *= double(g.parts);
+        if (k.seconds > most) blocks = n;
+        most = std::max(most, k.seconds);
+      }
+    }
+    for (size_t w = 0; w < unsplit; ++w) {
+      const World& base = *out.worlds[w];
+      if (base.formulation.program_only || base.graph.capped) continue;
+      for (int axis : split_axes(base)) {
+        if (run_.interrupted()) return;
+        Region region = base.region;
+        region.split(axis);
+        std::unique_ptr<World> world = make_world(region, base.formulation);
+        KernelCounters counters;
+        if (!world || !saturate_world(*world, counters) || world->graph.capped) {
+          run_.merge(counters);
+          continue;
+        }
+        // Enough parts to keep all cores busy, alone or together with the blocks there are; plans
+        // choose among all numbers afterwards.
+        const std::vector<int64_t> counts = part_counts(region.axes[size_t(axis)].extent);
+        std::set<int64_t> enough;
+        for (double with : {1.0, blocks}) {
+          auto at = std::find_if(counts.begin(), counts.end(), [&](int64_t n) {
+            return double(n) * with >= run_.machine.target().cores;
+          });
+          enough.insert(at == counts.end() ? counts.back() : *at);
+        }
+        std::map<int, int64_t> parts;
+        parts[region.part[size_t(axis)]] = *enough.begin();
+        // Partial results in memory take two kernels at least; partial sums in a loop pay only
+        // where several of them meet before they accumulate.
+        std::vector<ValueId> targets;
+        for (const Hypergraph::Target& t : world->graph.targets) {
+          if (t.value != kOne) targets.push_back(t.value);
+        }
+        const double bound =
+            run_.machine.target().launch_seconds + kernel_search(*world, parts).remaining(targets);
+        if (bound >= best && !meets_in_parts(*world)) {
+          ++counters.pruned["split bound"];
+          run_.merge(counters);
+          continue;
+        }
+        World& w2 = *world;
+        out.worlds.push_back(std::move(world));
+        for (int64_t n : enough) {
+          parts.begin()->second = n;
+          explore(out, w2, out.worlds.size() - 1, parts, counters);
+        }
+        run_.merge(counters);
+      }
+    }
+  }
+
+  // Axes whose reductions may be split: the two longest that any operation reduces.
+  std::vector<int> split_axes(const World& world) const {
+    AxisMask reduced = 0;
+    for (const Edge& e : world.graph.edges) {
+      if (e.op == EdgeOp::Sum || e.op == EdgeOp::Matmul) reduced |= e.bits;
+    }
+    std::vector<int> axes;
+    for (; reduced; reduced &= reduced - 1) {
+      const int a = lowest(reduced);
+      if (!part_counts(world.region.axes[size_t(a)].extent).empty()) axes.push_back(a);
+    }
+    std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) {
+      return world.region.axes[size_t(a)].extent > world.region.axes[size_t(b)].extent;
+    });
+    if (axes.size() > 2) axes.resize(2);
+    return axes;
+  }
+
+  // Is a sum of partial results among the operations?
+  static bool meets_in_parts(const World& world) {
+    for (const Edge& e : world.graph.edges) {
+      if (e.op != EdgeOp::Add) continue;
+      const AxisMask m = world.graph.values[e.out].axes;
+      for (size_t a = 0; a < world.region.part.size(); ++a) {
+        const int part = world.region.part[a];
+        if (part >= 0 && (m & bit(part)) && !(m & bit(int(a)))) return true;
+      }
+    }
+    return false;
+  }
+
+  // Algorithm 1: every block graph of the whole region, priced; the cheapest are kept.
+  void enumerate(RegionResult& out, std::unique_ptr<World> world) {
+    ExhaustiveOptions options;
+    options.max_operators = run_.options.max_block_ops.value_or(10);
+    options.prune_values = run_.rule("not part of a goal");
+    options.sink_bound = run_.rule("sink bound");
+    options.max_states = run_.budget.steps;
+    options.cancel = run_.context.cancel;
+    options.out_of_time = [this] { return run_.out_of_time(); };
+    ExhaustiveResult found =
+        enumerate_blocks(world->region, *world->forms, world->region_forms, options);
+    run_.stopped = run_.stopped || run_.context.cancelled() || run_.out_of_time();
+    run_.limited = run_.limited || !found.complete;
+    KernelCounters counters;
+    counters.pruned = found.pruned;
+    counters.graphs = int64_t(found.kernels.size());
+    run_.report.values += int64_t(found.graph.values.size());
+    run_.report.edges += found.states;
+    world->graph = std::move(found.graph);
+    KernelSearch& kernels = kernel_search(*world, {});
+    std::vector<Plan> plans;
+    for (Kernel& k : found.kernels) {
+      if (!kernels.price(k, counters)) continue;
+      Plan p;
+      p.seconds = k.seconds;
+      p.kernels.push_back(std::move(k));
+      plans.push_back(std::move(p));
+    }
+    run_.merge(counters);
+    std::stable_sort(plans.begin(), plans.end(),
+                     [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+    if (plans.size() > size_t(run_.budget.candidates)) plans.resize(size_t(run_.budget.candidates));
+    if (plans.empty() && run_.detail.empty())
+      run_.detail = "no graph within the limit on operators";
+    for (Plan& p : plans) out.choices.push_back({std::move(p), out.worlds.size()});
+    out.worlds.push_back(std::move(world));
+  }
+
+  static std::string identity(const Plan& p) {
+    std::string s = p.structure();
+    for (const Kernel& k : p.kernels) {
+      for (uint32_t e : k.edges) s += std::to_string(e) + ",";
+    }
+    return s;
+  }
+
+  // Whether a formulation that lets shifts cancel differs from one that keeps them.
+  bool changed_by_shift(World& world, const Region& region) {
+    NormalForms keep(axis_extents(region), {world.forms->options().cap, true});
+    RegionForms kept = build_forms(region, keep);
+    if (kept.of_node.empty()) return true;
+    for (uint32_t t : region.targets) {
+      if (keep.str(kept.of_node[t]) != world.forms->str(world.region_forms.of_node[t])) return true;
+    }
+    return false;
+  }
+
+  // The earlier formulation with the same values, or null.
+  World* same_as_before(const RegionResult& r, const World& w) const {
+    for (const auto& other : r.worlds) {
+      if (other->graph.values.size() != w.graph.values.size() ||
+          other->graph.edges.size() != w.graph.edges.size() || other->note != w.note) {
+        continue;
+      }
+      bool same = true;
+      for (size_t v = 0; v < w.graph.values.size() && same; ++v) {
+        same =
+            other->forms->str(other->graph.values[v].form) == w.forms->str(w.graph.values[v].form);
+      }
+      if (same) return other.get();
+    }
+    return nullptr;
+  }
+
+  Run& run_;
+  int64_t region_steps_ = 0;  // expanded for the region at hand
+};
+
+}  // namespace
+
+RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
+                          const std::vector<bool>& given) {
+  return RegionSolver(run).solve(outputs, given);
+}
+
+}  // namespace tessera::mugraph
