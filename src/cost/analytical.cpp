@@ -183,8 +183,10 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
   // A library operator: it keeps all cores busy and streams its operands once.
   w.blocks = machine_.target().cores;
   w.block_compute = block_op(g, op) / w.blocks;
-  for (TensorId t : op.inputs)
-    machine_.add_traffic(w, bytes(g.type(t)), bytes(g.type(t)), resident);
+  for (TensorId t : op.inputs) {  // a slice reads what it keeps
+    const double n = bytes(g.type(op.kind == OpKind::Slice ? op.result() : t));
+    machine_.add_traffic(w, n, n, resident);
+  }
   for (uint32_t i = 0; i < op.num_results; ++i) {
     double n = bytes(g.type(op.result(i)));
     machine_.add_traffic(w, n, n, n);

@@ -8,6 +8,7 @@
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "search/mugraph/lower.h"
+#include "search/mugraph/moments.h"
 #include "search/mugraph/represent.h"
 #include "search/mugraph/threads.h"
 
@@ -140,6 +141,7 @@ class Assembler {
     Candidate c;
     c.origin = "mugraph";
     bool carry = false, over_limit = false;
+    int added = 0;  // operators of a block by which sums are shifted
     try {
       for (TensorId t : run_.program.inputs()) {
         tensors[t.index] = g.add_input(run_.program.type(t), run_.program.tensor(t).name,
@@ -164,6 +166,16 @@ class Assembler {
           const RegionResult& r = results_.at(s);
           const Choice& ch = r.choices[choice->second];
           const World& w = *r.worlds[ch.world];
+          if (!w.note.empty()) c.notes.push_back(w.note);
+          carry = carry || w.drops_shift;
+          if (auto centred = shifted_sums(w, ch.plan, uint32_t(tensors.size()))) {
+            if (!lower_centred(*centred, w, share, g, tensors)) return std::nullopt;
+            added = std::max(added, centred->added);
+            c.derivation += describe(centred->plan, centred->values, centred->region, *centred->nf,
+                                     w.region_forms);
+            c.derivation += "sums behind variances are taken of differences to a centre c\n";
+            continue;
+          }
           Plan plan = ch.plan;
           if (share < 1) {
             KernelCounters counters;
@@ -176,15 +188,14 @@ class Assembler {
             return std::nullopt;
           }
           c.derivation += describe(plan, w.graph, w.region, *w.forms, w.region_forms);
-          if (!w.note.empty()) c.notes.push_back(w.note);
-          carry = carry || w.drops_shift;
         }
       }
       std::vector<TensorId> outputs;
       for (TensorId t : run_.program.outputs()) outputs.push_back(mapped(t));
       g.set_outputs(outputs);
       // The limit is on what is searched: how values are represented comes afterwards.
-      over_limit = run_.options.max_block_ops && block_operators(g) > *run_.options.max_block_ops;
+      over_limit =
+          run_.options.max_block_ops && block_operators(g) > *run_.options.max_block_ops + added;
       if (carry && run_.rule("running maximum")) carry_running_maxima(g, c);
       if (run_.rule("thread graphs")) g = form_thread_graphs(g);
       ValidateOptions limits;
@@ -212,6 +223,42 @@ class Assembler {
     c.cost = run_.model.cost(g).seconds;
     c.graph = std::move(g);
     return c;
+  }
+
+  // The plan with the sums behind its variances shifted; nothing where none are.
+  std::optional<Moments::Centred> shifted_sums(const World& w, const Plan& plan, uint32_t first) {
+    if (!run_.rule("moments")) return std::nullopt;
+    std::unique_ptr<Moments>& m = moments_[&w];
+    if (!m) m = std::make_unique<Moments>(w.graph, w.region, w.region_forms, *w.forms);
+    return m->centred(plan, first);
+  }
+
+  // Tiles are chosen again; the centres are computed by operators of their own.
+  bool lower_centred(Moments::Centred& plan, const World& world, double share, Graph& g,
+                     std::vector<TensorId>& tensors) {
+    KernelOptions options;
+    options.bound_rule = false;  // nothing is searched
+    options.memory_share = run_.memory_share;
+    const KernelSearch kernels(plan.values, plan.region, world.region_forms, plan.plan.parts,
+                               run_.machine, options, run_.resident);
+    KernelCounters counters;
+    bool fits = true;
+    for (Kernel& k : plan.plan.kernels) fits = kernels.price(k, counters, share) && fits;
+    run_.merge(counters);
+    if (!fits) {
+      ++run_.report.pruned["memory of shifted sums"];
+      return false;
+    }
+    std::vector<TensorId> known = tensors;
+    for (const Moments::Centre& c : plan.centres)
+      known.push_back(add_centre(g, tensors[c.tensor.index], c.over));
+    if (!lower_plan(plan.plan, plan.values, plan.region, world.region_forms, kernels, run_.program,
+                    g, known)) {
+      ++run_.report.pruned["cannot be lowered"];
+      return false;
+    }
+    std::copy_n(known.begin(), tensors.size(), tensors.begin());
+    return true;
   }
 
   // Exponentials that enter sums get running maxima, unless that cannot be expressed.
@@ -255,6 +302,7 @@ class Assembler {
   bool too_large_ = false;      // the candidate just assembled needs more memory than a block has
   bool memory_failed_ = false;  // that happened to some candidate
   std::set<uint64_t> seen_;
+  std::map<const World*, std::unique_ptr<Moments>> moments_;
 };
 
 }  // namespace

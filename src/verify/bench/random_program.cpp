@@ -163,7 +163,7 @@ class Generator {
 
   // --- one random operator at kernel level
   bool step() {
-    switch (pick(24)) {
+    switch (pick(25)) {
     case 0:
     case 1:
     case 2: return arithmetic();
@@ -188,6 +188,7 @@ class Generator {
     case 21: return constant_step();
     case 22: return softmax_like();
     case 23: return norm_like();
+    case 24: return moments();
     }
     unreachable("step");
   }
@@ -488,6 +489,31 @@ class Generator {
                                   : emit(OpKind::Mul, {c, emit(OpKind::Rsqrt, {s})});
     fact(t).bounded = true;
     fact(t).size = 1;
+    return keep(t);
+  }
+
+  // Mean, variance or covariance over some axes, of values far from zero.
+  bool moments() {
+    TensorId x = real_of_rank(1);
+    const DType dtype = g_.type(x).dtype;
+    if (fact(x).size > 6) return false;
+    if (rng_.chance(0.5)) x = emit(OpKind::Add, {x, constant(Rational(100), dtype)});
+    ReduceAttrs a;
+    a.keepdims = true;
+    for (int d = 0; d < rank(x); d++)
+      if (rng_.chance(0.5)) a.axes.push_back(d);
+    if (a.axes.empty()) a.axes.push_back(pick(rank(x)));
+    auto centred = [&](TensorId y) { return emit(OpKind::Sub, {y, emit(OpKind::Mean, {y}, a)}); };
+    const TensorId c = centred(x);
+    TensorId other = c;
+    if (rng_.chance(0.3)) {
+      const TensorId y =
+          choose([&](TensorId t) { return g_.type(t) == g_.type(x) && fact(t).size <= 6; });
+      other = rng_.chance(0.5) ? y : centred(y);
+    }
+    TensorId t = emit(OpKind::Mean, {emit(OpKind::Mul, {c, other})}, a);
+    fact(t).size = 14;
+    if (rng_.chance(0.3)) t = emit(OpKind::Add, {t, emit(OpKind::Mean, {x}, a)});
     return keep(t);
   }
 
