@@ -1,6 +1,7 @@
 #include "backend/cpu/emit_kernel.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "backend/cpu/emitter.h"
@@ -216,6 +217,7 @@ void KernelEmitter::region(uint8_t loops, int last) {
       done[static_cast<size_t>(i)] = true;
       progress = true;
       if (fused_[static_cast<size_t>(i)] < 0) compute(i);
+      computed_.insert(i);
     }
     // A loop may start once all that its body takes from here is there.
     for (auto it = nests.begin(); it != nests.end(); ++it) {
@@ -284,7 +286,12 @@ void KernelEmitter::compute(int id) {
   if (is_accumulator(v.kind)) return accumulate(id);
   if (!v.in_memory) return;  // computed where it is used
   if (summed_.erase(id) > 0) return;
-  allocate_value(id);
+  if (const std::optional<int> operand = dying_operand(id)) {
+    code_.line("// " + v.memory.pointer + " is written over " + value(*operand).memory.pointer);
+    kernel_.values[static_cast<size_t>(id)].memory = value(*operand).memory;
+  } else {
+    allocate_value(id);
+  }
   const char* kind = name(v.kind);
   code_.line("// " + v.memory.pointer + ": " + kind);
   if (is_product(v.kind)) return product(id, v.memory, false);
@@ -358,6 +365,52 @@ std::string KernelEmitter::elementwise(Nest& loops, int id, const std::vector<In
   const std::string x = loops.element(id, index);
   kernel_.values[static_cast<size_t>(id)].in_memory = true;
   return x;
+}
+
+std::optional<int> KernelEmitter::dying_operand(int id) const {
+  const Value& v = value(id);
+  // Only where no loop computes either of them a second time.
+  const unsigned every_loop = (1u << kernel_.loops.size()) - 1;
+  const bool pointwise = has(v.kind, algebra::Pointwise);
+  if (!pointwise || v.phase.varies != every_loop || region_loops_ != every_loop ||
+      shared_.count(id) != 0)
+    return std::nullopt;
+  const auto same_extents = [&](const Value& x) {
+    return std::equal(x.extents.begin(), x.extents.end(), v.extents.begin(), v.extents.end(),
+                      [](const Extent& a, const Extent& b) { return a.text() == b.text(); });
+  };
+  // What is read at the index that is written, and what is read elsewhere too.
+  std::set<int> here, elsewhere;
+  const std::function<void(int, bool)> walk = [&](int i, bool aligned) {
+    const Value& x = value(i);
+    aligned = aligned && same_extents(x);
+    if (x.in_memory) {
+      (aligned ? here : elsewhere).insert(i);
+      return;
+    }
+    for (int input : x.inputs) walk(input, aligned && has(x.kind, algebra::Pointwise));
+  };
+  for (int input : v.inputs) walk(input, true);
+  const std::function<bool(int)> read_later = [&](int i) {
+    const std::vector<int>& users = users_[static_cast<size_t>(i)];
+    return std::any_of(users.begin(), users.end(), [&](int user) {
+      const Value& u = value(user);
+      if (!needed_[static_cast<size_t>(user)] || user == id) return false;
+      const int fused = fused_[static_cast<size_t>(user)];
+      if (fused >= 0) return computed_.count(fused) == 0;
+      if (u.in_memory || u.kind == OpKind::Save) return computed_.count(user) == 0;
+      return read_later(user);
+    });
+  };
+  for (int i : here) {
+    const Value& x = value(i);
+    const bool own = x.kind != OpKind::Iter && !is_accumulator(x.kind) && shared_.count(i) == 0 &&
+                     fused_[static_cast<size_t>(i)] < 0;
+    if (own && elsewhere.count(i) == 0 && x.phase == v.phase &&
+        x.memory.storage == v.memory.storage && x.memory.panel == 0 && !read_later(i))
+      return i;
+  }
+  return std::nullopt;
 }
 
 int64_t KernelEmitter::buffer_elements(const Value& v) const {

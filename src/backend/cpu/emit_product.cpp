@@ -141,7 +141,9 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const bool far_apart =
       m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns && !panels_of_b;
   const bool pack = far_apart && panels > 1;
-  const int64_t at_a_time = panels > 1 && !panels_of_b ? kRowsOfManyPanels : kRowsOfOnePanel;
+  int64_t at_a_time = panels > 1 && !panels_of_b ? kRowsOfManyPanels : kRowsOfOnePanel;
+  // Parts of the same size; a little over one part is not worth a second one.
+  at_a_time = ceil_div(k.nominal, std::max<int64_t>(1, (k.nominal + at_a_time / 2) / at_a_time));
   std::string packed = "0";
   if (pack) {
     packed = "strip" + serial;

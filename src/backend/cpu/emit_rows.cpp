@@ -9,6 +9,8 @@ namespace {
 
 // Rows of the left operand this far apart, or any multiple, would share few sets of the cache.
 constexpr int64_t kCrowdedBytes = 1024;
+// Rows from this length on are read whole, if they lie side by side, as memory likes it.
+constexpr int64_t kLongRowBytes = 512;
 
 std::string num(int64_t i) { return std::to_string(i); }
 
@@ -22,17 +24,22 @@ std::optional<Memory> KernelEmitter::row_operand(const Value& v, int id) const {
   const RegisterTile tile = choose_tile(unit_.isa, dtype, m.nominal, v.extents.back().nominal);
   if (v.extents.back().nominal < tile.columns()) return std::nullopt;
   // A conversion to the type of the sums is done on the way.
-  const Value* y = &value(id);
-  if (y->kind == OpKind::Cast && !y->in_memory && compute_dtype(y->dtype) == dtype)
-    y = &value(y->inputs[0]);
-  if (y->kind != OpKind::Iter || !y->in_memory || y->memory.panel > 0 ||
-      y->memory.strides.back() != 1)
+  int source = id;
+  if (const Value& y = value(id);
+      y.kind == OpKind::Cast && !y.in_memory && compute_dtype(y.dtype) == dtype)
+    source = y.inputs[0];
+  const std::optional<Memory> rows = view(source);
+  while (!value(source).in_memory && !value(source).inputs.empty())
+    source = value(source).inputs[0];
+  if (!rows || value(source).kind != OpKind::Iter || rows->panel > 0 || rows->strides.back() != 1)
     return std::nullopt;
-  const Memory& memory = y->memory;
+  const Memory& memory = *rows;
   if (!row_kernel_reads(unit_.isa, dtype, memory.storage)) return std::nullopt;
   const int64_t pitch = memory.strides[memory.strides.size() - 2];
-  const bool far_apart = pitch * size_in_bytes(dtype) >= kCrowdedBytes;
-  if (!far_apart && memory.storage == dtype) return std::nullopt;
+  // Rows far apart, or one long piece of memory; a converting kernel is better than a copy anyhow.
+  const int64_t pitch_bytes = pitch * size_in_bytes(dtype);
+  const bool in_one_piece = pitch == v.extents.back().nominal && pitch_bytes >= kLongRowBytes;
+  if (pitch_bytes < kCrowdedBytes && !in_one_piece && memory.storage == dtype) return std::nullopt;
   return memory;
 }
 
@@ -61,7 +68,7 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
   const std::string type = storage_type(dtype), from = storage_type(right->storage);
   const RegisterTile tile = choose_tile(unit_.isa, dtype, m, n.nominal);
   const int64_t columns = tile.columns();
-  const RowSchedule schedule = row_schedule(tile, m, right->storage);
+  RowSchedule schedule = row_schedule(tile, m, right->storage);
   const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
   const std::string serial = num(names_++);
 
@@ -141,6 +148,9 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
 
   const std::string below = "b + " + k.text() + "*" + num(ldb);
   const int64_t whole = n.nominal / columns * columns;
+  // Where rows are shorter than the pieces that the distance is meant for, more rows lie ahead.
+  if (n.exact() && whole > 0 && whole < schedule.width)
+    schedule.ahead *= static_cast<int>(schedule.width / whole);
   if (n.exact() && whole <= schedule.width) {
     code_.open("");
     all_rows(right->storage, tile, "b", ldb, "c", num(whole), below);

@@ -90,6 +90,8 @@ class KernelEmitter {
   // A copy with exchanged axes, in tiles; false where the loops of `elementwise` do as well.
   bool transpose(int id);
   std::string elementwise(Nest& loops, int id, const std::vector<Index>& index);
+  // An operand that dies with the element-by-element value `id`, which may take over its memory.
+  std::optional<int> dying_operand(int id) const;
   std::vector<Index> all_loops(Nest& loops, const std::vector<Extent>& extents) const;
   std::string tile_offset(int id, int argument, const std::vector<Extent>& extents,
                           const GridMap& grid, const LoopMap& loop) const;
@@ -148,6 +150,7 @@ class KernelEmitter {
   std::vector<bool> needed_;
   std::vector<int> fused_;        // accumulator that a product or reduction adds to directly, or -1
   uint8_t region_loops_ = 0;      // loops around the code being written
+  std::set<int> computed_;        // values whose code is written
   std::set<int> summed_;          // sums that were computed together with their operand
   std::set<std::string> scaled_;  // scales that the current iteration has computed
   std::set<int> dots_;            // products by dots()

@@ -59,6 +59,42 @@ TEST(CpuRows, LeadingAxes) {
   expect_right_everywhere(products(DType::BF16, {{{3, 6, 40}, {3, 40, 300}}}));
 }
 
+// A KV cache's tile: its rows lie side by side, also where axes of one were removed or added, and
+// not where a block takes some of the columns.
+TEST(CpuRows, ShortRowsInOnePiece) {
+  const auto graph = [](int64_t columns_per_block) {
+    std::string text = R"(graph g {
+  P = input : f32[2,2,5,77]
+  V = input : f32[2,2,77,130]
+  Y = kernel P, V grid[x=2, y=G] loops[i=3] {
+    P = input : f32[2,2,5,77]
+    V = input : f32[2,2,77,130]
+    p4 = iter P {imap={x:0}, fmap={i:3}} : f32[1,2,5,26]
+    v4 = iter V {imap={x:0, y:3}, fmap={i:2}} : f32[1,2,26,C]
+    p3 = squeeze p4 {axes=[0]}
+    v3 = squeeze v4 {axes=[0]}
+    v5 = unsqueeze v3 {axes=[0,1]}
+    p5 = unsqueeze p3 {axes=[0,1]}
+    t = matmul p5, v5
+    s = accum t {kind=sum, loops=[0]}
+    y = squeeze s {axes=[0,1]}
+    y4 = unsqueeze y {axes=[0]}
+    Y = save y4 {omap={x:0, y:3}} : f32[2,2,5,130]
+    return Y
+  } : f32[2,2,5,130]
+  return Y
+})";
+    text.replace(text.find("y=G") + 2, 1,
+                 std::to_string((130 + columns_per_block - 1) / columns_per_block));
+    text.replace(text.find("26,C") + 3, 1, std::to_string(columns_per_block));
+    return parse(text);
+  };
+  EXPECT_TRUE(uses_row_kernels(graph(130)));
+  EXPECT_FALSE(uses_row_kernels(graph(65)));
+  expect_right_everywhere(graph(130));
+  expect_right_everywhere(graph(65));
+}
+
 // The left operand transposed, the right one converted, tiles that do not divide; sums of one loop
 // that share the left operand.
 TEST(CpuRows, BlocksWithRaggedTilesAndConversions) {
