@@ -227,24 +227,6 @@ void KernelEmitter::decide() {
       }
     }
   }
-  // Where something else wants the right one of a pair converted, so must the left one be.
-  for (bool again = true; again;) {
-    again = false;
-    for (const Pair& p : paired) {
-      int source = p.right;
-      while (!value(source).in_memory) source = value(source).inputs[0];
-      const bool still =
-          copies_.count(source) == 0 && pair_operand(value(p.product), p.left, p.right);
-      const std::optional<Memory> m = view(p.left);
-      if (still || copies_.count(p.left) != 0 || (m && m->storage == DType::F32)) continue;
-      again = true;
-      if (value(p.left).in_memory) {
-        copies_.insert(p.left);
-      } else {
-        place(static_cast<size_t>(p.left));
-      }
-    }
-  }
   // A product or reduction that only feeds an accumulator adds to it directly.
   for (size_t i = 0; i < n; ++i) {
     const Value& v = values[i];
@@ -294,6 +276,25 @@ void KernelEmitter::decide() {
     const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
     if (leaf || !((outside && cost >= 1) || (evaluations > 1.5 && cost >= 3))) continue;
     place(i);
+  }
+  // Where the right one of a pair is converted after all, for something else or once for many uses,
+  // so must the left one be.
+  for (bool again = true; again;) {
+    again = false;
+    for (const Pair& p : paired) {
+      int source = p.right;
+      while (!value(source).in_memory) source = value(source).inputs[0];
+      const bool still =
+          copies_.count(source) == 0 && pair_operand(value(p.product), p.left, p.right);
+      const std::optional<Memory> m = view(p.left);
+      if (still || copies_.count(p.left) != 0 || (m && m->storage == DType::F32)) continue;
+      again = true;
+      if (value(p.left).in_memory) {
+        copies_.insert(p.left);
+      } else {
+        place(static_cast<size_t>(p.left));
+      }
+    }
   }
 }
 

@@ -159,6 +159,24 @@ TEST(CpuRows, PairsOfBf16) {
   return Y, Z
 }
 )"));
+  // Tiles of w are the same in all rounds of the loop, so they are converted once, before it.
+  expect_right_everywhere(parse(R"(graph g {
+  X = input : bf16[16,65]
+  W = input : bf16[65,64]
+  Y = kernel X, W grid[x=2] loops[i=2] {
+    X = input : bf16[16,65]
+    W = input : bf16[65,64]
+    x = iter X {fmap={i:0}} : bf16[8,65]
+    w = iter W {imap={x:1}} : bf16[65,32]
+    a = cast x : f32[8,65]
+    b = cast w : f32[65,32]
+    p = matmul a, b : f32[8,32]
+    y = save p {omap={x:1}, fmap={i:0}} : f32[16,64]
+    return y
+  } : f32[16,64]
+  return Y
+}
+)"));
 }
 
 TEST(CpuRows, SchedulesFitTheTile) {
