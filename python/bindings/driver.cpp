@@ -62,6 +62,9 @@ nb::dict record(const OptimizeReport& r) {
   d["tuned"] = r.tuned;
   d["original_failed"] = r.original_failed;
   d["cancelled"] = r.cancelled;
+  d["unfinished"] = r.unfinished;
+  d["resumable"] = r.resumable;
+  d["resumed"] = r.resumed;
   d["target"] = r.target;
   d["threads"] = r.threads;
   return d;
@@ -79,6 +82,7 @@ std::function<void(const Progress&)> publisher(LongCall& call) {
       d["done"] = p.done;
       d["total"] = p.total;
       d["best_speedup"] = p.best_speedup;
+      d["t"] = p.seconds;
       d["search"] = search ? nb::object(record(*search)) : nb::object(nb::none());
       return d;
     });
@@ -116,6 +120,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.disable);
     else if (name == "cache")
       take(options.use_cache);
+    else if (name == "resume")
+      take(options.resume);
     else
       throw Error(ErrorKind::Usage, "unknown option " + name);
   }
@@ -129,8 +135,9 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   call.stop = std::move(stop);
   auto tell = publisher(call);
   bool interrupted = false;
-  OptimizeResult result = call.run([&] { return optimize(program, options, tell, &call.cancel); },
-                                   progress, interrupted);
+  OptimizeResult result =
+      call.run([&] { return optimize(program, options, tell, &call.cancel, &call.abandon); },
+               progress, interrupted);
   nb::dict d;
   d["original"] = result.original;
   d["graph"] = result.graph;
@@ -168,6 +175,8 @@ nb::dict search_to_dict(const Graph& program, const nb::dict& fields, nb::object
   }
   d["candidates"] = candidates;
   d["report"] = record(outcome.report);
+  d["resumable"] = outcome.resumable;
+  d["resumed"] = outcome.resumed;
   d["interrupted"] = interrupted;
   return d;
 }

@@ -8,26 +8,32 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "bindings.h"
 
 namespace tessera::python {
 
-// Makes a Python object of the newest progress, under the GIL.
+// Makes a Python object of one piece of news, under the GIL.
 using MakeProgress = std::function<nb::object()>;
 
-// What the work sees: a flag to poll, and a place to leave progress in.
+// What the work sees: flags to poll, and a place to leave progress in.
 class LongCall {
  public:
-  std::atomic<bool> cancel{false};
+  // The first Ctrl-C asks for the best so far; the second one, or `stop`, for an end at once.
+  std::atomic<bool> cancel{false}, abandon{false};
   // None, or a function that says whether to stop; asked now and then, for calls from threads that
   // Ctrl-C does not reach.
   nb::object stop = nb::none();
 
-  // Keeps `make` until the caller's next poll; older news is dropped.
+  // Keeps `make` until the caller's next poll; where very much comes in between, only some of it.
   void publish(MakeProgress make) {
+    constexpr size_t kMostWaiting = 256;
     std::lock_guard lock(mutex_);
-    news_ = std::move(make);
+    if (news_.size() >= kMostWaiting)
+      news_.back() = std::move(make);
+    else
+      news_.push_back(std::move(make));
   }
 
   // Runs work() to its end and returns what it returns. `interrupted` tells whether Ctrl-C was
@@ -57,8 +63,9 @@ class LongCall {
       try {
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         if (!progress.is_none()) tell(progress);
-        if (!stop.is_none() && nb::cast<bool>(stop())) cancel = interrupted = true;
+        if (!stop.is_none() && nb::cast<bool>(stop())) cancel = abandon = interrupted = true;
       } catch (nb::python_error& error) {
+        if (interrupted || !error.matches(PyExc_KeyboardInterrupt)) abandon = true;
         cancel = true;
         interrupted = true;
         // Ctrl-C asks for the best so far; anything else that a handler raises is passed on.
@@ -76,17 +83,17 @@ class LongCall {
 
  private:
   void tell(const nb::object& progress) {
-    MakeProgress make;
+    std::vector<MakeProgress> news;
     {
       std::lock_guard lock(mutex_);
-      std::swap(make, news_);
+      std::swap(news, news_);
     }
-    if (make) progress(make());
+    for (const MakeProgress& make : news) progress(make());
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  MakeProgress news_;
+  std::vector<MakeProgress> news_;  // oldest first
   bool done_ = false;
 };
 

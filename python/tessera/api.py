@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, overload
@@ -33,7 +32,8 @@ def superoptimize(
 
     `program` is a Graph, or a NumPy function followed by example arguments (arrays, or types such
     as "f32[16,1024]"). Options are given as `options=` or by name: `target="cpu", budget=30`.
-    Ctrl-C ends the search and returns the best so far.
+    Ctrl-C ends the search: what it found so far is raced and proved, and the best is returned; a
+    second Ctrl-C ends that too. What was cut short goes on with `resume=True`.
     """
     chosen = (options or Options()).replace(**overrides)
     if isinstance(program, Graph):
@@ -67,10 +67,9 @@ def _optimize_graph(
     graph.validate()
     graph = _with_weights(graph, options.weights)
     timeline: list[dict[str, Any]] = []
-    start = time.perf_counter()
 
     def watch(news: dict[str, Any]) -> None:
-        timeline.append({"t": time.perf_counter() - start, **news})
+        timeline.append(news)
         if progress is not None:
             progress(news)
 

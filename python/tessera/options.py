@@ -42,7 +42,10 @@ class Options:
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
     # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights).
     disable: tuple[str, ...] = ()
-    cache: bool = True  # remember results between runs
+    cache: bool = True  # remember results, and unfinished searches, between runs
+    # Go on where an unfinished search of the same program with the same options (the budget aside)
+    # stopped; the result is that of a search that was not interrupted.
+    resume: bool = False
     # Inputs, by name, that keep their values from call to call: folded and packed once per set of
     # arrays (by identity), which the caller then does not change; Result.refresh() does it again.
     weights: tuple[str, ...] = ()
@@ -54,8 +57,10 @@ class Options:
             raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
         if self.tune not in (True, False, "background"):
             raise UsageError(f'tune is True, False or "background", not {self.tune!r}')
-        if self.threads < 0:
-            raise UsageError(f"threads must not be negative, but is {self.threads}")
+        if self.resume and not self.cache:
+            raise UsageError("resume needs the cache: unfinished searches are kept there")
+        if not 0 <= self.threads <= 1024:
+            raise UsageError(f"threads must be between 0 and 1024, but is {self.threads}")
         if self.max_block_ops is not None and self.max_block_ops < 1:
             raise UsageError(f"max_block_ops must be positive, not {self.max_block_ops}")
         if not self.target.startswith("cpu") and not Path(self.target).suffix:

@@ -301,8 +301,7 @@ class Result:
             self._run = Runner(self._module, call.names)
         else:
             warnings.warn(
-                f"{self.original.name}: nothing faster was found, and the compiled original "
-                "differs from the interpreter "
+                f"{self.original.name}: nothing faster was found, and the original has no code "
                 f"({self.details['original_failed']}); calls are interpreted",
                 RuntimeWarning,
                 stacklevel=2,

@@ -63,8 +63,13 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+bool is_hex64(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+}  // namespace
+
 // Writes a new file next to `path` and renames it; leaves nothing behind on failure.
-// Returns the reason of a failure, or "".
 std::string write_atomically(const std::string& path, std::string_view bytes) {
   static std::atomic<unsigned> counter{0};
   const std::string partial =
@@ -79,12 +84,6 @@ std::string write_atomically(const std::string& path, std::string_view bytes) {
   unlink(partial.c_str());
   return "cannot write '" + path + "': " + reason;
 }
-
-bool is_hex64(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-}  // namespace
 
 std::optional<std::string> read_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -197,6 +196,17 @@ std::optional<std::string> Cache::find_text(const std::string& key) {
 }
 
 void Cache::store_text(const std::string& key, std::string_view text) { store(key, ".txt", text); }
+
+std::string Cache::folder(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (root_.empty()) return "";
+  const std::string path = root_ + "/" + name;
+  if (const std::string problem = why_not_private(path); !problem.empty()) {
+    complain(problem);
+    return "";
+  }
+  return path;
+}
 
 std::string Cache::directory() const {
   const std::lock_guard lock(mutex_);

@@ -45,6 +45,9 @@ class Cache {
   std::optional<std::string> find_text(const std::string& key);
   void store_text(const std::string& key, std::string_view text);
 
+  // A private folder beside the entries for files that are replaced, not addressed by content;
+  // empty where nothing persists.
+  std::string folder(const std::string& name);
   // The persistent directory in use, or the temporary one.
   std::string directory() const;
   // Why entries do not persist; empty when they do.
@@ -66,6 +69,8 @@ class Cache {
   CacheCounters counters_;
 };
 
+// Replaces a file of the user's alone, all or nothing. The reason of a failure, or "".
+std::string write_atomically(const std::string& path, std::string_view bytes);
 // Whole file, or nullopt where it cannot be read.
 std::optional<std::string> read_file(const std::string& path);
 

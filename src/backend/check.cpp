@@ -172,6 +172,8 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
     if (r.what.empty()) r.what = what;
   };
   for (const std::string& family : input_families()) {
+    if (options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed))
+      fail("stopped before all families of inputs were run");
     if (!r.passed) break;
     // The most telling families come first; large programs stop there.
     const bool special = family == "special";

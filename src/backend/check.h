@@ -4,6 +4,7 @@
 // runs a few tiles, which the inputs repeat.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <span>
@@ -26,6 +27,7 @@ struct CheckOptions {
   double max_work = 1e9;
   // Cost of an evaluation above which inputs repeat tiles (verify/symmetry.h).
   double whole_cost = 2e7;
+  const std::atomic<bool>* cancel = nullptr;  // seen between families: then nothing passes
 };
 
 struct CheckReport {

@@ -92,7 +92,9 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
   const auto start = Clock::now();
   int round = 0;
   for (; round < options.max_rounds; ++round) {
-    if (round >= options.min_rounds && seconds_since(start) > options.budget_s) break;
+    const double spent = seconds_since(start);
+    if (round >= options.min_rounds && spent > options.budget_s) break;
+    if (round >= 3 && spent > options.limit_s) break;
     for (size_t k = 0; k < n; ++k) {
       const size_t i = (k + static_cast<size_t>(round)) % n;
       if (flusher != nullptr) flusher->flush();

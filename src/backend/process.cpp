@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -61,7 +62,8 @@ void drain(Fd& fd, std::string& into) {
 
 }  // namespace
 
-ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s) {
+ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s,
+                          const std::atomic<bool>* cancel) {
   Fd out_read, out_write, err_read, err_write;
   make_pipe(out_read, out_write);
   make_pipe(err_read, err_write);
@@ -96,13 +98,15 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
   while (out_read.get() >= 0 || err_read.get() >= 0) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) {
-      result.timed_out = true;
+    result.cancelled = cancel != nullptr && cancel->load(std::memory_order_relaxed);
+    if (left <= 0 || result.cancelled) {
+      result.timed_out = !result.cancelled;
       kill(-pid, SIGKILL);
       break;
     }
     pollfd fds[2] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}};
-    poll(fds, 2, static_cast<int>(left) + 1);
+    constexpr int64_t kPollMs = 20;  // how long a cancellation may go unseen
+    poll(fds, 2, static_cast<int>(cancel != nullptr ? std::min(left + 1, kPollMs) : left + 1));
     if (fds[0].revents != 0) drain(out_read, result.out);
     if (fds[1].revents != 0) drain(err_read, result.err);
   }

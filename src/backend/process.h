@@ -2,6 +2,7 @@
 // Used for the system compiler; both output streams are captured.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,13 +12,16 @@ namespace tessera {
 struct ProcessResult {
   int exit_code = 0;  // 128 + signal where a signal ended it
   bool timed_out = false;
+  bool cancelled = false;
   std::string out;
   std::string err;
 };
 
 // Runs argv[0] (a path; PATH is not searched). Throws Error{Io} if it cannot be started.
-// After `timeout_s` seconds the whole process group is killed.
-ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s);
+// After `timeout_s` seconds, or soon after `cancel` (may be null) is set, the whole process group
+// is killed.
+ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s,
+                          const std::atomic<bool>* cancel = nullptr);
 
 // Path of the executable `name`: itself if it holds a '/', else the first match on PATH.
 std::optional<std::string> find_executable(const std::string& name);

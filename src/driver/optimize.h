@@ -18,11 +18,11 @@
 namespace tessera {
 
 struct OptimizeOptions {
-  std::string target = "cpu";    // "cpu" (this machine) or a description: name or path
-  std::string target_directory;  // where descriptions by name are; empty: built-in ones only
-  double budget_seconds = 30;    // of wall time for everything; the first result may exceed it
-  int threads = 0;               // 0: default_threads()
-  uint64_t seed = 0;             // of search and measurement
+  std::string target = "cpu";           // "cpu" (this machine) or a description: name or path
+  std::string target_directory;         // where descriptions by name are; empty: built-in ones only
+  double budget_seconds = 30;           // of wall time for everything
+  int threads = 0;                      // 0: default_threads()
+  uint64_t seed = 0;                    // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
   bool tune = false;                    // time more candidates, and other tiles of the fastest
@@ -32,6 +32,8 @@ struct OptimizeOptions {
   // (plan/plan.h)
   std::set<std::string> disable;
   bool use_cache = true;  // of results; machine code is always cached
+  // Goes on where an unfinished search of the same program with the same options stopped.
+  bool resume = false;
 };
 
 // Where the recipe is; sent now and then, from one thread at a time.
@@ -41,6 +43,7 @@ struct Progress {
   int done = 0, total = 0;  // candidates of the stage
   const SearchReport* search = nullptr;  // during "search"
   double best_speedup = 1;               // measured so far
+  double seconds = 0;                    // since the run began
 };
 
 enum class Fate {
@@ -76,7 +79,10 @@ struct OptimizeReport {
   bool from_cache = false;
   bool tuned = false;  // other tiles of the winner were tried, now or when it was remembered
   bool cancelled = false;
-  std::string original_failed;  // empty, or where the compiled original left the interpreter
+  // Something was cut short by the budget or the caller; `resumable`: and kept for --resume.
+  bool unfinished = false, resumable = false;
+  std::string resumed;          // with `resume`: what it went on from, or why from the beginning
+  std::string original_failed;  // empty, or why there is no code of the original
   std::string target;
   int threads = 0;
 };
@@ -85,9 +91,9 @@ struct OptimizeResult {
   Graph original, graph;  // equal programs; the same where nothing faster was found
   bool improved = false;
   std::optional<Certificate> certificate;  // present exactly when improved
-  // Runs `graph`, checked against the interpreter. Null only when nothing was found and the
-  // compiled original failed its check (report.original_failed says how): then the original stays
-  // as it was.
+  // Runs `graph`, checked against the interpreter. Null only when nothing was found and there is no
+  // checked code of the original (report.original_failed says why): then the original stays as it
+  // was.
   std::shared_ptr<Module> module;
   double original_s = 0, seconds = 0;  // measured medians, interleaved
   double speedup = 1;
@@ -95,15 +101,19 @@ struct OptimizeResult {
   OptimizeReport report;
 };
 
-// Throws Error on bad input; finding nothing faster is not an error.
+// Throws Error on bad input; finding nothing faster is not an error. `cancel` asks for the best so
+// far: the search ends, what it found is still raced and proved. `abandon` stops that as well.
 OptimizeResult optimize(const Graph& program, const OptimizeOptions& options = {},
                         const std::function<void(const Progress&)>& progress = {},
-                        const std::atomic<bool>* cancel = nullptr);
+                        const std::atomic<bool>* cancel = nullptr,
+                        const std::atomic<bool>* abandon = nullptr);
 
 // What `tessera search` shows: candidates by rank, nothing verified or run.
 struct SearchOutcome {
   std::vector<Candidate> candidates;
   SearchReport report;
+  bool resumable = false;  // unfinished, and kept for --resume
+  std::string resumed;     // see OptimizeReport
 };
 SearchOutcome search(const Graph& program, const OptimizeOptions& options = {},
                      const std::function<void(const Progress&)>& progress = {},

@@ -43,11 +43,21 @@ std::string tuned_key(const Graph& program, const OptimizeOptions& o, const Targ
   return result_key(program, any, target);
 }
 
+std::string search_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
+  OptimizeOptions any = o;
+  any.budget_seconds = 0;
+  any.threads = 1;
+  return sha256_hex("search " + result_key(program, any, target));
+}
+
 std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
-  auto text = cache.find_text(key);
-  if (!text) return std::nullopt;
+  const auto text = cache.find_text(key);
+  return text ? read_result(*text) : std::nullopt;
+}
+
+std::optional<StoredResult> read_result(const std::string& text) {
   // "improved rank model original seconds speedup\norigin\nderivation lines\n--\ngraph"
-  std::istringstream in(*text);
+  std::istringstream in(text);
   StoredResult r;
   std::string line;
   int improved = 0;
@@ -71,13 +81,27 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
   const Outcome* chosen = nullptr;
   for (const Outcome& o : result.candidates)
     if (o.fate == Fate::Chosen && o.graph == result.graph) chosen = &o;
-  std::string derivation = chosen ? chosen->derivation : "";
+  StoredResult r;
+  r.improved = result.improved;
+  r.graph = result.graph;
+  if (chosen) {
+    r.origin = chosen->origin;
+    r.derivation = chosen->derivation;
+    r.rank = chosen->rank;
+    r.model_seconds = chosen->model_seconds;
+  }
+  r.original_s = result.original_s;
+  r.seconds = result.seconds;
+  r.speedup = result.speedup;
+  cache.store_text(key, print_result(r));
+}
+
+std::string print_result(const StoredResult& r) {
+  std::string derivation = r.derivation;
   if (!derivation.empty() && derivation.back() != '\n') derivation += '\n';
-  cache.store_text(
-      key, std::to_string(int(result.improved)) + " " + std::to_string(chosen ? chosen->rank : 0) +
-               " " + number(chosen ? chosen->model_seconds : 0) + " " + number(result.original_s) +
-               " " + number(result.seconds) + " " + number(result.speedup) + "\n" +
-               (chosen ? chosen->origin : "") + "\n" + derivation + "--\n" + print(result.graph));
+  return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
+         number(r.model_seconds) + " " + number(r.original_s) + " " + number(r.seconds) + " " +
+         number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + print(r.graph);
 }
 
 }  // namespace tessera

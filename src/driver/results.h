@@ -22,7 +22,13 @@ struct StoredResult {
 std::string result_key(const Graph& program, const OptimizeOptions& options, const Target& target);
 // The same for tuned results: neither the budget nor whether this run tunes matters.
 std::string tuned_key(const Graph& program, const OptimizeOptions& options, const Target& target);
+// For unfinished searches: neither the budget nor the number of threads matters (where the target
+// does not follow from it), and whether this run resumes one does not either.
+std::string search_key(const Graph& program, const OptimizeOptions& options, const Target& target);
 std::optional<StoredResult> load_result(Cache& cache, const std::string& key);
+// The text of a result, and what it says; nothing where it does not read.
+std::string print_result(const StoredResult& result);
+std::optional<StoredResult> read_result(const std::string& text);
 void store_result(Cache& cache, const std::string& key, const OptimizeResult& result);
 
 }  // namespace tessera

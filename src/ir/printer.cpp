@@ -166,4 +166,12 @@ std::string print_op(const Graph& g, OpId id) {
   return p.statement(g, g.op(id), unique_names(g), -1);
 }
 
+std::vector<std::string> print_ops(const Graph& g) {
+  const auto names = unique_names(g);
+  Printer p;
+  std::vector<std::string> lines;
+  for (const Op& op : g.ops()) lines.push_back(p.statement(g, op, names, -1));
+  return lines;
+}
+
 }  // namespace tessera

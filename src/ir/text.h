@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ir/graph.h"
 
@@ -10,6 +11,8 @@ namespace tessera {
 std::string print(const Graph& graph);
 // One operator on one line without its body, for messages and derivations.
 std::string print_op(const Graph& graph, OpId op);
+// All of them, by operator.
+std::vector<std::string> print_ops(const Graph& graph);
 
 struct ParseLimits {
   size_t bytes = size_t(64) << 20;

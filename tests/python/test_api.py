@@ -20,6 +20,8 @@ from tessera import _core
 from tessera.errors import BadInputError, UsageError
 from tessera.result import GraphCall, Runner
 
+ROOT = Path(__file__).resolve().parents[2]
+
 Array = np.ndarray[Any, np.dtype[Any]]
 RNG = np.random.default_rng(1)
 
@@ -354,3 +356,42 @@ def test_calls_take_arrays_of_the_right_type_as_they_are_and_convert_or_refuse_o
     for wrong in (x.astype(np.float64), x.T, x.astype(np.int32), x[:2], swapped):
         with pytest.raises(ts.Error, match="argument x"):
             r(wrong, y)
+
+
+# --- the run as it went -----------------------------------------------------------------------
+
+
+def test_a_short_search_has_a_timeline_too() -> None:
+    r = ts.superoptimize(ts.load(ROOT / "examples/softmax.ug"), cache=False, budget=20)
+    times = [event["t"] for event in r.timeline]
+    assert times == sorted(times)
+    costs = [e["search"]["best_cost"] for e in r.timeline if e["search"]]
+    assert len(costs) >= 2
+    assert min(c for c in costs if c > 0) < max(costs)  # it found better ones on the way
+    assert r.timeline[-1]["stage"] == "done"
+
+
+def test_resume_needs_the_cache() -> None:
+    with pytest.raises(UsageError, match="resume needs the cache"):
+        ts.Options(resume=True, cache=False)
+
+
+def test_an_unfinished_search_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(folder))
+    graph = ts.load(ROOT / "examples/softmax.ug")
+    short = ts.superoptimize(graph, budget=1e-6)
+    assert not short.improved
+    assert short.details["unfinished"]
+    assert short.details["resumable"]
+    x = np.random.default_rng(0).standard_normal(graph.inputs[0].shape).astype(np.float32)
+    expected = np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(short(x), expected, rtol=1e-4, atol=1e-6)
+    full = ts.superoptimize(graph, budget=60, resume=True)
+    assert "resumed after" in full.details["resumed"]
+    assert not full.details["unfinished"]
+    np.testing.assert_allclose(full(x), expected, rtol=1e-4, atol=1e-6)
+    assert list((folder / "searches").iterdir()) == []

@@ -239,6 +239,35 @@ def test_search(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "kernel" in capsys.readouterr().out
 
 
+def test_search_goes_on(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(folder))
+    _, whole = as_json(capsys, "search", small)
+    code, cut = as_json(capsys, "search", small, "--budget", "1e-6")
+    assert (code, cut["stop"], cut["resumable"]) == (2, "time budget", True)
+    assert run("search", small, "--budget", "1e-6") == 2
+    assert "--resume goes on" in capsys.readouterr().out
+    code, rest = as_json(capsys, "search", small, "--resume")
+    assert code == 0
+    assert rest["resumed"].startswith("resumed after")
+    assert [c["graph"] for c in rest["candidates"]] == [c["graph"] for c in whole["candidates"]]
+    code, again = as_json(capsys, "search", small, "--resume")
+    assert code == 0
+    assert again["resumed"].startswith("nothing to resume")
+    assert run("search", small, "--budget", "1e-6") == 2
+    (saved,) = (folder / "searches").iterdir()
+    saved.write_bytes(saved.read_bytes()[:-1])
+    capsys.readouterr()
+    assert run("search", small, "--resume") == 0
+    assert "was ignored" in capsys.readouterr().out
+    assert run("search", small, "--budget", "1e-6") == 2
+    assert run("cache", "clear") == 0
+    assert not (folder / "searches").exists()
+
+
 def test_verify(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.ug"
     other.write_text(SMALL.replace("exp", "log"))

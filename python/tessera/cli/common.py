@@ -87,6 +87,15 @@ def search_options(function: F) -> F:
     return function
 
 
+def resume_option(function: F) -> F:
+    """--resume, for the verbs whose searches are kept."""
+    return click.option(
+        "--resume",
+        is_flag=True,
+        help="Go on where an unfinished search of SRC with these options stopped.",
+    )(function)
+
+
 def options_from(**values: Any) -> Options:
     """Options from the values of `search_options`."""
     values["disable"] = tuple(values.get("disable", ()))
@@ -211,6 +220,14 @@ def progress_text(news: Mapping[str, Any], elapsed: float) -> str:
     if news.get("best_speedup", 1) > 1:
         text += f"  best so far {news['best_speedup']:.2f}x"
     return text + "  (Ctrl-C: take the best so far)"
+
+
+def resume_lines(resumed: str, resumable: bool) -> list[str]:
+    """What was resumed, and how to go on with a search that was cut short."""
+    lines = [resumed] if resumed else []
+    if resumable:
+        lines.append("the search was cut short; the same command with --resume goes on from here")
+    return lines
 
 
 def show_error(error: Error, as_json: bool) -> None:

@@ -22,6 +22,7 @@ OUTPUTS = (".ug", ".cpp", ".json", ".html")
 @click.command(epilog=common.SRC_HELP)
 @common.source_options
 @common.search_options
+@common.resume_option
 @click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
 @click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
@@ -48,8 +49,9 @@ def optimize(
       tessera optimize model.py:attention --shape Q=f32[64,128] --budget 10 -o winner.ug
       tessera optimize prog.ug --json
 
-    The original is always a candidate, so the result is never slower by choice. Ctrl-C takes the
-    best so far; without any, the exit code is 2.
+    The original is always a candidate, so the result is never slower by choice. Ctrl-C ends the
+    search and proves the best so far, a second Ctrl-C ends that too; without any, the exit code
+    is 2. A search that Ctrl-C or the budget cut short is kept, and goes on with --resume.
     """
     if output and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
@@ -101,6 +103,8 @@ def show_result(result: Result, output: str | None = None) -> None:
             console.print(f"pruned: {pruned}")
     if result.interrupted:
         console.print("[yellow]interrupted; this is the best so far[/]")
+    for line in common.resume_lines(result.details["resumed"], result.details["resumable"]):
+        console.print(line, markup=False)
     console.print(candidate_table(result.candidates))
     if result.improved:
         console.print("\n[bold]winner[/]")
@@ -143,6 +147,7 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
 @click.command(epilog=common.SRC_HELP)
 @common.source_options
 @common.search_options
+@common.resume_option
 @click.option("--engine", type=click.Choice(["mugraph"]), default="mugraph", show_default=True)
 @click.option("--top", type=int, default=10, show_default=True, help="Candidates to show.")
 @click.option("--show", type=int, default=0, metavar="RANK", help="Print this candidate.")
@@ -163,6 +168,7 @@ def search(
       tessera search prog.ug
       tessera search prog.ug --max-block-ops 9 --show 1
       tessera search prog.ug --disable mugraph:bound --json
+      tessera search prog.ug --budget 60 --resume
 
     Nothing is proved or run. Exit code 0 with candidates, 1 when there are none, 2 when the budget
     ended before any was found.
@@ -183,6 +189,8 @@ def search(
                 "engine": engine,
                 **report,
                 "interrupted": record["interrupted"],
+                "resumable": record["resumable"],
+                "resumed": record["resumed"],
                 "candidates": [
                     {"rank": c.rank, "model_us": c.model_us, "notes": list(c.notes),
                      "derivation": c.derivation, "graph": str(c.graph)}
@@ -203,6 +211,8 @@ def search(
         )
         if pruned := common.prunes(report["pruned"], 10):
             console.print(f"pruned: {pruned}")
+        for line in common.resume_lines(record["resumed"], record["resumable"]):
+            console.print(line, markup=False)
         console.print(candidate_table(candidates, top))
         if show:
             if not 1 <= show <= len(candidates):

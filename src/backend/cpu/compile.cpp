@@ -68,7 +68,12 @@ std::string compile(const Compiler& compiler, const std::string& source,
   std::vector<std::string> argv = {compiler.path};
   for (std::string& flag : flags_for(options.isa)) argv.push_back(std::move(flag));
   argv.insert(argv.end(), {"-o", object_path, source_path});
-  const ProcessResult result = run_process(argv, options.timeout_s);
+  const ProcessResult result = run_process(argv, options.timeout_s, options.cancel);
+  if (result.cancelled) {
+    std::remove(object_path.c_str());
+    std::remove(source_path.c_str());
+    throw Error(ErrorKind::Cancelled, "compiling was stopped");
+  }
   if (result.timed_out || result.exit_code != 0) {
     std::remove(object_path.c_str());
     // Kept outside the temporary directory, which goes away with this process.

@@ -2,6 +2,7 @@
 // Only files that were just compiled, or whose recorded hash still holds, are ever loaded.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,13 +46,14 @@ class Library {
 struct CompileOptions {
   CpuIsa isa = CpuIsa::Generic;
   double timeout_s = 120;
+  const std::atomic<bool>* cancel = nullptr;  // the compiler is stopped soon after it is set
   // Null: find_compiler().
   const Compiler* compiler = nullptr;
 };
 
 // Compiles (or finds) and loads `source`, which includes no header. Throws Error: ToolMissing
 // without a compiler, Internal when the compiler rejects the source (the message names a kept copy)
-// or exceeds the time-out, Io when nothing can be written.
+// or exceeds the time-out, Cancelled, Io when nothing can be written.
 std::unique_ptr<Library> compile_and_load(const std::string& source, const CompileOptions& options,
                                           Cache& cache);
 

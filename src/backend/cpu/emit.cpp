@@ -121,6 +121,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     }
   }
 
+  const std::vector<std::string> lines = print_ops(graph);
   UnitContext unit;
   unit.isa = isa;
   std::string kernels;
@@ -153,7 +154,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       task.layouts.push_back(code.layouts[i]);
     }
     for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan.slot(op.result(r)));
-    kernels += "\n// " + print_op(graph, code.id) + "\n";
+    kernels += "\n// " + lines[code.id.index] + "\n";
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       if (code.layouts[i].row_major()) continue;
       kernels += "// operand " + std::to_string(i) + ": " + code.layouts[i].str() + "\n";

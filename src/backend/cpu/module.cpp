@@ -225,6 +225,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
   CompileOptions compile;
   compile.isa = options.isa;
   compile.timeout_s = options.compile_timeout_s;
+  compile.cancel = options.cancel;
   impl->library = compile_and_load(impl->program.source, compile, cache);
   const auto phases = [&](const Schedule& schedule) {
     std::vector<Phase> list;

@@ -2,6 +2,7 @@
 // intermediate buffers; inputs and outputs are the caller's contiguous arrays.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,6 +23,7 @@ struct ModuleOptions {
   CpuIsa isa = best_isa();
   KernelPool* pool = nullptr;  // null: KernelPool::shared()
   double compile_timeout_s = 120;
+  const std::atomic<bool>* cancel = nullptr;  // compiling stops soon after it is set
   PlanOptions plan;
 };
 

@@ -1,5 +1,6 @@
 #include "search/mugraph/mugraph.h"
 
+#include <algorithm>
 #include <map>
 
 #include "search/mugraph/assemble.h"
@@ -21,8 +22,7 @@ class Search {
       if (!is_static(t.type.shape))
         return finish(StopReason::Unsupported, "symbolic shapes: bind them first");
     }
-    for (TensorId t : run_.program.inputs())
-      run_.resident += double(run_.program.type(t).bytes());
+    for (TensorId t : run_.program.inputs()) run_.resident += double(run_.program.type(t).bytes());
     run_.program_seconds = run_.analytical.cost(run_.program).seconds;
     steps_ = partition(run_.program);
     for (const Step& s : steps_) run_.regions += s.kept.valid() ? 0 : 1;
@@ -42,6 +42,7 @@ class Search {
  private:
   // The report, where there is nothing to combine.
   std::optional<SearchReport> solve_regions() {
+    run_.before_seconds = 0;
     std::vector<bool> given(run_.program.tensors().size(), false);
     for (TensorId t : run_.program.inputs()) given[t.index] = true;
     for (size_t s = 0; s < steps_.size(); ++s) {
@@ -50,6 +51,8 @@ class Search {
         for (uint32_t i = 0; i < op.num_results; ++i) given[op.result(i).index] = true;
         continue;
       }
+      run_.last_region = std::all_of(steps_.begin() + long(s) + 1, steps_.end(),
+                                     [](const Step& later) { return later.kept.valid(); });
       results_[s] = solve_region(run_, steps_[s].outputs, given);
       if (results_[s].choices.empty() && !run_.stopped && steps_[s].outputs.size() > 1) {
         // Together they were too much; one by one, earlier outputs help with later ones.
@@ -61,6 +64,8 @@ class Search {
         continue;
       }
       for (TensorId t : steps_[s].outputs) given[t.index] = true;
+      if (!results_[s].choices.empty())
+        run_.before_seconds += results_[s].choices.front().plan.seconds;
       if (run_.stopped) break;
     }
     if (run_.regions == 0)

@@ -30,10 +30,14 @@ struct Run {
   double resident = 0;         // bytes of the program's inputs
   double memory_share = 1;     // of a block's memory that tiles may use
   double program_seconds = 0;  // of the program as it is, by the target's model
-  int64_t regions = 0;         // that share the budget's steps
-  bool stopped = false;        // cancelled or out of time
-  bool limited = false;        // a limit of steps ended a part of the search
-  std::string detail;          // why nothing was found
+  // Seconds of the best plans of the regions before; nothing is known of a program as a whole until
+  // its last region has a plan.
+  double before_seconds = 0;
+  bool last_region = true;
+  int64_t regions = 0;   // that share the budget's steps
+  bool stopped = false;  // cancelled or out of time
+  bool limited = false;  // a limit of steps ended a part of the search
+  std::string detail;    // why nothing was found
   SearchReport report;
 
   bool rule(const char* name) const { return options.ablate.count(name) == 0; }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "ir/block.h"
 #include "search/mugraph/exhaustive.h"
+#include "search/mugraph/stored_region.h"
 
 namespace tessera::mugraph {
 namespace {
@@ -78,7 +80,71 @@ class RegionSolver {
     return out;
   }
 
+  // What an earlier run found; nothing where it does not fit the program, or time ran out.
+  std::optional<RegionResult> restore(const StoredRegion& stored,
+                                      const std::vector<TensorId>& outputs,
+                                      const std::vector<bool>& given) {
+    const SearchReport before = run_.report;
+    RegionResult out;
+    const Region region = make_region(run_.program, outputs, given);
+    for (const StoredRegion::StoredWorld& w : stored.worlds) {
+      Region split = region;
+      if (w.split_axis >= int(region.axes.size())) return std::nullopt;
+      if (w.split_axis >= 0) split.split(w.split_axis);
+      std::unique_ptr<World> world =
+          region.targets.empty() ? nullptr : make_world(split, w.formulation);
+      KernelCounters counters;
+      if (!world || !saturate_world(*world, counters) || run_.interrupted()) {
+        run_.report = before;
+        return std::nullopt;
+      }
+      world->as_written = w.as_written;
+      out.worlds.push_back(std::move(world));
+    }
+    for (const Choice& c : stored.choices) {
+      if (c.world >= out.worlds.size() || !fits(c.plan, *out.worlds[c.world])) {
+        run_.report = before;
+        return std::nullopt;
+      }
+      kernel_search(*out.worlds[c.world], c.plan.parts);
+    }
+    out.choices = stored.choices;
+    run_.report = before;
+    run_.report.values += stored.values;
+    run_.report.edges += stored.edges;
+    run_.report.graphs += stored.graphs;
+    run_.report.tilings += stored.tilings;
+    for (const auto& [rule, n] : stored.pruned) run_.report.pruned[rule] += n;
+    run_.limited = run_.limited || stored.limited;
+    if (!stored.detail.empty()) run_.detail = stored.detail;
+    return out;
+  }
+
  private:
+  // Are all of the plan's values, operations and axes there?
+  static bool fits(const Plan& plan, const World& world) {
+    const size_t axes = world.region.axes.size();
+    for (const auto& [axis, n] : plan.parts) {
+      if (axis < 0 || size_t(axis) >= world.region.whole.size() || n < 1) return false;
+      if (world.region.whole[size_t(axis)] < 0) return false;
+    }
+    for (const Kernel& k : plan.kernels) {
+      if (k.loop < -1 || k.loop >= int(axes) || k.loop_parts < 1 || k.grid.size() > 3) return false;
+      for (const Kernel::GridDim& g : k.grid) {
+        if (g.parts < 1) return false;
+      }
+      for (const std::vector<ValueId>* values : {&k.outputs, &k.loads}) {
+        for (ValueId v : *values) {
+          if (v >= world.graph.values.size()) return false;
+        }
+      }
+      for (uint32_t e : k.edges) {
+        if (e >= world.graph.edges.size()) return false;
+      }
+    }
+    return true;
+  }
+
   // Null where a constant of the program has no exact form.
   std::unique_ptr<World> make_world(const Region& region, const Formulation& f) {
     auto world = std::make_unique<World>();
@@ -151,7 +217,7 @@ class RegionSolver {
     plan_options.cancel = run_.context.cancel;
     plan_options.out_of_time = [this] { return run_.out_of_time(); };
     plan_options.improved = [&](double best) {
-      run_.report.best_cost = best;
+      if (run_.last_region) run_.report.best_cost = run_.before_seconds + best;
       run_.progress(counters);
     };
     PlanResult found = find_plans(world.graph, kernel_search(world, parts), start, plan_options,
@@ -397,7 +463,48 @@ class RegionSolver {
 
 RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
                           const std::vector<bool>& given) {
-  return RegionSolver(run).solve(outputs, given);
+  RegionSolver solver(run);
+  // Plain enumeration, and second attempts with less memory, are not worth the space.
+  Memory* memory = run.options.exhaustive || run.memory_share < 1 ? nullptr : run.context.memory;
+  if (!memory) return solver.solve(outputs, given);
+  std::string name = "region";
+  for (TensorId t : outputs) name += " " + std::to_string(t.index);
+  if (const auto text = memory->recall(name)) {
+    if (const auto stored = read_region(*text)) {
+      if (auto known = solver.restore(*stored, outputs, given)) return std::move(*known);
+      if (run.stopped) return {};
+    }
+    if (run.context.log) run.context.log("mugraph: what was kept of " + name + " does not fit");
+  }
+  const SearchReport before = run.report;
+  const bool limited = std::exchange(run.limited, false);
+  const std::string detail = std::exchange(run.detail, "");
+  RegionResult found = solver.solve(outputs, given);
+  if (!run.stopped) {
+    StoredRegion stored;
+    for (const auto& w : found.worlds) {
+      const std::vector<int>& part = w->region.part;
+      const auto split = std::find_if(part.begin(), part.end(), [](int p) { return p >= 0; });
+      stored.worlds.push_back(
+          {w->formulation, split == part.end() ? -1 : int(split - part.begin()), w->as_written});
+    }
+    stored.choices = found.choices;
+    stored.values = run.report.values - before.values;
+    stored.edges = run.report.edges - before.edges;
+    stored.graphs = run.report.graphs - before.graphs;
+    stored.tilings = run.report.tilings - before.tilings;
+    for (const auto& [rule, n] : run.report.pruned) {
+      const auto known = before.pruned.find(rule);
+      const int64_t more = n - (known == before.pruned.end() ? 0 : known->second);
+      if (more > 0) stored.pruned[rule] = more;
+    }
+    stored.limited = run.limited;
+    stored.detail = run.detail;
+    memory->remember(name, print_region(stored));
+  }
+  run.limited = run.limited || limited;
+  if (run.detail.empty()) run.detail = detail;
+  return found;
 }
 
 }  // namespace tessera::mugraph

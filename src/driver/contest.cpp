@@ -1,0 +1,321 @@
+#include "driver/contest.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "cost/analytical.h"
+#include "driver/partition.h"
+#include "driver/race.h"
+#include "driver/tiles.h"
+#include "search/fold/fold.h"
+
+namespace tessera {
+namespace {
+
+// A compiled candidate and how fast it was in its last race.
+struct Racer {
+  size_t outcome;
+  std::shared_ptr<Module> module;
+  Timing timing;
+};
+
+void by_speed(std::vector<Racer>& racers) {
+  std::stable_sort(racers.begin(), racers.end(), [](const Racer& a, const Racer& b) {
+    return a.timing.speedup > b.timing.speedup;
+  });
+}
+
+class Contest {
+ public:
+  Contest(Session& session, const Graph& spec, int part, const std::string& label,
+          const Timetable& times, Memory* memory)
+      : s_(session), spec_(spec), part_(part), label_(label), times_(times), memory_(memory),
+        wanted_(session.options.tune ? 16 : 5), first_(session.outcomes.size()) {}
+
+  PartResult run() {
+    PartResult result;
+    result.best = spec_;
+    propose();
+    try {
+      result.module = original_ = s_.compiled(spec_);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Cancelled) throw;
+      return result;
+    }
+    result.finished = searched_;
+    if (first_ == s_.outcomes.size()) return result;
+    const std::vector<size_t> order = racing_order();
+    const RaceInputs inputs(spec_, s_.options.seed);
+    const Filter filter(spec_, s_.options.seed + 1, s_.threads);
+    Verifier verifier(spec_, s_.verify_options());
+    inputs_ = &inputs;
+    filter_ = &filter;
+    // Another wave runs where all that were faster than the original fell out.
+    bool again = true;
+    for (size_t next = 0; again && next < order.size() && !s_.deadline.ended();) {
+      again = false;
+      std::vector<Racer> racers;
+      for (; racers.size() < wanted_ && next < order.size(); next++) {
+        if (s_.deadline.ended() || (!racers.empty() && late())) break;
+        if (racers.empty() && next >= wanted_ && late()) break;
+        s_.tell("compile", label_, int(next), int(order.size()));
+        Outcome& o = s_.outcomes[order[next]];
+        if (fell_before(o) || !keep_verdict(o, s_.passes_filter(filter, o))) continue;
+        auto module = s_.code_for(o);
+        if (keep_verdict(o, module != nullptr))
+          racers.push_back({order[next], std::move(module), {}});
+      }
+      if (racers.size() < wanted_ && next < order.size()) result.finished = false;
+      if (racers.empty()) break;
+
+      s_.tell("measure", label_, 0, int(racers.size()));
+      result.original_s = result.seconds = race(racers, 0);
+      if (s_.options.tune) {
+        tune(racers);
+        // Who was a little lucky among many is not so again.
+        by_speed(racers);
+        std::vector<Racer> finalists(
+            racers.begin(), racers.begin() + std::ptrdiff_t(std::min<size_t>(4, racers.size())));
+        result.original_s = result.seconds = race(finalists, 0);
+        racers = std::move(finalists);
+      }
+      by_speed(racers);
+      int tried = 0;
+      for (Racer& racer : racers) {
+        if (!worthwhile(racer.timing)) continue;
+        if (s_.deadline.ended()) {
+          result.finished = false;
+          break;
+        }
+        Outcome& o = s_.outcomes[racer.outcome];
+        s_.tell("verify", label_, tried++, int(racers.size()));
+        std::optional<Certificate> certificate = s_.prove(verifier, o);
+        if (!keep_verdict(o, certificate && s_.passes_check(o, *racer.module))) {
+          again = !late();
+          continue;
+        }
+        o.fate = Fate::Chosen;
+        result.best = o.graph;
+        result.module = racer.module;
+        result.certificate = std::move(*certificate);
+        result.seconds = racer.timing.median_s;
+        result.speedup = racer.timing.speedup;
+        result.improved = true;
+        if (label_.empty()) s_.best_speedup = result.speedup;
+        return result;
+      }
+    }
+    result.finished = result.finished && !s_.deadline.ended();
+    return result;
+  }
+
+ private:
+  // Time to prove what there is: the budget's last part, or the caller wants the best so far.
+  bool late() const { return s_.deadline.cancelled() || s_.deadline.spent() > times_.race_until; }
+
+  // --- candidates ------------------------------------------------------------------------------
+
+  void propose() {
+    CollectingSink sink;
+    {
+      Stopwatch watch(s_.report.search_s);
+      const std::vector<Folding> foldings = foldings_of_part();
+      const double time = times_.search_until - s_.deadline.spent();
+      s_.report.searches.push_back(
+          s_.search(spec_, label_, foldings.empty() ? time : 0.7 * time, memory_, sink));
+      searched_ = complete(s_.report.searches.back());
+      for (const Folding& f : foldings) add_folding(f, sink);
+      std::stable_sort(sink.candidates.begin(), sink.candidates.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+    }
+    for (Candidate& c : sink.candidates) {
+      Outcome o;
+      o.graph = std::move(c.graph);
+      o.origin = std::move(c.origin);
+      o.derivation = std::move(c.derivation);
+      o.notes = std::move(c.notes);
+      o.as_written = c.as_written;
+      o.part = part_;
+      o.rank = int(s_.outcomes.size() - first_) + 1;
+      o.model_seconds = c.cost;
+      s_.outcomes.push_back(std::move(o));
+    }
+  }
+
+  static bool complete(const SearchReport& r) {
+    return r.stop != StopReason::TimeBudget && r.stop != StopReason::Cancelled;
+  }
+
+  std::vector<Folding> foldings_of_part() const {
+    if (s_.options.disable.count("fold") || s_.options.disable.count("plan:weights")) return {};
+    return fold_weights(spec_);
+  }
+
+  // A program in which more depends on weights alone, and what the engine makes of the rest of it.
+  void add_folding(const Folding& f, CollectingSink& sink) {
+    constexpr size_t kMostOfOne = 4;
+    if (s_.deadline.cancelled()) return;
+    const std::vector<Part> parts = partition(f.graph);
+    if (parts.size() != 1) return;
+    Candidate plain;
+    plain.graph = f.graph;
+    plain.cost = AnalyticalModel(s_.target).cost(parts[0].graph).seconds;
+    plain.origin = "fold";
+    plain.derivation = f.derivation;
+    sink.candidates.push_back(plain);
+    CollectingSink of_part;
+    std::optional<MemoryOf> memory;
+    if (memory_) memory.emplace(*memory_, memory_prefix(parts[0].graph));
+    s_.report.searches.push_back(s_.search(parts[0].graph, label_,
+                                           times_.search_until - s_.deadline.spent(),
+                                           memory ? &*memory : nullptr, of_part));
+    searched_ = searched_ && complete(s_.report.searches.back());
+    for (Candidate& c : of_part.candidates) {
+      if (&c - of_part.candidates.data() >= std::ptrdiff_t(kMostOfOne)) break;
+      c.graph = splice(f.graph, parts, {c.graph});
+      c.origin = "fold+" + c.origin;
+      c.derivation = f.derivation + c.derivation;
+      sink.candidates.push_back(std::move(c));
+    }
+  }
+
+  // The order in which candidates race: by modelled cost; an engine's note is a doubt (such as a
+  // dropped maximum), and those come last. The program as written, only fused, races at once: it
+  // stands where rounding forbids the algebra of all others.
+  std::vector<size_t> racing_order() const {
+    std::vector<size_t> order;
+    for (bool doubted : {false, true})
+      for (size_t i = first_; i < s_.outcomes.size(); i++)
+        if (s_.outcomes[i].notes.empty() != doubted) order.push_back(i);
+    for (size_t at = wanted_; at < order.size(); at++) {
+      if (!s_.outcomes[order[at]].as_written) continue;
+      std::rotate(order.begin() + std::ptrdiff_t(wanted_) - 1, order.begin() + std::ptrdiff_t(at),
+                  order.begin() + std::ptrdiff_t(at) + 1);
+      break;
+    }
+    return order;
+  }
+
+  // --- verdicts of earlier runs ----------------------------------------------------------------
+
+  static std::string verdict_name(const Outcome& o) {
+    return "verdict " + std::to_string(structural_hash(o.graph));
+  }
+
+  // Remembers why a candidate fell out; only refusals are kept, acceptance is proved again.
+  bool keep_verdict(const Outcome& o, bool passed) {
+    if (!passed && memory_ && o.fate != Fate::Proposed && o.fate != Fate::Measured)
+      memory_->remember(verdict_name(o), std::to_string(int(o.fate)) + " " + o.why);
+    return passed;
+  }
+
+  bool fell_before(Outcome& o) {
+    const auto known = memory_ ? memory_->recall(verdict_name(o)) : std::nullopt;
+    if (!known) return false;
+    const int fate = std::atoi(known->c_str());
+    for (Fate f : {Fate::Refuted, Fate::Unknown, Fate::NotCompiled, Fate::CheckFailed}) {
+      if (int(f) != fate) continue;
+      o.fate = f;
+      o.why = known->substr(std::min(known->size(), known->find(' ') + 1));
+      return true;
+    }
+    return false;
+  }
+
+  // --- races -----------------------------------------------------------------------------------
+
+  // Times the racers from `from` on against the original, and returns its seconds.
+  double race(std::vector<Racer>& racers, size_t from) {
+    Stopwatch watch(s_.report.measure_s);
+    std::vector<std::shared_ptr<Module>> modules{original_};
+    for (size_t i = from; i < racers.size(); i++) modules.push_back(racers[i].module);
+    const double left = times_.end - s_.deadline.spent();
+    const double most = std::max(0.02, 0.4 * left);
+    const double wanted = std::min(s_.options.tune ? 4.0 : 1.0, 0.15 * double(modules.size()));
+    const std::vector<Timing> timings =
+        tessera::race(modules, *inputs_, std::min(wanted, most), most);
+    for (size_t i = from; i < racers.size(); i++) {
+      Outcome& o = s_.outcomes[racers[i].outcome];
+      racers[i].timing = timings[i - from + 1];
+      o.fate = Fate::Measured;
+      o.seconds = racers[i].timing.median_s;
+      o.speedup = racers[i].timing.speedup;
+    }
+    return timings[0].median_s;
+  }
+
+  // Other tiles for the fastest racers: the variants that the model likes best are compiled and
+  // timed, and those that won are varied again, until nothing gains one percent.
+  void tune(std::vector<Racer>& racers) {
+    constexpr size_t kBases = 3, kPerWave = 8;
+    constexpr int kWaves = 6;
+    const AnalyticalModel model(s_.target);
+    std::set<uint64_t> seen;
+    for (const Racer& r : racers) seen.insert(structural_hash(s_.outcomes[r.outcome].graph));
+    by_speed(racers);
+    for (int wave = 0; wave < kWaves && !late(); wave++) {
+      struct Variant {
+        double model_seconds;
+        size_t base;
+        Graph graph;
+      };
+      std::vector<Variant> variants;
+      for (size_t b = 0; b < std::min(kBases, racers.size()); b++)
+        for (Graph& g : retilings(s_.outcomes[racers[b].outcome].graph))
+          if (seen.insert(structural_hash(g)).second) {
+            double seconds = model.cost(g).seconds;
+            variants.push_back({seconds, racers[b].outcome, std::move(g)});
+          }
+      std::stable_sort(variants.begin(), variants.end(), [](const Variant& a, const Variant& b) {
+        return a.model_seconds < b.model_seconds;
+      });
+      const double best = racers[0].timing.speedup;
+      const size_t from = racers.size();
+      for (Variant& v : variants) {
+        if (racers.size() - from >= kPerWave || late()) break;
+        s_.tell("tune", label_, int(racers.size() - from),
+                int(std::min(kPerWave, variants.size())));
+        Outcome o = s_.outcomes[v.base];
+        o.graph = std::move(v.graph);
+        o.origin += o.origin.ends_with("tiles") ? "" : "+tiles";
+        o.model_seconds = v.model_seconds;
+        o.as_written = false;
+        o.rank = int(s_.outcomes.size()) + 1;
+        o.fate = Fate::Proposed;
+        o.seconds = o.speedup = 0;
+        s_.outcomes.push_back(std::move(o));
+        Outcome& made = s_.outcomes.back();
+        if (!s_.passes_filter(*filter_, made)) continue;
+        if (auto module = s_.code_for(made))
+          racers.push_back({s_.outcomes.size() - 1, std::move(module), {}});
+      }
+      if (racers.size() == from) break;
+      race(racers, from);
+      by_speed(racers);
+      if (racers[0].timing.speedup < 1.01 * best) break;
+    }
+  }
+
+  Session& s_;
+  const Graph& spec_;
+  const int part_;
+  const std::string& label_;
+  const Timetable& times_;
+  Memory* memory_;
+  const size_t wanted_;  // in one wave
+  const size_t first_;   // of this part's outcomes
+  bool searched_ = false;
+  std::shared_ptr<Module> original_;
+  const RaceInputs* inputs_ = nullptr;
+  const Filter* filter_ = nullptr;
+};
+
+}  // namespace
+
+PartResult improve(Session& session, const Graph& part, int index, const std::string& label,
+                   const Timetable& times, Memory* memory) {
+  return Contest(session, part, index, label, times, memory).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// One part of a program: candidates race, and the fastest that is proved and whose code passes its
+// check wins. The part as it is always takes part.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "driver/session.h"
+
+namespace tessera {
+
+// When its stages end, in seconds on the session's clock.
+struct Timetable {
+  double search_until = 0, race_until = 0, end = 0;
+};
+
+struct PartResult {
+  Graph best;
+  std::shared_ptr<Module> module;  // of the best; null where its code could not be made
+  std::optional<Certificate> certificate;
+  double original_s = 0, seconds = 0, speedup = 1;
+  bool improved = false;
+  bool finished = false;  // nothing was cut short
+};
+
+// Adds its candidates to the session's outcomes. `label`: "2/5", or empty for a whole program.
+// `memory` (may be null) is this part's own.
+PartResult improve(Session& session, const Graph& part, int index, const std::string& label,
+                   const Timetable& times, Memory* memory);
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+#include "driver/race.h"
+
+#include <algorithm>
+#include <string>
+
+#include "backend/arrays.h"
+#include "base/rng.h"
+#include "eval/ndarray.h"
+
+namespace tessera {
+namespace {
+
+// A module with results of its own.
+class Runner {
+ public:
+  Runner(std::shared_ptr<Module> module, const RaceInputs& inputs)
+      : module_(std::move(module)), inputs_(inputs) {
+    // Once per set of weights, so not part of what is timed.
+    if (!module_->weights().empty()) prepared_ = module_->prepare(inputs.pointers());
+    for (const Type& t : module_->output_types()) {
+      buffers_.emplace_back(size_t(t.bytes()));
+      outputs_.push_back(buffers_.back().data());
+    }
+  }
+  void run() const { module_->run(inputs_.pointers(), outputs_, prepared_.get()); }
+
+ private:
+  std::shared_ptr<Module> module_;
+  const RaceInputs& inputs_;
+  std::shared_ptr<const PreparedWeights> prepared_;
+  std::vector<AlignedBuffer> buffers_;
+  std::vector<void*> outputs_;
+};
+
+}  // namespace
+
+RaceInputs::RaceInputs(const Graph& graph, uint64_t seed) {
+  Rng rng(seed);
+  for (TensorId id : graph.inputs()) {
+    const Type& t = graph.type(id);
+    NDArray a = NDArray::zeros(t.dtype, extents(t.shape));
+    // Sums of uniforms: close to a normal distribution, and cheap.
+    for (double& x : a.reals)
+      x = round_to(t.dtype, 1.7 * (rng.unit() + rng.unit() + rng.unit() + rng.unit() - 2));
+    for (int64_t& x : a.ints) x = int64_t(rng.below(2));
+    auto bytes = to_memory(a);
+    buffers_.emplace_back(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(buffers_.back().data()));
+    pointers_.push_back(buffers_.back().data());
+  }
+}
+
+std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
+                         const RaceInputs& inputs, double seconds, double limit_seconds) {
+  std::vector<Runner> runners;
+  runners.reserve(modules.size());
+  for (const auto& m : modules) runners.emplace_back(m, inputs);
+  std::vector<Contestant> contestants;
+  for (size_t i = 0; i < runners.size(); i++)
+    contestants.push_back({i == 0 ? "original" : "candidate " + std::to_string(i),
+                           [&runners, i](int) { runners[i].run(); }, 0});
+  MeasureOptions m;
+  m.budget_s = seconds;
+  m.limit_s = limit_seconds;
+  return measure(contestants, m);
+}
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// Programs of the same inputs timed against each other, on the same data in the same place of the
+// memory hierarchy.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "backend/cpu/module.h"
+#include "backend/measure.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Ordinary random numbers for a program's inputs.
+class RaceInputs {
+ public:
+  RaceInputs(const Graph& graph, uint64_t seed);
+  std::span<const void* const> pointers() const { return pointers_; }
+
+ private:
+  std::vector<AlignedBuffer> buffers_;
+  std::vector<const void*> pointers_;
+};
+
+// Times the modules; the first is the baseline. Takes about `seconds`, or a few runs of each.
+std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
+                         const RaceInputs& inputs, double seconds, double limit_seconds);
+
+// Is it faster than the baseline, beyond noise?
+inline bool worthwhile(const Timing& t) {
+  return t.believable && t.speedup > 1.005 && t.speedup_low > 1;
+}
+
+}  // namespace tessera

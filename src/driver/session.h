@@ -1,0 +1,70 @@
+// What the stages of one optimisation share: options, the clock, tools that prove, compile and
+// check, and what is reported at the end.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "driver/deadline.h"
+#include "driver/optimize.h"
+#include "driver/saved_search.h"
+
+namespace tessera {
+
+// Adds the time a scope takes to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() {
+    total_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+class Session {
+ public:
+  Session(const OptimizeOptions& options, const std::function<void(const Progress&)>& progress,
+          const std::atomic<bool>* cancel, const std::atomic<bool>* abandon);
+
+  // What the engine proposes for a program, within `seconds`.
+  SearchReport search(const Graph& graph, const std::string& part, double seconds, Memory* memory,
+                      CandidateSink& sink);
+  // Throws Error: Cancelled where the deadline ended it, others as Module::compile.
+  std::shared_ptr<Module> compiled(const Graph& graph);
+  // Code for a candidate; null where the back end refuses or fails, or the deadline ended it.
+  std::shared_ptr<Module> code_for(Outcome& outcome);
+  // Where compiled code leaves the interpreter of its own graph; empty if nowhere.
+  std::string check_failure(const Graph& graph, const Module& module);
+  // These three change the candidate's fate where it falls out. What the deadline ended stays
+  // Proposed.
+  bool passes_filter(const Filter& filter, Outcome& outcome);
+  std::optional<Certificate> prove(Verifier& verifier, Outcome& outcome);
+  bool passes_check(Outcome& outcome, const Module& module);
+
+  VerifyOptions verify_options() const;
+  void tell(const std::string& stage, const std::string& part, int done, int total,
+            const SearchReport* search = nullptr);
+
+  const OptimizeOptions& options;
+  Deadline deadline;
+  Target target;
+  int threads;
+  ThreadPool eval_pool;
+  Cache cache;
+  OptimizeReport report;
+  std::vector<Outcome> outcomes;
+  double best_speedup = 1;
+
+ private:
+  const std::function<void(const Progress&)>& progress_;
+  const std::atomic<bool>* cancel_;
+  std::optional<KernelPool> pool_;
+};
+
+}  // namespace tessera
