@@ -15,6 +15,7 @@ from tessera.errors import BadInputError, UsageError
 from tessera.files import write_text
 from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, bind_arguments, unflatten
 from tessera.graph import Graph
+from tessera.options import Options
 from tessera.types import dtype_name, format_type, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
@@ -299,14 +300,19 @@ class Result:
         self._run: Callable[[Sequence[Any]], list[Array]]
         if self._module is not None:
             self._run = Runner(self._module, call.names)
+        elif self.details["unfinished"]:
+            self._run = self._compile_original
         else:
-            warnings.warn(
-                f"{self.original.name}: nothing faster was found, and the original has no code "
-                f"({self.details['original_failed']}); calls are interpreted",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            self._run = self._interpret
+            self._no_code(self.details["original_failed"])
+
+    def _no_code(self, reason: str) -> None:
+        warnings.warn(
+            f"{self.original.name}: nothing faster was found, and the original has no code "
+            f"({reason}); calls are interpreted",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        self._run = self._interpret
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the optimised program on arrays, by position or by name."""
@@ -323,6 +329,21 @@ class Result:
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Array]:
         """Runs on the arrays of the program's inputs, in order; all outputs as a list."""
+        return self._run(arrays)
+
+    def _compile_original(self, arrays: Sequence[Any]) -> list[Array]:
+        """The first call of a program whose compiled code the budget left no time for."""
+        options = Options(
+            budget=1e6, disable=("mugraph", "fold"), cache=False, threads=self.details["threads"]
+        )
+        record = _core.optimize(self.original.core, options.fields())
+        self._module = record["module"]
+        if self._module is not None:
+            self._run = Runner(self._module, self._call.names)
+        elif record["interrupted"]:
+            raise KeyboardInterrupt
+        else:
+            self._no_code(record["report"]["original_failed"])
         return self._run(arrays)
 
     def _interpret(self, arrays: Sequence[Any]) -> list[Array]:

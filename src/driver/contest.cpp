@@ -37,14 +37,15 @@ class Contest {
     PartResult result;
     result.best = spec_;
     propose();
+    result.finished = searched_;
+    if (first_ == s_.outcomes.size()) return result;
     try {
       result.module = original_ = s_.compiled(spec_);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
+      result.finished = false;
       return result;
     }
-    result.finished = searched_;
-    if (first_ == s_.outcomes.size()) return result;
     const std::vector<size_t> order = racing_order();
     const RaceInputs inputs(spec_, s_.options.seed);
     const Filter filter(spec_, s_.options.seed + 1, s_.threads);

@@ -390,6 +390,8 @@ def test_an_unfinished_search_goes_on(
     x = np.random.default_rng(0).standard_normal(graph.inputs[0].shape).astype(np.float32)
     expected = np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(short(x), expected, rtol=1e-4, atol=1e-6)
+    assert "void k0" in short.source  # compiled and checked by the first call
+    assert not recwarn.list
     full = ts.superoptimize(graph, budget=60, resume=True)
     assert "resumed after" in full.details["resumed"]
     assert not full.details["unfinished"]
