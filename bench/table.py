@@ -23,7 +23,17 @@ COLUMNS = {
         "verdict",
     ),
     "search": ("case", "max_block_ops", "search_s", "values", "edges", "graphs", "tilings"),
-    "verify": ("case", "count", "accepted", "missed", "seconds"),
+    "verify": (
+        "case",
+        "count",
+        "accepted",
+        "missed",
+        "refuted",
+        "unknown",
+        "harmless",
+        "undecided",
+        "seconds",
+    ),
 }
 
 

@@ -157,7 +157,7 @@ void bind_verify(nb::module_& m) {
 
   m.def(
       "bench_verify",
-      [](int injected, int equal, uint64_t seed, int threads) {
+      [](int injected, int equal, uint64_t seed, int threads, nb::object progress) {
         VerifyBenchOptions options;
         options.injected = injected;
         options.equal = equal;
@@ -165,13 +165,17 @@ void bind_verify(nb::module_& m) {
         if (threads > 0) options.threads = threads;
         LongCall call;
         options.cancel = &call.cancel;
+        options.progress = [&](const char* row, int done, int total) {
+          call.publish([=]() -> nb::object { return nb::make_tuple(row, done, total); });
+        };
         bool interrupted = false;
-        auto rows = call.run([&] { return bench_verify(options); }, nb::none(), interrupted);
+        auto rows = call.run([&] { return bench_verify(options); }, progress, interrupted);
         nb::list list;
         for (const VerifyBenchRow& row : rows) list.append(record(row));
         return nb::make_tuple(list, interrupted);
       },
-      nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0);
+      nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0,
+      nb::arg("progress") = nb::none());
 
   // Which candidates the cheap field filter lets pass, in order.
   m.def(

@@ -192,9 +192,21 @@ template <int N> class Walker {
   std::array<int64_t, N> offset_{};
 };
 
-// Memory of temporaries: bump allocation with mark and release, nothing is cleared.
+// Memory of temporaries: bump allocation with mark and release, nothing is cleared. First chunks
+// are handed on between the arenas of a thread: small programs are evaluated thousands of times.
 class Arena {
  public:
+  Arena() = default;
+  Arena(Arena&&) noexcept = default;
+  Arena& operator=(Arena&& other) noexcept {
+    give_back();
+    chunks_ = std::move(other.chunks_);
+    chunk_ = other.chunk_;
+    used_ = other.used_;
+    return *this;
+  }
+  ~Arena() { give_back(); }
+
   void* allocate(size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
     while (chunk_ < chunks_.size()) {
@@ -206,7 +218,12 @@ class Arena {
       ++chunk_;
       used_ = 0;
     }
-    chunks_.emplace_back(std::max(bytes, chunks_.empty() ? kFirst : kChunk));
+    if (chunks_.empty() && bytes <= kFirst && !spare().empty()) {
+      chunks_.push_back(std::move(spare().back()));
+      spare().pop_back();
+    } else {
+      chunks_.emplace_back(std::max(bytes, chunks_.empty() ? kFirst : kChunk));
+    }
     used_ = bytes;
     return chunks_.back().as<std::byte>();
   }
@@ -221,6 +238,16 @@ class Arena {
 
  private:
   static constexpr size_t kFirst = size_t(64) << 10, kChunk = size_t(1) << 20;
+  static constexpr size_t kMaxSpare = 64;  // 4 MiB a thread
+  static std::vector<Buffer>& spare() {
+    static thread_local std::vector<Buffer> chunks;
+    return chunks;
+  }
+  void give_back() {
+    if (!chunks_.empty() && chunks_[0].bytes() == kFirst && spare().size() < kMaxSpare)
+      spare().push_back(std::move(chunks_[0]));
+    chunks_.clear();
+  }
   std::vector<Buffer> chunks_;
   size_t chunk_ = 0, used_ = 0;
 };

@@ -16,6 +16,15 @@ bool any_undefined(const std::vector<FieldArray>& outputs) {
   return false;
 }
 
+// Whether an element is undefined in the candidate only.
+bool less_defined(const std::vector<FieldArray>& candidate, const std::vector<FieldArray>& spec) {
+  for (size_t k = 0; k < candidate.size(); k++)
+    for (int64_t i = 0; !candidate[k].flags.empty() && i < candidate[k].size(); i++)
+      if ((candidate[k].flag(i) & FieldArray::Undefined) && !(spec[k].flag(i) & FieldArray::Undefined))
+        return true;
+  return false;
+}
+
 // Has operators that are undefined for some operands: then inputs are redrawn before the first
 // evaluation, which rarely succeeds at once.
 bool is_partial(const Graph& g) {
@@ -117,7 +126,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
   FieldResult c;
   for (int round = 0; draw->result.ok(); round++) {
     c = eval_field(candidate, model, draw->inputs, options);
-    if (!c.ok() || round == 5 || !any_undefined(c.outputs)) break;
+    if (!c.ok() || round == 5 || !less_defined(c.outputs, draw->result.outputs)) break;
     if (draw == &shared) {
       moved = shared;
       draw = &moved;

@@ -199,7 +199,11 @@ def verify(settings: Settings) -> Iterator[Row]:
     settings.tell(f"verify: {counts}")
     results, interrupted = (
         _core.bench_verify(
-            counts["injected"], counts["equal"], settings.options.seed + 1, settings.options.threads
+            counts["injected"],
+            counts["equal"],
+            settings.options.seed + 1,
+            settings.options.threads,
+            lambda news: settings.tell(f"verify: {news[0]} {news[1]:,} of {news[2]:,}"),
         )
         if any(counts.values())
         else ([], False)

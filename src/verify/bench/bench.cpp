@@ -146,6 +146,7 @@ VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int 
       }
     });
     next += uint64_t(n);
+    if (o.progress) o.progress(name, asked, count);
     for (const Trial& t : trials) {
       KindResult& k = kinds[t.kind];
       k.kind = t.kind;

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct VerifyBenchOptions {
   int threads = 2;
   std::string kind;  // only edits of this name; empty: all
   const std::atomic<bool>* cancel = nullptr;
+  // Told now and then how many verifications of a row are done.
+  std::function<void(const char* row, int done, int total)> progress;
 };
 
 struct KindResult {
