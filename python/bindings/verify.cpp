@@ -25,6 +25,7 @@ nb::dict record(const Certificate& c) {
   d["basis"] = c.basis;
   d["assumptions"] = c.assumptions;
   d["notes"] = c.notes;
+  d["second_opinion"] = c.second_opinion;
   nb::list draws;
   for (const FieldDraw& draw : c.draws) {
     nb::dict row;
@@ -143,8 +144,10 @@ void bind_verify(nb::module_& m) {
   m.def(
       "verify",
       [](const Graph& spec, const Graph& candidate, bool strict, std::optional<uint64_t> seed,
-         int threads, int64_t max_macs) {
+         int threads, int64_t max_macs, bool second_opinion, std::string z3) {
         VerifyOptions options = options_from(strict, seed, threads, max_macs);
+        options.second_opinion = second_opinion;
+        options.z3 = std::move(z3);
         LongCall call;
         options.cancel = &call.cancel;
         bool interrupted = false;
@@ -153,7 +156,8 @@ void bind_verify(nb::module_& m) {
         return record(verdict);
       },
       nb::arg("spec"), nb::arg("candidate"), nb::arg("strict") = false,
-      nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0);
+      nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
+      nb::arg("second_opinion") = false, nb::arg("z3") = "");
 
   m.def(
       "bench_verify",

@@ -66,6 +66,8 @@ def verify(
     seed: int | None = None,
     threads: int = 0,
     max_macs: int = 0,
+    second_opinion: bool = False,
+    z3: str = "",
 ) -> dict[str, Any]: ...
 def recheck(
     certificate: Certificate, spec: Graph, candidate: Graph, threads: int = 0

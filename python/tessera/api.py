@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -102,8 +105,13 @@ def verify(
     strict: bool = False,
     seed: int | None = None,
     threads: int = 0,
+    second_opinion: bool = False,
 ) -> Verdict:
     """Whether `b` computes what `a` does: equal with certificate, refuted with inputs, or unknown.
+
+    `second_opinion` also asks a verifier that argues from the operators' laws (and Z3, if there is
+    one: `pip install z3-solver`); `Verdict.second_opinion` tells "agrees" or "cannot tell", and
+    where it disagrees the verdict is unknown.
 
     >>> g, h = Graph("g"), Graph("h")
     >>> for graph, factor in ((g, 2.0), (h, 3.0)):
@@ -111,7 +119,15 @@ def verify(
     >>> bool(verify(g, g)), verify(g, h).name
     (True, 'refuted')
     """
-    return Verdict.of(_core.verify(a.core, b.core, strict, seed, threads))
+    return Verdict.of(
+        _core.verify(a.core, b.core, strict, seed, threads, 0, second_opinion, _z3())
+    )
+
+
+def _z3() -> str:
+    """Z3's executable beside this Python, as z3-solver installs it; "" to look for it on PATH."""
+    path = Path(sys.executable).parent / "z3"
+    return str(path) if "TESSERA_Z3" not in os.environ and path.is_file() else ""
 
 
 class _Optimized:

@@ -474,6 +474,11 @@ class Verdict:
         )
 
     @property
+    def second_opinion(self) -> str:
+        """"agrees: …" or "cannot tell: …", with the reason; "" where none was asked for."""
+        return "" if self.certificate is None else str(self.certificate.record()["second_opinion"])
+
+    @property
     def equal(self) -> bool:
         return self.name == "equal"
 

@@ -226,6 +226,7 @@ std::string Certificate::str() const {
   for (const auto& x : assumptions) line("assume", x);
   for (const GateFamily& g : gate) s += line_of(g) + "\n";
   for (const auto& x : notes) line("note", x);
+  if (!second_opinion.empty()) line("second_opinion", second_opinion);
   return s;
 }
 
@@ -268,6 +269,7 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
       {"basis", [&] { c.basis = unescape(r.rest); }},
       {"assume", [&] { c.assumptions.push_back(unescape(r.rest)); }},
       {"gate", [&] { c.gate.push_back(read_gate(r)); }},
+      {"second_opinion", [&] { c.second_opinion = unescape(r.rest); }},
       {"note", [&] { c.notes.push_back(unescape(r.rest)); }},
   };
   while (r.next()) {

@@ -61,6 +61,9 @@ struct Certificate {
   std::vector<std::string> assumptions;  // on the inputs, e.g. where the original is undefined
   std::vector<GateFamily> gate;
   std::vector<std::string> notes;
+  // "agrees: …" or "cannot tell: …" where one was asked for (verify/opinion); it takes no part in
+  // the error bound.
+  std::string second_opinion;
 
   std::string str() const;
   // Throws Error(BadInput) with file:line:col; parse(c.str()) == c.

@@ -20,7 +20,8 @@ bool any_undefined(const std::vector<FieldArray>& outputs) {
 bool less_defined(const std::vector<FieldArray>& candidate, const std::vector<FieldArray>& spec) {
   for (size_t k = 0; k < candidate.size(); k++)
     for (int64_t i = 0; !candidate[k].flags.empty() && i < candidate[k].size(); i++)
-      if ((candidate[k].flag(i) & FieldArray::Undefined) && !(spec[k].flag(i) & FieldArray::Undefined))
+      if ((candidate[k].flag(i) & FieldArray::Undefined) &&
+          !(spec[k].flag(i) & FieldArray::Undefined))
         return true;
   return false;
 }

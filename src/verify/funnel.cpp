@@ -423,6 +423,7 @@ struct Verifier::State {
     return o->reference;
   }
   Verdict verify(const Graph& candidate);
+  Verdict with_second_opinion(const Graph& candidate, Verdict first) const;
   std::optional<Verdict> compare(const Graph& candidate, const Rng& seeds, Certificate& c);
 };
 
@@ -432,7 +433,32 @@ Verifier::~Verifier() = default;
 Verifier::Verifier(Verifier&&) noexcept = default;
 Verifier& Verifier::operator=(Verifier&&) noexcept = default;
 
-Verdict Verifier::verify(const Graph& candidate) { return state_->verify(candidate); }
+Verdict Verifier::verify(const Graph& candidate) {
+  Verdict first = state_->verify(candidate);
+  return state_->options.second_opinion && first.equal()
+             ? state_->with_second_opinion(candidate, std::move(first))
+             : first;
+}
+
+Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict first) const {
+  const Binding& binding = first.certificate().bindings.at(0);
+  SecondOpinionOptions o;
+  o.z3 = options.z3;
+  o.seed = seed;
+  o.cancel = options.cancel;
+  return after(std::move(first),
+               second_opinion(bind_symbols(spec, binding), bind_symbols(candidate, binding), o));
+}
+
+Verdict after(Verdict equal, const SecondOpinion& opinion) {
+  if (opinion.opinion == Opinion::Disagrees)
+    return Unknown{UnknownReason::SecondOpinion,
+                   "the verifier found the programs equal, a second opinion " + opinion.str() +
+                       "; one of the two is wrong, please report it"};
+  Certificate c = equal.certificate();
+  c.second_opinion = opinion.str();
+  return Equal{std::move(c)};
+}
 
 Acceptance Verifier::accept(Graph candidate) {
   Verdict v = verify(candidate);

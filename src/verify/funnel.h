@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "verify/opinion/second_opinion.h"
 #include "verify/verdict.h"
 
 namespace tessera {
@@ -20,12 +21,18 @@ struct VerifyOptions {
   int bindings = 4;         // how many random shapes a symbolic program is tested at
   bool minimise = true;     // make refuting inputs small before they are shown
   double error_log2 = -40;  // accept only with an error bound at most this
+  // Also asks verify/opinion about programs found equal, at the first binding of symbolic ones.
+  bool second_opinion = false;
+  std::string z3;  // its executable; empty: see solve/smt.h
   const std::atomic<bool>* cancel = nullptr;
 };
 
 // Are the programs equal? Both are kernel graphs; the candidate's inputs and outputs must agree
 // with the spec's in number, order and type (names may differ).
 Verdict verify(const Graph& spec, const Graph& candidate, const VerifyOptions& options = {});
+
+// An Equal verdict after a second opinion: the certificate tells it; Unknown if it disagrees.
+Verdict after(Verdict equal, const SecondOpinion& opinion);
 
 // Compares many rewrites with one original, whose evaluations they share: one seed, the same draws
 // and the same real inputs for all. Not to be used by several threads at once.

@@ -56,10 +56,10 @@ NDArray select(const NDArray& a, const KeptPositions& positions) {
 // block's tile is known.
 class Symmetry::Builder {
  public:
-  Builder() = default;
+  explicit Builder(Folds folds) : folds_(folds) {}
   // The next level, over the same nodes.
   Builder(Builder& above, int level)
-      : level_(level), cuts_(above.cuts_), tiles_above_(above.tiles_above_) {
+      : folds_(above.folds_), level_(level), cuts_(above.cuts_), tiles_above_(above.tiles_above_) {
     tiles_above_.emplace_back();
     for (size_t n = 0; n < above.nodes(); n++) {
       tiles_above_.back().push_back(above.tiles(int(n)));
@@ -99,6 +99,9 @@ class Symmetry::Builder {
     tiles_[size_t(a)] = std::gcd(tiles_[size_t(a)], tiles_[size_t(b)]);
   }
   void fix(int a) { tiles_[size_t(find(a))] = 1; }
+  void fold(int a) {
+    if (folds_ == Folds::Whole) fix(a);
+  }
   int find(int a) {
     while (parent_[size_t(a)] != a) a = parent_[size_t(a)] = parent_[size_t(parent_[size_t(a)])];
     return a;
@@ -162,8 +165,9 @@ class Symmetry::Builder {
     broadcast(v, b, r, 2);
     same(v, a, v.rank(a) - 2, r, v.rank(r) - 2);
     same(v, b, v.rank(b) - 1, r, v.rank(r) - 1);
-    fix(v.node(a, v.rank(a) - 1));
-    fix(v.node(b, v.rank(b) - 2));
+    same(v, a, v.rank(a) - 1, b, v.rank(b) - 2);
+    fold(v.node(a, v.rank(a) - 1));
+    fold(v.node(b, v.rank(b) - 2));
   }
   // Axes are joined by groups with the same number of elements. In a group of several axes the
   // outermost of both sides go together, as ranges of positions; the others are fixed.
@@ -201,7 +205,7 @@ class Symmetry::Builder {
     for (int d = 0; d < v.rank(v.in(0)); d++) {
       const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), d);
       if (gone)
-        fix(v.node(v.in(0), d));
+        fold(v.node(v.in(0), d));
       else
         same(v, v.in(0), d, v.out(), to);
       to += !gone || a.keepdims;
@@ -404,12 +408,13 @@ class Symmetry::Builder {
     }
     case OpKind::Accum: {
       const auto& a = g.attrs<AccumAttrs>(op);
-      for (int l : a.loops) fix(s.loops[size_t(l)]);
-      all_but(v, v.in(0), a.kind == AccumKind::Concat ? a.axis : -1);
+      const bool joins = a.kind == AccumKind::Concat;
+      for (int l : a.loops) joins ? fix(s.loops[size_t(l)]) : fold(s.loops[size_t(l)]);
+      all_but(v, v.in(0), joins ? a.axis : -1);
       return;
     }
     case OpKind::AccumRescale:
-      for (int l : g.attrs<AccumAttrs>(op).loops) fix(s.loops[size_t(l)]);
+      for (int l : g.attrs<AccumAttrs>(op).loops) fold(s.loops[size_t(l)]);
       for (TensorId t : op.inputs) broadcast(v, t, v.out());
       return;
     case OpKind::Neg:
@@ -457,6 +462,7 @@ class Symmetry::Builder {
       if (std::find(axes.begin(), axes.end(), i) == axes.end()) same(v, full, i, less, d++);
   }
 
+  Folds folds_;
   int level_ = 0;
   std::vector<int> parent_;
   std::vector<int64_t> tiles_;   // of the root: a common divisor of all extents; 1 where fixed
@@ -465,8 +471,8 @@ class Symmetry::Builder {
   std::vector<std::vector<int64_t>> tiles_above_;  // by level above and node
 };
 
-Symmetry::Symmetry(std::vector<const Graph*> programs) {
-  Builder first;
+Symmetry::Symmetry(std::vector<const Graph*> programs, Folds folds) {
+  Builder first(folds);
   for (const Graph* g : programs) scopes_.push_back(first.enter(*g));
   auto read = [&](Builder& b) {
     for (const Scope& s : scopes_) b.read(s);

@@ -34,10 +34,15 @@ using KeptPositions = std::vector<std::optional<std::vector<int64_t>>>;
 // there.
 using Repeats = std::vector<std::optional<std::vector<int64_t>>>;
 
+// Axes that are folded (summed over, contracted, looped over by accumulators): kept whole, or
+// restricted like others. The latter gives smaller instances of the same programs, not some of
+// their elements.
+enum class Folds { Whole, Restricted };
+
 class Symmetry {
  public:
   // Kernel graphs with static shapes, all with the same inputs and outputs.
-  explicit Symmetry(std::vector<const Graph*> programs);
+  explicit Symmetry(std::vector<const Graph*> programs, Folds folds = Folds::Whole);
 
   // Only those that can be restricted: of more than one tile.
   const std::vector<AxisClass>& classes() const { return classes_; }

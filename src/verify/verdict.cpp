@@ -43,6 +43,7 @@ const char* name(UnknownReason r) {
   case UnknownReason::Undefined: return "undefined";
   case UnknownReason::Bound: return "bound";
   case UnknownReason::Unsupported: return "unsupported";
+  case UnknownReason::SecondOpinion: return "second_opinion";
   }
   unreachable("UnknownReason");
 }

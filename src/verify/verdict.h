@@ -41,12 +41,13 @@ struct Counterexample {
 };
 
 enum class UnknownReason {
-  Field,        // differs in the field where order, roots or unknown functions are only modelled
-  Budget,       // the evaluation would cost more than allowed
-  Cancelled,    // the caller's flag
-  Undefined,    // some output elements could never be compared
-  Bound,        // no error bound as small as asked for was reached
-  Unsupported,  // e.g. symbols that no binding satisfies
+  Field,          // differs in the field where order, roots or unknown functions are only modelled
+  Budget,         // the evaluation would cost more than allowed
+  Cancelled,      // the caller's flag
+  Undefined,      // some output elements could never be compared
+  Bound,          // no error bound as small as asked for was reached
+  Unsupported,    // e.g. symbols that no binding satisfies
+  SecondOpinion,  // the verifier found them equal, but another argument says they are not
 };
 const char* name(UnknownReason);
 

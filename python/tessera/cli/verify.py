@@ -22,6 +22,8 @@ EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 @click.option("--strict", is_flag=True, help="Refuse a larger domain, and other inf or NaN.")
 @click.option("--seed", type=int, default=None, metavar="N", help="Seed; default: from the system.")
 @click.option("--threads", type=int, default=0, metavar="N", help="Worker threads; 0 for all.")
+@click.option("--second-opinion", is_flag=True,
+              help="Also argue from the operators' laws, and by Z3 where it is installed.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Save the certificate.")
 @click.option("--certificate", metavar="FILE", help="Replay this certificate instead.")
 @common.json_option
@@ -32,6 +34,7 @@ def verify(
     strict: bool,
     seed: int | None,
     threads: int,
+    second_opinion: bool,
     output: str | None,
     certificate: str | None,
     as_json: bool,
@@ -62,7 +65,9 @@ def verify(
             console.print(f"the certificate {'holds' if ok else 'does not hold'}: {what}",
                           markup=False)  # fmt: skip
         return 0 if ok else 1
-    verdict = verify_graphs(first, second, strict=strict, seed=seed, threads=threads)
+    verdict = verify_graphs(
+        first, second, strict=strict, seed=seed, threads=threads, second_opinion=second_opinion
+    )
     if output and verdict.certificate is not None:
         write_text(Path(output), str(verdict.certificate))
     if as_json:
@@ -73,6 +78,7 @@ def verify(
                 "text": verdict.text,
                 "reason": verdict.reason,
                 "certificate": evidence_record,
+                "second_opinion": verdict.second_opinion,
                 "counterexample": verdict.counterexample,
             }
         )

@@ -11,7 +11,7 @@
 #include <map>
 #include <mutex>
 
-#include "backend/process.h"
+#include "base/process.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/sha256.h"

@@ -1,5 +1,5 @@
 // Runs another program by argument vector, never through a shell, with a time limit.
-// Used for the system compiler; both output streams are captured.
+// Used for the system compiler and SMT solvers; both output streams are captured.
 #pragma once
 
 #include <atomic>

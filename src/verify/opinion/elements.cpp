@@ -1,0 +1,780 @@
+#include "verify/opinion/elements.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/check.h"
+#include "ir/block.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMaxElements = 1 << 20;  // of one tensor
+
+int64_t count(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (int64_t d : shape) n *= d;
+  return n;
+}
+
+Elements make(std::vector<int64_t> shape, TermId fill = Terms::kZero) {
+  Elements e;
+  e.shape = std::move(shape);
+  if (count(e.shape) > kMaxElements) throw NoTerms{"a tensor has too many elements"};
+  e.at.assign(size_t(count(e.shape)), fill);
+  return e;
+}
+
+// Calls f(position) for every position of a shape, row-major.
+template <class F> void each(const std::vector<int64_t>& shape, F f) {
+  if (count(shape) == 0) return;
+  std::vector<int64_t> at(shape.size(), 0);
+  for (;;) {
+    f(at);
+    size_t d = shape.size();
+    while (d-- > 0) {
+      if (++at[d] < shape[d]) break;
+      at[d] = 0;
+    }
+    if (d == size_t(-1)) return;
+  }
+}
+
+size_t offset(const std::vector<int64_t>& shape, const std::vector<int64_t>& at) {
+  int64_t n = 0;
+  for (size_t d = 0; d < shape.size(); ++d) n = n * shape[d] + at[d];
+  return size_t(n);
+}
+
+// The element that meets position `at` of a broadcast result.
+TermId stretched(const Elements& x, const std::vector<int64_t>& at) {
+  std::vector<int64_t> mine(x.shape.size());
+  const size_t skip = at.size() - x.shape.size();
+  for (size_t d = 0; d < mine.size(); ++d) mine[d] = x.shape[d] == 1 ? 0 : at[skip + d];
+  return x.at[offset(x.shape, mine)];
+}
+
+std::vector<int64_t> broadcast_shape(const std::vector<const Elements*>& in) {
+  size_t rank = 0;
+  for (const Elements* x : in) rank = std::max(rank, x->shape.size());
+  std::vector<int64_t> shape(rank, 1);
+  for (const Elements* x : in)
+    for (size_t back = 1; back <= x->shape.size(); ++back) {
+      int64_t& extent = shape[rank - back];
+      const int64_t mine = x->shape[x->shape.size() - back];
+      if (extent == 1)
+        extent = mine;
+      else if (mine != 1 && mine != extent)
+        throw NoTerms{"tiles of different sizes meet"};
+    }
+  return shape;
+}
+
+bool infinite(TermId t) { return t == kMinusInfinity || t == kPlusInfinity; }
+
+// Arithmetic of elements: terms, and infinities as far as their results are clear.
+class Numbers {
+ public:
+  explicit Numbers(Terms& terms) : t_(terms) {}
+
+  TermId negative(TermId a) {
+    if (infinite(a)) return a == kMinusInfinity ? kPlusInfinity : kMinusInfinity;
+    return t_.negative(a);
+  }
+  TermId add(TermId a, TermId b) {
+    if (infinite(a) && infinite(b) && a != b) throw NoTerms{"∞ − ∞"};
+    if (infinite(a)) return a;
+    if (infinite(b)) return b;
+    return t_.add(a, b);
+  }
+  TermId sum(const std::vector<TermId>& all) {
+    std::vector<TermId> finite;
+    TermId limit = Terms::kZero;
+    for (TermId a : all) {
+      if (infinite(a))
+        limit = limit == Terms::kZero ? a : add(limit, a);
+      else
+        finite.push_back(a);
+    }
+    return limit != Terms::kZero ? limit : t_.sum(finite);
+  }
+  TermId mul(TermId a, TermId b) {
+    if (!infinite(a) && !infinite(b)) return t_.mul(a, b);
+    if (!infinite(a)) std::swap(a, b);
+    if (infinite(b)) return a == b ? kPlusInfinity : kMinusInfinity;
+    const auto c = t_.as_constant(b);
+    if (!c || c->num == 0) throw NoTerms{"∞ times an unknown number"};
+    return c->num > 0 ? a : negative(a);
+  }
+  TermId div(TermId a, TermId b) {
+    if (infinite(b)) {
+      if (infinite(a)) throw NoTerms{"∞ / ∞"};
+      return Terms::kZero;
+    }
+    if (b == Terms::kZero) throw NoTerms{"a denominator is zero"};
+    return mul(a, t_.inverse(b));
+  }
+  TermId exp(TermId a) {
+    if (a == kMinusInfinity) return Terms::kZero;
+    return a == kPlusInfinity ? a : t_.exp(a);
+  }
+  TermId max(const std::vector<TermId>& set) {
+    std::vector<TermId> finite;
+    for (TermId a : set) {
+      if (a == kPlusInfinity) return a;
+      if (a != kMinusInfinity) finite.push_back(a);
+    }
+    return finite.empty() ? kMinusInfinity : t_.max(finite);
+  }
+  TermId min(const std::vector<TermId>& set) {
+    std::vector<TermId> negated;
+    for (TermId a : set) negated.push_back(negative(a));
+    return negative(max(negated));
+  }
+  // [a > b]
+  TermId greater(TermId a, TermId b) {
+    if (a == b) return Terms::kZero;
+    if (a == kPlusInfinity || b == kMinusInfinity) return Terms::kOne;
+    if (a == kMinusInfinity || b == kPlusInfinity) return Terms::kZero;
+    return t_.positive(t_.sub(a, b));
+  }
+  TermId same(TermId a, TermId b) {
+    if (a == b) return Terms::kOne;
+    if (infinite(a) || infinite(b)) return Terms::kZero;
+    return t_.zero(t_.sub(a, b));
+  }
+  TermId logical_not(TermId a) { return t_.sub(Terms::kOne, a); }
+  TermId select(TermId c, TermId yes, TermId no) {
+    if (c == Terms::kOne) return yes;
+    if (c == Terms::kZero || yes == no) return no;
+    if (infinite(yes) || infinite(no)) throw NoTerms{"a choice between a number and ∞"};
+    return t_.add(no, t_.mul(c, t_.sub(yes, no)));
+  }
+  TermId finite(TermId a) const {
+    if (infinite(a)) throw NoTerms{"a function of ∞"};
+    return a;
+  }
+  TermId sigmoid(TermId a) {
+    finite(a);
+    return t_.inverse(t_.add(Terms::kOne, t_.exp(t_.negative(a))));
+  }
+  TermId tanh(TermId a) {  // 1 − 2/(e^2x + 1)
+    finite(a);
+    const TermId e = t_.add(t_.exp(t_.add(a, a)), Terms::kOne);
+    return t_.sub(Terms::kOne, t_.mul(t_.integer(2), t_.inverse(e)));
+  }
+  TermId gelu(TermId a) {
+    finite(a);
+    const TermId z = t_.div(a, t_.sqrt(t_.integer(2)));
+    const TermId e = t_.function("erf", z, Terms::Parity::Odd);
+    return half(t_.mul(a, t_.add(Terms::kOne, e)));
+  }
+  TermId gelu_tanh(TermId a) {  // the constants as programs write them
+    finite(a);
+    const TermId cubic = t_.mul(t_.constant(Rational::ratio(44715, 1000000)), t_.power(a, 3));
+    const TermId z =
+        t_.mul(t_.constant(Rational::from_double(0.7978845608028654)), t_.add(a, cubic));
+    return half(t_.mul(a, t_.add(Terms::kOne, tanh(z))));
+  }
+  TermId pow(TermId a, const Rational& e) {
+    finite(a);
+    const bool small = e.num() >= -64 && e.num() <= 64;
+    if (small && e.is_integer()) {
+      if (a == Terms::kZero && e.negative()) throw NoTerms{"a denominator is zero"};
+      return t_.power(a, e.num());
+    }
+    if (small && e.den() == 2 && e.exp2() == 0) {
+      const TermId root = t_.sqrt(a);
+      if (root == Terms::kZero && e.negative()) throw NoTerms{"a denominator is zero"};
+      return t_.power(root, e.num());
+    }
+    return t_.function("pow " + e.str(), a, Terms::Parity::None);
+  }
+  Terms& terms() { return t_; }
+
+ private:
+  TermId half(TermId a) { return t_.mul(t_.constant(Rational::ratio(1, 2)), a); }
+  Terms& t_;
+};
+
+// One pointwise operator on one element.
+TermId apply(Numbers& n, const Op& op, const std::vector<TermId>& in) {
+  Terms& t = n.terms();
+  const TermId x = in[0], y = in.size() > 1 ? in[1] : x;
+  switch (op.kind) {
+  case OpKind::Neg: return n.negative(x);
+  case OpKind::Abs: return infinite(x) ? kPlusInfinity : t.abs(x);
+  case OpKind::Sign: return t.sub(n.greater(x, Terms::kZero), n.greater(Terms::kZero, x));
+  case OpKind::Sqr: return n.mul(x, x);
+  case OpKind::Sqrt: return t.sqrt(n.finite(x));
+  case OpKind::Rsqrt: return n.div(Terms::kOne, t.sqrt(n.finite(x)));
+  case OpKind::Exp: return n.exp(x);
+  case OpKind::Log: return t.log(n.finite(x));
+  case OpKind::Sin: return t.function("sin", n.finite(x), Terms::Parity::Odd);
+  case OpKind::Cos: return t.function("cos", n.finite(x), Terms::Parity::Even);
+  case OpKind::Erf: return t.function("erf", n.finite(x), Terms::Parity::Odd);
+  case OpKind::Tanh: return n.tanh(x);
+  case OpKind::Sigmoid: return n.sigmoid(x);
+  case OpKind::Silu: return n.mul(x, n.sigmoid(x));
+  case OpKind::Relu: return n.max({x, Terms::kZero});
+  case OpKind::Gelu: return n.gelu(x);
+  case OpKind::GeluTanh: return n.gelu_tanh(x);
+  case OpKind::Pow: return n.pow(x, std::get<PowAttrs>(op.attrs).exponent);
+  case OpKind::Not: return n.logical_not(x);
+  case OpKind::Cast: return x;  // see check_cast
+  case OpKind::Add: return n.add(x, y);
+  case OpKind::Sub: return n.add(x, n.negative(y));
+  case OpKind::Mul: return n.mul(x, y);
+  case OpKind::Div: return n.div(x, y);
+  case OpKind::Max: return n.max({x, y});
+  case OpKind::Min: return n.min({x, y});
+  case OpKind::And: return t.mul(x, y);
+  case OpKind::Or: return t.sub(t.add(x, y), t.mul(x, y));
+  case OpKind::Eq: return n.same(x, y);
+  case OpKind::Ne: return n.logical_not(n.same(x, y));
+  case OpKind::Lt: return n.greater(y, x);
+  case OpKind::Le: return n.logical_not(n.greater(x, y));
+  case OpKind::Gt: return n.greater(x, y);
+  case OpKind::Ge: return n.logical_not(n.greater(y, x));
+  case OpKind::Where: return n.select(x, y, in[2]);
+#define OP(kind, ...) case OpKind::kind:
+#define POINTWISE(...)
+#include "ir/ops.def"
+    break;
+  }
+  unreachable("not a pointwise operator");
+}
+
+class Evaluation {
+ public:
+  Evaluation(Terms& terms, const Counts& counts) : n_(terms), counts_(counts) {}
+
+  std::vector<Elements> run(const Graph& g, const std::vector<Elements>& inputs,
+                            const Graph& whole) {
+    std::vector<Elements> values(g.tensors().size());
+    for (size_t i = 0; i < inputs.size(); ++i) values[g.inputs()[i].index] = inputs[i];
+    for (size_t i = 0; i < g.ops().size(); ++i) {
+      const Op& op = g.ops()[i];
+      if (op.kind == OpKind::Input) continue;
+      std::vector<const Elements*> in;
+      for (TensorId t : op.inputs) in.push_back(&values[t.index]);
+      if (op.kind == OpKind::Kernel) {
+        std::vector<Elements> results = kernel(g, op, in, whole.body(whole.ops()[i]));
+        for (uint32_t r = 0; r < op.num_results; ++r)
+          values[op.result(r).index] = std::move(results[r]);
+      } else {
+        values[op.result().index] = plain(g, op, in, whole, whole.ops()[i]);
+      }
+    }
+    std::vector<Elements> outputs;
+    for (TensorId t : g.outputs()) outputs.push_back(values[t.index]);
+    return outputs;
+  }
+
+ private:
+  using Values = std::vector<const Elements*>;
+
+  // Integers are elements of ℤ here, so what depends on wrapping around must not be asked.
+  static void check_types(const Graph& g, const Op& op) {
+    auto whole_numbers = [](DType d) { return !is_float(d) && d != DType::Bool; };
+    const DType to = g.type(op.result()).dtype;
+    if (op.inputs.empty()) return;
+    const DType from = g.type(op.inputs.back()).dtype;
+    const bool order = op.kind == OpKind::Abs || op.kind == OpKind::Sign ||
+                       op.kind == OpKind::Relu || op.kind == OpKind::Max ||
+                       op.kind == OpKind::Min || op.kind == OpKind::ReduceMax ||
+                       op.kind == OpKind::ReduceMin || to == DType::Bool;
+    auto computed = [&](TensorId t) {
+      const OpKind by = g.producer(t).kind;
+      return by != OpKind::Input && by != OpKind::Const && by != OpKind::Iota;
+    };
+    if (whole_numbers(from) && order && std::any_of(op.inputs.begin(), op.inputs.end(), computed))
+      throw NoTerms{"the order of computed integers, which wrap around"};
+    if (op.kind == OpKind::Cast) {
+      if (is_float(from) && !is_float(to)) throw NoTerms{"a cast of floats to integers"};
+      if (whole_numbers(from) &&
+          (to == DType::Bool || (whole_numbers(to) && size_in_bytes(to) < 8) ||
+           computed(op.inputs[0])))
+        throw NoTerms{"a cast of integers, which may wrap around"};
+    }
+  }
+
+  Elements plain(const Graph& g, const Op& op, const Values& in, const Graph& whole,
+                 const Op& same_op) {
+    check_types(g, op);
+    if (n_.terms().stopped()) throw NoTerms{"the time is up"};
+    if (has(op.kind, algebra::Pointwise)) {
+      Elements out = make(broadcast_shape(in));
+      std::vector<TermId> operands(in.size());
+      size_t i = 0;
+      each(out.shape, [&](const std::vector<int64_t>& at) {
+        for (size_t k = 0; k < in.size(); ++k) operands[k] = stretched(*in[k], at);
+        out.at[i++] = apply(n_, op, operands);
+      });
+      return out;
+    }
+    auto shape = [&] { return extents(g.type(op.result()).shape); };
+    // A result whose element at a position is one of the operand's.
+    auto moved = [&](std::vector<int64_t> to, auto&& from) {
+      Elements out = make(std::move(to));
+      size_t i = 0;
+      each(out.shape, [&](const std::vector<int64_t>& at) {
+        const std::vector<int64_t> source = from(at);
+        out.at[i++] = in[0]->at[offset(in[0]->shape, source)];
+      });
+      return out;
+    };
+    switch (op.kind) {
+    case OpKind::Const: {
+      const Rational& value = g.attrs<ConstAttrs>(op).value;
+      for (const auto& [from, to] : counts_.constants)
+        if (value == from) return make(shape(), number(to));
+      return make(shape(), number(value));
+    }
+    case OpKind::Iota: {
+      Elements out = make(shape());
+      size_t i = 0;
+      each(out.shape, [&](const std::vector<int64_t>& at) {
+        out.at[i++] = n_.terms().integer(at[size_t(g.attrs<IotaAttrs>(op).axis)]);
+      });
+      return out;
+    }
+    case OpKind::Sum:
+    case OpKind::Mean:
+    case OpKind::ReduceMax:
+    case OpKind::ReduceMin: return reduce(g, op, *in[0], whole, same_op);
+    case OpKind::Cumsum: {
+      Elements out = *in[0];
+      const auto axis = size_t(g.attrs<AxisAttrs>(op).axis);
+      size_t i = 0;
+      each(out.shape, [&](std::vector<int64_t> at) {
+        if (at[axis] > 0) {
+          --at[axis];
+          out.at[i] = n_.add(out.at[offset(out.shape, at)], out.at[i]);
+        }
+        ++i;
+      });
+      return out;
+    }
+    case OpKind::Matmul: return matmul(*in[0], *in[1]);
+    case OpKind::ConcatMatmul: {
+      Elements left = matmul(*in[0], *in[2]);
+      const Elements right = matmul(*in[1], *in[3]);
+      for (size_t i = 0; i < left.at.size(); ++i) left.at[i] = n_.add(left.at[i], right.at[i]);
+      return left;
+    }
+    case OpKind::Transpose: {
+      const auto& perm = g.attrs<PermAttrs>(op).perm;
+      std::vector<int64_t> to;
+      for (int p : perm) to.push_back(in[0]->shape[size_t(p)]);
+      return moved(to, [&](const std::vector<int64_t>& at) {
+        std::vector<int64_t> from(at.size());
+        for (size_t d = 0; d < at.size(); ++d) from[size_t(perm[d])] = at[d];
+        return from;
+      });
+    }
+    case OpKind::Reshape: {
+      Elements out = *in[0];
+      out.shape = shape();
+      if (count(out.shape) != int64_t(out.at.size())) throw NoTerms{"a reshape of a clipped tile"};
+      return out;
+    }
+    case OpKind::Broadcast: {
+      Elements out = make(shape());
+      size_t i = 0;
+      each(out.shape, [&](const std::vector<int64_t>& at) { out.at[i++] = stretched(*in[0], at); });
+      return out;
+    }
+    case OpKind::Unsqueeze: {
+      Elements out = *in[0];
+      for (int axis : g.attrs<AxesAttrs>(op).axes) out.shape.insert(out.shape.begin() + axis, 1);
+      return out;
+    }
+    case OpKind::Squeeze: {
+      Elements out = *in[0];
+      const auto& axes = g.attrs<AxesAttrs>(op).axes;
+      for (size_t i = axes.size(); i-- > 0;) out.shape.erase(out.shape.begin() + axes[i]);
+      return out;
+    }
+    case OpKind::Repeat: {
+      std::vector<int64_t> to = in[0]->shape;
+      for (size_t d = 0; d < to.size(); ++d) to[d] *= g.attrs<RepeatAttrs>(op).repeats[d];
+      return moved(to, [&](std::vector<int64_t> at) {
+        for (size_t d = 0; d < at.size(); ++d) at[d] %= in[0]->shape[d];
+        return at;
+      });
+    }
+    case OpKind::Slice: {
+      const auto& a = g.attrs<SliceAttrs>(op);
+      std::vector<int64_t> to;
+      for (size_t d = 0; d < a.starts.size(); ++d)
+        to.push_back(ceil_div(a.stops[d] - a.starts[d], a.steps[d]));
+      return moved(to, [&](std::vector<int64_t> at) {
+        for (size_t d = 0; d < at.size(); ++d) at[d] = a.starts[d] + at[d] * a.steps[d];
+        return at;
+      });
+    }
+    case OpKind::Pad: {
+      const auto& a = g.attrs<PadAttrs>(op);
+      std::vector<int64_t> to = in[0]->shape;
+      for (size_t d = 0; d < to.size(); ++d) to[d] += a.low[d] + a.high[d];
+      Elements out = make(to, number(a.value));
+      size_t i = 0;
+      each(in[0]->shape, [&](std::vector<int64_t> at) {
+        for (size_t d = 0; d < at.size(); ++d) at[d] += a.low[d];
+        out.at[offset(out.shape, at)] = in[0]->at[i++];
+      });
+      return out;
+    }
+    case OpKind::Concat:
+    case OpKind::Stack: return join(op.kind, g.attrs<AxisAttrs>(op).axis, in);
+    case OpKind::Triu:
+    case OpKind::Tril: {
+      Elements out = *in[0];
+      const int64_t k = g.attrs<DiagonalAttrs>(op).k;
+      size_t i = 0;
+      each(out.shape, [&](const std::vector<int64_t>& at) {
+        const int64_t diagonal = at[at.size() - 1] - at[at.size() - 2];
+        if (op.kind == OpKind::Triu ? diagonal < k : diagonal > k) out.at[i] = Terms::kZero;
+        ++i;
+      });
+      return out;
+    }
+    case OpKind::Gather: return gather(*in[0], *in[1], g.attrs<AxisAttrs>(op).axis);
+    case OpKind::Opaque: throw NoTerms{"an opaque operator"};
+#define OP(...)
+#define POINTWISE(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
+    case OpKind::Input:
+    case OpKind::Kernel:
+    case OpKind::Thread:
+    case OpKind::Iter:
+    case OpKind::Accum:
+    case OpKind::AccumRescale:
+    case OpKind::Save: break;
+    }
+    unreachable("not a plain operator");
+  }
+
+  TermId number(const Rational& c) {
+    if (c.finite()) return n_.terms().constant(c);
+    if (c.num() == 0) throw NoTerms{"a constant that is not a number"};
+    return c.negative() ? kMinusInfinity : kPlusInfinity;
+  }
+
+  Elements reduce(const Graph& g, const Op& op, const Elements& x, const Graph& whole,
+                  const Op& same_op) {
+    const auto& a = g.attrs<ReduceAttrs>(op);
+    std::vector<int64_t> kept = x.shape;
+    for (int axis : a.axes) kept[size_t(axis)] = 1;
+    std::vector<std::vector<TermId>> groups(size_t(count(kept)));
+    size_t i = 0;
+    each(x.shape, [&](std::vector<int64_t> at) {
+      for (int axis : a.axes) at[size_t(axis)] = 0;
+      groups[offset(kept, at)].push_back(x.at[i++]);
+    });
+    TermId share = Terms::kOne;
+    if (op.kind == OpKind::Mean) {
+      int64_t n = 1;
+      for (int axis : a.axes) {
+        const auto d = size_t(axis);
+        const int64_t nominal = g.type(op.inputs[0]).shape[d].extent;
+        const int64_t full = whole.type(same_op.inputs[0]).shape[d].extent;
+        n *= nominal == full ? x.shape[d] : full;  // of a smaller instance all tiles are full
+      }
+      if (n == 0) throw NoTerms{"the mean of nothing"};
+      share = n_.terms().constant(Rational::ratio(1, n));
+    }
+    Elements out = make(kept);
+    for (size_t k = 0; k < groups.size(); ++k)
+      out.at[k] = op.kind == OpKind::ReduceMax   ? n_.max(groups[k])
+                  : op.kind == OpKind::ReduceMin ? n_.min(groups[k])
+                                                 : n_.mul(n_.sum(groups[k]), share);
+    if (!a.keepdims)
+      for (size_t k = a.axes.size(); k-- > 0;) out.shape.erase(out.shape.begin() + a.axes[k]);
+    return out;
+  }
+
+  Elements matmul(const Elements& x, const Elements& y) {
+    const size_t rx = x.shape.size(), ry = y.shape.size();
+    const int64_t depth = x.shape[rx - 1];
+    if (depth != y.shape[ry - 2]) throw NoTerms{"tiles of different sizes meet"};
+    Elements batch_x, batch_y;
+    batch_x.shape.assign(x.shape.begin(), x.shape.end() - 2);
+    batch_y.shape.assign(y.shape.begin(), y.shape.end() - 2);
+    std::vector<int64_t> shape = broadcast_shape({&batch_x, &batch_y});
+    const size_t batches = shape.size();
+    shape.push_back(x.shape[rx - 2]);
+    shape.push_back(y.shape[ry - 1]);
+    Elements out = make(shape);
+    size_t i = 0;
+    each(shape, [&](const std::vector<int64_t>& at) {
+      std::vector<int64_t> ax(at.begin(), at.begin() + long(batches)), ay = ax;
+      ax.push_back(at[batches]);
+      ax.push_back(0);
+      ay.push_back(0);
+      ay.push_back(at[batches + 1]);
+      std::vector<TermId> terms;
+      // Aligned at the end, as broadcasting is.
+      for (int64_t k = 0; k < depth; ++k) {
+        ax.back() = k;
+        ay[ay.size() - 2] = k;
+        terms.push_back(n_.mul(stretched_exactly(x, ax), stretched_exactly(y, ay)));
+      }
+      out.at[i++] = n_.sum(terms);
+    });
+    return out;
+  }
+  // As stretched(), but the innermost two axes never repeat.
+  static TermId stretched_exactly(const Elements& x, const std::vector<int64_t>& at) {
+    std::vector<int64_t> mine(x.shape.size());
+    const size_t skip = at.size() - x.shape.size();
+    for (size_t d = 0; d < mine.size(); ++d)
+      mine[d] = d + 2 < mine.size() && x.shape[d] == 1 ? 0 : at[skip + d];
+    return x.at[offset(x.shape, mine)];
+  }
+
+  static Elements join(OpKind kind, int axis, const Values& in) {
+    const auto along = size_t(axis);
+    std::vector<Elements> parts;
+    std::vector<int64_t> shape;
+    for (const Elements* x : in) {
+      parts.push_back(*x);
+      if (kind == OpKind::Stack) parts.back().shape.insert(parts.back().shape.begin() + axis, 1);
+      if (shape.empty()) {
+        shape = parts.back().shape;
+        shape[along] = 0;
+      }
+      shape[along] += parts.back().shape[along];
+    }
+    Elements out = make(shape);
+    int64_t begin = 0;
+    for (const Elements& p : parts) {
+      size_t i = 0;
+      each(p.shape, [&](std::vector<int64_t> at) {
+        at[along] += begin;
+        out.at[offset(shape, at)] = p.at[i++];
+      });
+      begin += p.shape[along];
+    }
+    return out;
+  }
+
+  // At an unknown index: Σ over all positions of [index = position]·x, indices being in range and
+  // negative ones counting from the end.
+  Elements gather(const Elements& x, const Elements& index, int axis) {
+    const auto along = size_t(axis);
+    const int64_t extent = x.shape[along];
+    std::vector<int64_t> shape(x.shape.begin(), x.shape.begin() + axis);
+    shape.insert(shape.end(), index.shape.begin(), index.shape.end());
+    shape.insert(shape.end(), x.shape.begin() + axis + 1, x.shape.end());
+    Elements out = make(shape);
+    Terms& t = n_.terms();
+    size_t i = 0;
+    each(shape, [&](const std::vector<int64_t>& at) {
+      const std::vector<int64_t> which(at.begin() + axis,
+                                       at.begin() + axis + long(index.shape.size()));
+      std::vector<int64_t> from(at.begin(), at.begin() + axis);
+      from.push_back(0);
+      from.insert(from.end(), at.begin() + axis + long(index.shape.size()), at.end());
+      auto element = [&](int64_t k) {
+        from[along] = k;
+        return x.at[offset(x.shape, from)];
+      };
+      const TermId wanted = index.at[offset(index.shape, which)];
+      if (const auto c = t.as_constant(wanted); c && c->den == 1) {
+        const auto k = int64_t(c->num < 0 ? c->num + extent : c->num);
+        if (k < 0 || k >= extent) throw NoTerms{"an index out of range"};
+        out.at[i++] = element(k);
+        return;
+      }
+      std::vector<TermId> parts;
+      for (int64_t k = 0; k < extent; ++k) {
+        const TermId here =
+            t.add(n_.same(wanted, t.integer(k)), n_.same(wanted, t.integer(k - extent)));
+        parts.push_back(n_.mul(here, element(k)));
+      }
+      out.at[i++] = n_.sum(parts);
+    });
+    return out;
+  }
+
+  // --- kernels: every value of a block as a function of the iteration, computed when asked for
+
+  struct Block {
+    const Graph& g;
+    const Graph& whole;
+    const Values& arguments;
+    std::vector<Phase> phase;
+    std::vector<int64_t> index;
+    // By tensor and the iteration of the loops it varies with.
+    std::map<std::pair<uint32_t, std::vector<int64_t>>, Elements> known;
+  };
+
+  // Calls f(iteration) for all iterations of the loops in `mask`, the others being as in `fixed`.
+  template <class F>
+  static void iterations(const Graph& g, uint8_t mask, const std::vector<int64_t>& fixed, F f) {
+    std::vector<int64_t> counts;
+    for (size_t l = 0; l < g.loops().size(); ++l)
+      counts.push_back(mask >> l & 1 ? g.loops()[l] : 1);
+    each(counts, [&](const std::vector<int64_t>& at) {
+      std::vector<int64_t> now = fixed;
+      for (size_t l = 0; l < at.size(); ++l)
+        if (mask >> l & 1) now[l] = at[l];
+      f(now);
+    });
+  }
+
+  std::vector<Elements> kernel(const Graph& outer, const Op& op, const Values& in,
+                               const Graph& whole) {
+    const Graph& g = outer.body(op);
+    std::vector<Elements> results;
+    for (uint32_t r = 0; r < op.num_results; ++r)
+      results.push_back(make(extents(outer.type(op.result(r)).shape), kUnwritten));
+    Block b{g, whole, in, phases(g), {}, {}};
+    each(g.grid(), [&](const std::vector<int64_t>& index) {
+      b.index = index;
+      b.known.clear();
+      for (size_t r = 0; r < results.size(); ++r) {
+        const Op& save = g.producer(g.outputs()[r]);
+        const auto& a = g.attrs<SaveAttrs>(save);
+        const std::vector<int64_t> none(g.loops().size(), 0);
+        iterations(g, b.phase[save.inputs[0].index].varies, none,
+                   [&](const std::vector<int64_t>& now) {
+                     const Elements& v = value(b, save.inputs[0], now);
+                     store(results[r], v, tile(results[r].shape, a.omap, a.fmap, g, b.index, now));
+                   });
+      }
+    });
+    for (const Elements& r : results)
+      if (std::find(r.at.begin(), r.at.end(), kUnwritten) != r.at.end())
+        throw NoTerms{"a kernel does not write all of its result"};
+    return results;
+  }
+
+  static void store(Elements& to, const Elements& v, const std::vector<Interval>& where) {
+    for (size_t d = 0; d < where.size(); ++d)
+      if (where[d].size() != v.shape[d]) throw NoTerms{"a saved tile of another size"};
+    size_t i = 0;
+    each(v.shape, [&](std::vector<int64_t> at) {
+      for (size_t d = 0; d < at.size(); ++d) at[d] += where[d].begin;
+      to.at[offset(to.shape, at)] = v.at[i++];
+    });
+  }
+
+  const Elements& value(Block& b, TensorId t, std::vector<int64_t> now) {
+    const uint8_t varies = b.phase[t.index].varies;
+    for (size_t l = 0; l < now.size(); ++l)
+      if (!(varies >> l & 1)) now[l] = 0;
+    const auto key = std::pair(uint32_t(t.index), now);
+    if (auto it = b.known.find(key); it != b.known.end()) return it->second;
+    const Op& op = b.g.producer(t);
+    Elements v = compute(b, op, uint32_t(t.index - op.first_result.index), now);
+    return b.known.emplace(key, std::move(v)).first->second;
+  }
+
+  Elements compute(Block& b, const Op& op, uint32_t result, const std::vector<int64_t>& now) {
+    const size_t number = size_t(&op - b.g.ops().data());
+    if (op.kind == OpKind::Iter) {
+      size_t argument = 0;
+      while (b.g.inputs()[argument] != op.inputs[0]) ++argument;
+      const Elements& x = *b.arguments[argument];
+      const auto& a = b.g.attrs<IterAttrs>(op);
+      const auto where = tile(x.shape, a.imap, a.fmap, b.g, b.index, now);
+      std::vector<int64_t> shape;
+      for (const Interval& i : where) shape.push_back(i.size());
+      Elements out = make(shape);
+      size_t i = 0;
+      each(shape, [&](std::vector<int64_t> at) {
+        for (size_t d = 0; d < at.size(); ++d) at[d] += where[d].begin;
+        out.at[i++] = x.at[offset(x.shape, at)];
+      });
+      return out;
+    }
+    if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) return fold(b, op, now);
+    std::vector<Elements> own;
+    own.reserve(op.inputs.size());
+    for (TensorId t : op.inputs) own.push_back(value(b, t, now));
+    Values in;
+    for (const Elements& e : own) in.push_back(&e);
+    if (op.kind != OpKind::Thread) return plain(b.g, op, in, b.whole, b.whole.ops()[number]);
+    const Graph& body = b.g.body(op);
+    const Graph& whole = b.whole.body(b.whole.ops()[number]);
+    std::vector<Elements> values(body.tensors().size());
+    for (size_t i = 0; i < own.size(); ++i) values[body.inputs()[i].index] = own[i];
+    for (size_t k = 0; k < body.ops().size(); ++k) {
+      const Op& o = body.ops()[k];
+      if (o.kind == OpKind::Input) continue;
+      Values operands;
+      for (TensorId t : o.inputs) operands.push_back(&values[t.index]);
+      values[o.result().index] = plain(body, o, operands, whole, whole.ops()[k]);
+    }
+    return values[body.outputs()[result].index];
+  }
+
+  Elements fold(Block& b, const Op& op, const std::vector<int64_t>& now) {
+    const auto& a = b.g.attrs<AccumAttrs>(op);
+    uint8_t loops = 0, varies = 0;
+    for (int l : a.loops) loops |= uint8_t(1u << l);
+    for (TensorId t : op.inputs) varies |= b.phase[t.index].varies;
+    std::vector<Elements> parts, scales;
+    iterations(b.g, loops & varies, now, [&](const std::vector<int64_t>& at) {
+      parts.push_back(value(b, op.inputs[0], at));
+      if (op.kind == OpKind::AccumRescale) scales.push_back(value(b, op.inputs[1], at));
+    });
+    if (op.kind == OpKind::Accum && a.kind == AccumKind::Concat) {
+      Values in;
+      for (const Elements& p : parts) in.push_back(&p);
+      return join(OpKind::Concat, a.axis, in);
+    }
+    Elements out = parts[0];
+    for (const Elements& p : parts)
+      if (p.shape != out.shape) throw NoTerms{"an accumulator of tiles of different sizes"};
+    size_t i = 0;
+    each(out.shape, [&](const std::vector<int64_t>& position) {
+      std::vector<TermId> terms, tops;
+      for (const Elements& p : parts) terms.push_back(p.at[i]);
+      if (op.kind == OpKind::AccumRescale) {
+        for (const Elements& s : scales) tops.push_back(stretched(s, position));
+        const TermId top = n_.max(tops);
+        if (infinite(top)) throw NoTerms{"rescaling by ∞"};
+        for (size_t k = 0; k < terms.size(); ++k)
+          terms[k] = tops[k] == kMinusInfinity
+                         ? Terms::kZero
+                         : n_.mul(terms[k], n_.exp(n_.add(tops[k], n_.negative(top))));
+      }
+      out.at[i++] = op.kind == OpKind::AccumRescale || a.kind == AccumKind::Sum ? n_.sum(terms)
+                    : a.kind == AccumKind::Max                                  ? n_.max(terms)
+                                                                                : n_.min(terms);
+    });
+    return out;
+  }
+
+  static constexpr TermId kUnwritten = UINT32_MAX - 3;
+  Numbers n_;
+  const Counts& counts_;
+};
+
+}  // namespace
+
+std::vector<Elements> variables(Terms& terms, const Graph& g) {
+  std::vector<Elements> inputs;
+  int64_t next = 0;
+  for (TensorId t : g.inputs()) {
+    Elements e = make(extents(g.type(t).shape));
+    for (TermId& x : e.at) {
+      x = terms.variable(next++);
+      if (g.type(t).dtype == DType::Bool) x = terms.positive(x);
+    }
+    inputs.push_back(std::move(e));
+  }
+  return inputs;
+}
+
+std::vector<Elements> evaluate(Terms& terms, const Graph& g, const std::vector<Elements>& inputs,
+                               const Counts& counts) {
+  return Evaluation(terms, counts).run(g, inputs, counts.whole ? *counts.whole : g);
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// Programs evaluated element by element over terms: a second implementation of what operators,
+// kernels and loops mean, independent of eval/interpreter.h.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "verify/opinion/terms.h"
+
+namespace tessera {
+
+// Infinities are no terms; they appear as masks and neutral elements.
+inline constexpr TermId kMinusInfinity = UINT32_MAX - 2, kPlusInfinity = UINT32_MAX - 1;
+
+struct Elements {
+  std::vector<int64_t> shape;
+  std::vector<TermId> at;  // row-major
+};
+
+// Why a program cannot be told in terms.
+struct NoTerms {
+  std::string why;
+};
+
+// The inputs of a program as variables numbered through; bools are 0 or 1.
+std::vector<Elements> variables(Terms& terms, const Graph& g);
+
+// How numbers of elements appear in a smaller instance of a program.
+struct Counts {
+  // Means divide by the counts of the program `whole`, operator by operator; null: by their own.
+  const Graph* whole = nullptr;
+  // Constants that are read as others.
+  std::vector<std::pair<Rational, Rational>> constants;
+};
+
+// The outputs of a kernel graph with static shapes. Throws NoTerms.
+std::vector<Elements> evaluate(Terms& terms, const Graph& g, const std::vector<Elements>& inputs,
+                               const Counts& counts = {});
+
+}  // namespace tessera

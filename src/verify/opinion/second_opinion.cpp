@@ -1,0 +1,272 @@
+#include "verify/opinion/second_opinion.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "eval/eval.h"
+#include "solve/smt.h"
+#include "verify/opinion/elements.h"
+#include "verify/opinion/smt_script.h"
+#include "verify/symmetry.h"
+
+namespace tessera {
+namespace {
+
+// Multiply-adds and input elements of a program that is looked at as it is, and of the smaller
+// instance that stands for one that costs more.
+constexpr double kWhole = 4e3, kInstance = 1.5e3;
+constexpr double kMost = 3e5;         // beyond it nothing is tried
+constexpr size_t kMaxQuestions = 24;  // to the solver
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string number(double x) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof buffer, "%.6g", x);
+  return buffer;
+}
+
+// The programs themselves, or smaller instances of both: fewer positions along axes on which they
+// do the same everywhere, folded axes included.
+struct Instances {
+  Graph spec, candidate;
+  std::string shapes;  // empty: the programs themselves
+};
+Instances instances(const Graph& spec, const Graph& candidate, uint64_t seed) {
+  auto cost = [](const Graph& a, const Graph& b) {
+    return std::max(evaluation_cost(a), evaluation_cost(b));
+  };
+  if (cost(spec, candidate) <= kWhole) return {spec, candidate, ""};
+  const Symmetry symmetry({&spec, &candidate}, Folds::Restricted);
+  if (const auto kept = symmetry.choose(kInstance, 2, Rng(seed))) {
+    const auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
+    if (a && b && cost(*a, *b) <= kMost) {
+      std::string shapes;
+      for (TensorId t : a->inputs())
+        shapes += (shapes.empty() ? "" : ", ") + a->tensor(t).name + " " + a->type(t).str();
+      return {*a, *b, shapes};
+    }
+  }
+  if (cost(spec, candidate) > kMost)
+    throw NoTerms{"the programs are too large, and have no smaller instances of the same kind"};
+  return {spec, candidate, ""};
+}
+
+// Numbers of elements that the programs fold, and what they are in the instances: a constant N or
+// 1/N is taken for a count where that is unambiguous.
+std::vector<std::pair<Rational, Rational>>
+counts_of(const std::vector<std::pair<const Graph*, const Graph*>>& whole_and_instance) {
+  std::map<int64_t, std::set<int64_t>> counts;
+  auto gather = [&](auto&& self, const Graph& whole, const Graph& instance) -> void {
+    for (size_t i = 0; i < whole.ops().size(); ++i) {
+      const Op &a = whole.ops()[i], &b = instance.ops()[i];
+      if (a.body.valid()) self(self, whole.body(a), instance.body(b));
+      if (a.kind != OpKind::Sum && a.kind != OpKind::Mean) continue;
+      int64_t n = 1, m = 1;
+      for (int axis : whole.attrs<ReduceAttrs>(a).axes) {
+        n *= whole.type(a.inputs[0]).shape[size_t(axis)].extent;
+        m *= instance.type(b.inputs[0]).shape[size_t(axis)].extent;
+      }
+      counts[n].insert(m);
+    }
+  };
+  for (const auto& [whole, instance] : whole_and_instance) gather(gather, *whole, *instance);
+  std::vector<std::pair<Rational, Rational>> constants;
+  for (const auto& [n, m] : counts) {
+    if (m.size() != 1 || *m.begin() == n) continue;
+    constants.emplace_back(Rational(n), Rational(*m.begin()));
+    constants.emplace_back(Rational::ratio(1, n), Rational::ratio(1, *m.begin()));
+  }
+  return constants;
+}
+
+// The inputs of a point as arrays; nothing where integers are asked for, which points are not.
+std::optional<std::vector<NDArray>> inputs_at(const Terms& terms, const Graph& g, int point) {
+  std::vector<NDArray> inputs;
+  int64_t next = 0;
+  for (TensorId t : g.inputs()) {
+    const Type& type = g.type(t);
+    NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
+    if (!is_float(type.dtype) && type.dtype != DType::Bool) return std::nullopt;
+    for (double& x : a.reals) x = terms.input_at(next++, point);
+    for (int64_t& x : a.ints) x = terms.input_at(next++, point) > 0;
+    inputs.push_back(std::move(a));
+  }
+  return inputs;
+}
+
+class Comparison {
+ public:
+  Comparison(const Instances& at, const Counts& spec, const Counts& candidate,
+             const SecondOpinionOptions& options)
+      : options_(options), at_(at), terms_(options.seed) {
+    result_.shapes = at_.shapes;
+    terms_.stop_when([this] { return over(); });
+    const std::vector<Elements> inputs = variables(terms_, at_.spec);
+    const std::vector<Elements> x = evaluate(terms_, at_.spec, inputs, spec),
+                                y = evaluate(terms_, at_.candidate, inputs, candidate);
+    for (size_t k = 0; k < x.size(); ++k) compare(k, x[k], y[k]);
+  }
+
+  SecondOpinion conclude() {
+    if (result_.opinion == Opinion::Disagrees) return result_;
+    if (!open_.empty()) ask();
+    if (open_.empty()) {
+      result_.opinion = Opinion::Agrees;
+      result_.what =
+          std::to_string(result_.elements) + " elements are equal by the operators' laws";
+      if (result_.by_solver > 0)
+        result_.what += ", " + std::to_string(result_.by_solver) + " of them proved by " + solver_;
+    }
+    return result_;
+  }
+
+ private:
+  bool over() const {
+    return since(start_) > options_.seconds / 2 || (options_.cancel && options_.cancel->load());
+  }
+  void compare(size_t output, const Elements& x, const Elements& y) {
+    CHECK(x.shape == y.shape) << "outputs of different shapes";
+    for (size_t i = 0; i < x.at.size(); ++i) {
+      result_.elements++;
+      const TermId a = x.at[i], b = y.at[i];
+      const bool infinite = a >= kMinusInfinity || b >= kMinusInfinity;
+      if (a == b || (!infinite && terms_.equal(a, b))) {
+        result_.by_laws++;
+        continue;
+      }
+      if (infinite) throw NoTerms{"an element is infinite in one of the programs"};
+      if (const auto point = terms_.different_at(a, b)) {
+        // Smaller instances may differ where the programs do not: in what depends on counts.
+        if (at_.shapes.empty() && differ(output, i, *point)) return;
+        doubtful_ = true;
+      }
+      open_.emplace_back(a, b);
+    }
+  }
+
+  // Do the programs differ in f64 at the inputs of this point, at this element?
+  bool differ(size_t output, size_t element, int point) {
+    if (result_.opinion == Opinion::Disagrees) return true;
+    constexpr int kLooks = 8;
+    if (looked_++ >= kLooks) return false;
+    const auto inputs = inputs_at(terms_, at_.spec, point);
+    if (!inputs) return false;
+    const WithMagnitude x = eval_with_magnitude(at_.spec, *inputs)[output],
+                        y = eval_with_magnitude(at_.candidate, *inputs)[output];
+    double a, b, scale;
+    if (x.value.reals.empty()) {
+      a = double(x.value.ints[element]);
+      b = double(y.value.ints[element]);
+      scale = 0;
+    } else {
+      a = x.value.reals[element];
+      b = y.value.reals[element];
+      scale = x.magnitude.reals[element] + y.magnitude.reals[element];
+    }
+    if (!std::isfinite(a) || !std::isfinite(b) || !std::isfinite(scale)) return false;
+    if (std::fabs(a - b) <= 1e-8 * scale) return false;
+    result_.opinion = Opinion::Disagrees;
+    result_.what = "output " + std::to_string(output) + ", element " + std::to_string(element) +
+                   ": original " + number(a) + ", rewrite " + number(b) +
+                   " at the inputs of point " + std::to_string(point) + " of seed " +
+                   std::to_string(options_.seed);
+    return true;
+  }
+
+  void ask() {
+    const std::string why = std::to_string(open_.size()) + " of " +
+                            std::to_string(result_.elements) +
+                            " elements are not settled by the operators' laws";
+    auto cannot_tell = [&](const std::string& more) { result_.what = why + "; " + more; };
+    if (doubtful_)
+      return cannot_tell(at_.shapes.empty()
+                             ? "their values differ by more than rounding, but not in f64"
+                             : "the values of smaller instances differ");
+    if (!options_.solver) return cannot_tell("no solver was asked");
+    const auto z3 = find_z3(options_.z3);
+    if (!z3) return cannot_tell(kInstallZ3);
+    std::sort(open_.begin(), open_.end());
+    open_.erase(std::unique(open_.begin(), open_.end()), open_.end());
+    if (open_.size() > kMaxQuestions) return cannot_tell("too many to ask a solver");
+    solver_ = z3_version(*z3);
+    const double seconds = std::max(1.0, options_.seconds - since(start_));
+    const int each = std::max(100, int(1000 * seconds / double(open_.size())));
+    const std::vector<SmtStatus> answers =
+        solve_smt(*z3, smt_script(terms_, open_, each), {seconds, options_.megabytes});
+    const auto proved = size_t(std::count(answers.begin(), answers.end(), SmtStatus::Unsat));
+    if (answers.size() == open_.size() && proved == open_.size()) {
+      result_.by_solver = result_.elements - result_.by_laws;
+      open_.clear();
+      return;
+    }
+    cannot_tell(solver_ + " proves " + std::to_string(proved) + " of " +
+                std::to_string(open_.size()) + " questions");
+  }
+
+  const SecondOpinionOptions& options_;
+  Clock::time_point start_ = Clock::now();
+  const Instances& at_;
+  Terms terms_;
+  SecondOpinion result_;
+  std::vector<std::pair<TermId, TermId>> open_;
+  bool doubtful_ = false;
+  int looked_ = 0;
+  std::string solver_;
+};
+
+}  // namespace
+
+const char* name(Opinion o) {
+  switch (o) {
+  case Opinion::Agrees: return "agrees";
+  case Opinion::CannotTell: return "cannot tell";
+  case Opinion::Disagrees: return "disagrees";
+  }
+  unreachable("Opinion");
+}
+
+std::string SecondOpinion::str() const {
+  return std::string(name(opinion)) + ": " + what +
+         (shapes.empty() ? "" : " (smaller instances: " + shapes + ")");
+}
+
+SecondOpinion second_opinion(const Graph& spec, const Graph& candidate,
+                             const SecondOpinionOptions& options) {
+  const Clock::time_point start = Clock::now();
+  SecondOpinion result;
+  try {
+    const Instances at = instances(spec, candidate, options.seed);
+    if (at.shapes.empty()) {
+      result = Comparison(at, {}, {}, options).conclude();
+    } else {
+      // Constants stay as they are and means divide by the original counts; or all counts,
+      // constants that are one included, are those of the instances.
+      result = Comparison(at, {&spec, {}}, {&candidate, {}}, options).conclude();
+      if (result.opinion != Opinion::Agrees) {
+        const Counts own{nullptr, counts_of({{&spec, &at.spec}, {&candidate, &at.candidate}})};
+        const SecondOpinion again = Comparison(at, own, own, options).conclude();
+        if (again.opinion == Opinion::Agrees) result = again;
+      }
+    }
+  } catch (const NoTerms& e) {
+    result.what = e.why;
+  } catch (const Error& e) {
+    result.what = e.what();
+  }
+  result.seconds = since(start);
+  return result;
+}
+
+}  // namespace tessera
