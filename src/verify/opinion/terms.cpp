@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/check.h"
@@ -25,13 +26,28 @@ __int128 gcd(__int128 a, __int128 b) {
 
 uint64_t pair_key(uint32_t a, uint32_t b) { return uint64_t(a) << 32 | b; }
 
-// The root of a perfect square.
-std::optional<__int128> exact_root(__int128 n) {
-  if (n < 0) return std::nullopt;
-  auto r = static_cast<__int128>(std::sqrt(double(n)));
-  for (__int128 x = r > 2 ? r - 2 : 0; x <= r + 2; ++x)
-    if (x * x == n) return x;
-  return std::nullopt;
+// √n = root·Π√part: small primes, and what is left unless it is a perfect square.
+struct SplitRoot {
+  __int128 root = 1;
+  std::vector<__int128> parts;
+};
+SplitRoot split_root(__int128 n) {
+  SplitRoot s;
+  for (__int128 p = 2; p < 1000 && p <= n; ++p) {
+    for (; n % (p * p) == 0; n /= p * p) s.root *= p;
+    if (n % p == 0) {
+      s.parts.push_back(p);
+      n /= p;
+    }
+  }
+  const auto near = static_cast<__int128>(std::sqrt(double(n)));
+  for (__int128 x = near > 2 ? near - 2 : 1; x <= near + 2; ++x)
+    if (x * x == n) {
+      s.root *= x;
+      return s;
+    }
+  s.parts.push_back(n);
+  return s;
 }
 
 bool close(double a, double b, double scale, double tolerance) {
@@ -745,7 +761,7 @@ TermId Terms::sqrt(TermId a) {
     }
     return of_atom(intern(std::move(r), s));
   };
-  // The size of the leading coefficient: perfect squares leave, others become √(num·den)/den.
+  // The size of the leading coefficient: √(num·den)/den.
   Fraction lead = terms_[inside].sum.back().second;
   if (lead.num < 0) lead.num = -lead.num;
   const TermId unit = scaled(inside, {lead.den, lead.num});
@@ -753,10 +769,10 @@ TermId Terms::sqrt(TermId a) {
   if (unit == kNone || __builtin_mul_overflow(lead.num, lead.den, &both))
     return mul(outside, root_atom(canonical(inside)));
   const TermId over = of_monomial(0, {1, lead.den});
-  if (const auto r = exact_root(both))
-    outside = mul(outside, mul(of_monomial(0, {*r, 1}), over));
-  else
-    outside = mul(outside, mul(root_atom(of_monomial(0, {both, 1})), over));
+  const SplitRoot split = split_root(both);
+  outside = mul(outside, mul(of_monomial(0, {split.root, 1}), over));
+  for (__int128 part : split.parts)
+    outside = mul(outside, root_atom(of_monomial(0, {part, 1})));
   if (unit == kOne) return outside;
   return mul(outside, root_atom(canonical(unit)));
 }

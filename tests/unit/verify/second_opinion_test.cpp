@@ -83,6 +83,9 @@ TEST(SecondOpinion, LawsOfOperators) {
       {"t = sqr x\n z = sqrt t\n", "z = abs x\n"},
       {"c = const {value=4} : f32[]\n t = sqr x\n u = mul c, t\n z = rsqrt u\n",
        "a = abs x\n c = const {value=0.5} : f32[]\n z = div c, a\n"},
+      {"c = const {value=768} : f32[]\n r = sqrt c\n z = mul x, r\n",
+       "c = const {value=3} : f32[]\n r = sqrt c\n s = const {value=16} : f32[]\n t = mul r, s\n "
+       "z = mul x, t\n"},
       {"a = relu x\n n = neg x\n b = relu n\n z = sub a, b\n",
        "c = const {value=1} : f32[]\n z = mul x, c\n"},
       {"z = max x, y\n", "t = sub x, y\n u = relu t\n z = add u, y\n"},
