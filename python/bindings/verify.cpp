@@ -98,6 +98,7 @@ nb::dict record(const VerifyBenchRow& row) {
   d["refuted"] = row.refuted;
   d["unknown"] = row.unknown;
   d["harmless"] = row.harmless;
+  d["undecided"] = row.undecided;
   d["seconds"] = row.seconds;
   nb::dict kinds;
   for (const KindResult& kind : row.kinds) {

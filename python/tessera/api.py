@@ -119,9 +119,7 @@ def verify(
     >>> bool(verify(g, g)), verify(g, h).name
     (True, 'refuted')
     """
-    return Verdict.of(
-        _core.verify(a.core, b.core, strict, seed, threads, 0, second_opinion, _z3())
-    )
+    return Verdict.of(_core.verify(a.core, b.core, strict, seed, threads, 0, second_opinion, _z3()))
 
 
 def _z3() -> str:

@@ -475,7 +475,7 @@ class Verdict:
 
     @property
     def second_opinion(self) -> str:
-        """"agrees: …" or "cannot tell: …", with the reason; "" where none was asked for."""
+        """ "agrees: …" or "cannot tell: …", with the reason; "" where none was asked for."""
         return "" if self.certificate is None else str(self.certificate.record()["second_opinion"])
 
     @property

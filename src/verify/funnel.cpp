@@ -313,8 +313,8 @@ class StaticTest {
     return std::nullopt;
   }
 
-  // < for <= differs only where operands are equal, which random draws never meet. A difference at
-  // small integers counts only if f64 shows it too.
+  // < for <= differs only where operands are equal, which random draws never meet; so does s/v ≤ 0
+  // from v/s ≤ 0, where v = 0. A difference at small integers counts only if f64 shows it too.
   std::optional<Verdict> ties() {
     if (!has_comparisons(spec_) && !has_comparisons(candidate_)) return std::nullopt;
     const double work = count_work(spec_) + count_work(candidate_);
@@ -328,7 +328,7 @@ class StaticTest {
       if (is_cancelled(o_)) return cancelled();
       const uint64_t seed = seeds_.split(uint64_t(10000 + i))();
       FieldDrawResult r = field_draw(reference_, candidate_, {FieldSize::Bits31, seed, 0, 0, true});
-      if (!r.unsupported.empty() || r.equal) continue;
+      if (!r.unsupported.empty() || (r.equal && r.candidate_undefined == 0)) continue;
       if (auto c = difference_at(reference_, candidate_, tie_inputs(spec_, candidate_, seed),
                                  gate_options()))
         return Refuted{std::move(*c)};

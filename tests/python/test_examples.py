@@ -33,4 +33,7 @@ def test_program(path: Path) -> None:
         assert np.abs(got - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max()))
     # Equal or the original, never anything else.
     assert result.improved == (result.certificate is not None)
+    if result.improved:  # by another argument than the verifier's, too
+        opinion = ts.verify(graph, result.graph, seed=1, second_opinion=True).second_opinion
+        assert opinion.startswith("agrees: "), opinion
     assert not [c.why for c in result.candidates if c.fate in ("not compiled", "check failed")]

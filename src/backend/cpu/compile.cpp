@@ -11,9 +11,9 @@
 #include <map>
 #include <mutex>
 
-#include "base/process.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/sha256.h"
 
 namespace tessera {

@@ -225,7 +225,7 @@ std::vector<Folding> fold_weights(const Graph& program, int depth, size_t most) 
     const size_t end = reached.size();
     for (; from < end; ++from) {
       const Graph g = reached[from].graph;  // `reached` grows
-      const Rules rules(g);  // what it finds refers to it
+      const Rules rules(g);                 // what it finds refers to it
       for (const Rewrite& r : rules.all()) {
         if (reached.size() >= kMostPrograms) break;
         Graph next = rebuilt(g, r);

@@ -113,4 +113,16 @@ std::optional<Graph> edit_at(const Graph& g, const Site& site, const Edit& edit)
   return std::nullopt;
 }
 
+TensorId cut(Graph& g, TensorId x, size_t axis, int64_t start, int64_t stop) {
+  SliceAttrs a;
+  for (const Dim& d : g.type(x).shape) {
+    a.starts.push_back(0);
+    a.stops.push_back(d.extent);
+    a.steps.push_back(1);
+  }
+  a.starts[axis] = start;
+  a.stops[axis] = stop;
+  return g.add(OpKind::Slice, {x}, a);
+}
+
 }  // namespace tessera

@@ -4,36 +4,12 @@
 
 #include "base/check.h"
 #include "verify/bench/edit.h"
+#include "verify/bench/structures.h"
 
 namespace tessera {
 namespace {
 
-using Tensors = std::vector<TensorId>;
-using Result = std::optional<Tensors>;
-
-// Tries the sites of one kind of operator in random order until an edit fits.
-template <class F> std::optional<Graph> at_random_site(const Graph& g, Rng& rng, F edit) {
-  std::vector<Site> sites = all_sites(g);
-  std::shuffle(sites.begin(), sites.end(), rng);
-  for (const Site& site : sites) {
-    const Graph& home = graph_of(g, site);
-    auto changed = edit_at(g, site, [&](Graph& out, const Op& op, const Tensors& in) -> Result {
-      return edit(home, out, op, in);
-    });
-    if (changed && !(*changed == g)) return changed;
-  }
-  return std::nullopt;
-}
-
-template <class F> std::optional<Graph> at_kind(const Graph& g, Rng& rng, OpKind kind, F edit) {
-  return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
-        if (op.kind != kind) return std::nullopt;
-        return edit(home, out, op, in);
-      });
-}
-
-Result one(TensorId t) { return Tensors{t}; }
+using Result = EditResult;
 
 // The same attributes, another kind.
 template <OpKind From, OpKind To> std::optional<Graph> other_kind(const Graph& g, Rng& rng) {
@@ -54,8 +30,6 @@ template <OpKind Kind> std::optional<Graph> drop(const Graph& g, Rng& rng) {
   return at_kind(g, rng, Kind,
                  [](const Graph&, Graph&, const Op&, const Tensors& in) { return one(in[0]); });
 }
-
-TensorId scalar(Graph& g, Rational value, DType dtype) { return g.add_const(value, {dtype, {}}); }
 
 std::optional<Graph> wrong_reduce_axis(const Graph& g, Rng& rng) {
   return at_random_site(
@@ -657,80 +631,85 @@ std::optional<Graph> unshifted_softmax(const Graph& g, Rng& rng) {
 
 const std::vector<ProgramEdit>& mutations() {
   using enum OpKind;
-  static const std::vector<ProgramEdit> table = {
-      {"swap_div_operands", swap_operands<Div>},
-      {"swap_sub_operands", swap_operands<Sub>},
-      {"swap_matmul_operands", swap_operands<Matmul>},
-      {"wrong_reduce_axis", wrong_reduce_axis},
-      {"wrong_cumsum_axis", wrong_cumsum_axis},
-      {"exclusive_cumsum", exclusive_cumsum},
-      {"wrong_perm", wrong_perm},
-      {"missing_transpose", missing_transpose},
-      {"reshape_for_transpose", reshape_for_transpose},
-      {"transposed_operand", transposed_operand},
-      {"wrong_constant", wrong_constant},
-      {"dropped_scale", dropped_scale},
-      {"dropped_term", dropped_term},
-      {"sum_to_mean", other_kind<Sum, Mean>},
-      {"mean_to_sum", other_kind<Mean, Sum>},
-      {"n_minus_one", n_minus_one},
-      {"reduce_max_to_sum", other_kind<ReduceMax, Sum>},
-      {"reduce_max_to_min", other_kind<ReduceMax, ReduceMin>},
-      {"eps_outside_root", eps_outside_root},
-      {"dropped_eps", dropped_eps},
-      {"exp_dropped", drop<Exp>},
-      {"neg_dropped", drop<Neg>},
-      {"abs_dropped", drop<Abs>},
-      {"relu_dropped", drop<Relu>},
-      {"sqrt_dropped", drop<Sqrt>},
-      {"mask_dropped", drop<Tril>},
-      {"relu_to_abs", other_kind<Relu, Abs>},
-      {"sigmoid_to_tanh", other_kind<Sigmoid, Tanh>},
-      {"silu_to_gelu", other_kind<Silu, Gelu>},
-      {"gelu_to_gelu_tanh", other_kind<Gelu, GeluTanh>},
-      {"gelu_tanh_to_gelu", other_kind<GeluTanh, Gelu>},
-      {"erf_to_tanh", other_kind<Erf, Tanh>},
-      {"sin_to_cos", other_kind<Sin, Cos>},
-      {"sqrt_to_rsqrt", other_kind<Sqrt, Rsqrt>},
-      {"rsqrt_to_sqrt", other_kind<Rsqrt, Sqrt>},
-      {"sqr_to_abs", other_kind<Sqr, Abs>},
-      {"add_to_sub", other_kind<Add, Sub>},
-      {"sub_to_add", other_kind<Sub, Add>},
-      {"mul_to_div", other_kind<Mul, Div>},
-      {"div_to_mul", other_kind<Div, Mul>},
-      {"max_to_min", other_kind<Max, Min>},
-      {"and_to_or", other_kind<And, Or>},
-      {"triu_to_tril", other_kind<Triu, Tril>},
-      {"shifted_slice", shifted_slice},
-      {"swapped_concat", swapped_concat},
-      {"wrong_pad_value", wrong_pad_value},
-      {"padded_other_side", padded_other_side},
-      {"diagonal_off_by_one", diagonal_off_by_one},
-      {"wrong_row", wrong_row},
-      {"swapped_branches", swapped_branches},
-      {"boundary_of_compare", boundary_of_compare},
-      {"reversed_compare", reversed_compare},
-      {"dropped_tail", dropped_tail},
-      {"short_loop", short_loop},
-      {"stale_accumulator", stale_accumulator},
-      {"accumulator_not_reset", accumulator_not_reset},
-      {"accum_max_to_sum", wrong_accumulator<AccumKind::Max, AccumKind::Sum>},
-      {"accum_sum_to_max", wrong_accumulator<AccumKind::Sum, AccumKind::Max>},
-      {"unscaled_accumulator", unscaled_accumulator},
-      {"wrong_imap", wrong_imap},
-      {"wrong_fmap", wrong_fmap},
-      {"imap_for_fmap", imap_for_fmap},
-      {"wrong_omap", wrong_omap},
-      {"wrong_gather", wrong_gather},
-      {"wrong_exponent", wrong_exponent},
-      {"wrong_associativity", wrong_associativity},
-      {"half_distributed", half_distributed},
-      {"wrong_operand", wrong_operand},
-      {"repeat_interleaved", repeat_interleaved},
-      {"wrong_index", wrong_index},
-      {"lost_precision", lost_precision},
-      {"unshifted_softmax", unshifted_softmax},
-  };
+  static const std::vector<ProgramEdit> table = [] {
+    std::vector<ProgramEdit> all = {
+        {"swap_div_operands", swap_operands<Div>},
+        {"swap_sub_operands", swap_operands<Sub>},
+        {"swap_matmul_operands", swap_operands<Matmul>},
+        {"wrong_reduce_axis", wrong_reduce_axis},
+        {"wrong_cumsum_axis", wrong_cumsum_axis},
+        {"exclusive_cumsum", exclusive_cumsum},
+        {"wrong_perm", wrong_perm},
+        {"missing_transpose", missing_transpose},
+        {"reshape_for_transpose", reshape_for_transpose},
+        {"transposed_operand", transposed_operand},
+        {"wrong_constant", wrong_constant},
+        {"dropped_scale", dropped_scale},
+        {"dropped_term", dropped_term},
+        {"sum_to_mean", other_kind<Sum, Mean>},
+        {"mean_to_sum", other_kind<Mean, Sum>},
+        {"n_minus_one", n_minus_one},
+        {"reduce_max_to_sum", other_kind<ReduceMax, Sum>},
+        {"reduce_max_to_min", other_kind<ReduceMax, ReduceMin>},
+        {"eps_outside_root", eps_outside_root},
+        {"dropped_eps", dropped_eps},
+        {"exp_dropped", drop<Exp>},
+        {"neg_dropped", drop<Neg>},
+        {"abs_dropped", drop<Abs>},
+        {"relu_dropped", drop<Relu>},
+        {"sqrt_dropped", drop<Sqrt>},
+        {"mask_dropped", drop<Tril>},
+        {"relu_to_abs", other_kind<Relu, Abs>},
+        {"sigmoid_to_tanh", other_kind<Sigmoid, Tanh>},
+        {"silu_to_gelu", other_kind<Silu, Gelu>},
+        {"gelu_to_gelu_tanh", other_kind<Gelu, GeluTanh>},
+        {"gelu_tanh_to_gelu", other_kind<GeluTanh, Gelu>},
+        {"erf_to_tanh", other_kind<Erf, Tanh>},
+        {"sin_to_cos", other_kind<Sin, Cos>},
+        {"sqrt_to_rsqrt", other_kind<Sqrt, Rsqrt>},
+        {"rsqrt_to_sqrt", other_kind<Rsqrt, Sqrt>},
+        {"sqr_to_abs", other_kind<Sqr, Abs>},
+        {"add_to_sub", other_kind<Add, Sub>},
+        {"sub_to_add", other_kind<Sub, Add>},
+        {"mul_to_div", other_kind<Mul, Div>},
+        {"div_to_mul", other_kind<Div, Mul>},
+        {"max_to_min", other_kind<Max, Min>},
+        {"and_to_or", other_kind<And, Or>},
+        {"triu_to_tril", other_kind<Triu, Tril>},
+        {"shifted_slice", shifted_slice},
+        {"swapped_concat", swapped_concat},
+        {"wrong_pad_value", wrong_pad_value},
+        {"padded_other_side", padded_other_side},
+        {"diagonal_off_by_one", diagonal_off_by_one},
+        {"wrong_row", wrong_row},
+        {"swapped_branches", swapped_branches},
+        {"boundary_of_compare", boundary_of_compare},
+        {"reversed_compare", reversed_compare},
+        {"dropped_tail", dropped_tail},
+        {"short_loop", short_loop},
+        {"stale_accumulator", stale_accumulator},
+        {"accumulator_not_reset", accumulator_not_reset},
+        {"accum_max_to_sum", wrong_accumulator<AccumKind::Max, AccumKind::Sum>},
+        {"accum_sum_to_max", wrong_accumulator<AccumKind::Sum, AccumKind::Max>},
+        {"unscaled_accumulator", unscaled_accumulator},
+        {"wrong_imap", wrong_imap},
+        {"wrong_fmap", wrong_fmap},
+        {"imap_for_fmap", imap_for_fmap},
+        {"wrong_omap", wrong_omap},
+        {"wrong_gather", wrong_gather},
+        {"wrong_exponent", wrong_exponent},
+        {"wrong_associativity", wrong_associativity},
+        {"half_distributed", half_distributed},
+        {"wrong_operand", wrong_operand},
+        {"repeat_interleaved", repeat_interleaved},
+        {"wrong_index", wrong_index},
+        {"lost_precision", lost_precision},
+        {"unshifted_softmax", unshifted_softmax},
+    };
+    const std::vector<ProgramEdit>& more = faulty_structures();
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }();
   return table;
 }
 

@@ -3,52 +3,17 @@
 #include "ir/block.h"
 #include "verify/bench/edit.h"
 #include "verify/bench/mutations.h"
+#include "verify/bench/structures.h"
 
 namespace tessera {
 namespace {
 
-using Tensors = std::vector<TensorId>;
-using Result = std::optional<Tensors>;
+using Result = EditResult;
 
-template <class F> std::optional<Graph> at_random_site(const Graph& g, Rng& rng, F edit) {
-  std::vector<Site> sites = all_sites(g);
-  std::shuffle(sites.begin(), sites.end(), rng);
-  for (const Site& site : sites) {
-    const Graph& home = graph_of(g, site);
-    auto changed = edit_at(g, site, [&](Graph& out, const Op& op, const Tensors& in) -> Result {
-      return edit(home, out, op, in);
-    });
-    if (changed && !(*changed == g)) return changed;
-  }
-  return std::nullopt;
-}
-
-template <class F> std::optional<Graph> at_kind(const Graph& g, Rng& rng, OpKind kind, F edit) {
-  return at_random_site(
-      g, rng, [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
-        if (op.kind != kind) return std::nullopt;
-        return edit(home, out, op, in);
-      });
-}
-
-Result one(TensorId t) { return Tensors{t}; }
-TensorId scalar(Graph& g, Rational value, DType dtype) { return g.add_const(value, {dtype, {}}); }
 DType dtype_of(const Graph& g, TensorId t) { return g.type(t).dtype; }
 bool is_const(const Graph& g, TensorId t) { return g.producer(t).kind == OpKind::Const; }
 // Which axis of `small` meets axis `axis` of the broadcast result of rank `rank`; -1 if none.
 int aligned(int axis, int rank, int small) { return axis - (rank - small); }
-
-TensorId cut(Graph& g, TensorId x, size_t axis, int64_t start, int64_t stop) {
-  SliceAttrs a;
-  for (const Dim& d : g.type(x).shape) {
-    a.starts.push_back(0);
-    a.stops.push_back(d.extent);
-    a.steps.push_back(1);
-  }
-  a.starts[axis] = start;
-  a.stops[axis] = stop;
-  return g.add(OpKind::Slice, {x}, a);
-}
 
 TensorId swap_last(Graph& g, TensorId x) {
   PermAttrs a;
@@ -615,38 +580,43 @@ std::optional<Graph> gather_as_slice(const Graph& g, Rng& rng) {
 }  // namespace
 
 const std::vector<ProgramEdit>& rewrites() {
-  static const std::vector<ProgramEdit> table = {
-      {"commute", commute},
-      {"associate", associate},
-      {"distribute", distribute},
-      {"div_as_reciprocal", div_as_reciprocal},
-      {"matmul_associate", matmul_associate},
-      {"transpose_of_product", transpose_of_product},
-      {"scale_through_matmul", scale_through_matmul},
-      {"divide_after_matmul", divide_after_matmul},
-      {"matmul_of_sum", matmul_of_sum},
-      {"split_sum", split_sum},
-      {"sum_is_linear", sum_is_linear},
-      {"sum_in_steps", sum_in_steps},
-      {"split_k", split_k},
-      {"split_k_batched", split_k_batched},
-      {"exp_of_sum", exp_of_sum},
-      {"expand_silu", expand_silu},
-      {"expand_sigmoid", expand_sigmoid},
-      {"expand_gelu", expand_gelu},
-      {"expand", expand},
-      {"double_negation", double_negation},
-      {"inverse_transposes", inverse_transposes},
-      {"inverse_reshapes", inverse_reshapes},
-      {"concat_of_slices", concat_of_slices},
-      {"pad_and_cut", pad_and_cut},
-      {"gather_as_slice", gather_as_slice},
-      {"tile_matmul", tile_matmul},
-      {"tile_sum", tile_sum},
-      {"tile_pointwise", tile_pointwise},
-      {"retile", retile},
-      {"split_accumulator", split_accumulator},
-  };
+  static const std::vector<ProgramEdit> table = [] {
+    std::vector<ProgramEdit> all = {
+        {"commute", commute},
+        {"associate", associate},
+        {"distribute", distribute},
+        {"div_as_reciprocal", div_as_reciprocal},
+        {"matmul_associate", matmul_associate},
+        {"transpose_of_product", transpose_of_product},
+        {"scale_through_matmul", scale_through_matmul},
+        {"divide_after_matmul", divide_after_matmul},
+        {"matmul_of_sum", matmul_of_sum},
+        {"split_sum", split_sum},
+        {"sum_is_linear", sum_is_linear},
+        {"sum_in_steps", sum_in_steps},
+        {"split_k", split_k},
+        {"split_k_batched", split_k_batched},
+        {"exp_of_sum", exp_of_sum},
+        {"expand_silu", expand_silu},
+        {"expand_sigmoid", expand_sigmoid},
+        {"expand_gelu", expand_gelu},
+        {"expand", expand},
+        {"double_negation", double_negation},
+        {"inverse_transposes", inverse_transposes},
+        {"inverse_reshapes", inverse_reshapes},
+        {"concat_of_slices", concat_of_slices},
+        {"pad_and_cut", pad_and_cut},
+        {"gather_as_slice", gather_as_slice},
+        {"tile_matmul", tile_matmul},
+        {"tile_sum", tile_sum},
+        {"tile_pointwise", tile_pointwise},
+        {"retile", retile},
+        {"split_accumulator", split_accumulator},
+    };
+    const std::vector<ProgramEdit>& more = sound_structures();
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }();
   return table;
 }
 

@@ -771,8 +771,7 @@ TermId Terms::sqrt(TermId a) {
   const TermId over = of_monomial(0, {1, lead.den});
   const SplitRoot split = split_root(both);
   outside = mul(outside, mul(of_monomial(0, {split.root, 1}), over));
-  for (__int128 part : split.parts)
-    outside = mul(outside, root_atom(of_monomial(0, {part, 1})));
+  for (__int128 part : split.parts) outside = mul(outside, root_atom(of_monomial(0, {part, 1})));
   if (unit == kOne) return outside;
   return mul(outside, root_atom(canonical(unit)));
 }

@@ -8,6 +8,7 @@
 #include "ir/validate.h"
 #include "verify/bench/mutations.h"
 #include "verify/bench/random_program.h"
+#include "verify/bench/structures.h"
 #include "verify/funnel.h"
 
 namespace tessera {
@@ -59,6 +60,30 @@ TEST(Mutations, EveryKindFindsPlacesAndKeepsTheInterface) {
         EXPECT_FALSE(*changed == g) << edit.name;
       }
       EXPECT_GT(applied, 0) << edit.name;
+    }
+}
+
+// The structures of fused kernels: every kind of fault fires and is refused, and so is accepted
+// what is sound.
+TEST(VerifyBench, StructuresOfFusedKernels) {
+  for (const auto* table : {&faulty_structures(), &sound_structures()})
+    for (const ProgramEdit& edit : *table) {
+      VerifyBenchOptions options;
+      options.injected = options.equal = 12;
+      options.seed = 5;
+      options.kind = edit.name;
+      const std::vector<VerifyBenchRow> rows = bench_verify(options);
+      ASSERT_EQ(rows.size(), 1u) << edit.name;
+      const VerifyBenchRow& row = rows[0];
+      EXPECT_EQ(row.count, 12) << edit.name;
+      std::string failures;
+      for (const std::string& f : row.failures) failures += f + "\n";
+      if (table == &faulty_structures()) {
+        EXPECT_EQ(row.accepted, 0) << failures;
+      } else {
+        EXPECT_GE(row.accepted, 10) << failures;
+        EXPECT_EQ(row.refuted, 0) << failures;
+      }
     }
 }
 

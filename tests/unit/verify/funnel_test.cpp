@@ -183,6 +183,23 @@ TEST(Funnel, BoundaryOfAComparison) {
   expect_equal(lt, lt);
 }
 
+// v/w and w/v have one sign but where v = 0, which needs a whole row of zeros.
+TEST(Funnel, BoundaryOfAQuotient) {
+  auto program = [](const std::string& quotient) {
+    return parse("graph g {\n  x = input : f32[3,9]\n  y = input : f32[3,1]\n"
+                 "  v = sum x {axes=[1], keepdims=true}\n  s = sqr y\n"
+                 "  one = const {value=1} : f32[]\n  w = add s, one\n  q = div " +
+                 quotient +
+                 "\n  zero = const : f32[]\n  c = le q, zero\n  z = where c, w, y\n"
+                 "  return z\n}\n");
+  };
+  VerifyOptions options;
+  for (options.seed = 1; *options.seed <= 8; ++*options.seed) {
+    EXPECT_TRUE(verify(program("v, w"), program("v, w"), options).equal());
+    EXPECT_TRUE(verify(program("v, w"), program("w, v"), options).refuted()) << *options.seed;
+  }
+}
+
 TEST(Funnel, SymbolicShapesSayWhereTheyWereTested) {
   const Verdict v =
       compare_programs("x = input : f32[N,M]; y = sum x {axes=[0,1]} : f32[]; return y",
