@@ -23,7 +23,7 @@ EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 @click.option("--seed", type=int, default=None, metavar="N", help="Seed; default: from the system.")
 @click.option("--threads", type=int, default=0, metavar="N", help="Worker threads; 0 for all.")
 @click.option("--second-opinion", is_flag=True,
-              help="Also argue from the operators' laws, and by Z3 where it is installed.")  # fmt: skip
+              help="Also argue from the operators' laws, and by Z3 if installed.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Save the certificate.")
 @click.option("--certificate", metavar="FILE", help="Replay this certificate instead.")
 @common.json_option

@@ -10,8 +10,8 @@
 
 #include "backend/check.h"
 #include "backend/cpu/module.h"
-#include "backend/process.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "driver/deadline.h"
 #include "driver/optimize.h"
 #include "driver/saved_search.h"
