@@ -31,7 +31,7 @@ def test_environment_variables_are_all_listed_and_all_exist() -> None:
     for folder in ("src", "python/tessera"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".cpp", ".h", ".py"):
-                used |= set(re.findall(r'"(TESSERA_[A-Z_]+)"', path.read_text()))
+                used |= set(re.findall(r'"(TESSERA_[A-Z0-9_]+)"', path.read_text()))
     assert listed == used
 
 

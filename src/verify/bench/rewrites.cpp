@@ -43,18 +43,20 @@ std::optional<Graph> associate(const Graph& g, Rng& rng) {
 }
 
 std::optional<Graph> distribute(const Graph& g, Rng& rng) {
-  return at_kind(g, rng, OpKind::Mul,
-                 [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
-                   for (size_t side : {0, 1}) {
-                     const Op sum = out.producer(in[side]);
-                     if (sum.kind != OpKind::Add && sum.kind != OpKind::Sub) continue;
-                     TensorId c = in[1 - side];
-                     TensorId left = out.add(OpKind::Mul, {sum.inputs[0], c});
-                     TensorId right = out.add(OpKind::Mul, {sum.inputs[1], c});
-                     return one(out.add(sum.kind, {left, right}));
-                   }
-                   return std::nullopt;
-                 });
+  return at_kind(
+      g, rng, OpKind::Mul, [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+        for (size_t side : {0, 1}) {
+          const Op sum = out.producer(in[side]);
+          if (sum.kind != OpKind::Add && sum.kind != OpKind::Sub) continue;
+          // Centred values stay together: x² − mx is the one-pass variance.
+          if (sum.kind == OpKind::Sub && out.producer(sum.inputs[1]).kind == OpKind::Mean) continue;
+          TensorId c = in[1 - side];
+          TensorId left = out.add(OpKind::Mul, {sum.inputs[0], c});
+          TensorId right = out.add(OpKind::Mul, {sum.inputs[1], c});
+          return one(out.add(sum.kind, {left, right}));
+        }
+        return std::nullopt;
+      });
 }
 
 std::optional<Graph> div_as_reciprocal(const Graph& g, Rng& rng) {
