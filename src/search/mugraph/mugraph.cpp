@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "search/mugraph/assemble.h"
+#include "search/mugraph/refine.h"
 #include "search/mugraph/solve.h"
 
 namespace tessera {
@@ -96,11 +98,52 @@ class Search {
   std::map<size_t, RegionResult> results_;
 };
 
+// Adds what a second search of the same program counted.
+void add(SearchReport& report, const SearchReport& more) {
+  if (report.stop == StopReason::Exhausted || report.stop == StopReason::Unsupported)
+    report.stop = more.stop == StopReason::Unsupported ? report.stop : more.stop;
+  report.seconds += more.seconds;
+  report.values += more.values;
+  report.edges += more.edges;
+  report.graphs += more.graphs;
+  report.tilings += more.tilings;
+  for (const auto& [rule, n] : more.pruned) report.pruned[rule] += n;
+  if (more.best_cost > 0 && (report.best_cost == 0 || more.best_cost < report.best_cost))
+    report.best_cost = more.best_cost;
+}
+
 }  // namespace
 
 SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget& budget,
                           CandidateSink& sink) {
-  return Search(options_, sub, context, budget, sink).run();
+  const std::optional<Graph> fine =
+      options_.ablate.count("finer axes") ? std::nullopt : refine_axes(sub.graph);
+  if (!fine) return Search(options_, sub, context, budget, sink).run();
+  // Reshapes cut the program into regions: once as it is, once over finer axes without them.
+  CollectingSink found;
+  SearchReport report = Search(options_, sub, context, budget, found).run();
+  Subprogram finer;
+  finer.graph = *fine;
+  Budget rest = budget;
+  rest.seconds -= report.seconds;
+  rest.steps /= 8;  // one region of everything grows fast and seldom wins
+  if (context.cancelled())
+    report.stop = StopReason::Cancelled;
+  else if (rest.seconds <= 0)
+    report.stop = StopReason::TimeBudget;
+  else
+    add(report, Search(options_, finer, context, rest, found).run());
+  std::stable_sort(found.candidates.begin(), found.candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+  int64_t offered = 0;
+  for (Candidate& c : found.candidates) {
+    // The program as written always stands.
+    if (offered >= budget.candidates && !c.as_written) continue;
+    sink.offer(std::move(c));
+    ++offered;
+  }
+  report.candidates = offered;
+  return report;
 }
 
 }  // namespace tessera

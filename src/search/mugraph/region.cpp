@@ -14,8 +14,6 @@
 namespace tessera::mugraph {
 namespace {
 
-constexpr int kMaxContractions = 3;  // matmuls in a row within one region
-constexpr int kMaxOperators = 32;    // of one region
 constexpr int kMaxAxes = 60;
 
 // A reshape that only adds or removes unit dimensions keeps the order of all others.
@@ -29,6 +27,8 @@ bool unit_reshape(const Shape& from, const Shape& to) {
   }
   return a == b;
 }
+
+}  // namespace
 
 bool transparent(const Graph& g, const Op& op) {
   const OpInfo& row = info(op.kind);
@@ -57,6 +57,8 @@ bool transparent(const Graph& g, const Op& op) {
 }
 
 bool contracts(OpKind k) { return k == OpKind::Matmul || k == OpKind::ConcatMatmul; }
+
+namespace {
 
 // Assigns the result's dimension names to the operands. kNew marks a dimension that is contracted.
 constexpr int kNew = -2;
@@ -304,215 +306,22 @@ std::vector<int64_t> axis_extents(const Region& region) {
   return out;
 }
 
+std::vector<std::vector<int>> axis_classes(const Graph& g) {
+  Classes classes(g);
+  std::vector<std::vector<int>> out(g.tensors().size());
+  for (uint32_t t = 0; t < out.size(); ++t) {
+    const Shape& shape = g.tensors()[t].type.shape;
+    for (size_t d = 0; d < shape.size(); ++d)
+      out[t].push_back(shape[d].is_one() ? -1 : classes.of(TensorId(t), d));
+  }
+  return out;
+}
+
 Region make_region(const Graph& graph, const std::vector<TensorId>& outputs,
                    const std::vector<bool>& given) {
   Region r = RegionBuilder(graph, given).build(outputs);
   if (int(r.axes.size()) > kMaxAxes) r.targets.clear();
   return r;
-}
-
-// Eras are separated by kept operators; an era is a sequence of regions of bounded size.
-std::vector<Step> partition(const Graph& graph) {
-  const size_t n = graph.ops().size();
-  std::vector<bool> pure(n, false), skip(n, false);
-  std::vector<int> era(n, 0);
-  auto producer = [&](TensorId t) { return size_t(graph.tensor(t).producer.index); };
-  int last = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const Op& op = graph.ops()[i];
-    skip[i] = op.kind == OpKind::Input || op.kind == OpKind::Const;
-    if (skip[i]) continue;
-    pure[i] = transparent(graph, op);
-    for (TensorId t : op.inputs) {
-      const size_t p = producer(t);
-      // What a kept operator reads is complete at the end of its era.
-      if (!skip[p]) era[i] = std::max(era[i], era[p] + (pure[p] && !pure[i] ? 1 : 0));
-    }
-    last = std::max(last, era[i]);
-  }
-  // An operator that only later eras use moves there, so that nothing is stored for its sake.
-  std::vector<int> latest(n, last + 1);
-  std::vector<bool> result(n, false);
-  for (TensorId t : graph.outputs()) result[producer(t)] = true;
-  for (size_t i = n; i-- > 0;) {
-    if (skip[i]) continue;
-    if (pure[i] && !result[i] && latest[i] <= last) era[i] = std::max(era[i], latest[i]);
-    for (TensorId t : graph.ops()[i].inputs) {
-      int& of = latest[producer(t)];
-      of = std::min(of, pure[i] ? era[i] : era[i] - 1);
-    }
-  }
-  // Regions of an era, numbered so that no operator reads a later one.
-  struct Place {
-    int region = 0, chain = 0;  // chain: contractions in a row within the region
-  };
-  std::vector<Place> at(n);
-  std::map<std::pair<int, int>, int> size;  // operators by era and region
-  std::vector<int> regions(size_t(last) + 1, 0);
-  for (size_t i = 0; i < n; ++i) {
-    if (!pure[i]) continue;
-    Place p;
-    for (TensorId t : graph.ops()[i].inputs) {
-      const size_t from = producer(t);
-      if (!pure[from] || era[from] != era[i]) continue;
-      const Place& q = at[from];
-      if (q.region > p.region)
-        p = q;
-      else if (q.region == p.region)
-        p.chain = std::max(p.chain, q.chain);
-    }
-    if (contracts(graph.ops()[i].kind) && ++p.chain > kMaxContractions) {
-      ++p.region;
-      p.chain = 1;
-    }
-    while (size[{era[i], p.region}] >= kMaxOperators) {
-      ++p.region;
-      p.chain = contracts(graph.ops()[i].kind) ? 1 : 0;
-    }
-    ++size[{era[i], p.region}];
-    at[i] = p;
-    regions[size_t(era[i])] = std::max(regions[size_t(era[i])], p.region + 1);
-  }
-  // What leaves its region.
-  auto same_region = [&](size_t p, size_t i) {
-    return pure[p] && pure[i] && era[p] == era[i] && at[p].region == at[i].region;
-  };
-  std::vector<bool> leaves(graph.tensors().size(), false);
-  for (size_t i = 0; i < n; ++i) {
-    for (TensorId t : graph.ops()[i].inputs) {
-      if (pure[producer(t)] && !same_region(producer(t), i)) leaves[t.index] = true;
-    }
-  }
-  for (TensorId t : graph.outputs()) {
-    if (pure[producer(t)]) leaves[t.index] = true;
-  }
-  std::map<std::pair<int, int>, std::vector<TensorId>> outputs;
-  for (size_t t = 0; t < graph.tensors().size(); ++t) {
-    const size_t p = producer(TensorId(t));
-    if (leaves[t]) outputs[{era[p], at[p].region}].push_back(TensorId(t));
-  }
-  std::vector<std::vector<size_t>> kept(size_t(last) + 1);
-  for (size_t i = 0; i < n; ++i) {
-    if (!skip[i] && !pure[i] && graph.ops()[i].num_results > 0) kept[size_t(era[i])].push_back(i);
-  }
-  std::vector<Step> steps;
-  for (int e = 0; e <= last; ++e) {
-    for (size_t i : kept[size_t(e)]) {  // kept operators open their era
-      Step k;
-      k.kept = OpId(i);
-      steps.push_back(k);
-    }
-    for (int r = 0; r < regions[size_t(e)]; ++r) {
-      auto it = outputs.find({e, r});
-      if (it == outputs.end()) continue;
-      Step region;
-      region.outputs = it->second;
-      steps.push_back(std::move(region));
-    }
-  }
-  return steps;
-}
-
-RegionForms build_forms(const Region& region, NormalForms& nf) {
-  RegionForms out;
-  auto function = [&](OpKind kind, const Attrs& attrs, DType result, bool same, bool nonneg,
-                      bool is_max) {
-    std::string key = tessera::name(kind);
-    if (const auto* p = std::get_if<PowAttrs>(&attrs)) key += " " + p->exponent.str();
-    if (const auto* c = std::get_if<CastAttrs>(&attrs)) key += std::string(" ") + name(c->dtype);
-    if (const auto* c = std::get_if<ConstAttrs>(&attrs)) key += " " + c->value.str();
-    uint32_t f = nf.function({key, nonneg, is_max});
-    if (f == out.functions.size()) out.functions.push_back({kind, attrs, result, same});
-    return f;
-  };
-  // The form's own exponential and logarithm come first.
-  function(OpKind::Exp, NoAttrs{}, DType::F32, true, true, false);
-  function(OpKind::Log, NoAttrs{}, DType::F32, true, false, false);
-  for (const Node& n : region.nodes) {
-    std::vector<PolyId> x;
-    for (uint32_t o : n.operands) x.push_back(out.of_node[o]);
-    auto reduced = [&](size_t i) {
-      return n.reduced[i] < 0 ? AxisMask(0) : region.bits(n.reduced[i]);
-    };
-    const AxisMask all = region.mask(n.reduced);
-    PolyId f = kNone;
-    bool nonneg = false;
-    switch (n.kind) {
-    case OpKind::Input:
-      f = nf.input(uint32_t(n.view), region.mask(region.views[size_t(n.view)].dims),
-                   "t" + std::to_string(n.tensor.index));
-      break;
-    case OpKind::Const: f = nf.constant(Q::from(std::get<ConstAttrs>(n.attrs).value)); break;
-    case OpKind::Neg: f = nf.scale(x[0], -1); break;
-    case OpKind::Sqr: f = nf.mul(x[0], x[0]); break;
-    case OpKind::Sqrt: f = nf.pow(x[0], Q::ratio(1, 2)); break;
-    case OpKind::Rsqrt: f = nf.pow(x[0], Q::ratio(-1, 2)); break;
-    case OpKind::Exp:
-      f = nf.exp(x[0]);
-      nonneg = true;
-      break;
-    case OpKind::Log: f = nf.log(x[0]); break;
-    case OpKind::Pow: {
-      Q e = Q::from(std::get<PowAttrs>(n.attrs).exponent);
-      if (!e.bad() && e.den <= 2 && e.num >= -8 && e.num <= 8) f = nf.pow(x[0], e);
-      break;
-    }
-    case OpKind::Add: f = nf.add(x[0], x[1]); break;
-    case OpKind::Sub: f = nf.add(x[0], nf.scale(x[1], -1)); break;
-    case OpKind::Mul: f = nf.mul(x[0], x[1]); break;
-    case OpKind::Div: f = nf.div(x[0], x[1]); break;
-    case OpKind::Sum: f = nf.sum(x[0], all); break;
-    case OpKind::Mean: {
-      int64_t count = 1;
-      for (int a : n.reduced) count *= region.axes[size_t(a)].extent;
-      f = nf.scale(nf.sum(x[0], all), Q::ratio(1, count));
-      break;
-    }
-    case OpKind::Matmul: f = nf.sum(nf.mul(x[0], x[1]), reduced(0)); break;
-    case OpKind::ConcatMatmul:
-      f = nf.add(nf.sum(nf.mul(x[0], x[2]), reduced(0)), nf.sum(nf.mul(x[1], x[3]), reduced(1)));
-      break;
-    case OpKind::Transpose:
-    case OpKind::Reshape:
-    case OpKind::Broadcast:
-    case OpKind::Unsqueeze:
-    case OpKind::Squeeze: f = x[0]; break;
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin: {
-      if (x[0] == kNone) break;
-      NormalForms::Primitive p = nf.primitive(x[0]);
-      if (p.coef.q.num < 0) p = {x[0], 1};  // only positive scales commute with max
-      uint32_t fn = function(n.kind, n.attrs, n.dtype, true, false, n.kind == OpKind::ReduceMax);
-      AxisMask on = all & nf.poly(p.form).axes;
-      f = on ? nf.scale(nf.fn(fn, {p.form}, on), p.coef) : x[0];
-      break;
-    }
-    case OpKind::Abs:
-    case OpKind::Relu:
-    case OpKind::Sigmoid: nonneg = true; break;
-    default: break;
-    }
-    bool pointwise = (info(n.kind).flags & algebra::Pointwise) != 0;
-    // Where factors cancel so that a whole axis disappears, the operator stays a function: nothing
-    // would compute its value on the axes that are left.
-    if (f != kNone && pointwise && nf.poly(f).axes != 0) {
-      AxisMask axes = 0;
-      for (PolyId p : x) axes |= p == kNone ? 0 : nf.poly(p).axes;
-      if (axes != nf.poly(f).axes) f = kNone;
-    }
-    if (f == kNone && (pointwise || n.kind == OpKind::Const)) {
-      bool same = n.kind != OpKind::Cast && n.dtype != DType::Bool && n.kind != OpKind::Where;
-      uint32_t fn = function(n.kind, n.attrs, n.dtype, same, nonneg, false);
-      if (info(n.kind).flags & algebra::Commutative) std::sort(x.begin(), x.end());
-      f = nf.fn(fn, std::move(x));
-    }
-    out.of_node.push_back(f);
-  }
-  for (uint32_t t : region.targets) {
-    if (out.of_node[t] == kNone) out.of_node.clear();
-    if (out.of_node.empty()) break;
-  }
-  return out;
 }
 
 }  // namespace tessera::mugraph
