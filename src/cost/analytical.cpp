@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/check.h"
-#include "ir/block.h"
+#include "ir/block_schedule.h"
 
 namespace tessera {
 namespace {
@@ -65,12 +66,16 @@ double Machine::pointwise(OpKind kind, DType t, double n) const {
 double Machine::reduce(DType t, double n) const { return n / simple_[size_t(t)] + kOpSeconds; }
 double Machine::move(DType t, double n) const { return 2 * n / simple_[size_t(t)] + kOpSeconds; }
 
-double Machine::first_pass(double tensor_bytes, double resident) const {
+double Machine::shared_bandwidth(double bytes) const {
   const MemoryLevel* at = &target_.levels.front();
   for (const MemoryLevel& l : target_.levels) {
-    if (!l.per_core && double(l.capacity) * 0.75 >= std::max(tensor_bytes, resident)) at = &l;
+    if (!l.per_core && double(l.capacity) * 0.75 >= bytes) at = &l;
   }
-  return tensor_bytes / at->bandwidth;
+  return at->bandwidth;
+}
+
+double Machine::first_pass(double tensor_bytes, double resident) const {
+  return tensor_bytes / shared_bandwidth(std::max(tensor_bytes, resident));
 }
 
 void Machine::add_traffic(KernelWork& w, double tensor_bytes, double moved, double resident) const {
@@ -81,6 +86,13 @@ void Machine::add_traffic(KernelWork& w, double tensor_bytes, double moved, doub
   if (moved > tensor_bytes && tensor_bytes > double(core_capacity_) / 2) {
     w.shared_traffic += first_pass(tensor_bytes, tensor_bytes) * (moved / tensor_bytes - 1);
   }
+}
+
+void Machine::add_reread(KernelWork& w, double moved, double block_bytes) const {
+  w.core_traffic += moved / w.blocks / core_bandwidth_;
+  if (block_bytes <= double(core_capacity_) / 2) return;
+  w.shared_traffic +=
+      moved / shared_bandwidth(block_bytes * std::min<double>(w.blocks, target_.cores));
 }
 
 double Machine::line_waste(double tile, double extent, double element_bytes,
@@ -151,8 +163,12 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
   if (op.kind == OpKind::Kernel) {
     const Graph& b = g.body(op);
     w.blocks = double(b.num_blocks());
-    for (int64_t n : b.loops()) w.iterations *= double(n);
+    w.iterations = total_iterations(b, block_schedule(b));
     std::vector<Phase> phase = phases(b);
+    // Bytes that a block reads in loops for the first time, and that all read again: loops run one
+    // after another where no value varies with both.
+    double block_bytes = 0, again = 0;
+    std::map<uint32_t, uint8_t> read_in;  // arguments: the loops they were read in
     for (const Op& o : b.ops()) {
       const bool folds = o.kind == OpKind::Accum || o.kind == OpKind::AccumRescale;
       TensorId t = o.kind == OpKind::Save || folds ? o.inputs[0] : o.result();
@@ -171,10 +187,20 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
                                        elements({whole.dtype, {whole.shape.back()}}),
                                        size_in_bytes(whole.dtype), bytes(whole));
         }
+        const uint8_t loops = phase[t.index].varies;
+        if (o.kind == OpKind::Iter && loops) {
+          auto [it, first] = read_in.emplace(o.inputs[0].index, loops);
+          if (!first && (it->second & loops) == 0) {
+            again += moved;
+            continue;
+          }
+        }
+        if (loops) block_bytes += moved / w.blocks;
         machine_.add_traffic(w, bytes(whole), std::max(moved, bytes(whole)),
                              o.kind == OpKind::Iter ? resident : bytes(whole));
       }
     }
+    if (again > 0) machine_.add_reread(w, again, block_bytes);
     return machine_.seconds(w);
   }
   bool view =

@@ -31,6 +31,9 @@ class Machine {
   // Traffic of one tensor of `tensor_bytes`, of which blocks together read or write `moved` bytes
   // (at least the tensor once). `resident`: bytes that compete with it for the caches.
   void add_traffic(KernelWork&, double tensor_bytes, double moved, double resident) const;
+  // Traffic of `moved` bytes that blocks read once more in a later pass, after each has read
+  // `block_bytes`: from where those of all cores fit.
+  void add_reread(KernelWork&, double moved, double block_bytes) const;
   // Bytes moved per byte used when rows of `tile` of `extent` elements are read: whole lines move,
   // and short pieces of what streams from memory take longer.
   double line_waste(double tile, double extent, double element_bytes, double tensor_bytes) const;
@@ -41,6 +44,9 @@ class Machine {
   double bound(double compute, double shared_traffic) const;
 
  private:
+  // Of the smallest shared level that holds so many bytes.
+  double shared_bandwidth(double bytes) const;
+
   Target target_;
   std::vector<double> weight_;                       // by operator
   std::array<double, kNumDTypes> simple_{}, fma_{};  // rates by element type

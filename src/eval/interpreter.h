@@ -9,7 +9,7 @@
 #include "eval/movement.h"
 #include "eval/pointwise.h"
 #include "eval/trace.h"
-#include "ir/block.h"
+#include "ir/block_schedule.h"
 
 namespace tessera {
 
@@ -201,7 +201,8 @@ template <class D> class Interpreter {
                                       const std::vector<View>& results) const;
   void run_kernel(Arena& arena, const Graph& g, const Op& op, const Demand& demand,
                   std::vector<View>& values);
-  void run_depth(BlockState& state, int depth) const;
+  void run_body(BlockState& state, size_t body) const;
+  void run_loop(BlockState& state, size_t body) const;
   void run_block_op(BlockState& state, const Op& op) const;
   void run_thread(BlockState& state, const Op& op) const;
   int record(BlockTrace& trace, const Graph& g, const Op& op, const std::vector<int>& current,

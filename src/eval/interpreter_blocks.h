@@ -5,37 +5,15 @@
 
 namespace tessera {
 
-// When each operator of a block graph runs, the same for all blocks. An operator belongs to the
-// body of the innermost loop its operands vary with, before or after the loop inside that body.
+// What is the same for all blocks of a block graph.
 template <class D> struct Interpreter<D>::BlockPlan {
   const Graph& g;
   const Demand& demand;
   std::vector<Phase> phase;
-  std::vector<std::vector<const Op*>> before, after;  // by depth + 1
-  std::vector<std::vector<const Op*>> accumulators;   // by depth + 1 of the result
-  std::vector<std::vector<int64_t>> argument_extents;
+  BlockSchedule schedule;
 
-  BlockPlan(const Graph& graph, const Demand& d) : g(graph), demand(d), phase(phases(graph)) {
-    const size_t depths = g.loops().size() + 1;
-    before.resize(depths);
-    after.resize(depths);
-    accumulators.resize(depths);
-    for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Input || !demand.any(op)) continue;
-      Phase p;
-      for (TensorId t : op.inputs) {
-        p.varies |= phase[t.index].varies;
-        p.folded |= phase[t.index].folded;
-      }
-      if (op.kind == OpKind::Iter) p = phase[op.result().index];
-      const size_t at = size_t(p.depth() + 1);
-      const bool post = (p.folded >> at) != 0;  // folds a loop inside this body
-      (post ? after : before)[at].push_back(&op);
-      if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
-        accumulators[size_t(phase[op.result().index].depth() + 1)].push_back(&op);
-      }
-    }
-  }
+  BlockPlan(const Graph& graph, const Demand& d)
+      : g(graph), demand(d), phase(phases(graph)), schedule(block_schedule(graph, phase)) {}
 };
 
 // One block in execution.
@@ -118,7 +96,7 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
         trace.current.assign(body.tensors().size(), -1);
         state.trace = &trace;
       }
-      run_depth(state, -1);
+      run_body(state, 0);
       if (tracer_) tracer_(op, std::move(trace));
     }
   });
@@ -130,41 +108,53 @@ void Interpreter<D>::run_kernel(Arena& arena, const Graph& g, const Op& op, cons
   }
 }
 
-// Runs the body of loop `depth` (−1: the block itself) for the current iteration.
-template <class D> void Interpreter<D>::run_depth(BlockState& state, int depth) const {
+// Runs a body of the schedule for the current iteration of the loops around it.
+template <class D> void Interpreter<D>::run_body(BlockState& state, size_t body) const {
   const BlockPlan& plan = state.plan;
-  const size_t at = size_t(depth + 1);
-  for (const Op* op : plan.before[at]) run_block_op(state, *op);
-  if (at < plan.g.loops().size()) {
-    for (const Op* op : plan.accumulators[at]) {
-      auto& a = state.accumulators[op->result().index];
-      a.started = false;
-      a.parts.clear();
-      a.scales.clear();
-      a.entries.clear();
+  for (const LoopBody::Step& step : plan.schedule.bodies[body].steps) {
+    if (step.body >= 0) {
+      run_loop(state, size_t(step.body));
+    } else if (plan.demand.any(plan.g.op(step.op))) {
+      run_block_op(state, plan.g.op(step.op));
     }
-    const auto mark = state.arena.mark();
-    for (int64_t i = 0; i < plan.g.loops()[at]; ++i) {
-      state.iteration[at] = i;
-      run_depth(state, depth + 1);
-      state.arena.release(mark);
-    }
-    state.iteration[at] = 0;
-    for (const Op* op : plan.accumulators[at]) {
-      finish_accumulator(state, *op);
-      if (!state.trace) continue;
-      const View& v = state.values[op->result().index];
-      state.trace->current[op->result().index] =
-          state.trace->add({&plan.g,
-                            op,
-                            state.accumulators[op->result().index].entries,
-                            {v.shape.begin(), v.shape.begin() + v.rank},
-                            {},
-                            -1,
-                            {},
-                            {}});
-    }
-    for (const Op* op : plan.after[at]) run_block_op(state, *op);
+  }
+}
+
+// All iterations of the body's own loop.
+template <class D> void Interpreter<D>::run_loop(BlockState& state, size_t index) const {
+  const BlockPlan& plan = state.plan;
+  const LoopBody& body = plan.schedule.bodies[index];
+  const size_t loop = size_t(body.loop);
+  std::vector<const Op*> accumulators;
+  for (OpId id : body.accumulators)
+    if (plan.demand.any(plan.g.op(id))) accumulators.push_back(&plan.g.op(id));
+  for (const Op* op : accumulators) {
+    auto& a = state.accumulators[op->result().index];
+    a.started = false;
+    a.parts.clear();
+    a.scales.clear();
+    a.entries.clear();
+  }
+  const auto mark = state.arena.mark();
+  for (int64_t i = 0; i < plan.g.loops()[loop]; ++i) {
+    state.iteration[loop] = i;
+    run_body(state, index);
+    state.arena.release(mark);
+  }
+  state.iteration[loop] = 0;
+  for (const Op* op : accumulators) {
+    finish_accumulator(state, *op);
+    if (!state.trace) continue;
+    const View& v = state.values[op->result().index];
+    state.trace->current[op->result().index] =
+        state.trace->add({&plan.g,
+                          op,
+                          state.accumulators[op->result().index].entries,
+                          {v.shape.begin(), v.shape.begin() + v.rank},
+                          {},
+                          -1,
+                          {},
+                          {}});
   }
 }
 
@@ -298,12 +288,6 @@ template <class D> void Interpreter<D>::run_thread(BlockState& state, const Op& 
 template <class D> void Interpreter<D>::accumulate(BlockState& state, const Op& op) const {
   const Graph& g = state.plan.g;
   const auto& a = g.attrs<AccumAttrs>(op);
-  // A loop that the operand does not vary with repeats the same value: it is folded once.
-  uint8_t varies = 0;
-  for (TensorId t : op.inputs) varies |= state.plan.phase[t.index].varies;
-  for (size_t l = 0; l < state.iteration.size(); ++l) {
-    if (!(varies >> l & 1) && state.iteration[l] != 0) return;
-  }
   auto& acc = state.accumulators[op.result().index];
   const View& x = state.values[op.inputs[0].index];
   if (state.trace) {

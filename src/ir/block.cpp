@@ -104,8 +104,6 @@ std::vector<Phase> phases(const Graph& g) {
       all.folded |= result[t.index].folded;
     }
     if (all.varies & all.folded) bad(g, op, "mixes a value inside a loop with one folded over it");
-    if (int(std::bit_width(unsigned(all.varies))) > std::countr_zero(unsigned(all.folded) | 0x100u))
-      bad(g, op, "needs a second pass: it varies with a loop inside one that is already folded");
     Phase p = phase_of(g, op, all);
     for (uint32_t i = 0; i < op.num_results; i++) result[op.result(i).index] = p;
   }

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "ir/block.h"
+#include "ir/block_schedule.h"
 
 namespace tessera {
 namespace {
@@ -246,7 +246,7 @@ void check_names(const Graph& g) {
 
 void validate_block(const Graph& g, const ValidateOptions& options, const Op& op,
                     const Graph& parent) {
-  (void)phases(g);
+  (void)block_schedule(g);
   ClipCheck(g).run();
   for (const Op& o : g.ops()) {
     for (TensorId t : o.inputs) {

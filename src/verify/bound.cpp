@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/check.h"
-#include "ir/block.h"
+#include "ir/block_schedule.h"
 
 namespace tessera {
 namespace {
@@ -62,7 +62,7 @@ class Analysis {
         const double outside = runs_;
         if (body.level() == Level::Block) {
           runs_ *= double(body.num_blocks());
-          for (int64_t l : body.loops()) runs_ *= double(l);
+          runs_ *= total_iterations(body, block_schedule(body));
         }
         std::vector<Value> inner = run(body, in);
         runs_ = outside;
@@ -736,8 +736,8 @@ double count_work(const Graph& g) {
   for (const Op& op : g.ops()) {
     if (op.kind == OpKind::Kernel) {
       const Graph& body = g.body(op);
-      double iterations = double(body.num_blocks());
-      for (int64_t l : body.loops()) iterations *= double(l);
+      const double iterations =
+          double(body.num_blocks()) * total_iterations(body, block_schedule(body));
       work += iterations * count_work(body);
       continue;
     }

@@ -159,10 +159,12 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   for (size_t i = 0; i < rank; ++i) terms *= gone[i] ? x.extents[i].nominal : 1;
   Memory into = to;
   const bool wide = sum && type == "float" && terms > kLongSum;
-  if (wide) {
+  // Tiles are summed by themselves: terms added to the sum of all before them would lose digits.
+  const bool apart = wide || (sum && accumulate && is_float(v.dtype));
+  if (apart) {
     into.pointer = to.pointer + "d" + std::to_string(names_++);
-    into.storage = DType::F64;
-    allocate(into.pointer, DType::F64, buffer_elements(v));
+    if (wide) into.storage = DType::F64;
+    allocate(into.pointer, into.storage, buffer_elements(v));
   }
   const auto result_at = [&](const Memory& memory) {
     std::vector<Index> kept;
@@ -174,7 +176,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     }
     return memory.pointer + "[" + Nest::offset(kept, memory.strides).text + "]";
   };
-  if (!accumulate || wide) {
+  if (!accumulate || apart) {
     Nest clear = nest();
     for (size_t i = 0; i < rank; ++i) {
       if (!gone[i]) index[i] = clear.loop(x.extents[i].text());
@@ -200,7 +202,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     loops.statement(level, at + " = " + pick + "(" + cast + at + ", " + cast + e + ");");
   }
   emit(loops);
-  if (!count.empty() || wide) {
+  if (!count.empty() || apart) {
     Nest finish = nest();
     for (size_t i = 0; i < rank; ++i) {
       if (!gone[i]) index[i] = finish.loop(x.extents[i].text());
@@ -210,7 +212,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
                                              (count.empty() ? "" : " / " + count) + ";");
     emit(finish);
   }
-  if (wide) touch(into.pointer);
+  if (apart) touch(into.pointer);
 }
 
 std::vector<int> KernelEmitter::sums_along(int id) const {

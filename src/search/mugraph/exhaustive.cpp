@@ -67,11 +67,13 @@ class Enumeration {
     ValueId value;
     KernelPhase phase;
     int uses = 0;
+    int ready = 0;  // inside the loop: first pass it can be computed in; outside: passes before it
   };
   struct Offer {  // an operator on items, the newest of which is item `newest`
     uint32_t edge;
     int a, b;  // items; b = -1 for one operand
     KernelPhase phase;
+    int ready;
   };
 
   ValueId value(PolyId form, DType dtype) {
@@ -106,7 +108,7 @@ class Enumeration {
     operators_ = 0;
     for (ValueId v : inputs) {
       bool varies = loop_ >= 0 && (result_.graph.values[v].axes & bit(loop_));
-      push({v, varies ? KernelPhase::Loop : KernelPhase::Invariant, 0});
+      push({v, varies ? KernelPhase::Loop : KernelPhase::Invariant, 0, varies ? 1 : 0});
     }
     extend(0);
   }
@@ -143,29 +145,29 @@ class Enumeration {
     return kNone;
   }
 
-  // Phase of a result; nullopt where loop and post values meet.
-  bool combine(const Edge& e, KernelPhase a, KernelPhase b, KernelPhase& out) const {
-    AxisMask l = loop_ < 0 ? 0 : bit(loop_);
-    bool loop = a == KernelPhase::Loop || b == KernelPhase::Loop;
-    bool post = a == KernelPhase::Post || b == KernelPhase::Post;
-    if (loop && post) return false;
-    if (e.bits & l) {
-      out = KernelPhase::Post;
-      return true;
+  // Phase and pass of a result; false where it would need more passes than there may be.
+  bool combine(const Edge& e, const Item& a, const Item& b, Offer& out) const {
+    const bool over_loop = loop_ >= 0 && (e.bits & bit(loop_));
+    const bool varies = a.phase == KernelPhase::Loop || b.phase == KernelPhase::Loop;
+    out.ready = varies ? 1 : 0;
+    for (const Item* x : {&a, &b}) {
+      const bool outside = x->phase != KernelPhase::Loop;
+      out.ready = std::max(out.ready, x->ready + (varies && outside ? 1 : 0));
     }
-    out = loop ? KernelPhase::Loop : post ? KernelPhase::Post : KernelPhase::Invariant;
-    return true;
+    out.phase = varies && !over_loop ? KernelPhase::Loop
+                : out.ready > 0      ? KernelPhase::Post
+                                     : KernelPhase::Invariant;
+    return out.ready <= kMaxPasses;
   }
 
   void offer(const Edge& e, PolyId exact, int a, int b) {
-    KernelPhase phase;
-    KernelPhase pb = b < 0 ? items_[size_t(a)].phase : items_[size_t(b)].phase;
-    if (!combine(e, items_[size_t(a)].phase, pb, phase)) {
+    Offer o{0, a, b, KernelPhase::Invariant, 0};
+    if (!combine(e, items_[size_t(a)], items_[size_t(b < 0 ? a : b)], o)) {
       reject("phase");
       return;
     }
-    uint32_t k = intern(e, exact);
-    if (k != kNone) offers_.push_back({k, a, b, phase});
+    o.edge = intern(e, exact);
+    if (o.edge != kNone) offers_.push_back(o);
   }
 
   static Edge edge(EdgeOp op, ValueId a, int b = -1, AxisMask bits = 0) {
@@ -289,7 +291,7 @@ class Enumeration {
       if (o.b >= 0) ++items_[size_t(o.b)].uses;
       operators_ += cost;
       chosen_.push_back(o.edge);
-      push({e.out, o.phase, 0});
+      push({e.out, o.phase, 0, o.ready});
       extend(c + 1);
       chosen_.pop_back();
       operators_ -= cost;
@@ -337,6 +339,7 @@ class Enumeration {
     k.edges = chosen_;
     k.loop = loop_;
     k.varies = k.folds = loop_ < 0 ? 0 : bit(loop_);
+    for (const Item& it : items_) k.passes = std::max(k.passes, it.ready);
     k.operators = operators_ + int(k.loads.size() + k.outputs.size());
     result_.kernels.push_back(std::move(k));
   }

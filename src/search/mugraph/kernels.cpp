@@ -1,6 +1,7 @@
 #include "search/mugraph/kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <queue>
 #include <set>
@@ -21,18 +22,27 @@ struct Bits {
   void reset(size_t i) { words[i / 64] &= ~(uint64_t(1) << (i % 64)); }
 };
 
+// Demanded values by the number of passes that may come before: a value outside the loop must be
+// there after so many, a value inside it in one of so many. Of several demands the least counts.
+using Demands = std::array<Bits, kMaxPasses + 1>;
+
 struct Key {
-  Bits any, inv, loads;
+  Demands open;
+  Bits loads;
   bool operator==(const Key& o) const {
-    return any.words == o.any.words && inv.words == o.inv.words && loads.words == o.loads.words;
+    for (size_t q = 0; q < open.size(); ++q)
+      if (open[q].words != o.open[q].words) return false;
+    return loads.words == o.loads.words;
   }
 };
 struct KeyHash {
   size_t operator()(const Key& k) const {
     uint64_t h = 0;
-    for (const Bits* b : {&k.any, &k.inv, &k.loads}) {
-      for (uint64_t w : b->words) h = (h ^ w) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
-    }
+    auto mix = [&](const Bits& b) {
+      for (uint64_t w : b.words) h = (h ^ w) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
+    };
+    for (const Bits& b : k.open) mix(b);
+    mix(k.loads);
     return h;
   }
 };
@@ -41,9 +51,9 @@ struct KeyHash {
 
 // A partly built kernel: values still to be computed, from the highest rank downwards.
 struct KernelSearch::State {
-  Bits any, inv;  // demanded; `inv`: must not depend on a reduction over the loop
+  Demands open;
   Bits loads;
-  double compute = 0, open = 0, traffic = 0;
+  double compute = 0, compute_open = 0, traffic = 0;
   double floor = 0;  // least seconds of a kernel with one of the chosen operations
   // Least seconds of other kernels for the cuts: of the last operations, and of any one operation
   // on the way to them.
@@ -260,7 +270,7 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
   std::unordered_map<Key, std::vector<double>, KeyHash> seen;  // dominance per open set and loads
   std::map<std::vector<ValueId>, std::vector<Kernel>> found;
 
-  auto demand = [&](State& s, ValueId v, bool invariant) {
+  auto demand = [&](State& s, ValueId v, int after) {
     if (v == kOne) return;
     if (graph_.values[v].view >= 0) {
       if (!s.loads[v]) {
@@ -270,11 +280,18 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
       }
       return;
     }
-    if (!s.any[v] && !s.inv[v]) s.open += cuts && !is_output[v] ? 0 : work_[v];
-    (invariant ? s.inv : s.any).set(v);
+    for (int q = 0; q <= kMaxPasses; ++q) {
+      if (!s.open[size_t(q)][v]) continue;
+      if (q <= after) return;
+      s.open[size_t(q)].reset(v);
+      s.open[size_t(after)].set(v);
+      return;
+    }
+    s.compute_open += cuts && !is_output[v] ? 0 : work_[v];
+    s.open[size_t(after)].set(v);
   };
   auto push = [&](State s) {
-    const double roof = machine_.bound(s.compute + s.open, s.traffic);
+    const double roof = machine_.bound(s.compute + s.compute_open, s.traffic);
     s.bound = std::max(roof, s.floor) + s.elsewhere();
     if (options_.bound_rule && s.bound > limit) {
       ++counters.pruned["bound"];
@@ -285,7 +302,7 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
       return;
     }
     if (options_.dominance_rule) {
-      std::vector<double>& costs = seen[{s.any, s.inv, s.loads}];
+      std::vector<double>& costs = seen[{s.open, s.loads}];
       double cost = roof + s.elsewhere() + 1e-6 * s.compute;
       if (costs.size() >= variants && cost >= *std::max_element(costs.begin(), costs.end())) {
         ++counters.pruned["dominated"];
@@ -303,7 +320,7 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
 
   State start;
   for (ValueId v : outputs) {
-    demand(start, v, false);
+    demand(start, v, request.passes);
     start.traffic += store_[v];
     ++start.operators;
   }
@@ -320,8 +337,9 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
       break;
     }
     ValueId v = kOne;  // the open value of highest rank
-    for (size_t w = s.any.words.size(); w-- > 0;) {
-      uint64_t open = s.any.words[w] | s.inv.words[w];
+    for (size_t w = s.loads.words.size(); w-- > 0;) {
+      uint64_t open = 0;
+      for (const Bits& b : s.open) open |= b.words[w];
       if (open) {
         v = ValueId(w * 64 + 63 - size_t(__builtin_clzll(open)));
         break;
@@ -337,6 +355,8 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
         k.edges.push_back(chain[size_t(c)].edge);
       }
       set_loop(k, loop);
+      k.passes = passes_of(phases(k));
+      if (request.passes > 1 && k.passes == 1) continue;  // found without them
       k.bound = s.bound;
       k.operators = s.operators;
       AxisMask loaded = 0;
@@ -364,11 +384,11 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
       }
       continue;
     }
-    const bool must_be_invariant = s.inv[v];
+    int after = 0;
+    while (!s.open[size_t(after)][v]) ++after;
     State base = s;
-    base.any.reset(v);
-    base.inv.reset(v);
-    if (!(cuts && !is_output[v])) base.open -= work_[v];
+    base.open[size_t(after)].reset(v);
+    if (!(cuts && !is_output[v])) base.compute_open -= work_[v];
     // Load it: another kernel stores it.
     if (cuts && !is_output[v] && s.cuts < options_.max_cuts && !(partial_axes(v) & varies) &&
         (request.cuts == Cuts::Any || loadable[v])) {
@@ -385,15 +405,14 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
       const Edge& e = graph_.edges[k];
       if (!allowed(e)) continue;
       const bool over_loop = (e.bits & folds) != 0;
-      if (over_loop && must_be_invariant) continue;
+      if (over_loop && after == 0) continue;
       State t = base;
       const bool in_loop = (graph_.values[v].axes & varies) != 0;
       for (int i = 0; i < e.arity; ++i) {
         ValueId u = e.in[size_t(i)];
         if (u == kOne) continue;
         bool changes = (graph_.values[u].axes & varies) != 0;
-        bool invariant = !changes && (in_loop || over_loop || must_be_invariant);
-        demand(t, u, invariant);
+        demand(t, u, !changes && (in_loop || over_loop) ? after - 1 : after);
       }
       t.compute += edge_work_[k];
       t.floor = std::max(t.floor, edge_floor_[k]);
@@ -437,27 +456,94 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
   return out;
 }
 
-std::map<ValueId, KernelPhase> KernelSearch::phases(const Kernel& k) const {
-  std::map<ValueId, KernelPhase> out;
+namespace {
+
+// Passes as counted from the first one, which comes after nothing.
+uint8_t pass_bit(int pass) { return uint8_t(1u << (pass - 1)); }
+
+}  // namespace
+
+int KernelSearch::passes_of(const std::map<ValueId, Placed>& placed) {
+  unsigned all = 1;
+  for (const auto& [v, at] : placed) all |= at.passes;
+  return int(std::bit_width(all));
+}
+
+std::map<ValueId, Placed> KernelSearch::phases(const Kernel& k) const {
+  std::map<ValueId, Placed> out;
+  // Outside the loop: passes that come before; inside: the first pass it can be computed in.
+  std::map<ValueId, int> ready;
+  auto inside = [&](ValueId v) { return (graph_.values[v].axes & k.varies) != 0; };
   for (ValueId v : k.loads) {
-    out[v] = graph_.values[v].axes & k.varies ? KernelPhase::Loop : KernelPhase::Invariant;
+    ready[v] = inside(v) ? 1 : 0;
+    out[v] = {inside(v) ? KernelPhase::Loop : KernelPhase::Invariant, 0};
   }
   for (uint32_t i : k.edges) {
     const Edge& e = graph_.edges[i];
-    KernelPhase p = KernelPhase::Invariant;
-    if (graph_.values[e.out].axes & k.varies) {
-      p = KernelPhase::Loop;
-    } else if (e.bits & k.folds) {
-      p = KernelPhase::Post;
-    } else {
-      for (int j = 0; j < e.arity; ++j) {
-        auto it = out.find(e.in[size_t(j)]);
-        if (it != out.end() && it->second == KernelPhase::Post) p = KernelPhase::Post;
+    const bool over_loop = (e.bits & k.folds) != 0, loop = inside(e.out) || over_loop;
+    int at = loop ? 1 : 0;
+    for (int j = 0; j < e.arity; ++j) {
+      auto it = ready.find(e.in[size_t(j)]);
+      if (it == ready.end()) continue;
+      at = std::max(at, it->second + (loop && !inside(it->first) ? 1 : 0));
+    }
+    ready[e.out] = at;
+    const KernelPhase p = inside(e.out) ? KernelPhase::Loop
+                          : at > 0      ? KernelPhase::Post
+                                        : KernelPhase::Invariant;
+    out[e.out] = {p, over_loop && !inside(e.out) ? pass_bit(at) : uint8_t(0)};
+  }
+  for (ValueId v : k.outputs) {
+    if (inside(v) && ready.count(v)) out[v].passes |= pass_bit(ready[v]);
+  }
+  for (size_t i = k.edges.size(); i-- > 0;) {
+    const Edge& e = graph_.edges[k.edges[i]];
+    for (int j = 0; j < e.arity; ++j) {
+      auto it = out.find(e.in[size_t(j)]);
+      if (it != out.end() && it->second.phase == KernelPhase::Loop) {
+        it->second.passes |= out[e.out].passes;
       }
     }
-    out[e.out] = p;
   }
   return out;
+}
+
+int KernelSearch::passes(const std::vector<ValueId>& outputs, int loop) const {
+  if (loop < 0) return 1;
+  Kernel k;
+  k.outputs = outputs;
+  if (!set_loop(k, loop)) return 1;
+  std::vector<char> wanted(graph_.values.size(), 0);
+  std::vector<ValueId> todo(outputs.begin(), outputs.end());
+  while (!todo.empty()) {
+    const ValueId v = todo.back();
+    todo.pop_back();
+    if (wanted[v]) continue;
+    wanted[v] = 1;
+    for (uint32_t i : graph_.producers[v]) {
+      const Edge& e = graph_.edges[i];
+      for (int j = 0; j < e.arity; ++j) todo.push_back(e.in[size_t(j)]);
+    }
+  }
+  // The most passes that any derivation takes.
+  std::vector<int> ready(graph_.values.size(), 0);
+  int most = 1;
+  for (ValueId v = 0; v < graph_.values.size(); ++v) {
+    if (!wanted[v]) continue;
+    const bool varies = (graph_.values[v].axes & k.varies) != 0;
+    ready[v] = varies ? 1 : 0;
+    for (uint32_t i : graph_.producers[v]) {
+      const Edge& e = graph_.edges[i];
+      const bool in_loop = varies || (e.bits & k.folds);
+      for (int j = 0; j < e.arity; ++j) {
+        const ValueId u = e.in[size_t(j)];
+        const bool outside = !(graph_.values[u].axes & k.varies);
+        ready[v] = std::max({ready[v], in_loop ? 1 : 0, ready[u] + (in_loop && outside ? 1 : 0)});
+      }
+    }
+    most = std::max(most, ready[v]);
+  }
+  return std::min(most, kMaxPasses);
 }
 
 }  // namespace tessera::mugraph

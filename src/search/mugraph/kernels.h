@@ -14,12 +14,24 @@ namespace tessera::mugraph {
 
 enum class KernelPhase : uint8_t { Invariant, Loop, Post };
 
+// A kernel may pass over its loop axis several times, one loop after another: what a pass has
+// reduced is there for the next.
+inline constexpr int kMaxPasses = 3;
+
+// When a kernel computes a value: the passes in which it does, one bit each (values inside the loop
+// may be wanted in several; reductions over it end in one), none outside the loop.
+struct Placed {
+  KernelPhase phase = KernelPhase::Invariant;
+  uint8_t passes = 0;
+};
+
 struct Kernel {
   std::vector<ValueId> outputs;  // ascending
   std::vector<ValueId> loads;    // ascending; views and values other kernels store
   std::vector<uint32_t> edges;   // ascending rank of the result
   int loop = -1;                 // axis, or none
-  int64_t loop_parts = 1;        // iterations
+  int64_t loop_parts = 1;        // iterations of each pass
+  int passes = 1;
   // Values with an axis of `varies` change with the loop; reductions over `folds` accumulate.
   AxisMask varies = 0, folds = 0;
   // Axes of parts over which the grid runs, one block or row of blocks per part: the kernel stores
@@ -64,6 +76,7 @@ class KernelSearch {
   struct Request {
     std::vector<ValueId> outputs;  // ascending
     int loop = -1;                 // axis, or none
+    int passes = 1;                // more than one: only kernels that take more than one
     double limit = 0;              // seconds; nothing whose bound exceeds it
     Cuts cuts = Cuts::None;        // whether values that other kernels store may be loaded
     std::vector<ValueId> loads;    // Given: these and no others
@@ -80,8 +93,11 @@ class KernelSearch {
   int64_t extent(int axis) const { return extents_[size_t(axis)]; }
   // Axes a loop can run over when computing `outputs`.
   std::vector<int> loop_axes(const std::vector<ValueId>& outputs) const;
-  // Phases of the kernel's loads and results, by value.
-  std::map<ValueId, KernelPhase> phases(const Kernel& kernel) const;
+  // Passes over a loop axis from which computing `outputs` may gain, at least 1.
+  int passes(const std::vector<ValueId>& outputs, int loop) const;
+  // Phases of the kernel's loads and results, by value: everything as early as possible.
+  std::map<ValueId, Placed> phases(const Kernel& kernel) const;
+  static int passes_of(const std::map<ValueId, Placed>& placed);
   // A lower bound on the seconds that any kernels need to store these values.
   double remaining(const std::vector<ValueId>& pending) const;
   const Machine& machine() const { return machine_; }
@@ -93,7 +109,7 @@ class KernelSearch {
     struct Moved {
       AxisMask axes;
       double element, bytes, resident;
-      KernelPhase phase;
+      Placed at;
       bool load, view;
       AxisMask inner;  // of the innermost dimension, where it is known
     };
@@ -102,6 +118,7 @@ class KernelSearch {
       AxisMask out;
       DType dtype;
       bool in_loop, over_loop, post, in_place;
+      double runs;  // passes in which it is computed
     };
     std::vector<Moved> moved;
     std::vector<Step> steps;

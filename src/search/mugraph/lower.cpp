@@ -1,6 +1,7 @@
 #include "search/mugraph/lower.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -88,7 +89,7 @@ class KernelLowering {
     std::vector<int64_t> grid, loops;
     for (const Kernel::GridDim& g : kernel.grid) grid.push_back(g.parts);
     if (grid.empty()) grid.push_back(1);
-    if (kernel.loop >= 0) loops.push_back(kernel.loop_parts);
+    if (kernel.loop >= 0) loops.assign(size_t(kernel.passes), kernel.loop_parts);
     empty_block_ = Graph::block(grid, loops);
   }
 
@@ -153,16 +154,20 @@ class KernelLowering {
     wanted_.clear();
     output_coefs_.clear();
     cost_ = 0;
-    for (ValueId v : kernel_.loads) load(v);
+    for (ValueId v : kernel_.loads) in_passes(v, [&] { load(v); });
     try {
-      for (uint32_t k : kernel_.edges) apply(values_.edges[k]);
+      for (uint32_t k : kernel_.edges) {
+        in_passes(values_.edges[k].out, [&] { apply(values_.edges[k]); });
+      }
     } catch (const std::out_of_range&) {  // an operand that no kernel before has computed
       cost_ = kImpossible;
       return;
     }
     std::vector<TensorId> results;
     for (Output& o : outputs) {
-      const auto computed = real_.find(o.value);
+      const Placed at = phase_.count(o.value) ? phase_.at(o.value) : Placed{};
+      pass_ = at.passes ? std::countr_zero(unsigned(at.passes)) : 0;
+      const auto computed = real_.find(key(o.value));
       if (computed == real_.end()) {  // a constant, or computed by another kernel of the plan
         cost_ = kImpossible;
         return;
@@ -184,7 +189,7 @@ class KernelLowering {
       for (size_t g = 0; g < kernel_.grid.size(); ++g) {
         save.omap[g] = dim_of(o.dims, kernel_.grid[g].axes);
       }
-      if (kernel_.loop >= 0) save.fmap[0] = dim_of(o.dims, kernel_.varies);
+      if (kernel_.loop >= 0) save.fmap[size_t(pass_)] = dim_of(o.dims, kernel_.varies);
       if (emitting_) results.push_back(block_.add(OpKind::Save, {t}, save, o.name));
     }
     if (emitting_) block_.set_outputs(results);
@@ -204,11 +209,29 @@ class KernelLowering {
   }
 
   double times(ValueId v) const {
-    return phase_.at(v) == KernelPhase::Loop ? double(kernel_.loop_parts) : 1.0;
+    const Placed at = phase_.at(v);
+    return at.phase == KernelPhase::Loop ? double(kernel_.loop_parts) * std::popcount(at.passes)
+                                         : 1.0;
   }
 
   TensorId add(OpKind kind, std::vector<TensorId> in, Attrs attrs = NoAttrs{}) {
     return emitting_ ? block_.add(kind, std::move(in), std::move(attrs)) : TensorId();
+  }
+
+  // Values inside the loop exist once per pass that wants them.
+  std::pair<ValueId, int> key(ValueId v) const {
+    auto it = phase_.find(v);
+    return {v, it != phase_.end() && it->second.phase == KernelPhase::Loop ? pass_ : 0};
+  }
+  Real& real(ValueId v) { return real_.at(key(v)); }
+
+  // Does something in every pass in which the value is computed, or once outside the loop.
+  template <class F> void in_passes(ValueId v, const F& f) {
+    const unsigned passes = std::max(1u, unsigned(phase_.at(v).passes));
+    for (pass_ = 0; passes >> pass_; ++pass_) {
+      if (passes >> pass_ & 1) f();
+    }
+    pass_ = 0;
   }
 
   void load(ValueId v) {
@@ -224,7 +247,7 @@ class KernelLowering {
       for (size_t g = 0; g < kernel_.grid.size(); ++g) {
         iter.imap[g] = dim_of(s.dims, kernel_.grid[g].axes);
       }
-      if (kernel_.loop >= 0) iter.fmap[0] = dim_of(s.dims, kernel_.varies);
+      if (kernel_.loop >= 0) iter.fmap[size_t(pass_)] = dim_of(s.dims, kernel_.varies);
       r.tensor = add(OpKind::Iter, {in}, iter);
     }
     define(v, r);
@@ -232,9 +255,9 @@ class KernelLowering {
 
   // Records the value's tensor, multiplied by what place_scalars put here.
   void define(ValueId v, Real r) {
-    real_[v] = std::move(r);
+    real_[key(v)] = std::move(r);
     auto it = inject_.find(v);
-    if (it != inject_.end()) real_[v] = scaled(v, it->second);
+    if (it != inject_.end()) real_[key(v)] = scaled(v, it->second);
   }
 
   TensorId constant(const Coef& c, DType dtype) {
@@ -253,7 +276,7 @@ class KernelLowering {
 
   // factor · tensor
   Real scaled(ValueId v, const Coef& factor) {
-    Real r = real_.at(v);
+    Real r = real(v);
     if (factor.bad()) {
       cost_ = kImpossible;
       return r;
@@ -384,7 +407,7 @@ class KernelLowering {
   }
 
   void apply(const Edge& e) {
-    auto in = [&](size_t i) -> const Real& { return real_.at(e.in[i]); };
+    auto in = [&](size_t i) -> const Real& { return real(e.in[i]); };
     switch (e.op) {
     case EdgeOp::Mul:
       pointwise(e, OpKind::Mul, {in(0), in(1)}, in(0).coef * in(1).coef * e.scale);
@@ -430,7 +453,7 @@ class KernelLowering {
   }
 
   void add_edge(const Edge& e) {
-    const Real a = real_.at(e.in[0]);
+    const Real a = real(e.in[0]);
     if (e.in[1] == kOne) {  // λ = coef/mult leaves the tensor as it is
       Coef lambda = a.coef / e.mult[0];
       Coef c = lambda * e.mult[1];
@@ -441,7 +464,7 @@ class KernelLowering {
       if (c.root != 1) cost_ += 1e6;
       return;
     }
-    const Real b = real_.at(e.in[1]);
+    const Real b = real(e.in[1]);
     // Scale the operand for which that is cheaper.
     auto price = [&](ValueId v) { return values_.values[v].volume * times(v); };
     bool keep_first = price(e.in[1]) <= price(e.in[0]);
@@ -463,7 +486,7 @@ class KernelLowering {
   void function(const Edge& e) {
     const FunctionInfo& info = forms_.functions[e.fn];
     if (e.bits) {  // a reduction; positive scalars pass through
-      Real r = real_.at(e.in[0]);
+      Real r = real(e.in[0]);
       Coef c = r.coef / e.mult[0];
       if (c.q.num < 0 || c.bad()) {
         r = scaled(e.in[0], power(c, -1));
@@ -482,7 +505,7 @@ class KernelLowering {
       if (e.in[i] == kOne)
         in.push_back(constant_real(e.mult[i], dtype));
       else
-        in.push_back(scaled(e.in[i], e.mult[i] / real_.at(e.in[i]).coef));
+        in.push_back(scaled(e.in[i], e.mult[i] / real(e.in[i]).coef));
     }
     pointwise(e, info.kind, in, e.scale, info.attrs);
   }
@@ -491,7 +514,7 @@ class KernelLowering {
     if (!(e.bits & kernel_.folds)) return;
     AccumAttrs attrs;
     attrs.kind = kind;
-    attrs.loops = {0};
+    attrs.loops = {pass_};
     r.tensor = add(OpKind::Accum, {r.tensor}, attrs);
   }
 
@@ -518,7 +541,7 @@ class KernelLowering {
   }
 
   void matmul(const Edge& e) {
-    Real a = real_.at(e.in[0]), b = real_.at(e.in[1]);
+    Real a = real(e.in[0]), b = real(e.in[1]);
     AxisMask ma = mask_of(a.dims), mb = mask_of(b.dims);
     const int k = lowest(e.bits);
     auto last_private = [&](AxisMask own, AxisMask other) {
@@ -567,7 +590,7 @@ class KernelLowering {
   const Region& region_;
   const RegionForms& forms_;
   const KernelSearch& kernels_;
-  std::map<ValueId, KernelPhase> phase_;
+  std::map<ValueId, Placed> phase_;
   const std::map<ValueId, Stored>& stored_;
   const Graph& graph_;
   std::vector<int> position_;
@@ -576,7 +599,8 @@ class KernelLowering {
   double cost_ = 0;  // elements multiplied by scalars
   std::map<ValueId, Coef> inject_;
   std::vector<Coef> wanted_, output_coefs_;
-  std::map<ValueId, Real> real_;
+  int pass_ = 0;  // of the loop, from 0, in which operators are being built
+  std::map<std::pair<ValueId, int>, Real> real_;
   std::vector<TensorId> inputs_;
   std::map<std::pair<std::string, DType>, TensorId> constants_;
 };
@@ -678,6 +702,7 @@ std::string describe(const Plan& plan, const Hypergraph& values, const Region& r
     }
     if (k.loop >= 0) {
       s += " loop " + region.axes[size_t(k.loop)].name + "/" + std::to_string(k.loop_parts);
+      if (k.passes > 1) s += " in " + std::to_string(k.passes) + " passes";
     }
     s += "\n";
     for (uint32_t e : k.edges) s += "  " + str(values.edges[e], values, nf, forms) + "\n";

@@ -61,7 +61,7 @@ std::string Plan::structure() const {
     for (ValueId v : k.loads) s += std::to_string(v) + ",";
     s += ">";
     for (ValueId v : k.outputs) s += std::to_string(v) + ",";
-    s += "l" + std::to_string(k.loop) + "]";
+    s += "l" + std::to_string(k.loop) + "x" + std::to_string(k.passes) + "]";
   }
   return s;
 }
@@ -158,15 +158,26 @@ class PlanSearch {
       r.variants = options_.per_structure;
       requests.push_back(std::move(r));
     }
-    for (std::vector<Kernel>& found : enumerate(requests)) {
-      for (Kernel& k : found) {
-        improve(k.seconds);
-        Plan plan;
-        plan.seconds = k.seconds;
-        plan.kernels.push_back(std::move(k));
-        result_.singles.push_back(std::move(plan));
+    auto keep = [&](std::vector<std::vector<Kernel>> all) {
+      for (std::vector<Kernel>& found : all) {
+        for (Kernel& k : found) {
+          improve(k.seconds);
+          Plan plan;
+          plan.seconds = k.seconds;
+          plan.kernels.push_back(std::move(k));
+          result_.singles.push_back(std::move(plan));
+        }
       }
+    };
+    keep(enumerate(requests));
+    // Several passes must beat what one pass can do.
+    std::vector<KernelSearch::Request> more;
+    for (KernelSearch::Request& r : requests) {
+      r.passes = kernels_.passes(targets, r.loop);
+      r.limit = best_;
+      if (r.passes > 1) more.push_back(r);
     }
+    keep(enumerate(more));
   }
 
   // The most promising child again and again: an early bound on what is worth looking at.
@@ -187,6 +198,7 @@ class PlanSearch {
     }
   }
 
+  using Asked = std::tuple<Pending, int, int, bool>;  // outputs, loop axis, passes, cuts
   // A kernel set: what was asked for and what was found.
   struct Known {
     double limit = 0;
@@ -207,24 +219,30 @@ class PlanSearch {
     const bool cuts = node.depth + 1 < options_.max_kernels;
     struct Step {
       Pending rest;
-      std::tuple<Pending, int, bool> key;
+      Asked key;
     };
     std::vector<Step> steps;
     std::vector<KernelSearch::Request> requests;
-    std::vector<std::tuple<Pending, int, bool>> asked;
+    std::vector<Asked> asked;
     for (const Pending& outputs : output_sets(node.pending)) {
       Pending rest;
       std::set_difference(node.pending.begin(), node.pending.end(), outputs.begin(), outputs.end(),
                           std::back_inserter(rest));
       const double limit = worth() - node.spent - kernels_.remaining(rest);
+      std::vector<std::pair<int, int>> ways;  // loop axis, passes
       for (int l : loops(outputs)) {
-        steps.push_back({rest, {outputs, l, cuts}});
+        ways.push_back({l, 1});
+        if (const int n = kernels_.passes(outputs, l); n > 1) ways.push_back({l, n});
+      }
+      for (const auto& [l, passes] : ways) {
+        steps.push_back({rest, {outputs, l, passes, cuts}});
         Known& known = known_[steps.back().key];
         if (known.kernels && limit <= known.limit * (1 + 1e-9)) continue;
         known.limit = limit;
         KernelSearch::Request r;
         r.outputs = outputs;
         r.loop = l;
+        r.passes = passes;
         r.limit = limit;
         r.cuts = cuts ? KernelSearch::Cuts::Any : KernelSearch::Cuts::None;
         requests.push_back(std::move(r));
@@ -281,6 +299,7 @@ class PlanSearch {
         KernelSearch::Request r;
         r.outputs = k.outputs;
         r.loop = k.loop;
+        r.passes = k.passes;
         r.limit = 2 * k.seconds;
         r.cuts = KernelSearch::Cuts::Given;
         r.loads = k.loads;
@@ -310,8 +329,8 @@ class PlanSearch {
   KernelCounters& counters_;
   PlanResult result_;
   double best_;
-  std::deque<std::vector<Kernel>> kept_;                   // nodes point into these
-  std::map<std::tuple<Pending, int, bool>, Known> known_;  // by outputs, loop axis, cuts
+  std::deque<std::vector<Kernel>> kept_;  // nodes point into these
+  std::map<Asked, Known> known_;
   std::map<std::string, std::vector<Kernel>> variants_;
   std::map<Pending, int> expanded_times_;
   std::set<std::string> structures_;

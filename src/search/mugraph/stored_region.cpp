@@ -110,13 +110,14 @@ std::string print_region(const StoredRegion& r) {
     out.end();
     for (const Kernel& k : c.plan.kernels) {
       // All members by name: one that is added and forgotten here does not compile.
-      const auto& [outputs, loads, edges, loop, loop_parts, varies, folds, parts, grid, seconds,
-                   bound, block_bytes, operators] = k;
+      const auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, parts, grid,
+                   seconds, bound, block_bytes, operators] = k;
       out.list(outputs);
       out.list(loads);
       out.list(edges);
       out.number(loop);
       out.number(loop_parts);
+      out.number(passes);
       out.number(varies);
       out.number(folds);
       out.number(parts);
@@ -174,13 +175,14 @@ std::optional<StoredRegion> read_region(const std::string& text) {
     }
     c.plan.kernels.resize(in.count());
     for (Kernel& k : c.plan.kernels) {
-      auto& [outputs, loads, edges, loop, loop_parts, varies, folds, parts, grid, seconds, bound,
-             block_bytes, operators] = k;
+      auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, parts, grid, seconds,
+             bound, block_bytes, operators] = k;
       in.list(outputs);
       in.list(loads);
       in.list(edges);
       in.number(loop);
       in.number(loop_parts);
+      in.number(passes);
       in.number(varies);
       in.number(folds);
       in.number(parts);

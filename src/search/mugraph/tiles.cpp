@@ -1,5 +1,6 @@
 // Sizes of tiles: what a kernel costs with a grid and a loop, and the best of them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <set>
 
@@ -71,15 +72,17 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
   for (uint32_t i : k.edges) {
     const Edge& e = graph_.edges[i];
     Shape::Step step{
-        &e, graph_.values[e.out].axes, graph_.values[e.out].dtype, false, false, false, false};
+        &e, graph_.values[e.out].axes, graph_.values[e.out].dtype, false, false, false, false, 1.0};
+    const Placed at = phase.at(e.out);
     step.over_loop = (e.bits & k.folds) != 0;
-    step.in_loop = step.over_loop || phase.at(e.out) == KernelPhase::Loop;
-    step.post = phase.at(e.out) == KernelPhase::Post && !step.over_loop;
+    step.in_loop = step.over_loop || at.phase == KernelPhase::Loop;
+    step.post = at.phase == KernelPhase::Post && !step.over_loop;
+    step.runs = std::max(1, std::popcount(at.passes));
     if (!e.bits) {  // a pointwise result takes over the first computed operand of its size
       for (int j = 0; j < e.arity && !step.in_place; ++j) {
         ValueId u = e.in[size_t(j)];
         auto it = phase.find(u);
-        step.in_place = it != phase.end() && it->second == phase.at(e.out) &&
+        step.in_place = it != phase.end() && it->second.phase == at.phase &&
                         graph_.values[u].axes == graph_.values[e.out].axes &&
                         !std::binary_search(k.loads.begin(), k.loads.end(), u) &&
                         reused.insert(u).second;
@@ -115,7 +118,8 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
     return double(most);
   };
   for (const Kernel::GridDim& g : k.grid) w.blocks *= cut(g.axes, g.parts);
-  if (k.loop >= 0) w.iterations = cut(k.varies, k.loop_parts);
+  const double iterations = k.loop >= 0 ? cut(k.varies, k.loop_parts) : 1;
+  w.iterations = iterations * k.passes;
   auto volume = [&](AxisMask m) {
     double v = 1;
     for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
@@ -123,23 +127,26 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
   };
   // A GPU copies the next tile while it works on this one; a CPU reads the tensor in place.
   const bool twice = machine_.target().kind == TargetKind::Gpu && w.iterations > 1;
-  double loop_bytes = 0, post_bytes = 0;
+  double loop_bytes = 0, post_bytes = 0, again = 0, block_loads = 0;
   for (const Shape::Moved& m : shape.moved) {
-    const bool in_loop = m.phase == KernelPhase::Loop;
+    const bool in_loop = m.at.phase == KernelPhase::Loop;
     double n = volume(m.axes) * m.element;
-    double total = n * (in_loop ? w.iterations : 1.0) * w.blocks;
+    double total = n * (in_loop ? iterations : 1.0) * w.blocks;
     if (m.inner)
       total *= machine_.line_waste(volume(m.inner), double(length(m.inner)), m.element, m.bytes);
     machine_.add_traffic(w, m.bytes, std::max(total, m.bytes), m.resident);
+    if (in_loop) block_loads += total / w.blocks;
     if (!m.load) continue;
+    if (in_loop) again += total * std::max(0, std::popcount(m.at.passes) - 1);
     loop_bytes += twice && in_loop ? 2 * n : n;
-    if (m.phase == KernelPhase::Invariant) post_bytes += n;
+    if (m.at.phase == KernelPhase::Invariant) post_bytes += n;
   }
+  if (again > 0) machine_.add_reread(w, again, block_loads);
   for (const Shape::Step& s : shape.steps) {
-    w.block_compute += (s.in_loop ? w.iterations : 1.0) * edge_seconds(*s.edge, tile);
+    w.block_compute += (s.in_loop ? iterations * s.runs : 1.0) * edge_seconds(*s.edge, tile);
     double elements = volume(s.out);
     if (s.over_loop) {
-      w.block_compute += w.iterations * machine_.pointwise(OpKind::Add, s.dtype, elements);
+      w.block_compute += iterations * machine_.pointwise(OpKind::Add, s.dtype, elements);
       loop_bytes += 4 * elements;
       post_bytes += 4 * elements;
     } else if (!s.in_place) {

@@ -163,7 +163,8 @@ class Generator {
 
   // --- one random operator at kernel level
   bool step() {
-    switch (pick(25)) {
+    switch (pick(26)) {
+    case 25: return heads();
     case 0:
     case 1:
     case 2: return arithmetic();
@@ -492,6 +493,26 @@ class Generator {
     return keep(t);
   }
 
+  // The last axis cut into heads, something done to each of them, and merged again.
+  bool heads() {
+    TensorId x = real_of_rank(2);
+    const DType dtype = g_.type(x).dtype;
+    Shape whole = shape(x), apart = whole;
+    int64_t n = 2;
+    while (n < 5 && whole.back().extent % n != 0) n++;
+    if (fact(x).size > 6 || whole.back().extent % n != 0 || rank(x) > 3) return false;
+    apart.back() = Dim(n);
+    apart.push_back(Dim(whole.back().extent / n));
+    TensorId h = emit_movement(OpKind::Reshape, x, ShapeAttrs{apart});
+    TensorId s = emit(OpKind::Sum, {emit(OpKind::Sqr, {h})}, ReduceAttrs{{rank(x)}, true});
+    TensorId one = constant(Rational(1), dtype);
+    TensorId y = emit(OpKind::Div, {h, emit(OpKind::Add, {s, one})});
+    if (rng_.chance(0.3)) return keep(y);
+    TensorId t = emit_movement(OpKind::Reshape, y, ShapeAttrs{whole});
+    fact(t).bounded = true;
+    return keep(t);
+  }
+
   // Mean, variance or covariance over some axes, of values far from zero.
   bool moments() {
     TensorId x = real_of_rank(1);
@@ -566,7 +587,8 @@ class Generator {
   int64_t parts(int64_t extent) { return rng_.between(1, std::min<int64_t>(extent, 4)); }
 
   bool fused_kernel() {
-    switch (pick(4)) {
+    switch (pick(5)) {
+    case 4: return two_pass_kernel();
     case 0: return pointwise_kernel();
     case 1: return reduce_kernel();
     case 2: return matmul_kernel();
@@ -662,6 +684,41 @@ class Generator {
     acc = chain(b, acc, pick(2));
     b.add_output(
         b.add(OpKind::Save, {acc}, SaveAttrs{{0, -1, -1}, kNoLoops, {dtype, {Dim(m), Dim(1)}}}));
+    return finish_kernel({x}, std::move(b));
+  }
+  // Rows scaled by what a first loop over them has folded; sometimes a third loop comes between.
+  bool two_pass_kernel() {
+    TensorId x = real_of_rank(2);
+    if (rank(x) != 2 || fact(x).size > 6) return false;
+    const DType dtype = g_.type(x).dtype;
+    const int64_t m = shape(x)[0].extent, n = shape(x)[1].extent;
+    const bool three = rng_.chance(0.4);
+    std::vector<int64_t> loops{parts(n), parts(n)};
+    if (three) loops.push_back(parts(n));
+    Graph b = Graph::block({parts(m)}, loops);
+    TensorId bx = b.add_input(g_.type(x));
+    auto over = [&](int loop) {
+      LoopMap fmap = kNoLoops;
+      fmap[size_t(loop)] = 1;
+      return fmap;
+    };
+    auto folded = [&](TensorId v, int loop) {
+      TensorId r = b.add(OpKind::Sum, {v}, ReduceAttrs{{1}, true});
+      return b.add(OpKind::Accum, {r}, AccumAttrs{AccumKind::Sum, {loop}});
+    };
+    TensorId first = folded(chain(b, tile(b, bx, {0, -1, -1}, over(0)), pick(2)), 0);
+    TensorId scale = b.add(OpKind::Mul, {first, b.add_const(Rational::ratio(1, n), {dtype, {}})});
+    int last = 1;
+    if (three) {
+      TensorId c = b.add(OpKind::Sub, {tile(b, bx, {0, -1, -1}, over(1)), scale});
+      TensorId v = folded(b.add(OpKind::Sqr, {c}), 1);
+      scale = b.add(OpKind::Rsqrt,
+                    {b.add(OpKind::Add, {v, b.add_const(Rational::ratio(1, 100), {dtype, {}})})});
+      last = 2;
+    }
+    TensorId t = tile(b, bx, {0, -1, -1}, over(last));
+    TensorId out = chain(b, b.add(one_of({OpKind::Sub, OpKind::Mul}), {t, scale}), pick(2));
+    b.add_output(b.add(OpKind::Save, {out}, SaveAttrs{{0, -1, -1}, over(last), g_.type(x)}));
     return finish_kernel({x}, std::move(b));
   }
   bool matmul_kernel() {

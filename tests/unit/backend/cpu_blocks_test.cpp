@@ -187,6 +187,55 @@ TEST(CpuBlocks, NestedLoopsStreamingSavesAndOtherAccumulators) {
 )");
 }
 
+// Statistics in the first loops, their use in the last: rows and columns, tiles that do not divide,
+// and a product that reads what the last loop makes.
+TEST(CpuBlocks, LoopsOneAfterAnother) {
+  const std::string text = R"(graph standardise {
+  X = input : f32[37,100]
+  W = input : f32[100,24]
+  O, P = kernel X, W grid[x=4] loops[i=3, j=5, k=4] {
+    X = input : f32[37,100]
+    W = input : f32[100,24]
+    n = const {value=1/100} : f32[]
+    a = iter X {imap={x:0}, fmap={i:1}}
+    s = sum a {axes=[1], keepdims=true}
+    S = accum s {loops=[0]}
+    m = mul S, n
+    b = iter X {imap={x:0}, fmap={j:1}}
+    c = sub b, m
+    q = sqr c
+    t = sum q {axes=[1], keepdims=true}
+    T = accum t {loops=[1]}
+    r = rsqrt T
+    z = iter X {imap={x:0}, fmap={k:1}}
+    d = sub z, m
+    y = mul d, r
+    O = save y {omap={x:0}, fmap={k:1}} : f32[37,100]
+    w = iter W {fmap={k:0}}
+    p = matmul y, w
+    A = accum p {loops=[2]}
+    P = save A {omap={x:0}} : f32[37,24]
+    return O, P
+  } : f32[37,100], f32[37,24]
+  return O, P
+})";
+  expect_right_everywhere(text);
+  expect_right_everywhere(R"(graph columns {
+  X = input : f32[300,37]
+  O = kernel X grid[x=2] loops[i=3, j=7] {
+    X = input : f32[300,37]
+    a = iter X {imap={x:1}, fmap={i:0}}
+    s = sum a {axes=[0], keepdims=true}
+    S = accum s {loops=[0]}
+    b = iter X {imap={x:1}, fmap={j:0}}
+    y = sub b, S
+    o = save y {omap={x:1}, fmap={j:0}} : f32[300,37]
+    return o
+  } : f32[300,37]
+  return O
+})");
+}
+
 TEST(CpuBlocks, MinimumAccumulatorOfIntegers) {
   expect_right_everywhere(R"(graph g {
   X = input : i32[6,40]

@@ -117,6 +117,30 @@ TEST(Blocks, OnlineSoftmaxByRescaling) {
   expect_same(plain, fused(5, "l"), false);
 }
 
+// Standardised rows: the mean, then the variance, then their use, each in a loop of its own.
+TEST(Blocks, LoopsOneAfterAnother) {
+  const std::string plain =
+      "graph p { X = input : f64[6,29]\n n = const {value=1/29} : f64[]\n s = sum X {axes=[1], "
+      "keepdims=true}\n m = mul s, n\n c = sub X, m\n q = sqr c\n v = sum q {axes=[1], "
+      "keepdims=true}\n o = div c, v\n return o }";
+  auto fused = [](int a, int b, int c, const std::string& centre = "m") {
+    return "graph f { X = input : f64[6,29]\n O = kernel X grid[x=4] loops[i=" + std::to_string(a) +
+           ", j=" + std::to_string(b) + ", k=" + std::to_string(c) +
+           "] { X = input : f64[6,29]\n n = const {value=1/29} : f64[]\n"
+           "x = iter X {imap={x:0}, fmap={i:1}}\n s = sum x {axes=[1], keepdims=true}\n"
+           "S = accum s {loops=[0]}\n m = mul S, n\n y = iter X {imap={x:0}, fmap={j:1}}\n"
+           "d = sub y, " +
+           centre +
+           "\n q = sqr d\n t = sum q {axes=[1], keepdims=true}\n T = accum t {loops=[1]}\n"
+           "z = iter X {imap={x:0}, fmap={k:1}}\n e = sub z, m\n r = div e, T\n"
+           "o = save r {omap={x:0}, fmap={k:1}} : f64[6,29]\n return o }\n return O }";
+  };
+  expect_same(plain, fused(1, 1, 1));
+  expect_same(plain, fused(5, 3, 4));
+  expect_same(plain, fused(29, 8, 2));
+  expect_same(plain, fused(5, 3, 4, "S"), false);
+}
+
 TEST(Blocks, NestedLoopsAndPartialFolds) {
   // rows of blocks over the outer loop, columns over the inner one; the inner sum is squared before
   // the outer fold

@@ -72,7 +72,7 @@ const Program kPrograms[] = {
   O = matmul y, W
   return O
 })",
-     3},
+     2},
     {R"(graph residual_variance {
   X = input : f32[600,24]
   R = input : f32[600,24]

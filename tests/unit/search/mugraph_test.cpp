@@ -73,7 +73,7 @@ void expect_equal_outputs(const Graph& program, const Candidate& c, uint64_t see
 }
 
 TEST(Mugraph, EveryCandidateComputesItsProgram) {
-  int candidates = 0, looped = 0, gridded = 0, several = 0;
+  int candidates = 0, looped = 0, gridded = 0, several = 0, passes = 0;
   for (const TestProgram& p : test_programs()) {
     Graph g = parse(p.text, p.name);
     for (const Target& target : {default_cpu_target(), tiny_target()}) {
@@ -89,6 +89,7 @@ TEST(Mugraph, EveryCandidateComputesItsProgram) {
         int kernels = 0;
         for (const Graph& b : c.graph.bodies()) {
           looped += !b.loops().empty();
+          passes += b.loops().size() > 1;
           gridded += b.num_blocks() > 1;
           ++kernels;
         }
@@ -104,6 +105,40 @@ TEST(Mugraph, EveryCandidateComputesItsProgram) {
   EXPECT_GT(looped, 100);
   EXPECT_GT(gridded, 100);
   EXPECT_GT(several, 30);
+  EXPECT_GT(passes, 30);
+}
+
+// Rows that no block can keep: one kernel passes over them for the mean, for the variance and for
+// the result, where one pass at a time took a kernel each.
+TEST(Mugraph, LongRowsAreReadInSeveralPasses) {
+  Graph g = parse(R"(graph standardise {
+  X = input : f32[64,262144]
+  eps = const {value=1e-05} : f32[]
+  m = mean X {axes=[1], keepdims=true}
+  c = sub X, m
+  s = sqr c
+  v = mean s {axes=[1], keepdims=true}
+  e = add v, eps
+  n = sqrt e
+  O = div c, n
+  return O
+})");
+  const Target target = default_cpu_target();
+  const Outcome r = search(g, target);
+  ASSERT_FALSE(r.candidates.empty());
+  const Graph& best = r.candidates[0].graph;
+  ASSERT_EQ(best.bodies().size(), 1u) << print(best);
+  EXPECT_GE(best.bodies()[0].loops().size(), 2u) << print(best);
+  EXPECT_LE(block_memory(best.bodies()[0]).peak(), target.block_bytes());
+  // Rows that fit are read once.
+  Graph small = parse(R"(graph standardise {
+  X = input : f32[64,4096]
+  m = mean X {axes=[1], keepdims=true}
+  O = sub X, m
+  return O
+})");
+  for (const Graph& b : search(small, target).candidates.at(0).graph.bodies())
+    EXPECT_LE(b.loops().size(), 1u) << print(b);
 }
 
 // The same in a finite field, where equality is exact: scalars, means and epsilons included.
