@@ -47,6 +47,10 @@ class RegionSolver {
         run_.detail = "a constant of the program has no exact normal form";
         continue;
       }
+      if (max_shift && !f.options.keep_shifts && logarithm_of_shift(*world, region)) {
+        ++run_.report.pruned["logarithm of a dropped shift"];
+        continue;
+      }
       if (run_.options.exhaustive) {
         enumerate(out, std::move(world));
         continue;
@@ -429,13 +433,26 @@ class RegionSolver {
 
   // Whether a formulation that lets shifts cancel differs from one that keeps them.
   bool changed_by_shift(World& world, const Region& region) {
+    return differs_from_kept(world, region, region.targets);
+  }
+
+  // log Σ exp(x − m) as log Σ exp x − m: the verifier knows logarithms as random functions of
+  // their operands and cannot decide what follows from that.
+  bool logarithm_of_shift(World& world, const Region& region) {
+    std::vector<uint32_t> logarithms;
+    for (uint32_t n = 0; n < region.nodes.size(); ++n)
+      if (region.nodes[n].kind == OpKind::Log) logarithms.push_back(n);
+    return !logarithms.empty() && differs_from_kept(world, region, logarithms);
+  }
+
+  bool differs_from_kept(World& world, const Region& region, const std::vector<uint32_t>& nodes) {
     NormalForms keep(axis_extents(region), {world.forms->options().cap, true});
-    RegionForms kept = build_forms(region, keep);
+    const RegionForms kept = build_forms(region, keep);
     if (kept.of_node.empty()) return true;
-    for (uint32_t t : region.targets) {
-      if (keep.str(kept.of_node[t]) != world.forms->str(world.region_forms.of_node[t])) return true;
-    }
-    return false;
+    auto text = [&](NormalForms& forms, PolyId p) { return p == kNone ? "" : forms.str(p); };
+    return std::any_of(nodes.begin(), nodes.end(), [&](uint32_t n) {
+      return text(keep, kept.of_node[n]) != text(*world.forms, world.region_forms.of_node[n]);
+    });
   }
 
   // The earlier formulation with the same values, or null.

@@ -11,6 +11,7 @@
 #include "ir/text.h"
 #include "search/programs.h"
 #include "verify/bench/random_program.h"
+#include "verify/funnel.h"
 
 namespace tessera {
 namespace {
@@ -228,6 +229,29 @@ TEST(Mugraph, FindsMiragesFigure3b) {
   RecordProperty("rank_of_figure_3b", rank);
   RecordProperty("search_ms", int(r.report.seconds * 1e3));
   EXPECT_LT(r.report.seconds, 2.0);
+}
+
+// Logarithms are random functions in the field: what is proposed for them can be proved.
+TEST(Mugraph, LogarithmsOfShiftedSumsAreProved) {
+  Graph g = parse(R"(graph cross_entropy {
+  X = input : f32[4,20]
+  T = input : f32[4,20]
+  m = reduce_max X {axes=[1], keepdims=true}
+  c = sub X, m
+  e = exp c
+  s = sum e {axes=[1], keepdims=true}
+  l = log s
+  p = sub c, l
+  q = mul T, p
+  O = sum q {axes=[1]}
+  return O
+})");
+  const Outcome r = search(g, default_cpu_target());
+  EXPECT_GE(r.candidates.size(), 3u);
+  for (size_t i = 0; i < std::min<size_t>(8, r.candidates.size()); ++i) {
+    const Verdict v = verify(g, r.candidates[i].graph, {});
+    EXPECT_TRUE(v.equal()) << v.str() << print(r.candidates[i].graph);
+  }
 }
 
 TEST(Mugraph, SameResultForAnyThreadCount) {
