@@ -220,18 +220,29 @@ TEST(CpuBlocks, LoopsOneAfterAnother) {
   return O, P
 })";
   expect_right_everywhere(text);
+  // Sums of thousands of rows, added tile by tile.
   expect_right_everywhere(R"(graph columns {
-  X = input : f32[300,37]
-  O = kernel X grid[x=2] loops[i=3, j=7] {
-    X = input : f32[300,37]
+  X = input : f32[4096,70]
+  O = kernel X grid[x=2] loops[i=16, j=30, k=7] {
+    X = input : f32[4096,70]
+    n = const {value=1/4096} : f32[]
     a = iter X {imap={x:1}, fmap={i:0}}
     s = sum a {axes=[0], keepdims=true}
     S = accum s {loops=[0]}
+    m = mul S, n
     b = iter X {imap={x:1}, fmap={j:0}}
-    y = sub b, S
-    o = save y {omap={x:1}, fmap={j:0}} : f32[300,37]
+    c = sub b, m
+    q = sqr c
+    t = sum q {axes=[0], keepdims=true}
+    T = accum t {loops=[1]}
+    v = mul T, n
+    r = rsqrt v
+    z = iter X {imap={x:1}, fmap={k:0}}
+    d = sub z, m
+    y = mul d, r
+    o = save y {omap={x:1}, fmap={k:0}} : f32[4096,70]
     return o
-  } : f32[300,37]
+  } : f32[4096,70]
   return O
 })");
 }

@@ -56,6 +56,33 @@ TEST(AnalyticalModel, FusedPointwiseIsCheaperThanSeparateKernels) {
   EXPECT_LT(seconds(fused), 0.7 * seconds(chain(2)));
 }
 
+// What a second pass reads again comes from where it stayed: a core's cache for short rows, memory
+// for rows that no cache holds.
+TEST(AnalyticalModel, ASecondPassReadsFromWhereTheFirstLeftIt) {
+  auto passes = [](int64_t rows, int64_t columns, bool twice) {
+    const std::string type = "f32[" + std::to_string(rows) + "," + std::to_string(columns) + "]";
+    const std::string row = "f32[" + std::to_string(rows) + ",1]";
+    const std::string parts = std::to_string(columns / 4096);
+    std::string s = "graph g {\n X = input : " + type + "\n O = kernel X grid[x=" +
+                    std::to_string(rows) + "] loops[i=" + parts + (twice ? ", j=" + parts : "") +
+                    "] {\n X = input : " + type +
+                    "\n x = iter X {imap={x:0}, fmap={i:1}}\n s = sum x {axes=[1], "
+                    "keepdims=true}\n S = accum s {loops=[0]}\n";
+    if (twice)
+      s += " y = iter X {imap={x:0}, fmap={j:1}}\n d = sub y, S\n t = sum d {axes=[1], "
+           "keepdims=true}\n T = accum t {loops=[1]}\n o = save T {omap={x:0}} : " +
+           row;
+    else
+      s += " o = save S {omap={x:0}} : " + row;
+    return seconds(s + "\n return o\n }\n return O\n}");
+  };
+  const double near = passes(1024, 65536, true) / passes(1024, 65536, false);
+  const double far = passes(8, 8 << 20, true) / passes(8, 8 << 20, false);
+  EXPECT_GT(near, 1.0);
+  EXPECT_LT(near, 1.5);
+  EXPECT_GT(far, 1.9);
+}
+
 TEST(AnalyticalModel, KnowsWhatCoresAndBlocksDo) {
   auto grid = [](int blocks) {
     return seconds(
