@@ -251,6 +251,7 @@ void bind_backend(nb::module_& m) {
            nb::arg("prepared").none() = nb::none())
       .def("run_exactly", &run_exactly, nb::arg("inputs"), nb::arg("outputs"),
            nb::arg("prepared").none() = nb::none())
+      .def("may_overwrite", &Module::may_overwrite, nb::arg("input"), nb::arg("output"))
       .def("prepare", &prepare_module, nb::arg("inputs"))
       .def_prop_ro("weights", &Module::weights)
       .def_prop_ro("prepared_bytes", &Module::prepared_bytes)

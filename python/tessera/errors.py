@@ -51,6 +51,10 @@ class BadInputError(Error, ValueError):
     kind = "bad input"
 
 
+class WrongTypeError(BadInputError, TypeError):
+    """An argument that is not an array, or one of other elements than the program's."""
+
+
 class NotFoundError(Error, LookupError):
     """A name, file or entry that does not exist."""
 

@@ -15,7 +15,6 @@ The names are those of Mirage's Python interface (OSDI'25); what they build is a
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +26,7 @@ from tessera.errors import BadInputError, UsageError
 from tessera.graph import Block, Graph, Tensor, bad_input, user_location
 from tessera.options import Options
 from tessera.result import Result
+from tessera.torch_arrays import from_tensor, is_tensor, to_tensor
 
 float16, bfloat16, float32 = "f16", "bf16", "f32"
 
@@ -263,31 +263,12 @@ class Optimized:
 
 
 def _run(function: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]) -> list[Any]:
-    torch = sys.modules.get("torch")
-    if torch is None or not any(isinstance(x, torch.Tensor) for x in inputs):
+    if not any(is_tensor(x) for x in inputs):
         return function(inputs)
-    return [_to_torch(torch, y) for y in function([_from_torch(torch, x) for x in inputs])]
-
-
-def _from_torch(torch: Any, tensor: Any) -> Any:
-    if not isinstance(tensor, torch.Tensor):
-        return tensor
-    if tensor.device.type != "cpu":
-        raise BadInputError(
-            f"a tensor is on {tensor.device}; only the cpu back end exists, so call .cpu() first"
-        )
-    tensor = tensor.detach().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes
-
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
-
-
-def _to_torch(torch: Any, array: Any) -> Any:
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    return [
+        to_tensor(y)
+        for y in function([from_tensor(x.contiguous()) if is_tensor(x) else x for x in inputs])
+    ]
 
 
 def new_kernel_graph() -> KernelGraph:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.errors import BadInputError, UsageError
+from tessera.errors import BadInputError, UsageError, WrongTypeError
 from tessera.files import write_text
 from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, bind_arguments, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import dtype_name, format_type, to_numpy
 
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
@@ -50,8 +51,9 @@ class Runner:
         self._words_out = any(words is not None for _, _, words in self._outputs)
         self._weights = tuple(module.weights)
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
+        self._may_overwrite: dict[tuple[int, int], bool] = {}
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Array]:
+    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         prepared = None
@@ -61,10 +63,13 @@ class Runner:
             arrays = list(arrays)
             for i, array in weights.ready.items():
                 arrays[i] = array
-        outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
-        # The common case, arrays of exactly the right types, is settled without a loop here.
-        if not self._words_out and self._module.run_exactly(arrays, outputs, prepared):
-            return outputs
+        if out is None:
+            outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
+            # The common case, arrays of exactly the right types, is settled without a loop here.
+            if not self._words_out and self._module.run_exactly(arrays, outputs, prepared):
+                return outputs
+        else:
+            outputs = given_outputs(out, [(dtype, shape) for dtype, shape, _ in self._outputs])
         inputs = []
         for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
             if (
@@ -75,6 +80,8 @@ class Runner:
             ):
                 array = self._adapt(array, name, dtype, shape)
             inputs.append(array if words is None else array.view(words))
+        if out is not None:
+            self._refuse_overlaps(inputs, outputs)
         if self._words_out:
             views = [
                 array if words is None else array.view(words)
@@ -84,6 +91,22 @@ class Runner:
         else:
             self._module.run(inputs, outputs, prepared)
         return outputs
+
+    def _refuse_overlaps(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Raises where writing a result would change what is still to be read."""
+        for o, result in enumerate(outputs):
+            for i, array in enumerate(inputs):
+                if not np.may_share_memory(result, array):  # contiguous, so this is exact
+                    continue
+                same = _address(result) == _address(array) and result.nbytes == array.nbytes
+                if same and (i, o) not in self._may_overwrite:
+                    self._may_overwrite[i, o] = self._module.may_overwrite(i, o)
+                if not (same and self._may_overwrite[i, o]):
+                    raise BadInputError(
+                        f"{_out_name(o, len(outputs))} shares memory with argument "
+                        f"{self._inputs[i][0]}, which the program reads while it writes results; "
+                        "give it memory of its own"
+                    )
 
     def refresh(self) -> None:
         """Forgets what was computed from weights: the next call does it again."""
@@ -117,7 +140,7 @@ class Runner:
     def _adapt(self, array: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """An argument that is not ready as it is: converted, made contiguous, or refused."""
         if not isinstance(array, np.ndarray):
-            array = self._convert(array, name, dtype)
+            array = from_tensor(array) if is_tensor(array) else self._convert(array, name, dtype)
         if array.dtype != dtype or array.shape != shape:
             raise BadInputError(
                 f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
@@ -135,6 +158,48 @@ class Runner:
         if weak and array.dtype.kind in "biuf" and np.can_cast(array.dtype, dtype, "same_kind"):
             return array.astype(dtype)
         return array
+
+
+def given_outputs(out: Any, types: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
+    """The caller's arrays or CPU tensors for results of these types, as arrays to write to."""
+    given = list(out) if isinstance(out, (tuple, list)) else [out]
+    if len(given) != len(types):
+        raise BadInputError(f"out must hold {len(types)} arrays, one per result, not {len(given)}")
+    arrays: list[Array] = []
+    for i, (value, (dtype, shape)) in enumerate(zip(given, types, strict=True)):
+        name = _out_name(i, len(given))
+        if is_tensor(value):
+            if value.requires_grad:
+                raise BadInputError(f"{name} requires a gradient; give {name}.detach()")
+            value = from_tensor(value)
+        if not isinstance(value, np.ndarray):
+            raise WrongTypeError(
+                f"{name} must be a NumPy array or a torch tensor, not {type(value).__name__}"
+            )
+        if value.dtype != dtype or value.shape != shape:
+            kind = WrongTypeError if value.dtype != dtype else BadInputError
+            raise kind(f"{name} must be {format_type(dtype, shape)}, not {_describe(value)}")
+        if not value.flags.c_contiguous:
+            raise BadInputError(
+                f"{name} must be contiguous (C order), but has gaps or another order"
+            )
+        if not value.flags.writeable:
+            raise BadInputError(f"{name} is read-only")
+        for j, other in enumerate(arrays):
+            if np.may_share_memory(value, other):
+                raise BadInputError(
+                    f"{name} and {_out_name(j, len(given))} share memory; each needs its own"
+                )
+        arrays.append(value)
+    return arrays
+
+
+def _out_name(position: int, count: int) -> str:
+    return "out" if count == 1 else f"out[{position}]"
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _describe(array: Array) -> str:
@@ -195,7 +260,9 @@ class FunctionCall:
                     break
             else:  # the common case, without a detour
                 return [*args, *self._traced.extra]
-        tree, leaves = bind_arguments(self._function, args, kwargs)
+        args = [from_tensor(a) if is_tensor(a) else a for a in args]
+        kwargs = {name: from_tensor(a) if is_tensor(a) else a for name, a in kwargs.items()}
+        tree, leaves = bind_arguments(self._function, tuple(args), kwargs)
         if not same_structure(tree, self._traced.tree):
             raise BadInputError(
                 f"{self._traced.graph.name} was optimised for arguments of another structure or "
@@ -297,7 +364,7 @@ class Result:
         self._certificate: _core.Certificate | None = record["certificate"]
         self._module: _core.Module | None = record["module"]
         self._call = call
-        self._run: Callable[[Sequence[Any]], list[Array]]
+        self._run: Callable[..., list[Array]]
         if self._module is not None:
             self._run = Runner(self._module, call.names)
         elif self.details["unfinished"]:
@@ -314,8 +381,20 @@ class Result:
         )
         self._run = self._interpret
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the optimised program on arrays, by position or by name."""
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Runs the optimised program on arrays, by position or by name.
+
+        `out`: an array (of several results a tuple, in the order of the program's outputs) to write
+        to and return instead of new ones: NumPy arrays or CPU tensors of exactly the results'
+        types, contiguous. One may be an argument's own memory where the plan proves that safe;
+        any other overlap is refused. A program with an argument called `out` takes it for that.
+        """
+        if out is not None:
+            if "out" in self._call.names:
+                kwargs["out"] = out
+            else:
+                self._run(self._call.arrays(args, kwargs), out)
+                return out
         return self._call.result(self._run(self._call.arrays(args, kwargs)))
 
     def refresh(self) -> None:
@@ -327,11 +406,11 @@ class Result:
         if isinstance(self._run, Runner):
             self._run.refresh()
 
-    def run_arrays(self, arrays: Sequence[Any]) -> list[Array]:
+    def run_arrays(self, arrays: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """Runs on the arrays of the program's inputs, in order; all outputs as a list."""
-        return self._run(arrays)
+        return self._run(arrays, out)
 
-    def _compile_original(self, arrays: Sequence[Any]) -> list[Array]:
+    def _compile_original(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         """The first call of a program whose compiled code the budget left no time for."""
         options = Options(
             budget=1e6, disable=("mugraph", "fold"), cache=False, threads=self.details["threads"]
@@ -344,13 +423,19 @@ class Result:
             raise KeyboardInterrupt
         else:
             self._no_code(record["report"]["original_failed"])
-        return self._run(arrays)
+        return self._run(arrays, out)
 
-    def _interpret(self, arrays: Sequence[Any]) -> list[Array]:
+    def _interpret(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         types = self.original.input_types().values()
-        return self.original.run(
+        results = self.original.run(
             *(np.asarray(array, dtype) for array, (dtype, _) in zip(arrays, types, strict=True))
         )
+        if out is None:
+            return results
+        given = given_outputs(out, [(r.dtype, r.shape) for r in results])
+        for to, result in zip(given, results, strict=True):
+            to[...] = result
+        return given
 
     @property
     def certificate(self) -> _core.Certificate | None:

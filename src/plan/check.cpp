@@ -25,6 +25,12 @@ class Replay {
     }
   }
 
+  // From now on an input and an output are one piece of memory.
+  void overwrite(size_t input, size_t output) {
+    overwritten_ = static_cast<int>(graph_.inputs()[input].index);
+    by_output_ = static_cast<int>(output);
+  }
+
   std::string run() {
     for (const Slot& s : plan_.slots) {
       if (!s.used || s.alias >= 0) continue;
@@ -71,6 +77,8 @@ class Replay {
     const Slot& s = plan_.slots[static_cast<size_t>(r)];
     if (s.place == Place::Arena) return {-1, s.offset, s.offset + s.bytes};
     if (s.place == Place::Kept) return {-2, s.offset, s.offset + s.bytes};
+    if (overwritten_ >= 0 && s.place == Place::Output && s.index == by_output_)
+      return {overwritten_, 0, s.bytes};
     return {r, 0, s.bytes};
   }
   // The slot that wrote the memory of `slot`: itself, or the tensor it is another name of.
@@ -134,7 +142,9 @@ class Replay {
         for (size_t s = 0; s < owner_.size(); ++s) {
           if (!owner_[s] || !stretch(static_cast<int>(s)).meets(stretch(w))) continue;
           const Place p = plan_.slots[s].place;
-          if (plan_.slots[s].alias < 0 && (p == Place::Input || p == Place::Constant))
+          const bool given_away = static_cast<int>(s) == overwritten_;
+          if (plan_.slots[s].alias < 0 && (p == Place::Input || p == Place::Constant) &&
+              !given_away)
             return what(id) + " overwrites " + plan_.slots[s].name;
           owner_[s] = false;
         }
@@ -147,10 +157,25 @@ class Replay {
   const Graph& graph_;
   const Plan& plan_;
   std::vector<bool> owner_;  // slots whose memory holds their value
+  int overwritten_ = -1, by_output_ = -1;
 };
 
 }  // namespace
 
 std::string plan_fault(const Graph& graph, const Plan& plan) { return Replay(graph, plan).run(); }
+
+bool may_overwrite(const Graph& graph, const Plan& plan, size_t input, size_t output) {
+  const TensorId from = graph.inputs()[input];
+  // Weights are promised to keep their values; what is copied at the end would be copied onto
+  // itself.
+  if (graph.is_weight(from) ||
+      graph.type(from).bytes() != graph.type(graph.outputs()[output]).bytes())
+    return false;
+  for (const Plan::Copy& c : plan.copies)
+    if (c.output == static_cast<int>(output)) return false;
+  Replay replay(graph, plan);
+  replay.overwrite(input, output);
+  return replay.run().empty();
+}
 
 }  // namespace tessera

@@ -130,4 +130,8 @@ int in_place_operand(const Graph& graph, const Op& op);
 // if all is well, else the first fault.
 std::string plan_fault(const Graph& graph, const Plan& plan);
 
+// Whether a caller may hand over the memory of an input for an output: the replay finds nothing
+// wrong although both are one. The two begin at the same address and have as many bytes.
+bool may_overwrite(const Graph& graph, const Plan& plan, size_t input, size_t output);
+
 }  // namespace tessera

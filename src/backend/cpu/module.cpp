@@ -81,6 +81,7 @@ uint16_t float_bits16(DType dtype, float x) {
 }
 
 struct Module::Impl {
+  Graph graph;
   std::vector<Type> inputs, outputs;
   Program program;
   std::string plan_text;
@@ -218,6 +219,7 @@ std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
 std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache& cache,
                                      const ModuleOptions& options) {
   auto impl = std::make_unique<Impl>();
+  impl->graph = graph;
   impl->program = std::move(program);
   const Plan& plan = impl->program.plan;
   impl->plan_text = plan.str(graph);
@@ -319,6 +321,11 @@ void Module::run(std::span<const void* const> inputs, std::span<void* const> out
                 static_cast<size_t>(m.copy_bytes[i]));
   }
   m.give_back(std::move(buffers));
+}
+
+bool Module::may_overwrite(size_t input, size_t output) const {
+  CHECK(input < impl_->inputs.size() && output < impl_->outputs.size()) << "no such argument";
+  return tessera::may_overwrite(impl_->graph, impl_->program.plan, input, output);
 }
 
 const std::vector<size_t>& Module::weights() const { return impl_->weights; }

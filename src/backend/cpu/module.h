@@ -56,11 +56,16 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   // Contiguous row-major data in the order and with the types of the graph's inputs and outputs;
-  // f16 and bf16 as 16-bit words, bool as bytes 0 and 1. Outputs must not overlap anything.
+  // f16 and bf16 as 16-bit words, bool as bytes 0 and 1. Nothing is allocated but what the first
+  // runs keep for later ones. Outputs must not overlap anything but an input that they may
+  // overwrite.
   // `prepared`: from `prepare` with the same weights. Without, the weights are prepared for this
   // run alone, which is always right and slow.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs,
            const PreparedWeights* prepared = nullptr) const;
+  // Whether output `output` may be given the very memory of input `input`, which has as many bytes:
+  // every element of the input is read before, or where, the output is written.
+  bool may_overwrite(size_t input, size_t output) const;
   // Computes and packs what depends on weights alone; of `inputs` only weights are read, others may
   // be null.
   std::shared_ptr<const PreparedWeights> prepare(std::span<const void* const> inputs) const;
