@@ -79,6 +79,7 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
   std::vector<int> repeats(n, 1);
   std::unique_ptr<CacheFlusher> flusher;
   if (options.mode == CacheMode::Cold) flusher = std::make_unique<CacheFlusher>();
+  const auto began = Clock::now();
   // Warm-up: page faults, code, and the number of repetitions per round.
   for (size_t i = 0; i < n; ++i) {
     contestants[i].run(0);
@@ -92,9 +93,8 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
   const auto start = Clock::now();
   int round = 0;
   for (; round < options.max_rounds; ++round) {
-    const double spent = seconds_since(start);
-    if (round >= options.min_rounds && spent > options.budget_s) break;
-    if (round >= 3 && spent > options.limit_s) break;
+    if (round >= options.min_rounds && seconds_since(start) > options.budget_s) break;
+    if (round >= 3 && seconds_since(began) > options.limit_s) break;
     for (size_t k = 0; k < n; ++k) {
       const size_t i = (k + static_cast<size_t>(round)) % n;
       if (flusher != nullptr) flusher->flush();

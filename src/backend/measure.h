@@ -29,7 +29,7 @@ struct MeasureOptions {
   int min_rounds = 15;
   int max_rounds = 2000;
   double budget_s = 0.5;  // for all contestants together, once min_rounds are done
-  // Slow contestants get fewer rounds than min_rounds, three at least.
+  // Slow contestants get fewer rounds than min_rounds, three at least; warm-up included.
   double limit_s = std::numeric_limits<double>::infinity();
   // Short runs are repeated inside one round until it takes this long (warm mode only).
   double min_round_s = 20e-6;

@@ -127,6 +127,10 @@ TEST(Measure, RatiosAndRoofline) {
   options.min_rounds = 3;
   options.budget_s = 0.01;
   EXPECT_EQ(measure({{"x", work(10), 0}}, options)[0].rounds, 3);
+  options.min_rounds = 50;
+  options.budget_s = 10;
+  options.limit_s = 0;  // ends it before min_rounds, but not before three
+  EXPECT_EQ(measure({{"x", work(10), 0}}, options)[0].rounds, 3);
 }
 
 }  // namespace
