@@ -135,6 +135,37 @@ Demand find_demand(const Graph& g, const std::vector<Components>& outputs) {
   return d;
 }
 
+bool is_root(const Graph& g, const Op& op) {
+  return op.kind == OpKind::Sqrt || op.kind == OpKind::Rsqrt ||
+         (op.kind == OpKind::Pow && !g.attrs<PowAttrs>(op).exponent.is_integer());
+}
+
+void demand_roots(const Graph& g, const std::vector<Components>& present, Demand& demand) {
+  std::vector<Components> known(g.tensors().size(), 0);
+  for (size_t i = 0; i < g.inputs().size(); ++i) known[g.inputs()[i].index] = present[i];
+  for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Input || op.body.valid()) continue;
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      Components& out = known[op.result(r).index];
+      for (Components m : {Components(1), Components(2), Components(4)}) {
+        bool all = true;
+        for (size_t i = 0; i < op.inputs.size(); ++i)
+          all = all && (operand_demand(g, op, i, m) & ~known[op.inputs[i].index]) == 0;
+        if (all) out |= m;
+      }
+    }
+  }
+  for (size_t n = g.ops().size(); n-- > 0;) {
+    const Op& op = g.ops()[n];
+    if (op.body.valid()) continue;
+    if (is_root(g, op)) demand.tensors[op.result().index] |= known[op.result().index];
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+      for (uint32_t r = 0; r < op.num_results; ++r)
+        if (const Components m = demand.of(op.result(r)))
+          demand.tensors[op.inputs[i].index] |= operand_demand(g, op, i, m);
+  }
+}
+
 Demand find_demand(const Graph& g, Components outputs) {
   return find_demand(g, std::vector<Components>(g.outputs().size(), outputs));
 }

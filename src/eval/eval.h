@@ -71,6 +71,9 @@ struct FieldOptions {
   // Redrawing only: looks at roots and what they need, half of which are undefined; a denominator
   // hardly ever is zero, and to find out takes an evaluation of nearly everything.
   bool roots_only = false;
+  // Redrawing only: roots are to be defined in every component the inputs hold, not only where the
+  // outputs need them.
+  bool all_components = false;
 };
 
 struct FieldResult {

@@ -13,11 +13,6 @@ constexpr size_t kMaxTraceEntries = size_t(1) << 22;  // of one kernel; beyond t
 // to be residues stays undefined for this long with probability (3/4)^16, one percent.
 constexpr int kPatience = 16;
 
-bool is_root(const Graph& g, const Op& op) {
-  return op.kind == OpKind::Sqrt || op.kind == OpKind::Rsqrt ||
-         (op.kind == OpKind::Pow && !g.attrs<PowAttrs>(op).exponent.is_integer());
-}
-
 // Keeps of `demand` what decides definedness: partial operators (or roots only) and their
 // ancestors. Returns which inputs of the graph those read.
 std::vector<bool> restrict_demand(const Graph& g, Demand& demand,
@@ -200,6 +195,11 @@ RedrawReport redraw_inputs(const Graph& graph, const FieldModel& model,
   report.unsupported = unsupported_in(graph, model);
   if (!report.unsupported.empty()) return report;
   Demand demand = find_demand(graph, options.outputs);
+  if (options.all_components) {
+    std::vector<Components> present;
+    for (const FieldArray& a : inputs) present.push_back(a.present());
+    demand_roots(graph, present, demand);
+  }
   check_field_inputs(graph, model, inputs, demand);
   restrict_demand(graph, demand, std::vector<bool>(graph.outputs().size(), false),
                   options.roots_only);

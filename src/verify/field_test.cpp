@@ -96,10 +96,11 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
   };
   const FieldOptions options{1, reference.pool()};
   // Moves inputs at which `g` is undefined, by roots only or by anything; says whether any moved.
-  auto redraw = [&](const Graph& g, Reference::Draw& draw, bool roots_only) {
+  auto redraw = [&](const Graph& g, Reference::Draw& draw, bool roots_only, bool all = false) {
     if (request.ties) return false;
     FieldOptions what = options;
     what.roots_only = roots_only;
+    what.all_components = all;
     // Roots are cheap to look at, and one of two components is no residue in three draws of four:
     // thousands of rows that all must be defined take some 48 rounds.
     const int rounds = roots_only ? std::min(64, 8 * request.redraws) : request.redraws;
@@ -108,7 +109,12 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
     return redrawn > 0;
   };
   const bool partial = is_partial(spec);
+  // A rewrite may look at a component that the original does not: at the size of exponents, where
+  // it shifts them by a maximum. Its root of a product of norms is defined for all rows and columns
+  // at once only if the norms have roots, for which it could not be drawn again one by one.
+  const bool wider = components != needed_components(spec);
   auto evaluate_spec = [&](Reference::Draw& draw) {
+    if (partial && wider) redraw(spec, draw, true, true);
     if (partial) redraw(spec, draw, true);
     draw.result = eval_field(spec, model, draw.inputs, options);
     if (draw.result.ok() && any_undefined(draw.result.outputs) && redraw(spec, draw, false))

@@ -148,6 +148,55 @@ TEST(Funnel, OnlineSoftmaxIsSoftmax) {
       "return y");
 }
 
+// The rewrite looks at the size of scores, which the original only exponentiates, and has one root
+// of a product where the original has one per row and one per column: inputs must be drawn for
+// both.
+TEST(Funnel, RootsOfProductsOfNorms) {
+  const std::string head = R"(graph qknorm {
+  Q = input : f32[16,16]
+  K = input : f32[16,24]
+  V = input : f32[24,4]
+  e16 = const {value=16/1000000} : f32[]
+  c16 = const {value=16} : f32[]
+  k2 = sqr K
+  km = sum k2 {axes=[0], keepdims=true}
+  ke = add km, e16
+  q2 = sqr Q
+  qm = sum q2 {axes=[1], keepdims=true}
+  qe = add qm, e16
+  s0 = matmul Q, K
+)";
+  const Graph spec = parse(head + R"(  kn = sqrt ke
+  qn = sqrt qe
+  s1 = div s0, kn
+  s2 = div s1, qn
+  s = mul s2, c16
+  e = exp s
+  d = sum e {axes=[1], keepdims=true}
+  p = div e, d
+  O = matmul p, V
+  return O
+})");
+  const Graph shifted = parse(head + R"(  r = mul qe, ke
+  n = rsqrt r
+  s1 = mul s0, n
+  s = mul s1, c16
+  m = reduce_max s {axes=[1], keepdims=true}
+  c = sub s, m
+  e = exp c
+  d = sum e {axes=[1], keepdims=true}
+  p = div e, d
+  O = matmul p, V
+  return O
+})");
+  VerifyOptions options;
+  for (uint64_t seed : {1, 2, 3}) {
+    options.seed = seed;
+    const Verdict v = verify(spec, shifted, options);
+    EXPECT_TRUE(v.equal()) << v.str();
+  }
+}
+
 TEST(Funnel, LostPrecisionIsRefused) {
   const Verdict v = compare_programs(
       "x = input : f32[4,9]; y = sum x {axes=[1]} : f32[4]; return y",
