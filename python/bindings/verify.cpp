@@ -47,6 +47,8 @@ nb::dict record(const Certificate& c) {
     row["special_differ"] = family.special_differ;
     row["spec_error"] = family.spec_error;
     row["candidate_error"] = family.candidate_error;
+    row["spec_mean"] = family.spec_mean;
+    row["candidate_mean"] = family.candidate_mean;
     row["worst_ratio"] = family.worst_ratio;
     gate.append(row);
   }

@@ -137,6 +137,7 @@ std::string line_of(const GateFamily& g) {
          " not_finite=" + std::to_string(g.not_finite) +
          " special_differ=" + std::to_string(g.special_differ) +
          " spec_error=" + number(g.spec_error) + " candidate_error=" + number(g.candidate_error) +
+         " spec_mean=" + number(g.spec_mean) + " candidate_mean=" + number(g.candidate_mean) +
          " worst_ratio=" + number(g.worst_ratio);
 }
 
@@ -173,6 +174,8 @@ GateFamily read_gate(const Reader& r) {
       {"special_differ", [&](std::string_view s) { g.special_differ = r.integer<int64_t>(s); }},
       {"spec_error", [&](std::string_view s) { g.spec_error = r.real(s); }},
       {"candidate_error", [&](std::string_view s) { g.candidate_error = r.real(s); }},
+      {"spec_mean", [&](std::string_view s) { g.spec_mean = r.real(s); }},
+      {"candidate_mean", [&](std::string_view s) { g.candidate_mean = r.real(s); }},
       {"worst_ratio", [&](std::string_view s) { g.worst_ratio = r.real(s); }},
   });
   return g;

@@ -38,7 +38,9 @@ struct GateFamily {
   int64_t special_differ = 0;  // of these, elements where the rewrite is another special value
   double spec_error = 0;       // largest |original - f64| / Σ|terms|
   double candidate_error = 0;  // largest |rewrite - f64| / Σ|terms|
-  double worst_ratio = 0;      // largest |rewrite - f64| / allowed; accepted up to 1
+  double spec_mean = 0;        // mean of the same over the compared elements
+  double candidate_mean = 0;
+  double worst_ratio = 0;  // largest |rewrite - f64| / allowed; accepted up to 1
   friend bool operator==(const GateFamily&, const GateFamily&) = default;
 };
 

@@ -316,6 +316,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
       f = GateFamily{};
       f.family = family;
       f.seed = seed;
+      int64_t counted = 0;  // elements in the means
       worst = Worst{};
       for (size_t k = 0; k < s.size(); k++) {
         const NDArray &ref = e.spec[k].value, &mag = e.spec[k].magnitude;
@@ -335,11 +336,19 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           return std::isfinite(ref.reals[i]) && std::isfinite(s[k].reals[i]);
         };
         double spec_error = 0;
-        for (size_t i = 0; i < ref.reals.size(); i++)
-          if (usable(i) && std::isfinite(mag.reals[i]) && mag.reals[i] > 0 &&
-              !(excuse && (*excuse)[k][i] > 0.01 * mag.reals[i]))
-            spec_error =
-                std::max(spec_error, std::fabs(s[k].reals[i] - ref.reals[i]) / mag.reals[i]);
+        for (size_t i = 0; i < ref.reals.size(); i++) {
+          if (special || !usable(i) || !std::isfinite(mag.reals[i]) || mag.reals[i] <= 0 ||
+              (excuse && (*excuse)[k][i] > 0.01 * mag.reals[i]))
+            continue;
+          const double own = std::fabs(s[k].reals[i] - ref.reals[i]) / mag.reals[i];
+          const double other = std::fabs(c[k].reals[i] - ref.reals[i]) / mag.reals[i];
+          spec_error = std::max(spec_error, own);
+          if (!std::isfinite(other)) continue;  // judged below
+          f.candidate_error = std::max(f.candidate_error, other);
+          counted++;
+          f.spec_mean += (own - f.spec_mean) / double(counted);
+          f.candidate_mean += (other - f.candidate_mean) / double(counted);
+        }
         f.spec_error = std::max(f.spec_error, spec_error);
         for (size_t i = 0; i < ref.reals.size(); i++) {
           const double x = s[k].reals[i], y = c[k].reals[i];
@@ -366,7 +375,6 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           if (!std::isfinite(scale)) continue;
           const double allowed = std::max(2 * spec_error, o.c * unit * cmp.length()) * scale +
                                  4 * floor * cmp.length();
-          if (scale > 0) f.candidate_error = std::max(f.candidate_error, error / scale);
           f.worst_ratio = std::max(f.worst_ratio, error / allowed);
           if (error / allowed > worst.ratio)
             worst = {error / allowed, int(k), int64_t(i), x, y, allowed, false};

@@ -272,7 +272,13 @@ def test_verify(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     other = tmp_path / "other.ug"
     other.write_text(SMALL.replace("exp", "log"))
     certificate = tmp_path / "proof.cert"
+    capsys.readouterr()
     assert run("verify", small, small, "-o", str(certificate)) == 0
+    table = capsys.readouterr().out.split("error against f64")[1].splitlines()
+    normal = next(line.split() for line in table if line.startswith("normal"))
+    largest, mean, largest_of_rewrite, mean_of_rewrite = (float(x) for x in normal[1:5])
+    assert 0 < mean <= largest < 1e-5
+    assert (largest, mean) == (largest_of_rewrite, mean_of_rewrite)  # the same program
     assert run("verify", small, small, "--certificate", str(certificate)) == 0
     assert "holds" in capsys.readouterr().out
     assert run("verify", small, str(other), "--certificate", str(certificate)) == 1

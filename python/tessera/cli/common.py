@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
+from tessera import _core
 from tessera.errors import Error, UsageError
 from tessera.files import write_text
 from tessera.options import Options
@@ -248,3 +250,26 @@ def show_error(error: Error, as_json: bool) -> None:
     place_text = f"{error.location}: " if error.location else ""
     console = stderr()
     console.print(Text.assemble((f"{place_text}", "bold"), ("error: ", "bold red"), error.message))
+
+
+def error_table(certificate: _core.Certificate) -> Table:
+    """Errors of both programs against f64, in their own dtypes, by kind of input.
+
+    Relative to the sum of the terms' magnitudes: about 1e-7 is one rounding in f32. `of allowed`
+    is the largest share of its tolerance that any element of the rewrite uses.
+    """
+    table = Table(box=None, pad_edge=False, title="error against f64", title_justify="left")
+    table.add_column("inputs")
+    for column in ("original: max", "mean", "rewrite: max", "mean", "of allowed", "elements"):
+        table.add_column(column, justify="right")
+    for row in certificate.record()["gate"]:
+        if row["elements"] == 0:  # inf and NaN inputs are compared, not measured
+            continue
+        errors = (row[k] for k in ("spec_error", "spec_mean", "candidate_error", "candidate_mean"))
+        table.add_row(
+            row["family"],
+            *("exact" if e == 0 else f"{e:.1e}" for e in errors),
+            f"{100 * row['worst_ratio']:.1f} %",
+            count(row["elements"]),
+        )
+    return table

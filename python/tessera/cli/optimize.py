@@ -111,6 +111,9 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(str(result.graph).rstrip(), markup=False)
         console.print("\n[bold]certificate[/]")
         console.print(str(result.certificate).rstrip(), markup=False)
+        if result.certificate is not None:
+            console.print()
+            console.print(common.error_table(result.certificate))
         console.print(
             f"\n[bold green]{result.speedup:.2f}x[/]: {common.duration(result.measured_us / 1e6)} "
             f"against {common.duration(result.original_us / 1e6)} for the original, one kernel "

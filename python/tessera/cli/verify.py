@@ -84,4 +84,7 @@ def verify(
         )
     else:
         console.print(verdict.text.rstrip(), markup=False)
+        if verdict.certificate is not None:
+            console.print()
+            console.print(common.error_table(verdict.certificate))
     return EXIT[verdict.name]

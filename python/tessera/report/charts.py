@@ -269,11 +269,11 @@ def _share(point: tuple[str, float, float], rate: float, dram: float, cache: flo
 
 
 def error_bars(rows: Sequence[Data]) -> str:
-    """Largest relative errors of original and result, on a logarithmic scale."""
+    """Largest and mean relative errors of original and result, on a logarithmic scale."""
     width, left = 640, 130
     height = 46 + 44 * len(rows)
     values = [v for r in rows for v in (r["original"], r["result"]) if 0 < v < math.inf]
-    x = Axis([*values, min(values, default=1e-7) / 3], left, width - 96)
+    x = Axis([*values, min(values, default=1e-7) / 3], left, width - 140)
     out = ""
     for t in x.ticks():
         out += _line(x(t), 8, x(t), height - 30, "grid")
@@ -290,9 +290,11 @@ def error_bars(rows: Sequence[Data]) -> str:
                 f'class="bar-{key}"><title>{key}: {value:.2e}</title></rect>'
             )
             text = f"{value:.1e}" if value else "exact"
+            if value and (mean := r.get(key + "_mean")) is not None:
+                text += f" (mean {mean:.1e})"
             out += _text(left + length + 6, top + 17 * k + 11, text, "start", "tick")
     return (
         '<p class="legend"><i class="bar-original"></i>original <i class="bar-result"></i>result '
-        "· largest difference from f64, relative to the largest value; random inputs</p>"
+        "· largest (and mean) difference from f64, relative to the largest value; random inputs</p>"
         + _svg(width, height, out, "errors against f64")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,9 +144,9 @@ _NO_ARITHMETIC = frozenset(
 
 
 def errors(result: Result) -> dict[str, Any]:
-    """Largest errors of the original and of the result against f64, relative to the largest value.
+    """Largest and mean errors of original and result against f64, relative to the largest value.
 
-    On inputs of four kinds; left out where the interpreter would take long.
+    Both as compiled, on inputs of four kinds; left out where the interpreter would take long.
     """
     if work(result.original)["flops"] > 2 * _MOST_WORK:
         return {"skipped": "the program is too large to interpret in f64 for a report"}
@@ -169,23 +170,36 @@ def errors(result: Result) -> dict[str, Any]:
         ]
         with np.errstate(all="ignore"):
             exact = result.original.run(*arrays, exact=True)
-            worst = [
-                max((_error(y, e) for y, e in zip(ys, exact, strict=True)), default=0.0)
-                for ys in (baseline(arrays), result.run_arrays(arrays))
-            ]
-        rows.append({"family": family, "original": worst[0], "result": worst[1]})
+            (worst, mean), (result_worst, result_mean) = (
+                _errors(ys, exact) for ys in (baseline(arrays), result.run_arrays(arrays))
+            )
+        rows.append(
+            {
+                "family": family,
+                "original": worst,
+                "result": result_worst,
+                "original_mean": mean,
+                "result_mean": result_mean,
+            }
+        )
     return {"rows": rows}
 
 
-def _error(got: Any, exact: Any) -> float:
+def _errors(got: Sequence[Any], exact: Sequence[Any]) -> tuple[float, float]:
+    """The largest error of any output's elements and the largest output's mean."""
+    pairs = [_error(y, e) for y, e in zip(got, exact, strict=True)]
+    return max((p[0] for p in pairs), default=0.0), max((p[1] for p in pairs), default=0.0)
+
+
+def _error(got: Any, exact: Any) -> tuple[float, float]:
     got = np.asarray(got).astype(np.float64)
     exact = np.asarray(exact).astype(np.float64)
     finite = np.isfinite(exact)
     if not finite.any():
-        return 0.0
+        return 0.0, 0.0
     scale = max(float(np.abs(exact[finite]).max()), 1e-300)
     difference = np.abs(got[finite] - exact[finite])
-    return float(np.max(difference, initial=0.0)) / scale
+    return float(difference.max()) / scale, float(difference.mean()) / scale
 
 
 def limits(result: Result) -> dict[str, Any]:
