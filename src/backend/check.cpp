@@ -10,9 +10,9 @@
 #include "backend/cpu/runtime.h"
 #include "base/rng.h"
 #include "eval/eval.h"
-#include "verify/bound.h"
 #include "verify/inputs.h"
 #include "verify/symmetry.h"
+#include "verify/work.h"
 
 namespace tessera {
 namespace {

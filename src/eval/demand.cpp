@@ -65,19 +65,11 @@ Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) 
   case OpKind::Cumsum:
   case OpKind::Matmul:
   case OpKind::ConcatMatmul:
-  case OpKind::Transpose:
-  case OpKind::Reshape:
-  case OpKind::Broadcast:
-  case OpKind::Unsqueeze:
-  case OpKind::Squeeze:
-  case OpKind::Repeat:
-  case OpKind::Concat:
-  case OpKind::Stack:
-  case OpKind::Slice:
-  case OpKind::Pad:
-  case OpKind::Triu:
-  case OpKind::Tril:
-  case OpKind::Gather:
+#define OP(...)
+#define POINTWISE(...)
+#define REDUCTION(...)
+#define MOVEMENT(kind, ...) case OpKind::kind:
+#include "ir/ops.def"
   case OpKind::Iter:
   case OpKind::Save: return m;
   case OpKind::Kernel:

@@ -1,31 +1,12 @@
-// How likely one field draw is to miss a difference between two programs: worst-case degrees,
-// number of exponentials, roots, sign tests and unknown functions, by one pass over each graph. The
-// derivation is in docs/verifier.md.
+// How likely one field draw is to miss a difference between two programs, from the degrees of both.
+// The derivation is in docs/verifier.md.
 #pragma once
+#include <cstdint>
 #include <string>
-#include <vector>
 
-#include "ir/graph.h"
+#include "verify/degrees.h"
 
 namespace tessera {
-
-// What one output element is, at worst: a quotient N/D of sums of monomials times exponentials.
-struct Degrees {
-  double numerator = 0, denominator = 0;        // total degrees
-  double log_terms_num = 0, log_terms_den = 0;  // log2 of the number of exponentials
-  double exponent_degree = 0;                   // of the polynomials in the exponents
-  double log_exponent_size = 0;  // log2 of Σ|integer coefficients| of an exponent, N and D together
-  bool has_exp = false;
-  bool hard_exponent = false;     // exponents with quotients, roots or exponentials inside
-  double roots = 0;               // different square roots
-  double sign_tests = 0;          // different sign tests
-  double sign_degree = 0;         // how many of them meet in one product, at worst
-  double unknowns = 0;            // applications of functions known by name only
-  double unknown_degree = 0;      // largest degree of a difference of two of their arguments
-  bool sampled_integers = false;  // depends on integer or bool inputs
-};
-// The worst of all outputs, each figure by itself. The graph has static shapes.
-Degrees degrees(const Graph& graph);
 
 struct DrawBound {
   double log2_miss = 0;         // of one draw
@@ -36,14 +17,5 @@ struct DrawBound {
 };
 // The field has primes of about `bits` bits.
 DrawBound draw_bound(const Degrees& spec, const Degrees& candidate, int bits);
-
-// Multiply-adds (and other element operations) of one evaluation of a graph with static shapes.
-double count_work(const Graph& graph);
-// Length of the longest chain of roundings: contraction lengths added up along the deepest path.
-double rounding_length(const Graph& graph);
-// Functions (exp, tanh, roots, quotients …) on the longest path. Their errors are a unit in the
-// last place or so and can all have one sign: they add up, where those of sums and products mostly
-// cancel.
-double function_depth(const Graph& graph);
 
 }  // namespace tessera

@@ -18,6 +18,7 @@
 #include "verify/integers.h"
 #include "verify/numeric_gate.h"
 #include "verify/symmetry.h"
+#include "verify/work.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "ir/text.h"
-#include "verify/bound.h"
+#include "verify/work.h"
 
 namespace tessera {
 namespace {

@@ -5,21 +5,13 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "verify/opinion/terms.h"
+#include "verify/opinion/numbers.h"
 
 namespace tessera {
-
-// Infinities are no terms; they appear as masks and neutral elements.
-inline constexpr TermId kMinusInfinity = UINT32_MAX - 2, kPlusInfinity = UINT32_MAX - 1;
 
 struct Elements {
   std::vector<int64_t> shape;
   std::vector<TermId> at;  // row-major
-};
-
-// Why a program cannot be told in terms.
-struct NoTerms {
-  std::string why;
 };
 
 // The inputs of a program as variables numbered through; bools are 0 or 1.

@@ -1,0 +1,26 @@
+// Worst-case degrees of what a program computes, its exponentials, roots, sign tests and unknown
+// functions, by one pass over its graph. The derivation is in docs/verifier.md.
+#pragma once
+#include "ir/graph.h"
+
+namespace tessera {
+
+// What one output element is, at worst: a quotient N/D of sums of monomials times exponentials.
+struct Degrees {
+  double numerator = 0, denominator = 0;        // total degrees
+  double log_terms_num = 0, log_terms_den = 0;  // log2 of the number of exponentials
+  double exponent_degree = 0;                   // of the polynomials in the exponents
+  double log_exponent_size = 0;  // log2 of Σ|integer coefficients| of an exponent, N and D together
+  bool has_exp = false;
+  bool hard_exponent = false;     // exponents with quotients, roots or exponentials inside
+  double roots = 0;               // different square roots
+  double sign_tests = 0;          // different sign tests
+  double sign_degree = 0;         // how many of them meet in one product, at worst
+  double unknowns = 0;            // applications of functions known by name only
+  double unknown_degree = 0;      // largest degree of a difference of two of their arguments
+  bool sampled_integers = false;  // depends on integer or bool inputs
+};
+// The worst of all outputs, each figure by itself. The graph has static shapes.
+Degrees degrees(const Graph& graph);
+
+}  // namespace tessera

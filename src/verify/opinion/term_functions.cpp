@@ -1,0 +1,316 @@
+// The laws of roots, exponentials, indicators, maxima and functions known by name.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/check.h"
+#include "verify/opinion/terms.h"
+
+namespace tessera {
+namespace {
+
+// √n = root·Π√part: small primes, and what is left unless it is a perfect square.
+struct SplitRoot {
+  __int128 root = 1;
+  std::vector<__int128> parts;
+};
+SplitRoot split_root(__int128 n) {
+  SplitRoot s;
+  for (__int128 p = 2; p < 1000 && p <= n; ++p) {
+    for (; n % (p * p) == 0; n /= p * p) s.root *= p;
+    if (n % p == 0) {
+      s.parts.push_back(p);
+      n /= p;
+    }
+  }
+  const auto near = static_cast<__int128>(std::sqrt(double(n)));
+  for (__int128 x = near > 2 ? near - 2 : 1; x <= near + 2; ++x)
+    if (x * x == n) {
+      s.root *= x;
+      return s;
+    }
+  s.parts.push_back(n);
+  return s;
+}
+
+}  // namespace
+
+bool Terms::positive_atom(uint32_t atom) const {
+  return atoms_[atom].kind == AtomKind::Constant || atoms_[atom].kind == AtomKind::Root;
+}
+
+int Terms::sign_of(TermId a) const {
+  bool strict = false;
+  int sign = 0;
+  for (const auto& [m, c] : terms_[a].sum) {
+    const int s = c.num > 0 ? 1 : -1;
+    if (sign == -s) return 0;
+    sign = s;
+    bool nonzero = true;
+    for (const Factor& f : monomials_[m].factors) {
+      // √ may be zero, and so may a square; [x > 0] is one of both.
+      if (atoms_[f.atom].kind == AtomKind::Constant) continue;
+      nonzero = false;
+      if (f.power % 2 == 0 || positive_atom(f.atom) || atoms_[f.atom].kind == AtomKind::Positive)
+        continue;
+      if (atoms_[f.atom].kind == AtomKind::Base && sign_of(atoms_[f.atom].operands[0]) != 0) {
+        if (sign_of(atoms_[f.atom].operands[0]) < 0) return 0;
+        nonzero = true;
+        continue;
+      }
+      return 0;
+    }
+    strict = strict || nonzero;
+  }
+  return strict ? sign : 0;
+}
+
+TermId Terms::abs(TermId a) {
+  const TermId r = relu(a);
+  return sub(add(r, r), a);
+}
+
+// u·[u > 0], oriented so that relu(−u) = relu(u) − u.
+TermId Terms::relu(TermId a) {
+  if (a == kZero) return kZero;
+  if (const int s = sign_of(a); s != 0) return s > 0 ? a : kZero;
+  const Oriented o = oriented(a);
+  const TermId r = mul(o.term, positive(o.term));
+  const Fraction size{o.factor.num < 0 ? -o.factor.num : o.factor.num, o.factor.den};
+  const TermId scale = of_monomial(0, size);
+  return mul(scale, o.factor.num < 0 ? sub(r, o.term) : r);
+}
+
+TermId Terms::positive(TermId a) {
+  if (a == kZero) return kZero;
+  if (const int s = sign_of(a); s != 0) return s > 0 ? kOne : kZero;
+  Oriented o = oriented(a);
+  if (terms_[o.term].sum.size() == 1) {  // factors that are positive for sure do not matter
+    const auto [m, c] = terms_[o.term].sum[0];
+    Monomial rest = monomials_[m];
+    rest.exponent = kZero;
+    std::erase_if(rest.factors, [&](const Factor& f) {
+      return atoms_[f.atom].kind == AtomKind::Constant ||
+             (atoms_[f.atom].kind == AtomKind::Root && f.power < 0);
+    });
+    o.term = canonical(of_monomial(intern(std::move(rest)), c));
+  }
+  Atom p;
+  p.kind = AtomKind::Positive;
+  p.operands = {o.term};
+  Shadows s;
+  for (size_t k = 0; k < kPoints; ++k) {
+    const Shadow& x = shadows_[o.term][k];
+    // Too close to call counts as undefined.
+    const bool clear = std::fabs(x.value) > 1e-9 * x.scale;
+    const double v = clear ? double(x.value > 0) : std::nan("");
+    s[k] = {v, std::fabs(v)};
+  }
+  const TermId indicator = of_atom(intern(std::move(p), s));
+  if (o.factor.num > 0) return indicator;
+  return sub(sub(kOne, indicator), zero(o.term));
+}
+
+TermId Terms::zero(TermId a) {
+  if (a == kZero) return kOne;
+  if (sign_of(a) != 0) return kZero;
+  const Oriented o = oriented(a);
+  if (o.term == kZero) return kOne;
+  Atom z;
+  z.kind = AtomKind::Zero;
+  z.operands = {o.term};
+  Shadows s;
+  for (size_t k = 0; k < kPoints; ++k) {
+    const Shadow& x = shadows_[o.term][k];
+    const bool clear = std::fabs(x.value) > 1e-9 * x.scale;
+    s[k] = clear ? Shadow{0, 0} : Shadow{std::nan(""), std::nan("")};
+  }
+  return of_atom(intern(std::move(z), s));
+}
+
+TermId Terms::max(const std::vector<TermId>& operands) {
+  // Maxima of maxima are maxima of all.
+  std::set<TermId> flat;
+  for (TermId t : operands) {
+    if (auto it = max_of_.find(t); it != max_of_.end())
+      flat.insert(it->second.begin(), it->second.end());
+    else
+      flat.insert(canonical(t));
+  }
+  const std::vector<TermId> set(flat.begin(), flat.end());
+  CHECK(!set.empty()) << "the maximum of nothing";
+  if (set.size() == 1) return set[0];
+  TermId r;
+  if (set.size() == 2) {
+    r = add(set[0], relu(sub(set[1], set[0])));
+  } else {
+    // Positive multiples go with the set: all operands over the size of the first's leading
+    // coefficient.
+    Fraction lead{1, 1};
+    for (TermId t : set)
+      if (!terms_[t].sum.empty()) {
+        lead = terms_[t].sum.back().second;
+        if (lead.num < 0) lead.num = -lead.num;
+        break;
+      }
+    std::vector<TermId> unit;
+    for (TermId t : set) {
+      const TermId s = scaled(t, {lead.den, lead.num});
+      if (s == kNone) {
+        unit = set;
+        lead = {1, 1};
+        break;
+      }
+      unit.push_back(canonical(s));
+    }
+    Shadows s;
+    for (size_t p = 0; p < kPoints; ++p) {
+      s[p] = {-INFINITY, 0};
+      for (TermId t : unit) {
+        const Shadow& x = shadows_[t][p];
+        s[p].value = x.value > s[p].value || x.value != x.value ? x.value : s[p].value;
+        s[p].scale = std::max(s[p].scale, x.scale);
+      }
+    }
+    std::sort(unit.begin(), unit.end());
+    Atom m;
+    m.kind = AtomKind::Max;
+    m.operands = unit;
+    r = mul(of_monomial(0, lead), of_atom(intern(std::move(m), s)));
+  }
+  max_of_.emplace(r, set);
+  return r;
+}
+
+TermId Terms::sqrt(TermId a) {
+  if (a == kZero) return kZero;
+  // √(c·x²·e^g·rest) = √c·|x|·e^(g/2)·√rest: even powers and exponentials common to all terms.
+  std::map<uint32_t, int32_t> common;
+  bool first = true;
+  for (const auto& [m, c] : terms_[a].sum) {
+    std::map<uint32_t, int32_t> mine;
+    for (const Factor& f : monomials_[m].factors) mine[f.atom] = f.power;
+    if (first) {
+      common = mine;
+    } else {
+      for (auto& [atom, power] : common) {
+        const int32_t other = mine.count(atom) ? mine[atom] : 0;
+        power = std::min(power, other);
+      }
+      for (const auto& [atom, power] : mine)
+        if (!common.count(atom) && power < 0) common[atom] = power;
+    }
+    first = false;
+  }
+  TermId outside = kOne, inside = a;
+  std::map<uint32_t, int32_t> taken;  // even powers to leave the root
+  for (const auto& [atom, power] : common) {
+    const int32_t half = power >= 0 ? power / 2 : -((1 - power) / 2);
+    const AtomKind kind = atoms_[atom].kind;
+    if (half == 0 || kind == AtomKind::Root || kind == AtomKind::Positive || kind == AtomKind::Zero)
+      continue;
+    taken[atom] = 2 * half;
+    const TermId x = kind == AtomKind::Base ? atoms_[atom].operands[0] : of_atom(atom);
+    outside = mul(outside, this->power(positive_atom(atom) ? x : abs(x), half));
+  }
+  if (!taken.empty()) {
+    std::vector<TermId> parts;
+    const Term whole = terms_[a];
+    for (const auto& [m, c] : whole.sum) {
+      Monomial rest;
+      const Monomial full = monomials_[m];
+      rest.exponent = full.exponent;
+      std::map<uint32_t, int32_t> powers;
+      for (const Factor& f : full.factors) powers[f.atom] = f.power;
+      for (const auto& [atom, power] : taken) powers[atom] -= power;
+      TermId more = kOne;
+      for (const auto& [atom, power] : powers) {
+        if (power == 0) continue;
+        if (power > 0 && atoms_[atom].kind == AtomKind::Base)  // bases have negative powers only
+          more = mul(more, this->power(atoms_[atom].operands[0], power));
+        else
+          rest.factors.push_back({atom, power});
+      }
+      parts.push_back(mul(of_monomial(intern(std::move(rest)), c), more));
+    }
+    inside = sum(parts);
+    if (inside == kZero) return kZero;
+  }
+  if (terms_[inside].sum.size() == 1) {
+    const auto [m, c] = terms_[inside].sum[0];
+    if (const TermId e = monomials_[m].exponent; e != kZero) {
+      const TermId half = scaled(e, {1, 2});
+      if (half != kNone) {
+        Monomial rest = monomials_[m];
+        rest.exponent = kZero;
+        inside = of_monomial(intern(std::move(rest)), c);
+        outside = mul(outside, exp(half));
+      }
+    }
+  }
+  if (inside == kOne) return outside;
+  auto root_atom = [&](TermId u) {
+    Atom r;
+    r.kind = AtomKind::Root;
+    r.operands = {u};
+    Shadows s;
+    for (size_t p = 0; p < kPoints; ++p) {
+      const Shadow& x = shadows_[u][p];
+      const double v = std::sqrt(x.value);
+      s[p] = {v, v == 0 ? 0 : x.scale / v};
+    }
+    return of_atom(intern(std::move(r), s));
+  };
+  // The size of the leading coefficient: √(num·den)/den.
+  Fraction lead = terms_[inside].sum.back().second;
+  if (lead.num < 0) lead.num = -lead.num;
+  const TermId unit = scaled(inside, {lead.den, lead.num});
+  __int128 both;
+  if (unit == kNone || __builtin_mul_overflow(lead.num, lead.den, &both))
+    return mul(outside, root_atom(canonical(inside)));
+  const TermId over = of_monomial(0, {1, lead.den});
+  const SplitRoot split = split_root(both);
+  outside = mul(outside, mul(of_monomial(0, {split.root, 1}), over));
+  for (__int128 part : split.parts) outside = mul(outside, root_atom(of_monomial(0, {part, 1})));
+  if (unit == kOne) return outside;
+  return mul(outside, root_atom(canonical(unit)));
+}
+
+TermId Terms::exp(TermId a) {
+  if (a == kZero) return kOne;
+  return of_monomial(intern(Monomial{{}, canonical(a)}), {1, 1});
+}
+
+TermId Terms::log(TermId a) {
+  const Term& t = terms_[a];
+  if (t.sum.size() == 1 && t.sum[0].second == Fraction{1, 1}) {
+    const Monomial& m = monomials_[t.sum[0].first];
+    if (m.factors.empty() && m.exponent != kZero) return m.exponent;
+    if (a == kOne) return kZero;
+  }
+  return function("log", a, Parity::None);
+}
+
+TermId Terms::function(const std::string& name, TermId a, Parity parity) {
+  // f(−u) = ∓f(u): of u and −u the one that was seen first.
+  const TermId u = canonical(a), v = parity == Parity::None ? u : canonical(negative(a));
+  const TermId argument = std::min(u, v);
+  Atom f;
+  f.kind = AtomKind::Function;
+  f.name = name;
+  f.operands = {argument};
+  Shadows s;
+  for (size_t p = 0; p < kPoints; ++p) {
+    const Shadow& x = shadows_[argument][p];
+    double v = std::nan(""), slope = 1;
+    if (name == "log") v = std::log(x.value), slope = 1 / std::fabs(x.value);
+    if (name == "sin") v = std::sin(x.value);
+    if (name == "cos") v = std::cos(x.value);
+    if (name == "erf") v = std::erf(x.value), slope = 1.2;
+    s[p] = {v, std::max(std::fabs(v), slope * x.scale)};
+  }
+  const TermId r = of_atom(intern(std::move(f), s));
+  return parity == Parity::Odd && argument != u ? negative(r) : r;
+}
+
+}  // namespace tessera

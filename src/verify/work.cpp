@@ -1,0 +1,83 @@
+#include "verify/work.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/check.h"
+#include "ir/block_schedule.h"
+
+namespace tessera {
+
+double count_work(const Graph& g) {
+  double work = 0;
+  for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Kernel) {
+      const Graph& body = g.body(op);
+      const double iterations =
+          double(body.num_blocks()) * total_iterations(body, block_schedule(body));
+      work += iterations * count_work(body);
+      continue;
+    }
+    if (op.body.valid()) {
+      work += double(num_elements(g.type(op.result()).shape)) * double(g.body(op).ops().size());
+      continue;
+    }
+    double n = 0;
+    for (uint32_t r = 0; r < op.num_results; r++)
+      n += double(num_elements(g.type(op.result(r)).shape));
+    if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
+      n *= double(g.type(op.inputs[0]).shape.back().extent) +
+           (op.kind == OpKind::ConcatMatmul ? double(g.type(op.inputs[1]).shape.back().extent) : 0);
+    else
+      for (TensorId t : op.inputs) n = std::max(n, double(num_elements(g.type(t).shape)));
+    if (op.kind == OpKind::Input || op.kind == OpKind::Save || op.kind == OpKind::Iter) continue;
+    work += n;
+  }
+  return work;
+}
+
+double rounding_length(const Graph& g) {
+  std::vector<double> length(g.tensors().size(), 1);
+  for (const Op& op : g.ops()) {
+    double most = 0;
+    for (TensorId t : op.inputs) most = std::max(most, length[t.index]);
+    double own = 1;
+    if (op.body.valid()) {
+      own = rounding_length(g.body(op));
+    } else if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) {
+      own = double(g.type(op.inputs[0]).shape.back().extent);
+    } else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean) {
+      for (int a : g.attrs<ReduceAttrs>(op).axes)
+        own *= double(g.type(op.inputs[0]).shape[size_t(a)].extent);
+    } else if (op.kind == OpKind::Cumsum) {
+      own = double(g.type(op.inputs[0]).shape[size_t(g.attrs<AxisAttrs>(op).axis)].extent);
+    } else if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
+      for (int l : g.attrs<AccumAttrs>(op).loops) own *= double(g.loops()[size_t(l)]);
+    }
+    for (uint32_t r = 0; r < op.num_results; r++) length[op.result(r).index] = most + own;
+  }
+  double result = 1;
+  for (TensorId t : g.outputs()) result = std::max(result, length[t.index]);
+  return result;
+}
+
+double function_depth(const Graph& g) {
+  std::vector<double> depth(g.tensors().size(), 0);
+  for (const Op& op : g.ops()) {
+    double most = 0;
+    for (TensorId t : op.inputs) most = std::max(most, depth[t.index]);
+    double own = 0;
+    if (op.body.valid())
+      own = function_depth(g.body(op));
+    else if (has(op.kind, algebra::Pointwise) && !has(op.kind, algebra::Linear) &&
+             !has(op.kind, algebra::Associative))
+      own = 1;
+    for (uint32_t r = 0; r < op.num_results; r++) depth[op.result(r).index] = most + own;
+  }
+  double result = 0;
+  for (TensorId t : g.outputs()) result = std::max(result, depth[t.index]);
+  return result;
+}
+
+}  // namespace tessera
