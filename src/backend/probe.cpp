@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 // read: sums n floats. fma: n rounds of independent vector multiply-adds. dot: the same of bf16 dot
-// products (by name, so that the compiler need not know them). triad: c = a*s + b.
+// products or tiles (by name, so that the compiler need not know them). triad: c = a*s + b.
 constexpr const char* kProbe = R"(
 typedef float V __attribute__((vector_size(VB), aligned(4), may_alias));
 #define L (VB / 4)
@@ -45,7 +45,20 @@ API float probe_fma(long n, float x) {
   return s;
 }
 API float probe_dot(long n, float x) {
-#if DOT
+#if TILES
+  struct {
+    unsigned char palette, start, zero[14];
+    unsigned short bytes[16];
+    unsigned char rows[16];
+  } s __attribute__((aligned(64))) = {};
+  s.palette = 1;
+  for (int i = 0; i < 8; ++i) s.bytes[i] = 64, s.rows[i] = 16;
+  __asm__ volatile("ldtilecfg %0" : : "m"(s));
+#define D(r) "tdpbf16ps %%tmm7, %%tmm6, %%tmm" r "\n\t"
+  for (long i = 0; i < n; ++i) __asm__ volatile(D("0") D("1") D("2") D("3") : : : "memory");
+  __asm__ volatile("tilerelease" : : : "memory");
+  return 0;
+#elif DOT
   const V z = {};
   V r0 = z, r1 = z, r2 = z, r3 = z, r4 = z, r5 = z, r6 = z, r7 = z, r8 = z, r9 = z, ra = z, rb = z;
   V m = z + x;
@@ -66,15 +79,8 @@ API void probe_triad(const float* a, const float* b, float* c, long n) {
 }
 )";
 constexpr int kFmasPerRound = 12;
+constexpr double kTileFlops = 4 * 2.0 * 16 * 16 * 32;  // of four products of tiles
 constexpr long kChunkFloats = 64 * 1024 / 4;
-
-bool has_bf16_dot_products() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
-}
 
 volatile float sink;  // keeps results alive
 
@@ -84,12 +90,12 @@ template <class F> F symbol(const Library& library, const char* name) {
 
 }  // namespace
 
-Probe::Probe(Cache& cache, CpuIsa isa)
-    : isa_(isa), bf16_(isa == CpuIsa::Avx512 && has_bf16_dot_products()) {
+Probe::Probe(Cache& cache, CpuIsa isa) : isa_(isa), bf16_(isa == CpuIsa::Amx || has_bf16_dot(isa)) {
   CompileOptions options;
   options.isa = isa;
   library_ = compile_and_load("#define VB " + std::to_string(vector_bytes(isa)) + "\n#define DOT " +
-                                  std::to_string(int(bf16_)) + "\n" + kProbe,
+                                  std::to_string(int(bf16_)) + "\n#define TILES " +
+                                  std::to_string(int(isa == CpuIsa::Amx)) + "\n" + kProbe,
                               options, cache);
   read_ = symbol<decltype(read_)>(*library_, "probe_read");
   fma_ = symbol<decltype(fma_)>(*library_, "probe_fma");
@@ -110,6 +116,7 @@ void Probe::fma(long rounds, DType dtype) const {
 }
 
 double Probe::fma_flops(DType dtype) const {
+  if (dot_products(dtype) && isa_ == CpuIsa::Amx) return kTileFlops;
   return 2.0 * kFmasPerRound * (vector_bytes(isa_) / 4) * (dot_products(dtype) ? 2 : 1);
 }
 

@@ -36,7 +36,7 @@ class Probe {
   bool dot_products(DType) const;
 
   CpuIsa isa_;
-  bool bf16_ = false;  // the processor has vdpbf16ps, and the code was compiled for 512 bits
+  bool bf16_ = false;  // there are products of bf16 tiles, or dot products of pairs
   std::unique_ptr<Library> library_;
   float (*read_)(const float*, long);
   float (*fma_)(long, float);

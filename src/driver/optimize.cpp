@@ -33,7 +33,7 @@ Target resolve_target(const OptimizeOptions& options) {
   const std::string& name = options.target;
   if (name != "cpu") return find_target(name, options.target_directory);
   Target t = default_cpu_target();
-  if (best_isa() != CpuIsa::Avx512 && !options.target_directory.empty())
+  if (best_isa() < CpuIsa::Avx512 && !options.target_directory.empty())
     t = find_target("cpu-avx2", options.target_directory);
   t.cores = options.threads > 0 ? options.threads : default_threads();
   return t;

@@ -213,6 +213,9 @@ void KernelEmitter::decide() {
       const bool right = v.kind == OpKind::Matmul ? k == 1 : k >= 2;
       const std::optional<Memory> m = view(v.inputs[k]);
       const size_t lefts = v.inputs.size() / 2;
+      const std::optional<Memory> panel =
+          dot ? std::nullopt : panel_operand(v.inputs[right ? k : k + lefts]);
+      if (panel && (right || left_of_panel(v.inputs[k], *panel))) continue;
       const bool pairs =
           !right && !dot && pair_operand(v, v.inputs[k], v.inputs[k + lefts]).has_value();
       if (pairs) paired.push_back({static_cast<int>(i), v.inputs[k], v.inputs[k + lefts]});

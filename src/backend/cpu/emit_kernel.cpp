@@ -15,8 +15,7 @@ constexpr int64_t kBeyondCaches = int64_t{32} << 20;
 
 KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit,
                        const std::vector<Layout>& layouts) {
-  KernelValues kernel = kernel_values(block_graph);
-  kernel.argument_layouts = layouts;
+  const KernelValues kernel = kernel_values(block_graph, layouts);
   KernelText out;
   KernelEmitter blocks(kernel, unit, Part::Blocks);
   if (blocks.has_shared()) {

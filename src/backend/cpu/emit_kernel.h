@@ -7,6 +7,7 @@
 
 #include "backend/cpu/dot.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/row_kernels.h"
 #include "backend/cpu/values.h"
 
@@ -19,6 +20,7 @@ struct UnitContext {
   MicroKernels micro_kernels;
   DotKernels dot_kernels;
   RowKernels row_kernels;
+  PanelKernels panel_kernels;
 };
 
 struct KernelText {

@@ -26,6 +26,8 @@ void KernelEmitter::product(int id, const Memory& to, bool accumulate) {
     const bool adds = accumulate || i > 0;
     if (!tiled_product(v)) {
       generic(a, b, v, to, adds);
+    } else if (panel_operand(b)) {
+      panels(a, b, v, to, adds);
     } else if (row_operand(v, b)) {
       by_rows(a, b, v, to, adds);
     } else {
@@ -105,8 +107,6 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const std::string type = storage_type(dtype);
   const RegisterTile tile = choose_tile(unit_.isa, dtype, m.nominal, n.nominal);
   const int64_t columns = tile.columns();
-  const bool panels_of_b = right->panel > 0;
-  CHECK(!panels_of_b || right->panel == columns) << "panels of another width than the tile";
   const int64_t ldb = right->strides[y_rank - 2], ldc = to.strides[rank - 2];
   const auto num = [](int64_t i) { return std::to_string(i); };
   const std::string serial = num(names_++);
@@ -114,20 +114,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   // Loops over the leading axes; operands with extent 1 there are shared.
   code_.open("");
   std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
-  int opened = 0;
-  for (size_t i = 0; i + 2 < rank; ++i) {
-    if (v.extents[i].nominal == 1) continue;
-    const std::string q = "q" + num(static_cast<int64_t>(i));
-    code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
-    ++opened;
-    const auto shift = [&](std::string& p, const Value& value, const Memory& memory, size_t r) {
-      if (i + r < rank || value.extents[i + r - rank].nominal == 1) return;
-      p += " + " + q + "*" + num(memory.strides[i + r - rank]);
-    };
-    shift(pa, x, *left, x_rank);
-    shift(pb, y, *right, y_rank);
-    shift(pc, v, to, rank);
-  }
+  int opened = open_leading(v, {{pa, x, *left}, {pb, y, *right}, {pc, v, to}});
   code_.line("const " + type + "* const a = " + pa + ";");
   code_.line("const " + type + "* const b = " + pb + ";");
   code_.line(type + "* const c = " + pc + ";");
@@ -139,9 +126,9 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
   const int64_t panels = ceil_div(m.nominal, tile.rows);
   const bool far_apart =
-      m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns && !panels_of_b;
+      m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
   const bool pack = far_apart && panels > 1;
-  int64_t at_a_time = panels > 1 && !panels_of_b ? kRowsOfManyPanels : kRowsOfOnePanel;
+  int64_t at_a_time = panels > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
   // Parts of the same size; a little over one part is not worth a second one.
   at_a_time = ceil_div(k.nominal, std::max<int64_t>(1, (k.nominal + at_a_time / 2) / at_a_time));
   std::string packed = "0";
@@ -149,7 +136,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     packed = "strip" + serial;
     allocate(packed, dtype, columns * std::min(at_a_time, k.nominal));
   }
-  const bool in_parts = (far_apart || panels_of_b) && (pack || fetch) && k.nominal > at_a_time;
+  const bool in_parts = far_apart && (pack || fetch) && k.nominal > at_a_time;
   bool adds = accumulate;
   std::string depth = k.text();
   // One call: `rows` rows from row m, a tile of `vectors` vectors.
@@ -248,10 +235,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   };
 
   // Column n of the right operand, n a multiple of the tile's columns.
-  const std::string b_at = panels_of_b ? "b + n*" + num(right->panel_pitch) : "b + n";
-  const std::string b_next = panels_of_b
-                                 ? "b + (n + " + num(columns) + ")*" + num(right->panel_pitch)
-                                 : "b + n + " + num(columns);
+  const std::string b_next = "b + n + " + num(columns);
   const int64_t whole = n.nominal / columns * columns;
   if (n.exact() && n.nominal == columns) {
     strip("b", "c", "b + " + k.text() + "*" + num(ldb));
@@ -259,19 +243,13 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     code_.line("long n = 0;");
     if (whole > 0) {
       code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
-      strip(b_at, "c + n",
+      strip("b + n", "c + n",
             "n + " + num(2 * columns) + " <= " + n.text() + " ? " + b_next + " : b + " + k.text() +
                 "*" + num(ldb));
       code_.close();
     }
     const int64_t left_over = n.nominal - whole;
-    if (panels_of_b && (!n.exact() || left_over > 0)) {
-      // The last panel is filled up with zeros, and c has room for whole vectors.
-      code_.open("if (n < " + n.text() + ")");
-      rows(n.exact() ? ceil_div(left_over, tile.lanes) : tile.vectors, ldb, false, false, b_at,
-           "c + n");
-      code_.close();
-    } else if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
+    if (n.exact() && left_over > 0 && left_over % tile.lanes == 0) {
       code_.open("");
       rows(left_over / tile.lanes, ldb, false, false, "b + n", "c + n");
       code_.close();

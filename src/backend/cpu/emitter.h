@@ -2,6 +2,7 @@
 // of every loop. Private to backend/cpu.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -131,6 +132,36 @@ class KernelEmitter {
   // emit_product.cpp
   void product(int id, const Memory& to, bool accumulate);
   void tiled(int a, int b, const Value& v, const Memory& to, bool accumulate);
+  // emit_panels.cpp
+  // Memory of a right operand that lies in panels, and whether the value `id` can be multiplied
+  // with it as it lies in memory.
+  std::optional<Memory> panel_operand(int id) const;
+  bool left_of_panel(int id, const Memory& right) const;
+  void panels(int a, int b, const Value& v, const Memory& to, bool accumulate);
+  struct PanelOperands {
+    const Memory &left, &right, &to;
+    std::string a, b, c;  // expressions of the generated code: where they begin
+    int64_t ars;          // from row to row of a, whose elements lie side by side
+  };
+  // All panels, by register tiles.
+  void strips(const Value& v, const PanelOperands& p, const Extent& k, const PanelShape& shape,
+              bool accumulate);
+  struct LeftRows {
+    std::string name;
+    int64_t pitch = 0, low = 0;
+  };
+  // A copy of the left operand at `pointer` whose rows' elements lie side by side. With `bf16` a
+  // zero follows each row; `split` makes f32 elements sums of two bf16, the smaller ones `low`
+  // elements behind the greater.
+  LeftRows left_rows(const Value& x, const Memory& from, const std::string& pointer, bool bf16,
+                     bool split);
+  // Loops over the leading axes of a product, which move the pointers; axes of extent 1 are shared.
+  struct Leading {
+    std::string& pointer;
+    const Value& value;
+    const Memory& memory;
+  };
+  int open_leading(const Value& v, std::initializer_list<Leading> operands);
   // emit_dot.cpp
   void dots(int a, int b, const Value& v, const Memory& to, bool accumulate);
   void generic(int a, int b, const Value& v, const Memory& to, bool accumulate);

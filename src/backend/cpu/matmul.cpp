@@ -67,26 +67,28 @@ std::string MicroKernels::text() const {
       out += ";\n";
     }
     out += "  for (; k > 0; --k) {\n";
-    const int line = 64 / size_in_bytes(dtype);
-    out += "    if (LINES) {\n";
-    for (int j = 0; j < ceil_div(tile.columns(), line); ++j) {
-      out += "      if (LINES > " + n(j) + ") __builtin_prefetch(f + " + n(j * line) + ", 0, 2);\n";
-    }
-    out += "      f += LDF;\n";
-    out += "    }\n    const " + v;
+    out += "    const " + v;
     for (int j = 0; j < tile.vectors; ++j) {
       out += (j > 0 ? ", " : " ") + ("b" + n(j)) + " = " + at("b", j);
     }
     out += ";\n    if (PACK) {\n     ";
     for (int j = 0; j < tile.vectors; ++j) out += " " + at("p", j) + " = b" + n(j) + ";";
     out += "\n      p += " + n(tile.columns()) + ";\n    }\n";
+    // Fetches between the rows: in front they would hold up the loads of what is there already.
+    const int line = 64 / size_in_bytes(dtype), lines = ceil_div(tile.columns(), line);
+    int fetched = 0;
     for (int i = 0; i < tile.rows; ++i) {
       out += "   ";
       for (int j = 0; j < tile.vectors; ++j) {
         out += " " + acc(i, j) + " += a[" + n(i) + " * ARS] * b" + n(j) + ";";
       }
       out += "\n";
+      for (; fetched * tile.rows < (i + 1) * lines; ++fetched) {
+        out += "    if (LINES > " + n(fetched) + ") __builtin_prefetch(f + " + n(fetched * line) +
+               ", 0, 2);\n";
+      }
     }
+    out += "    f += LDF;\n";
     out += "    a += ACS;\n    b += LDB;\n  }\n";
     // Sums start from zero and are added at the end: long sums are then sums of short ones, which
     // keeps their rounding errors small.

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "backend/cpu/emitter.h"
-#include "backend/cpu/matmul.h"
+#include "backend/cpu/panel_kernels.h"
 
 namespace tessera {
 namespace {
@@ -77,14 +77,19 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
     if (!is_tiled_product(v, isa)) continue;
     const size_t rank = v.extents.size();
     const DType dtype = compute_dtype(v.dtype);
-    const RegisterTile tile =
-        choose_tile(isa, dtype, v.extents[rank - 2].nominal, v.extents[rank - 1].nominal);
     for (size_t i = v.kind == OpKind::Matmul ? 1 : 2; i < v.inputs.size(); ++i) {
       const std::optional<Seen> at = seen(kernel, v.inputs[i]);
       if (!at) continue;
       const Value& iter = kernel.values[static_cast<size_t>(at->iter)];
       const size_t argument = static_cast<size_t>(iter.argument);
       const size_t axes = kernel.argument_extents[argument].size();
+      const std::optional<PanelShape> shape = panel_shape(
+          isa, dtype, iter.dtype, v.extents[rank - 2].nominal, v.extents[rank - 1].nominal);
+      if (!shape) {
+        possible[argument] = false;
+        continue;
+      }
+      const RegisterTile& tile = shape->tile;
       PanelOperand p;
       p.operand = iter.argument;
       for (size_t axis = 0; axis < axes; ++axis)
@@ -93,7 +98,10 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       p.layout.order.push_back(at->k);
       p.layout.order.push_back(at->n);
       p.layout.panel = tile.columns();
-      p.row_panels = static_cast<double>(ceil_div(v.extents[rank - 2].nominal, tile.rows));
+      p.layout.group = shape->group;
+      // Tiles of 16-bit elements are converted, or woven, as a whole.
+      const int64_t passes = ceil_div(v.extents[rank - 2].nominal, tile.rows);
+      p.row_panels = iter.dtype == dtype ? static_cast<double>(passes) : 1;
       p.copied = at->n + 1 != static_cast<int>(axes);
       p.flops = 2.0 * static_cast<double>(v.elements()) *
                 static_cast<double>(iter.extents[static_cast<size_t>(at->k)].nominal);
@@ -102,7 +110,8 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
         if ((v.phase.varies >> l & 1) != 0) p.flops *= static_cast<double>(kernel.loops[l]);
       const auto known = found.find(p.operand);
       const bool agrees = known == found.end() || known->second.layout == p.layout;
-      if (iter.dtype != dtype || !agrees || !borders_fit(kernel, iter, at->n, tile.columns())) {
+      if (!agrees || !borders_fit(kernel, iter, at->n, tile.columns()) ||
+          !borders_fit(kernel, iter, at->k, shape->group)) {
         possible[argument] = false;
         continue;
       }

@@ -51,6 +51,17 @@ INLINE unsigned short t_to_bf16(float x) {
   return (unsigned short)r;
 }
 )"},
+      {"t_split", {"t_bf16"}, R"(
+// A float as the sum of two bf16, to 2^-16 of it or better: its upper half and the rest.
+INLINE unsigned short t_high(float x) {
+  return (unsigned short)(x != x ? 0x7fc0u : (unsigned)t_bits(x) >> 16);
+}
+INLINE unsigned short t_low(float x) {
+  int b = t_bits(x);
+  float rest = x - t_float(b & (int)0xffff0000);
+  return t_to_bf16((b & 0x7f800000) == 0x7f800000 ? 0.0f : rest);
+}
+)"},
       {"t_max", {}, R"(
 // Maximum and minimum that keep NaN, as NumPy's do.
 INLINE float t_max(float a, float b) { return a > b || a != a ? a : b; }

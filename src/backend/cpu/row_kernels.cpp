@@ -32,7 +32,7 @@ std::string type_definitions(CpuIsa isa, DType dtype, DType right, int lanes) {
     return out + head + "  return (" + v + ")(__builtin_convertvector(*(const " + words + "*)p, " +
            words + "_wide) << 16);\n}\n";
   }
-  if (isa == CpuIsa::Avx512) {
+  if (isa >= CpuIsa::Avx512) {
     out += "typedef short t_half16 __attribute__((vector_size(32), may_alias));\n"
            "typedef float t_float16 __attribute__((vector_size(64), may_alias));\n";
     return out + head + "  const t_float16 z = {};\n  return (" + v +

@@ -1,16 +1,20 @@
 #include "backend/cpu/values.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ir/infer.h"
 
 namespace tessera {
 namespace {
 
 class Builder {
  public:
-  explicit Builder(const Graph& graph) : graph_(graph) {
+  Builder(const Graph& graph, const std::vector<Layout>& layouts)
+      : graph_(graph), phase_(phases(graph)) {
+    result_.argument_layouts = layouts;
     result_.grid = graph.grid();
     result_.loops = graph.loops();
     for (TensorId input : graph.inputs()) add_argument(graph.type(input));
@@ -18,8 +22,13 @@ class Builder {
   }
 
   KernelValues run() {
-    const std::vector<Phase> phase = phases(graph_);
     std::vector<int> ids(graph_.tensors().size(), -1);
+    const std::vector<int> uses = use_counts(graph_);
+    std::vector<bool> whole(graph_.tensors().size(), false);  // products that leave their loops
+    for (const Op& op : graph_.ops()) {
+      if (op.kind != OpKind::Accum || uses[op.inputs[0].index] != 1 || !leaves_loops(op)) continue;
+      whole[op.inputs[0].index] = true;
+    }
     for (const Op& op : graph_.ops()) {
       if (op.kind == OpKind::Input) continue;
       if (op.kind == OpKind::Thread) {
@@ -29,10 +38,16 @@ class Builder {
         for (uint32_t i = 0; i < op.num_results; ++i) ids[op.result(i).index] = results[i];
         continue;
       }
+      if (whole[op.result().index]) continue;
+      if (op.kind == OpKind::Accum && whole[op.inputs[0].index]) {
+        ids[op.result().index] = without_loops(op.inputs[0], folded_by(op), ids);
+        result_.values.back().phase = phase_[op.result().index];
+        continue;
+      }
       Value value;
       value.kind = op.kind;
       value.attrs = op.attrs;
-      value.phase = phase[op.result().index];
+      value.phase = phase_[op.result().index];
       if (op.kind == OpKind::Iter) {
         value.argument = argument_of(op.inputs[0]);
       } else {
@@ -52,6 +67,123 @@ class Builder {
   void add_argument(const Type& type) {
     result_.argument_extents.push_back(extents(type.shape));
     result_.argument_dtypes.push_back(type.dtype);
+  }
+
+  static uint8_t folded_by(const Op& accumulator) {
+    uint8_t loops = 0;
+    for (int l : std::get<AccumAttrs>(accumulator.attrs).loops)
+      loops = static_cast<uint8_t>(loops | 1u << l);
+    return loops;
+  }
+
+  // The axis of `t` that all of `loops` cut, -1 where none of them does; nullopt where they cut
+  // different ones, or where `t` is more than a view of an operand (with `pointwise`, an element by
+  // element function).
+  std::optional<int> cut_axis(TensorId t, uint8_t loops, bool pointwise) const {
+    if ((phase_[t.index].varies & loops) == 0) return -1;
+    const Op& op = graph_.producer(t);
+    const int rank = graph_.type(t).rank();
+    if (op.kind == OpKind::Iter) {
+      const auto& a = std::get<IterAttrs>(op.attrs);
+      std::optional<int> axis;
+      for (size_t l = 0; l < graph_.loops().size(); ++l) {
+        if ((loops >> l & 1) == 0) continue;
+        if (a.fmap[l] < 0 || (axis && *axis != a.fmap[l])) return std::nullopt;
+        axis = a.fmap[l];
+      }
+      return axis;
+    }
+    const auto operand = [&](size_t i) { return cut_axis(op.inputs[i], loops, pointwise); };
+    if (op.kind == OpKind::Transpose) {
+      const std::optional<int> axis = operand(0);
+      if (!axis) return axis;
+      const auto& perm = std::get<PermAttrs>(op.attrs).perm;
+      return static_cast<int>(std::find(perm.begin(), perm.end(), *axis) - perm.begin());
+    }
+    if (op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze) {
+      std::optional<int> axis = operand(0);
+      if (!axis) return axis;
+      const auto& axes = std::get<AxesAttrs>(op.attrs).axes;
+      if (op.kind == OpKind::Unsqueeze) {
+        for (int a : axes) *axis += a <= *axis ? 1 : 0;  // ascending
+      } else {
+        *axis -= static_cast<int>(std::lower_bound(axes.begin(), axes.end(), *axis) - axes.begin());
+      }
+      return axis;
+    }
+    if (!pointwise || !has(op.kind, algebra::Pointwise)) return std::nullopt;
+    std::optional<int> axis;  // from the end
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const std::optional<int> cut = operand(i);
+      if (!cut) return cut;
+      if (*cut < 0) {
+        // What the loops leave alone must be the same along the axis they cut; checked by extent.
+        continue;
+      }
+      const int from_end = graph_.type(op.inputs[i]).rank() - *cut;
+      if (axis && *axis != from_end) return std::nullopt;
+      axis = from_end;
+    }
+    for (TensorId x : op.inputs) {
+      const Type& type = graph_.type(x);
+      if ((phase_[x.index].varies & loops) == 0 && type.rank() >= *axis &&
+          type.shape[static_cast<size_t>(type.rank() - *axis)].extent != 1)
+        return std::nullopt;
+    }
+    return rank - *axis;
+  }
+
+  // Whether a sum of products can be one product outside the loops: each loop cuts what is
+  // contracted in both operands, the right one lies in panels, and the left one stays in a cache.
+  bool leaves_loops(const Op& accumulator) const {
+    const auto& a = std::get<AccumAttrs>(accumulator.attrs);
+    const Op& product = graph_.producer(accumulator.inputs[0]);
+    const uint8_t loops = folded_by(accumulator);
+    if (a.kind != AccumKind::Sum || product.kind != OpKind::Matmul) return false;
+    const TensorId x = product.inputs[0], y = product.inputs[1];
+    if (cut_axis(x, loops, true) != graph_.type(x).rank() - 1 ||
+        cut_axis(y, loops, false) != graph_.type(y).rank() - 2)
+      return false;
+    TensorId source = y;
+    while (graph_.producer(source).kind != OpKind::Iter) source = graph_.producer(source).inputs[0];
+    const size_t argument = static_cast<size_t>(argument_of(graph_.producer(source).inputs[0]));
+    const std::vector<Layout>& layouts = result_.argument_layouts;
+    if (argument >= layouts.size() || layouts[argument].panel == 0) return false;
+    double bytes = static_cast<double>(num_elements(graph_.type(x).shape)) *
+                   std::max(4, size_in_bytes(graph_.type(x).dtype));
+    for (int l : a.loops) bytes *= static_cast<double>(graph_.loops()[static_cast<size_t>(l)]);
+    return bytes <= kMostLeftBytes;
+  }
+
+  // The value of `t` with whole axes where `loops` cut them.
+  int without_loops(TensorId t, uint8_t loops, const std::vector<int>& ids) {
+    if ((phase_[t.index].varies & loops) == 0) return ids[t.index];
+    const Op& op = graph_.producer(t);
+    Value value;
+    value.kind = op.kind;
+    value.attrs = op.attrs;
+    value.phase = phase_[t.index];
+    value.phase.varies = static_cast<uint8_t>(value.phase.varies & ~loops);
+    if (op.kind == OpKind::Iter) {
+      value.argument = argument_of(op.inputs[0]);
+      auto& a = std::get<IterAttrs>(value.attrs);
+      for (size_t l = 0; l < graph_.loops().size(); ++l)
+        if ((loops >> l & 1) != 0) a.fmap[l] = -1;
+      const Type& whole = graph_.type(op.inputs[0]);
+      return add(std::move(value),
+                 {whole.dtype, nominal_tile(whole.shape, a.imap, a.fmap, graph_)});
+    }
+    std::vector<Type> types;
+    for (TensorId x : op.inputs) {
+      const int id = without_loops(x, loops, ids);
+      value.inputs.push_back(id);
+      const Value& v = result_.values[static_cast<size_t>(id)];
+      Type type{v.dtype, {}};
+      for (const Extent& e : v.extents) type.shape.push_back(Dim(e.nominal));
+      types.push_back(type);
+    }
+    const Type type = infer_types(op.kind, types, value.attrs, graph_, nullptr)[0];
+    return add(std::move(value), type);
   }
 
   int argument_of(TensorId t) const {
@@ -355,7 +487,11 @@ class Builder {
                 std::string(name(value.kind)) + " cannot be generated inside a block");
   }
 
+  // A left operand that is read from end to end for each panel should stay in a core's cache.
+  static constexpr double kMostLeftBytes = 512 * 1024;
+
   const Graph& graph_;
+  std::vector<Phase> phase_;
   KernelValues result_;
 };
 
@@ -395,7 +531,6 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
   if (i >= argument_layouts.size() || argument_layouts[i].row_major())
     return contiguous_strides(shape);
   const Layout& layout = argument_layouts[i];
-  CHECK(layout.group == 1) << "no code reads " << layout.str();
   const size_t rank = shape.size();
   const auto axis = [&](size_t at) {
     return layout.order.empty() ? at : static_cast<size_t>(layout.order[at]);
@@ -404,17 +539,23 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
   int64_t below = 1;
   for (size_t at = rank; at-- > 0;) {
     pitch[axis(at)] = below;
-    const bool columns = layout.panel > 0 && at + 1 == rank;
-    below *= columns ? ceil_div(shape[axis(at)], layout.panel) * layout.panel : shape[axis(at)];
+    const int64_t whole = layout.panel == 0 ? 1
+                          : at + 1 == rank  ? layout.panel
+                          : at + 2 == rank  ? layout.group
+                                            : 1;
+    below *= ceil_div(shape[axis(at)], whole) * whole;
   }
   if (layout.panel > 0) {
-    pitch[axis(rank - 1)] = shape[axis(rank - 2)];  // a panel's elements over its columns
+    // A panel's elements over its columns. Rows are looked up at multiples of the group.
+    pitch[axis(rank - 1)] = ceil_div(shape[axis(rank - 2)], layout.group) * layout.group;
     pitch[axis(rank - 2)] = layout.panel;
   }
   return pitch;
 }
 
-KernelValues kernel_values(const Graph& block_graph) { return Builder(block_graph).run(); }
+KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& layouts) {
+  return Builder(block_graph, layouts).run();
+}
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents) {
   std::vector<int64_t> strides(extents.size(), 1);

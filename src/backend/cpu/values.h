@@ -30,7 +30,8 @@ struct Memory {
   DType storage = DType::F32;
   std::vector<int64_t> strides;  // in elements, one per axis
   // Panels of a right operand (plan/layout.h): strides are those inside a panel, and column n, a
-  // multiple of `panel`, begins at n * panel_pitch. 0: no panels, any element by its strides.
+  // multiple of `panel`, begins at n * panel_pitch; with groups, rows are at multiples of a group.
+  // 0: no panels, any element by its strides.
   int64_t panel = 0;
   int64_t panel_pitch = 0;
 };
@@ -67,7 +68,9 @@ struct KernelValues {
 };
 
 // Throws Error{Unsupported} where tiles that do not divide meet an operator that needs whole ones.
-KernelValues kernel_values(const Graph& block_graph);
+// `layouts`: of the operands, as far as they are not row-major. Sums of products of few rows with
+// panels leave the loops they are summed over: each panel is then read from end to end.
+KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& layouts = {});
 
 // Row-major strides of a contiguous tensor.
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents);

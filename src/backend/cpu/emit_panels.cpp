@@ -1,0 +1,238 @@
+// Products whose right operand lies in panels: memory is read in the order in which it lies there.
+#include <algorithm>
+
+#include "backend/cpu/emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// How far ahead panels are asked for, in the order in which they lie in memory: near enough to be
+// still in the second-level cache when it is their turn, far enough for memory to deliver.
+constexpr int64_t kAheadBytes = 16384;
+// What several passes of rows read of a panel before they go on. Sums of blocks are added up at the
+// end, which keeps the rounding errors of long sums small.
+constexpr int64_t kBlockBytes = 16384;
+
+std::string num(int64_t i) { return std::to_string(i); }
+
+}  // namespace
+
+std::optional<Memory> KernelEmitter::panel_operand(int id) const {
+  std::optional<Memory> memory = view(id);
+  return memory && memory->panel > 0 ? memory : std::nullopt;
+}
+
+bool KernelEmitter::left_of_panel(int id, const Memory& right) const {
+  const std::optional<Memory> left = view(id);
+  if (!left) return false;
+  if (left->storage == compute_dtype(right.storage)) return true;
+  return left->storage == DType::BF16 && right.storage == DType::BF16 &&
+         panels_take_bf16(unit_.isa);
+}
+
+int KernelEmitter::open_leading(const Value& v, std::initializer_list<Leading> operands) {
+  const size_t rank = v.extents.size();
+  int opened = 0;
+  for (size_t i = 0; i + 2 < rank; ++i) {
+    if (v.extents[i].nominal == 1) continue;
+    const std::string q = "q" + num(static_cast<int64_t>(i));
+    code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
+    ++opened;
+    for (const Leading& o : operands) {
+      const size_t r = o.value.extents.size();
+      if (i + r < rank || o.value.extents[i + r - rank].nominal == 1) continue;
+      o.pointer += " + " + q + "*" + num(o.memory.strides[i + r - rank]);
+    }
+  }
+  return opened;
+}
+
+KernelEmitter::LeftRows KernelEmitter::left_rows(const Value& x, const Memory& from,
+                                                 const std::string& pointer, bool bf16,
+                                                 bool split) {
+  const size_t rank = x.extents.size();
+  const Extent &m = x.extents[rank - 2], &k = x.extents[rank - 1];
+  const DType storage = bf16 ? DType::BF16 : from.storage;
+  const int64_t line = 64 / size_in_bytes(storage);
+  LeftRows rows;
+  rows.name = "rows" + num(names_++);
+  rows.pitch = (ceil_div(k.nominal + 1, line) | 1) * line;  // in different sets of the cache
+  rows.low = split ? m.nominal * rows.pitch : 0;
+  allocate(rows.name, storage, m.nominal * rows.pitch * (split ? 2 : 1));
+  const int64_t acs = from.strides[rank - 1];
+  const std::string element = "x[j" + (acs == 1 ? "" : "*" + num(acs)) + "]";
+  const std::string at = rows.name + "[i*" + num(rows.pitch) + " + ";
+  code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
+  code_.line("const " + std::string(storage_type(from.storage)) + "* const x = " + pointer +
+             " + i*" + num(from.strides[rank - 2]) + ";");
+  code_.line("#pragma omp simd");
+  code_.open("for (long j = 0; j < " + k.text() + "; ++j)");
+  if (split) {
+    unit_.prelude.insert("t_split");
+    code_.line(at + "j] = t_high(" + element + ");");
+    code_.line(at + num(rows.low) + " + j] = t_low(" + element + ");");
+  } else {
+    code_.line(at + "j] = " + element + ";");
+  }
+  code_.close();
+  if (bf16) code_.line(at + k.text() + "] = 0;");
+  if (split) code_.line(at + num(rows.low) + " + " + k.text() + "] = 0;");
+  code_.close();
+  return rows;
+}
+
+void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool accumulate) {
+  const std::optional<Memory> left = view(a), right = panel_operand(b);
+  CHECK(left && right && left_of_panel(a, *right)) << "operands of a product by panels";
+  const Value &x = value(a), &y = value(b);
+  const size_t rank = v.extents.size(), x_rank = x.extents.size(), y_rank = y.extents.size();
+  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
+  const Extent& k = x.extents.back().exact() ? y.extents[y_rank - 2] : x.extents.back();
+  const std::optional<PanelShape> shape =
+      panel_shape(unit_.isa, to.storage, right->storage, m.nominal, n.nominal);
+  CHECK(shape && shape->tile.columns() == right->panel) << "panels of another width than the tile";
+  PanelOperands p{
+      *left, *right, to, left->pointer, right->pointer, to.pointer, left->strides[x_rank - 2]};
+
+  code_.open("");
+  int opened = open_leading(v, {{p.a, x, *left}, {p.b, y, *right}, {p.c, v, to}});
+  const bool tiles = unit_.isa == CpuIsa::Amx && right->storage == DType::BF16;
+  const bool split = tiles && left->storage == DType::F32;
+  const bool odd = tiles && (!k.exact() || k.nominal % 2 != 0);  // needs a zero at the end
+  LeftRows rows;
+  if (left->strides[x_rank - 1] != 1 || split || odd) {
+    rows = left_rows(x, *left, p.a, tiles, split);
+    p.a = rows.name;
+    p.ars = rows.pitch;
+  }
+  if (tiles) {
+    code_.line(unit_.panel_kernels.use_tiles() + "<" + num(p.ars) + ", " +
+               num(to.strides[rank - 2]) + ", " + num(right->panel_pitch) + ", " + num(rows.low) +
+               ", " + (accumulate ? "1" : "0") + ", " + num(kAheadBytes) + ">(" + p.a + ", " + p.b +
+               ", " + p.c + ", " + m.text() + ", " + n.text() + ", " + k.text() + ");");
+  } else {
+    strips(v, p, k, *shape, accumulate);
+  }
+  if (!rows.name.empty()) touch(rows.name);
+  touch(left->pointer);
+  touch(right->pointer);
+  touch(to.pointer);
+  while (opened-- > 0) code_.close();
+  code_.close();
+}
+
+void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent& k,
+                           const PanelShape& shape, bool accumulate) {
+  const size_t rank = v.extents.size();
+  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
+  const RegisterTile& tile = shape.tile;
+  const int64_t columns = tile.columns(), ldc = p.to.strides[rank - 2];
+  const int bytes = size_in_bytes(p.right.storage);
+  const bool plain = p.right.storage == p.to.storage;
+  const std::string left_type = std::string("const ") + storage_type(p.left.storage) + "* const ";
+  const std::string right_type = std::string("const ") + storage_type(p.right.storage) + "* const ";
+  code_.line(left_type + "a = " + p.a + ";");
+  code_.line(right_type + "b = " + p.b + ";");
+  code_.line(std::string(storage_type(p.to.storage)) + "* const c = " + p.c + ";");
+  // Every pass of rows over a block fetches its share of the block that far ahead.
+  const int64_t passes = ceil_div(m.nominal, tile.rows);
+  const int64_t lines = ceil_div(columns * bytes * shape.group, 64);  // of a group of rows
+  const int64_t share = m.exact() ? ceil_div(lines, std::min(lines, passes)) : 0;
+  const int64_t fetching = m.exact() ? ceil_div(lines, share) : 0;
+  // Blocks end where groups do.
+  const int64_t block = std::max<int64_t>(kBlockBytes / (columns * bytes), 16) / 2 * 2;
+  const bool blocks = k.nominal > block;
+  const std::string depth = blocks ? "kk" : k.text();
+
+  const auto call = [&](int64_t rows, int64_t vectors, const std::string& row, int64_t pass) {
+    RegisterTile t = tile;
+    t.rows = static_cast<int>(rows);
+    t.vectors = static_cast<int>(vectors);
+    const auto from = [&](const std::string& pointer, int64_t stride) {
+      return row == "0" ? pointer : pointer + " + " + row + "*" + num(stride);
+    };
+    const int64_t fetched = pass < fetching ? share : 0;
+    std::string f = "0";
+    if (fetched > 0) {
+      f = "(const char*)bk + " + num(kAheadBytes);
+      if (pass > 0) f += " + " + depth + "/" + num(shape.group) + "*" + num(pass * share * 64);
+    }
+    const std::string operands = from("ak", p.ars) + ", bk, ", result = from("ck", ldc);
+    const std::string adds = accumulate || blocks ? "1" : "0";
+    if (plain) {
+      const std::string type = storage_type(p.right.storage);
+      code_.line(unit_.micro_kernels.use(p.to.storage, t) + "<" + num(p.ars) + ", 1, " +
+                 num(columns) + ", " + num(ldc) + ", " + adds + ", 0, " +
+                 num(fetched * 64 / bytes) + ", " + num(fetched) + ">(" + operands + "0, (const " +
+                 type + "*)(" + f + "), " + result + ", " + depth + ");");
+    } else {
+      code_.line(unit_.panel_kernels.use(unit_.isa, p.left.storage, p.right.storage, t) + "<" +
+                 num(p.ars) + ", " + num(columns) + ", " + num(ldc) + ", " + adds + ", " +
+                 num(fetched) + ">(" + operands + result + ", " + f + ", " + depth + ");");
+    }
+  };
+  const auto rows = [&](int64_t vectors) {
+    const std::string r = num(tile.rows);
+    if (!m.exact()) {
+      code_.line("long m = 0;");
+      code_.open("for (; m + " + r + " <= " + m.text() + "; m += " + r + ")");
+      call(tile.rows, vectors, "m", passes);
+      code_.close();
+      code_.open("for (; m < " + m.text() + "; ++m)");
+      call(1, vectors, "m", passes);
+      code_.close();
+      return;
+    }
+    const int64_t full = m.nominal / tile.rows, rest = m.nominal % tile.rows;
+    int64_t pass = 0;
+    for (; pass < std::min(full, fetching); ++pass)
+      call(tile.rows, vectors, num(pass * tile.rows), pass);
+    if (pass < full) {
+      code_.open("for (long m = " + num(pass * tile.rows) + "; m < " + num(full * tile.rows) +
+                 "; m += " + r + ")");
+      call(tile.rows, vectors, "m", passes);
+      code_.close();
+    }
+    if (rest > 0) call(rest, vectors, num(full * tile.rows), full);
+  };
+  // `vectors` vectors of the panel that begins with column j.
+  const auto strip = [&](int64_t vectors, const std::string& j) {
+    const std::string pb = j == "0" ? "b" : "b + " + j + "*" + num(p.right.panel_pitch);
+    code_.line(std::string(storage_type(p.to.storage)) + "* const ck = c + " + j + ";");
+    if (!blocks) {
+      code_.line(left_type + "ak = a;");
+      code_.line(right_type + "bk = " + pb + ";");
+      return rows(vectors);
+    }
+    if (!accumulate) {
+      code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
+      code_.line("for (long j = 0; j < " + num(vectors * tile.lanes) + "; ++j) ck[i*" + num(ldc) +
+                 " + j] = 0;");
+      code_.close();
+    }
+    const std::string step = num(block);
+    code_.open("for (long kb = 0; kb < " + k.text() + "; kb += " + step + ")");
+    code_.line("const long kk = " + k.text() + " - kb < " + step + " ? " + k.text() +
+               " - kb : " + step + ";");
+    code_.line(left_type + "ak = a + kb;");
+    code_.line(right_type + "bk = " + pb + " + kb*" + num(columns) + ";");
+    rows(vectors);
+    code_.close();
+  };
+  if (n.exact() && n.nominal <= columns) return strip(ceil_div(n.nominal, tile.lanes), "0");
+  code_.line("long n = 0;");
+  if (n.nominal >= columns) {
+    code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
+    strip(tile.vectors, "n");
+    code_.close();
+  }
+  if (!n.exact() || n.nominal % columns != 0) {
+    // The last panel is filled up with zeros, and c has room for whole vectors.
+    code_.open("if (n < " + n.text() + ")");
+    strip(n.exact() ? ceil_div(n.nominal % columns, tile.lanes) : tile.vectors, "n");
+    code_.close();
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,279 @@
+#include "backend/cpu/panel_kernels.h"
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+std::string num(int64_t i) { return std::to_string(i); }
+std::string sum_at(int i, int j) { return "c" + num(i) + "_" + num(j); }
+
+std::string definitions(CpuIsa isa, DType stored, int lanes) {
+  const std::string l = num(lanes), bytes = num(int64_t{lanes} * 4);
+  std::string out = "typedef float p_v" + l + " __attribute__((vector_size(" + bytes +
+                    "), aligned(4), may_alias));\n";
+  if (stored == DType::BF16) {
+    return out + "typedef unsigned p_pairs" + l + " __attribute__((vector_size(" + bytes +
+           "), aligned(2), may_alias));\n"
+           "typedef int p_pair __attribute__((aligned(2), may_alias));\n";
+  }
+  CHECK(isa != CpuIsa::Generic) << "f16 panels need conversions in registers";
+  const bool wide = isa >= CpuIsa::Avx512;
+  out += "typedef short p_halves" + l + " __attribute__((vector_size(" + num(int64_t{lanes} * 2) +
+         "), aligned(2), may_alias));\n"
+         "static inline __attribute__((always_inline)) p_v" +
+         l + " p_from_f16_" + l + "(const unsigned short* p) {\n";
+  if (wide) {
+    out += "  typedef short halves __attribute__((vector_size(32)));\n"
+           "  typedef float v __attribute__((vector_size(64)));\n  const v z = {};\n"
+           "  return (p_v16)__builtin_ia32_vcvtph2ps512_mask((halves)*(const p_halves16*)p, z, "
+           "(unsigned short)-1, 4);\n}\n";
+  } else {
+    out += "  typedef short halves __attribute__((vector_size(16)));\n"
+           "  return (p_v8)__builtin_ia32_vcvtph2ps256((halves)*(const p_halves8*)p);\n}\n";
+  }
+  return out;
+}
+
+// A strip of one panel takes up to 32 rows: tiles 0 to 3 are the sums, 4 and 5 the left operand, 6
+// and 7 the right one. Loading a shape clears all tiles.
+constexpr const char* kTiles = R"text(
+static void p_shape(long rows0, long rows1, long pairs) {
+  struct {
+    unsigned char palette, start, zero[14];
+    unsigned short bytes[16];
+    unsigned char rows[16];
+  } s __attribute__((aligned(64))) = {};
+  s.palette = 1;
+  for (int i = 0; i < 8; ++i) {
+    const long rows = i > 5 ? pairs : i == 2 || i == 3 || i == 5 ? rows1 : rows0;
+    s.rows[i] = (unsigned char)rows;
+    s.bytes[i] = (unsigned short)(rows == 0 ? 0 : i == 4 || i == 5 ? pairs * 4 : 64);
+  }
+  __asm__ volatile("ldtilecfg %0" : : "m"(s));
+}
+#define P_TILE(t, p, pitch) \
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((long)(pitch)) : "memory")
+#define P_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
+#define P_KEEP(t, p, pitch) \
+  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((long)(pitch)) : "memory")
+#define P_FETCH(line) \
+  if (AHEAD) \
+    for (int i = line; i < line + 8; ++i) __builtin_prefetch(f + 64 * i, 0, 2)
+#define P_CLEAR(t) __asm__ volatile("tilezero %%tmm" #t : : : "memory")
+template <long ARS, long LDC, long LOW, int ACCUMULATE, long AHEAD, int TWO_ROWS, int TWO_COLUMNS>
+static __attribute__((noinline)) void p_strip(const unsigned short* a, const unsigned short* b,
+                                              float* c, long steps) {
+  float* const d = c + 16 * LDC;
+  if (ACCUMULATE) {
+    P_TILE(0, c, LDC * 4);
+    if (TWO_COLUMNS) P_TILE(1, c + 16, LDC * 4);
+    if (TWO_ROWS) P_TILE(2, d, LDC * 4);
+    if (TWO_ROWS && TWO_COLUMNS) P_TILE(3, d + 16, LDC * 4);
+  } else {
+    P_CLEAR(0);
+    if (TWO_COLUMNS) P_CLEAR(1);
+    if (TWO_ROWS) P_CLEAR(2);
+    if (TWO_ROWS && TWO_COLUMNS) P_CLEAR(3);
+  }
+  for (; steps > 0; --steps) {
+    const char* const f = (const char*)b + AHEAD;
+    P_TILE(4, a, ARS * 2);
+    P_TILE(6, b, 128);
+    P_FETCH(0);
+    if (TWO_COLUMNS) P_TILE(7, b + 32, 128);
+    P_FETCH(8);
+    P_DOT(0, 4, 6);
+    P_FETCH(16);
+    if (TWO_COLUMNS) P_DOT(1, 4, 7);
+    P_FETCH(24);
+    if (TWO_ROWS) {
+      P_TILE(5, a + 16 * ARS, ARS * 2);
+      P_DOT(2, 5, 6);
+      if (TWO_COLUMNS) P_DOT(3, 5, 7);
+    }
+    if (LOW) {
+      P_TILE(4, a + LOW, ARS * 2);
+      P_DOT(0, 4, 6);
+      if (TWO_COLUMNS) P_DOT(1, 4, 7);
+      if (TWO_ROWS) {
+        P_TILE(5, a + LOW + 16 * ARS, ARS * 2);
+        P_DOT(2, 5, 6);
+        if (TWO_COLUMNS) P_DOT(3, 5, 7);
+      }
+    }
+    a += 32;
+    b += 32 * 32;
+  }
+  P_KEEP(0, c, LDC * 4);
+  if (TWO_COLUMNS) P_KEEP(1, c + 16, LDC * 4);
+  if (TWO_ROWS) P_KEEP(2, d, LDC * 4);
+  if (TWO_ROWS && TWO_COLUMNS) P_KEEP(3, d + 16, LDC * 4);
+}
+template <long ARS, long LDC, long PITCH, long LOW, int ACCUMULATE, long AHEAD>
+static void p_strips(const unsigned short* a, const unsigned short* b, float* c, long rows, long n,
+                     long steps) {
+  for (long j = 0; j < n; j += 32) {
+    const unsigned short* const p = b + j * PITCH;
+    const bool two = n - j > 16;
+    if (rows > 16) {
+      (two ? p_strip<ARS, LDC, LOW, ACCUMULATE, AHEAD, 1, 1>
+           : p_strip<ARS, LDC, LOW, ACCUMULATE, AHEAD, 1, 0>)(a, p, c + j, steps);
+    } else {
+      (two ? p_strip<ARS, LDC, LOW, ACCUMULATE, AHEAD, 0, 1>
+           : p_strip<ARS, LDC, LOW, ACCUMULATE, AHEAD, 0, 0>)(a, p, c + j, steps);
+    }
+  }
+}
+template <long ARS, long LDC, long PITCH, long LOW, int ACCUMULATE, long AHEAD>
+static void tiles_bf16(const unsigned short* a, const unsigned short* b, float* c, long m, long n,
+                       long k) {
+  const long steps = k / 32, rest = (k % 32 + 1) / 2;
+  for (long i = 0; i < m; i += 32, a += 32 * ARS, c += 32 * LDC) {
+    const long rows = m - i < 32 ? m - i : 32, rows0 = rows < 16 ? rows : 16;
+    if (steps > 0 || rest == 0) {
+      p_shape(rows0, rows - rows0, 16);
+      if (i == 0)  // what is fetched for the first rows is there for all others
+        p_strips<ARS, LDC, PITCH, LOW, ACCUMULATE, AHEAD>(a, b, c, rows, n, steps);
+      else
+        p_strips<ARS, LDC, PITCH, LOW, ACCUMULATE, 0>(a, b, c, rows, n, steps);
+    }
+    if (rest == 0) continue;
+    p_shape(rows0, rows - rows0, rest);
+    if (steps > 0)
+      p_strips<ARS, LDC, PITCH, LOW, 1, 0>(a + steps * 32, b + steps * 32 * 32, c, rows, n, 1);
+    else
+      p_strips<ARS, LDC, PITCH, LOW, ACCUMULATE, 0>(a, b, c, rows, n, 1);
+  }
+  __asm__ volatile("tilerelease" : : : "memory");
+}
+)text";
+
+}  // namespace
+
+bool panels_take_bf16(CpuIsa isa) { return isa == CpuIsa::Amx || has_bf16_dot(isa); }
+
+std::optional<PanelShape> panel_shape(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t n) {
+  if (sums == stored && (sums == DType::F32 || sums == DType::F64))
+    return PanelShape{choose_tile(isa, sums, m, n), 1};
+  if (sums != DType::F32) return std::nullopt;
+  if (stored == DType::F16 && isa != CpuIsa::Generic)
+    return PanelShape{choose_tile(isa, sums, m, n), 1};
+  if (stored != DType::BF16) return std::nullopt;
+  if (isa == CpuIsa::Amx) return PanelShape{{16, 2, 16}, 2};
+  return PanelShape{choose_tile(isa, sums, m, n), 2};
+}
+
+std::string PanelKernels::Kernel::name() const {
+  return std::string("panel_") + tessera::name(left) + "_" + tessera::name(stored) + "_" +
+         num(tile.rows) + "x" + num(tile.vectors);
+}
+
+std::string PanelKernels::use(CpuIsa isa, DType left, DType stored, const RegisterTile& tile) {
+  const Kernel kernel{isa, left, stored, tile};
+  used_.insert(kernel);
+  return kernel.name();
+}
+
+std::string PanelKernels::use_tiles() {
+  tiles_ = true;
+  return "tiles_bf16";
+}
+
+std::string PanelKernels::text_of(const Kernel& kernel) {
+  const RegisterTile& tile = kernel.tile;
+  const bool pairs = kernel.left == DType::BF16, halves = kernel.stored == DType::F16;
+  const std::string lanes = num(tile.lanes), v = "p_v" + lanes;
+  const int lines = (tile.columns() * (halves ? 2 : 4) + 63) / 64;
+  std::string out = "\ntemplate <long ARS, long P, long LDC, int ACCUMULATE, int LINES>\n"
+                    "static __attribute__((noinline)) void " +
+                    kernel.name() + "(const " + (pairs ? "unsigned short" : "float") +
+                    "* a, const unsigned short* b, float* c, const char* f, long k) {\n";
+  for (int i = 0; i < tile.rows; ++i) {
+    out += "  " + v;
+    for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + sum_at(i, j) + " = {}";
+    out += ";\n";
+  }
+  out += "#pragma GCC unroll 1\n";
+  out += halves ? "  for (; k > 0; --k) {\n" : "  for (; k > 0; k -= 2) {\n";
+  // After row i: its share of the lines to fetch.
+  int fetched = 0;
+  const auto fetch = [&](int i) {
+    std::string text;
+    for (; fetched * tile.rows < (i + 1) * lines; ++fetched) {
+      text += "      if (LINES > " + num(fetched) + ") __builtin_prefetch(f + " +
+              num(fetched * 64) + ", 0, 2);\n";
+    }
+    return text;
+  };
+  // The rows of a, at column `at`, times one row of b.
+  const auto row = [&](const std::string& at) {
+    std::string text;
+    for (int i = 0; i < tile.rows; ++i) {
+      text += "     ";
+      for (int j = 0; j < tile.vectors; ++j)
+        text += " " + sum_at(i, j) + " += a[" + num(i) + " * ARS" + at + "] * b" + num(j) + ";";
+      text += "\n" + fetch(i);
+    }
+    return text;
+  };
+  if (halves) {
+    for (int j = 0; j < tile.vectors; ++j)
+      out += "    const " + v + " b" + num(j) + " = p_from_f16_" + lanes + "(b + " +
+             num(j * tile.lanes) + ");\n";
+    out += row("") + "    a += 1;\n    b += P;\n    f += LINES * 64;\n  }\n";
+  } else {
+    const std::string words = "p_pairs" + lanes;
+    for (int j = 0; j < tile.vectors; ++j)
+      out += "    const " + words + " w" + num(j) + " = *(const " + words + "*)(b + " +
+             num(int64_t{j} * tile.lanes * 2) + ");\n";
+    if (pairs) {
+      for (int i = 0; i < tile.rows; ++i) {
+        const std::string p = "a + " + num(i) + " * ARS";
+        out += "    {\n      const " + words + " x = " + words +
+               "{} + (unsigned)(k > 1 ? *(const p_pair*)(" + p + ") : (int)*(" + p + "));\n";
+        for (int j = 0; j < tile.vectors; ++j) {
+          out += "      __asm__(\"vdpbf16ps %2, %1, %0\" : \"+v\"(" + sum_at(i, j) + ") : \"v\"(w" +
+                 num(j) + "), \"v\"(x));\n";
+        }
+        out += "    }\n" + fetch(i);
+      }
+    } else {
+      // Even rows are the lower halves of the words, odd ones the upper.
+      out += "    {\n";
+      for (int j = 0; j < tile.vectors; ++j)
+        out += "      const " + v + " b" + num(j) + " = (" + v + ")(w" + num(j) + " << 16);\n";
+      out += row("") + "    }\n    if (k > 1) {\n";
+      for (int j = 0; j < tile.vectors; ++j) {
+        out +=
+            "      const " + v + " b" + num(j) + " = (" + v + ")(w" + num(j) + " & 0xffff0000u);\n";
+      }
+      out += row(" + 1") + "    }\n";
+    }
+    out += "    a += 2;\n    b += 2 * P;\n    f += LINES * 64;\n  }\n";
+  }
+  for (int i = 0; i < tile.rows; ++i) {
+    out += " ";
+    for (int j = 0; j < tile.vectors; ++j) {
+      const std::string at =
+          "*(" + v + "*)(c + " + num(i) + " * LDC + " + num(j * tile.lanes) + ")";
+      out += " " + at + " = ACCUMULATE ? " + at + " + " + sum_at(i, j) + " : " + sum_at(i, j) + ";";
+    }
+    out += "\n";
+  }
+  return out + "}\n";
+}
+
+std::string PanelKernels::text() const {
+  std::string out;
+  std::set<std::string> defined;
+  for (const Kernel& kernel : used_) {
+    const std::string text = definitions(kernel.isa, kernel.stored, kernel.tile.lanes);
+    if (defined.insert(text).second) out += text;
+  }
+  for (const Kernel& kernel : used_) out += text_of(kernel);
+  if (tiles_) out += kTiles;
+  return out;
+}
+
+}  // namespace tessera
