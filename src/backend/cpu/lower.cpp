@@ -136,6 +136,9 @@ ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, in
   t.row_blocks = ceil_div(m, rows);
   t.column_blocks = ceil_div(n, std::min(columns, n));
   t.iterations = ceil_div(k, by_rows ? 128 : 256);
+  // Panels of 16-bit elements hold pairs of rows.
+  if (size_in_bytes(dtype) == 2)
+    while (t.iterations > 1 && ceil_div(k, t.iterations) % 2 != 0) --t.iterations;
   return t;
 }
 
