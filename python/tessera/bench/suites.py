@@ -86,8 +86,8 @@ def mirage(settings: Settings) -> Iterator[Row]:
 
 # What the search can do without, one at a time: pruning rules, ways to split, representations.
 RULES = (
-    "bound", "dominated", "volume", "cancels", "reciprocals", "split", "memory", "running maximum",
-    "moments",
+    "bound", "dominated", "volume", "cancels", "reciprocals", "split", "passes", "finer axes",
+    "memory", "running maximum", "moments",
 )  # fmt: skip
 
 

@@ -543,7 +543,7 @@ int KernelSearch::passes(const std::vector<ValueId>& outputs, int loop) const {
     }
     most = std::max(most, ready[v]);
   }
-  return std::min(most, kMaxPasses);
+  return std::min(most, options_.max_passes);
 }
 
 }  // namespace tessera::mugraph

@@ -54,6 +54,7 @@ struct KernelOptions {
   int64_t max_expansions = 6000;  // per call
   int max_graphs = 96;            // completed kernels per call
   double memory_share = 1;        // of a block's memory that tiles may use
+  int max_passes = kMaxPasses;    // over a loop axis
   std::optional<int> max_operators;
   bool bound_rule = true, dominance_rule = true, memory_rule = true;
 };

@@ -189,6 +189,7 @@ class RegionSolver {
       options.bound_rule = run_.rule("bound");
       options.dominance_rule = run_.rule("dominated");
       options.memory_rule = run_.rule("memory");
+      if (!run_.rule("passes")) options.max_passes = 1;
       options.memory_share = run_.memory_share;
       k = std::make_unique<KernelSearch>(world.graph, world.region, world.region_forms, parts,
                                          run_.machine, options, run_.resident);

@@ -63,9 +63,9 @@ TEST(AnalyticalModel, ASecondPassReadsFromWhereTheFirstLeftIt) {
     const std::string type = "f32[" + std::to_string(rows) + "," + std::to_string(columns) + "]";
     const std::string row = "f32[" + std::to_string(rows) + ",1]";
     const std::string parts = std::to_string(columns / 4096);
-    std::string s = "graph g {\n X = input : " + type + "\n O = kernel X grid[x=" +
-                    std::to_string(rows) + "] loops[i=" + parts + (twice ? ", j=" + parts : "") +
-                    "] {\n X = input : " + type +
+    std::string s = "graph g {\n X = input : " + type +
+                    "\n O = kernel X grid[x=" + std::to_string(rows) + "] loops[i=" + parts +
+                    (twice ? ", j=" + parts : "") + "] {\n X = input : " + type +
                     "\n x = iter X {imap={x:0}, fmap={i:1}}\n s = sum x {axes=[1], "
                     "keepdims=true}\n S = accum s {loops=[0]}\n";
     if (twice)
