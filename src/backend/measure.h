@@ -30,6 +30,7 @@ struct MeasureOptions {
   int max_rounds = 2000;
   double budget_s = 0.5;  // for all contestants together, once min_rounds are done
   // Slow contestants get fewer rounds than min_rounds, three at least; warm-up included.
+  // Where it alone takes half of this, later contestants do not take part.
   double limit_s = std::numeric_limits<double>::infinity();
   // Short runs are repeated inside one round until it takes this long (warm mode only).
   double min_round_s = 20e-6;
@@ -51,7 +52,8 @@ struct Timing {
   bool believable = true;
 };
 
-// Times all contestants alternately, starting each round with another one.
+// Times all contestants alternately, starting each round with another one. In order of the
+// contestants; shorter than they are where limit_s left no time for the last ones (see there).
 std::vector<Timing> measure(const std::vector<Contestant>& contestants,
                             const MeasureOptions& options = {});
 

@@ -15,7 +15,7 @@ namespace {
 
 // A compiled candidate and how fast it was in its last race.
 struct Racer {
-  size_t outcome;
+  size_t outcome = 0;
   std::shared_ptr<Module> module;
   Timing timing;
 };
@@ -103,11 +103,12 @@ class Contest {
         result.seconds = racer.timing.median_s;
         result.speedup = racer.timing.speedup;
         result.improved = true;
+        result.finished = result.finished && !cut_short_;
         if (label_.empty()) s_.best_speedup = result.speedup;
         return result;
       }
     }
-    result.finished = result.finished && !s_.deadline.ended();
+    result.finished = result.finished && !cut_short_ && !s_.deadline.ended();
     return result;
   }
 
@@ -236,6 +237,10 @@ class Contest {
     const double wanted = std::min(s_.options.tune ? 4.0 : 1.0, 0.15 * double(modules.size()));
     const std::vector<Timing> timings =
         tessera::race(modules, *inputs_, std::min(wanted, most), most);
+    if (timings.size() < modules.size()) {
+      racers.resize(from + timings.size() - 1);
+      cut_short_ = true;
+    }
     for (size_t i = from; i < racers.size(); i++) {
       Outcome& o = s_.outcomes[racers[i].outcome];
       racers[i].timing = timings[i - from + 1];
@@ -307,6 +312,7 @@ class Contest {
   const size_t wanted_;  // in one wave
   const size_t first_;   // of this part's outcomes
   bool searched_ = false;
+  bool cut_short_ = false;  // some of a wave did not race
   std::shared_ptr<Module> original_;
   const RaceInputs* inputs_ = nullptr;
   const Filter* filter_ = nullptr;

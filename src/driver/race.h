@@ -21,7 +21,9 @@ class RaceInputs {
   std::vector<const void*> pointers_;
 };
 
-// Times the modules; the first is the baseline. Takes about `seconds`, or a few runs of each.
+// Times the modules; the first is the baseline. Takes about `seconds`. Where a few runs of each
+// take more than `limit_seconds`, only the first modules, two at least, are timed and in the
+// result.
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const RaceInputs& inputs, double seconds, double limit_seconds);
 

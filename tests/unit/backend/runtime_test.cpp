@@ -131,6 +131,10 @@ TEST(Measure, RatiosAndRoofline) {
   options.budget_s = 10;
   options.limit_s = 0;  // ends it before min_rounds, but not before three
   EXPECT_EQ(measure({{"x", work(10), 0}}, options)[0].rounds, 3);
+  const std::vector<Timing> two =
+      measure({{"a", work(10), 0}, {"b", work(10), 0}, {"c", work(10), 0}}, options);
+  ASSERT_EQ(two.size(), 2u);  // no time for the third
+  EXPECT_EQ(two[1].name, "b");
 }
 
 }  // namespace
