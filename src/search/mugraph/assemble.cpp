@@ -11,6 +11,7 @@
 #include "search/mugraph/moments.h"
 #include "search/mugraph/represent.h"
 #include "search/mugraph/threads.h"
+#include "search/mugraph/wide_sums.h"
 
 namespace tessera::mugraph {
 namespace {
@@ -197,6 +198,7 @@ class Assembler {
       over_limit =
           run_.options.max_block_ops && block_operators(g) > *run_.options.max_block_ops + added;
       if (carry && run_.rule("running maximum")) carry_running_maxima(g, c);
+      g = store_sums_wide(g);
       if (run_.rule("thread graphs")) g = form_thread_graphs(g);
       ValidateOptions limits;
       if (run_.context.target->kind == TargetKind::Gpu)

@@ -265,6 +265,35 @@ TEST(Represent, ExponentialsThatAreNotSummedStay) {
   EXPECT_EQ(carry_exponents(g), g);
 }
 
+// What a bf16 program sums in parts is rounded once, at the end.
+TEST(Represent, PartialSumsOfSixteenBitProgramsAreSinglePrecision) {
+  const Graph g = parse(R"(graph sums {
+  X = input : bf16[16384,64]
+  O = sum X {axes=[0], keepdims=true}
+  return O
+})");
+  std::mt19937_64 rng(4);
+  std::normal_distribution<double> normal(1.5, 1);
+  std::vector<double> data(16384 * 64);
+  for (double& x : data) x = round_to(DType::BF16, normal(rng));
+  const std::vector<NDArray> in{NDArray::of(DType::BF16, {16384, 64}, data)};
+  const std::vector<NDArray> want = eval(g, in);
+  int wide = 0;
+  for (const Candidate& c : candidates(g)) {
+    for (const Op& op : c.graph.ops())
+      for (uint32_t r = 0; op.kind == OpKind::Kernel && r < op.num_results; ++r)
+        wide += c.graph.type(op.result(r)).dtype == DType::F32;
+    const std::vector<NDArray> got = eval(c.graph, in, in_f32());
+    for (size_t i = 0; i < want[0].reals.size(); ++i) {
+      int exponent = 0;
+      std::frexp(want[0].reals[i], &exponent);  // half a unit of eight digits, and f32's rounding
+      ASSERT_LE(std::fabs(got[0].reals[i] - want[0].reals[i]), std::ldexp(1.01, exponent - 9))
+          << print(c.graph);
+    }
+  }
+  EXPECT_GT(wide, 0);
+}
+
 TEST(Represent, SixteenBitProgramsKeepPairsInSinglePrecision) {
   const Graph g = parse(R"(graph lse {
   X = input : bf16[8,64]

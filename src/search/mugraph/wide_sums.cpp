@@ -1,0 +1,142 @@
+#include "search/mugraph/wide_sums.h"
+
+#include <algorithm>
+
+#include "ir/types.h"
+
+namespace tessera::mugraph {
+namespace {
+
+bool narrow(DType d) { return is_float(d) && size_in_bytes(d) < 4; }
+
+// Is the tensor a sum, apart from movement?
+bool is_sum(const Graph& body, TensorId t) {
+  for (;;) {
+    const Op& op = body.producer(t);
+    if (op.kind == OpKind::Sum || op.kind == OpKind::Mean) return true;
+    if (op.kind == OpKind::Accum) return body.attrs<AccumAttrs>(op).kind == AccumKind::Sum;
+    if (!has(op.kind, algebra::Movement)) return false;
+    t = op.inputs[0];
+  }
+}
+
+// Does a matmul read what argument `i` of the body holds? Its rows are worth more as pairs.
+bool feeds_matmul(const Graph& body, size_t i) {
+  const auto reads = [](const Op& op, TensorId t) {
+    return std::find(op.inputs.begin(), op.inputs.end(), t) != op.inputs.end();
+  };
+  for (const Op& iter : body.ops()) {
+    if (iter.kind != OpKind::Iter || iter.inputs[0] != body.inputs()[i]) continue;
+    for (const Op& op : body.ops())
+      if ((op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) &&
+          reads(op, iter.result()))
+        return true;
+  }
+  return false;
+}
+
+// The body with arguments and results of the types that `wide_in` and `wide_out` ask for.
+Graph rewrite(const Graph& old, const std::vector<bool>& wide_in,
+              const std::vector<bool>& wide_out) {
+  Graph g = Graph::block(old.grid(), old.loops());
+  std::vector<TensorId> to(old.tensors().size());
+  std::vector<bool> widened(old.tensors().size(), false);
+  for (size_t i = 0; i < wide_in.size(); ++i) widened[old.inputs()[i].index] = wide_in[i];
+  const auto output = [&](TensorId t) {
+    const auto at = std::find(old.outputs().begin(), old.outputs().end(), t);
+    return at != old.outputs().end() && wide_out[size_t(at - old.outputs().begin())];
+  };
+  for (const Op& op : old.ops()) {
+    const TensorId out = op.result();
+    const std::string& name = old.tensor(out).name;
+    std::vector<TensorId> in;
+    for (TensorId t : op.inputs) in.push_back(to[t.index]);
+    const auto cast = [&](TensorId t, DType dtype) {
+      return g.type(t).dtype == dtype ? t : g.add(OpKind::Cast, {t}, CastAttrs{dtype});
+    };
+    if (op.kind == OpKind::Input) {
+      Type type = old.type(out);
+      if (widened[out.index]) type.dtype = DType::F32;
+      to[out.index] = g.add_input(type, name);
+      continue;
+    }
+    if (op.kind == OpKind::Save) {
+      SaveAttrs a = old.attrs<SaveAttrs>(op);
+      if (output(out)) a.type.dtype = DType::F32;
+      to[out.index] = g.add(OpKind::Save, {cast(in[0], a.type.dtype)}, a, name);
+      continue;
+    }
+    // What is computed from a wide tensor is wide too: a cast back would round it.
+    const bool wide = std::any_of(in.begin(), in.end(),
+                                  [&](TensorId t) { return g.type(t).dtype == DType::F32; });
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (op.body.valid())
+        in[i] = cast(in[i], old.type(op.inputs[i]).dtype);
+      else if (wide && op.kind != OpKind::Iter && narrow(g.type(in[i]).dtype))
+        in[i] = cast(in[i], DType::F32);
+    }
+    std::vector<std::string> names;
+    for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(old.tensor(op.result(r)).name);
+    const OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
+                                    : g.add_op(op.kind, in, op.attrs, names);
+    for (uint32_t r = 0; r < op.num_results; ++r) to[op.result(r).index] = g.op(id).result(r);
+  }
+  std::vector<TensorId> outputs;
+  for (TensorId t : old.outputs()) outputs.push_back(to[t.index]);
+  g.set_outputs(outputs);
+  return g;
+}
+
+}  // namespace
+
+Graph store_sums_wide(const Graph& old) {
+  std::vector<bool> wide(old.tensors().size(), false);
+  for (const Op& op : old.ops()) {
+    if (op.kind != OpKind::Kernel) continue;
+    const Graph& body = old.body(op);
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      const Op& save = body.producer(body.outputs()[r]);
+      wide[op.result(r).index] =
+          narrow(old.type(op.result(r)).dtype) && is_sum(body, save.inputs[0]);
+    }
+  }
+  for (const Op& op : old.ops())
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+      if (op.kind != OpKind::Kernel || feeds_matmul(old.body(op), i))
+        wide[op.inputs[i].index] = false;
+  for (TensorId t : old.outputs()) wide[t.index] = false;
+  if (std::find(wide.begin(), wide.end(), true) == wide.end()) return old;
+  Graph g(old.name());
+  std::vector<TensorId> to(old.tensors().size());
+  for (const Op& op : old.ops()) {
+    std::vector<TensorId> in;
+    std::vector<bool> wide_in, wide_out;
+    std::vector<std::string> names;
+    for (TensorId t : op.inputs) {
+      in.push_back(to[t.index]);
+      wide_in.push_back(wide[t.index]);
+    }
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      names.push_back(old.tensor(op.result(r)).name);
+      wide_out.push_back(wide[op.result(r).index]);
+    }
+    if (op.kind == OpKind::Input) {
+      to[op.result().index] =
+          g.add_input(old.type(op.result()), names[0], old.is_weight(op.result()));
+      continue;
+    }
+    OpId id;
+    if (op.kind == OpKind::Kernel)
+      id = g.add_graph_op(op.kind, in, rewrite(old.body(op), wide_in, wide_out), names);
+    else
+      id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
+                           : g.add_op(op.kind, in, op.attrs, names);
+    for (uint32_t r = 0; r < op.num_results; ++r) to[op.result(r).index] = g.op(id).result(r);
+  }
+  std::vector<TensorId> outputs;
+  for (TensorId t : old.outputs()) outputs.push_back(to[t.index]);
+  g.set_outputs(outputs);
+  return g;
+}
+
+}  // namespace tessera::mugraph
