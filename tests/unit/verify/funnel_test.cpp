@@ -236,10 +236,10 @@ TEST(Funnel, BoundaryOfAComparison) {
 TEST(Funnel, BoundaryOfAQuotient) {
   auto program = [](const std::string& quotient) {
     return parse("graph g {\n  x = input : f32[3,9]\n  y = input : f32[3,1]\n"
-                 "  v = sum x {axes=[1], keepdims=true}\n  s = sqr y\n"
+                 "  a = abs x\n  v = sum a {axes=[1], keepdims=true}\n  s = sqr y\n"
                  "  one = const {value=1} : f32[]\n  w = add s, one\n  q = div " +
                  quotient +
-                 "\n  zero = const : f32[]\n  c = le q, zero\n  z = where c, w, y\n"
+                 "\n  zero = const : f32[]\n  c = le q, zero\n  z = where c, v, y\n"
                  "  return z\n}\n");
   };
   VerifyOptions options;
