@@ -22,8 +22,8 @@ struct Demand {
 bool is_root(const Graph& graph, const Op& op);
 // `outputs` has one entry per output of the graph.
 Demand find_demand(const Graph& graph, const std::vector<Components>& outputs);
-// Adds a demand on the roots of a kernel graph, in every component in which they can be computed from
-// inputs that hold `present`; the bodies of kernels stay as they are.
+// Adds a demand on the roots of a kernel graph, in every component in which they can be computed
+// from inputs that hold `present`; the bodies of kernels stay as they are.
 void demand_roots(const Graph& graph, const std::vector<Components>& present, Demand& demand);
 // The same demand on all float outputs.
 Demand find_demand(const Graph& graph, Components outputs);
