@@ -16,7 +16,7 @@ from tessera import _core
 from tessera.errors import CancelledError, Error, UsageError
 from tessera.frontends.trace import Environment, Traced, bind_arguments, trace_call
 from tessera.graph import Graph
-from tessera.options import Options
+from tessera.options import Options, require_seed, require_threads
 from tessera.result import FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 from tessera.tuner import Tuner
@@ -119,6 +119,11 @@ def verify(
     >>> bool(verify(g, g)), verify(g, h).name
     (True, 'refuted')
     """
+    for program in (a, b):
+        if not isinstance(program, Graph):
+            raise UsageError(f"verify compares Graphs, not {program!r}; ts.trace makes one")
+    require_threads(threads)
+    require_seed("seed", seed)
     return Verdict.of(_core.verify(a.core, b.core, strict, seed, threads, 0, second_opinion, _z3()))
 
 
@@ -195,6 +200,9 @@ class _Optimized:
                 )
                 return environment, None
             result = optimize_traced(self._function, traced, self._options)
+            if result.interpreted:
+                self._fall_back("it has no compiled code that is right")
+                return environment, None
             if self._options.tune == "background" and not result.details["tuned"]:
                 self._tuner.add(functools.partial(self._tuned, environment, traced, result))
             return environment, result

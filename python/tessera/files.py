@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def read_text(path: Path) -> str:
         raise BadInputError(f"not UTF-8 text (byte {error.start})", where) from None
     except OSError as error:
         raise BadInputError(f"cannot be read: {error.strerror}", where) from None
+
+
+def read_stdin() -> str:
+    """The UTF-8 text that standard input holds."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"not UTF-8 text (byte {error.start})", Location("<stdin>")) from None
 
 
 def io_error(path: Path, error: OSError, doing: str = "written") -> Error:

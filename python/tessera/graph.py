@@ -403,6 +403,9 @@ class Graph(Builder):
     def __hash__(self) -> int:
         return hash(self.core)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Graph.parse, (str(self), self.name)  # pickled as text
+
     def validate(self) -> None:
         """Checks the whole program; raises BadInputError naming the operator and the rule."""
         self.core.validate()

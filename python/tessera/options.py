@@ -21,6 +21,18 @@ def target_directory() -> str:
     return ""
 
 
+def require_threads(threads: int) -> None:
+    """Refuses numbers of threads that the core would not take."""
+    if not isinstance(threads, int) or not 0 <= threads <= 1024:
+        raise UsageError(f"threads must be a whole number from 0 (all) to 1024, not {threads}")
+
+
+def require_seed(name: str, seed: int | None) -> None:
+    """Refuses seeds that are not 64 bits."""
+    if seed is not None and (not isinstance(seed, int) or not 0 <= seed < 2**64):
+        raise UsageError(f"{name} must be a whole number from 0 to 2^64 - 1, not {seed}")
+
+
 @dataclass(frozen=True)
 class Options:
     """What to optimise for, how long, and how strictly.
@@ -59,10 +71,15 @@ class Options:
             raise UsageError(f'tune is True, False or "background", not {self.tune!r}')
         if self.resume and not self.cache:
             raise UsageError("resume needs the cache: unfinished searches are kept there")
-        if not 0 <= self.threads <= 1024:
-            raise UsageError(f"threads must be between 0 and 1024, but is {self.threads}")
+        require_threads(self.threads)
+        require_seed("seed", self.seed)
+        require_seed("verify_seed", self.verify_seed)
         if self.max_block_ops is not None and self.max_block_ops < 1:
             raise UsageError(f"max_block_ops must be positive, not {self.max_block_ops}")
+        if not isinstance(self.target, str):
+            raise UsageError(f"a target is a name or a path, not {self.target!r}")
+        if isinstance(self.disable, str):
+            raise UsageError(f'disable is a tuple of names: disable=("{self.disable}",)')
         if not self.target.startswith("cpu") and not Path(self.target).suffix:
             raise UsageError(
                 f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512 "

@@ -406,6 +406,12 @@ class Result:
         if isinstance(self._run, Runner):
             self._run.refresh()
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Result holds machine code of this process and cannot be pickled; save the program "
+            'with result.save("k.ug"), or pickle result.graph'
+        )
+
     def run_arrays(self, arrays: Sequence[Any], out: Sequence[Any] | None = None) -> list[Array]:
         """Runs on the arrays of the program's inputs, in order; all outputs as a list."""
         return self._run(arrays, out)
@@ -441,6 +447,11 @@ class Result:
     def certificate(self) -> _core.Certificate | None:
         """Evidence that the program equals the original; None where it is the original."""
         return self._certificate
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether calls are interpreted, because the original has no code that passed its check."""
+        return self._run == self._interpret
 
     @property
     def source(self) -> str:

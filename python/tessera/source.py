@@ -26,7 +26,7 @@ from tessera.errors import (
     UnsupportedError,
     UsageError,
 )
-from tessera.files import read_text
+from tessera.files import read_stdin, read_text
 from tessera.frontends.trace import Spec, Traced, trace_call
 from tessera.graph import Graph
 
@@ -47,6 +47,8 @@ def load(path: str | Path) -> Graph:
 
 def load_program(source: str, shapes: Mapping[str, str]) -> Program:
     """Reads SRC of the command line; `shapes` gives types to arguments by name."""
+    if source == "-":
+        return Program(_with_extents(Graph.parse(read_stdin(), "<stdin>"), shapes))
     path, _, name = source.partition(":") if ".py:" in source else (source, "", "")
     suffix = Path(path).suffix
     if not Path(path).exists():
@@ -65,12 +67,17 @@ def load_program(source: str, shapes: Mapping[str, str]) -> Program:
 def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:
     """Binds symbols by `N=128`; input types of a text program are its own business."""
     extents = {}
+    types = graph.input_types().values()
+    symbols = sorted({d for _, shape in types for d in shape if isinstance(d, str)})
     for name, text in shapes.items():
         if not text.isdecimal():
             raise UsageError(
                 f"--shape {name}={text}: a .ug program has its types in the file; "
                 "only symbols can be given, for example --shape N=128"
             )
+        if name not in symbols:
+            known = f"its symbols are {', '.join(symbols)}" if symbols else "it has no symbols"
+            raise UsageError(f"--shape {name}={text}: there is no '{name}' in the program; {known}")
         extents[name] = int(text)
     return graph.bind(**extents) if extents else graph
 

@@ -295,6 +295,7 @@ template <class T> RealVec<T> select(const IntVec& c, const RealVec<T>& a, const
 // --- values with magnitudes: m is the first-order scale of the rounding error of v. Sums add it,
 // products and quotients carry it by the derivative in each operand and take the larger, functions
 // multiply it by their derivative; it is never below |v|.
+constexpr double kRounding = 0x1p-23;  // of f32
 struct MagnitudeVec {
   int n = 0;
   double v[kRun], m[kRun];
@@ -382,9 +383,16 @@ inline MagnitudeVec relu(MagnitudeVec a) {
   return a;
 }
 inline MagnitudeVec sqrt(const MagnitudeVec& a) {
-  return map_magnitude(
-      a, [](double x) { return std::sqrt(x); },
-      [](double x) { return x == 0 ? 0 : 0.5 / std::sqrt(x); });
+  // Near zero the slope is no measure: an error e of x becomes at most sqrt(e), so that where x
+  // cancelled to nothing the root keeps half of the digits.
+  MagnitudeVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) {
+    r.v[i] = std::sqrt(a.v[i]);
+    const double most = std::sqrt(a.m[i] / kRounding);
+    r.m[i] = std::fmax(std::abs(r.v[i]), std::fmin(0.5 * a.m[i] / r.v[i], most));
+  }
+  return r;
 }
 inline MagnitudeVec exp(const MagnitudeVec& a) {
   return map_magnitude(
@@ -438,7 +446,6 @@ inline MagnitudeVec operator*(const MagnitudeVec& a, const MagnitudeVec& b) {
     v = x * y;
     // The last one is of second order: the product of two errors, where both values cancelled to
     // nothing.
-    constexpr double kRounding = 0x1p-23;  // of f32
     m = std::fmax(std::fmax(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
   });
 }

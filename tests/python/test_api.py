@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 import tessera as ts
 from tessera import _core
 from tessera.errors import BadInputError, UsageError
-from tessera.result import GraphCall, Runner
+from tessera.result import GraphCall, Result, Runner
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,6 +70,11 @@ def test_superoptimize_a_graph(tmp_path: Path) -> None:
     data = result.json()
     assert data["shape"] == {"X": [8, 64], "W": [64, 32]}
     assert data["states"] == data["values"] + data["edges"] + data["graphs"] + data["tilings"]
+
+
+def test_results_cannot_be_pickled_and_say_what_to_do_instead() -> None:
+    with pytest.raises(TypeError, match=r"pickle result\.graph"):
+        pickle.dumps(ts.superoptimize(small_graph(), budget=5))
 
 
 def test_a_second_run_is_remembered() -> None:
@@ -214,6 +220,20 @@ def test_decorator_falls_back_with_one_warning() -> None:
     assert caught[0].filename == __file__
 
 
+def test_decorator_prefers_numpy_to_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Result, "interpreted", True)
+    calls = []
+
+    @ts.optimize(budget=5)
+    def f(x: Any) -> Any:
+        calls.append(type(x))
+        return x * 2
+
+    with pytest.warns(RuntimeWarning, match="runs as plain NumPy: it has no compiled code"):
+        f(np.ones(4, np.float32))
+    assert calls[-1] is np.ndarray
+
+
 SCALE = np.float32(2)
 TABLE = np.ones(4, np.float32)
 
@@ -267,6 +287,13 @@ def test_options_are_checked() -> None:
         ts.Options(budget=0)
     with pytest.raises(UsageError, match="not supported yet"):
         ts.Options(target="cuda")
+    wrong: list[dict[str, Any]] = [
+        {"target": None}, {"threads": 1.5}, {"threads": 1025}, {"seed": "a"}, {"seed": 2**64},
+        {"verify_seed": -1}, {"disable": "fold"},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(UsageError, match=next(iter(options))):
+            ts.Options(**options)
     with pytest.raises(UsageError, match="Graph or a function"):
         ts.superoptimize(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="use superoptimize"):
@@ -291,6 +318,15 @@ def test_verdicts() -> None:
     assert refuted.refuted
     assert refuted.counterexample is not None
     assert refuted.counterexample["inputs"]
+
+
+def test_verify_takes_graphs_and_seeds_of_64_bits() -> None:
+    with pytest.raises(UsageError, match=r"ts\.trace makes one"):
+        ts.verify(scaled(2), lambda x: x * 2)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="seed"):
+        ts.verify(scaled(2), scaled(2), seed=-1)
+    with pytest.raises(UsageError, match="threads"):
+        ts.verify(scaled(2), scaled(2), threads=-1)
 
 
 def test_certificates_replay_and_cannot_be_borrowed() -> None:

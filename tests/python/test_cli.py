@@ -59,6 +59,16 @@ def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["optimize", "--shape", "x=f32[2]", "{small}"], "has its types in the file"),
         (["optimize", "-o", "out.txt", "{small}"], "must end in"),
         (["optimize", "README.md"], "neither .py nor .ug"),
+        (["optimize", "--shape", "N=4", "{small}"], "there is no 'N' in the program"),
+        (["optimize", "--threads", "100000", "{small}"], "from 0 (all) to 1024"),
+        (["optimize", "--seed", "-1", "{small}"], "from 0 to 2^64 - 1"),
+        (["optimize", "--disable", "mugraph:magic", "--no-cache", "{small}"], "no rule 'magic'"),
+        (["optimize", "-o", "", "{small}"], "must end in"),
+        (["verify", "--seed", "-1", "{small}", "{small}"], "from 0 to 2^64 - 1"),
+        (["verify", "--threads", "-5", "{small}", "{small}"], "from 0 (all) to 1024"),
+        (["search", "--top", "-1", "{small}"], "is not in the range"),
+        (["search", "--show", "1000", "{small}"], "candidates"),
+        (["emit", "--target", "cpu-", "{small}"], "not supported yet"),
         (["search", "--engine", "magic", "{small}"], "'magic'"),
         (["bench", "nothing"], "is not one of"),
         (["bench", "mirage", "--peers", "abacus"], "is not one of"),
@@ -377,13 +387,34 @@ def test_output_folder_that_does_not_exist(small: str, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["small.ug"]
 
 
-def test_reader_that_goes_away(small: str) -> None:
+@pytest.mark.parametrize("verb", ["search", "emit", "verify {small}", "doctor --json #"])
+def test_reader_that_goes_away(verb: str, small: str) -> None:
+    command = f"{sys.executable} -m tessera.cli {verb.format(small=small)} {small} | true"
     done = subprocess.run(
-        f"{sys.executable} -m tessera.cli emit {small} | head -1",
-        shell=True, capture_output=True, text=True, timeout=60, check=False,
+        ["bash", "-o", "pipefail", "-c", command.replace(f"# {small}", "")],
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0
-    assert "Traceback" not in done.stderr
+    assert done.stderr == ""
+
+
+def test_closed_standard_output(small: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m tessera.cli search {small} >&-",
+        shell=True, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_program_on_standard_input(small: str) -> None:
+    for text, code, where in ((Path(small).read_bytes(), 0, ""), (b"graph", 65, "<stdin>:1:"),
+                              (b"\xff", 65, "<stdin>: ")):  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "tessera.cli", "emit", "-"],
+            input=text, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == code
+        assert done.stderr.decode().startswith(where)
 
 
 def test_cache_verbs(tmp_path: Path, small: str) -> None:

@@ -1,5 +1,7 @@
 """The program builder: operators, promotion, block graphs, text, and the place that errors name."""
 
+import copy
+import pickle
 from pathlib import Path
 
 import ml_dtypes
@@ -192,3 +194,9 @@ def test_tensor_refuses_to_be_a_value() -> None:
             use(x)
     assert len(x) == 4
     assert [t.shape for t in x] == [()] * 4
+
+
+def test_graphs_are_pickled_as_text() -> None:
+    g = rmsnorm_linear()
+    assert pickle.loads(pickle.dumps(g)) == g
+    assert copy.deepcopy(g) == g

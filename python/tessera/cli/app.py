@@ -49,6 +49,9 @@ for command in (optimize, search, verify, emit, report, bench, doctor, cache):
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line and returns its exit code."""
     warnings.showwarning = _show_warning
+    for name in ("stdout", "stderr"):  # None where the caller closed it (`>&-`)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
         # Standalone mode would choose exit codes of its own.
         code = cli.main(args=list(arguments), prog_name="tessera", standalone_mode=False)
@@ -71,6 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output went away: nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit:
+        if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):  # so click tells the same
+            return 0
+        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         stderr().print(f"{place}error: {error.strerror or error}", markup=False)

@@ -29,6 +29,7 @@ SRC is one of
   file.ug           a program in Tessera's text format
   file.py           a Python file that defines one program: a NumPy function or a ts.Graph
   file.py:name      the function or graph of that name
+  -                 a program in the text format on standard input
 
 \b
 Types of a function's arguments come from --shape, else from `example_inputs` in the
@@ -36,9 +37,15 @@ file (a dict of arrays or types), else from annotations: def f(X: "f32[16,1024]"
 """
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """The reader went away: left to `cli.run`, where rich would exit with code 1."""
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     """Standard output; plain text when it is not a terminal."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return _Output(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 def stderr() -> Console:

@@ -53,7 +53,7 @@ def optimize(
     search and proves the best so far, a second Ctrl-C ends that too; without any, the exit code
     is 2. A search that Ctrl-C or the budget cut short is kept, and goes on with --resume.
     """
-    if output and Path(output).suffix not in OUTPUTS:
+    if output is not None and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
     if output:
         require_folder(Path(output))
@@ -152,15 +152,17 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
 @common.search_options
 @common.resume_option
 @click.option("--engine", type=click.Choice(["mugraph"]), default="mugraph", show_default=True)
-@click.option("--top", type=int, default=10, show_default=True, help="Candidates to show.")
-@click.option("--show", type=int, default=0, metavar="RANK", help="Print this candidate.")
+@click.option(
+    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Candidates to show."
+)
+@click.option("--show", type=click.IntRange(min=1), metavar="RANK", help="Print this candidate.")
 @common.json_option
 def search(
     src: str,
     shapes: tuple[str, ...],
     engine: str,
     top: int,
-    show: int,
+    show: int | None,
     as_json: bool,
     **values: Any,
 ) -> int:
@@ -185,6 +187,8 @@ def search(
     candidates = [
         Candidate.of({**c, "rank": rank}) for rank, c in enumerate(record["candidates"], 1)
     ]
+    if show is not None and show > len(candidates):
+        raise UsageError(f"--show {show}: there are {len(candidates)} candidates")
     if as_json:
         common.print_json(
             {
@@ -217,9 +221,7 @@ def search(
         for line in common.resume_lines(record["resumed"], record["resumable"]):
             console.print(line, markup=False)
         console.print(candidate_table(candidates, top))
-        if show:
-            if not 1 <= show <= len(candidates):
-                raise UsageError(f"--show {show}: there are {len(candidates)} candidates")
+        if show is not None:
             console.print(str(candidates[show - 1].graph), markup=False)
     if candidates:
         return 0
@@ -246,8 +248,10 @@ def emit(src: str, shapes: tuple[str, ...], target: str, output: str, as_json: b
     if output != "-":
         require_folder(Path(output))
     kind, _, isa = target.partition("-")
-    if kind != "cpu":
-        raise UsageError(f"target '{target}' is not supported yet; use cpu")
+    if kind != "cpu" or target == "cpu-":
+        raise UsageError(
+            f"target '{target}' is not supported yet; use cpu, cpu-generic, cpu-avx2 or cpu-avx512"
+        )
     program.graph.validate()
     source = _core.emit_source(program.graph.core, isa)
     if as_json:

@@ -29,7 +29,7 @@ def report(run: str, shapes: tuple[str, ...], output: str, **values: Any) -> int
     \b
     Examples:
       tessera optimize prog.ug -o run.json && tessera report run.json -o report.html
-      tessera report prog.ug -o report.html        optimises it first (or remembers it)
+      tessera report prog.ug -o report.html        searches first
 
     RUN is a .json that `tessera optimize -o` wrote, or a program (SRC). The page works without a
     network.

@@ -10,6 +10,7 @@ from tessera import _core
 from tessera.api import verify as verify_graphs
 from tessera.cli import common
 from tessera.files import read_text, require_folder, write_text
+from tessera.options import require_threads
 
 EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 
@@ -53,6 +54,7 @@ def verify(
     """
     if output:
         require_folder(Path(output))
+    require_threads(threads)
     first = common.read_program(a, shapes).graph
     second = common.read_program(b, shapes).graph
     console = common.stdout()

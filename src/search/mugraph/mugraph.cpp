@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "base/error.h"
 #include "search/mugraph/assemble.h"
 #include "search/mugraph/refine.h"
 #include "search/mugraph/solve.h"
@@ -114,8 +115,32 @@ void add(SearchReport& report, const SearchReport& more) {
 
 }  // namespace
 
+const std::set<std::string>& rules() {
+  static const std::set<std::string> names = {"bound",
+                                              "cancels",
+                                              "dominated",
+                                              "finer axes",
+                                              "memory",
+                                              "moments",
+                                              "not part of a goal",
+                                              "reciprocals",
+                                              "running maximum",
+                                              "sink bound",
+                                              "split",
+                                              "thread graphs",
+                                              "volume"};
+  return names;
+}
+
 SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget& budget,
                           CandidateSink& sink) {
+  for (const std::string& name : options_.ablate) {
+    if (rules().count(name) != 0) continue;
+    std::string known;
+    for (const std::string& rule : rules()) known += (known.empty() ? "" : ", ") + rule;
+    throw Error(ErrorKind::Usage,
+                "mugraph has no rule '" + name + "' to disable; there are " + known);
+  }
   const std::optional<Graph> fine =
       options_.ablate.count("finer axes") ? std::nullopt : refine_axes(sub.graph);
   if (!fine) return Search(options_, sub, context, budget, sink).run();

@@ -15,8 +15,11 @@ struct MugraphOptions {
   int max_kernels = 4;           // kernels of a plan
   int variants = 4;              // graphs kept per set of loads, outputs and loop axis
   bool exhaustive = false;       // Mirage's Algorithm 1 over block graphs instead (small programs)
-  std::set<std::string> ablate;  // rules switched off, by their name in SearchReport::pruned
+  std::set<std::string> ablate;  // rules switched off, of those that rules() names
 };
+
+// Rules that can be switched off, most under their names in SearchReport::pruned.
+const std::set<std::string>& rules();
 
 class Mugraph : public Engine {
  public:

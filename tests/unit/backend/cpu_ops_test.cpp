@@ -259,6 +259,38 @@ TEST(CpuOps, ElementwiseLoopsAreVectorised) {
   EXPECT_LT(t[0].min_s / static_cast<double>(n), 0.8e-9);
 }
 
+// Where a difference cancels to nothing its root keeps half of the digits, and which half depends
+// on the order of the sums.
+TEST(CpuOps, RootsOfWhatCancels) {
+  const Graph distances = parse(R"(graph g {
+  X = input : f32[66,3]
+  T = transpose X {perm=[1,0]} : f32[3,66]
+  p = matmul X, T : f32[66,66]
+  q = sqr X : f32[66,3]
+  n = sum q {axes=[1], keepdims=true} : f32[66,1]
+  m = transpose n {perm=[1,0]} : f32[1,66]
+  a = add n, m : f32[66,66]
+  b = add p, p : f32[66,66]
+  c = sub a, b : f32[66,66]
+  d = relu c : f32[66,66]
+  r = sqrt d : f32[66,66]
+  return r
+}
+)");
+  const Graph deviation = parse(R"(graph g {
+  X = input : f32[4097]
+  m = mean X {axes=[0], keepdims=true} : f32[1]
+  c = sub X, m : f32[4097]
+  q = sqr c : f32[4097]
+  v = mean q {axes=[0]} : f32[]
+  r = sqrt v : f32[]
+  return r
+}
+)");
+  for (const Graph* g : {&distances, &deviation})
+    for (CpuIsa isa : runnable_isas()) expect_right(*g, isa);
+}
+
 // The tester is tested: a program that differs must not pass.
 TEST(CpuOps, CheckRefusesWrongCode) {
   Graph right, wrong;
