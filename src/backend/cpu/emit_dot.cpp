@@ -11,8 +11,6 @@ namespace {
 // With more rows it pays to transpose the right operand first: every dot product is added up across
 // lanes, which costs as much as a few multiplications.
 constexpr int64_t kMostDotRows = 12;
-// How far ahead operands outside the cache are asked for, in bytes.
-constexpr int64_t kAheadBytes = 8192;
 
 }  // namespace
 
@@ -67,7 +65,7 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
   while (!value(through).in_memory) through = value(through).inputs[0];
   const bool outside = value(through).kind == OpKind::Iter && shared_.count(through) == 0;
   const int64_t ahead =
-      outside && ldb == k.nominal ? kAheadBytes / size_in_bytes(right->storage) : 0;
+      outside && ldb == k.nominal ? kDenseAheadBytes / size_in_bytes(right->storage) : 0;
   // Groups of rows; the last one stands for one row at a time where their number is not known.
   std::vector<std::pair<int64_t, int>> groups;
   if (m.exact()) {

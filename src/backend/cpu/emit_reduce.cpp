@@ -13,6 +13,25 @@ constexpr int64_t kLongSum = 4096;
 
 }  // namespace
 
+std::string KernelEmitter::fetch_ahead(int id, const std::vector<Index>& index) const {
+  while (!value(id).in_memory) {
+    const Value& v = value(id);
+    if (!has(v.kind, algebra::Pointwise) || v.inputs.empty() ||
+        std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return i != v.inputs[0]; }))
+      return "";
+    id = v.inputs[0];
+  }
+  const Value& v = value(id);
+  const size_t rank = v.extents.size();
+  if (v.kind != OpKind::Iter || shared_.count(id) != 0 || copies_.count(id) != 0 || rank < 2 ||
+      rank != index.size() || v.memory.panel > 0 || v.memory.strides[rank - 1] != 1 ||
+      v.memory.strides[rank - 2] != v.extents[rank - 1].nominal)
+    return "";
+  return "__builtin_prefetch(" + v.memory.pointer + " + " +
+         Nest::offset(index, v.memory.strides).text + " + " +
+         std::to_string(kDenseAheadBytes / size_in_bytes(v.memory.storage)) + ", 0, 2);";
+}
+
 void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
   const Value& v = value(id);
   const int from = v.inputs[0];
@@ -131,6 +150,8 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
     }
     if (lanes > 0) {
       loops.set_lanes(lanes);
+      if (const std::string ahead = fetch_ahead(from, index); !ahead.empty())
+        loops.around_vectors("// Dense rows of an operand: later ones are on their way.", ahead);
     } else if (inside > part) {
       loops.set_simd(clauses);
     } else {

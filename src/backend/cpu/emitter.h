@@ -22,6 +22,8 @@ inline bool is_reduction(OpKind kind) {
 inline bool is_product(OpKind kind) {
   return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
 }
+// How far ahead dense operands outside the cache are asked for, in bytes.
+inline constexpr int64_t kDenseAheadBytes = 8192;
 // Whether a product is made of register tiles: long enough rows of floats.
 bool is_tiled_product(const Value& v, CpuIsa isa);
 inline bool is_accumulator(OpKind kind) {
@@ -127,6 +129,9 @@ class KernelEmitter {
   int row_lanes(const Extent& along, DType dtype) const;
 
   // emit_reduce.cpp
+  // Asks for what lies behind the elements of `id` at `index`, if they are read densely from an
+  // operand; empty where they are not.
+  std::string fetch_ahead(int id, const std::vector<Index>& index) const;
   void reduce(int id, const Memory& to, bool accumulate);
   void cumsum(int id);
   // emit_product.cpp

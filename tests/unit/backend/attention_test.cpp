@@ -156,6 +156,40 @@ TEST(Attention, ExtremeScoresAndMasksStayFinite) {
   }
 }
 
+// Sums of squares are the first to read normalised keys: what lies behind is asked for meanwhile,
+// where rows follow each other.
+TEST(Rows, SumsOfDenseRowsFetchAhead) {
+  const auto sums = [](int64_t width) {
+    std::string s = R"(graph sums {
+  X = input : f32[13,130]
+  O = kernel X grid[x=2, y=G] {
+    X = input : f32[13,130]
+    x = iter X {imap={x:0, y:1}} : f32[7,W]
+    q = sqr x
+    r = sum q {axes=[1], keepdims=true}
+    m = reduce_max q {axes=[1], keepdims=true}
+    o = add r, m
+    O = save o {omap={x:0, y:1}} : f32[13,G]
+    return O
+  } : f32[13,G]
+  return O
+})";
+    for (const auto& [from, to] : {std::pair{"G", 130 / width}, {"W", width}})
+      for (size_t at; (at = s.find(from)) != std::string::npos;)
+        s.replace(at, 1, std::to_string(to));
+    return parse(s);
+  };
+  const auto fetches = [](const Graph& g) {
+    return emit_source(g, best_isa()).find("__builtin_prefetch(v") != std::string::npos;
+  };
+  EXPECT_TRUE(fetches(sums(130)));
+  EXPECT_FALSE(fetches(sums(65)));
+  for (CpuIsa isa : runnable_isas()) {
+    expect_right(sums(130), isa);
+    expect_right(sums(65), isa);
+  }
+}
+
 // A row's divisor becomes a reciprocal; results beyond the caches are written past them.
 TEST(Rows, NormalisedRowsOfALargeTensor) {
   const char* text = R"(graph rows {
