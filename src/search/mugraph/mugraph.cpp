@@ -123,6 +123,7 @@ const std::set<std::string>& rules() {
                                               "memory",
                                               "moments",
                                               "not part of a goal",
+                                              "passes",
                                               "reciprocals",
                                               "running maximum",
                                               "sink bound",

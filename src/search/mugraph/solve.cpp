@@ -485,7 +485,8 @@ RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
   // Plain enumeration, and second attempts with less memory, are not worth the space.
   Memory* memory = run.options.exhaustive || run.memory_share < 1 ? nullptr : run.context.memory;
   if (!memory) return solver.solve(outputs, given);
-  std::string name = "region";
+  // One search may look at several forms of its program; what is kept belongs to one of them.
+  std::string name = "region " + std::to_string(structural_hash(run.program)) + ":";
   for (TensorId t : outputs) name += " " + std::to_string(t.index);
   if (const auto text = memory->recall(name)) {
     if (const auto stored = read_region(*text)) {
