@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -257,6 +258,17 @@ def show_error(error: Error, as_json: bool) -> None:
     place_text = f"{error.location}: " if error.location else ""
     console = stderr()
     console.print(Text.assemble((f"{place_text}", "bold"), ("error: ", "bold red"), error.message))
+
+
+def in_short(certificate: _core.Certificate, most: int = 3) -> str:
+    """The certificate for reading: of many lines of one kind in a row only the first few."""
+    lines: list[str] = []
+    for kind, run in itertools.groupby(str(certificate).splitlines(), lambda x: x.split(" ")[0]):
+        same = list(run)
+        lines += same if len(same) <= most + 1 else same[:most]
+        if len(same) > most + 1:
+            lines.append(f"… and {len(same) - most} more lines of `{kind}`")
+    return "\n".join(lines)
 
 
 def error_table(certificate: _core.Certificate) -> Table:

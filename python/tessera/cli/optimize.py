@@ -110,8 +110,8 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print("\n[bold]winner[/]")
         console.print(str(result.graph).rstrip(), markup=False)
         console.print("\n[bold]certificate[/]")
-        console.print(str(result.certificate).rstrip(), markup=False)
         if result.certificate is not None:
+            console.print(common.in_short(result.certificate), markup=False)
             console.print()
             console.print(common.error_table(result.certificate))
         console.print(
