@@ -116,20 +116,11 @@ void add(SearchReport& report, const SearchReport& more) {
 }  // namespace
 
 const std::set<std::string>& rules() {
-  static const std::set<std::string> names = {"bound",
-                                              "cancels",
-                                              "dominated",
-                                              "finer axes",
-                                              "memory",
-                                              "moments",
-                                              "not part of a goal",
-                                              "passes",
-                                              "reciprocals",
-                                              "running maximum",
-                                              "sink bound",
-                                              "split",
-                                              "thread graphs",
-                                              "volume"};
+  static const std::set<std::string> names = {
+      "bound",         "cancels",         "dominated",          "finer axes",
+      "memory",        "moments",         "not part of a goal", "passes",
+      "reciprocals",   "running maximum", "sink bound",         "split",
+      "thread graphs", "volume"};
   return names;
 }
 
