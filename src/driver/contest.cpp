@@ -190,6 +190,7 @@ class Contest {
     for (bool doubted : {false, true})
       for (size_t i = first_; i < s_.outcomes.size(); i++)
         if (s_.outcomes[i].notes.empty() != doubted) order.push_back(i);
+    spread(order);
     for (size_t at = wanted_; at < order.size(); at++) {
       if (!s_.outcomes[order[at]].as_written) continue;
       std::rotate(order.begin() + std::ptrdiff_t(wanted_) - 1, order.begin() + std::ptrdiff_t(at),
@@ -197,6 +198,22 @@ class Contest {
       break;
     }
     return order;
+  }
+
+  // Neighbours in rank are often much alike. Where the model cannot tell more candidates apart than
+  // take part, those that do are spread over all of them.
+  void spread(std::vector<size_t>& order) const {
+    constexpr double kTold = 1.02;  // the model's costs differ by more
+    size_t tied = 0;
+    while (tied < order.size() && s_.outcomes[order[tied]].notes.empty() &&
+           s_.outcomes[order[tied]].model_seconds <= kTold * s_.outcomes[order[0]].model_seconds)
+      tied++;
+    const size_t places = wanted_ - 1;  // one is for the program as written
+    if (tied <= wanted_) return;
+    for (size_t k = 1; k < places; k++) {
+      const auto from = order.begin() + std::ptrdiff_t(k * tied / places);
+      std::rotate(order.begin() + std::ptrdiff_t(k), from, from + 1);
+    }
   }
 
   // --- verdicts of earlier runs ----------------------------------------------------------------
