@@ -2,22 +2,26 @@
 
 A Python file is a program that the user asks to run. Its function's argument types come from, in
 this order: `--shape NAME=TYPE`; `example_inputs` in the file (a dict, or a function that returns
-one, of arrays or types); annotations such as `X: "f32[16,1024]"`.
+one, of arrays or types); annotations such as `X: "f32[16,1024]"`; STENSO's `arg_ranks`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from tessera.emit import LARGEST_CONSTANT
 from tessera.errors import (
     BadInputError,
     Error,
@@ -38,6 +42,15 @@ class Program:
     graph: Graph
     traced: Traced | None = None
     function: Callable[..., Any] | None = None
+
+    @property
+    def constants(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Small arrays that the function makes itself, by the name of the input they became."""
+        if self.traced is None:
+            return {}
+        names = list(self.graph.input_types())[len(self.traced.arguments) :]
+        extra = zip(names, self.traced.extra, strict=True)
+        return {n: a for n, a in extra if n.startswith("inner") and a.size <= LARGEST_CONSTANT}
 
 
 def load(path: str | Path) -> Graph:
@@ -84,7 +97,7 @@ def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:
 
 def run_file(path: Path) -> dict[str, Any]:
     """Runs a Python file as a module and returns its names; errors name its line."""
-    read_text(path)  # existence, permissions and encoding, with our messages
+    text = read_text(path)  # existence, permissions and encoding, with our messages
     spec = importlib.util.spec_from_file_location(f"_tessera_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -93,7 +106,8 @@ def run_file(path: Path) -> dict[str, Any]:
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        spec.loader.exec_module(module)
+        with _numpy_for_jax(text):
+            spec.loader.exec_module(module)
     except Error:
         raise
     except SyntaxError as error:
@@ -106,6 +120,45 @@ def run_file(path: Path) -> dict[str, Any]:
     finally:
         sys.path.remove(folder)
     return vars(module)
+
+
+@contextmanager
+def _numpy_for_jax(text: str) -> Iterator[None]:
+    """STENSO's programs import jax.numpy, whose functions mean here what NumPy's do."""
+    if not re.search(r"^arg_ranks\b", text, re.MULTILINE) or "jax" not in text:
+        yield
+        return
+    names = ("jax", "jax.numpy")
+    before = {n: sys.modules.pop(n, None) for n in names}
+    stand_in = ModuleType("jax")
+    stand_in.numpy = np  # type: ignore[attr-defined]
+    sys.modules.update({"jax": stand_in, "jax.numpy": np})
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            sys.modules.pop(name)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def _stenso_types(path: Path, ranks: Any, parameters: Sequence[str]) -> dict[str, str]:
+    """The types of STENSO's evaluation: f32, 200 in every dimension, or 1000 if all are vectors."""
+    if (
+        not isinstance(ranks, (list, tuple))
+        or len(ranks) != len(parameters)
+        or not all(isinstance(r, int) and 0 <= r <= 8 for r in ranks)
+    ):
+        raise BadInputError(
+            f"arg_ranks must be a list of {len(parameters)} ranks, one per argument of the kernel "
+            f"({', '.join(parameters)}), not {ranks!r}",
+            Location(str(path)),
+        )
+    extent = 200 if max(ranks, default=0) >= 2 else 1000
+    return {
+        name: f"f32[{','.join([str(extent)] * rank)}]"
+        for name, rank in zip(parameters, ranks, strict=True)
+    }
 
 
 def _load_python(path: Path, name: str, shapes: Mapping[str, str]) -> Program:
@@ -162,6 +215,8 @@ def _argument_types(
             "example_inputs must be a dict from parameter names to arrays or types",
             Location(str(path)),
         )
+    ranks = names.get("arg_ranks")
+    stenso = {} if ranks is None else _stenso_types(path, ranks, list(parameters))
     result: dict[str, Any] = {}
     line = getattr(function, "__code__", None)
     where = Location(str(path), line.co_firstlineno if line else 0)
@@ -178,6 +233,8 @@ def _argument_types(
         else:
             value = None
         if value is None:
+            value = stenso.get(name)
+        if value is None:
             if parameter.default is not parameter.empty or parameter.kind in (
                 parameter.VAR_POSITIONAL,
                 parameter.VAR_KEYWORD,
@@ -186,7 +243,7 @@ def _argument_types(
             raise BadInputError(
                 f"the type of argument {name} of {function.__name__} is not known; pass --shape "
                 f'{name}=f32[16,1024], annotate it as {name}: "f32[16,1024]", or define '
-                "example_inputs in the file",
+                "example_inputs or arg_ranks in the file",
                 where,
             )
         if parameter.kind is parameter.POSITIONAL_ONLY:

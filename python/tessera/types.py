@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -98,6 +99,54 @@ def parse_type(text: str) -> tuple[str, Shape]:
     shape = tuple(dims)
     check_shape(shape, f"'{text}'")
     return match[1], shape
+
+
+class Interval(NamedTuple):
+    """The values that an argument takes: from `low` to `high`, each included or not."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    with_low: bool = True
+    with_high: bool = True
+
+    def __str__(self) -> str:
+        """
+        >>> str(Interval(0, math.inf, False, False)), str(Interval(0, 1, True, False))
+        ('> 0', 'in [0, 1)')
+        """
+        if self.high == math.inf and self.low > -math.inf:
+            return f"{'>=' if self.with_low else '>'} {self.low:g}"
+        ends = "[("[not self.with_low], "])"[not self.with_high]
+        return f"in {ends[0]}{self.low:g}, {self.high:g}{ends[1]}"
+
+
+EVERY = Interval()
+
+_NUMBER = r"[-+]?(?:[0-9.]+(?:[eE][-+]?[0-9]+)?|inf)"
+_DOMAIN = re.compile(
+    rf"\s*(?:(>=?)\s*({_NUMBER})|in\s*([\[(])\s*({_NUMBER})\s*,\s*({_NUMBER})\s*([\])]))\s*"
+)
+
+
+def parse_domain(text: str) -> Interval:
+    """Reads what may follow a type: `> 0`, `>= 1`, `in [0, 1)`; nothing means every value.
+
+    >>> parse_domain("in [0, 1)")
+    Interval(low=0.0, high=1.0, with_low=True, with_high=False)
+    """
+    if not text.strip():
+        return EVERY
+    match = _DOMAIN.fullmatch(text)
+    try:
+        if match and match[1]:
+            return Interval(float(match[2]), math.inf, match[1] == ">=", False)
+        if match and float(match[4]) < float(match[5]):
+            return Interval(float(match[4]), float(match[5]), match[3] == "[", match[6] == "]")
+    except ValueError:
+        pass
+    raise BadInputError(
+        f"'{text.strip()}' is not a domain; write for example > 0, >= 1 or in [0, 1)"
+    )
 
 
 def check_shape(shape: Sequence[Dim], where: str) -> None:

@@ -11,6 +11,8 @@ from rich.table import Table
 from tessera import _core
 from tessera.api import optimize_traced, superoptimize
 from tessera.cli import common
+from tessera.emit import FLAVOURS
+from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.result import Candidate, Result
@@ -230,23 +232,46 @@ def search(
 
 @click.command(epilog=common.SRC_HELP)
 @common.source_options
-@click.option("--target", default="cpu", show_default=True, metavar="NAME",
-              help="cpu, or cpu-generic, cpu-avx2, cpu-avx512.")  # fmt: skip
+@click.option(
+    "--target",
+    default="cpu",
+    show_default=True,
+    metavar="NAME",
+    help="cpu, or cpu-generic, cpu-avx2, cpu-avx512.",
+)
+@click.option(
+    "--emit",
+    "flavour",
+    type=click.Choice(["cpp", *FLAVOURS]),
+    default="cpp",
+    show_default=True,
+    help="C++ kernels, or the program as NumPy, JAX or PyTorch.",
+)
 @click.option("-o", "--output", metavar="FILE", default="-", help="Where to; - for the terminal.")
-@common.json_option
-def emit(src: str, shapes: tuple[str, ...], target: str, output: str, as_json: bool) -> int:
-    """Print the C++ source of SRC as it is, without searching.
+@common.json_option  # fmt: skip
+def emit(
+    src: str, shapes: tuple[str, ...], target: str, flavour: str, output: str, as_json: bool
+) -> int:
+    """Print the source of SRC as it is, without searching.
 
     \b
     Examples:
       tessera emit winner.ug
       tessera emit winner.ug --target cpu-avx2 -o kernel.cpp
+      tessera emit prog.py --emit jax
 
     For the source of the best program: `tessera optimize SRC -o kernel.cpp`.
     """
     program = common.read_program(src, shapes)
     if output != "-":
         require_folder(Path(output))
+    if flavour != "cpp":
+        source = emit_source(program.graph, flavour, constants=program.constants)
+        if as_json:
+            common.print_json({"program": program.graph.name, "emit": flavour, "source": source})
+        else:
+            common.write_output(output, source)
+        return 0
     kind, _, isa = target.partition("-")
     if kind != "cpu" or target == "cpu-":
         raise UsageError(

@@ -20,22 +20,65 @@ import numpy as np
 
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor
-from tessera.types import check_shape, dtype_name, parse_type
+from tessera.types import (
+    EVERY,
+    Interval,
+    check_shape,
+    dtype_name,
+    parse_domain,
+    parse_type,
+    to_numpy,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_TYPE_TEXT = re.compile(r"\s*(f64|f32|f16|bf16|i64|i32|i8|u8|bool)\s*\[[^\]]*\]\s*")
+_TYPE_TEXT = re.compile(
+    r"\s*(?:f64|f32|f16|bf16|i64|i32|i8|u8|bool)\s*\[[^\]]*\](\s*(?:in\b|>).*|\s*)"
+)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The type of an argument, where there is no example array: `Spec.parse("f32[16,1024]")`."""
+    """The type of an argument, where there is no example array: `Spec.parse("f32[16,1024]")`.
+
+    The values that it takes may follow: "f32[8] > 0", "f64[8] in [0, 1)".
+    """
 
     dtype: str
     shape: tuple[int | str, ...]
+    domain: Interval = EVERY
 
     @classmethod
     def parse(cls, text: str) -> Spec:
-        return cls(*parse_type(text))
+        match = _TYPE_TEXT.fullmatch(text)
+        domain = match[1] if match else ""
+        return cls(*parse_type(text[: len(text) - len(domain)]), parse_domain(domain))
+
+    def sample(self, rng: np.random.Generator) -> Array:
+        """Random values of this type and domain: standard normal where nothing is said."""
+        if any(isinstance(d, str) for d in self.shape):
+            raise BadInputError(f"{self} has symbolic extents, which have no values")
+        dtype, shape = to_numpy(self.dtype), [int(d) for d in self.shape]
+        low, high, with_low, with_high = self.domain
+        if dtype.kind == "b":
+            return rng.integers(0, 2, shape).astype(dtype)
+        if dtype.kind in "iu":
+            first = 0 if low == -np.inf else int(np.floor(low)) + (not with_low or low % 1 > 0)
+            end = (
+                first + 8 if high == np.inf else int(np.ceil(high)) + (with_high and high % 1 == 0)
+            )
+            return rng.integers(first, end, shape).astype(dtype)
+        if low == -np.inf:
+            values = rng.standard_normal(shape) if high == np.inf else high - rng.random(shape)
+        elif high == np.inf:
+            values = low + rng.gamma(2.0, 0.5, shape)
+        else:
+            values = low + (high - low) * rng.random(shape)
+        values = np.asarray(values, dtype)
+        if not with_low and low > -np.inf:
+            values = np.where(
+                values <= low, np.nextafter(dtype.type(low), dtype.type(high)), values
+            )
+        return np.asarray(values, dtype)
 
 
 # --- nested arguments and results -------------------------------------------------------------

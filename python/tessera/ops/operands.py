@@ -60,7 +60,8 @@ def lift(builder: Builder, x: Operand, dtype: Any = None) -> Tensor:
     elif isinstance(x, (bool, int, float)):
         return builder.const(x, dtype if dtype is not None else np.asarray(x).dtype)
     elif isinstance(x, np.generic):
-        tensor = builder.const(x, x.dtype)
+        # Converted here, where it keeps its rounding: np.float32(0.1) is not 0.1 in f64.
+        return builder.const(x if dtype is None else np.dtype(dtype).type(x), dtype or x.dtype)
     elif isinstance(x, (list, tuple)) and any(isinstance(y, Tensor) for y in x):
         from tessera.ops.shape import stack
 

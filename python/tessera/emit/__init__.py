@@ -1,0 +1,131 @@
+"""Programs as source that a person reads: NumPy, JAX or PyTorch."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.emit.layout import Layout, valid_name, wrapped
+from tessera.emit.lift import Lifter
+from tessera.emit.node import Node
+from tessera.emit.spell import SPELLINGS
+from tessera.errors import UnsupportedError, UsageError
+from tessera.graph import Graph
+from tessera.types import Dim, dtype_name
+
+FLAVOURS = tuple(SPELLINGS)
+LARGEST_CONSTANT = 64  # elements of an array that source may spell out
+
+
+def emit(
+    graph: Graph,
+    flavour: str = "numpy",
+    *,
+    name: str = "",
+    notes: Sequence[str] = (),
+    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
+) -> str:
+    """The source of a program of kernel-level operators, as one function of its inputs.
+
+    `flavour` is "numpy", "jax" or "torch". `notes` become comments, for example what the program
+    assumes (`A > 0`). `constants` are small arrays to be spelled out instead of passed, by input
+    name. Raises UnsupportedError for fused kernels and operators without a spelling.
+
+    >>> g = Graph("f")
+    >>> x, w = g.input("x", (4, 8)), g.input("w", (8, 2))
+    >>> y = g.output(g.sum(x @ w, axis=0) * 2.0)
+    >>> print(emit(g))
+    import numpy as np
+    <BLANKLINE>
+    <BLANKLINE>
+    def f(x, w):
+        # x: float32 (4, 8), w: float32 (8, 2)
+        return (x @ w).sum(axis=0) * 2
+    <BLANKLINE>
+    """
+    if flavour not in SPELLINGS:
+        raise UsageError(f"there is no flavour '{flavour}'; choose one of {', '.join(FLAVOURS)}")
+    constants = constants or {}
+    symbols: dict[str, str] = {}
+
+    def dim(extent: Dim) -> str:
+        return str(extent) if isinstance(extent, int) else symbols[extent]
+
+    spelling = SPELLINGS[flavour](dim)
+    lifter = Lifter(graph, native=spelling.native, dot_products=spelling.dot_products)
+    inputs = lifter.inputs()
+    names = _argument_names(inputs, spelling.module)
+    for node, argument in zip(inputs, names, strict=True):
+        for axis, extent in enumerate(node.shape):
+            if isinstance(extent, str):
+                symbols.setdefault(extent, f"{argument}.shape[{axis}]")
+    layout = Layout(spelling, dict(zip(inputs, names, strict=True)), names)
+    results = layout.returned(lifter.outputs())
+    body = [f"# {note}" for note in (_types(inputs, names), *notes) if note]
+    before = []
+    parameters = []
+    for node, argument in zip(inputs, names, strict=True):
+        if node.name in constants:
+            before.append(f"{argument} = {_array(constants[node.name], spelling)}")
+        else:
+            parameters.append(argument)
+    body += layout.lines
+    one_line = f"return {', '.join(results)}"
+    long = len(results) > 1 and len(one_line) > 88
+    body.append(f"return ({', '.join(results)})" if long else one_line)
+    body = [part for line in body for part in wrapped(line)]
+    imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
+    head = "\n".join(imports) + "\n\n" + "".join(f"{line}\n" for line in before) + "\n"
+    title = name or (graph.name if valid_name(graph.name) else "program")
+    lines = "".join(f"    {line}\n" for line in body)
+    return f"{head}def {title}({', '.join(parameters)}):\n{lines}"
+
+
+def _argument_names(inputs: Sequence[Node], module: str) -> list[str]:
+    names: list[str] = []
+    for n, node in enumerate(inputs):
+        name = node.name
+        if not valid_name(name) or name in (module, *names):
+            name = f"{name}_" if valid_name(f"{name}_") and f"{name}_" not in names else f"arg{n}"
+        names.append(name)
+    return names
+
+
+def _types(inputs: Sequence[Node], names: Sequence[str]) -> str:
+    def shape(node: Node) -> str:
+        dims = ", ".join(map(str, node.shape))
+        return f"({dims},)" if node.ndim == 1 else f"({dims})"
+
+    return ", ".join(
+        f"{name}: {node.dtype.name}" + (f" {shape(node)}" if node.ndim else "")
+        for node, name in zip(inputs, names, strict=True)
+    )
+
+
+def _array(array: np.ndarray[Any, Any], spelling: Any) -> str:
+    if array.size > LARGEST_CONSTANT:
+        raise UnsupportedError(
+            f"a constant of {array.size} elements is too long for source; pass it as an argument"
+        )
+    if dtype_name(array.dtype) == "bf16":
+        raise UnsupportedError("constants of bfloat16 have no spelling")
+    function = "tensor" if spelling.flavour == "torch" else "array"
+    values = repr(array.tolist()).replace("nan", f"{spelling.module}.nan")
+    values = values.replace("inf", f"{spelling.module}.inf")
+    return f"{spelling.module}.{function}({values}, dtype={spelling.dtype(array.dtype)})"
+
+
+def compile_source(source: str, name: str) -> Callable[..., Any]:
+    """Runs emitted source and returns the function `name`; its lines show up in tracebacks."""
+    file = f"<tessera {name} {hash(source) & 0xFFFFFFFF:08x}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"__name__": file}
+    exec(compile(source, file, "exec"), scope)
+    function: Callable[..., Any] = scope[name]
+    return function
+
+
+__all__ = ["FLAVOURS", "LARGEST_CONSTANT", "compile_source", "emit"]

@@ -1,0 +1,581 @@
+"""From operators to expressions: recognises what an array library has a better name for.
+
+Everything here keeps the value of every tensor; sums of products become dot products, which adds
+in another order (in f32 and f64 only).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tessera.emit.node import Node, broadcast_shape, inserted_axes
+from tessera.errors import UnsupportedError
+from tessera.graph import Graph
+from tessera.types import Shape, to_numpy
+
+Record = dict[str, Any]
+_MOVED = {"transpose", "reshape", "broadcast", "unsqueeze", "squeeze", "slice", "const", "input"}
+_REFUSED = {"kernel": "a fused kernel", "opaque": "an unknown operator", "thread": "a thread graph"}
+_BLAS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def number(text: str) -> Fraction | float:
+    """A constant's text (`0.1`, `1/3`, `3*2^-70`, `inf`): exact where it is finite."""
+    if text.lstrip("+-") in ("inf", "nan"):
+        return float(text)
+    mantissa, _, exponent = text.partition("*2^")
+    return Fraction(mantissa) * Fraction(2) ** int(exponent or 0)
+
+
+class Lifter:
+    """One graph's tensors as expressions."""
+
+    def __init__(self, graph: Graph, *, native: frozenset[str], dot_products: bool) -> None:
+        """`native`: operators that the library has itself; `dot_products`: spell Σ a·b as one."""
+        self._graph = graph
+        self._native = native
+        self._dot_products = dot_products
+        self._made: dict[int, Record] = {}
+        self._known: dict[int, Node] = {}
+        self._literals: dict[tuple[Any, ...], Node] = {}
+        for record in graph.ops:
+            if record["op"] in _REFUSED:
+                raise UnsupportedError(
+                    f"{graph.name} holds {_REFUSED[record['op']]}, which has no spelling in NumPy; "
+                    "only kernel-level operators do"
+                )
+            for result in record["results"]:
+                self._made[result] = record
+        self._uses = self._count_uses()
+
+    def _count_uses(self) -> Counter[int]:
+        uses = Counter(self._graph.core.outputs)
+        for tensor in sorted(self._made, reverse=True):
+            if uses[tensor]:
+                uses.update(self._made[tensor]["inputs"])
+        return uses
+
+    def inputs(self) -> list[Node]:
+        return [self.node(i) for i in self._graph.core.inputs]
+
+    def outputs(self) -> list[Node]:
+        return [self._array(self.node(i)) for i in self._graph.core.outputs]
+
+    def node(self, tensor: int) -> Node:
+        """The expression of a tensor."""
+        if tensor not in self._known:
+            self._known[tensor] = self._lift(tensor)
+        return self._known[tensor]
+
+    # --- helpers
+    def _type(self, tensor: int) -> tuple[np.dtype[Any], Shape]:
+        dtype, shape = self._graph.core.type(tensor)
+        return to_numpy(dtype), tuple(shape)
+
+    def _shape(self, tensor: int) -> Shape:
+        return self._type(tensor)[1]
+
+    def _op(self, tensor: int) -> str:
+        return str(self._made[tensor]["op"])
+
+    def _source(self, tensor: int, op: str) -> int | None:
+        """The operand of a tensor made by `op`; None if it was made otherwise."""
+        return self._made[tensor]["inputs"][0] if self._op(tensor) == op else None
+
+    def _alone(self, tensor: int) -> bool:
+        """Whether nothing else needs this tensor, so that it may vanish into its user."""
+        return self._uses[tensor] <= 1 or self._op(tensor) in _MOVED
+
+    def literal(self, value: Fraction | float | bool | int, dtype: np.dtype[Any]) -> Node:
+        key = (dtype, str(value))
+        if key not in self._literals:
+            self._literals[key] = Node("literal", (), dtype, (), {"value": value})
+        return self._literals[key]
+
+    def _array(self, node: Node) -> Node:
+        """A literal as an array of its dtype, where nothing else says which that is."""
+        if not node.is_literal:
+            return node
+        return Node("full", (), node.dtype, (), {"value": node.attrs["value"]})
+
+    # --- the operators
+    def _lift(self, tensor: int) -> Node:
+        record = self._made[tensor]
+        op, attrs = record["op"], record["attrs"]
+        dtype, shape = self._type(tensor)
+        name = self._graph.core.tensor_name(tensor)
+        if op == "input":
+            return Node("input", (), dtype, shape, {}, name)
+        special: Callable[..., Node | None] | None = getattr(self, f"_lift_{op}", None)
+        if special is not None and (node := special(tensor, record)) is not None:
+            return Node(node.op, node.args, dtype, shape, node.attrs, name) if name else node
+        if op in ("sum", "mean", "reduce_max", "reduce_min", "cumsum", "concat", "stack") or (
+            op in ("transpose", "reshape", "broadcast", "repeat", "pad", "triu", "tril")
+        ):
+            args = [self._array(self.node(i)) for i in record["inputs"]]
+        else:
+            args = self._operands(record["inputs"], shape)
+        return Node(op, tuple(args), dtype, shape, attrs, name)
+
+    def _operands(self, inputs: Sequence[int], shape: Shape) -> list[Node]:
+        """Operands of a pointwise operator, without the broadcasting that the library does."""
+        bare = list(inputs)
+        changed = True
+        while changed:
+            changed = False
+            for n, tensor in enumerate(bare):
+                source = self._broadcast_source(tensor)
+                if source is None:
+                    continue
+                shapes = [self._shape(t) for t in bare]
+                shapes[n] = self._shape(source)
+                if broadcast_shape(shapes) == shape:
+                    bare[n] = source
+                    changed = True
+        nodes = []
+        shapes = [self._shape(t) for t in bare]
+        for n, tensor in enumerate(bare):
+            node = self.node(tensor)
+            if node.op == "full" and broadcast_shape([*shapes[:n], (), *shapes[n + 1 :]]) == shape:
+                node = self.literal(node.attrs["value"], node.dtype)
+                shapes[n] = ()
+            nodes.append(node)
+        if nodes and all(n.is_literal for n in nodes):  # a dtype has to come from somewhere
+            nodes[0] = self._array(nodes[0])
+        return nodes
+
+    def _broadcast_source(self, tensor: int) -> int | None:
+        """What a tensor is a broadcast of, by leading axes or stretched extents only."""
+        record = self._made[tensor]
+        if record["op"] == "broadcast":
+            return int(record["inputs"][0])
+        if record["op"] in ("unsqueeze", "reshape"):
+            source = int(record["inputs"][0])
+            small, large = self._shape(source), self._shape(tensor)
+            extra = len(large) - len(small)
+            if extra > 0 and large == (1,) * extra + small:
+                return source
+        return None
+
+    def _lift_const(self, tensor: int, record: Record) -> Node:
+        dtype, shape = self._type(tensor)
+        value = number(record["attrs"]["value"])
+        if shape == ():
+            return self.literal(value, dtype)
+        return Node("full", (), dtype, shape, {"value": value})
+
+    def _lift_sqr(self, tensor: int, record: Record) -> Node | None:
+        x = self.node(record["inputs"][0])
+        return None if not x.is_literal else Node("sqr", (self._array(x),), x.dtype, ())
+
+    def _decomposed(self, tensor: int, record: Record) -> tuple[Node, Callable[..., Node]] | None:
+        """The operand and a maker of pointwise nodes, unless the library has the operator."""
+        if record["op"] in self._native:
+            return None
+        dtype, shape = self._type(tensor)
+
+        def make(op: str, *args: Node | float) -> Node:
+            nodes = [a if isinstance(a, Node) else self.literal(_exact(a), dtype) for a in args]
+            return Node(op, tuple(nodes), dtype, shape)
+
+        return self._array(self.node(record["inputs"][0])), make
+
+    def _lift_rsqrt(self, tensor: int, record: Record) -> Node | None:
+        if (parts := self._decomposed(tensor, record)) is None:
+            return None
+        x, make = parts
+        return make("div", 1, make("sqrt", x))
+
+    def _lift_sigmoid(self, tensor: int, record: Record) -> Node | None:
+        if (parts := self._decomposed(tensor, record)) is None:
+            return None
+        x, make = parts
+        return make("div", 1, make("add", 1, make("exp", make("neg", x))))
+
+    def _lift_silu(self, tensor: int, record: Record) -> Node | None:
+        if (parts := self._decomposed(tensor, record)) is None:
+            return None
+        x, make = parts
+        return make("div", x, make("add", 1, make("exp", make("neg", x))))
+
+    def _lift_relu(self, tensor: int, record: Record) -> Node | None:
+        if (parts := self._decomposed(tensor, record)) is None:
+            return None
+        x, make = parts
+        return make("max", x, 0)
+
+    def _lift_gelu(self, tensor: int, record: Record) -> Node | None:
+        if (parts := self._decomposed(tensor, record)) is None:
+            return None
+        x, make = parts
+        half = make("mul", 0.5, x)
+        return make("mul", half, make("add", 1, make("erf", make("mul", x, 0.5**0.5))))
+
+    def _lift_gelu_tanh(self, tensor: int, record: Record) -> Node | None:
+        if (parts := self._decomposed(tensor, record)) is None:
+            return None
+        x, make = parts
+        cubed = make("mul", 0.044715, make("mul", x, make("sqr", x)))
+        inner = make("mul", (2 / np.pi) ** 0.5, make("add", x, cubed))
+        return make("mul", make("mul", 0.5, x), make("add", 1, make("tanh", inner)))
+
+    # --- all and any, which tracing computes as minimum and maximum of integers
+    def _lift_ne(self, tensor: int, record: Record) -> Node | None:
+        reduced, zero = record["inputs"]
+        if self._op(reduced) not in ("reduce_min", "reduce_max") or not self._is_zero(zero):
+            return None
+        reduction = self._made[reduced]
+        bits = self._source(reduction["inputs"][0], "cast")
+        if bits is None or self._type(bits)[0] != np.bool_ or not self._alone(reduced):
+            return None
+        dtype, shape = self._type(tensor)
+        op = "all" if reduction["op"] == "reduce_min" else "any"
+        return Node(op, (self._array(self.node(bits)),), dtype, shape, reduction["attrs"])
+
+    def _is_zero(self, tensor: int) -> bool:
+        record = self._made[tensor]
+        return record["op"] == "const" and number(record["attrs"]["value"]) == 0
+
+    # --- reductions
+    def _lift_sum(self, tensor: int, record: Record) -> Node | None:
+        (source,) = record["inputs"]
+        axes, keepdims = record["attrs"]["axes"], record["attrs"]["keepdims"]
+        dtype, shape = self._type(tensor)
+        node = self.node(source)
+        whole = tuple(range(node.ndim))
+        kept = dtype in (*_BLAS, np.dtype(np.int64))  # dtypes that np.trace does not widen
+        if node.op == "diagonal" and node.ndim == 1 and not keepdims and kept:
+            return Node("trace", node.args, dtype, shape, node.attrs)
+        if not self._dot_products or keepdims or dtype not in _BLAS:
+            return None
+        if not self._alone(source) or node.op not in ("mul", "sqr"):
+            return None
+        a, b = node.args if node.op == "mul" else (node.args[0], node.args[0])
+        if a.is_literal or b.is_literal or not a.shape == b.shape == node.shape:
+            return None
+        if tuple(axes) == whole:
+            if node.ndim == 1:
+                return Node("dot", (a, b), dtype, shape)
+            if a.op == b.op == "transpose" and a.attrs == b.attrs:
+                a, b = a.args[0], b.args[0]
+            return Node("vdot", (a, b), dtype, shape)
+        if list(axes) == [node.ndim - 1]:
+            return Node("vecdot", (a, b), dtype, shape)
+        if node.ndim == 2:
+            return Node("einsum", (a, b), dtype, shape, {"subscripts": "ij,ij->j"})
+        return None
+
+    # --- contractions
+    def _lift_matmul(self, tensor: int, record: Record) -> Node:
+        dtype, shape = self._type(tensor)
+        folded = any(self._op(i) == "reshape" and self._folds(i) for i in record["inputs"])
+        if folded and (node := self._tensordot(tensor, tensor)) is not None:
+            return node
+        a, b = (self._array(self.node(i)) for i in record["inputs"])
+        return Node("matmul", (a, b), dtype, shape)
+
+    def _folds(self, tensor: int) -> bool:
+        """Whether a reshape leaves fewer axes."""
+        return len(self._shape(tensor)) < len(self._shape(self._made[tensor]["inputs"][0]))
+
+    def _lift_concat_matmul(self, tensor: int, record: Record) -> Node:
+        dtype, shape = self._type(tensor)
+        w, x, y, z = (self._array(self.node(i)) for i in record["inputs"])
+        products = (Node("matmul", (w, y), dtype, shape), Node("matmul", (x, z), dtype, shape))
+        return Node("add", products, dtype, shape)
+
+    def _vector_product(self, product: int, axes: list[int], shape: Shape) -> Node | None:
+        """A matmul whose axes of extent 1, added for vectors, are dropped again."""
+        if self._op(product) != "matmul":
+            return None
+        left, right = self._made[product]["inputs"]
+        ndim = len(self._shape(product))
+        vector_left = self._lone_vector(left, 0) if ndim - 2 in axes else None
+        vector_right = self._lone_vector(right, 1) if ndim - 1 in axes else None
+        dropped = [ndim - 2] * (vector_left is not None) + [ndim - 1] * (vector_right is not None)
+        if sorted(axes) != dropped:
+            return None
+        a = self.node(left if vector_left is None else vector_left)
+        b = self.node(right if vector_right is None else vector_right)
+        return Node("dot" if max(a.ndim, b.ndim) <= 2 else "matmul", (a, b), a.dtype, shape)
+
+    def _lone_vector(self, tensor: int, axis: int) -> int | None:
+        """The vector that a matrix of one row (axis 0) or column (axis 1) was made from."""
+        if self._op(tensor) not in ("unsqueeze", "reshape"):
+            return None
+        (source,) = self._made[tensor]["inputs"]
+        shape = self._shape(source)
+        if len(shape) != 1 or self._shape(tensor) != ((1, *shape) if axis == 0 else (*shape, 1)):
+            return None
+        return int(source)
+
+    def _tensordot(self, tensor: int, product: int) -> Node | None:
+        """reshape(matmul of matrices that are transposed and reshaped operands)."""
+        if self._op(product) != "matmul" or len(self._shape(product)) != 2:
+            return None
+        if tensor != product and not self._alone(product):
+            return None
+        (a, perm_a), (b, perm_b) = map(self._unfolded, self._made[product]["inputs"])
+        rows, cols = self._shape(product)
+        shape_a = tuple(self._shape(a)[i] for i in perm_a)
+        shape_b = tuple(self._shape(b)[i] for i in perm_b)
+        dtype, shape = self._type(tensor)
+        if any(isinstance(d, str) for d in (*shape_a, *shape_b)):
+            return None
+        for i in range(len(shape_a) + 1):
+            j = len(shape_a) - i
+            if (
+                shape_a[i:] == shape_b[:j]
+                and shape_a[:i] + shape_b[j:] == shape
+                and prod(shape_a[:i]) == rows
+                and prod(shape_b[j:]) == cols
+            ):
+                axes = (list(perm_a[i:]), list(perm_b[:j]))
+                return Node("tensordot", (self.node(a), self.node(b)), dtype, shape, {"axes": axes})
+        return None
+
+    def _unfolded(self, tensor: int) -> tuple[int, list[int]]:
+        """The operand behind a reshape and a transpose, and the order of its axes."""
+        if (source := self._source(tensor, "reshape")) is not None:
+            tensor = source
+        if (source := self._source(tensor, "transpose")) is not None:
+            return source, list(self._made[tensor]["attrs"]["perm"])
+        return tensor, list(range(len(self._shape(tensor))))
+
+    # --- movement
+    def _lift_transpose(self, tensor: int, record: Record) -> Node | None:
+        dtype, shape = self._type(tensor)
+        x = self.node(record["inputs"][0])
+        if x.op == "full":
+            return Node("full", (), dtype, shape, x.attrs)
+        return None
+
+    def _lift_squeeze(self, tensor: int, record: Record) -> Node:
+        (source,) = record["inputs"]
+        axes = [int(a) for a in record["attrs"]["axes"]]
+        shape = self._shape(tensor)
+        if (product := self._vector_product(source, axes, shape)) is not None:
+            return product
+        return self._without_axes(self._array(self.node(source)), axes, shape)
+
+    def _without_axes(self, x: Node, axes: list[int], shape: Shape) -> Node:
+        items: list[Any] = list(x.attrs["items"]) if x.op == "index" else [slice(None)] * x.ndim
+        base = x.args[0] if x.op == "index" else x
+        kept = [n for n, item in enumerate(items) if not isinstance(item, int)]
+        for axis in sorted(axes, reverse=True):
+            item = items[kept[axis]]
+            if item is None:
+                del items[kept[axis]]
+            else:
+                items[kept[axis]] = item.start or 0
+        return _index(base, items, x.dtype, shape)
+
+    def _lift_unsqueeze(self, tensor: int, record: Record) -> Node:
+        dtype, shape = self._type(tensor)
+        x = self.node(record["inputs"][0])
+        if x.is_literal or x.op == "full":
+            return Node("full", (), dtype, shape, x.attrs)
+        return _with_axes(x, [int(a) for a in record["attrs"]["axes"]], shape)
+
+    def _lift_broadcast(self, tensor: int, record: Record) -> Node | None:
+        dtype, shape = self._type(tensor)
+        x = self.node(record["inputs"][0])
+        if x.is_literal or x.op == "full":
+            return Node("full", (), dtype, shape, x.attrs)
+        return None
+
+    def _lift_reshape(self, tensor: int, record: Record) -> Node | None:
+        (source,) = record["inputs"]
+        dtype, shape = self._type(tensor)
+        if (node := self._tensordot(tensor, source)) is not None:
+            return node
+        if (node := self._diagonal_matrix(tensor, source)) is not None:
+            return node
+        before = self._shape(source)
+        if (wide := self._source(source, "broadcast")) is not None:
+            node = self._repeated(wide, before, dtype, shape)
+            if node is not None:
+                return node
+        x = self.node(source)
+        if x.op == "full":
+            return Node("full", (), dtype, shape, x.attrs)
+        if (axes := inserted_axes(before, shape)) is not None:
+            return _with_axes(self._array(x), axes, shape)
+        if (axes := inserted_axes(shape, before)) is not None:
+            if (product := self._vector_product(source, axes, shape)) is not None:
+                return product
+            return self._without_axes(self._array(x), axes, shape)
+        return None
+
+    def _repeated(
+        self, wide: int, stretched: Shape, dtype: np.dtype[Any], shape: Shape
+    ) -> Node | None:
+        """np.repeat: a new axis, stretched, then folded into the one before it."""
+        source = self._made[wide]["inputs"]
+        if self._op(wide) not in ("unsqueeze", "reshape") or not source:
+            return None
+        before = self._shape(source[0])
+        axes = inserted_axes(before, self._shape(wide))
+        if axes is None or len(axes) != 1 or axes[0] == 0:
+            return None
+        (axis,) = axes
+        count = stretched[axis]
+        if isinstance(count, str) or any(isinstance(d, str) for d in before):
+            return None
+        if shape != (*before[: axis - 1], before[axis - 1] * count, *before[axis:]):
+            return None
+        if stretched != (*before[:axis], count, *before[axis:]):
+            return None
+        attrs = {"repeats": count, "axis": axis - 1}
+        return Node("repeat_each", (self._array(self.node(source[0])),), dtype, shape, attrs)
+
+    def _diagonal_matrix(self, tensor: int, source: int) -> Node | None:
+        """np.diag of a vector, which tracing builds by padding and slicing."""
+        dtype, shape = self._type(tensor)
+        steps = ("slice", "reshape", "pad", "reshape")
+        for step in steps[:-1]:
+            inner = self._source(source, step)
+            if inner is None:
+                return None
+            if step == "pad" and not self._pads_rows(source, shape):
+                return None
+            source = inner
+        if self._op(source) not in ("reshape", "unsqueeze"):
+            return None
+        (vector,) = self._made[source]["inputs"]
+        if len(shape) != 2 or self._shape(vector) != (shape[0],) or shape[0] != shape[1]:
+            return None
+        return Node("diag", (self._array(self.node(vector)),), dtype, shape)
+
+    def _pads_rows(self, tensor: int, shape: Shape) -> bool:
+        """Whether n × 1 is padded by n zeros on the right."""
+        attrs = self._made[tensor]["attrs"]
+        (source,) = self._made[tensor]["inputs"]
+        return (
+            list(attrs["low"]) == [0, 0]
+            and list(attrs["high"]) == [0, shape[0]]
+            and number(attrs["value"]) == 0
+            and self._shape(source) == (shape[0], 1)
+        )
+
+    def _lift_slice(self, tensor: int, record: Record) -> Node:
+        (source,) = record["inputs"]
+        attrs = record["attrs"]
+        dtype, shape = self._type(tensor)
+        if (node := self._diagonal(source, attrs, dtype, shape)) is not None:
+            return node
+        items = [
+            slice(start or None, None if stop == extent else stop, None if step == 1 else step)
+            for start, stop, step, extent in zip(
+                attrs["starts"], attrs["stops"], attrs["steps"], self._shape(source), strict=True
+            )
+        ]
+        return _index(self._array(self.node(source)), items, dtype, shape)
+
+    def _diagonal(
+        self, flat: int, attrs: Record, dtype: np.dtype[Any], shape: Shape
+    ) -> Node | None:
+        """Every (columns + 1)-th element of a flattened matrix."""
+        matrix = self._source(flat, "reshape")
+        if matrix is None or len(self._shape(matrix)) != len(self._shape(flat)) + 1:
+            return None
+        *lead, rows, cols = self._shape(matrix)
+        *lead_flat, both = self._shape(flat)
+        if isinstance(rows, str) or isinstance(cols, str) or isinstance(both, str):
+            return None
+        start, stop, step = (int(attrs[k][-1]) for k in ("starts", "stops", "steps"))
+        if lead_flat != lead or list(shape[:-1]) != lead or rows * cols != both:
+            return None
+        offset = start if start < cols else -(start // cols)
+        if step != cols + 1 or (offset < 0 and start % cols):
+            return None
+        count = min(rows, cols - offset) if offset >= 0 else min(rows + offset, cols)
+        if shape[-1] != count or stop <= start:
+            return None
+        return Node("diagonal", (self._array(self.node(matrix)),), dtype, shape, {"k": offset})
+
+    # --- indices
+    def _lift_gather(self, tensor: int, record: Record) -> Node:
+        data, index = record["inputs"]
+        axis = record["attrs"]["axis"]
+        dtype, shape = self._type(tensor)
+        x = self._array(self.node(data))
+        if (reversed_ := self._reversed(index, self._shape(data)[axis])) is not None:
+            items = [slice(None)] * axis + [reversed_] + [slice(None)] * (x.ndim - axis - 1)
+            return _index(x, items, dtype, shape)
+        bare = self._wrapped(index, self._shape(data)[axis])
+        indices = self._array(self.node(index if bare is None else bare))
+        return Node("take", (x, indices), dtype, shape, {"axis": axis})
+
+    def _wrapped(self, index: int, extent: Any) -> int | None:
+        """i of where(i < 0, i + extent, i): what NumPy's indexing does by itself."""
+        if self._op(index) != "where":
+            return None
+        test, moved, plain = self._made[index]["inputs"]
+        if self._op(test) != "lt" or self._op(moved) != "add":
+            return None
+        i, zero = self._made[test]["inputs"]
+        j, n = self._made[moved]["inputs"]
+        same = plain == i == j and self._is_zero(zero) and self._op(n) == "const"
+        return plain if same and number(self._made[n]["attrs"]["value"]) == extent else None
+
+    def _reversed(self, index: int, extent: Any) -> slice | None:
+        """x[::-1]: the indices extent − 1, extent − 2, …, 0."""
+        if self._op(index) != "sub":
+            return None
+        last, counted = self._made[index]["inputs"]
+        if self._op(counted) != "iota" or self._op(last) != "const":
+            return None
+        whole = self._shape(counted) == (extent,)
+        value = number(self._made[last]["attrs"]["value"])
+        return slice(None, None, -1) if whole and value == extent - 1 else None
+
+
+def _exact(value: float) -> Fraction:
+    """A number in code as what is written, not as its binary neighbour."""
+    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+def _index(base: Node, items: list[Any], dtype: np.dtype[Any], shape: Shape) -> Node:
+    if base.op == "index":
+        merged = _merged(base.attrs["items"], items)
+        if merged is not None:
+            return Node("index", base.args, dtype, shape, {"items": merged})
+    return Node("index", (base,), dtype, shape, {"items": items})
+
+
+def _merged(inner: list[Any], outer: list[Any]) -> list[Any] | None:
+    """One index for two, where the outer one only adds to axes that the inner one keeps whole."""
+    result: list[Any] = []
+    rest = list(outer)
+    for item in inner:
+        if isinstance(item, int):
+            result.append(item)
+            continue
+        while rest and rest[0] is None:
+            result.append(rest.pop(0))
+        follow = rest.pop(0)
+        if item == slice(None):
+            result.append(follow)
+        elif follow == slice(None):
+            result.append(item)
+        else:
+            return None
+    return result + rest
+
+
+def _with_axes(x: Node, axes: list[int], shape: Shape) -> Node:
+    """New axes of extent 1 at these positions of the result."""
+    items: list[Any] = [slice(None)] * x.ndim
+    for axis in sorted(axes):
+        items.insert(axis, None)
+    return _index(x, items, x.dtype, shape)
+
+
+__all__ = ["Lifter", "number"]

@@ -1,0 +1,58 @@
+"""The expressions that source is printed from: a graph's operators in an array library's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tessera.types import Dim, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One call, operator or leaf of an expression; the same object where a value is shared."""
+
+    op: str  # a name of the graph's operators, or one of those that lift.py adds
+    args: tuple[Node, ...]
+    dtype: np.dtype[Any]
+    shape: Shape
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""  # what the program calls it, if it does
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_literal(self) -> bool:
+        """A Python scalar, which takes the dtype of what it meets."""
+        return self.op == "literal"
+
+
+def broadcast_shape(shapes: Sequence[Shape]) -> Shape | None:
+    """NumPy's common shape, with symbols equal only to themselves; None where there is none."""
+    result: list[Dim] = []
+    for back in range(1, max((len(s) for s in shapes), default=0) + 1):
+        dims = {s[-back] for s in shapes if len(s) >= back} - {1}
+        if len(dims) > 1:
+            return None
+        result.append(dims.pop() if dims else 1)
+    return tuple(result[::-1])
+
+
+def inserted_axes(small: Shape, large: Shape) -> list[int] | None:
+    """Where `large` has axes of extent 1 more than `small`, if that is all; None otherwise."""
+    axes: list[int] = []
+    n = 0
+    for axis, extent in enumerate(large):
+        left = len(large) - axis
+        if n < len(small) and extent == small[n] and (extent != 1 or left == len(small) - n):
+            n += 1
+        elif extent == 1:
+            axes.append(axis)
+        else:
+            return None
+    return axes if n == len(small) else None

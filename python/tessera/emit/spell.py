@@ -1,0 +1,459 @@
+"""How NumPy, JAX and PyTorch spell an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tessera.emit.node import Node
+from tessera.errors import UnsupportedError
+from tessera.types import Dim, dtype_name, is_float
+
+# Python's precedences, weakest first.
+COMPARE, OR, XOR, AND, ADD, MUL, UNARY, POWER, ATOM = range(9)
+
+
+@dataclass(frozen=True)
+class Code:
+    """Source of an expression, with the precedence of its outermost operator."""
+
+    text: str
+    level: int = ATOM
+
+    def at(self, level: int) -> str:
+        """The text where an operator of that precedence takes it as an operand."""
+        return self.text if self.level >= level else f"({self.text})"
+
+    @property
+    def is_name(self) -> bool:
+        return self.text.isidentifier()
+
+
+_BINARY = {
+    "add": ("+", ADD), "sub": ("-", ADD), "mul": ("*", MUL), "div": ("/", MUL),
+    "matmul": ("@", MUL), "and": ("&", AND), "or": ("|", OR),
+    "eq": ("==", COMPARE), "ne": ("!=", COMPARE), "lt": ("<", COMPARE), "le": ("<=", COMPARE),
+    "gt": (">", COMPARE), "ge": (">=", COMPARE),
+}  # fmt: skip
+_ASSOCIATIVE = {"and", "or"}  # for + and * the grouping is kept: it decides the rounding
+_NARROW_SUMS = {"i32", "i8", "u8", "bool"}  # dtypes that NumPy's sum widens
+
+
+class Spelling:
+    """NumPy's spelling; the other libraries differ in what their subclasses say."""
+
+    flavour: ClassVar[str] = "numpy"
+    module: ClassVar[str] = "np"
+    header: ClassVar[str] = "import numpy as np"
+    native: ClassVar[frozenset[str]] = frozenset()
+    dot_products: ClassVar[bool] = True
+    axis: ClassVar[str] = "axis"
+    keepdims: ClassVar[str] = "keepdims"
+    functions: ClassVar[dict[str, str]] = {
+        "max": "maximum", "min": "minimum", "abs": "abs", "concat": "concatenate",
+    }  # fmt: skip
+    reductions: ClassVar[dict[str, str]] = {"reduce_max": "max", "reduce_min": "min"}
+
+    def __init__(self, dims: Callable[[Dim], str]) -> None:
+        self.dim = dims  # how an extent is written
+        self.imports: set[str] = set()
+
+    # --- pieces
+    def dtype(self, dtype: np.dtype[Any]) -> str:
+        if dtype_name(dtype) == "bf16":
+            self.imports.add("import ml_dtypes")
+            return "ml_dtypes.bfloat16"
+        return f"{self.module}.bool_" if dtype == np.bool_ else f"{self.module}.{dtype.name}"
+
+    def number(self, value: Fraction | float, dtype: np.dtype[Any]) -> str:
+        """A literal that has this value in this dtype."""
+        if dtype == np.bool_:
+            return str(bool(value))
+        if isinstance(value, Fraction):
+            if value.denominator == 1 and (not is_float(dtype) or abs(value) < 10**6):
+                return str(value.numerator)
+            return repr(float(value))
+        return (
+            f"{self.module}.nan" if value != value else ("-" * (value < 0)) + f"{self.module}.inf"
+        )
+
+    def shape(self, shape: Sequence[Dim]) -> str:
+        dims = [self.dim(d) for d in shape]
+        return f"({dims[0]},)" if len(dims) == 1 else f"({', '.join(dims)})"
+
+    def call(self, function: str, *args: str) -> Code:
+        return Code(f"{self.module}.{function}({', '.join(a for a in args if a)})")
+
+    def method(self, x: Code, name: str, *args: str) -> Code:
+        return Code(f"{x.at(ATOM)}.{name}({', '.join(a for a in args if a)})")
+
+    def axes(self, node: Node) -> tuple[str, str]:
+        """The axis and keepdims arguments of a reduction."""
+        axes = [int(a) for a in node.attrs["axes"]]
+        axis = ""
+        if len(axes) != node.args[0].ndim or not axes:
+            one = len(axes) == 1
+            axis = f"{self.axis}={axes[0] if one else tuple(axes)}"
+        elif self.flavour == "torch" and node.attrs["keepdims"]:
+            axis = f"{self.axis}={tuple(axes)}"
+        return axis, f"{self.keepdims}=True" if node.attrs["keepdims"] else ""
+
+    # --- expressions
+    def spell(self, node: Node, args: Sequence[Code]) -> Code:
+        """The source of a node, given that of its operands."""
+        if node.op in _BINARY:
+            return self._binary(node, *args)
+        method: Callable[..., Code] | None = getattr(self, f"_{node.op}", None)
+        if method is not None:
+            return method(node, *args)
+        return self._function(node, *args)
+
+    def _binary(self, node: Node, x: Code, y: Code) -> Code:
+        sign, level = _BINARY[node.op]
+        if node.op == "div" and not is_float(node.dtype):
+            raise UnsupportedError("the division of integers has no spelling in NumPy")
+        grouped = level if node.op in _ASSOCIATIVE else level + 1
+        left = x.at(level + 1 if level == COMPARE else level)
+        code = Code(f"{left} {sign} {y.at(grouped)}", level)
+        if node.op == "matmul":
+            return self._matrix_dtype(node, code)
+        return code
+
+    def _matrix_dtype(self, node: Node, code: Code) -> Code:
+        """NumPy's products of bf16 are f32."""
+        return self._cast(node, code) if dtype_name(node.dtype) == "bf16" else code
+
+    def _function(self, node: Node, *args: Code) -> Code:
+        name = self.functions.get(node.op, node.op)
+        if not isinstance(getattr(np, self.functions.get(node.op, node.op), None), np.ufunc) and (
+            node.op not in self.functions
+        ):
+            raise UnsupportedError(f"operator '{node.op}' has no spelling in NumPy")
+        return self.call(name, *(a.text for a in args))
+
+    def _literal(self, node: Node) -> Code:
+        text = self.number(node.attrs["value"], node.dtype)
+        return Code(text, UNARY if text.startswith("-") else ATOM)
+
+    def _full(self, node: Node) -> Code:
+        value = self.number(node.attrs["value"], node.dtype)
+        if node.shape == ():
+            return Code(f"{self.dtype(node.dtype)}({value})")
+        shape = self.shape(node.shape)
+        if value in ("0", "1"):
+            return self.call("zeros" if value == "0" else "ones", shape, self.dtype(node.dtype))
+        return self.call("full", shape, value, self.dtype(node.dtype))
+
+    def _iota(self, node: Node) -> Code:
+        axis = int(node.attrs["axis"])
+        code = self.call("arange", self.dim(node.shape[axis]), f"dtype={self.dtype(node.dtype)}")
+        if node.ndim == 1:
+            return code
+        items = [":" if a == axis else "None" for a in range(node.ndim)]
+        while items[-1:] == [":"] and items[:-1] and "None" not in items[:-1]:
+            items.pop()
+        code = Code(f"{code.text}[{', '.join(items)}]")
+        if all(d == 1 for a, d in enumerate(node.shape) if a != axis):
+            return code
+        return self.call("broadcast_to", code.text, self.shape(node.shape))
+
+    def _neg(self, node: Node, x: Code) -> Code:
+        return Code(f"-{x.at(UNARY)}", UNARY)
+
+    def _not(self, node: Node, x: Code) -> Code:
+        return Code(f"~{x.at(UNARY)}", UNARY)
+
+    def _sqr(self, node: Node, x: Code) -> Code:
+        return Code(f"{x.text} * {x.text}", MUL) if x.is_name else self.call("square", x.text)
+
+    def _pow(self, node: Node, x: Code, *exponent: Code) -> Code:
+        if exponent:
+            return Code(f"{x.at(POWER + 1)} ** {exponent[0].at(UNARY)}", POWER)
+        power = Fraction(node.attrs["exponent"])
+        text = str(power.numerator) if power.denominator == 1 else repr(float(power))
+        return Code(f"{x.at(POWER + 1)}{'**' if x.is_name else ' ** '}{text}", POWER)
+
+    def _erf(self, node: Node, x: Code) -> Code:
+        self.imports.add("from scipy.special import erf")
+        return Code(f"erf({x.text})")
+
+    def _cast(self, node: Node, x: Code) -> Code:
+        return self.method(x, "astype", self.dtype(node.dtype))
+
+    def _where(self, node: Node, *args: Code) -> Code:
+        return self.call("where", *(a.text for a in args))
+
+    # --- reductions
+    def _reduction(self, node: Node, x: Code, *more: str) -> Code:
+        return self.method(x, self.reductions.get(node.op, node.op), *self.axes(node), *more)
+
+    def _sum(self, node: Node, x: Code) -> Code:
+        narrow = dtype_name(node.dtype) in _NARROW_SUMS
+        return self._reduction(node, x, f"dtype={self.dtype(node.dtype)}" if narrow else "")
+
+    _mean = _reduce_max = _reduce_min = _all = _any = _reduction
+
+    def _cumsum(self, node: Node, x: Code) -> Code:
+        narrow = dtype_name(node.dtype) in _NARROW_SUMS
+        dtype = f"dtype={self.dtype(node.dtype)}" if narrow else ""
+        return self.call("cumsum", x.text, f"{self.axis}={node.attrs['axis']}", dtype)
+
+    def _trace(self, node: Node, x: Code) -> Code:
+        k = node.attrs["k"]
+        return self.call("trace", x.text, str(k) if k else "")
+
+    # --- contractions
+    def _dot(self, node: Node, a: Code, b: Code) -> Code:
+        if node.dtype.kind != "f":  # not one that BLAS knows
+            return self._binary(Node("matmul", (), node.dtype, node.shape), a, b)
+        return self.call("dot", a.text, b.text)
+
+    def _vdot(self, node: Node, a: Code, b: Code) -> Code:
+        return self.call("vdot", a.text, b.text)
+
+    def _vecdot(self, node: Node, a: Code, b: Code) -> Code:
+        return self.call("vecdot", a.text, b.text)
+
+    def _einsum(self, node: Node, a: Code, b: Code) -> Code:
+        return self.call("einsum", f'"{node.attrs["subscripts"]}"', a.text, b.text)
+
+    def _tensordot(self, node: Node, a: Code, b: Code) -> Code:
+        left, right = node.attrs["axes"]
+        count = len(left)
+        ndim = node.args[0].ndim
+        axes = str((left, right))
+        if count == 1:
+            axes = f"({left[0]}, {right[0]})"
+        if left == list(range(ndim - count, ndim)) and right == list(range(count)):
+            axes = str(count)
+        keyword = "dims" if self.flavour == "torch" else "axes"
+        if self.flavour == "torch" and count == 1 and axes.startswith("("):
+            axes = str((left, right))
+        return self._matrix_dtype(node, self.call("tensordot", a.text, b.text, f"{keyword}={axes}"))
+
+    # --- movement
+    def _transpose(self, node: Node, x: Code) -> Code:
+        perm = [int(a) for a in node.attrs["perm"]]
+        if perm == list(range(len(perm)))[::-1] and (len(perm) == 2 or self.flavour != "torch"):
+            return Code(f"{x.at(ATOM)}.T")
+        moved = [a for a, b in enumerate(perm) if a != b]
+        if len(moved) == 2:
+            return self.method(x, "swapaxes", *map(str, moved))
+        name = "permute" if self.flavour == "torch" else "transpose"
+        return self.method(x, name, *map(str, perm))
+
+    def _reshape(self, node: Node, x: Code) -> Code:
+        dims = ["-1"] if node.ndim == 1 else [self.dim(d) for d in node.shape]
+        return self.method(x, "reshape", *(dims or ["()"]))
+
+    def _broadcast(self, node: Node, x: Code) -> Code:
+        return self.call("broadcast_to", x.text, self.shape(node.shape))
+
+    def _repeat(self, node: Node, x: Code) -> Code:
+        repeats = tuple(int(r) for r in node.attrs["repeats"])
+        return self.call("tile", x.text, str(repeats))
+
+    def _repeat_each(self, node: Node, x: Code) -> Code:
+        axis = f"{self.axis}={node.attrs['axis']}"
+        return self.call("repeat", x.text, str(node.attrs["repeats"]), axis)
+
+    def _concat(self, node: Node, *args: Code) -> Code:
+        return self._joined("concatenate", node, args)
+
+    def _stack(self, node: Node, *args: Code) -> Code:
+        return self._joined("stack", node, args)
+
+    def _joined(self, function: str, node: Node, args: Sequence[Code]) -> Code:
+        axis = int(node.attrs["axis"])
+        parts = f"[{', '.join(a.text for a in args)}]"
+        return self.call(function, parts, f"{self.axis}={axis}" if axis else "")
+
+    def _index(self, node: Node, x: Code) -> Code:
+        items = list(node.attrs["items"])
+        while items and items[-1] == slice(None):
+            items.pop()
+        texts = [_item(i) for i in items]
+        lead = next((n for n, t in enumerate(texts) if t != ":"), 0)
+        if lead > 1 and len(items) == len(node.attrs["items"]):
+            texts = ["...", *texts[lead:]]
+        return Code(f"{x.at(ATOM)}[{', '.join(texts)}]") if texts else x
+
+    def _take(self, node: Node, x: Code, index: Code) -> Code:
+        axis = int(node.attrs["axis"])
+        lead = [":"] * axis if axis < 2 else ["..."]
+        if axis >= 2 and axis != node.args[0].ndim - 1:
+            lead = [":"] * axis
+        return Code(f"{x.at(ATOM)}[{', '.join([*lead, index.text])}]")
+
+    def _pad(self, node: Node, x: Code) -> Code:
+        widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
+        value = self.number(_number(node.attrs["value"]), node.dtype)
+        text = f"({', '.join(map(str, widths))}{',' if len(widths) == 1 else ''})"
+        return self.call("pad", x.text, text, "" if value == "0" else f"constant_values={value}")
+
+    def _triu(self, node: Node, x: Code) -> Code:
+        k = int(node.attrs["k"])
+        return self.call(node.op, x.text, f"{k}" if k else "")
+
+    _tril = _triu
+
+    def _diagonal(self, node: Node, x: Code) -> Code:
+        k = node.attrs["k"]
+        if node.ndim == 1:
+            return self.method(x, "diagonal", str(k) if k else "")
+        return self.call("diagonal", x.text, str(k), "-2", "-1")
+
+    def _diag(self, node: Node, x: Code) -> Code:
+        return self.call("diag", x.text)
+
+
+def _number(text: str) -> Fraction | float:
+    from tessera.emit.lift import number
+
+    return number(text)
+
+
+def _item(item: Any) -> str:
+    if not isinstance(item, slice):
+        return str(item)
+    start, stop, step = ("" if v is None else str(v) for v in (item.start, item.stop, item.step))
+    return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"
+
+
+class JaxSpelling(Spelling):
+    """jax.numpy; fused by XLA, so products are summed as they are written."""
+
+    flavour = "jax"
+    module = "jnp"
+    header = "import jax.numpy as jnp"
+    native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf"})
+    dot_products = False
+
+    def dtype(self, dtype: np.dtype[Any]) -> str:
+        return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
+
+    def _matrix_dtype(self, node: Node, code: Code) -> Code:
+        return code
+
+    def _dot(self, node: Node, a: Code, b: Code) -> Code:
+        return Code(f"{a.at(MUL)} @ {b.at(MUL + 1)}", MUL)
+
+    def _jax(self, function: str, *args: str) -> Code:
+        self.imports.add("import jax")
+        return Code(f"{function}({', '.join(args)})")
+
+    def _rsqrt(self, node: Node, x: Code) -> Code:
+        return self._jax("jax.lax.rsqrt", x.text)
+
+    def _erf(self, node: Node, x: Code) -> Code:
+        return self._jax("jax.scipy.special.erf", x.text)
+
+    def _gelu(self, node: Node, x: Code) -> Code:
+        return self._jax("jax.nn.gelu", x.text, f"approximate={node.op == 'gelu_tanh'}")
+
+    _gelu_tanh = _gelu
+
+    def _activation(self, node: Node, x: Code) -> Code:
+        return self._jax(f"jax.nn.{node.op}", x.text)
+
+    _sigmoid = _silu = _relu = _activation
+
+
+class TorchSpelling(Spelling):
+    """PyTorch; fused by its compiler, so products are summed as they are written."""
+
+    flavour = "torch"
+    module = "torch"
+    header = "import torch"
+    native = frozenset({"rsqrt", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "erf"})
+    dot_products = False
+    axis = "dim"
+    keepdims = "keepdim"
+    functions = Spelling.functions | {
+        "rsqrt": "rsqrt", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu",
+        "mod": "remainder", "rint": "round",
+    }  # fmt: skip
+    reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
+
+    def dtype(self, dtype: np.dtype[Any]) -> str:
+        if dtype_name(dtype) == "bf16":
+            return "torch.bfloat16"
+        return "torch.bool" if dtype == np.bool_ else super().dtype(dtype)
+
+    def _matrix_dtype(self, node: Node, code: Code) -> Code:
+        return code
+
+    def _full(self, node: Node) -> Code:
+        value = self.number(node.attrs["value"], node.dtype)
+        dtype = f"dtype={self.dtype(node.dtype)}"
+        if node.shape == ():
+            return self.call("tensor", value, dtype)
+        return self.call("full", self.shape(node.shape), value, dtype)
+
+    def _cast(self, node: Node, x: Code) -> Code:
+        return self.method(x, "to", self.dtype(node.dtype))
+
+    def _dot(self, node: Node, a: Code, b: Code) -> Code:
+        return Code(f"{a.at(MUL)} @ {b.at(MUL + 1)}", MUL)
+
+    def _max(self, node: Node, x: Code, y: Code) -> Code:
+        bound = "min" if node.op == "max" else "max"  # a literal is the other side's bound
+        for literal, other, text in zip(node.args, (y, x), (x, y), strict=True):
+            if literal.is_literal and is_float(node.dtype):
+                return self.call("clamp", other.text, f"{bound}={text.text}")
+            if literal.is_literal:
+                full = self.call("tensor", text.text, f"dtype={self.dtype(node.dtype)}")
+                return self.call(self.functions[node.op], other.text, full.text)
+        return self.call(self.functions[node.op], x.text, y.text)
+
+    _min = _max
+
+    def _erf(self, node: Node, x: Code) -> Code:
+        return self.call("erf", x.text)
+
+    def _silu(self, node: Node, x: Code) -> Code:
+        return self.call("nn.functional.silu", x.text)
+
+    def _gelu(self, node: Node, x: Code) -> Code:
+        tanh = 'approximate="tanh"' if node.op == "gelu_tanh" else ""
+        return self.call("nn.functional.gelu", x.text, tanh)
+
+    _gelu_tanh = _gelu
+
+    def _trace(self, node: Node, x: Code) -> Code:
+        if node.attrs["k"] == 0:
+            return self.call("trace", x.text)
+        return self.method(self.method(x, "diagonal", str(node.attrs["k"])), "sum")
+
+    def _repeat_each(self, node: Node, x: Code) -> Code:
+        axis = f"dim={node.attrs['axis']}"
+        return self.call("repeat_interleave", x.text, str(node.attrs["repeats"]), axis)
+
+    def _index(self, node: Node, x: Code) -> Code:
+        items = list(node.attrs["items"])
+        axes = []
+        kept = 0
+        for n, item in enumerate(items):  # PyTorch has no negative steps
+            if isinstance(item, slice) and item.step == -1:
+                axes.append(kept)
+                items[n] = slice(None)
+            kept += not isinstance(item, int)
+        code = super()._index(Node("index", (), node.dtype, node.shape, {"items": items}), x)
+        return self.call("flip", code.text, f"dims={tuple(axes)}") if axes else code
+
+    def _pad(self, node: Node, x: Code) -> Code:
+        widths = list(zip(map(int, node.attrs["low"]), map(int, node.attrs["high"]), strict=True))
+        flat = [n for pair in reversed(widths) for n in pair]
+        value = self.number(_number(node.attrs["value"]), node.dtype)
+        return self.call(
+            "nn.functional.pad", x.text, str(flat), "" if value == "0" else f"value={value}"
+        )
+
+
+SPELLINGS: dict[str, type[Spelling]] = {
+    s.flavour: s for s in (Spelling, JaxSpelling, TorchSpelling)
+}

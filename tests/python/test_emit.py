@@ -1,0 +1,244 @@
+"""Emitted source runs, gives what the original gives, and traces back to an equal program."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from test_trace import FLOAT_ONLY, TOLERANCE, UNARY, X, array
+
+import tessera as ts
+from tessera import trace
+from tessera.emit import FLAVOURS, compile_source, emit
+from tessera.errors import UnsupportedError, UsageError
+from tessera.frontends.trace import Spec, trace_call
+
+Arrays = list[np.ndarray[Any, np.dtype[Any]]]
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(name) is None, reason=f"{name} is not installed"
+        ),
+    )
+    for name in FLAVOURS
+]
+
+
+def run(source: str, name: str, flavour: str, arrays: Arrays) -> Arrays:
+    """What a library computes from emitted source, as NumPy arrays."""
+    convert: Callable[[Any], Any] = np.asarray
+    if flavour == "jax":
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        convert = jax.numpy.asarray
+    elif flavour == "torch":
+        import torch
+
+        convert = torch.from_numpy
+    results = compile_source(source, name)(*map(convert, arrays))
+    return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
+
+
+def used(graph: ts.Graph) -> set[int]:
+    return {i for op in graph.ops for i in op["inputs"]} | set(graph.core.outputs)
+
+
+def check(function: Callable[..., Any], *args: Any, flavour: str = "numpy") -> str:
+    """Values, dtypes and shapes of the emitted source against the program, and the way back."""
+    traced = trace_call(function, args, {})
+    arrays = [np.asarray(a) for a in (*traced.arguments, *traced.extra)]
+    source = emit(traced.graph, flavour, name="emitted")
+    expected = traced.graph.run(*arrays)
+    found = run(source, "emitted", flavour, arrays)
+    assert len(found) == len(expected), source
+    least = max(TOLERANCE.get(a.dtype, 0) for a in arrays)
+    for a, b in zip(found, expected, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), source
+        tolerance = max(TOLERANCE.get(b.dtype, 0), least if b.dtype in TOLERANCE else 0)
+        np.testing.assert_allclose(
+            a.astype(np.float64),
+            b.astype(np.float64),
+            rtol=tolerance,
+            atol=tolerance * max(1.0, float(np.abs(b.astype(np.float64)).max())),
+            err_msg=source,
+        )
+    if flavour == "numpy" and traced.graph.inputs[0].id in used(traced.graph):
+        again = trace(compile_source(source, "emitted"), *arrays)
+        assert again == traced.graph or ts.verify(traced.graph, again), source
+    return source
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+@pytest.mark.parametrize("name", UNARY)
+def test_functions(name: str, dtype: str, flavour: str) -> None:
+    check(UNARY[name], array(X, dtype), flavour=flavour)
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+@pytest.mark.parametrize("name", FLOAT_ONLY)
+def test_float_functions(name: str, flavour: str) -> None:
+    check(FLOAT_ONLY[name], array(X, "f8"), flavour=flavour)
+
+
+@pytest.mark.parametrize("dtype", ["f2", ml_dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("name", FLOAT_ONLY)
+def test_float_functions_of_16_bits(name: str, dtype: Any) -> None:
+    check(FLOAT_ONLY[name], array(X, dtype))
+
+
+A, B, C = "f32[6,5]", "f32[6,5]", "f32[5,6]"
+
+
+def body(function: Callable[..., Any], *types: str, flavour: str = "numpy") -> str:
+    """What is returned, as one line."""
+    lines = emit(trace(function, *types), flavour).splitlines()
+    return lines[-1].strip().removeprefix("return ")
+
+
+@pytest.mark.parametrize(
+    ("function", "types", "expected"),
+    [
+        (lambda a, b: np.sum(a * b, axis=1), (A, B), "np.vecdot(a, b)"),
+        (lambda a, b: np.sum(a * b.T, axis=1), (A, C), "np.vecdot(a, b.T)"),
+        (lambda a, b: np.sum(a * b, axis=0), (A, B), 'np.einsum("ij,ij->j", a, b)'),
+        (lambda a, b: np.sum(a * b), (A, B), "np.vdot(a, b)"),
+        (lambda a, b: np.sum(a.T * b.T), (A, B), "np.vdot(a, b)"),
+        (lambda a, b: a @ b.T, (A, B), "a @ b.T"),
+        (lambda a, b: a @ b, ("f32[6]", "f32[6]"), "np.dot(a, b)"),
+        (lambda a, b: b @ a @ b, ("f32[6,6]", "f32[6]"), "np.dot(np.dot(b, a), b)"),
+        (lambda a, b: a @ b, ("f32[3,4,5]", "f32[5]"), "a @ b"),
+        (lambda a, b: np.tensordot(a, b, axes=(2, 0)), ("f32[2,3,4]", "f32[4,5]"),
+         "np.tensordot(a, b, axes=1)"),
+        (lambda a, b: np.tensordot(a, b, axes=(0, 1)), ("f32[4,2,3]", "f32[5,4]"),
+         "np.tensordot(a, b, axes=(0, 1))"),
+        (lambda a, b: np.tensordot(a, b, axes=([0, 2], [1, 0])), ("f32[4,2,3]", "f32[3,4,2]"),
+         "np.tensordot(a, b, axes=([0, 2], [1, 0]))"),
+        (lambda a: np.diag(a), ("f32[6]",), "np.diag(a)"),
+        (lambda a: np.diag(a), ("f32[6,5]",), "a.diagonal()"),
+        (lambda a: np.trace(a.T, -1), (A,), "np.trace(a.T, -1)"),
+        (lambda a: a[:, None] - a[None], (A,), "a[:, None] - a"),
+        (lambda a: (a - a.mean(axis=1, keepdims=True)) ** 3, (A,),
+         "(a - a.mean(axis=1, keepdims=True)) ** 3"),
+        (lambda a: -(a**2), ("f32[6]",), "-(a * a)"),
+        (lambda a: (-a) * 2 - (1 - a), ("f32[6]",), "-a * 2 - (1 - a)"),
+        (lambda a: a - (a - 1 - a), ("f32[6]",), "a - (a - 1 - a)"),
+        (lambda a: np.where((a > 0) & ~(a < 1), a, 0), (A,), "np.where((a > 0) & ~(a < 1), a, 0)"),
+        (lambda a: np.all(a > 0, axis=1), (A,), "(a > 0).all(axis=1)"),
+        (lambda a: a[1, ::2], (A,), "a[1, ::2]"),
+        (lambda a: a[..., 0][:, None], ("f32[3,4,5]",), "a[:, None, :, 0]"),
+        (lambda a: np.repeat(a, 3, axis=1), (A,), "np.repeat(a, 3, axis=1)"),
+        (lambda a: a[:, [4, 0]], (A,), "a[:, inner0]"),
+        (lambda a: a.sum(axis=0, dtype=np.float64), (A,), "a.astype(np.float64).sum(axis=0)"),
+        (lambda a: a.astype(np.int32).max(), (A,), "a.astype(np.int32).max()"),
+        (lambda a: a / (1 + np.exp(-a)), (A,), "a / (1 + np.exp(-a))"),
+        (lambda a: a * np.float32(0.1) + 1e-20, (A,), "a * 0.1 + 1e-20"),
+        (lambda a: np.maximum(a, -np.inf), (A,), "np.maximum(a, -np.inf)"),
+        (lambda a: a + np.ones((6, 1), np.float32), (A,), "a + 1"),
+        (lambda a: a @ np.ones(5, np.float32), (A,), "np.dot(a, np.ones((5,), np.float32))"),
+    ],
+)  # fmt: skip
+def test_idioms(function: Callable[..., Any], types: tuple[str, ...], expected: str) -> None:
+    assert body(function, *types) == expected
+    rng = np.random.default_rng(0)
+    check(function, *(Spec.parse(t).sample(rng) for t in types))
+
+
+def test_idioms_of_other_libraries() -> None:
+    def f(a: Any, b: Any) -> Any:
+        return np.sum(np.maximum(a * b, 0), axis=1, keepdims=True).max()
+
+    assert body(f, A, B, flavour="jax") == "jnp.maximum(a * b, 0).sum(axis=1, keepdims=True).max()"
+    assert (
+        body(f, A, B, flavour="torch")
+        == "torch.clamp(a * b, min=0).sum(dim=1, keepdim=True).amax()"
+    )
+
+
+def test_shared_and_long_values_get_names() -> None:
+    def f(x: Any) -> Any:
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    assert emit(trace(f, A), notes=["assumes x > 0"]) == (
+        "import numpy as np\n\n\n"
+        "def f(x):\n"
+        "    # x: float32 (6, 5)\n"
+        "    # assumes x > 0\n"
+        "    e = np.exp(x - x.max(axis=1, keepdims=True))\n"
+        "    return e / e.sum(axis=1, keepdims=True)\n"
+    )
+    long = emit(trace(lambda x: sum(x * 2.0**k + np.sin(x * k) for k in range(12)), A))
+    assert max(map(len, long.splitlines())) <= 100
+
+
+def test_names_that_python_or_the_library_uses() -> None:
+    g = ts.Graph("lambda")
+    a, b = g.input("class", (3,)), g.input("np", (3,))
+    g.output(a + b)
+    source = emit(g)
+    assert "def program(class_, np_):" in source
+    np.testing.assert_array_equal(compile_source(source, "program")(np.ones(3), np.ones(3)), 2)
+
+
+def test_symbols_become_extents_of_arguments() -> None:
+    g = ts.Graph("f")
+    x = g.input("x", ("N", 4))
+    g.output(g.matmul(g.const(1, "f32", ("N",)), x))
+    source = emit(g)
+    assert "np.ones((x.shape[0],), np.float32)" in source
+    found = compile_source(source, "f")(np.ones((7, 4), np.float32))
+    np.testing.assert_array_equal(found, np.full(4, 7, np.float32))
+
+
+def test_constants_may_be_spelled_out() -> None:
+    def f(x: Any) -> Any:
+        return x * np.array([0.25, 0.5, np.inf], np.float32)
+
+    traced = trace_call(f, ("f32[2,3]",), {})
+    source = emit(traced.graph, constants={"inner0": traced.extra[0]})
+    assert "inner0 = np.array([0.25, 0.5, np.inf], dtype=np.float32)" in source
+    x = np.ones((2, 3), np.float32)
+    found = compile_source(source, "f")(x)
+    np.testing.assert_array_equal(found, f(x))
+    assert found.dtype == np.float32
+    with pytest.raises(UnsupportedError, match="too long"):
+        emit(traced.graph, constants={"inner0": np.zeros(100)})
+
+
+def test_what_has_no_spelling() -> None:
+    g = ts.load(ROOT / "examples/softmax.ug")
+    with pytest.raises(UsageError, match="choose one of numpy, jax, torch"):
+        emit(g, "matlab")
+    h = ts.Graph("k")
+    x = h.input("x", (8,))
+    with h.kernel([x], grid=2) as k:
+        k.save(k.iter(x, imap=[0]) * 2.0, omap=[0])
+    h.output(k.outputs[0])
+    with pytest.raises(UnsupportedError, match="fused kernel"):
+        emit(h)
+
+
+def test_emit_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tessera.cli import main
+
+    program = tmp_path / "p.py"
+    program.write_text(
+        "import numpy as np\n"
+        'def f(x: "f32[4,3] > 0"):\n'
+        "    return np.sqrt(x) * np.array([1.0, 2.0, 4.0], np.float32)\n"
+    )
+    assert main(["emit", str(program), "--emit", "numpy"]) == 0
+    source = capsys.readouterr().out
+    x = np.full((4, 3), 9, np.float32)
+    np.testing.assert_array_equal(compile_source(source, "f")(x), np.tile([3, 6, 12], (4, 1)))
+    assert main(["emit", str(program), "--emit", "torch", "--json"]) == 0
+    assert '"source": "import torch' in capsys.readouterr().out
