@@ -271,12 +271,14 @@ def _function(name: str) -> Callable[..., Any]:
 
 # The functions that every builder offers as methods; their meaning is in ops.py.
 _FUNCTIONS = """
-    abs add all any astype broadcast_to clip concatenate concat_matmul cos cumsum diag diagonal div
-    divide dot einsum equal erf exp expand_dims gelu gelu_tanh greater greater_equal inner less
-    less_equal log logical_and logical_not logical_or matmul max maximum mean min minimum moveaxis
-    mul multiply negative norm not_equal outer pad pow ravel relu repeat reshape rsqrt sigmoid sign
-    silu sin slice split sqr sqrt square squeeze stack std sub subtract sum swapaxes take tanh
-    tensordot tile trace transpose tril triu var where
+    abs add all any arccos arcsin arctan arctan2 astype broadcast_to ceil clip concat_matmul
+    concatenate cos cosh cumsum diag diagonal div divide dot einsum equal erf exp exp2
+    expand_dims expm1 floor floor_divide gelu gelu_tanh greater greater_equal inner less
+    less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or matmul max
+    maximum mean min minimum mod moveaxis mul multiply negative norm not_equal outer pad pow
+    ravel relu remainder repeat reshape rint round rsqrt sigmoid sign silu sin sinh slice split
+    sqr sqrt square squeeze stack std sub subtract sum swapaxes take tan tanh tensordot tile
+    trace transpose tril triu trunc var where
 """
 for _name in _FUNCTIONS.split():
     setattr(Builder, _name, _function(_name))

@@ -36,6 +36,11 @@ weight silu 12
 weight gelu 16
 weight gelu_tanh 16
 weight pow 20
+weight log1p 14
+weight expm1 10
+weight power 30
+weight mod 40
+weight atan2 30
 weight div 4
 weight sqrt 5
 weight rsqrt 6

@@ -14,10 +14,13 @@ Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) 
   if (!is_float(g.type(op.result()).dtype)) return 1;  // comparisons and conversions look at p
   switch (op.kind) {
   case OpKind::Exp:
+  case OpKind::Expm1:
   case OpKind::Tanh:
   case OpKind::Sigmoid: return inside_exp(m);
   case OpKind::Silu:
   case OpKind::GeluTanh: return m | inside_exp(m);
+  case OpKind::Power: return m | inside_exp(m) | 1;
+  case OpKind::Atan2: return i == 0 ? m : Components(m | 1);
   case OpKind::Abs:
   case OpKind::Sign:
   case OpKind::Relu:
@@ -45,6 +48,10 @@ Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) 
   case OpKind::Erf:
   case OpKind::Gelu:
   case OpKind::Pow:
+  case OpKind::Floor:
+  case OpKind::Round:
+  case OpKind::Log1p:
+  case OpKind::Mod:
   case OpKind::Not:
   case OpKind::Cast:
   case OpKind::Add:

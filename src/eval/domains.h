@@ -100,7 +100,8 @@ template <class W> struct FieldDomain {
     return kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt ||
            kind == OpKind::Pow || kind == OpKind::Tanh || kind == OpKind::Sigmoid ||
            kind == OpKind::Silu || kind == OpKind::GeluTanh || kind == OpKind::Gelu ||
-           kind == OpKind::Sin || kind == OpKind::Cos;
+           kind == OpKind::Sin || kind == OpKind::Cos || kind == OpKind::Mod ||
+           kind == OpKind::Atan2;
   }
   void begin_load(Vec& x, const View& v, int n) const {
     x.shared = &shared;

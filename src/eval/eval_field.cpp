@@ -139,6 +139,12 @@ void find_modelled(const Graph& g, bool& found) {
     case OpKind::Sin:
     case OpKind::Cos:
     case OpKind::Erf:
+    case OpKind::Floor:
+    case OpKind::Round:
+    case OpKind::Log1p:
+    case OpKind::Power:
+    case OpKind::Mod:
+    case OpKind::Atan2:
     case OpKind::Relu:
     case OpKind::Gelu:
     case OpKind::Max:
@@ -167,6 +173,7 @@ void find_modelled(const Graph& g, bool& found) {
     case OpKind::Neg:
     case OpKind::Sqr:
     case OpKind::Exp:
+    case OpKind::Expm1:
     case OpKind::Tanh:
     case OpKind::Sigmoid:
     case OpKind::Silu:

@@ -90,7 +90,20 @@ template <class W> struct PowerTable {
 };
 
 // The functions a field knows by name only.
-enum class Keyed : uint8_t { Log, Trig, Erf, DeepExp, Pow, Set, Atom, Opaque, CastInt };
+enum class Keyed : uint8_t {
+  Log,
+  Trig,
+  Erf,
+  DeepExp,
+  Pow,
+  Set,
+  Atom,
+  Opaque,
+  CastInt,
+  Floor,
+  Round,
+  Angle
+};
 
 template <class W> struct ChainTables {
   std::array<Modulus<W>, 3> modulus;

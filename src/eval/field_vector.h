@@ -373,6 +373,14 @@ template <class W> FieldVec<W> general_power(const FieldVec<W>& a, const Rationa
                derive_key(uint64_t(e.num()), derive_key(uint64_t(e.den()), uint64_t(e.exp2()))));
 }
 
+template <class W> FieldVec<W> floor(const FieldVec<W>& a) { return keyed(a, Keyed::Floor); }
+template <class W> FieldVec<W> round(const FieldVec<W>& a) { return keyed(a, Keyed::Round); }
+template <class W> FieldVec<W> log1p(const FieldVec<W>& a) { return log(a.constant(1) + a); }
+template <class W> FieldVec<W> expm1(const FieldVec<W>& a) { return exp(a) - a.constant(1); }
+template <class W> FieldVec<W> mod(const FieldVec<W>& a, const FieldVec<W>& b) {
+  return a - b * floor(a / b);
+}
+
 // --- order
 
 template <class W, class F> FieldVec<W> by_sign(const FieldVec<W>& a, F value) {
@@ -394,6 +402,36 @@ template <class W> FieldVec<W> sign(const FieldVec<W>& a) {
   return by_sign(a, [](const Modulus<W>& m, W, int8_t s) {
     return s > 0 ? m.one : s < 0 ? m.neg(m.one) : W(0);
   });
+}
+// x^y = e^(y log x) of positive x; of others a keyed function of both.
+template <class W> FieldVec<W> power(const FieldVec<W>& a, const FieldVec<W>& b) {
+  FieldVec<W> r = exp(b * log(a));
+  r.components &= a.components & b.components;
+  int8_t s[kRun];
+  a.signs(s);
+  for (int k = 0; k < 3; ++k) {
+    if (!r.holds(k)) continue;
+    const uint64_t key = a.shared->chain->function_key(Keyed::Pow, k, 1);
+    for (int i = 0; i < r.n; ++i) {
+      if (s[i] <= 0)
+        r.c[k][i] = a.shared->chain->element(k, keyed_hash(keyed_hash(key, a.c[k][i]), b.c[k][i]));
+    }
+  }
+  return r;
+}
+// The angle of (y, x) depends on y/x and the sign of x only.
+template <class W> FieldVec<W> atan2(const FieldVec<W>& y, const FieldVec<W>& x) {
+  FieldVec<W> r = y / x;
+  int8_t s[kRun];
+  x.signs(s);
+  for (int k = 0; k < 3; ++k) {
+    if (!r.holds(k)) continue;
+    const uint64_t key = r.shared->chain->function_key(Keyed::Angle, k);
+    for (int i = 0; i < r.n; ++i)
+      r.c[k][i] =
+          r.shared->chain->element(k, keyed_hash(keyed_hash(key, r.c[k][i]), uint64_t(s[i] + 1)));
+  }
+  return r;
 }
 // max(x, 0), always by sign: relu(relu(x)) = relu(x). relu(−∞) = 0.
 template <class W> FieldVec<W> relu(const FieldVec<W>& a) {

@@ -71,6 +71,10 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
     real ? void(out.f = power(x.f, e)) : void(out.i = power(x.i, e));
     return;
   }
+  case OpKind::Floor: out.f = floor(x.f); return;
+  case OpKind::Round: out.f = round(x.f); return;
+  case OpKind::Log1p: out.f = log1p(x.f); return;
+  case OpKind::Expm1: out.f = expm1(x.f); return;
   case OpKind::Not: out.i = logical_not(x.i); return;
   case OpKind::Cast:
     if (real && is_float(result))
@@ -86,6 +90,9 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Sub: real ? void(out.f = x.f - y.f) : void(out.i = x.i - y.i); return;
   case OpKind::Mul: real ? void(out.f = x.f * y.f) : void(out.i = x.i * y.i); return;
   case OpKind::Div: out.f = x.f / y.f; return;
+  case OpKind::Power: out.f = power(x.f, y.f); return;
+  case OpKind::Mod: real ? void(out.f = mod(x.f, y.f)) : void(out.i = mod(x.i, y.i)); return;
+  case OpKind::Atan2: out.f = atan2(x.f, y.f); return;
   case OpKind::Max: real ? void(out.f = max(x.f, y.f)) : void(out.i = max(x.i, y.i)); return;
   case OpKind::Min: real ? void(out.f = min(x.f, y.f)) : void(out.i = min(x.i, y.i)); return;
   case OpKind::And: out.i = x.i * y.i; return;

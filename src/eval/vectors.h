@@ -141,6 +141,14 @@ inline IntVec max(const IntVec& a, const IntVec& b) {
 inline IntVec min(const IntVec& a, const IntVec& b) {
   return zip_int(a, b, [](int64_t x, int64_t y) { return x < y ? x : y; });
 }
+// Of the divisor's sign; 0 where the divisor is 0 (as in NumPy).
+inline IntVec mod(const IntVec& a, const IntVec& b) {
+  return zip_int(a, b, [](int64_t x, int64_t y) -> int64_t {
+    if (y == 0 || y == -1) return 0;  // the smallest number divided by −1 would overflow
+    const int64_t r = x % y;
+    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+  });
+}
 inline IntVec compare(const IntVec& a, const IntVec& b, Order order) {
   return zip_int(a, b, [&](int64_t x, int64_t y) { return int64_t(ordered(x, y, order)); });
 }
@@ -160,6 +168,12 @@ inline IntVec select(const IntVec& c, const IntVec& a, const IntVec& b) {
 // --- floats
 template <class T> T propagating_max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> T propagating_min(T a, T b) { return a < b || a != a ? a : b; }
+
+template <class T> T floored_mod(T x, T y) {
+  const T r = std::fmod(x, y);
+  if (r == 0) return std::copysign(T(0), y);
+  return (r < 0) != (y < 0) ? r + y : r;
+}
 
 template <class T> struct RealVec {
   int n = 0;
@@ -238,6 +252,18 @@ template <class T> RealVec<T> erf(const RealVec<T>& a) {
 template <class T> RealVec<T> tanh(const RealVec<T>& a) {
   return map_real(a, [](T x) -> T { return std::tanh(x); });
 }
+template <class T> RealVec<T> floor(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::floor(x); });
+}
+template <class T> RealVec<T> round(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::nearbyint(x); });
+}
+template <class T> RealVec<T> log1p(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::log1p(x); });
+}
+template <class T> RealVec<T> expm1(const RealVec<T>& a) {
+  return map_real(a, [](T x) -> T { return std::expm1(x); });
+}
 template <class T> RealVec<T> operator+(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return x + y; });
 }
@@ -255,6 +281,15 @@ template <class T> RealVec<T> max(const RealVec<T>& a, const RealVec<T>& b) {
 }
 template <class T> RealVec<T> min(const RealVec<T>& a, const RealVec<T>& b) {
   return zip_real(a, b, [](T x, T y) -> T { return propagating_min(x, y); });
+}
+template <class T> RealVec<T> power(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return std::pow(x, y); });
+}
+template <class T> RealVec<T> mod(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T x, T y) -> T { return floored_mod(x, y); });
+}
+template <class T> RealVec<T> atan2(const RealVec<T>& a, const RealVec<T>& b) {
+  return zip_real(a, b, [](T y, T x) -> T { return std::atan2(y, x); });
 }
 template <class T> RealVec<T> general_power(const RealVec<T>& a, const Rational& e) {
   const T exponent = T(e.to_double());
@@ -423,6 +458,22 @@ inline MagnitudeVec tanh(const MagnitudeVec& a) {
         return 1 - t * t;
       });
 }
+inline MagnitudeVec floor(const MagnitudeVec& a) {
+  return map_magnitude(
+      a, [](double x) { return std::floor(x); }, [](double) { return 0.0; });
+}
+inline MagnitudeVec round(const MagnitudeVec& a) {
+  return map_magnitude(
+      a, [](double x) { return std::nearbyint(x); }, [](double) { return 0.0; });
+}
+inline MagnitudeVec log1p(const MagnitudeVec& a) {
+  return map_magnitude(
+      a, [](double x) { return std::log1p(x); }, [](double x) { return 1 / (1 + x); });
+}
+inline MagnitudeVec expm1(const MagnitudeVec& a) {
+  return map_magnitude(
+      a, [](double x) { return std::expm1(x); }, [](double x) { return std::exp(x); });
+}
 inline MagnitudeVec general_power(const MagnitudeVec& a, const Rational& e) {
   const double k = e.to_double();
   return map_magnitude(
@@ -453,6 +504,30 @@ inline MagnitudeVec operator/(const MagnitudeVec& a, const MagnitudeVec& b) {
   return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
     v = x / y;
     m = std::fmax(mx, std::abs(v) * my) / std::abs(y);
+  });
+}
+inline MagnitudeVec power(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = std::pow(x, y);
+    double base = std::abs(y * std::pow(x, y - 1)) * mx;
+    // Near zero a root's slope is no measure: see sqrt.
+    if (y > 0 && y < 1) base = std::fmin(base, std::pow(kRounding * mx, y) / kRounding);
+    const double exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
+    m = std::fmax(std::abs(v), std::fmax(base, exponent));
+  });
+}
+// The jumps are no measure: where the quotient is rounded to another integer, programs differ.
+inline MagnitudeVec mod(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = floored_mod(x, y);
+    m = std::fmax(mx, std::fmax(std::abs(v), std::abs(std::floor(x / y)) * my));
+  });
+}
+inline MagnitudeVec atan2(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double y, double my, double x, double mx, double& v, double& m) {
+    v = std::atan2(y, x);
+    const double slope = (std::abs(x) * my + std::abs(y) * mx) / (x * x + y * y);
+    m = std::fmax(std::abs(v), std::fmin(slope, 4 / kRounding));  // never off by more than 2π
   });
 }
 inline MagnitudeVec max(MagnitudeVec a, const MagnitudeVec& b) {

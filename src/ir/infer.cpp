@@ -295,7 +295,11 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
   case OpKind::Sigmoid:
   case OpKind::Silu:
   case OpKind::Gelu:
-  case OpKind::GeluTanh: in.require_float(); return one(in.operand());
+  case OpKind::GeluTanh:
+  case OpKind::Floor:
+  case OpKind::Round:
+  case OpKind::Log1p:
+  case OpKind::Expm1: in.require_float(); return one(in.operand());
   case OpKind::Pow: {
     const auto& a = std::get<PowAttrs>(attrs);
     if (!a.exponent.finite()) in.fail("the exponent must be finite");
@@ -309,12 +313,15 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
   case OpKind::Add:
   case OpKind::Sub:
   case OpKind::Mul:
+  case OpKind::Mod:
   case OpKind::Max:
   case OpKind::Min:
     in.require_number();
     in.require_same_dtype();
     return one({in.operand().dtype, in.broadcast_all()});
   case OpKind::Div:
+  case OpKind::Power:
+  case OpKind::Atan2:
     in.require_float();
     in.require_same_dtype();
     return one({in.operand().dtype, in.broadcast_all()});

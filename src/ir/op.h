@@ -5,6 +5,9 @@
 //   iota          0,1,2,… along `axis`                        pow     x^e, e a constant rational
 //   relu          max(x,0)          silu  x·sigmoid(x)        gelu    x·(1+erf(x/√2))/2
 //   gelu_tanh     x·(1+tanh(√(2/π)(x+0.044715x³)))/2          sqr     x·x      rsqrt 1/√x
+//   floor         to −∞             round   half to even        log1p   log(1+x)    expm1  eˣ−1
+//   power         x^y (pow: the exponent is constant)         atan2   the angle of the point (y, x)
+//   mod           x − y·⌊x/y⌋, of y's sign; of integers by 0: 0
 //   eq … ge       bool tensors; where  x ? y : z              cast    to `dtype` (C rules)
 //   sum mean reduce_max reduce_min  over `axes` (kept with extent 1 when keepdims)
 //   cumsum        inclusive running sum along `axis`

@@ -122,10 +122,14 @@ class Analysis : public Algebra {
     case OpKind::Sqrt: return root(in(0), mask(0));
     case OpKind::Rsqrt: return divide(Value(), root(in(0), mask(0)), mask(0));
     case OpKind::Exp: return exponential(in(0));
+    case OpKind::Log1p: return unknown(add(in(0), Value()), mask(0));
+    case OpKind::Expm1: return add(exponential(in(0)), Value());
     case OpKind::Log:
     case OpKind::Sin:
     case OpKind::Cos:
-    case OpKind::Erf: return unknown(in(0), mask(0));
+    case OpKind::Erf:
+    case OpKind::Floor:
+    case OpKind::Round: return unknown(in(0), mask(0));
     case OpKind::Tanh: {
       Value s = logistic(add(in(0), in(0)), mask(0));
       return add(s, Value());
@@ -164,6 +168,19 @@ class Analysis : public Algebra {
     case OpKind::Sub: return add(in(0), in(1));
     case OpKind::Mul: return multiply(in(0), in(1));
     case OpKind::Div: return divide(in(0), in(1), mask(1));
+    case OpKind::Power: {  // e^(y log x) or, by the sign of x, a function of both
+      Value r = add(exponential(multiply(in(1), unknown(in(0), mask(0)))),
+                    unknown(add(in(0), in(1)), mask(0) | mask(1)));
+      return add(r, multiply(r, test(in(0))));
+    }
+    case OpKind::Mod: {
+      Value quotient = unknown(divide(in(0), in(1), mask(1)), mask(0) | mask(1));
+      return add(in(0), multiply(in(1), quotient));
+    }
+    case OpKind::Atan2: {
+      Value angle = unknown(divide(in(0), in(1), mask(1)), mask(0) | mask(1));
+      return add(angle, multiply(angle, test(in(1))));
+    }
     case OpKind::Max:
     case OpKind::Min: {
       Value d = add(in(0), in(1));

@@ -60,6 +60,13 @@ bool is_ring_operator(const Graph& g, const Op& op) {
   case OpKind::Relu:
   case OpKind::Gelu:
   case OpKind::GeluTanh:
+  case OpKind::Floor:
+  case OpKind::Round:
+  case OpKind::Log1p:
+  case OpKind::Expm1:
+  case OpKind::Power:
+  case OpKind::Mod:
+  case OpKind::Atan2:
   case OpKind::Not:
   case OpKind::Cast:
   case OpKind::Div:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +60,10 @@ silu = _float_unary("silu")
 gelu = _float_unary("gelu")
 gelu_tanh = _float_unary("gelu_tanh")
 
+log1p = _unary("log1p", np.log1p)
+expm1 = _unary("expm1", np.expm1)
+arctan2 = _binary("atan2", np.arctan2)
+
 add = _binary("add", np.add, "or")
 subtract = _binary("sub", np.subtract)
 multiply = _binary("mul", np.multiply, "and")
@@ -70,6 +76,7 @@ less = _binary("lt", np.less)
 less_equal = _binary("le", np.less_equal)
 greater = _binary("gt", np.greater)
 greater_equal = _binary("ge", np.greater_equal)
+remainder = mod = _binary("mod", np.remainder)
 sub, mul, div = subtract, multiply, divide
 
 
@@ -102,15 +109,133 @@ def reciprocal(x: Operand) -> Tensor:
     return t.builder.emit("div", [t.builder.const(1, t.dtype), t])
 
 
+def _float_operand(x: Operand, ufunc: np.ufunc = np.exp) -> Tensor:
+    (t,) = promote(ufunc, x)
+    return t
+
+
+def _rounding(op: str, ufunc: np.ufunc) -> Callable[[Operand], Tensor]:
+    def function(x: Operand) -> Tensor:
+        (t,) = promote(ufunc, x)
+        return t.builder.emit(op, [t]) if is_float(t.dtype) else t
+
+    return function
+
+
+floor = _rounding("floor", np.floor)
+rint = _rounding("round", np.rint)
+
+
+def ceil(x: Operand) -> Tensor:
+    """The least whole number that is not below x: -floor(-x)."""
+    (t,) = promote(np.ceil, x)
+    return negative(floor(negative(t))) if is_float(t.dtype) else t
+
+
+def trunc(x: Operand) -> Tensor:
+    """The whole number next to x towards zero."""
+    (t,) = promote(np.trunc, x)
+    return where(t < 0, ceil(t), floor(t)) if is_float(t.dtype) else t
+
+
+fix = trunc
+
+
+def round(x: Operand, decimals: int = 0) -> Tensor:
+    """To `decimals` places, halves to even (as np.round, which scales and rounds)."""
+    (t,) = promote(np.positive, x)
+    if not is_float(t.dtype):
+        if decimals < 0:
+            unsupported("np.round of integers to negative decimals is not supported")
+        return t
+    if decimals == 0:
+        return rint(t)
+    scale = 10.0 ** builtins.abs(decimals)
+    return rint(t * scale) / scale if decimals > 0 else rint(t / scale) * scale
+
+
+around = round
+
+
+def floor_divide(x: Operand, y: Operand) -> Tensor:
+    """The greatest whole number not above x/y: (x - x mod y) / y, rounded to be whole."""
+    a, b = promote(np.floor_divide, x, y)
+    if not is_float(a.dtype):
+        unsupported("floor division of integers is not supported; use floats")
+    return rint((a - mod(a, b)) / b)
+
+
+def log2(x: Operand) -> Tensor:
+    """log(x) / log(2)."""
+    return log(x) * (1 / math.log(2))
+
+
+def log10(x: Operand) -> Tensor:
+    """log(x) / log(10)."""
+    return log(x) * (1 / math.log(10))
+
+
+def exp2(x: Operand) -> Tensor:
+    """2**x."""
+    return exp(_float_operand(x) * math.log(2))
+
+
+def tan(x: Operand) -> Tensor:
+    """sin(x) / cos(x)."""
+    return sin(x) / cos(x)
+
+
+def sinh(x: Operand) -> Tensor:
+    """(e^x - e^-x) / 2; below 1 by expm1, which does not cancel there."""
+    t = _float_operand(x)
+    m = expm1(t)
+    return where(abs(t) < 1, m + m / (m + 1), exp(t) - exp(-t)) * 0.5
+
+
+def cosh(x: Operand) -> Tensor:
+    """(e^x + e^-x) / 2."""
+    t = _float_operand(x)
+    return (exp(t) + exp(-t)) * 0.5
+
+
+def arctan(x: Operand) -> Tensor:
+    """The angle whose tangent is x."""
+    return arctan2(_float_operand(x), 1)
+
+
+def arcsin(x: Operand) -> Tensor:
+    """The angle in [-pi/2, pi/2] whose sine is x."""
+    t = _float_operand(x)
+    return arctan2(t, sqrt((1 - t) * (1 + t)))
+
+
+def arccos(x: Operand) -> Tensor:
+    """The angle in [0, pi] whose cosine is x."""
+    t = _float_operand(x)
+    return arctan2(sqrt((1 - t) * (1 + t)), t)
+
+
+def hypot(x: Operand, y: Operand) -> Tensor:
+    """sqrt(x² + y²); unlike NumPy's, the squares can overflow."""
+    a, b = promote(np.hypot, x, y)
+    return sqrt(square(a) + square(b))
+
+
+def logaddexp(x: Operand, y: Operand) -> Tensor:
+    """log(e^x + e^y), without overflow."""
+    a, b = promote(np.logaddexp, x, y)
+    return maximum(a, b) + log1p(exp(-abs(a - b)))
+
+
 def pow(x: Operand, exponent: Operand) -> Tensor:
-    """x to a constant power; the exponent must be a scalar."""
+    """x to a power, constant or a tensor; integers to constant powers only."""
+    if isinstance(exponent, np.ndarray) and exponent.ndim == 0:
+        exponent = exponent[()]
     if not is_scalar(exponent):
-        if isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim == 0:
-            exponent = exponent[()]
-        else:
-            unsupported(
-                "a power needs a constant scalar exponent; write np.exp(y * np.log(x)) for x > 0"
-            )
+        base, power_ = promote(np.power, x, exponent)
+        if not is_float(base.dtype):
+            unsupported("integers to powers that are not constant are not supported; use floats")
+        return base.builder.emit("power", [base, power_])
     if not isinstance(x, Tensor):
         x = lift(builder_of(x), x)
     base, _ = promote(np.power, x, exponent)

@@ -13,8 +13,9 @@ namespace {
 int work(OpKind kind) {
   if (kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt) return 4;
   static const std::set<OpKind> heavy = {
-      OpKind::Exp, OpKind::Log,  OpKind::Sin,  OpKind::Cos,      OpKind::Erf,    OpKind::Tanh,
-      OpKind::Pow, OpKind::Silu, OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid};
+      OpKind::Exp,   OpKind::Log,   OpKind::Sin,  OpKind::Cos,      OpKind::Erf,     OpKind::Tanh,
+      OpKind::Pow,   OpKind::Silu,  OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid, OpKind::Log1p,
+      OpKind::Expm1, OpKind::Power, OpKind::Mod,  OpKind::Atan2};
   if (heavy.count(kind) != 0) return 12;
   if (has(kind, algebra::Pointwise)) return 1;
   if (kind == OpKind::Gather || kind == OpKind::Concat || kind == OpKind::Pad) return 2;

@@ -290,8 +290,8 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   };
   // Narrow integers are computed as int; the assignment to `type` wraps.
   const auto binary = [&](const char* op) { return x[0] + " " + op + " " + x[1]; };
-  const auto choose = [&](const char* function) {
-    prelude_.insert("t_max");
+  const auto call2 = [&](const char* function, const char* group) {
+    prelude_.insert(group);
     const char* as = real ? "" : dtype == DType::I64 ? "(long)" : "(int)";
     return std::string(function) + "(" + as + x[0] + ", " + as + x[1] + ")";
   };
@@ -323,6 +323,10 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Relu: e = x[0] + " < 0 ? (" + type + ")0 : " + x[0]; break;
   case OpKind::Gelu: e = call("t_gelu", "t_erf"); break;
   case OpKind::GeluTanh: e = call("t_gelu_tanh", "t_gelu_tanh"); break;
+  case OpKind::Floor: e = "__builtin_floor" + f + "(" + x[0] + ")"; break;
+  case OpKind::Round: e = "__builtin_nearbyint" + f + "(" + x[0] + ")"; break;
+  case OpKind::Log1p: e = call("t_log1p", "t_log1p"); break;
+  case OpKind::Expm1: e = call("t_expm1_any", "t_expm1_any"); break;
   case OpKind::Pow: {
     const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
     const std::string one = real ? (wide ? "1.0" : "1.0f") : "1";
@@ -368,8 +372,11 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       e = x[0] + " * " + r.text + " * " + k.text;
     }
     break;
-  case OpKind::Max: e = choose("t_max"); break;
-  case OpKind::Min: e = choose("t_min"); break;
+  case OpKind::Power: e = call2("t_power", "t_power"); break;
+  case OpKind::Mod: e = call2("t_mod", "t_mod"); break;
+  case OpKind::Atan2: e = call2("t_atan2", "t_atan2"); break;
+  case OpKind::Max: e = call2("t_max", "t_max"); break;
+  case OpKind::Min: e = call2("t_min", "t_max"); break;
   case OpKind::And: e = binary("&"); break;
   case OpKind::Or: e = binary("|"); break;
   case OpKind::Eq: e = binary("=="); break;

@@ -205,6 +205,32 @@ INLINE double t_log(double x) {
   return x < __builtin_inf() ? r : x;
 }
 )"},
+      {"t_expm1_any", {"t_expm1"}, R"(
+// e^x - 1 for all x; the clamps are where it rounds to e^x and to -1.
+INLINE float t_expm1_any(float x) {
+  float c = x < -30.0f ? -30.0f : x, up = t_exp(x);
+  c = c > 80.0f ? 80.0f : c;
+  return x > 80.0f ? up : t_expm1(c);
+}
+INLINE double t_expm1_any(double x) {
+  double c = x < -60.0 ? -60.0 : x, up = t_exp(x);
+  c = c > 80.0 ? 80.0 : c;
+  return x > 80.0 ? up : t_expm1(c);
+}
+)"},
+      {"t_log1p", {"t_log"}, R"(
+// log(1 + x) = log u + (1 + x - u)/u with u = 1 + x rounded.
+INLINE float t_log1p(float x) {
+  float u = 1.0f + x, lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
+  float r = t_log(u) + lost / u;
+  return u > 0.0f && u < __builtin_inff() ? r : t_log(u);
+}
+INLINE double t_log1p(double x) {
+  double u = 1.0 + x, lost = x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0);
+  double r = t_log(u) + lost / u;
+  return u > 0.0 && u < __builtin_inf() ? r : t_log(u);
+}
+)"},
       {"t_tanh", {"t_expm1"}, R"(
 // tanh x = m / (m + 2) with m = e^(2|x|) - 1.
 INLINE float t_tanh(float x) {
@@ -354,6 +380,48 @@ INLINE float t_pow(float x, double e) {
   return x < 0 ? (e == (double)(long)e ? ((long)e & 1 ? -r : r) : other) : r;
 }
 INLINE double t_pow(double x, double e) { return pow(x, e); }
+)"},
+      {"t_power", {"t_exp", "t_log"}, R"(
+// x^y with C's special cases; float through double, double by libm.
+extern "C" double pow(double, double);
+INLINE float t_power(float x, float y) {
+  float a = __builtin_fabsf(x), half = 0.5f * y;
+  float r = (float)t_exp((double)y * t_log((double)a));
+  float whole = __builtin_floorf(half) != half ? -r : r;  // of odd and even y
+  float below = x == 0.0f || x < -3.40282347e38f ? r : __builtin_nanf("");
+  below = __builtin_floorf(y) == y ? whole : below;
+  below = a == 1.0f && __builtin_fabsf(y) > 3.40282347e38f ? 1.0f : below;
+  r = t_bits(x) < 0 ? below : r;
+  return y == 0.0f || x == 1.0f ? 1.0f : r;
+}
+INLINE double t_power(double x, double y) { return pow(x, y); }
+)"},
+      {"t_mod", {}, R"(
+// x - y floor(x/y), of the sign of y; of integers by 0: 0.
+extern "C" double fmod(double, double);
+INLINE double t_mod(double x, double y) {
+  double r = fmod(x, y);
+  return r == 0.0 ? __builtin_copysign(0.0, y) : (r < 0.0) != (y < 0.0) ? r + y : r;
+}
+INLINE float t_mod(float x, float y) {
+  float r = (float)fmod((double)x, (double)y);
+  return r == 0.0f ? __builtin_copysignf(0.0f, y) : (r < 0.0f) != (y < 0.0f) ? r + y : r;
+}
+INLINE long t_mod(long x, long y) {
+  bool none = y == 0 || y == -1;
+  long d = none ? 1 : y, r = x % d;
+  return r != 0 && (r < 0) != (d < 0) ? r + d : r;
+}
+INLINE int t_mod(int x, int y) {
+  bool none = y == 0 || y == -1;
+  int d = none ? 1 : y, r = x % d;
+  return r != 0 && (r < 0) != (d < 0) ? r + d : r;
+}
+)"},
+      {"t_atan2", {}, R"(
+extern "C" double atan2(double, double);
+INLINE float t_atan2(float y, float x) { return (float)atan2((double)y, (double)x); }
+INLINE double t_atan2(double y, double x) { return atan2(y, x); }
 )"},
       {"t_trig", {}, R"(
 extern "C" double sin(double);

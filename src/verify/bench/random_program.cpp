@@ -264,6 +264,7 @@ class Generator {
     TensorId x = real();
     OpKind kind = one_of({OpKind::Sigmoid, OpKind::Tanh, OpKind::Silu, OpKind::GeluTanh,
                           OpKind::Gelu, OpKind::Erf, OpKind::Sin, OpKind::Cos, OpKind::Log});
+    if (rng_.chance(0.4)) return named_function(x);
     const bool unknown = kind == OpKind::Gelu || kind == OpKind::Erf || kind == OpKind::Sin ||
                          kind == OpKind::Cos || kind == OpKind::Log;
     if (unknown ? fact(x).unknowns > 1 : fact(x).exps > 0) return false;
@@ -275,13 +276,63 @@ class Generator {
     if (fact(t).bounded) fact(t).size = 1;
     return keep(t);
   }
+  bool given(TensorId t) const {
+    return g_.producer(t).kind == OpKind::Input || g_.producer(t).kind == OpKind::Const;
+  }
+  // The rarer functions. Those that jump take inputs only: on which side of a jump a computed
+  // number is, is an accident of rounding.
+  bool named_function(TensorId x) {
+    switch (pick(6)) {
+    case 0: {
+      x = choose([&](TensorId t) { return is_real(t) && given(t); });
+      return keep(emit(one_of({OpKind::Floor, OpKind::Round}), {x}));
+    }
+    case 1: {
+      x = choose([&](TensorId t) { return is_real(t) && given(t); });
+      TensorId y = partner(x);
+      if (x == y || !given(y))
+        y = constant(one_of({Rational(2), Rational(-1), Rational::ratio(3, 4)}), g_.type(x).dtype);
+      return keep(emit(OpKind::Mod, {x, y}));
+    }
+    case 2: {
+      if (fact(x).unknowns > 1) return false;
+      TensorId t = emit(OpKind::Log1p, {positive(x)});
+      fact(t).unknowns++;
+      return keep(t);
+    }
+    case 3: {
+      if (fact(x).exps > 0 || fact(x).size > 3) return false;
+      TensorId t = emit(OpKind::Expm1, {x});
+      fact(t).exps++;
+      fact(t).size = 1 << std::min(4, fact(x).size);
+      return keep(t);
+    }
+    case 4: {
+      TensorId y = partner(x);
+      if (fact(x).exps + fact(y).exps + fact(x).unknowns + fact(y).unknowns > 0) return false;
+      const bool sure = rng_.chance(0.5);  // that the base is positive, from its form alone
+      x = sure ? emit(OpKind::Exp, {bounded(x)}) : positive(x);
+      TensorId t = emit(OpKind::Power, {x, bounded(y)});
+      fact(t).exps += sure ? 2 : 1;
+      fact(t).unknowns++;
+      fact(t).size = 2 * fact(x).size;
+      return keep(t);
+    }
+    default: {
+      TensorId y = partner(x);
+      if (x == y || fact(x).unknowns + fact(y).unknowns > 0) return false;
+      TensorId t = emit(OpKind::Atan2, {x, positive(y)});
+      fact(t).unknowns++;
+      fact(t).bounded = true;
+      fact(t).size = 1;
+      return keep(t);
+    }
+    }
+  }
   TensorId condition() {
     TensorId x = real(), y = partner(x);
     if (x == y || rng_.chance(0.3)) y = constant(Rational(0), g_.type(x).dtype);
     // Equality of computed reals is an accident of rounding; of inputs it is a question.
-    auto given = [&](TensorId t) {
-      return g_.producer(t).kind == OpKind::Input || g_.producer(t).kind == OpKind::Const;
-    };
     OpKind kind = one_of({OpKind::Lt, OpKind::Le, OpKind::Gt, OpKind::Ge});
     if (given(x) && given(y) && rng_.chance(0.4)) kind = one_of({OpKind::Eq, OpKind::Ne});
     TensorId c = emit(kind, {x, y});

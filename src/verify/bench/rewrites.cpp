@@ -218,6 +218,25 @@ std::optional<Graph> expand_gelu(const Graph& g, Rng& rng) {
   });
 }
 
+std::optional<Graph> expand_mod(const Graph& g, Rng& rng) {
+  return at_kind(g, rng, OpKind::Mod,
+                 [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+                   if (!is_float(dtype_of(out, in[0]))) return std::nullopt;
+                   TensorId q = out.add(OpKind::Floor, {out.add(OpKind::Div, {in[0], in[1]})});
+                   return one(out.add(OpKind::Sub, {in[0], out.add(OpKind::Mul, {in[1], q})}));
+                 });
+}
+
+std::optional<Graph> split_power(const Graph& g, Rng& rng) {  // x^y = (x^(y/2))² for x > 0
+  return at_kind(g, rng, OpKind::Power,
+                 [](const Graph&, Graph& out, const Op&, const Tensors& in) -> Result {
+                   if (out.producer(in[0]).kind != OpKind::Exp) return std::nullopt;
+                   TensorId half = scalar(out, Rational::ratio(1, 2), dtype_of(out, in[1]));
+                   TensorId y = out.add(OpKind::Mul, {in[1], half});
+                   return one(out.add(OpKind::Sqr, {out.add(OpKind::Power, {in[0], y})}));
+                 });
+}
+
 std::optional<Graph> inverse_transposes(const Graph& g, Rng& rng) {
   return at_random_site(
       g, rng, [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
@@ -291,7 +310,7 @@ std::optional<Graph> expand(const Graph& g, Rng& rng) {
           return one(out.add(OpKind::Sub, {scalar(out, Rational(0), d), in[0]}));
         if (op.kind == OpKind::Relu)
           return one(out.add(OpKind::Max, {in[0], scalar(out, Rational(0), d)}));
-        if (op.kind == OpKind::Abs)
+        if (op.kind == OpKind::Abs && d != DType::U8)  // where -x wraps
           return one(out.add(OpKind::Max, {in[0], out.add(OpKind::Neg, {in[0]})}));
         if (op.kind == OpKind::Min && is_float(d)) {  // -x wraps for the smallest integer
           TensorId m =
@@ -602,6 +621,8 @@ const std::vector<ProgramEdit>& rewrites() {
         {"expand_silu", expand_silu},
         {"expand_sigmoid", expand_sigmoid},
         {"expand_gelu", expand_gelu},
+        {"expand_mod", expand_mod},
+        {"split_power", split_power},
         {"expand", expand},
         {"double_negation", double_negation},
         {"inverse_transposes", inverse_transposes},

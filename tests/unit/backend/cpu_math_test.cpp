@@ -34,6 +34,10 @@ const Function kFunctions[] = {
     {OpKind::Gelu, gelu, 90, 90, -8, 8},
     {OpKind::Sqrt, std::sqrt, 1, 1, 0, 1e6},
     {OpKind::Rsqrt, rsqrt, 2, 2, 1e-3, 1e6},
+    {OpKind::Log1p, std::log1p, 2.5, 2.5, -1, 100},
+    {OpKind::Expm1, std::expm1, 3, 3, -40, 90},
+    {OpKind::Floor, std::floor, 0, 0, -1e6, 1e6},
+    {OpKind::Round, std::nearbyint, 0, 0, -1e3, 1e3},
     {OpKind::Sin, std::sin, 1.5, 1.5, -1e4, 1e4},
     {OpKind::Cos, std::cos, 1.5, 1.5, -1e4, 1e4},
 };
@@ -104,6 +108,57 @@ TEST(CpuMath, FewUlps) {
     for (const Function& f : kFunctions) {
       expect_accurate<float>(f, DType::F32, isa, f.ulps32);
       expect_accurate<double>(f, DType::F64, isa, f.ulps64);
+    }
+  }
+}
+
+// Two operands, against libm: ordinary arguments of every sign, and all pairs of special ones.
+template <class T> void expect_like_libm(OpKind kind, DType dtype, CpuIsa isa, double ulps) {
+  const std::vector<T> odd = {0, -0.0f, 1,    -1,      0.5f,        -0.5f,        2,     -2,
+                              3, -3,    7.5f, T(1e10), T(INFINITY), T(-INFINITY), T(NAN)};
+  std::vector<T> x, y;
+  for (T a : odd)
+    for (T b : odd) x.push_back(a), y.push_back(b);
+  Rng rng(6);
+  for (int i = 0; i < 5000; ++i) {
+    x.push_back(T((rng.unit() - 0.3) * 20));
+    y.push_back(T((rng.unit() - 0.5) * 20));
+    if (i % 4 == 0) y.back() = std::floor(y.back());
+  }
+  Graph g;
+  const Type type{dtype, {static_cast<int64_t>(x.size())}};
+  const TensorId a = g.add_input(type), b = g.add_input(type);
+  g.add_output(g.add(kind, {a, b}));
+  ModuleOptions options;
+  options.isa = isa;
+  const auto module = Module::compile(g, test_cache(), options);
+  std::vector<T> got(x.size());
+  const void* in[] = {x.data(), y.data()};
+  void* out[] = {got.data()};
+  module->run(in, out);
+  for (size_t i = 0; i < x.size(); ++i) {
+    T want = 0;
+    if (kind == OpKind::Power) want = std::pow(x[i], y[i]);
+    if (kind == OpKind::Atan2) want = std::atan2(x[i], y[i]);
+    if (kind == OpKind::Mod) {
+      want = std::fmod(x[i], y[i]);
+      if (want != 0 && (want < 0) != (y[i] < 0)) want += y[i];
+    }
+    const bool same = std::isnan(want) ? std::isnan(got[i])
+                      : std::isinf(want)
+                          ? got[i] == want
+                          : std::fabs(got[i] - want) <=
+                                ulps * std::numeric_limits<T>::epsilon() * std::fabs(want);
+    EXPECT_TRUE(same) << name(kind) << "(" << x[i] << ", " << y[i] << ") is " << got[i]
+                      << " instead of " << want << " on " << to_string(isa);
+  }
+}
+
+TEST(CpuMath, FunctionsOfTwo) {
+  for (CpuIsa isa : runnable_isas()) {
+    for (OpKind kind : {OpKind::Power, OpKind::Mod, OpKind::Atan2}) {
+      expect_like_libm<float>(kind, DType::F32, isa, kind == OpKind::Mod ? 0 : 2);
+      expect_like_libm<double>(kind, DType::F64, isa, kind == OpKind::Mod ? 0 : 2);
     }
   }
 }

@@ -170,6 +170,17 @@ const Law kLaws[] = {
      "o = add y, zero"},
     {"gelu", "o = gelu x",
      "r = sqrt two\na = div x, r\ne = erf a\nb = add e, one\nc = mul x, b\no = mul c, half"},
+    {"log1p", "o = log1p x", "a = add one, x\no = log a"},
+    {"expm1", "o = expm1 x", "a = exp x\no = sub a, one"},
+    {"power of what is positive", "e = exp x\no = power e, y",
+     "e = exp x\nl = log e\nm = mul y, l\no = exp m"},
+    {"powers add exponents", "e = exp x\ns = add y, z\no = power e, s",
+     "e = exp x\na = power e, y\nb = power e, z\no = mul a, b"},
+    {"mod", "o = mod x, y", "q = div x, y\nf = floor q\nm = mul y, f\no = sub x, m"},
+    {"angles do not depend on a positive scale",
+     "e = exp z\na = mul x, e\nb = mul y, e\n"
+     "o = atan2 a, b",
+     "o = atan2 x, y"},
     {"division undone", "a = mul x, y\no = div a, y", "o = add x, zero"},
     {"fractions", "a = div x, y\nb = div z, y\no = add a, b", "a = add x, z\no = div a, y"},
     {"log is a function", "a = add x, y\no = log a", "a = add y, x\no = log a"},
@@ -206,6 +217,10 @@ const Law kFalseLaws[] = {
      "a = log x\nb = log y\no = add a, b"},
     {"gelu is not gelu_tanh", "o = gelu x", "o = gelu_tanh x"},
     {"silu differs from relu", "o = silu x", "o = relu x"},
+    {"power of anything", "o = power x, y", "l = log x\nm = mul y, l\no = exp m"},
+    {"angles depend on a negative scale", "a = neg x\nb = neg y\no = atan2 a, b", "o = atan2 x, y"},
+    {"floor is not round", "o = floor x", "o = round x"},
+    {"floor is not odd", "n = neg x\no = floor n", "f = floor x\no = neg f"},
     {"third powers", "o = pow x {exponent=1/3}", "o = pow x {exponent=2/3}"},
 };
 

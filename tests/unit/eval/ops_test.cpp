@@ -322,6 +322,54 @@ const std::map<OpKind, std::function<void()>>& cases() {
          unary_int(
              OpKind::Pow, [](int64_t) { return 1; }, PowAttrs{Rational(0)});
        }},
+      {OpKind::Floor,
+       [] {
+         unary(
+             OpKind::Floor, [](double x) { return -std::ceil(-x); }, kAll);
+         unary(OpKind::Floor, [](double x) { return x; }, {NAN, INFINITY});
+       }},
+      {OpKind::Round,
+       [] {
+         NDArray x = NDArray::of(DType::F64, {7}, {-2.5, -1.5, -0.4, 0.5, 1.5, 2.51, 7});
+         expect_near(run1(OpKind::Round, {x}).reals, {-2, -2, 0, 0, 2, 3, 7});
+       }},
+      {OpKind::Log1p,
+       [] {
+         unary(OpKind::Log1p, [](double x) { return 2 * std::atanh(x / (2 + x)); },
+               {-0.9, -1e-9, 0, 1e-12, 0.3, 5, 50});
+         unary(OpKind::Log1p, [](double) { return -INFINITY; }, {-1});
+         unary(OpKind::Log1p, [](double) { return NAN; }, {-1.5});
+       }},
+      {OpKind::Expm1,
+       [] {
+         unary(OpKind::Expm1, [](double x) { return 2 * std::exp(x / 2) * std::sinh(x / 2); },
+               {-20, -1, -1e-12, 0, 1e-9, 0.5, 3, 30});
+       }},
+      {OpKind::Power,
+       [] {
+         NDArray x = NDArray::of(DType::F64, {7}, {2, 2, 0.25, -2, -2, 0, 9});
+         NDArray y = NDArray::of(DType::F64, {7}, {10, -1, 0.5, 3, 0.5, 0, 1.5});
+         expect_near(run1(OpKind::Power, {x, y}).reals, {1024, 0.5, 0.5, -8, NAN, 1, 27});
+       }},
+      {OpKind::Mod,
+       [] {
+         binary(OpKind::Mod, [](double x, double y) { return x - y * std::floor(x / y); });
+         // of the divisor's sign; of integers by zero nothing
+         const D x = {7, -7, 7, -7, 0, 5};
+         NDArray a = NDArray::of(DType::F64, {6}, x);
+         NDArray b = NDArray::of(DType::F64, {6}, {3, 3, -3, -3, 4, INFINITY});
+         expect_near(run1(OpKind::Mod, {a, b}).reals, {1, 2, -2, -1, 0, 5});
+         NDArray i = NDArray::of(DType::I32, {6}, {7, -7, 7, -7, 5, 3});
+         NDArray j = NDArray::of(DType::I32, {6}, {3, 3, -3, -3, 0, -1});
+         EXPECT_EQ(run1(OpKind::Mod, {i, j}).ints, (std::vector<int64_t>{1, 2, -2, -1, 0, 0}));
+       }},
+      {OpKind::Atan2,
+       [] {
+         binary(OpKind::Atan2, [](double y, double x) {
+           const double a = std::atan(y / x);
+           return x > 0 ? a : y >= 0 ? a + M_PI : a - M_PI;
+         });
+       }},
       {OpKind::Not,
        [] {
          EXPECT_EQ(run1(OpKind::Not, {NDArray::of(DType::Bool, {2}, {0, 1})}).ints,
