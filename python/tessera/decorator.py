@@ -1,0 +1,322 @@
+"""`@tessera.optimize`: a function that is replaced by its optimised programs, one per call form.
+
+The promise: results have the original's values (up to rounding), dtypes and shapes, and a call
+raises only where the original raises. What cannot be traced runs as the original, after one
+warning that says where and why. `_Form` keeps a steady-state call short.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import CancelledError, Error, Location
+from tessera.frontends.trace import (
+    Environment,
+    Node,
+    Static,
+    Traced,
+    Tree,
+    bind_arguments,
+    definition,
+    trace_call,
+)
+from tessera.options import Options
+from tessera.result import FastCall, Result
+from tessera.tuner import Tuner
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_MOST_VARIANTS = 8  # programs of one call form that differ in constants only
+
+OptimizeTraced = Callable[..., Result]
+
+
+@dataclass
+class _Entry:
+    """A program for one form of call; without a result, the original runs."""
+
+    environment: Environment
+    result: Result | None = None
+    fast: FastCall | None = None  # for calls with plain arrays and floats only
+    floats: bool = False  # floats are arguments, not constants
+
+
+class Optimized:
+    """A function that is replaced by its optimised program, one per structure of arguments."""
+
+    is_tessera_function = True
+    __wrapped__: Callable[..., Any]
+
+    def __init__(
+        self, function: Callable[..., Any], options: Options, optimize: OptimizeTraced
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = options
+        self._optimize = optimize
+        self._known: dict[Any, _Entry] = {}
+        self._last: _Entry | None = None  # of calls with positional arrays only
+        self._variants: Counter[Any] = Counter()
+        self._warned = False
+        self._tuner = Tuner()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        last = self._last
+        if last is not None and not kwargs and last.environment.unchanged():
+            value = last.fast(args, kwargs)  # type: ignore[misc]  # see _remember
+            if value is not NotImplemented:
+                return value
+        entry = self._entry(args, kwargs)
+        if entry is None or entry.result is None:
+            return self._function(*args, **kwargs)
+        if entry.fast is not None:
+            value = entry.fast(args, kwargs)
+            if value is not NotImplemented:
+                return value
+            if entry.floats:  # a zero or infinite one
+                return self._function(*args, **kwargs)
+        return entry.result(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def result(self, *args: Any, **kwargs: Any) -> Result | None:
+        """The Result for such arguments; None where plain NumPy is used."""
+        entry = self._entry(args, kwargs)
+        return None if entry is None else entry.result
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for tuning in the background; whether it has ended."""
+        return self._tuner.wait(timeout)
+
+    # --- which program
+    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+        key = self._key(args, kwargs)
+        if key is None:
+            return None
+        loose = _without_floats(key)
+        for k in (key, loose) if loose != key else (key,):
+            entry = self._known.get(k)
+            if entry is not None and entry.environment.unchanged():
+                self._remember(entry)
+                return entry
+        if key in self._known:
+            entry = self._known[key] = self._prepare(args, kwargs, False)
+        else:
+            entry = self._new_entry(key, loose, args, kwargs)
+        self._remember(entry)
+        return entry
+
+    def _new_entry(
+        self, key: Any, loose: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Entry:
+        """A program for a new form; where only floats are new, one that takes them as arguments."""
+        family = _shapes(key)
+        self._variants[family] += 1
+        if loose != key and self._variants[family] > 1:
+            entry = self._prepare(args, kwargs, True)
+            if entry.result is not None:
+                self._known[loose] = entry
+                return entry
+        if self._variants[family] > _MOST_VARIANTS:
+            self._fall_back(
+                f"it was called with {_MOST_VARIANTS} different sets of constants, each a program "
+                "of its own; pass what varies as an array",
+            )
+            return _Entry(Environment(self._function))
+        self._known[key] = self._prepare(args, kwargs, False)
+        return self._known[key]
+
+    def _remember(self, entry: _Entry) -> None:
+        if entry.fast is not None and entry.fast.positional:
+            self._last = entry
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What decides which program fits; None, with a warning, for what none can."""
+        parts = [_quick_key(a) for a in args]
+        parts += [_quick_key(a) for a in kwargs.values()]
+        if None not in parts:
+            return (len(args), tuple(kwargs), *parts)
+        try:
+            tree, leaves = bind_arguments(self._function, args, kwargs)
+            key = (
+                _static_key(tree),
+                tuple((v.shape, v.dtype) if isinstance(v, np.ndarray) else v for _, v in leaves),
+            )
+            hash(key)
+            return key
+        except Error as error:
+            self._fall_back(error)
+        except TypeError:
+            self._fall_back("an argument that is neither an array nor a plain constant")
+        return None
+
+    # --- making a program
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
+        entry = _Entry(Environment(self._function), floats=floats)
+        try:
+            traced = self._trace(entry.environment, args, kwargs, floats)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
+                result = self._optimize(self._function, traced, self._options)
+            if result.interpreted:
+                self._fall_back("it has no compiled code that is right")
+                return entry
+            entry.result = result
+            entry.fast = result.fast_call(call_order(self._function, args, kwargs))
+            if floats and entry.fast is None:
+                entry.result = None
+            elif self._options.tune == "background" and not result.details["tuned"]:
+                self._tuner.add(functools.partial(self._tuned, entry, traced, result))
+        except CancelledError:
+            raise KeyboardInterrupt from None
+        except Error as error:
+            if not floats:
+                self._fall_back(error)
+        except Exception as error:  # a bug, which is no reason to fail where the original works
+            self._fall_back(f"{type(error).__name__}: {error} (please report this)")
+        return entry
+
+    def _trace(
+        self,
+        environment: Environment,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        floats: bool,
+    ) -> Traced:
+        """The program of a call, from which nobody outside can tell that it was traced."""
+        draws = np.random.get_state(), random.getstate()
+        generators = [
+            (g.bit_generator, g.bit_generator.state)
+            for g in (*args, *kwargs.values(), *environment.values())
+            if isinstance(g, np.random.Generator)
+        ]
+        try:
+            traced = trace_call(self._function, args, kwargs, floats=floats)
+        finally:
+            changed = environment.restore()
+            drawn = not _same_draws(draws[0], np.random.get_state()) or any(
+                str(bits.state) != str(state) for bits, state in generators
+            )
+            np.random.set_state(draws[0])
+            random.setstate(draws[1])
+            for bits, state in generators:
+                bits.state = state
+        where = definition(self._function)
+        if drawn:
+            raise Error("it draws random numbers, so it is not a function of its arguments", where)
+        if changed:
+            raise Error(f"it changes {changed}, which lives outside of it", where)
+        if traced.untracked(environment):
+            raise Error(
+                "it uses an array from outside that is not a plain variable; pass it as an "
+                "argument",
+                where,
+            )
+        return traced
+
+    def _tuned(
+        self, entry: _Entry, traced: Traced, first: Result, stop: Callable[[], bool]
+    ) -> None:
+        """Tunes a program in the background, and has later calls use what won."""
+        tuned = self._optimize(
+            self._function, traced, self._options.replace(tune=True), stop=stop
+        )
+        if not tuned.improved or (first.improved and tuned.speedup < first.speedup):
+            return
+        if entry.result is first:
+            order = entry.fast.order if entry.fast is not None else None
+            entry.result, entry.fast = tuned, tuned.fast_call(order)
+
+    def _fall_back(self, reason: object) -> None:
+        """Warns, once, that the original runs, and names line and reason."""
+        if self._warned:
+            return
+        self._warned = True
+        name = getattr(self._function, "__qualname__", repr(self._function))
+        place = getattr(reason, "location", None) or definition(self._function)
+        message = reason.message if isinstance(reason, Error) else str(reason)
+        level = 2  # the caller's line: outside of this file
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+            level += 1
+        warnings.warn(
+            f"tessera: {name} runs as plain NumPy: {_place(place)}{message}",
+            RuntimeWarning,
+            stacklevel=level - 1,
+        )
+
+
+def _place(place: Location | None) -> str:
+    return f"{place}: " if place else ""
+
+
+def call_order(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[int | str] | None:
+    """Where a call's arrays are, in the order of the program's inputs: positions and names.
+
+    None where an argument holds arrays inside a list, tuple or dict.
+    """
+    values: list[Any] = [*args, *kwargs.values()]
+    if any(isinstance(v, (list, tuple, dict)) for v in values):
+        return None
+    slots: dict[str, int | str] = {name: name for name in kwargs}
+    try:
+        bound = inspect.signature(function).bind(*range(len(args)), **slots)
+    except (TypeError, ValueError):
+        return None if kwargs else list(range(len(args)))
+    return [*bound.args, *bound.kwargs.values()]
+
+
+def _quick_key(value: Any) -> Any:
+    """The key of an argument that is a plain array or constant; None for others."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return (value.shape, value.dtype)
+    if kind is float:
+        return (float, repr(value))  # -0.0 is not 0.0
+    if kind in (int, bool, type(None)):
+        return (kind, value)
+    return None
+
+
+def _without_floats(key: Any) -> Any:
+    """A quick key in which all floats are alike."""
+    if not isinstance(key[0], int):
+        return key
+    return tuple((float,) if type(k) is tuple and k and k[0] is float else k for k in key)
+
+
+def _shapes(key: Any) -> Any:
+    """A key without any constants."""
+    if not isinstance(key[0], int):
+        return key[1]
+    return tuple(k[:1] if type(k) is tuple and k and isinstance(k[0], type) else k for k in key)
+
+
+def _same_draws(a: Any, b: Any) -> bool:
+    return bool(a[0] == b[0] and np.array_equal(a[1], b[1]) and a[2:] == b[2:])
+
+
+def _static_key(tree: Tree) -> Any:
+    """A hashable key of an argument tree; 1, 1.0 and True stay different."""
+    if isinstance(tree, Node):
+        return (tree.kind, tree.keys, tuple(_static_key(c) for c in tree.children))
+    if isinstance(tree, Static):
+        plain = (bool, int, float, str, bytes, type(None), np.generic, np.dtype, type, slice)
+        if not isinstance(tree.value, plain):
+            raise TypeError
+        by_text = isinstance(tree.value, (float, slice, np.generic))  # -0.0 is not 0.0
+        value = repr(tree.value) if by_text else tree.value
+        return (type(tree.value), value)
+    return tree
