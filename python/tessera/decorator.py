@@ -199,9 +199,14 @@ class Optimized:
             for g in (*args, *kwargs.values(), *environment.values())
             if isinstance(g, np.random.Generator)
         ]
+        locked = [a for a in environment.arrays() if a.flags.writeable]
+        for array in locked:
+            array.flags.writeable = False
         try:
             traced = trace_call(self._function, args, kwargs, floats=floats)
         finally:
+            for array in locked:
+                array.flags.writeable = True
             changed = environment.restore()
             drawn = not _same_draws(draws[0], np.random.get_state()) or any(
                 str(bits.state) != str(state) for bits, state in generators
@@ -227,9 +232,7 @@ class Optimized:
         self, entry: _Entry, traced: Traced, first: Result, stop: Callable[[], bool]
     ) -> None:
         """Tunes a program in the background, and has later calls use what won."""
-        tuned = self._optimize(
-            self._function, traced, self._options.replace(tune=True), stop=stop
-        )
+        tuned = self._optimize(self._function, traced, self._options.replace(tune=True), stop=stop)
         if not tuned.improved or (first.improved and tuned.speedup < first.speedup):
             return
         if entry.result is first:

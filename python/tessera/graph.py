@@ -53,26 +53,58 @@ def _operator(
 
     def forward(self: Tensor, other: Any) -> Tensor:
         result: Tensor = ufunc(self, other)
-        return result
+        return _as_float(ufunc, self, other, result) if self.weak else result
 
     def reflected(self: Tensor, other: Any) -> Tensor:
         result: Tensor = ufunc(other, self)
-        return result
+        return _as_float(ufunc, other, self, result) if self.weak else result
 
     return forward, reflected
 
 
-class Tensor:
-    """A value of a graph under construction: shape and dtype, no data."""
+def _as_float(ufunc: Callable[..., Any], x: Any, y: Any, result: Tensor) -> Tensor:
+    """What Python's own operators make of floats is a float again."""
+    other = y if isinstance(x, Tensor) and x.weak else x
+    if type(other) not in (bool, int, float) and not (isinstance(other, Tensor) and other.weak):
+        return result
+    divides = ufunc in (np.true_divide, np.floor_divide, np.remainder, np.power)
+    if divides and isinstance(y, Tensor) and (not y.is_input or ufunc is np.power):
+        unsupported("this may divide by a float that is zero, where Python raises an error")
+    if ufunc is np.power and not isinstance(y, int):
+        unsupported("a power of a float may be complex")
+    result.weak = result.dtype == np.float64
+    return result
 
-    __slots__ = ("builder", "id")
+
+class Tensor:
+    """A value of a graph under construction: shape and dtype, no data.
+
+    `weak`: stands for a Python float (f64 of no axes), which takes the dtype of what it meets.
+    """
+
+    __slots__ = ("builder", "id", "weak")
     __array_priority__ = 1000
 
     def __init__(self, builder: Builder, id: int) -> None:
         self.builder = builder
         self.id = id
+        self.weak = False
 
     # --- facts
+    @property
+    def is_input(self) -> bool:
+        """Whether it is an argument of the program."""
+        return self.id in self.builder.core.inputs
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What a traced function's `isinstance` sees: the type that NumPy would have here."""
+        if not self.builder.numpy_dtypes:
+            return Tensor
+        if self.weak:
+            return float
+        return self.dtype.type if self.ndim == 0 and not self.is_input else np.ndarray
+
     @property
     def shape(self) -> tuple[Any, ...]:
         return tuple(self.builder.core.type(self.id)[1])
@@ -176,13 +208,17 @@ class Tensor:
     __hash__ = object.__hash__
 
     def __neg__(self) -> Tensor:
-        return self._unary(np.negative)
+        result = self._unary(np.negative)
+        result.weak = self.weak
+        return result
 
     def __pos__(self) -> Tensor:
         return self
 
     def __abs__(self) -> Tensor:
-        return self._unary(np.absolute)
+        result = self._unary(np.absolute)
+        result.weak = self.weak
+        return result
 
     def __invert__(self) -> Tensor:
         return self._unary(np.invert)

@@ -53,6 +53,13 @@ class Runner:
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
         self._may_overwrite: dict[tuple[int, int], bool] = {}
 
+    def exactly(self, arrays: tuple[Any, ...]) -> list[Array] | None:
+        """Results for plain contiguous arrays of exactly the right types; None for others."""
+        if self._words_out or self._weights:
+            return None
+        outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
+        return outputs if self._module.run_exactly(arrays, outputs, None) else None
+
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         if len(arrays) != len(self._inputs):
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
@@ -254,10 +261,11 @@ class FunctionCall:
     def __init__(self, function: Callable[..., Any], traced: Traced) -> None:
         self.names = list(traced.graph.input_types())
         self._function = function
-        self._traced = traced
+        self.traced = traced
         positional, keyword = traced.tree.children if isinstance(traced.tree, Node) else ((), ())
         plain = not keyword.keys and all(isinstance(c, Leaf) for c in positional.children)
         self._plain = len(positional.children) if plain else -1
+        self.is_nested = any(isinstance(c, Node) for c in (*positional.children, *keyword.children))
         # One array, not a scalar, is returned as it is.
         self._single = isinstance(traced.results, Leaf) and traced.graph.outputs[0].shape != ()
 
@@ -267,21 +275,64 @@ class FunctionCall:
                 if type(value) is not np.ndarray:
                     break
             else:  # the common case, without a detour
-                return [*args, *self._traced.extra]
+                return [*args, *self.traced.extra]
         args = [from_tensor(a) if is_tensor(a) else a for a in args]
         kwargs = {name: from_tensor(a) if is_tensor(a) else a for name, a in kwargs.items()}
         tree, leaves = bind_arguments(self._function, tuple(args), kwargs)
-        if not same_structure(tree, self._traced.tree):
+        if not same_structure(tree, self.traced.tree):
             raise BadInputError(
-                f"{self._traced.graph.name} was optimised for arguments of another structure or "
+                f"{self.traced.graph.name} was optimised for arguments of another structure or "
                 "with other constants; optimise it again for these"
             )
-        return [value for _, value in leaves] + list(self._traced.extra)
+        return [value for _, value in leaves] + list(self.traced.extra)
 
     def result(self, outputs: list[Array]) -> Any:
         if self._single:
             return outputs[0]
-        return unflatten(self._traced.results, [a[()] if a.ndim == 0 else a for a in outputs])
+        return unflatten(self.traced.results, [a[()] if a.ndim == 0 else a for a in outputs])
+
+
+class FastCall:
+    """The shortest way from a call with plain arrays and floats to a compiled module.
+
+    Returns NotImplemented, having done nothing, for arguments of other types, and for floats that
+    are zero or not finite, where Python's own arithmetic raises.
+    """
+
+    def __init__(
+        self, runner: Runner, traced: Traced, order: Sequence[int | str], call: FunctionCall
+    ) -> None:
+        self.order = list(order)
+        positional, keyword = traced.tree.children  # type: ignore[union-attr]
+        leaves = [*positional.children, *keyword.children]
+        self._slots = [s for s, leaf in zip(order, leaves, strict=True) if isinstance(leaf, Leaf)]
+        self._floats = any(isinstance(a, float) for a in traced.arguments)
+        self._count = len(self._slots)
+        self.positional = self._slots == list(range(len(leaves))) and not self._floats
+        self._extra = tuple(traced.extra)
+        self._runner = runner
+        self._call = call
+
+    def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self.positional:
+            if len(args) != self._count:
+                return NotImplemented
+            arrays = args
+        else:
+            arrays = tuple([args[s] if isinstance(s, int) else kwargs[s] for s in self._slots])
+            if self._floats:
+                for value in arrays:
+                    if type(value) is float and (value == 0 or value - value != 0):
+                        return NotImplemented
+                arrays = tuple([np.array(a) if type(a) is float else a for a in arrays])
+        if self._extra:
+            arrays += self._extra
+        outputs = self._runner.exactly(arrays)
+        if outputs is None:
+            if not self._floats:
+                return NotImplemented
+            outputs = self._runner(arrays)
+        return self._call.result(outputs)
 
 
 def same_structure(a: Any, b: Any) -> bool:
@@ -404,6 +455,14 @@ class Result:
                 self._run(self._call.arrays(args, kwargs), out)
                 return out
         return self._call.result(self._run(self._call.arrays(args, kwargs)))
+
+    def fast_call(self, order: Sequence[int | str] | None) -> FastCall | None:
+        """A short way for calls whose arrays are at these places; None where there is none."""
+        if order is None or not isinstance(self._call, FunctionCall):
+            return None
+        if not isinstance(self._run, Runner) or self._call.is_nested:
+            return None
+        return FastCall(self._run, self._call.traced, order, self._call)
 
     def refresh(self) -> None:
         """Computes again what was kept from weights, after the caller changed their values.

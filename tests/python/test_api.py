@@ -222,16 +222,14 @@ def test_decorator_falls_back_with_one_warning() -> None:
 
 def test_decorator_prefers_numpy_to_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Result, "interpreted", True)
-    calls = []
+    monkeypatch.setattr(Result, "__call__", None)
 
     @ts.optimize(budget=5)
     def f(x: Any) -> Any:
-        calls.append(type(x))
         return x * 2
 
-    with pytest.warns(RuntimeWarning, match="runs as plain NumPy: it has no compiled code"):
-        f(np.ones(4, np.float32))
-    assert calls[-1] is np.ndarray
+    with pytest.warns(RuntimeWarning, match="runs as plain NumPy: .* it has no compiled code"):
+        np.testing.assert_array_equal(f(np.ones(4, np.float32)), 2)
 
 
 SCALE = np.float32(2)

@@ -152,6 +152,10 @@ def _is_array(value: Any) -> bool:
     )
 
 
+def _is_array_or_float(value: Any) -> bool:
+    return type(value) is float or _is_array(value)
+
+
 # --- what a function can reach ----------------------------------------------------------------
 
 
@@ -269,19 +273,50 @@ class Environment:
 
     def unchanged(self) -> bool:
         """Whether everything is still the same object."""
-        return (
-            all(scope.get(name) is value for scope, name, value in self._variables)
-            and all(cell.cell_contents is value for cell, value in self._cells)
-            and all(_same_entries(now, before) for now, before in self._dicts)
-            and all(
-                len(now) == len(before) and all(map(operator.is_, now, before))
-                for now, before in self._lists
-            )
-        )
+        for scope, name, value in self._variables:
+            if scope.get(name) is not value:
+                return False
+        for cell, value in self._cells:
+            if cell.cell_contents is not value:
+                return False
+        for entries, before in self._dicts:
+            if not _same_entries(entries, before):
+                return False
+        return not self._lists or all(_same_items(now, before) for now, before in self._lists)
+
+    def arrays(self) -> list[Array]:
+        """The arrays among what is recorded."""
+        return [v for v in self.values() if isinstance(v, np.ndarray)]
+
+    def restore(self) -> str:
+        """Puts back what is no longer as it was; returns what that is, "" if nothing."""
+        changed = ""
+        for scope, name, value in self._variables:
+            if scope.get(name) is not value and isinstance(scope, dict):
+                changed = f"the variable {name}"
+                scope[name] = value
+        for cell, value in self._cells:
+            if cell.cell_contents is not value:
+                changed = "a variable of an enclosing function"
+                cell.cell_contents = value
+        for entries, before in self._dicts:
+            if not _same_entries(entries, before):
+                changed = "a dict or an attribute"
+                entries.clear()
+                entries.update(before)
+        for items, former in self._lists:
+            if not _same_items(items, former):
+                changed = "a list"
+                items[:] = former
+        return changed
 
 
 def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
     return len(now) == len(before) and all(now.get(k) is v for k, v in before.items())
+
+
+def _same_items(now: list[Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
 def _names(code: CodeType) -> set[str]:
@@ -373,9 +408,13 @@ def _root(array: Array) -> Array:
 
 
 def bind_arguments(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    floats: bool = False,
 ) -> tuple[Tree, list[tuple[str, Any]]]:
-    """The arguments of a call as a tree over named arrays."""
+    """The arguments of a call as a tree over named arrays, and over floats if `floats`."""
+    is_leaf = _is_array_or_float if floats else _is_array
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # builtins without a signature
@@ -384,7 +423,7 @@ def bind_arguments(
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise BadInputError(f"{_name(function)}: {error}", _definition(function)) from None
+            raise BadInputError(f"{_name(function)}: {error}", definition(function)) from None
         args, kwargs = bound.args, bound.kwargs
         names = []
         for p in signature.parameters.values():
@@ -394,8 +433,8 @@ def bind_arguments(
                 names.append(p.name)
         names = names[: len(args)]
     leaves: list[tuple[str, Any]] = []
-    positional = [flatten(v, n, leaves, _is_array) for n, v in zip(names, args, strict=True)]
-    keyword = [flatten(v, n, leaves, _is_array) for n, v in kwargs.items()]
+    positional = [flatten(v, n, leaves, is_leaf) for n, v in zip(names, args, strict=True)]
+    keyword = [flatten(v, n, leaves, is_leaf) for n, v in kwargs.items()]
     tree = Node(tuple, (Node(tuple, tuple(positional)), Node(dict, tuple(keyword), tuple(kwargs))))
     return tree, leaves
 
@@ -405,7 +444,8 @@ def _name(function: Callable[..., Any]) -> str:
     return name if name.isidentifier() and name.isascii() else "program"
 
 
-def _definition(function: Callable[..., Any]) -> Location | None:
+def definition(function: Callable[..., Any]) -> Location | None:
+    """Where a function is defined, if Python knows."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return Location(code.co_filename, code.co_firstlineno) if code else None
 
@@ -431,10 +471,15 @@ def _run(
     graph.constants = constants
     tensors = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
-        tensors.append(graph.input(name, value.shape, value.dtype))
+        if type(value) is float:
+            tensors.append(graph.input(name, (), np.float64))
+            tensors[-1].weak = True
+        else:
+            tensors.append(graph.input(name, value.shape, value.dtype))
     args, kwargs = unflatten(tree, tensors)
     try:
         result = function(*args, **kwargs)
+        _require_same_arguments(tree, tensors, (args, kwargs), function)
     except Error:
         raise
     except Exception as error:
@@ -442,15 +487,38 @@ def _run(
             f"tracing {_name(function)} failed: {type(error).__name__}: {error}", _origin(error)
         ) from error
     outputs: list[tuple[str, Any]] = []
+    if isinstance(result, Iterator):
+        raise UnsupportedError(
+            f"{_name(function)} is a generator; return a list or tuple", definition(function)
+        )
     results = flatten(result, "out", outputs, lambda v: isinstance(v, Tensor))
     if not outputs:
         raise BadInputError(
             f"{_name(function)} returns no array that depends on its arguments",
-            _definition(function),
+            definition(function),
         )
     for _, tensor in outputs:
+        if tensor.weak:
+            raise UnsupportedError(
+                f"{_name(function)} returns a Python float", definition(function)
+            )
         graph.output(tensor)
     return graph, results
+
+
+def _require_same_arguments(
+    tree: Tree, tensors: Sequence[Tensor], given: Any, function: Callable[..., Any]
+) -> None:
+    """Refuses functions that append to a list or set an entry among their arguments."""
+    leaves: list[tuple[str, Any]] = []
+    after = flatten(given, "", leaves, lambda v: isinstance(v, Tensor))
+    kept = len(leaves) == len(tensors) and all(
+        v is t for (_, v), t in zip(leaves, tensors, strict=True)
+    )
+    if not kept or not _same_static(after, tree):
+        raise UnsupportedError(
+            f"{_name(function)} changes a list or dict among its arguments", definition(function)
+        )
 
 
 def _origin(error: BaseException) -> Location | None:
@@ -462,10 +530,17 @@ def _origin(error: BaseException) -> Location | None:
 
 
 def trace_call(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    floats: bool = False,
 ) -> Traced:
-    """Traces one call; see the top of the file."""
-    tree, leaves = bind_arguments(function, args, kwargs)
+    """Traces one call; see the top of the file.
+
+    With `floats`, Python floats are arguments too, of type f64[]: they take part in promotion like
+    Python scalars do.
+    """
+    tree, leaves = bind_arguments(function, args, kwargs, floats)
     leaves = [(n, Spec.parse(v) if isinstance(v, str) else v) for n, v in leaves]
     first, first_results = _run(function, tree, leaves, {})
     second, second_results = _run(function, tree, leaves, {})
@@ -479,7 +554,7 @@ def trace_call(
         raise UnsupportedError(
             f"{_name(function)} does something different each time it runs (random numbers, "
             "counters?), so it is not a function of its arguments",
-            _definition(function),
+            definition(function),
         )
     graph, results = second, second_results
     if constants:
@@ -502,7 +577,12 @@ def _same_static(a: Tree, b: Tree) -> bool:
             _same_static(x, y) for x, y in zip(a.children, b.children, strict=True)
         )
     if isinstance(a, Static) and isinstance(b, Static):
-        return a.value is b.value or bool(np.all(np.equal(a.value, b.value)))
+        if a.value is b.value:
+            return True
+        try:
+            return type(a.value) is type(b.value) and bool(np.all(np.equal(a.value, b.value)))
+        except TypeError:  # not comparable: objects made anew each time
+            return False
     return a == b
 
 

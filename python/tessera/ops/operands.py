@@ -35,11 +35,15 @@ def builder_of(*operands: object) -> Builder:
 
 def is_scalar(x: object) -> bool:
     """A Python or NumPy scalar, which joins a computation as a constant."""
-    return isinstance(x, (bool, int, float, np.generic)) and not isinstance(x, np.void)
+    if isinstance(x, (Tensor, np.void)):
+        return False
+    return isinstance(x, (bool, int, float, np.generic))
 
 
 def operand_dtype(x: Operand) -> Any:
     """What NumPy's promotion sees: a dtype, or a Python type for the weak scalars."""
+    if isinstance(x, Tensor) and x.weak:
+        return float
     if isinstance(x, (Tensor, np.ndarray, np.generic)):
         return x.dtype
     if isinstance(x, bool):

@@ -229,7 +229,7 @@ def logaddexp(x: Operand, y: Operand) -> Tensor:
 
 def pow(x: Operand, exponent: Operand) -> Tensor:
     """x to a power, constant or a tensor; integers to constant powers only."""
-    if isinstance(exponent, np.ndarray) and exponent.ndim == 0:
+    if isinstance(exponent, np.ndarray) and not isinstance(exponent, Tensor) and exponent.ndim == 0:
         exponent = exponent[()]
     if not is_scalar(exponent):
         base, power_ = promote(np.power, x, exponent)
