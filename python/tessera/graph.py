@@ -6,7 +6,9 @@ so one set of rules serves the builder and traced functions.
 
 from __future__ import annotations
 
+import dis
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -62,6 +64,33 @@ def _operator(
     return forward, reflected
 
 
+def _in_place_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor, Any], Tensor]:
+    """`x += y`: of an array the memory is written, a scalar is replaced."""
+
+    def operator(self: Tensor, other: Any) -> Tensor:
+        if self.weak:
+            return _as_float(ufunc, self, other, ufunc(self, other))
+        result: Tensor = ufunc(self, other)
+        if self.builder.numpy_dtypes and self.ndim == 0 and not self.is_input:
+            return result
+        if self.base is not None and _is_stored_back():
+            return result  # y[k] += v, which goes on as y[k] = this
+        return self.overwrite(result)
+
+    return operator
+
+
+def _is_stored_back() -> bool:
+    """Whether the traced function's current instruction is that of `y[k] += v`."""
+    frame = sys._getframe(2)
+    following = False
+    for instruction in dis.get_instructions(frame.f_code):
+        if following and not instruction.opname.startswith(("SWAP", "ROT", "CACHE")):
+            return instruction.opname in ("STORE_SUBSCR", "STORE_SLICE")
+        following = following or instruction.offset == frame.f_lasti
+    return False
+
+
 def _as_float(ufunc: Callable[..., Any], x: Any, y: Any, result: Tensor) -> Tensor:
     """What Python's own operators make of floats is a float again."""
     other = y if isinstance(x, Tensor) and x.weak else x
@@ -80,15 +109,19 @@ class Tensor:
     """A value of a graph under construction: shape and dtype, no data.
 
     `weak`: stands for a Python float (f64 of no axes), which takes the dtype of what it meets.
+    `views`: of an array that the traced function made itself, those that share its memory; it may
+    be written to while none of them is alive. None for arguments and for views.
     """
 
-    __slots__ = ("builder", "id", "weak")
+    __slots__ = ("__weakref__", "base", "builder", "id", "views", "weak")
     __array_priority__ = 1000
 
     def __init__(self, builder: Builder, id: int) -> None:
         self.builder = builder
         self.id = id
         self.weak = False
+        self.views: list[weakref.ref[Tensor]] | None = None
+        self.base: Tensor | None = None  # whose memory this shares; None: unknown, or its own
 
     # --- facts
     @property
@@ -161,15 +194,49 @@ class Tensor:
     __float__ = __int__ = __complex__ = __index__ = _needs_values
     item = tolist = tobytes = _needs_values
 
+    # --- writing, which gives the name of the array another value
+    def is_view_of(self, other: Tensor) -> None:
+        """Notes that this shares memory with another tensor."""
+        root = other if other.base is None else other.base
+        self.base = root
+        if root.views is not None:
+            root.views = [r for r in root.views if r() is not None] + [weakref.ref(self)]
+
+    def overwrite(self, value: Tensor) -> Tensor:
+        """Takes another value of the same shape, converted as NumPy's in-place operators do."""
+        if self.views is None or any(r() is not None for r in self.views):
+            self._in_place()
+        if value.shape != self.shape or not np.can_cast(value.dtype, self.dtype, "same_kind"):
+            self._in_place()
+        from tessera.ops.operands import cast
+
+        self.id = cast(value, self.dtype).id
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from tessera.ops.index import setitem
+
+        if self.views is None:
+            self._in_place()
+        self.overwrite(setitem(self, key, value))
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
+
     def _in_place(self, *args: object) -> Any:
         unsupported(
-            "this writes into an array in place, which a traced program cannot express; "
-            "write x = x + y instead of x += y, and np.where or np.concatenate for parts"
+            "this writes into an array in place that is an argument or that others share, which a "
+            "traced program cannot express; write x = x + y instead of x += y, and np.where or "
+            "np.concatenate for parts"
         )
 
-    __setitem__ = fill = sort = _in_place
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = __imatmul__ = __ipow__ = _in_place
-    __ifloordiv__ = __imod__ = __iand__ = __ior__ = __ixor__ = _in_place
+    sort = _in_place
+    __iadd__, __isub__ = _in_place_operator(np.add), _in_place_operator(np.subtract)
+    __imul__, __itruediv__ = _in_place_operator(np.multiply), _in_place_operator(np.true_divide)
+    __imatmul__, __ipow__ = _in_place_operator(np.matmul), _in_place_operator(np.power)
+    __ifloordiv__, __imod__ = _in_place_operator(np.floor_divide), _in_place_operator(np.remainder)
+    __iand__, __ior__ = _in_place_operator(np.bitwise_and), _in_place_operator(np.bitwise_or)
+    __ixor__ = _in_place_operator(np.bitwise_xor)
 
     # --- NumPy's protocols
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -228,9 +295,11 @@ class Tensor:
         return result
 
     def __getitem__(self, key: Any) -> Tensor:
+        from tessera.frontends.numpy import view
         from tessera.ops.index import getitem
 
-        return getitem(self, key)
+        result = getitem(self, key)
+        return view(result, self) if result.ndim else Tensor(self.builder, result.id)
 
 
 class Builder:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from test_trace import FLOAT_ONLY, TOLERANCE, UNARY, X, array
+from test_trace_functions import FLOATS, FUNCTIONS
 
 import tessera as ts
 from tessera import trace
@@ -51,7 +52,9 @@ def used(graph: ts.Graph) -> set[int]:
     return {i for op in graph.ops for i in op["inputs"]} | set(graph.core.outputs)
 
 
-def check(function: Callable[..., Any], *args: Any, flavour: str = "numpy") -> str:
+def check(
+    function: Callable[..., Any], *args: Any, flavour: str = "numpy", proved: bool = True
+) -> str:
     """Values, dtypes and shapes of the emitted source against the program, and the way back."""
     traced = trace_call(function, args, {})
     arrays = [np.asarray(a) for a in (*traced.arguments, *traced.extra)]
@@ -72,7 +75,8 @@ def check(function: Callable[..., Any], *args: Any, flavour: str = "numpy") -> s
         )
     if flavour == "numpy" and traced.graph.inputs[0].id in used(traced.graph):
         again = trace(compile_source(source, "emitted"), *arrays)
-        assert again == traced.graph or ts.verify(traced.graph, again), source
+        verdict = again == traced.graph or ts.verify(traced.graph, again)
+        assert verdict or (not proved and verdict.unknown), source
     return source
 
 
@@ -93,6 +97,17 @@ def test_float_functions(name: str, flavour: str) -> None:
 @pytest.mark.parametrize("name", FLOAT_ONLY)
 def test_float_functions_of_16_bits(name: str, dtype: Any) -> None:
     check(FLOAT_ONLY[name], array(X, dtype))
+
+
+# What compares values for equality or holds NaN is beyond the field that proofs are made in.
+UNPROVED = {"argmin", "isclose", "allclose", "nanmean", "nan_to_num", "argmax nan"}
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+@pytest.mark.parametrize("name", [*FUNCTIONS, *FLOATS])
+def test_derived_functions(name: str, flavour: str) -> None:
+    function = (FUNCTIONS | FLOATS)[name]
+    check(function, array(X, "f8"), flavour=flavour, proved=name not in UNPROVED)
 
 
 A, B, C = "f32[6,5]", "f32[6,5]", "f32[5,6]"
@@ -136,7 +151,7 @@ def body(function: Callable[..., Any], *types: str, flavour: str = "numpy") -> s
         (lambda a: a[1, ::2], (A,), "a[1, ::2]"),
         (lambda a: a[..., 0][:, None], ("f32[3,4,5]",), "a[:, None, :, 0]"),
         (lambda a: np.repeat(a, 3, axis=1), (A,), "np.repeat(a, 3, axis=1)"),
-        (lambda a: a[:, [4, 0]], (A,), "a[:, inner0]"),
+        (lambda a: a[:, [4, 0]], (A,), "a[:, [4, 0]]"),
         (lambda a: a.sum(axis=0, dtype=np.float64), (A,), "a.astype(np.float64).sum(axis=0)"),
         (lambda a: a.astype(np.int32).max(), (A,), "a.astype(np.int32).max()"),
         (lambda a: a / (1 + np.exp(-a)), (A,), "a / (1 + np.exp(-a))"),

@@ -365,8 +365,9 @@ class Lifter:
         return self._without_axes(self._array(self.node(source)), axes, shape)
 
     def _without_axes(self, x: Node, axes: list[int], shape: Shape) -> Node:
-        items: list[Any] = list(x.attrs["items"]) if x.op == "index" else [slice(None)] * x.ndim
-        base = x.args[0] if x.op == "index" else x
+        slices = x.op == "index" and not any(isinstance(i, list) for i in x.attrs["items"])
+        items: list[Any] = list(x.attrs["items"]) if slices else [slice(None)] * x.ndim
+        base = x.args[0] if slices else x
         kept = [n for n, item in enumerate(items) if not isinstance(item, int)]
         for axis in sorted(axes, reverse=True):
             item = items[kept[axis]]
@@ -501,6 +502,28 @@ class Lifter:
         return Node("diagonal", (self._array(self.node(matrix)),), dtype, shape, {"k": offset})
 
     # --- indices
+    def _lift_stack(self, tensor: int, record: Record) -> Node | None:
+        """x[:, [4, 0]]: single places of one array, side by side where they were."""
+        axis = int(record["attrs"]["axis"])
+        dtype, shape = self._type(tensor)
+        parts = [self.node(i) for i in record["inputs"]]
+        base = parts[0].args[0] if parts[0].op == "index" else None
+        places = []
+        for part in parts:
+            if part.op != "index" or part.args[0] is not base:
+                return None
+            items = part.attrs["items"]
+            if not isinstance(items[axis], int) or any(
+                i != slice(None) for n, i in enumerate(items) if n != axis
+            ):
+                return None
+            places.append(items[axis])
+        assert base is not None
+        whole: list[Any] = [slice(None)] * base.ndim
+        return Node(
+            "index", (base,), dtype, shape, {"items": [*whole[:axis], places, *whole[axis + 1 :]]}
+        )
+
     def _lift_gather(self, tensor: int, record: Record) -> Node:
         data, index = record["inputs"]
         axis = record["attrs"]["axis"]
@@ -543,7 +566,7 @@ def _exact(value: float) -> Fraction:
 
 
 def _index(base: Node, items: list[Any], dtype: np.dtype[Any], shape: Shape) -> Node:
-    if base.op == "index":
+    if base.op == "index" and not any(isinstance(i, list) for i in base.attrs["items"]):
         merged = _merged(base.attrs["items"], items)
         if merged is not None:
             return Node("index", base.args, dtype, shape, {"items": merged})

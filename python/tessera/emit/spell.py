@@ -35,7 +35,7 @@ class Code:
 
 _BINARY = {
     "add": ("+", ADD), "sub": ("-", ADD), "mul": ("*", MUL), "div": ("/", MUL),
-    "matmul": ("@", MUL), "and": ("&", AND), "or": ("|", OR),
+    "mod": ("%", MUL), "matmul": ("@", MUL), "and": ("&", AND), "or": ("|", OR),
     "eq": ("==", COMPARE), "ne": ("!=", COMPARE), "lt": ("<", COMPARE), "le": ("<=", COMPARE),
     "gt": (">", COMPARE), "ge": (">=", COMPARE),
 }  # fmt: skip
@@ -54,7 +54,8 @@ class Spelling:
     axis: ClassVar[str] = "axis"
     keepdims: ClassVar[str] = "keepdims"
     functions: ClassVar[dict[str, str]] = {
-        "max": "maximum", "min": "minimum", "abs": "abs", "concat": "concatenate",
+        "max": "maximum", "min": "minimum", "abs": "abs", "round": "rint",
+        "atan2": "arctan2",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "max", "reduce_min": "min"}
 
@@ -101,6 +102,10 @@ class Spelling:
         elif self.flavour == "torch" and node.attrs["keepdims"]:
             axis = f"{self.axis}={tuple(axes)}"
         return axis, f"{self.keepdims}=True" if node.attrs["keepdims"] else ""
+
+    def places(self, indices: Sequence[int]) -> str:
+        """Constant positions in an index."""
+        return str(indices)
 
     # --- expressions
     def spell(self, node: Node, args: Sequence[Code]) -> Code:
@@ -170,12 +175,13 @@ class Spelling:
     def _sqr(self, node: Node, x: Code) -> Code:
         return Code(f"{x.text} * {x.text}", MUL) if x.is_name else self.call("square", x.text)
 
-    def _pow(self, node: Node, x: Code, *exponent: Code) -> Code:
-        if exponent:
-            return Code(f"{x.at(POWER + 1)} ** {exponent[0].at(UNARY)}", POWER)
+    def _pow(self, node: Node, x: Code) -> Code:
         power = Fraction(node.attrs["exponent"])
         text = str(power.numerator) if power.denominator == 1 else repr(float(power))
         return Code(f"{x.at(POWER + 1)}{'**' if x.is_name else ' ** '}{text}", POWER)
+
+    def _power(self, node: Node, x: Code, y: Code) -> Code:
+        return Code(f"{x.at(POWER + 1)} ** {y.at(UNARY)}", POWER)
 
     def _erf(self, node: Node, x: Code) -> Code:
         self.imports.add("from scipy.special import erf")
@@ -276,7 +282,7 @@ class Spelling:
         items = list(node.attrs["items"])
         while items and items[-1] == slice(None):
             items.pop()
-        texts = [_item(i) for i in items]
+        texts = [self.places(i) if isinstance(i, list) else _item(i) for i in items]
         lead = next((n for n, t in enumerate(texts) if t != ":"), 0)
         if lead > 1 and len(items) == len(node.attrs["items"]):
             texts = ["...", *texts[lead:]]
@@ -336,6 +342,9 @@ class JaxSpelling(Spelling):
     def dtype(self, dtype: np.dtype[Any]) -> str:
         return "jnp.bfloat16" if dtype_name(dtype) == "bf16" else super().dtype(dtype)
 
+    def places(self, indices: Sequence[int]) -> str:
+        return f"jnp.array({indices})"
+
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         return code
 
@@ -375,7 +384,7 @@ class TorchSpelling(Spelling):
     keepdims = "keepdim"
     functions = Spelling.functions | {
         "rsqrt": "rsqrt", "erf": "erf", "sigmoid": "sigmoid", "relu": "relu",
-        "mod": "remainder", "rint": "round",
+        "round": "round",
     }  # fmt: skip
     reductions: ClassVar[dict[str, str]] = {"reduce_max": "amax", "reduce_min": "amin"}
 
@@ -386,6 +395,16 @@ class TorchSpelling(Spelling):
 
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         return code
+
+    def _function(self, node: Node, *args: Code) -> Code:
+        """PyTorch's functions take no numbers."""
+        tensors = [
+            self.call("tensor", code.text, f"dtype={self.dtype(node.dtype)}")
+            if a.is_literal
+            else code
+            for a, code in zip(node.args, args, strict=True)
+        ]
+        return super()._function(node, *tensors)
 
     def _full(self, node: Node) -> Code:
         value = self.number(node.attrs["value"], node.dtype)

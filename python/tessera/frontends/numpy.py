@@ -36,7 +36,16 @@ UFUNCS |= {
     "bitwise_or": ops.pointwise.bitwise("or"),
     "bitwise_xor": ops.pointwise.bitwise("xor"),
     "invert": ops.pointwise.bitwise("not"),
-    "isnan": lambda x: ops.pointwise.not_equal(x, x),
+    "isnan": ops.derived.isnan,
+    "isfinite": ops.derived.isfinite,
+    "isinf": ops.derived.isinf,
+    "heaviside": ops.derived.heaviside,
+    "fmax": lambda x, y: _ignoring_nan(ops.pointwise.maximum, np.fmax, x, y),
+    "fmin": lambda x, y: _ignoring_nan(ops.pointwise.minimum, np.fmin, x, y),
+    "deg2rad": lambda x: ops.pointwise.multiply(lift_like(np.deg2rad, x), np.pi / 180),
+    "radians": lambda x: ops.pointwise.multiply(lift_like(np.radians, x), np.pi / 180),
+    "rad2deg": lambda x: ops.pointwise.multiply(lift_like(np.rad2deg, x), 180 / np.pi),
+    "degrees": lambda x: ops.pointwise.multiply(lift_like(np.degrees, x), 180 / np.pi),
     "expit": ops.pointwise.sigmoid,  # scipy.special
     "matvec": lambda a, x: ops.shape.squeeze(
         ops.contract.matmul(a, ops.shape.expand_dims(x, -1)), -1
@@ -47,6 +56,7 @@ UFUNCS |= {
 }
 _REDUCE: dict[str, Function] = {
     "add": ops.reduce.sum,
+    "multiply": ops.derived.prod,
     "maximum": ops.reduce.max,
     "minimum": ops.reduce.min,
     "logical_and": ops.reduce.all,
@@ -59,15 +69,32 @@ def lift_float(x: Tensor) -> Tensor:
     return ops.pointwise.astype(x, "f64")
 
 
+def _ignoring_nan(choose: Function, ufunc: np.ufunc, x: Any, y: Any) -> Tensor:
+    """The larger or smaller one, or that which is a number."""
+    a, b = ops.operands.promote(ufunc, x, y)
+    nan_a, nan_b = ops.derived.isnan(a), ops.derived.isnan(b)
+    return ops.pointwise.where(nan_a, b, ops.pointwise.where(nan_b, a, choose(a, b)))
+
+
+def lift_like(ufunc: np.ufunc, x: Any) -> Tensor:
+    """An operand in the dtype that the ufunc computes in."""
+    return ops.operands.promote(ufunc, x)[0]
+
+
 def apply_ufunc(
     ufunc: np.ufunc, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     name = f"np.{ufunc.__name__}"
     options = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
-    if "out" in options:
-        unsupported(f"{name} with out= writes in place, which a traced program cannot express")
+    out = options.pop("out", None)
+    if out is not None:
+        result = apply_ufunc(ufunc, method, args, options)
+        return _written(name, out[0] if isinstance(out, tuple) and len(out) == 1 else out, result)
     dtype = options.pop("dtype", None)
+    if dtype is not None and method == "__call__" and ufunc.__name__ in _ARITHMETIC:
+        builder = ops.operands.builder_of(*args)
+        args = [lift(builder, x, ops.operands.numpy_dtype(dtype)) for x in args]
     if options.pop("where", True) is not True:
         unsupported(f"{name} with where= is not supported; use np.where")
     for harmless in ("casting", "order", "subok"):
@@ -95,7 +122,44 @@ def apply_ufunc(
         result = UFUNCS[ufunc.__name__](ops.shape.expand_dims(a, range(a.ndim, a.ndim + b.ndim)), b)
     else:
         unsupported(f"{name}.{method} is not supported")
-    return result if dtype is None else ops.pointwise.astype(result, dtype)
+    return fresh(result if dtype is None else ops.pointwise.astype(result, dtype))
+
+
+_ARITHMETIC = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "square"}
+
+
+# --- memory: which results are new arrays, and which share another one's
+
+
+def fresh(result: Any) -> Any:
+    """A result as an array of its own, which may be written to."""
+    if not isinstance(result, Tensor):
+        return result
+    copy = Tensor(result.builder, result.id)
+    copy.views = []
+    return copy
+
+
+def view(result: Any, *sources: Any) -> Any:
+    """A result that shares the memory of the tensors among the arguments."""
+    if isinstance(result, (list, tuple)):
+        return type(result)([view(r, *sources) for r in result])
+    if not isinstance(result, Tensor):
+        return result
+    owners = [x for x in sources if isinstance(x, Tensor)]
+    if any(result is x for x in owners):
+        return result
+    result = Tensor(result.builder, result.id)
+    for x in owners:
+        result.is_view_of(x)
+    return result
+
+
+def _written(name: str, target: Any, result: Any) -> Any:
+    """out=: the result in the place of what was there."""
+    if not isinstance(target, Tensor) or not isinstance(result, Tensor):
+        unsupported(f"{name} with out= writes in place, which a traced program cannot express")
+    return target.overwrite(result)
 
 
 # --- functions --------------------------------------------------------------------------------
@@ -103,7 +167,9 @@ def apply_ufunc(
 _SAME_NAME = """
     sum mean var std cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
     broadcast_to stack tile repeat split roll pad triu tril diagonal diag trace take where
-    dot inner vdot outer tensordot clip all any
+    dot inner vdot outer tensordot clip all any prod diff gradient trapezoid cross kron convolve
+    correlate polyval argmax argmin count_nonzero isclose allclose select nan_to_num nansum nanmean
+    cov corrcoef flip rot90 round fix
 """
 FUNCTIONS: dict[Function, Function] = {
     getattr(np, name): ops.function(name) for name in _SAME_NAME.split()
@@ -164,8 +230,70 @@ def _at_least_all(ndim: int) -> Function:
     return function
 
 
+def _dstack(tensors: Sequence[Any]) -> Tensor:
+    parts = [_at_least(2, t) for t in tensors]
+    return ops.shape.concatenate(
+        [ops.shape.expand_dims(t, 2) if np.ndim(t) == 2 else t for t in parts], 2
+    )
+
+
+def _append(x: Any, values: Any, axis: int | None = None) -> Tensor:
+    if axis is not None:
+        return ops.shape.concatenate([x, values], axis)
+    builder = ops.operands.builder_of(x, values)
+    return ops.shape.concatenate([ops.shape.ravel(lift(builder, v)) for v in (x, values)])
+
+
+def _broadcast_arrays(*tensors: Any) -> tuple[Tensor, ...]:
+    builder = ops.operands.builder_of(*tensors)
+    shape = np.broadcast_shapes(*[np.shape(t) for t in tensors])
+    return tuple(ops.shape.broadcast_to(lift(builder, t), shape) for t in tensors)
+
+
+def _meshgrid(*vectors: Any, indexing: str = "xy", sparse: bool = False) -> tuple[Tensor, ...]:
+    builder = ops.operands.builder_of(*vectors)
+    count = len(vectors)
+    order = [1, 0, *range(2, count)] if indexing == "xy" and count > 1 else list(range(count))
+    shaped = []
+    for vector, axis in zip(vectors, order, strict=True):
+        dims = [1] * count
+        dims[axis] = -1
+        shaped.append(ops.shape.reshape(lift(builder, vector), dims))
+    return tuple(shaped) if sparse else _broadcast_arrays(*shaped)
+
+
+def _apply_along_axis(function: Function, axis: int, x: Tensor) -> Tensor:
+    moved = ops.shape.moveaxis(x, axis, -1)
+    lead = moved.shape[:-1]
+    rows = ops.shape.reshape(moved, [-1, moved.shape[-1]])
+    results = [function(row) for row in rows]
+    if not all(isinstance(r, Tensor) for r in results):
+        unsupported("np.apply_along_axis of a function that does not return an array")
+    stacked = ops.shape.stack(results, 0)
+    stacked = ops.shape.reshape(stacked, [*lead, *stacked.shape[1:]])
+    return stacked if results[0].ndim == 0 else ops.shape.moveaxis(stacked, -1, axis)
+
+
+def _fliplr(x: Tensor) -> Tensor:
+    return ops.index.flip(x, 1)
+
+
+def _flipud(x: Tensor) -> Tensor:
+    return ops.index.flip(x, 0)
+
+
+def _linalg_cross(x: Any, y: Any, axis: int = -1) -> Tensor:
+    return ops.derived.cross(x, y, axis)
+
+
 def _split_along(axis: int) -> Function:
     return lambda x, sections: ops.index.split(x, sections, axis if np.ndim(x) > axis else 0)
+
+
+def _array_equal(x: Any, y: Any) -> Any:
+    if np.shape(x) != np.shape(y):
+        return False
+    return ops.reduce.all(ops.pointwise.equal(x, y))
 
 
 def _array_split(x: Tensor, sections: Any, axis: int = 0) -> list[Tensor]:
@@ -201,6 +329,16 @@ def _einsum(subscripts: str, *operands: Any, optimize: object = False) -> Tensor
     return ops.contract.einsum(subscripts, *operands)
 
 
+def _started(reduce: Function, combine: Function) -> Function:
+    """A reduction with NumPy's `initial`."""
+
+    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Tensor:
+        result = reduce(x, axis, keepdims)
+        return result if initial is None else combine(result, initial)  # type: ignore[no-any-return]
+
+    return function
+
+
 def _linalg_matmul(x: Any, y: Any) -> Tensor:
     return ops.contract.matmul(x, y)
 
@@ -224,10 +362,10 @@ def _variance(function: Function) -> Function:
 
 
 FUNCTIONS |= {
-    np.max: ops.reduce.max,
-    np.min: ops.reduce.min,
-    np.amax: ops.reduce.max,
-    np.amin: ops.reduce.min,
+    np.max: _started(ops.reduce.max, ops.pointwise.maximum),
+    np.min: _started(ops.reduce.min, ops.pointwise.minimum),
+    np.amax: _started(ops.reduce.max, ops.pointwise.maximum),
+    np.amin: _started(ops.reduce.min, ops.pointwise.minimum),
     np.var: _variance(ops.reduce.var),
     np.std: _variance(ops.reduce.std),
     np.concatenate: ops.shape.concatenate,
@@ -236,6 +374,23 @@ FUNCTIONS |= {
     np.column_stack: _column_stack,
     np.atleast_1d: _at_least_all(1),
     np.atleast_2d: _at_least_all(2),
+    np.dstack: _dstack,
+    np.append: _append,
+    np.broadcast_arrays: _broadcast_arrays,
+    np.meshgrid: _meshgrid,
+    np.apply_along_axis: _apply_along_axis,
+    np.fliplr: _fliplr,
+    np.flipud: _flipud,
+    np.around: ops.pointwise.round,
+    np.array_equal: lambda x, y: _array_equal(x, y),
+    np.linalg.multi_dot: ops.derived.multi_dot,
+    np.linalg.matrix_power: ops.derived.matrix_power,
+    np.linalg.cross: _linalg_cross,
+    np.linalg.tensordot: ops.contract.tensordot,
+    np.linalg.vecdot: ops.contract.vecdot,
+    np.linalg.vector_norm: lambda x, axis=None, keepdims=False, ord=2: ops.reduce.norm(
+        ops.shape.ravel(x) if axis is None else x, ord, 0 if axis is None else axis, keepdims
+    ),
     np.hsplit: _split_along(1),
     np.vsplit: _split_along(0),
     np.array_split: _array_split,
@@ -271,8 +426,8 @@ _HARMLESS = {"order", "subok", "device", "copy", "casting"}
 
 def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments that matter, with those refused that write in place or change meaning."""
-    if kwargs.get("out") is not None:
-        unsupported(f"{name} with out= writes in place, which a traced program cannot express")
+    if kwargs.get("copy") is False and name.endswith("nan_to_num"):
+        unsupported("np.nan_to_num with copy=False writes to its argument")
     if kwargs.get("where", True) not in (True, np._NoValue):
         unsupported(f"{name} with where= is not supported; use np.where")
     order = kwargs.get("order")
@@ -288,7 +443,26 @@ def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str,
     ours = FUNCTIONS.get(function)
     if ours is None:
         unsupported(f"{name} is not supported")
-    return _checked(name, ours, args, _options(name, kwargs))
+    if (out := kwargs.get("out")) is not None:
+        rest = {k: v for k, v in kwargs.items() if k != "out"}
+        return _written(name, out, apply_function(function, args, rest))
+    result = _checked(name, ours, args, _options(name, kwargs))
+    return view(result, *args) if function in _VIEWS else _all_fresh(result)
+
+
+_VIEWS = {
+    np.transpose, np.swapaxes, np.moveaxis, np.reshape, np.ravel, np.expand_dims, np.squeeze,
+    np.broadcast_to, np.split, np.hsplit, np.vsplit, np.array_split, np.diagonal, np.diag, np.real,
+    np.atleast_1d, np.atleast_2d, np.flip, np.fliplr, np.flipud, np.rot90, np.einsum,
+    np.broadcast_arrays, np.permute_dims, np.matrix_transpose, np.linalg.matrix_transpose,
+    np.linalg.diagonal, np.meshgrid,
+}  # fmt: skip
+
+
+def _all_fresh(result: Any) -> Any:
+    if isinstance(result, (list, tuple)):
+        return type(result)([_all_fresh(r) for r in result])
+    return fresh(result)
 
 
 def _checked(name: str, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -320,7 +494,7 @@ def _clip_method(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 _SAME_METHODS = """
     sum mean max min all any cumsum ravel squeeze swapaxes take repeat diagonal trace astype
-    dot
+    dot prod argmax argmin round
 """
 _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METHODS.split()} | {
     "var": FUNCTIONS[np.var],
@@ -335,6 +509,8 @@ _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METH
     "conjugate": _identity,
     "view": lambda x, *args: unsupported("view() reinterprets memory, which a program cannot"),
 }
+_VIEW_METHODS = {"reshape", "ravel", "squeeze", "swapaxes", "transpose", "diagonal", "conj",
+                 "conjugate"}  # fmt: skip
 _ATTRIBUTES: dict[str, Function] = {
     "T": lambda x: ops.shape.transpose(x),
     "mT": ops.contract.matrix_transpose,
@@ -345,12 +521,16 @@ _ATTRIBUTES: dict[str, Function] = {
 def array_attribute(x: Tensor, name: str) -> Any:
     """An attribute or method that ndarray has, for a Tensor."""
     if name in _ATTRIBUTES:
-        return _ATTRIBUTES[name](x)
+        return view(_ATTRIBUTES[name](x), x)
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
+            if (out := kwargs.pop("out", None)) is not None:
+                return _written(f"ndarray.{name}", out, method(*args, **kwargs))
             options = _options(f"ndarray.{name}", kwargs)
-            return _checked(f"ndarray.{name}", _METHODS[name], (x, *args), options)
+            result = _checked(f"ndarray.{name}", _METHODS[name], (x, *args), options)
+            shares = name in _VIEW_METHODS or kwargs.get("copy") is False
+            return view(result, x) if shares else _all_fresh(result)
 
         return method
     if not name.startswith("_") and hasattr(np.ndarray, name):

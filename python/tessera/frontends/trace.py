@@ -20,6 +20,7 @@ import numpy as np
 
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor
+from tessera.ops.operands import cast
 from tessera.types import (
     EVERY,
     Interval,
@@ -369,14 +370,33 @@ class _TracingGraph(Graph):
         return self._tensors[key]
 
     def _fixed(self, array: Array, n: int) -> Tensor:
-        """An array that the function makes itself: a splat, 0, 1, 2, … or, failing that, data."""
+        """An array that the function makes itself: a splat, a count, a triangle, else data."""
         first = array.reshape(-1)[0]
-        if np.all(array == first) and array.dtype != object:
+        if array.dtype == object:
+            return self.input(f"inner{n}", array.shape, array.dtype)
+        if np.all(array == first):
             return self.const(first, array.dtype, array.shape)
-        if array.ndim == 1 and np.array_equal(array, np.arange(array.size)):
-            attrs = {"axis": 0, "type": (dtype_name(array.dtype), list(array.shape))}
-            return self.emit("iota", [], attrs)
+        for axis in range(array.ndim):
+            if np.array_equal(array, _counted(array.shape, axis)):
+                return self._count(array.shape, axis, array.dtype)
+        if array.ndim == 2 and array.shape[0] == array.shape[1]:
+            rows, columns = (_counted(array.shape, axis) for axis in (0, 1))
+            for op, compare in (("eq", np.equal), ("ge", np.greater_equal), ("le", np.less_equal)):
+                if np.array_equal(array, compare(rows, columns)):
+                    sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
+                    return cast(self.emit(op, sides), array.dtype)
         return self.input(f"inner{n}", array.shape, array.dtype)
+
+    def _count(self, shape: tuple[int, ...], axis: int, dtype: np.dtype[Any]) -> Tensor:
+        attrs = {"axis": axis, "type": (dtype_name(dtype), list(shape))}
+        return self.emit("iota", [], attrs)
+
+
+def _counted(shape: tuple[int, ...], axis: int) -> Array:
+    """0, 1, 2, … along one axis, the same along the others."""
+    lead = [1] * len(shape)
+    lead[axis] = -1
+    return np.broadcast_to(np.arange(shape[axis]).reshape(lead), shape)
 
 
 def _address(array: Array) -> int:
@@ -466,7 +486,10 @@ def _run(
     tree: Tree,
     leaves: Sequence[tuple[str, Any]],
     constants: dict[int, Array],
+    fills: bool = False,
 ) -> tuple[_TracingGraph, Tree]:
+    from tessera.frontends.intercept import intercept
+
     graph = _TracingGraph(_name(function))
     graph.constants = constants
     tensors = []
@@ -478,7 +501,8 @@ def _run(
             tensors.append(graph.input(name, value.shape, value.dtype))
     args, kwargs = unflatten(tree, tensors)
     try:
-        result = function(*args, **kwargs)
+        with intercept(graph, fills):
+            result = function(*args, **kwargs)
         _require_same_arguments(tree, tensors, (args, kwargs), function)
     except Error:
         raise
@@ -529,6 +553,10 @@ def _origin(error: BaseException) -> Location | None:
     return None
 
 
+# How it ends when a function writes traced values to a real array.
+_FILLS = ("needs the value", "setting an array element")
+
+
 def trace_call(
     function: Callable[..., Any],
     args: Sequence[Any],
@@ -542,8 +570,18 @@ def trace_call(
     """
     tree, leaves = bind_arguments(function, args, kwargs, floats)
     leaves = [(n, Spec.parse(v) if isinstance(v, str) else v) for n, v in leaves]
-    first, first_results = _run(function, tree, leaves, {})
-    second, second_results = _run(function, tree, leaves, {})
+    fills = False
+    try:
+        first, first_results = _run(function, tree, leaves, {})
+    except Error as error:
+        if not any(text in error.message for text in _FILLS):
+            raise
+        fills = True  # perhaps it writes to an array that it makes: see frontends/intercept.py
+        try:
+            first, first_results = _run(function, tree, leaves, {}, fills)
+        except Error:
+            raise error from None
+    second, second_results = _run(function, tree, leaves, {}, fills)
     constants: dict[int, Array] = {}
     same = first == second and len(first.captured) == len(second.captured)
     for n, (a, b) in enumerate(zip(first.captured, second.captured, strict=False)):
@@ -558,7 +596,7 @@ def trace_call(
         )
     graph, results = second, second_results
     if constants:
-        graph, results = _run(function, tree, leaves, constants)
+        graph, results = _run(function, tree, leaves, constants, fills)
     arrays = [value for _, value in leaves]
     extra = []
     outer = []

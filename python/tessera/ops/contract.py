@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from math import prod
 
@@ -99,8 +100,9 @@ def einsum(subscripts: str, *operands: Operand) -> Tensor:
     if not isinstance(subscripts, str):
         unsupported("np.einsum is supported with a subscript string only")
     builder = builder_of(*operands)
-    terms, output = _parse(subscripts.replace(" ", ""), len(operands))
     values = [lift(builder, x) for x in operands]
+    named = _without_ellipsis(subscripts.replace(" ", ""), [v.ndim for v in values])
+    terms, output = _parse(named, len(operands))
     extents: dict[str, int] = {}
     for n, (term, value) in enumerate(zip(terms, values, strict=True)):
         if len(term) != value.ndim:
@@ -121,9 +123,29 @@ def einsum(subscripts: str, *operands: Operand) -> Tensor:
     return result
 
 
+def _without_ellipsis(subscripts: str, ndims: Sequence[int]) -> str:
+    """`...` replaced by letters that are not used, the same for all operands."""
+    if "..." not in subscripts:
+        return subscripts
+    left, arrow, output = subscripts.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ndims):
+        bad_input(f"einsum: '{subscripts}' names {len(terms)} operands, {len(ndims)} were given")
+    free = [c for c in string.ascii_letters if c not in subscripts]
+    extra = [n - len(t.replace("...", "")) for t, n in zip(terms, ndims, strict=True)]
+    most = max(e for t, e in zip(terms, extra, strict=True) if "..." in t)
+    letters = free[:most]
+    named = [
+        t.replace("...", "".join(letters[most - e :])) if "..." in t else t
+        for t, e in zip(terms, extra, strict=True)
+    ]
+    if not arrow:
+        once = [c for c in sorted(set(left) - set(".,")) if left.count(c) == 1]
+        return f"{','.join(named)}->{''.join(letters + once)}"
+    return f"{','.join(named)}->{output.replace('...', ''.join(letters))}"
+
+
 def _parse(subscripts: str, count: int) -> tuple[list[str], str]:
-    if "." in subscripts:
-        unsupported("np.einsum with '...' is not supported; name every axis")
     left, arrow, output = subscripts.partition("->")
     terms = left.split(",")
     if len(terms) != count:

@@ -9,11 +9,34 @@ from typing import Any
 import numpy as np
 
 from tessera.graph import Tensor, bad_input, unsupported
-from tessera.ops.operands import Operand, axis_of, builder_of, lift, operand_dtype, static_shape
-from tessera.ops.pointwise import add, less, where
+from tessera.ops.operands import (
+    Axes,
+    Operand,
+    axes_of,
+    axis_of,
+    builder_of,
+    cast,
+    lift,
+    operand_dtype,
+    static_shape,
+)
+from tessera.ops.pointwise import add, less, multiply, where
 from tessera.ops.reduce import sum as reduce_sum
-from tessera.ops.shape import concatenate, expand_dims, moveaxis, pad, ravel, reshape, squeeze
+from tessera.ops.shape import (
+    broadcast_to,
+    concatenate,
+    expand_dims,
+    moveaxis,
+    pad,
+    ravel,
+    reshape,
+    squeeze,
+    stack,
+    swapaxes,
+)
 from tessera.types import Dim
+
+_FEW = 16  # constant indices that become slices
 
 
 def slice_(
@@ -34,17 +57,13 @@ def take(x: Operand, indices: Operand, axis: int | None = None) -> Tensor:
     x, index = lift(builder, x), lift(builder, indices)
     if axis is None:
         x, axis = ravel(x), 0
-    if index.dtype.kind not in "iu":
-        bad_input(f"take: indices must be integers, not {index.dtype}")
     a = axis_of(axis, x.ndim)
-    if index.dtype.kind == "i":
-        n = static_shape(x, "take")[a]
-        index = where(less(index, 0), add(index, n), index)
+    index = _wrapped(index, static_shape(x, "take")[a])
     return builder.emit("gather", [x, index], {"axis": a})
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
-    """Indexing by constants: integers, slices, None and `...`; arrays of integers on one axis."""
+    """Indexing by constants (integers, slices, None, `...`) and by arrays of integers."""
     items = list(key) if isinstance(key, tuple) else [key]
     arrays = [i for i in items if isinstance(i, (Tensor, np.ndarray, list)) and np.ndim(i) > 0]
     for item in items:
@@ -62,7 +81,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     at = next(n for n, i in enumerate(items) if i is Ellipsis)
     items[at : at + 1] = [slice(None)] * (x.ndim - used)
 
-    starts, stops, steps, drop, expand, gathers = [], [], [], [], [], []
+    advanced = [i for i in items if _is_array(i) or _is_integer(i)] if arrays else []
+    starts, stops, steps, drop, expand, flips = [], [], [], [], [], []
+    gathers: list[tuple[int, int, Any]] = []  # axis of the result, extent, index
     axis = 0  # of x
     kept = 0  # axes of the result so far
     for item in items:
@@ -73,19 +94,25 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         extent = x.shape[axis]
         if isinstance(item, slice):
             start, stop, step = _slice_bounds(item, extent, x)
+            if step < 0:
+                flips.append(kept)
+                step = -step
             kept += 1
-        elif isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        elif _is_integer(item):
             if isinstance(extent, str):
                 unsupported(f"indexing the symbolic axis {axis} of {x!r}")
             position = int(item) + (extent if item < 0 else 0)
             if not 0 <= position < extent:
                 bad_input(f"index {item} is out of bounds for axis {axis} with extent {extent}")
             start, stop, step = position, position + 1, 1
-            drop.append(axis)
-        elif isinstance(item, (Tensor, np.ndarray, list)):
-            if len(arrays) != 1 or any_integer(items):
-                unsupported("indexing is supported with one array of integers, on one axis")
-            gathers.append((kept, item))
+            if len(advanced) > 1:  # next to arrays it is one of them
+                start, stop = 0, extent
+                gathers.append((kept, extent, position))
+                kept += 1
+            else:
+                drop.append(axis)
+        elif _is_array(item):
+            gathers.append((kept, extent, item))
             start, stop, step = 0, extent, 1
             kept += 1
         else:
@@ -107,14 +134,125 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         result = squeeze(result, drop)
     if expand:
         result = expand_dims(result, expand)
-    for axis_of_result, index in gathers:
-        result = take(result, index, axis_of_result)
-    return result
+    for axis_of_result in flips:
+        result = flip(result, axis_of_result)
+    if len(gathers) == 1:
+        return _pick(result, gathers[0][2], gathers[0][0])
+    return _pick_together(result, gathers) if gathers else result
 
 
-def any_integer(items: Sequence[Any]) -> bool:
-    """Whether an index drops an axis by an integer."""
-    return any(isinstance(i, (int, np.integer)) for i in items)
+def _is_integer(item: Any) -> bool:
+    return isinstance(item, (int, np.integer)) and not isinstance(item, (bool, Tensor))
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, (Tensor, np.ndarray, list))
+
+
+def _pick(x: Tensor, index: Any, axis: int) -> Tensor:
+    """Elements at positions along an axis; a few constant ones as slices."""
+    if isinstance(index, list) and len(index) <= _FEW and all(_is_integer(i) for i in index):
+        lead = (slice(None),) * axis
+        return stack([getitem(x, (*lead, int(i))) for i in index], axis)
+    return take(x, index, axis)
+
+
+def _pick_together(x: Tensor, gathers: list[tuple[int, int, Any]]) -> Tensor:
+    """x[i, j] with arrays of integers on neighbouring axes: one index into the merged axis."""
+    first = gathers[0][0]
+    if [a for a, _, _ in gathers] != list(range(first, first + len(gathers))):
+        unsupported("indexing by arrays of integers is supported on neighbouring axes only")
+    linear: Any = 0
+    for _, extent, index in gathers:
+        if not _is_integer(index):
+            index = lift(x.builder, np.asarray(index) if isinstance(index, list) else index)
+            index = _wrapped(index, extent)
+        if isinstance(linear, Tensor):
+            linear = add(multiply(linear, extent), index)
+        elif _is_integer(index):
+            linear = linear * extent + index
+        else:
+            linear = add(index, linear * extent)
+    shape = static_shape(x, "indexing")
+    merged = reshape(x, [*shape[:first], -1, *shape[first + len(gathers) :]])
+    return x.builder.emit("gather", [merged, linear], {"axis": first})
+
+
+def _wrapped(index: Tensor, extent: int) -> Tensor:
+    """Positions that count from the end, from the start."""
+    if index.dtype.kind not in "iu":
+        bad_input(f"indices must be integers, not {index.dtype}")
+    return where(less(index, 0), add(index, extent), index) if index.dtype.kind == "i" else index
+
+
+def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:
+    """`x` with `x[key] = value` done: for slices of step 1, integers, and masks of x's shape."""
+    if isinstance(key, Tensor) and key.dtype == np.bool_ and key.shape == x.shape:
+        filler = lift(x.builder, value, x.dtype)
+        if filler.ndim:
+            unsupported("assigning more than one value by a mask is not supported; use np.where")
+        return where(key, filler, x)
+    items = list(key) if isinstance(key, tuple) else [key]
+    if len([i for i in items if i is Ellipsis]) == 0:
+        items.append(Ellipsis)
+    at = next((n for n, i in enumerate(items) if i is Ellipsis), 0)
+    items[at : at + 1] = [slice(None)] * (x.ndim - len(items) + 1)
+    if not all(isinstance(i, slice) or _is_integer(i) for i in items) or len(items) != x.ndim:
+        unsupported("assignment is supported to slices and integers only; use np.where")
+    region = getitem(x, tuple(items))
+    filler = lift(x.builder, value)
+    if filler.ndim > region.ndim:
+        unsupported("assigning an array with more axes than its place is not supported")
+    filler = broadcast_to(cast(filler, x.dtype), region.shape)
+    kept = [i for n, i in enumerate(items) if _is_integer(i)]
+    if kept:
+        filler = expand_dims(filler, [n for n, i in enumerate(items) if _is_integer(i)])
+    return _placed(x, items, filler, 0)
+
+
+def _placed(x: Tensor, items: list[Any], value: Tensor, axis: int) -> Tensor:
+    """`x` with its box that starts at `items` replaced, axes before `axis` being done."""
+    if axis == x.ndim:
+        return value
+    item, extent = items[axis], x.shape[axis]
+    if _is_integer(item):
+        start = int(item) % extent
+        stop, step = start + 1, 1
+    else:
+        start, stop, step = _slice_bounds(item, extent, x)
+    if step != 1:
+        unsupported("assignment to slices with a step is not supported; use np.where")
+    lead = (slice(None),) * axis
+    inside = getitem(x, (*lead, slice(start, stop)))
+    parts = [getitem(x, (*lead, slice(0, start)))] if start else []
+    parts.append(_placed(inside, items, value, axis + 1))
+    if stop < extent:
+        parts.append(getitem(x, (*lead, slice(stop, extent))))
+    return concatenate(parts, axis)
+
+
+def flip(x: Operand, axis: Axes = None) -> Tensor:
+    """Axes in reversed order: gathered at n − 1, n − 2, …, 0."""
+    x = lift(builder_of(x), x)
+    for a in axes_of(axis, x.ndim):
+        n = static_shape(x, "flip")[a]
+        counted = x.builder.emit("iota", [], {"axis": 0, "type": ("i64", [n])})
+        last = x.builder.const(n - 1, "i64")
+        x = x.builder.emit("gather", [x, x.builder.emit("sub", [last, counted])], {"axis": a})
+    return x
+
+
+def rot90(x: Operand, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
+    """A quarter turn, k times, from the first axis towards the second."""
+    x = lift(builder_of(x), x)
+    first, second = axes
+    if k % 4 == 0:
+        return x
+    if k % 4 == 2:
+        return flip(x, [first, second])
+    if k % 4 == 1:
+        return swapaxes(flip(x, second), first, second)
+    return flip(swapaxes(x, first, second), second)
 
 
 def any_symbol(x: Tensor) -> bool:
@@ -130,12 +268,15 @@ def _slice_bounds(item: slice, extent: Dim, x: Tensor) -> tuple[Any, Any, int]:
         if item == slice(None):
             return 0, extent, 1
         unsupported(f"slicing a symbolic axis of {x!r}")
-    if item.step is not None and item.step < 0:
-        unsupported("slices with a negative step are not supported")
     try:
         start, stop, step = item.indices(extent)
     except (TypeError, ValueError) as error:
         bad_input(f"slice: {error}")
+    if step < 0 and start > stop:  # the same elements in rising order; getitem turns them round
+        last = start + (start - stop - 1) // -step * step
+        start, stop = last, start + 1
+    elif step < 0:
+        start, stop = stop + 1, start + 1
     if start >= stop:
         bad_input(f"the slice {start}:{stop} of an axis with extent {extent} is empty")
     return start, stop, step
@@ -156,11 +297,17 @@ def split(x: Operand, sections: int | Sequence[int], axis: int = 0) -> list[Tens
     return [getitem(x, (*lead, slice(b, e))) for b, e in pairwise(cuts)]
 
 
-def roll(x: Operand, shift: int, axis: int | None = None) -> Tensor:
+def roll(x: Operand, shift: Any, axis: Any = None) -> Tensor:
     """Elements moved along an axis; those that fall off come back at the other end."""
     x = lift(builder_of(x), x)
+    if isinstance(shift, (tuple, list)) or isinstance(axis, (tuple, list)):
+        axes = [axis] if isinstance(axis, int) else list(axis or ())
+        shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+        for s, a in zip(shifts, axes, strict=True):
+            x = roll(x, s, a)
+        return x
     if not isinstance(shift, (int, np.integer)):
-        unsupported("np.roll is supported with one shift only")
+        unsupported("np.roll is supported with constant shifts only")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     a = axis_of(axis, x.ndim)

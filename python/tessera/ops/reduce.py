@@ -111,10 +111,24 @@ def cumsum(x: Operand, axis: int | None = None, dtype: Any = None) -> Tensor:
     return x.builder.emit("cumsum", [x], {"axis": axis_of(axis, x.ndim)})
 
 
+def _magnitude(x: Tensor) -> Tensor:
+    """|x| as a float."""
+    x = x if is_float(x.dtype) else cast(x, np.float64)
+    return x.builder.emit("abs", [x])
+
+
 def norm(x: Operand, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The Euclidean (for matrices Frobenius) norm."""
     x = lift(builder_of(x), x)
-    if not (ord is None or ord == "fro" or (ord == 2 and (x.ndim == 1 or isinstance(axis, int)))):
+    vector = x.ndim == 1 or isinstance(axis, int)
+    if vector and ord in (1, np.inf, -np.inf, 0):
+        size = _magnitude(x)
+        if ord == 0:
+            size = cast(cast(size, np.bool_), size.dtype)
+        return (min if ord == -np.inf else max if ord == np.inf else sum)(
+            size, axis, keepdims=keepdims
+        )
+    if not (ord is None or ord == "fro" or (ord == 2 and vector)):
         unsupported(f"np.linalg.norm with ord={ord!r} is not supported")
     # NumPy's norm does not know bf16 as a float and converts it.
     if not is_float(x.dtype) or (x.builder.numpy_dtypes and not np.issubdtype(x.dtype, np.inexact)):

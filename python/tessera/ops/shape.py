@@ -159,11 +159,39 @@ def repeat(x: Operand, repeats: int, axis: int | None = None) -> Tensor:
     return reshape(wide, [*shape[:a], shape[a] * int(repeats), *shape[a + 1 :]])
 
 
+def _bordered(x: Tensor, widths: Any, mode: str) -> Tensor:
+    """A border of the tensor's own elements: each row of it is a slice."""
+    from tessera.ops.index import getitem
+
+    for axis in range(x.ndim):
+        n = static_shape(x, "pad")[axis]
+        low, high = (int(w) for w in widths[axis])
+        if mode == "edge":
+            before, after = [0] * low, [n - 1] * high
+        elif mode == "wrap":
+            before, after = [i % n for i in range(-low, 0)], [i % n for i in range(high)]
+        else:
+            first = 1 if mode == "reflect" else 0
+            period = 2 * (n - first) if n > first else 1
+            places = [*range(-low, 0), *range(n, n + high)]
+            mirrored = [p if (p := i % period) < n else period - p - (1 - first) for i in places]
+            before, after = mirrored[:low], mirrored[low:]
+        if len(before) + len(after) > _WIDEST_BORDER:
+            unsupported(f"np.pad with mode={mode!r} and borders this wide is not supported")
+        lead = (slice(None),) * axis
+        rows = [getitem(x, (*lead, slice(i, i + 1))) for i in before]
+        x = concatenate([*rows, x, *(getitem(x, (*lead, slice(i, i + 1))) for i in after)], axis)
+    return x
+
+
+_WIDEST_BORDER = 64
+
+
 def pad(x: Operand, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Tensor:
-    """A border of one constant around the tensor."""
+    """A border around the tensor: of one constant, or of its own elements."""
     x = lift(builder_of(x), x)
-    if mode != "constant":
-        unsupported(f"np.pad with mode={mode!r} is not supported, only 'constant'")
+    if mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):
+        unsupported(f"np.pad with mode={mode!r} is not supported")
     values = np.unique(np.asarray(constant_values))
     if values.size != 1:
         unsupported("np.pad with different values per side is not supported")
@@ -175,6 +203,8 @@ def pad(x: Operand, pad_width: Any, mode: str = "constant", constant_values: Any
         bad_input("pad: widths must not be negative")
     if not widths.any():
         return x
+    if mode != "constant":
+        return _bordered(x, widths, mode)
     low, high = widths[:, 0].tolist(), widths[:, 1].tolist()
     value = values[0].item()
     if not is_float(x.dtype) and value != int(value):

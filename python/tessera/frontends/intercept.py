@@ -1,0 +1,107 @@
+"""What NumPy's protocols do not reach while a function is traced: np.array, np.zeros and relatives.
+
+np.array and np.asarray look into their argument without asking it, and np.zeros has no argument to
+ask. For the duration of one trace these functions of the module numpy are replaced by ones that
+know Tensors; other threads, and calls without a Tensor, get the originals.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tessera.frontends.numpy import fresh
+from tessera.graph import _NUMPY, _PACKAGE, Builder, Tensor, unsupported
+from tessera.ops.operands import cast, lift, numpy_dtype
+from tessera.ops.shape import expand_dims, stack
+
+_LOCK = threading.RLock()
+_COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
+_FILLED = {"zeros": 0, "ones": 1, "empty": 0}
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return True
+    return isinstance(value, (list, tuple)) and any(map(_holds_tensor, value))
+
+
+def as_tensor(builder: Builder, value: Any) -> Tensor:
+    """Nested lists of tensors and numbers as np.array joins them: every number with its dtype."""
+    if isinstance(value, Tensor):
+        return lift(builder, value, np.float64) if value.weak else value
+    if isinstance(value, (list, tuple)):
+        if not value:
+            unsupported("an empty list among traced arrays")
+        parts = [as_tensor(builder, v) for v in value]
+        if len({p.shape for p in parts}) > 1:
+            unsupported("np.array of rows of different shapes")
+        return stack(parts, 0)
+    array = np.asarray(value)
+    return lift(builder, array[()] if array.ndim == 0 else array)
+
+
+def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]:
+    def convert(object: Any, dtype: Any = None, **options: Any) -> Any:
+        if not _holds_tensor(object):
+            return original(object, dtype, **options)
+        if options.get("ndmin", 0) > 0:
+            unsupported("np.array with ndmin is not supported for traced arrays")
+        tensor = as_tensor(_builder(object), object)
+        result = tensor if dtype is None else cast(tensor, numpy_dtype(dtype))
+        if result.ndim == 0 and original.__name__ == "ascontiguousarray":
+            result = expand_dims(result, 0)
+        keeps = result is object and (not copies or options.get("copy") is False)
+        return result if keeps else fresh(result)
+
+    return convert
+
+
+def _builder(value: Any) -> Builder:
+    if isinstance(value, Tensor):
+        return value.builder
+    return next(_builder(v) for v in value if _holds_tensor(v))
+
+
+def _from_outside() -> bool:
+    """Whether the caller of an intercepted function is neither NumPy nor Tessera."""
+    file = sys._getframe(2).f_code.co_filename
+    return not file.startswith((_PACKAGE, _NUMPY, "<__array_function__"))
+
+
+def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callable[..., Any]:
+    thread = threading.get_ident()
+
+    def make(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Any:
+        if options or threading.get_ident() != thread or not _from_outside():
+            return original(shape, dtype, order, **options)
+        dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        if any(not isinstance(d, (int, np.integer)) or d <= 0 for d in dims):
+            return original(shape, dtype, order)
+        target = numpy_dtype(float if dtype is None else dtype)
+        return fresh(builder.const(value, target, [int(d) for d in dims]))
+
+    return make
+
+
+@contextmanager
+def intercept(builder: Builder, fills: bool) -> Iterator[None]:
+    """Replaces np.array and relatives; with `fills` also np.zeros and relatives, so that what the
+    function fills element by element is part of the program."""
+    with _LOCK:
+        originals = {name: getattr(np, name) for name in (*_COPIES, *(_FILLED if fills else ()))}
+        for name, original in originals.items():
+            if name in _COPIES:
+                setattr(np, name, _converter(original, _COPIES[name]))
+            else:
+                setattr(np, name, _maker(builder, original, _FILLED[name]))
+        try:
+            yield
+        finally:
+            for name, original in originals.items():
+                setattr(np, name, original)
