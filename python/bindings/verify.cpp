@@ -164,10 +164,11 @@ void bind_verify(nb::module_& m) {
 
   m.def(
       "bench_verify",
-      [](int injected, int equal, uint64_t seed, int threads, nb::object progress) {
+      [](int injected, int equal, uint64_t seed, int threads, nb::object progress, int deep) {
         VerifyBenchOptions options;
         options.injected = injected;
         options.equal = equal;
+        options.deep = deep;
         options.seed = seed;
         if (threads > 0) options.threads = threads;
         LongCall call;
@@ -182,7 +183,7 @@ void bind_verify(nb::module_& m) {
         return nb::make_tuple(list, interrupted);
       },
       nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0,
-      nb::arg("progress") = nb::none());
+      nb::arg("progress") = nb::none(), nb::arg("deep") = 0);
 
   // Which candidates the cheap field filter lets pass, in order.
   m.def(

@@ -132,6 +132,7 @@ def bench_verify(
     seed: int = 1,
     threads: int = 0,
     progress: Callable[[tuple[str, int, int]], None] | None = None,
+    deep: int = 0,
 ) -> tuple[list[dict[str, Any]], bool]: ...
 def bench_kernel_faults(count: int, seed: int = 1, threads: int = 0) -> dict[str, Any]: ...
 def filter(

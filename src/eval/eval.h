@@ -112,7 +112,7 @@ struct FieldComparison {
 FieldComparison compare(const FieldArray& original, const FieldArray& candidate);
 
 // True when the graph uses operators that are only modelled in the field (order, roots, keyed
-// functions), so that a mismatch there does not refute equality.
+// functions, more than two nested exponentials), so that a mismatch there does not refute equality.
 bool has_modelled_operators(const Graph& graph);
 
 }  // namespace tessera

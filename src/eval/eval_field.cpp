@@ -215,6 +215,22 @@ void find_modelled(const Graph& g, bool& found) {
   for (const Graph& body : g.bodies()) find_modelled(body, found);
 }
 
+// Whether exponentials are nested deeper than the chain of primes: the last component of one is
+// a keyed function.
+bool exceeds_chain(const Graph& g, const Demand& demand) {
+  for (const Op& op : g.ops()) {
+    if (op.body.valid()) {
+      if (demand.any(op) && exceeds_chain(g.body(op), demand.bodies[op.body.index])) return true;
+      continue;
+    }
+    const bool exponential = op.kind == OpKind::Exp || op.kind == OpKind::Expm1 ||
+                             op.kind == OpKind::Tanh || op.kind == OpKind::Sigmoid ||
+                             op.kind == OpKind::Silu || op.kind == OpKind::GeluTanh;
+    if (exponential && (demand.of(op.result()) & 4)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldModel& model,
@@ -302,7 +318,7 @@ FieldComparison compare(const FieldArray& original, const FieldArray& candidate)
 bool has_modelled_operators(const Graph& graph) {
   bool found = false;
   find_modelled(graph, found);
-  return found;
+  return found || exceeds_chain(graph, find_demand(graph, Components(1)));
 }
 
 }  // namespace tessera

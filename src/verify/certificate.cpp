@@ -128,7 +128,8 @@ std::string line_of(const FieldDraw& d) {
   return s + " seed=" + std::to_string(d.seed) +
          " exponent_bound=" + std::to_string(d.exponent_bound) +
          " redraws=" + std::to_string(d.redraws) + " binding=" + std::to_string(d.binding) +
-         " elements=" + std::to_string(d.elements) + " undefined=" + std::to_string(d.undefined);
+         " elements=" + std::to_string(d.elements) + " undefined=" + std::to_string(d.undefined) +
+         (d.part < 0 ? "" : " part=" + std::to_string(d.part));
 }
 
 std::string line_of(const GateFamily& g) {
@@ -143,7 +144,7 @@ std::string line_of(const GateFamily& g) {
 
 FieldDraw read_draw(const Reader& r) {
   FieldDraw d;
-  r.fields({
+  std::map<std::string_view, std::function<void(std::string_view)>> fields = {
       {"field", [&](std::string_view s) { d.field = s; }},
       {"primes",
        [&](std::string_view s) {
@@ -159,7 +160,10 @@ FieldDraw read_draw(const Reader& r) {
       {"binding", [&](std::string_view s) { d.binding = r.integer<int>(s); }},
       {"elements", [&](std::string_view s) { d.elements = r.integer<int64_t>(s); }},
       {"undefined", [&](std::string_view s) { d.undefined = r.integer<int64_t>(s); }},
-  });
+  };
+  if (r.rest.find(" part=") != std::string_view::npos)
+    fields["part"] = [&](std::string_view s) { d.part = r.integer<int>(s); };
+  r.fields(fields);
   return d;
 }
 
@@ -215,6 +219,7 @@ std::string Certificate::str() const {
       text += (text.empty() ? "" : " ") + symbol + "=" + std::to_string(extent);
     line("binding", text);
   }
+  for (const CertificatePart& p : parts) line("part", std::to_string(p.binding) + " " + p.text);
   for (const FieldDraw& d : draws) s += line_of(d) + "\n";
   line("min_draws", std::to_string(min_draws));
   line("coverage", coverage);
@@ -256,6 +261,12 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
       {"input", [&] { c.inputs.push_back(unescape(r.rest)); }},
       {"output", [&] { c.outputs.push_back(unescape(r.rest)); }},
       {"binding", [&] { c.bindings.push_back(read_binding(r)); }},
+      {"part",
+       [&] {
+         const size_t space = std::min(r.rest.find(' '), r.rest.size() - 1);
+         c.parts.push_back(
+             {r.integer<int>(r.rest.substr(0, space)), unescape(r.rest.substr(space + 1))});
+       }},
       {"draw", [&] { c.draws.push_back(read_draw(r)); }},
       {"min_draws", [&] { c.min_draws = r.integer<int>(r.rest); }},
       {"coverage", [&] { c.coverage = unescape(r.rest); }},

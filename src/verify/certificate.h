@@ -23,9 +23,18 @@ struct FieldDraw {
   uint64_t exponent_bound = 0;  // exponents were drawn below this; 0: uniformly
   int redraws = 0;              // rounds of redrawing inputs at which something is undefined
   int binding = 0;              // index into Certificate::bindings
+  int part = -1;                // index into Certificate::parts; −1: of the whole programs
   int64_t elements = 0;         // output elements compared
   int64_t undefined = 0;        // elements outside the domain in this draw, so not compared
   friend bool operator==(const FieldDraw&, const FieldDraw&) = default;
+};
+
+// One part of a proof in parts (verify/composition.h): its text names the values proved equal and
+// the cuts they were proved over. Parts come after those whose targets they cut at.
+struct CertificatePart {
+  int binding = 0;
+  std::string text;
+  friend bool operator==(const CertificatePart&, const CertificatePart&) = default;
 };
 
 // One family of real inputs on which both programs were compared with f64, in their own dtype.
@@ -51,6 +60,7 @@ struct Certificate {
   bool strict = false;
   std::vector<std::string> inputs, outputs;  // "X f32[16,1024]"
   std::vector<Binding> bindings;             // "tested at"; one empty binding if static
+  std::vector<CertificatePart> parts;        // empty: the programs were compared as wholes
   std::vector<FieldDraw> draws;
   int min_draws = 0;     // smallest number of draws in which an element was compared
   std::string coverage;  // "all elements" or which

@@ -14,6 +14,7 @@
 #include "eval/eval.h"
 #include "ir/validate.h"
 #include "verify/bound.h"
+#include "verify/composition.h"
 #include "verify/field_test.h"
 #include "verify/integers.h"
 #include "verify/numeric_gate.h"
@@ -26,6 +27,9 @@ namespace {
 // Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
 int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
 constexpr int kTieDraws = 48;
+// Proofs in parts: at most so many questions, each answered with an error so much smaller.
+constexpr int kMaxPartTests = 256;
+constexpr double kPartErrorLog2 = 8;
 // Of a filter's evaluation: above it only representative tiles are evaluated.
 constexpr double kFilterCost = 2e6;
 
@@ -215,9 +219,7 @@ class StaticTest {
                      "one evaluation takes about " + std::to_string(int64_t(work)) +
                          " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
     if (is_integer_program(spec_) && is_integer_program(candidate_)) return integers();
-    if (auto v = field(reference_, candidate_, whole_spec_ ? *whole_spec_ : spec_,
-                       whole_candidate_ ? *whole_candidate_ : candidate_))
-      return v;
+    if (auto v = whole_or_in_parts()) return v;
     if (auto v = ties()) return v;
     return gate();
   }
@@ -251,8 +253,91 @@ class StaticTest {
                                   "real inputs were found that show it"};
   }
 
+  std::optional<Verdict> whole_or_in_parts() {
+    const Certificate before = certificate_;
+    std::optional<Verdict> whole =
+        field(reference_, candidate_, whole_spec_ ? *whole_spec_ : spec_,
+              whole_candidate_ ? *whole_candidate_ : candidate_, certificate_);
+    if (!whole || !whole->unknown()) return whole;
+    const UnknownReason why = whole->why_unknown().reason;
+    if (why != UnknownReason::Field && why != UnknownReason::Undefined &&
+        why != UnknownReason::Bound)
+      return whole;
+    // Real inputs were looked for already where the field saw a difference.
+    certificate_ = before;
+    if (in_parts()) return std::nullopt;
+    certificate_ = before;
+    if (is_cancelled(o_)) return cancelled();
+    return whole;
+  }
+
+  // Pairs of values that look equal are proved one by one and cut. The bound is the sum of the
+  // parts' bounds.
+  bool in_parts() {
+    const Graph& whole_spec = whole_spec_ ? *whole_spec_ : spec_;
+    const Graph& whole_candidate = whole_candidate_ ? *whole_candidate_ : candidate_;
+    const std::vector<ValuePair> pairs =
+        values_that_look_equal(spec_, candidate_, seeds_.split(20000)(), reference_.pool());
+    if (pairs.empty()) return false;
+    std::vector<std::pair<ProofPart, Certificate>> proofs;
+    uint64_t question = 0;
+    auto equal = [&](const ProofPart& part) {
+      if (is_cancelled(o_)) return false;
+      const auto here = programs_of(part, spec_, candidate_),
+                 whole = programs_of(part, whole_spec, whole_candidate);
+      if (!here || !whole) return false;
+      Certificate c;
+      const PartTest test{seeds_.split(20001 + question++), o_.error_log2 - kPartErrorLog2};
+      Reference reference(here->spec, reference_.pool());
+      if (field(reference, here->candidate, whole->spec, whole->candidate, c, &test)) return false;
+      proofs.emplace_back(part, std::move(c));
+      return true;
+    };
+    const auto parts = compose(spec_, candidate_, pairs, kMaxPartTests, equal);
+    if (!parts) return false;
+    double error = 0;
+    std::vector<std::string> bases;
+    certificate_.min_draws = certificate_.min_draws == 0 ? INT32_MAX : certificate_.min_draws;
+    for (const auto& [part, proof] : proofs) {
+      if (std::find(parts->begin(), parts->end(), part) == parts->end()) continue;
+      certificate_.parts.push_back({binding_, part.str()});
+      for (FieldDraw d : proof.draws) {
+        d.part = int(certificate_.parts.size()) - 1;
+        certificate_.draws.push_back(d);
+      }
+      error += std::exp2(proof.error_log2);
+      certificate_.min_draws = std::min(certificate_.min_draws, proof.min_draws);
+      if (std::find(bases.begin(), bases.end(), proof.basis) == bases.end())
+        bases.push_back(proof.basis);
+    }
+    std::string cuts;
+    for (const ProofPart& part : *parts)
+      if (&part != &parts->back())
+        cuts += (cuts.empty() ? "" : ", ") + describe(spec_, part.target.spec);
+    certificate_.notes.push_back("proved in " + std::to_string(parts->size()) +
+                                 " parts, both programs cut at " + cuts);
+    if (certificate_.bound.empty() || std::log2(error) > certificate_.error_log2) {
+      certificate_.error_log2 = std::log2(error);
+      certificate_.bound = "the sum of the bounds of " + std::to_string(parts->size()) + " parts";
+      std::sort(bases.begin(), bases.end());
+      certificate_.basis.clear();
+      for (const std::string& b : bases)
+        certificate_.basis += (certificate_.basis.empty() ? "" : "; ") + b;
+    }
+    return true;
+  }
+
+  struct PartTest {
+    Rng seeds;
+    double error_log2;
+  };
+  // Fills in `certificate`. Of a part (not null) only whether it is equal matters: a difference may
+  // be one of the cuts' making.
   std::optional<Verdict> field(Reference& reference, const Graph& candidate,
-                               const Graph& whole_spec, const Graph& whole_candidate) {
+                               const Graph& whole_spec, const Graph& whole_candidate,
+                               Certificate& certificate, const PartTest* part = nullptr) {
+    const Rng seeds = part ? part->seeds : seeds_;
+    const double error_log2 = part ? part->error_log2 : o_.error_log2;
     const Graph& spec = reference.spec();
     const Degrees a = degrees(whole_spec), b = degrees(whole_candidate);
     const DrawBound small = draw_bound(a, b, 31), big = draw_bound(a, b, 61);
@@ -264,11 +349,12 @@ class StaticTest {
       const DrawBound& bound = size == FieldSize::Bits31 ? small : big;
       FieldDrawResult r = field_draw(
           reference, candidate,
-          {size, seeds_.split(uint64_t(100 + draws))(), bound.exponent_bound, redraws, false});
+          {size, seeds.split(uint64_t(100 + draws))(), bound.exponent_bound, redraws, false});
       if (!r.unsupported.empty()) return Unknown{UnknownReason::Unsupported, r.unsupported};
+      if (!r.equal && part) return Unknown{UnknownReason::Field, "a part differs"};
       if (!r.equal) return explain(r);
       r.record.binding = binding_;
-      certificate_.draws.push_back(r.record);
+      certificate.draws.push_back(r.record);
       coverage.add(r, bound.log2_miss);
       candidate_undefined = r.candidate_undefined;
       draws++;
@@ -284,12 +370,13 @@ class StaticTest {
     const FieldSize rest =
         8 * small.log2_miss < big.log2_miss ? FieldSize::Bits31 : FieldSize::Bits61;
     const int limit = max_draws(std::max(count_work(spec), count_work(candidate)));
-    while (coverage.worst() > o_.error_log2 && draws < limit) {
+    while (coverage.worst() > error_log2 && draws < limit) {
       // Hopeless at this rate (elements that are hardly ever defined): stop early.
-      if (draws == 64 && coverage.worst() * limit / 64 > o_.error_log2) break;
+      if (draws == 64 && coverage.worst() * limit / 64 > error_log2) break;
       if (auto v = one(rest)) return v;
     }
-    if (coverage.min_draws() == 0 && coverage.worst() > o_.error_log2) {
+    if (coverage.min_draws() == 0 && coverage.worst() > error_log2) {
+      if (part) return Unknown{UnknownReason::Undefined, "a part is never defined"};
       if (auto c = find_difference(reference_, candidate_, gate_options()))
         return Refuted{std::move(*c)};
       return Unknown{UnknownReason::Undefined,
@@ -297,20 +384,20 @@ class StaticTest {
                          ? "some output elements of the rewrite were undefined in every draw"
                          : "some output elements of the original were undefined in every draw"};
     }
-    if (coverage.worst() > o_.error_log2)
+    if (coverage.worst() > error_log2)
       return Unknown{UnknownReason::Bound, "after " + std::to_string(draws) +
                                                " draws the error bound is only 2^" +
                                                fixed(coverage.worst()) + " (" + big.text + ")"};
     const DrawBound& told = rest == FieldSize::Bits31 && draws > 3 ? small : big;
-    if (certificate_.bound.empty() || coverage.worst() > certificate_.error_log2) {
-      certificate_.error_log2 = coverage.worst();
-      certificate_.bound = told.text + "; per draw 2^" + fixed(small.log2_miss) + " in p31, 2^" +
-                           fixed(big.log2_miss) + " in p61";
-      certificate_.basis = told.basis;
+    if (certificate.bound.empty() || coverage.worst() > certificate.error_log2) {
+      certificate.error_log2 = coverage.worst();
+      certificate.bound = told.text + "; per draw 2^" + fixed(small.log2_miss) + " in p31, 2^" +
+                          fixed(big.log2_miss) + " in p61";
+      certificate.basis = told.basis;
     }
-    certificate_.min_draws = certificate_.min_draws == 0
-                                 ? coverage.min_draws()
-                                 : std::min(certificate_.min_draws, coverage.min_draws());
+    certificate.min_draws = certificate.min_draws == 0
+                                ? coverage.min_draws()
+                                : std::min(certificate.min_draws, coverage.min_draws());
     return std::nullopt;
   }
 
@@ -344,7 +431,7 @@ class StaticTest {
     if (spec && candidate) {
       Certificate saved = certificate_;
       Reference lifted(*spec, reference_.pool());
-      const auto v = field(lifted, *candidate, *spec, *candidate);
+      const auto v = field(lifted, *candidate, *spec, *candidate, certificate_);
       if (v && v->refuted()) return v;
       proved = !v;
       if (v)
@@ -583,6 +670,29 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   if (c.draws.empty() || c.bindings.empty()) return {false, "the certificate records no draw"};
   if (c.error_log2 > options.error_log2)
     return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
+  std::vector<ProofPart> parts;
+  for (const CertificatePart& p : c.parts) {
+    const auto part = ProofPart::parse(p.text);
+    if (!part || p.binding < 0 || p.binding >= int(c.bindings.size()))
+      return {false, "it does not say what part " + std::to_string(parts.size()) + " is"};
+    parts.push_back(*part);
+  }
+  for (size_t b = 0; b < c.bindings.size(); b++) {
+    std::vector<ProofPart> own;
+    bool whole = false;
+    for (size_t i = 0; i < parts.size(); i++)
+      if (c.parts[i].binding == int(b)) own.push_back(parts[i]);
+    for (const FieldDraw& d : c.draws) whole = whole || (d.part < 0 && d.binding == int(b));
+    if (whole) continue;
+    if (own.empty()) return {false, "it records no draw of binding " + std::to_string(b)};
+    if (std::string what = missing_in(own, spec, candidate); !what.empty())
+      return {false, "its parts prove too little: " + what};
+  }
+  for (size_t i = 0; i < parts.size(); i++)
+    if (std::none_of(c.draws.begin(), c.draws.end(), [&](const FieldDraw& d) {
+          return d.part == int(i) && d.binding == c.parts[i].binding;
+        }))
+      return {false, "it records no draw of part " + std::to_string(i)};
   std::optional<ThreadPool> threads;
   if (options.threads != 1) threads.emplace(options.threads);
   ThreadPool* pool = threads ? &*threads : nullptr;
@@ -607,6 +717,13 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
       a = std::move(*small_a);
       b = std::move(*small_b);
     }
+    if (d.part >= int(parts.size())) return {false, which + " names no part"};
+    if (d.part >= 0) {
+      auto programs = programs_of(parts[size_t(d.part)], a, b);
+      if (!programs) return {false, which + ": the programs have no such part"};
+      a = std::move(programs->spec);
+      b = std::move(programs->candidate);
+    }
     if (d.field == "exact") {
       IntegerTest test = replay_integers(a, b, d);
       if (test.counterexample)
@@ -625,6 +742,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     if (!r.unsupported.empty()) return {false, which + ": " + r.unsupported};
     if (!r.equal) return {false, which + ": the programs differ"};
     r.record.binding = d.binding;
+    r.record.part = d.part;
     if (!(r.record == d)) return {false, which + " gives other figures than the certificate says"};
   }
   // Recorded seeds could have been chosen; fresh ones could not.

@@ -196,7 +196,8 @@ def verify(settings: Settings) -> Iterator[Row]:
     """The verifier against injected faults, equal pairs and faults in generated kernels."""
     count = 500 if settings.quick else 10_000
     counts = {kind: count if settings.case in (None, kind) else 0 for kind in ("injected", "equal")}
-    settings.tell(f"verify: {counts}")
+    deep = count // 10 if settings.case in (None, "deep") else 0
+    settings.tell(f"verify: {counts}, deep: {deep} of each")
     results, interrupted = (
         _core.bench_verify(
             counts["injected"],
@@ -204,8 +205,9 @@ def verify(settings: Settings) -> Iterator[Row]:
             settings.options.seed + 1,
             settings.options.threads,
             lambda news: settings.tell(f"verify: {news[0]} {news[1]:,} of {news[2]:,}"),
+            deep,
         )
-        if any(counts.values())
+        if any(counts.values()) or deep
         else ([], False)
     )
     for result in results:
@@ -215,7 +217,7 @@ def verify(settings: Settings) -> Iterator[Row]:
             "suite": "verify", "case": result.pop("name"), "shape": {}, "dtype": "mixed",
             "target": settings.options.target, "count": result["count"],
         }  # fmt: skip
-        if row["case"] == "injected":
+        if row["case"].startswith("injected"):
             row["missed"] = result.pop("accepted")
         yield row | result
     if interrupted:

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "eval/eval.h"
 #include "ir/text.h"
+#include "verify/bench/deep_program.h"
 #include "verify/bench/mutations.h"
 #include "verify/bench/random_program.h"
 #include "verify/funnel.h"
@@ -99,6 +100,27 @@ Trial make_trial(const std::vector<ProgramEdit>& edits, size_t kind, uint64_t se
   return t;
 }
 
+// The same of a deep program, by the first edit in a random order that finds a place.
+Trial make_deep_trial(const std::vector<ProgramEdit>& edits, uint64_t seed, bool unsound) {
+  Trial t;
+  for (uint64_t i = 0; i < 2000; i++) {
+    const uint64_t s = mix64(seed + i * 0x9e3779b97f4a7c15ull);
+    t.spec = deep_program(s);
+    Rng rng(s ^ 0x2545f491u);
+    const ProgramEdit& edit = edits[rng.below(edits.size())];
+    auto changed = edit.apply(t.spec, rng);
+    for (int more = int(s % 4); !unsound && changed && more > 0; more--)
+      if (auto again = edits[rng.below(edits.size())].apply(*changed, rng)) changed = again;
+    if (!changed) continue;
+    t.kind = edit.name;
+    t.changed = std::move(*changed);
+    return t;
+  }
+  t.kind = edits[0].name;
+  t.error = "no deep program has a place for these edits";
+  return t;
+}
+
 void judge(Trial& t, uint64_t seed, bool unsound, const std::atomic<bool>* cancel) {
   if (!t.error.empty()) return;
   VerifyOptions options;
@@ -124,7 +146,7 @@ std::string report(const Trial& t) {
 }
 
 VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int count, bool unsound,
-                   const VerifyBenchOptions& o, ThreadPool& pool) {
+                   bool deep, const VerifyBenchOptions& o, ThreadPool& pool) {
   const auto start = std::chrono::steady_clock::now();
   VerifyBenchRow row;
   row.name = name;
@@ -141,7 +163,8 @@ VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int 
         const uint64_t index = first + uint64_t(i);
         const uint64_t seed = mix64(o.seed * 0x9e3779b97f4a7c15ull + index) ^ uint64_t(unsound);
         Trial& t = trials[size_t(i)];
-        t = make_trial(edits, size_t(index) % edits.size(), seed, unsound);
+        t = deep ? make_deep_trial(edits, seed, unsound)
+                 : make_trial(edits, size_t(index) % edits.size(), seed, unsound);
         judge(t, seed, unsound, o.cancel);
       }
     });
@@ -190,8 +213,12 @@ std::vector<VerifyBenchRow> bench_verify(const VerifyBenchOptions& o) {
     return some;
   };
   const std::vector<ProgramEdit> unsound = chosen(mutations()), sound = chosen(rewrites());
-  if (!unsound.empty()) rows.push_back(run("injected", unsound, o.injected, true, o, pool));
-  if (!sound.empty()) rows.push_back(run("equal", sound, o.equal, false, o, pool));
+  if (!unsound.empty()) rows.push_back(run("injected", unsound, o.injected, true, false, o, pool));
+  if (!sound.empty()) rows.push_back(run("equal", sound, o.equal, false, false, o, pool));
+  if (o.deep > 0 && !unsound.empty())
+    rows.push_back(run("injected_deep", unsound, o.deep, true, true, o, pool));
+  if (o.deep > 0 && !sound.empty())
+    rows.push_back(run("equal_deep", sound, o.deep, false, true, o, pool));
   return rows;
 }
 

@@ -11,6 +11,7 @@ namespace tessera {
 
 struct VerifyBenchOptions {
   int injected = 10000, equal = 10000;  // how many verifications of each sort
+  int deep = 0;                         // and as many of each sort of deep programs
   uint64_t seed = 1;
   int threads = 2;
   std::string kind;  // only edits of this name; empty: all
@@ -27,7 +28,7 @@ struct KindResult {
 };
 
 struct VerifyBenchRow {
-  std::string name;  // "injected" or "equal"
+  std::string name;  // "injected", "equal", "injected_deep" or "equal_deep"
   int count = 0;     // verifications that count
   int accepted = 0;  // verdict Equal; for "injected" these are misses
   int refuted = 0, unknown = 0;

@@ -102,5 +102,24 @@ TEST(VerifyBench, InjectedAreRefusedAndEqualPairsAccepted) {
   EXPECT_EQ(rows[1].refuted, 0) << refused;
 }
 
+// Faults in shallow and deep layers, and sound edits there; most of them need a proof in parts.
+TEST(VerifyBench, DeepPrograms) {
+  VerifyBenchOptions options;
+  options.injected = options.equal = 0;
+  options.deep = 150;
+  options.seed = 2027;
+  const std::vector<VerifyBenchRow> rows = bench_verify(options);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[2].count, 150);
+  std::string failures;
+  for (const std::string& f : rows[2].failures) failures += f + "\n";
+  EXPECT_EQ(rows[2].accepted, 0) << failures;
+  EXPECT_EQ(rows[3].count, 150);
+  failures.clear();
+  for (const std::string& f : rows[3].failures) failures += f + "\n";
+  EXPECT_GE(rows[3].accepted, 149) << failures;
+  EXPECT_EQ(rows[3].refuted, 0) << failures;
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,0 +1,491 @@
+#include "verify/composition.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "eval/eval.h"
+#include "verify/inputs.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kLooksEqual = 1e-9;  // of the largest element; both are computed in f64
+constexpr int kMaxRankPermuted = 4;
+
+// --- which values look equal
+
+std::vector<TensorId> candidates_for_cuts(const Graph& g) {
+  std::vector<TensorId> list;
+  for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iota) continue;
+    for (uint32_t r = 0; r < op.num_results; r++)
+      if (is_float(g.type(op.result(r)).dtype)) list.push_back(op.result(r));
+  }
+  return list;
+}
+
+struct Value {
+  TensorId tensor;
+  NDArray array;
+  double sum = 0, squares = 0, largest = 0;
+};
+
+std::vector<Value> evaluate(const Graph& g, const std::vector<NDArray>& inputs, ThreadPool* pool) {
+  const std::vector<TensorId> tensors = candidates_for_cuts(g);
+  Graph all = g;
+  all.set_outputs(tensors);
+  EvalOptions options;
+  options.pool = pool;
+  std::vector<NDArray> arrays = eval(all, inputs, options);
+  std::vector<Value> values;
+  for (size_t i = 0; i < tensors.size(); i++) {
+    Value v{tensors[i], std::move(arrays[i])};
+    bool finite = !v.array.reals.empty();
+    for (double x : v.array.reals) {
+      finite = finite && std::isfinite(x);
+      v.sum += std::fabs(x);
+      v.squares += x * x;
+      v.largest = std::max(v.largest, std::fabs(x));
+    }
+    // A free input stands for finite numbers only.
+    if (finite && v.largest > 0) values.push_back(std::move(v));
+  }
+  return values;
+}
+
+bool close(double a, double b, double scale) { return std::fabs(a - b) <= kLooksEqual * scale; }
+
+// Whether the elements of y in their order are those of x with its axes permuted.
+bool same_elements(const Value& x, const Value& y, const std::vector<int>& axes) {
+  const size_t rank = axes.size();
+  std::vector<int64_t> shape(rank), stride(rank), at(rank, 0);
+  int64_t step = 1;
+  std::vector<int64_t> strides(rank);
+  for (size_t d = rank; d-- > 0;) {
+    strides[d] = step;
+    step *= x.array.shape[d];
+  }
+  for (size_t d = 0; d < rank; d++) {
+    shape[d] = x.array.shape[size_t(axes[d])];
+    stride[d] = strides[size_t(axes[d])];
+  }
+  const double scale = std::max(x.largest, y.largest);
+  int64_t from = 0;
+  for (double element : y.array.reals) {
+    if (!close(x.array.reals[size_t(from)], element, scale)) return false;
+    for (size_t d = rank; d-- > 0;) {
+      from += stride[d];
+      if (++at[d] < shape[d]) break;
+      from -= stride[d] * shape[d];
+      at[d] = 0;
+    }
+  }
+  return true;
+}
+
+std::optional<std::vector<int>> permutation_between(const Value& x, const Value& y) {
+  if (x.array.dtype != y.array.dtype || x.array.reals.size() != y.array.reals.size() ||
+      !close(x.largest, y.largest, x.largest) || !close(x.sum, y.sum, x.sum) ||
+      !close(x.squares, y.squares, x.squares))
+    return std::nullopt;
+  std::vector<int> axes(x.array.shape.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (same_elements(x, y, axes)) return std::vector<int>();
+  if (axes.size() > kMaxRankPermuted) return std::nullopt;
+  while (std::next_permutation(axes.begin(), axes.end()))
+    if (same_elements(x, y, axes)) return axes;
+  return std::nullopt;
+}
+
+// --- parts of programs
+
+TensorId moved(Graph& g, TensorId t, const std::vector<int>& axes, const Shape& to) {
+  if (!axes.empty()) t = g.add(OpKind::Transpose, {t}, PermAttrs{axes});
+  if (!(g.type(t).shape == to)) t = g.add(OpKind::Reshape, {t}, ShapeAttrs{to});
+  return t;
+}
+
+// The tensors at which walks from `target` towards the inputs stop.
+std::set<TensorId> reached(const Graph& g, TensorId target, const std::set<TensorId>& stops) {
+  std::set<TensorId> hit, seen;
+  std::vector<TensorId> todo{target};
+  while (!todo.empty()) {
+    const TensorId t = todo.back();
+    todo.pop_back();
+    if (!seen.insert(t).second) continue;
+    if (!(t == target) && stops.count(t) != 0) {
+      hit.insert(t);
+      continue;
+    }
+    const Op& op = g.producer(t);
+    todo.insert(todo.end(), op.inputs.begin(), op.inputs.end());
+  }
+  return hit;
+}
+
+// Of the allowed pairs those nearest to the target, at which both definitions stop.
+std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const ValuePair& target,
+                                std::vector<ValuePair> allowed) {
+  while (true) {
+    std::set<TensorId> a, b;
+    for (const ValuePair& p : allowed) a.insert(p.spec), b.insert(p.candidate);
+    const std::set<TensorId> x = reached(spec, target.spec, a),
+                             y = reached(candidate, target.candidate, b);
+    std::set<TensorId> both;  // original values met on both sides
+    for (const ValuePair& p : allowed)
+      if (x.count(p.spec) != 0 && y.count(p.candidate) != 0) both.insert(p.spec);
+    std::vector<ValuePair> kept, hit;
+    for (const ValuePair& p : allowed) {
+      const bool one_sided =
+          (x.count(p.spec) != 0 || y.count(p.candidate) != 0) && both.count(p.spec) == 0;
+      if (!one_sided) kept.push_back(p);
+      if (x.count(p.spec) != 0 && y.count(p.candidate) != 0) hit.push_back(p);
+    }
+    if (kept.size() == allowed.size()) return hit;
+    allowed = std::move(kept);
+  }
+}
+
+// Copies what `target` needs, with cuts in place of what they stand for; `inputs` are the cuts'.
+std::vector<TensorId> copy_definition(Graph& out, const Graph& g, TensorId target,
+                                      const std::map<TensorId, TensorId>& cuts) {
+  std::set<TensorId> stops;
+  for (const auto& [t, unused] : cuts) stops.insert(t);
+  std::set<uint32_t> needed;  // operators
+  std::vector<TensorId> todo{target};
+  std::set<TensorId> seen;
+  while (!todo.empty()) {
+    const TensorId t = todo.back();
+    todo.pop_back();
+    if (!seen.insert(t).second || cuts.count(t) != 0) continue;
+    needed.insert(uint32_t(g.tensor(t).producer.index));
+    const Op& op = g.producer(t);
+    todo.insert(todo.end(), op.inputs.begin(), op.inputs.end());
+  }
+  std::vector<TensorId> to(g.tensors().size());
+  for (size_t k = 0; k < g.inputs().size(); k++) to[g.inputs()[k].index] = out.inputs()[k];
+  for (const auto& [t, input] : cuts) to[t.index] = input;
+  for (size_t i = 0; i < g.ops().size(); i++) {
+    const Op& op = g.ops()[i];
+    if (op.kind == OpKind::Input || needed.count(uint32_t(i)) == 0) continue;
+    std::vector<TensorId> operands;
+    for (TensorId t : op.inputs) operands.push_back(to[t.index]);
+    const TensorId first(out.tensors().size());
+    if (op.body.valid())
+      out.add_graph_op(op.kind, operands, g.body(op));
+    else
+      out.add_op(op.kind, operands, op.attrs);
+    for (uint32_t r = 0; r < op.num_results; r++)
+      if (cuts.count(op.result(r)) == 0) to[op.result(r).index] = TensorId(first.index + r);
+  }
+  return to;
+}
+
+std::string text_of(const ValuePair& p) {
+  std::string s = std::to_string(p.spec.index) + ":" + std::to_string(p.candidate.index);
+  for (size_t i = 0; i < p.axes.size(); i++) s += (i ? "." : "@") + std::to_string(p.axes[i]);
+  return s;
+}
+
+// Numbers separated by `separator`, to the end.
+std::optional<std::vector<uint32_t>> numbers(std::string_view s, char separator) {
+  std::vector<uint32_t> result;
+  while (true) {
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
+    if (error != std::errc()) return std::nullopt;
+    result.push_back(value);
+    s.remove_prefix(size_t(end - s.data()));
+    if (s.empty()) return result;
+    if (s[0] != separator) return std::nullopt;
+    s.remove_prefix(1);
+  }
+}
+
+std::optional<ValuePair> parse_pair(std::string_view s) {
+  const size_t at = s.find('@');
+  const auto ids = numbers(s.substr(0, at), ':');
+  if (!ids || ids->size() != 2) return std::nullopt;
+  ValuePair p{TensorId((*ids)[0]), TensorId((*ids)[1]), {}};
+  if (at != std::string_view::npos) {
+    const auto axes = numbers(s.substr(at + 1), '.');
+    if (!axes) return std::nullopt;
+    p.axes.assign(axes->begin(), axes->end());
+  }
+  return p;
+}
+
+}  // namespace
+
+std::string ProofPart::str() const {
+  std::string s = "target=" + text_of(target) + " cuts=";
+  for (size_t i = 0; i < cuts.size(); i++) s += (i ? "," : "") + text_of(cuts[i]);
+  return s;
+}
+
+std::optional<ProofPart> ProofPart::parse(std::string_view text) {
+  constexpr std::string_view kTarget = "target=", kCuts = " cuts=";
+  const size_t at = text.find(kCuts);
+  if (text.substr(0, kTarget.size()) != kTarget || at == std::string_view::npos)
+    return std::nullopt;
+  const auto target = parse_pair(text.substr(kTarget.size(), at - kTarget.size()));
+  if (!target) return std::nullopt;
+  ProofPart part{*target, {}};
+  std::string_view rest = text.substr(at + kCuts.size());
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    const auto cut = parse_pair(rest.substr(0, end));
+    if (!cut || end + 1 == rest.size()) return std::nullopt;
+    part.cuts.push_back(*cut);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return part;
+}
+
+bool is_nonnegative(const Graph& g, TensorId t) {
+  std::map<TensorId, bool> known;
+  auto holds = [&](auto&& self, TensorId x) -> bool {
+    const auto found = known.find(x);
+    if (found != known.end()) return found->second;
+    const Op& op = g.producer(x);
+    if (!is_float(g.type(x).dtype) && op.kind != OpKind::Const) return known[x] = false;  // wraps
+    auto all = [&] {
+      for (TensorId in : op.inputs)
+        if (!self(self, in)) return false;
+      return true;
+    };
+    bool result = false;
+    switch (op.kind) {
+    case OpKind::Exp:
+    case OpKind::Sqr:
+    case OpKind::Abs:
+    case OpKind::Sqrt:
+    case OpKind::Rsqrt:
+    case OpKind::Sigmoid:
+    case OpKind::Iota:
+    case OpKind::Relu: result = true; break;
+    case OpKind::Pow: {
+      const Rational& e = g.attrs<PowAttrs>(op).exponent;
+      result = (e.is_integer() && e.num() % 2 == 0 && e.exp2() <= 0) || all();
+      break;
+    }
+    case OpKind::Const: result = !g.attrs<ConstAttrs>(op).value.negative(); break;
+    case OpKind::Cast: result = g.type(op.inputs[0]).dtype == DType::Bool || all(); break;
+    case OpKind::Pad: result = !g.attrs<PadAttrs>(op).value.negative() && all(); break;
+    case OpKind::Max: result = self(self, op.inputs[0]) || self(self, op.inputs[1]); break;
+    case OpKind::Mul: result = op.inputs[0] == op.inputs[1] || all(); break;
+    case OpKind::Where: result = self(self, op.inputs[1]) && self(self, op.inputs[2]); break;
+    case OpKind::Gather:
+    case OpKind::Power: result = self(self, op.inputs[0]); break;
+    case OpKind::Add:
+    case OpKind::Div:
+    case OpKind::Min:
+    case OpKind::Matmul:
+    case OpKind::ConcatMatmul:
+    case OpKind::Sum:
+    case OpKind::Mean:
+    case OpKind::Cumsum:
+    case OpKind::ReduceMax:
+    case OpKind::ReduceMin:
+    case OpKind::Transpose:
+    case OpKind::Reshape:
+    case OpKind::Broadcast:
+    case OpKind::Unsqueeze:
+    case OpKind::Squeeze:
+    case OpKind::Repeat:
+    case OpKind::Concat:
+    case OpKind::Stack:
+    case OpKind::Slice:
+    case OpKind::Triu:
+    case OpKind::Tril: result = all(); break;
+    case OpKind::Input:
+    case OpKind::Neg:
+    case OpKind::Sign:
+    case OpKind::Log:
+    case OpKind::Sin:
+    case OpKind::Cos:
+    case OpKind::Erf:
+    case OpKind::Tanh:
+    case OpKind::Silu:
+    case OpKind::Gelu:
+    case OpKind::GeluTanh:
+    case OpKind::Floor:
+    case OpKind::Round:
+    case OpKind::Log1p:
+    case OpKind::Expm1:
+    case OpKind::Not:
+    case OpKind::Sub:
+    case OpKind::Mod:
+    case OpKind::Atan2:
+    case OpKind::And:
+    case OpKind::Or:
+    case OpKind::Eq:
+    case OpKind::Ne:
+    case OpKind::Lt:
+    case OpKind::Le:
+    case OpKind::Gt:
+    case OpKind::Ge:
+    case OpKind::Opaque:
+    case OpKind::Kernel:
+    case OpKind::Thread:
+    case OpKind::Iter:
+    case OpKind::Accum:
+    case OpKind::AccumRescale:
+    case OpKind::Save: break;  // nothing is known
+    }
+    return known[x] = result;
+  };
+  return is_float(g.type(t).dtype) && holds(holds, t);
+}
+
+std::vector<ValuePair> values_that_look_equal(const Graph& spec, const Graph& candidate,
+                                              uint64_t seed, ThreadPool* pool) {
+  const std::vector<NDArray> inputs =
+      make_inputs(spec, "normal", seed, integer_ranges(spec, candidate, {-8, 8}));
+  std::vector<Value> a, b;
+  try {
+    a = evaluate(spec, inputs, pool);
+    b = evaluate(candidate, inputs, pool);
+  } catch (const Error&) {
+    return {};  // opaque operators have no meaning in numbers
+  }
+  std::vector<ValuePair> pairs;
+  for (const Value& y : b) {
+    std::optional<ValuePair> best;
+    for (const Value& x : a) {
+      const auto axes = permutation_between(x, y);
+      if (!axes) continue;
+      const bool plain = axes->empty() && x.array.shape == y.array.shape;
+      if (!best || plain) best = ValuePair{x.tensor, y.tensor, *axes};
+      if (plain) break;
+    }
+    if (best) pairs.push_back(*best);
+  }
+  std::stable_sort(pairs.begin(), pairs.end(), [](const ValuePair& x, const ValuePair& y) {
+    return x.spec.index < y.spec.index;
+  });
+  return pairs;
+}
+
+std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec,
+                                        const Graph& candidate) {
+  auto fits = [&](const ValuePair& p) {
+    if (p.spec.index >= spec.tensors().size() || p.candidate.index >= candidate.tensors().size())
+      return false;
+    std::vector<int> axes = p.axes;
+    std::sort(axes.begin(), axes.end());
+    for (size_t i = 0; i < axes.size(); i++)
+      if (axes[i] != int(i)) return false;
+    const Type &x = spec.type(p.spec), &y = candidate.type(p.candidate);
+    return (axes.empty() || int(axes.size()) == x.rank()) && x.dtype == y.dtype &&
+           num_elements(x.shape) == num_elements(y.shape);
+  };
+  for (const ValuePair& p : part.cuts)
+    if (!fits(p) || !is_float(spec.type(p.spec).dtype)) return std::nullopt;
+  if (!fits(part.target)) return std::nullopt;
+  PartPrograms result{Graph(spec.name()), Graph(candidate.name())};
+  std::map<TensorId, TensorId> in_spec, in_candidate;
+  auto declare = [&](Graph& out) {
+    for (TensorId t : spec.inputs()) out.add_input(spec.type(t), spec.tensor(t).name);
+    std::map<TensorId, TensorId> inputs;  // of the original's values
+    for (const ValuePair& p : part.cuts)
+      if (inputs.count(p.spec) == 0) inputs[p.spec] = out.add_input(spec.type(p.spec));
+    for (auto& [t, input] : inputs)
+      if (is_nonnegative(spec, t)) input = out.add(OpKind::Sqr, {input});
+    return inputs;
+  };
+  in_spec = declare(result.spec);
+  const std::map<TensorId, TensorId> values = declare(result.candidate);
+  for (const ValuePair& p : part.cuts)
+    in_candidate[p.candidate] =
+        moved(result.candidate, values.at(p.spec), p.axes, candidate.type(p.candidate).shape);
+  // The target itself may be cut for what is computed from it, but not here.
+  in_spec.erase(part.target.spec);
+  in_candidate.erase(part.target.candidate);
+  const TensorId x =
+      copy_definition(result.spec, spec, part.target.spec, in_spec)[part.target.spec.index];
+  const TensorId y = copy_definition(result.candidate, candidate, part.target.candidate,
+                                     in_candidate)[part.target.candidate.index];
+  result.spec.add_output(
+      moved(result.spec, x, part.target.axes, candidate.type(part.target.candidate).shape));
+  result.candidate.add_output(y);
+  return result;
+}
+
+std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& candidate,
+                                              const std::vector<ValuePair>& pairs, int max_tests,
+                                              const std::function<bool(const ProofPart&)>& equal) {
+  std::vector<ValuePair> targets = pairs;
+  for (size_t k = 0; k < spec.outputs().size(); k++)
+    targets.push_back({spec.outputs()[k], candidate.outputs()[k], {}});
+  std::vector<ValuePair> proved;
+  std::vector<ProofPart> parts;
+  constexpr int kLevels = 4;  // how far back cuts are looked for
+  for (size_t i = 0; i < targets.size(); i++) {
+    const ValuePair& target = targets[i];
+    if (std::find(proved.begin(), proved.end(), target) != proved.end()) continue;
+    std::vector<std::vector<ValuePair>> tried;
+    auto holds = [&](const std::vector<ValuePair>& cuts) {
+      if (std::find(tried.begin(), tried.end(), cuts) != tried.end()) return false;
+      tried.push_back(cuts);
+      if (max_tests-- <= 0 || !equal({target, cuts})) return false;
+      parts.push_back({target, cuts});
+      proved.push_back(target);
+      return true;
+    };
+    std::vector<ValuePair> allowed = proved;
+    std::erase_if(allowed, [&](const ValuePair& p) {
+      return p.spec == target.spec || p.candidate == target.candidate;
+    });
+    bool done = false;
+    for (int level = 0; level < kLevels && !done && max_tests > 0; level++) {
+      const std::vector<ValuePair> cuts = frontier(spec, candidate, target, allowed);
+      done = holds(cuts);
+      if (done || cuts.empty()) break;
+      // Something about a cut matters that a free input does not tell: without the last, …
+      std::vector<ValuePair> fewer = allowed;
+      std::erase(fewer, cuts.back());
+      done = holds(frontier(spec, candidate, target, fewer));
+      // … and without all of them.
+      std::erase_if(allowed, [&](const ValuePair& p) {
+        return std::find(cuts.begin(), cuts.end(), p) != cuts.end();
+      });
+    }
+    if (!done && i >= pairs.size()) return std::nullopt;
+  }
+  // Only what the outputs rest on.
+  std::vector<ValuePair> needed(targets.begin() + long(pairs.size()), targets.end());
+  std::vector<ProofPart> kept;
+  for (size_t i = parts.size(); i-- > 0;) {
+    if (std::find(needed.begin(), needed.end(), parts[i].target) == needed.end()) continue;
+    needed.insert(needed.end(), parts[i].cuts.begin(), parts[i].cuts.end());
+    kept.push_back(parts[i]);
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+std::string missing_in(const std::vector<ProofPart>& parts, const Graph& spec,
+                       const Graph& candidate) {
+  std::vector<ValuePair> proved;
+  for (const ProofPart& p : parts) {
+    for (const ValuePair& c : p.cuts)
+      if (std::find(proved.begin(), proved.end(), c) == proved.end())
+        return "it cuts at " + text_of(c) + ", which no earlier part proves";
+    proved.push_back(p.target);
+  }
+  for (size_t k = 0; k < spec.outputs().size(); k++) {
+    const ValuePair output{spec.outputs()[k], candidate.outputs()[k], {}};
+    if (std::find(proved.begin(), proved.end(), output) == proved.end())
+      return "no part proves output " + std::to_string(k);
+  }
+  return "";
+}
+
+}  // namespace tessera
