@@ -9,6 +9,7 @@
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/row_kernels.h"
+#include "backend/cpu/stream_kernels.h"
 #include "backend/cpu/values.h"
 
 namespace tessera {
@@ -21,6 +22,7 @@ struct UnitContext {
   DotKernels dot_kernels;
   RowKernels row_kernels;
   PanelKernels panel_kernels;
+  StreamKernels stream_kernels;
 };
 
 struct KernelText {

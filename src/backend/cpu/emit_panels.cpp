@@ -49,11 +49,11 @@ int KernelEmitter::open_leading(const Value& v, std::initializer_list<Leading> o
 }
 
 KernelEmitter::LeftRows KernelEmitter::left_rows(const Value& x, const Memory& from,
-                                                 const std::string& pointer, bool bf16,
+                                                 const std::string& pointer, DType storage,
                                                  bool split) {
   const size_t rank = x.extents.size();
   const Extent &m = x.extents[rank - 2], &k = x.extents[rank - 1];
-  const DType storage = bf16 ? DType::BF16 : from.storage;
+  const bool bf16 = storage == DType::BF16;
   const int64_t line = 64 / size_in_bytes(storage);
   LeftRows rows;
   rows.name = "rows" + num(names_++);
@@ -72,6 +72,9 @@ KernelEmitter::LeftRows KernelEmitter::left_rows(const Value& x, const Memory& f
     unit_.prelude.insert("t_split");
     code_.line(at + "j] = t_high(" + element + ");");
     code_.line(at + num(rows.low) + " + j] = t_low(" + element + ");");
+  } else if (from.storage == DType::BF16 && !bf16) {
+    unit_.prelude.insert("t_bf16");
+    code_.line(at + "j] = t_from_bf16(" + element + ");");
   } else {
     code_.line(at + "j] = " + element + ";");
   }
@@ -97,16 +100,22 @@ void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool 
 
   code_.open("");
   int opened = open_leading(v, {{p.a, x, *left}, {p.b, y, *right}, {p.c, v, to}});
-  const bool tiles = unit_.isa == CpuIsa::Amx && right->storage == DType::BF16;
+  const std::optional<StreamTile> few =
+      stream_tile(unit_.isa, to.storage, right->storage, m.nominal, n.nominal);
+  const bool tiles = !few && unit_.isa == CpuIsa::Amx && right->storage == DType::BF16;
+  const bool widen = few && left->storage != to.storage;
   const bool split = tiles && left->storage == DType::F32;
   const bool odd = tiles && (!k.exact() || k.nominal % 2 != 0);  // needs a zero at the end
   LeftRows rows;
-  if (left->strides[x_rank - 1] != 1 || split || odd) {
-    rows = left_rows(x, *left, p.a, tiles, split);
+  if (left->strides[x_rank - 1] != 1 || split || odd || widen) {
+    const DType storage = tiles ? DType::BF16 : few ? to.storage : left->storage;
+    rows = left_rows(x, *left, p.a, storage, split);
     p.a = rows.name;
     p.ars = rows.pitch;
   }
-  if (tiles) {
+  if (few) {
+    streams(v, p, k, *few, accumulate);
+  } else if (tiles) {
     code_.line(unit_.panel_kernels.use_tiles() + "<" + num(p.ars) + ", " +
                num(to.strides[rank - 2]) + ", " + num(right->panel_pitch) + ", " + num(rows.low) +
                ", " + (accumulate ? "1" : "0") + ", " + num(kAheadBytes) + ">(" + p.a + ", " + p.b +
@@ -119,6 +128,44 @@ void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool 
   touch(right->pointer);
   touch(to.pointer);
   while (opened-- > 0) code_.close();
+  code_.close();
+}
+
+void KernelEmitter::streams(const Value& v, const PanelOperands& p, const Extent& k,
+                            const StreamTile& tile, bool accumulate) {
+  const size_t rank = v.extents.size();
+  const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
+  const int64_t columns = tile.tile.columns();
+  const auto call = [&](int64_t rows, int64_t vectors, const std::string& j) {
+    StreamTile t = tile;
+    t.tile.rows = static_cast<int>(rows);
+    t.tile.vectors = static_cast<int>(vectors);
+    const bool first = j == "0";
+    code_.line(unit_.stream_kernels.use(unit_.isa, p.to.storage, p.right.storage, t) + "<" +
+               num(p.ars) + ", " + num(columns) + ", " + num(p.to.strides[rank - 2]) + ", " +
+               (accumulate ? "1" : "0") + ">(" + p.a + ", " + p.b +
+               (first ? "" : " + " + j + "*" + num(p.right.panel_pitch)) + ", " + p.c +
+               (first ? "" : " + " + j) + ", " + k.text() + ");");
+  };
+  const auto panel = [&](int64_t vectors, const std::string& j) {
+    if (m.exact()) return call(m.nominal, vectors, j);
+    for (int64_t rows = 1; rows <= m.nominal; ++rows) {
+      code_.open("if (" + m.text() + " == " + num(rows) + ")");
+      call(rows, vectors, j);
+      code_.close();
+    }
+  };
+  if (n.exact() && n.nominal <= columns) return panel(ceil_div(n.nominal, tile.tile.lanes), "0");
+  code_.line("long n = 0;");
+  if (n.nominal >= columns) {
+    code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
+    panel(tile.tile.vectors, "n");
+    code_.close();
+  }
+  if (n.exact() && n.nominal % columns == 0) return;
+  // The last panel is filled up with zeros, and c has room for whole vectors.
+  code_.open("if (n < " + n.text() + ")");
+  panel(n.exact() ? ceil_div(n.nominal % columns, tile.tile.lanes) : tile.tile.vectors, "n");
   code_.close();
 }
 

@@ -148,6 +148,9 @@ class KernelEmitter {
     std::string a, b, c;  // expressions of the generated code: where they begin
     int64_t ars;          // from row to row of a, whose elements lie side by side
   };
+  // One product of few rows with all panels.
+  void streams(const Value& v, const PanelOperands& p, const Extent& k, const StreamTile& tile,
+               bool accumulate);
   // All panels, by register tiles.
   void strips(const Value& v, const PanelOperands& p, const Extent& k, const PanelShape& shape,
               bool accumulate);
@@ -155,10 +158,10 @@ class KernelEmitter {
     std::string name;
     int64_t pitch = 0, low = 0;
   };
-  // A copy of the left operand at `pointer` whose rows' elements lie side by side. With `bf16` a
-  // zero follows each row; `split` makes f32 elements sums of two bf16, the smaller ones `low`
-  // elements behind the greater.
-  LeftRows left_rows(const Value& x, const Memory& from, const std::string& pointer, bool bf16,
+  // A copy of the left operand at `pointer`, as `storage`, whose rows' elements lie side by side. A
+  // zero follows each row of bf16; `split` makes f32 elements sums of two bf16, the smaller ones
+  // `low` elements behind the greater.
+  LeftRows left_rows(const Value& x, const Memory& from, const std::string& pointer, DType storage,
                      bool split);
   // Loops over the leading axes of a product, which move the pointers; axes of extent 1 are shared.
   struct Leading {

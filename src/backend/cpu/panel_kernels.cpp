@@ -1,5 +1,6 @@
 #include "backend/cpu/panel_kernels.h"
 
+#include "backend/cpu/stream_kernels.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -154,6 +155,8 @@ static void tiles_bf16(const unsigned short* a, const unsigned short* b, float* 
 bool panels_take_bf16(CpuIsa isa) { return isa == CpuIsa::Amx || has_bf16_dot(isa); }
 
 std::optional<PanelShape> panel_shape(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t n) {
+  if (const std::optional<StreamTile> t = stream_tile(isa, sums, stored, m, n))
+    return PanelShape{t->tile, stored == DType::BF16 ? 2 : 1};
   if (sums == stored && (sums == DType::F32 || sums == DType::F64))
     return PanelShape{choose_tile(isa, sums, m, n), 1};
   if (sums != DType::F32) return std::nullopt;

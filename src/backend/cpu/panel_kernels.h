@@ -1,6 +1,6 @@
 // Kernels for products whose right operand lies in panels (plan/layout.h): which panel suits a
-// product, and for 16-bit panels the text of the kernels. f32 and f64 panels are read by the
-// micro-kernels of matmul.h.
+// product, and for 16-bit panels of many rows the text of the kernels. f32 and f64 panels are read
+// by the micro-kernels of matmul.h, few rows are multiplied by those of stream_kernels.h.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,9 @@
 #include "backend/cpu/values.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -111,26 +113,58 @@ class Builder {
       }
       return axis;
     }
-    if (!pointwise || !has(op.kind, algebra::Pointwise)) return std::nullopt;
-    std::optional<int> axis;  // from the end
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const std::optional<int> cut = operand(i);
-      if (!cut) return cut;
-      if (*cut < 0) {
-        // What the loops leave alone must be the same along the axis they cut; checked by extent.
-        continue;
-      }
-      const int from_end = graph_.type(op.inputs[i]).rank() - *cut;
-      if (axis && *axis != from_end) return std::nullopt;
-      axis = from_end;
-    }
+    if (!pointwise) return std::nullopt;
+    std::vector<Cut> operands;
     for (TensorId x : op.inputs) {
-      const Type& type = graph_.type(x);
-      if ((phase_[x.index].varies & loops) == 0 && type.rank() >= *axis &&
-          type.shape[static_cast<size_t>(type.rank() - *axis)].extent != 1)
+      const std::optional<int> cut = cut_axis(x, loops, true);
+      if (!cut) return cut;
+      operands.push_back({graph_.type(x), *cut < 0 ? 0 : graph_.type(x).rank() - *cut});
+    }
+    std::optional<int> from_end;
+    if (op.kind == OpKind::Thread)
+      from_end = cut_in(graph_.body(op), operands, t.index - op.result().index);
+    else if (has(op.kind, algebra::Pointwise))
+      from_end = cut_of(operands);
+    if (!from_end) return from_end;
+    return *from_end == 0 ? -1 : rank - *from_end;
+  }
+
+  // A value and the axis that loops cut, counted from the end from 1 on; 0: none.
+  struct Cut {
+    Type type;
+    int from_end = 0;
+  };
+  // The same for an element by element function of the operands; nullopt where they do not agree.
+  static std::optional<int> cut_of(const std::vector<Cut>& operands) {
+    int axis = 0;
+    for (const Cut& x : operands) {
+      if (x.from_end == 0) continue;
+      if (axis != 0 && axis != x.from_end) return std::nullopt;
+      axis = x.from_end;
+    }
+    for (const Cut& x : operands) {  // what the loops leave alone must be the same along that axis
+      if (axis != 0 && x.from_end == 0 && x.type.rank() >= axis &&
+          x.type.shape[static_cast<size_t>(x.type.rank() - axis)].extent != 1)
         return std::nullopt;
     }
-    return rank - *axis;
+    return axis;
+  }
+  // The same for a result of a thread graph of such functions.
+  static std::optional<int> cut_in(const Graph& thread, const std::vector<Cut>& operands,
+                                   size_t result) {
+    std::vector<int> from_end(thread.tensors().size(), 0);
+    for (size_t i = 0; i < operands.size(); ++i)
+      from_end[thread.inputs()[i].index] = operands[i].from_end;
+    for (const Op& op : thread.ops()) {
+      if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
+      if (!has(op.kind, algebra::Pointwise)) return std::nullopt;
+      std::vector<Cut> inputs;
+      for (TensorId x : op.inputs) inputs.push_back({thread.type(x), from_end[x.index]});
+      const std::optional<int> cut = cut_of(inputs);
+      if (!cut) return cut;
+      from_end[op.result().index] = *cut;
+    }
+    return from_end[thread.outputs()[result].index];
   }
 
   // Whether a sum of products can be one product outside the loops: each loop cuts what is
@@ -158,7 +192,18 @@ class Builder {
   // The value of `t` with whole axes where `loops` cut them.
   int without_loops(TensorId t, uint8_t loops, const std::vector<int>& ids) {
     if ((phase_[t.index].varies & loops) == 0) return ids[t.index];
+    const auto known = without_loops_.find({t.index, loops});
+    if (known != without_loops_.end()) return known->second;
+    return without_loops_[{t.index, loops}] = make_without_loops(t, loops, ids);
+  }
+
+  int make_without_loops(TensorId t, uint8_t loops, const std::vector<int>& ids) {
     const Op& op = graph_.producer(t);
+    if (op.kind == OpKind::Thread) {
+      std::vector<int> inputs;
+      for (TensorId x : op.inputs) inputs.push_back(without_loops(x, loops, ids));
+      return dissolve(graph_.body(op), inputs)[t.index - op.result().index];
+    }
     Value value;
     value.kind = op.kind;
     value.attrs = op.attrs;
@@ -173,17 +218,21 @@ class Builder {
       return add(std::move(value),
                  {whole.dtype, nominal_tile(whole.shape, a.imap, a.fmap, graph_)});
     }
+    for (TensorId x : op.inputs) value.inputs.push_back(without_loops(x, loops, ids));
+    const Type type = inferred(value);
+    return add(std::move(value), type);
+  }
+
+  // The type that follows from the operands of `value`.
+  Type inferred(Value& value) const {
     std::vector<Type> types;
-    for (TensorId x : op.inputs) {
-      const int id = without_loops(x, loops, ids);
-      value.inputs.push_back(id);
+    for (int id : value.inputs) {
       const Value& v = result_.values[static_cast<size_t>(id)];
       Type type{v.dtype, {}};
       for (const Extent& e : v.extents) type.shape.push_back(Dim(e.nominal));
       types.push_back(type);
     }
-    const Type type = infer_types(op.kind, types, value.attrs, graph_, nullptr)[0];
-    return add(std::move(value), type);
+    return infer_types(value.kind, types, value.attrs, graph_, nullptr)[0];
   }
 
   int argument_of(TensorId t) const {
@@ -209,6 +258,7 @@ class Builder {
     }
   }
 
+  // The operands may have other extents than the thread graph's.
   std::vector<int> dissolve(const Graph& thread, const std::vector<int>& inputs) {
     std::vector<int> ids(thread.tensors().size(), -1);
     for (size_t i = 0; i < inputs.size(); ++i) ids[thread.inputs()[i].index] = inputs[i];
@@ -223,7 +273,8 @@ class Builder {
         value.phase.varies |= p.varies;
         value.phase.folded |= p.folded;
       }
-      ids[op.result().index] = add(std::move(value), thread.type(op.result()));
+      const Type type = value.inputs.empty() ? thread.type(op.result()) : inferred(value);
+      ids[op.result().index] = add(std::move(value), type);
     }
     std::vector<int> results;
     for (TensorId t : thread.outputs()) results.push_back(ids[t.index]);
@@ -492,6 +543,7 @@ class Builder {
 
   const Graph& graph_;
   std::vector<Phase> phase_;
+  std::map<std::pair<uint32_t, uint8_t>, int> without_loops_;  // what without_loops() made
   KernelValues result_;
 };
 

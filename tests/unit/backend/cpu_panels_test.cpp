@@ -11,6 +11,7 @@
 
 #include "backend/cpu/emit.h"
 #include "backend/cpu/panel_kernels.h"
+#include "backend/cpu/stream_kernels.h"
 #include "backend/testing.h"
 #include "ir/validate.h"
 
@@ -205,6 +206,122 @@ TEST(CpuPanels, LargeLeftOperandsStayInTheLoop) {
   EXPECT_EQ(emit_source(few, best_isa()).find("for (long l0"), std::string::npos);
 }
 
+// Few rows read a panel at several depths in turn: depths that leave nothing, something and
+// everything to the single stream at the end, pairs with and without a last one, columns that
+// divide nothing.
+TEST(CpuPanels, FewRowsReadSeveralStreams) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16, DType::F64}) {
+    std::vector<std::array<int64_t, 3>> shapes;
+    for (int64_t m : {1, 2, 3, 4}) shapes.push_back({m, 777, 83});
+    for (int64_t k : {1, 63, 64, 192, 256, 257, 1024, 1471}) shapes.push_back({1, k, 40});
+    for (int64_t n : {8, 64, 65, 127}) shapes.push_back({2, 513, n});
+    const Graph g = blocks(dtype, shapes);
+    for (CpuIsa isa : runnable_isas()) {
+      const bool streams =
+          stream_tile(isa, dtype == DType::F64 ? dtype : DType::F32, dtype, 1, 64).has_value();
+      EXPECT_EQ(streams, dtype != DType::F16 || isa != CpuIsa::Generic);
+      const std::string kernel = "streams_" + std::string(name(dtype)) + "_1x";
+      EXPECT_EQ(emit_source(g, isa).find(kernel) != std::string::npos, streams) << to_string(isa);
+    }
+    expect_right_everywhere(g);
+  }
+}
+
+// Rows cut into tiles of two and one, added to what is there, and leading axes.
+TEST(CpuPanels, StreamsOfTilesAndSums) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    std::string text = R"(graph g {
+  X = input : T[3,700]
+  W = input {weight=true} : T[700,192]
+  A = input : T[3,192]
+  Y = kernel X, W, A grid[x=2, y=2] loops[i=2] {
+    X = input : T[3,700]
+    W = input : T[700,192]
+    A = input : T[3,192]
+    x = iter X {imap={y:0}, fmap={i:1}} : T[2,350]
+    w = iter W {imap={x:1}, fmap={i:0}} : T[350,96]
+    a = iter A {imap={x:1, y:0}} : T[2,96]
+    q = sqr x : T[2,350]
+    p = matmul x, w : T[2,96]
+    r = matmul q, w : T[2,96]
+    s = accum p {loops=[0]} : T[2,96]
+    t = accum r {loops=[0]} : T[2,96]
+    u = add s, t : T[2,96]
+    v = add u, a : T[2,96]
+    o = save v {omap={x:1, y:0}} : T[3,192]
+    return o
+  } : T[3,192]
+  return Y
+}
+)";
+    for (size_t at = 0; (at = text.find("T[", at)) != std::string::npos; at += 2)
+      text.replace(at, 1, dtype);
+    const Graph g = parse(text);
+    EXPECT_NE(emit_source(g, best_isa()).find("streams_"), std::string::npos);
+    expect_right_everywhere(g);
+  }
+  expect_right_everywhere(
+      products(DType::F32, {{{3, 2, 300}, {3, 300, 70}}, {{2, 1, 2, 300}, {1, 2, 300, 65}}}));
+}
+
+// The row that fills up the last pair meets nothing: what follows a row of x may be infinite.
+TEST(CpuPanels, LastOddRowsStandAlone) {
+  const Graph g = blocks(DType::BF16, {{2, 3, 32}});
+  for (CpuIsa isa : runnable_isas()) {
+    ModuleOptions options;
+    options.isa = isa;
+    const auto module = Module::compile(g, test_cache(), options);
+    const uint16_t one = float_bits16(DType::BF16, 1);
+    std::vector<uint16_t> x(2 * 3, one), w(3 * 32, one), y(2 * 32);
+    x[3] = float_bits16(DType::BF16, std::numeric_limits<float>::infinity());
+    const std::vector<const void*> in = {x.data(), w.data()};
+    const std::vector<void*> out = {y.data()};
+    module->run(in, out);
+    for (size_t j = 0; j < 32; ++j) EXPECT_EQ(y[j], float_bits16(DType::BF16, 3)) << to_string(isa);
+  }
+}
+
+// A left operand from a thread graph leaves the loop with its product, where the loop cuts only
+// what is contracted; otherwise both stay.
+TEST(CpuPanels, ThreadGraphsLeaveTheirLoops) {
+  const auto program = [](const std::string& scale) {
+    return parse(R"(graph g {
+  X = input : f32[2,512]
+  G = input : f32[)" + scale + R"(]
+  W = input {weight=true} : f32[512,64]
+  Y = kernel X, G, W grid[x=1] loops[i=8] {
+    X = input : f32[2,512]
+    G = input : f32[)" + scale + R"(]
+    W = input : f32[512,64]
+    x = iter X {fmap={i:1}} : f32[2,64]
+    g = iter G {)" + (scale == "512" ? "fmap={i:0}" : "") + R"(} : f32[)" +
+                 (scale == "512" ? "64" : scale) + R"(]
+    w = iter W {fmap={i:0}} : f32[64,64]
+    h = thread x, g {
+      x = input : f32[2,64]
+      g = input : f32[)" + (scale == "512" ? "64" : scale) + R"(]
+      c = const {value=1/4} : f32[]
+      a = mul x, g : f32[2,64]
+      b = sub a, c : f32[2,64]
+      return b
+    } : f32[2,64]
+    p = matmul h, w : f32[2,64]
+    s = accum p {loops=[0]} : f32[2,64]
+    o = save s {} : f32[2,64]
+    return o
+  } : f32[2,64]
+  return Y
+}
+)");
+  };
+  for (const std::string scale : {"512", "1", "64"}) {
+    const Graph g = program(scale);
+    // Elements 0 to 63 of G again and again are no element by element function of whole rows.
+    EXPECT_EQ(emit_source(g, best_isa()).find("for (long l0") != std::string::npos, scale == "64");
+    expect_right_everywhere(g);
+  }
+}
+
 TEST(CpuPanels, ReadAheadInTheOrderOfMemory) {
   const std::string source =
       emit_source(products(DType::F32, {{{16, 512}, {512, 256}}}), best_isa());
@@ -231,19 +348,19 @@ TEST(CpuPanels, InstructionsThatTheLevelHas) {
 TEST(CpuPanels, ComputedLeftOperandsKeepTheirPrecision) {
   if (!runs(CpuIsa::Amx)) GTEST_SKIP() << "this machine has no AMX tiles of bf16";
   const Graph g = parse(R"(graph g {
-  X = input : bf16[3,64]
+  X = input : bf16[17,64]
   W = input {weight=true} : bf16[64,32]
   Y = kernel X, W grid[x=1] {
-    X = input : bf16[3,64]
+    X = input : bf16[17,64]
     W = input : bf16[64,32]
-    x = iter X {} : bf16[3,64]
+    x = iter X {} : bf16[17,64]
     w = iter W {} : bf16[64,32]
     c = const {value=1/3} : bf16[]
-    h = mul x, c : bf16[3,64]
-    p = matmul h, w : bf16[3,32]
-    o = save p {} : bf16[3,32]
+    h = mul x, c : bf16[17,64]
+    p = matmul h, w : bf16[17,32]
+    o = save p {} : bf16[17,32]
     return o
-  } : bf16[3,32]
+  } : bf16[17,32]
   return Y
 }
 )");
@@ -253,7 +370,7 @@ TEST(CpuPanels, ComputedLeftOperandsKeepTheirPrecision) {
   EXPECT_NE(module->source().find("t_low("), std::string::npos) << module->source();
   // Row 0 cancels: 64 terms of size 1/3 leave 2^-10; one bf16 would lose it. Row 1 has an infinity,
   // row 2 a NaN.
-  std::vector<uint16_t> x(3 * 64), w(64 * 32, float_bits16(DType::BF16, 1)), y(3 * 32);
+  std::vector<uint16_t> x(17 * 64), w(64 * 32, float_bits16(DType::BF16, 1)), y(17 * 32);
   for (size_t k = 0; k < 64; ++k) {
     x[k] = float_bits16(DType::BF16, k % 2 == 0 ? 1.0f : -1.0f);
     x[64 + k] = x[128 + k] = float_bits16(DType::BF16, 1);
