@@ -12,17 +12,15 @@ namespace {
 constexpr int kRows = 64;
 
 std::string num(int64_t i) { return std::to_string(i); }
-std::string sum_at(int s, int i, int j) {
-  return "c" + num(s) + "_" + num(i) + "_" + num(j);
-}
+std::string sum_at(int s, int i, int j) { return "c" + num(s) + "_" + num(i) + "_" + num(j); }
 
 }  // namespace
 
 std::optional<StreamTile> stream_tile(CpuIsa isa, DType sums, DType stored, int64_t m, int64_t n) {
-  const bool reads = stored == sums ? sums == DType::F32 || sums == DType::F64
-                                    : sums == DType::F32 && (stored == DType::BF16 ||
-                                                             (stored == DType::F16 &&
-                                                              isa != CpuIsa::Generic));
+  const bool reads = stored == sums
+                         ? sums == DType::F32 || sums == DType::F64
+                         : sums == DType::F32 && (stored == DType::BF16 ||
+                                                  (stored == DType::F16 && isa != CpuIsa::Generic));
   // Vectors and streams by rows; measured: four streams read 10 % more from memory than one that
   // is fetched ahead, two 5 %, eight no more than four.
   struct Shape {
@@ -140,8 +138,8 @@ std::string StreamKernels::text_of(const Kernel& kernel) {
     for (int s = 0; s < streams; ++s) {
       const std::string skip = s == 0 ? "" : " + " + num(s) + " * depth";
       text += "    const " + sums + "* a" + num(s) + " = a" + skip + ";\n";
-      text += "    const " + stored + "* b" + num(s) + " = b" +
-              (s == 0 ? "" : skip + " * P") + ";\n";
+      text +=
+          "    const " + stored + "* b" + num(s) + " = b" + (s == 0 ? "" : skip + " * P") + ";\n";
       for (int i = 0; i < tile.rows; ++i) {
         text += "    " + v;
         for (int j = 0; j < tile.vectors; ++j)

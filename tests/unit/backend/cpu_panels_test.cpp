@@ -287,19 +287,23 @@ TEST(CpuPanels, ThreadGraphsLeaveTheirLoops) {
   const auto program = [](const std::string& scale) {
     return parse(R"(graph g {
   X = input : f32[2,512]
-  G = input : f32[)" + scale + R"(]
+  G = input : f32[)" +
+                 scale + R"(]
   W = input {weight=true} : f32[512,64]
   Y = kernel X, G, W grid[x=1] loops[i=8] {
     X = input : f32[2,512]
-    G = input : f32[)" + scale + R"(]
+    G = input : f32[)" +
+                 scale + R"(]
     W = input : f32[512,64]
     x = iter X {fmap={i:1}} : f32[2,64]
-    g = iter G {)" + (scale == "512" ? "fmap={i:0}" : "") + R"(} : f32[)" +
+    g = iter G {)" +
+                 (scale == "512" ? "fmap={i:0}" : "") + R"(} : f32[)" +
                  (scale == "512" ? "64" : scale) + R"(]
     w = iter W {fmap={i:0}} : f32[64,64]
     h = thread x, g {
       x = input : f32[2,64]
-      g = input : f32[)" + (scale == "512" ? "64" : scale) + R"(]
+      g = input : f32[)" +
+                 (scale == "512" ? "64" : scale) + R"(]
       c = const {value=1/4} : f32[]
       a = mul x, g : f32[2,64]
       b = sub a, c : f32[2,64]
