@@ -29,9 +29,10 @@ void by_speed(std::vector<Racer>& racers) {
 class Contest {
  public:
   Contest(Session& session, const Graph& spec, int part, const std::string& label,
-          const Timetable& times, Memory* memory)
+          const Timetable& times, Memory* memory, const Candidate* also)
       : s_(session), spec_(spec), part_(part), label_(label), times_(times), memory_(memory),
-        wanted_(session.options.tune ? 16 : 5), first_(session.outcomes.size()) {}
+        also_(also), wanted_((session.options.tune ? 16 : 5) + (also ? 1 : 0)),
+        first_(session.outcomes.size()) {}
 
   PartResult run() {
     PartResult result;
@@ -131,6 +132,7 @@ class Contest {
       std::stable_sort(sink.candidates.begin(), sink.candidates.end(),
                        [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
     }
+    if (also_) sink.candidates.insert(sink.candidates.begin(), *also_);
     for (Candidate& c : sink.candidates) {
       Outcome o;
       o.graph = std::move(c.graph);
@@ -187,18 +189,23 @@ class Contest {
   // stands where rounding forbids the algebra of all others.
   std::vector<size_t> racing_order() const {
     std::vector<size_t> order;
+    const size_t own = first_ + (also_ ? 1 : 0);
     for (bool doubted : {false, true})
-      for (size_t i = first_; i < s_.outcomes.size(); i++)
+      for (size_t i = own; i < s_.outcomes.size(); i++)
         if (s_.outcomes[i].notes.empty() != doubted) order.push_back(i);
     spread(order);
-    for (size_t at = wanted_; at < order.size(); at++) {
+    for (size_t at = own_places(); at < order.size(); at++) {
       if (!s_.outcomes[order[at]].as_written) continue;
-      std::rotate(order.begin() + std::ptrdiff_t(wanted_) - 1, order.begin() + std::ptrdiff_t(at),
-                  order.begin() + std::ptrdiff_t(at) + 1);
+      std::rotate(order.begin() + std::ptrdiff_t(own_places()) - 1,
+                  order.begin() + std::ptrdiff_t(at), order.begin() + std::ptrdiff_t(at) + 1);
       break;
     }
+    if (also_) order.insert(order.begin(), first_);
     return order;
   }
+
+  // In the first wave, for what the engines propose.
+  size_t own_places() const { return wanted_ - (also_ ? 1 : 0); }
 
   // Neighbours in rank are often much alike. Where the model cannot tell more candidates apart than
   // take part, those that do are spread over all of them.
@@ -208,8 +215,8 @@ class Contest {
     while (tied < order.size() && s_.outcomes[order[tied]].notes.empty() &&
            s_.outcomes[order[tied]].model_seconds <= kTold * s_.outcomes[order[0]].model_seconds)
       tied++;
-    const size_t places = wanted_ - 1;  // one is for the program as written
-    if (tied <= wanted_) return;
+    const size_t places = own_places() - 1;  // one is for the program as written
+    if (tied <= own_places()) return;
     for (size_t k = 1; k < places; k++) {
       const auto from = order.begin() + std::ptrdiff_t(k * tied / places);
       std::rotate(order.begin() + std::ptrdiff_t(k), from, from + 1);
@@ -326,6 +333,7 @@ class Contest {
   const std::string& label_;
   const Timetable& times_;
   Memory* memory_;
+  const Candidate* also_;
   const size_t wanted_;  // in one wave
   const size_t first_;   // of this part's outcomes
   bool searched_ = false;
@@ -338,8 +346,8 @@ class Contest {
 }  // namespace
 
 PartResult improve(Session& session, const Graph& part, int index, const std::string& label,
-                   const Timetable& times, Memory* memory) {
-  return Contest(session, part, index, label, times, memory).run();
+                   const Timetable& times, Memory* memory, const Candidate* also) {
+  return Contest(session, part, index, label, times, memory, also).run();
 }
 
 }  // namespace tessera

@@ -25,8 +25,9 @@ struct PartResult {
 };
 
 // Adds its candidates to the session's outcomes. `label`: "2/5", or empty for a whole program.
-// `memory` (may be null) is this part's own.
+// `memory` (may be null) is this part's own. `also` (may be null) takes part as well, before all
+// that the engines propose.
 PartResult improve(Session& session, const Graph& part, int index, const std::string& label,
-                   const Timetable& times, Memory* memory);
+                   const Timetable& times, Memory* memory, const Candidate* also = nullptr);
 
 }  // namespace tessera

@@ -46,6 +46,8 @@ namespace {
 constexpr double kSearchUntil = 0.5, kRaceUntil = 0.75;
 // Parts of a program are improved until this fraction; the rest is for the proof of the whole.
 constexpr double kPartsUntil = 0.65;
+// Of a part's time, what the pieces between its reshapes get before the part as a whole.
+constexpr double kPiecesUntil = 0.4;
 // Once so much is spent, what was found so far is proved as a whole before parts go on.
 constexpr double kFirstWholeAt = 0.4;
 
@@ -65,7 +67,7 @@ class Optimizer {
     const std::string key =
         options_.use_cache ? result_key(program_, options_, s_.target) : std::string();
     if (options_.use_cache && !saved_.resumed() && remembered(key)) return finish();
-    const std::vector<Part> parts = partition(program_);
+    const std::vector<Part> parts = partition_across_reshapes(program_);
     s_.report.parts = int(parts.size());
     // A part that is the whole program needs no splicing and no second proof.
     const bool whole = parts.size() == 1 &&
@@ -74,11 +76,11 @@ class Optimizer {
     if (whole) {
       const double left = s_.deadline.left(), now = s_.deadline.spent();
       MemoryOf memory(saved_, memory_prefix(program_));
-      PartResult found = improve(s_, program_, 0, "",
+      PartResult found = contest(program_, 0, "",
                                  {now + kSearchUntil * left * (options_.exhaustive ? 1.6 : 1),
                                   now + std::max(kRaceUntil, options_.exhaustive ? 0.85 : 0) * left,
                                   s_.deadline.seconds()},
-                                 &memory);
+                                 memory);
       finished = found.finished;
       take(std::move(found));
     } else if (!parts.empty()) {
@@ -155,9 +157,36 @@ class Optimizer {
 
   // --- programs of several parts ---------------------------------------------------------------
 
-  // The most expensive parts first, each with a share of the time by its cost; equal parts share
-  // one result. True where nothing was cut short.
+  // True where nothing was cut short.
   bool improve_parts(const std::vector<Part>& parts) {
+    std::vector<Graph> replacements;
+    bool fresh = false;
+    double whole_seconds = 0;  // that the last proof of a whole took
+    const double until = kPartsUntil * s_.deadline.seconds();
+    const auto after_each = [&](bool changed, bool last) {
+      fresh = fresh || changed;
+      if (!fresh || result_.improved || last || s_.deadline.cancelled() ||
+          s_.deadline.spent() <= kFirstWholeAt * s_.deadline.seconds())
+        return;
+      const double start = s_.deadline.spent();
+      combine(splice(program_, parts, replacements));
+      whole_seconds = s_.deadline.spent() - start;
+      fresh = false;
+    };
+    bool finished = improve_each(parts, until, "", -1, replacements, after_each);
+    if (fresh && s_.deadline.left() > whole_seconds)
+      combine(splice(program_, parts, replacements));
+    else if (fresh)
+      finished = false;
+    return finished && !s_.deadline.ended();
+  }
+
+  // The most expensive parts first, each with a share of the time by its cost; equal parts share
+  // one result. `within`: the part of the program that these are pieces of, or -1. True where
+  // nothing was cut short.
+  bool improve_each(const std::vector<Part>& parts, double until, const std::string& label,
+                    int within, std::vector<Graph>& replacements,
+                    const std::function<void(bool changed, bool last)>& after_each) {
     const AnalyticalModel model(s_.target);
     std::vector<double> cost;
     for (const Part& p : parts) cost.push_back(model.cost(p.graph).seconds);
@@ -167,12 +196,9 @@ class Optimizer {
                      [&](size_t a, size_t b) { return cost[a] > cost[b]; });
     double cost_left = std::accumulate(cost.begin(), cost.end(), 0.0);
 
-    std::vector<Graph> replacements;
     for (const Part& p : parts) replacements.push_back(p.graph);
     std::vector<size_t> solved;
-    const double until = kPartsUntil * s_.deadline.seconds();
-    bool finished = true, fresh = false;
-    double whole_seconds = 0;  // that the last proof of a whole took
+    bool finished = true;
     for (size_t n = 0; n < order.size(); n++) {
       const size_t i = order[n];
       const Graph& part = parts[i].graph;
@@ -180,35 +206,21 @@ class Optimizer {
         return parts[j].graph == part && weights(parts[j].graph) == weights(part);
       });
       if (same != solved.end()) {
-        fresh = fresh || !(replacements[*same] == part);
         replacements[i] = replacements[*same];
       } else {
         const double now = s_.deadline.spent(), share = cost[i] / std::max(cost_left, 1e-30);
         const double slot = std::max((until - now) * share, std::min(until - now, 0.3));
-        if (s_.deadline.cancelled() || now >= until) {
-          finished = false;
-          break;
-        }
-        const std::string label = std::to_string(n + 1) + "/" + std::to_string(parts.size());
+        if (s_.deadline.cancelled() || now >= until) return false;
+        const std::string name = label + std::to_string(n + 1) + "/" + std::to_string(parts.size());
         const Timetable times{now + kSearchUntil * slot, now + kRaceUntil * slot, now + slot};
-        finished = improve_part(part, int(i), label, times, replacements[i]) && finished;
-        fresh = fresh || !(replacements[i] == part);
+        finished = improve_part(part, within < 0 ? int(i) : within, name, times, replacements[i]) &&
+                   finished;
         solved.push_back(i);
       }
       cost_left -= cost[i];
-      if (fresh && !result_.improved && n + 1 < order.size() && !s_.deadline.cancelled() &&
-          s_.deadline.spent() > kFirstWholeAt * s_.deadline.seconds()) {
-        const double start = s_.deadline.spent();
-        combine(splice(program_, parts, replacements));
-        whole_seconds = s_.deadline.spent() - start;
-        fresh = false;
-      }
+      after_each(!(replacements[i] == part), n + 1 == order.size());
     }
-    if (fresh && s_.deadline.left() > whole_seconds)
-      combine(splice(program_, parts, replacements));
-    else if (fresh)
-      finished = false;
-    return finished && !s_.deadline.ended();
+    return finished;
   }
 
   static std::vector<bool> weights(const Graph& g) {
@@ -240,7 +252,7 @@ class Optimizer {
       }
     }
     const size_t first = s_.outcomes.size();
-    PartResult found = improve(s_, part, index, label, times, &memory);
+    PartResult found = contest(part, index, label, times, memory);
     best = found.best;
     if (!found.finished) return false;
     StoredResult stored;
@@ -259,6 +271,36 @@ class Optimizer {
     stored.speedup = found.speedup;
     memory.remember("result", print_result(stored));
     return true;
+  }
+
+  // The fastest of what engines make of a part and of what they make of the pieces between its
+  // reshapes, which come first.
+  PartResult contest(const Graph& part, int index, const std::string& label, const Timetable& times,
+                     Memory& memory) {
+    const std::vector<Part> pieces = partition(part);
+    if (pieces.size() < 2) return improve(s_, part, index, label, times, &memory);
+    const size_t first = s_.outcomes.size();
+    const double now = s_.deadline.spent();
+    Candidate spliced;
+    spliced.origin = "parts";
+    std::vector<Graph> replacements;
+    bool changed = false;
+    const bool finished = improve_each(pieces, now + kPiecesUntil * (times.end - now),
+                                       label.empty() ? label : label + ", ", index, replacements,
+                                       [&](bool improved, bool) { changed = changed || improved; });
+    spliced.graph = splice(part, pieces, replacements);
+    spliced.cost = AnalyticalModel(s_.target).cost(spliced.graph).seconds;
+    const size_t own = s_.outcomes.size();
+    for (size_t i = first; i < own; i++)
+      if (s_.outcomes[i].fate == Fate::Chosen) spliced.derivation += s_.outcomes[i].derivation;
+    PartResult found =
+        improve(s_, part, index, label, times, &memory, changed ? &spliced : nullptr);
+    // Where another candidate is faster, the pieces are not what is used.
+    const bool used = found.improved && changed && s_.outcomes[own].fate == Fate::Chosen;
+    for (size_t i = first; i < own && !used; i++)
+      if (s_.outcomes[i].fate == Fate::Chosen) s_.outcomes[i].fate = Fate::Measured;
+    found.finished = found.finished && finished;
+    return found;
   }
 
   // Parts were improved one by one; the program made of them is proved and measured as a whole.

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/weights.h"
+#include "search/mugraph/refine.h"
 
 namespace tessera {
 namespace {
@@ -78,54 +79,166 @@ Part extract(const Graph& g, std::vector<OpId> ops) {
   return part;
 }
 
+// The most operators of parts joined across reshapes. Larger programs have layers, and equal layers
+// are searched once only where they are parts of their own.
+constexpr size_t kMostJoined = 48;
+
+class Partition {
+ public:
+  explicit Partition(const Graph& g)
+      : g_(g), compute_(g.ops().size(), false), groups_(g.ops().size()) {
+    CHECK(g.level() == Level::Kernel) << "partition of a " << name(g.level()) << " graph";
+    // level: how often a path from the inputs goes from computing to other operators, at most.
+    // Levels never fall along an edge and rise where a path leaves, so a connected set of computing
+    // operators of one level is convex.
+    const size_t n = g.ops().size();
+    std::vector<int> level(n, 0);
+    const std::vector<bool> once = computed_once(g, true);
+    for (size_t i = 0; i < n; i++) {
+      const Op& op = g.ops()[i];
+      if (op.kind == OpKind::Input) continue;
+      // What depends on weights alone is computed once: it stays outside, and parts see its results
+      // as weights.
+      compute_[i] = computes(g, op) && !once[i];
+      for (TensorId t : op.inputs) {
+        const size_t p = producer(t);
+        if (is_source(p)) continue;
+        level[i] = std::max(level[i], level[p] + (compute_[p] && !compute_[i]));
+      }
+      for (TensorId t : op.inputs) {
+        const size_t p = producer(t);
+        const bool constant = g.ops()[p].kind == OpKind::Const;
+        if (compute_[i] && compute_[p] && !constant && level[i] == level[p]) groups_.join(i, p);
+      }
+    }
+  }
+
+  // Merges come first: what was merged is often contracted at once, and then need not be stored.
+  void join_across_reshapes() {
+    std::vector<size_t> joined;
+    for (bool merges : {true, false}) {
+      for (size_t i = 0; i < g_.ops().size(); i++) {
+        const Op& op = g_.ops()[i];
+        if (op.kind != OpKind::Reshape || compute_[i]) continue;
+        const Type &from = g_.type(op.inputs[0]), &to = g_.type(op.result());
+        if (merges != (to.shape.size() < from.shape.size()) || !is_float(to.dtype)) continue;
+        if (mugraph::merges_or_splits(from.shape, to.shape) && join_across(i)) joined.push_back(i);
+      }
+    }
+    // What these reshapes kept apart: other operands, at a lower level only because of them.
+    for (size_t i = 0; i < g_.ops().size(); i++) {
+      if (!compute_[i]) continue;
+      for (TensorId t : g_.ops()[i].inputs) {
+        const size_t p = producer(t), mine = groups_.find(i);
+        const bool beside = std::any_of(joined.begin(), joined.end(),
+                                        [&](size_t r) { return groups_.find(r) == mine; });
+        if (!beside || !compute_[p] || is_source(p) || groups_.find(p) == mine) continue;
+        const UnionFind before = groups_;
+        groups_.join(i, p);
+        if (!fits(i)) groups_ = before;
+      }
+    }
+  }
+
+  std::vector<Part> parts() {
+    std::map<size_t, std::vector<OpId>> members;
+    for (size_t i = 0; i < g_.ops().size(); i++)
+      if (compute_[i] && g_.ops()[i].kind != OpKind::Const)
+        members[groups_.find(i)].push_back(OpId(i));
+    std::vector<Part> parts;
+    for (auto& [root, ops] : members) {
+      bool worth = ops.size() > 1 || (!has(g_.op(ops[0]).kind, algebra::Pointwise) &&
+                                      !has(g_.op(ops[0]).kind, algebra::Movement));
+      if (!worth) continue;
+      // Constants belong to every part that uses them.
+      std::vector<OpId> all = ops;
+      for (OpId id : ops)
+        for (TensorId t : g_.op(id).inputs)
+          if (g_.producer(t).kind == OpKind::Const) all.push_back(g_.tensor(t).producer);
+      std::sort(all.begin(), all.end());
+      all.erase(std::unique(all.begin(), all.end()), all.end());
+      parts.push_back(extract(g_, std::move(all)));
+    }
+    return parts;
+  }
+
+ private:
+  size_t producer(TensorId t) const { return g_.tensor(t).producer.index; }
+  bool is_source(size_t i) const {
+    return g_.ops()[i].kind == OpKind::Input || g_.ops()[i].kind == OpKind::Const;
+  }
+
+  // Makes one group of the reshape, of what it reads and of what reads it; false where it may not.
+  bool join_across(size_t reshape) {
+    const size_t from = producer(g_.ops()[reshape].inputs[0]);
+    if (!compute_[from] || is_source(from)) return false;
+    const UnionFind before = groups_;
+    bool read = false;
+    for (size_t u = 0; u < g_.ops().size(); u++) {
+      for (TensorId t : g_.ops()[u].inputs) {
+        if (producer(t) != reshape || !compute_[u]) continue;
+        groups_.join(reshape, u);
+        read = true;
+      }
+    }
+    groups_.join(reshape, from);
+    compute_[reshape] = true;
+    if (read && fits(reshape)) return true;
+    groups_ = before;
+    compute_[reshape] = false;
+    return false;
+  }
+
+  // Whether the operator's group may be a part.
+  bool fits(size_t op) {
+    const size_t group = groups_.find(op);
+    size_t n = 0;
+    for (size_t i = 0; i < g_.ops().size(); i++) n += groups_.find(i) == group;
+    return n <= kMostJoined && ordered();
+  }
+
+  // Whether groups can be computed one after another.
+  bool ordered() {
+    const size_t n = g_.ops().size();
+    std::vector<std::vector<size_t>> next(n);
+    std::vector<int> waits(n, 0);
+    for (size_t i = 0; i < n; i++) {
+      for (TensorId t : g_.ops()[i].inputs) {
+        const size_t a = groups_.find(producer(t)), b = groups_.find(i);
+        if (a == b || is_source(producer(t))) continue;
+        next[a].push_back(b);
+        ++waits[b];
+      }
+    }
+    std::vector<size_t> ready;
+    size_t groups = 0, done = 0;
+    for (size_t i = 0; i < n; i++) {
+      if (groups_.find(i) != i) continue;
+      ++groups;
+      if (waits[i] == 0) ready.push_back(i);
+    }
+    for (; !ready.empty(); ++done) {
+      const size_t a = ready.back();
+      ready.pop_back();
+      for (size_t b : next[a])
+        if (--waits[b] == 0) ready.push_back(b);
+    }
+    return done == groups;
+  }
+
+  const Graph& g_;
+  std::vector<bool> compute_;
+  UnionFind groups_;
+};
+
 }  // namespace
 
-std::vector<Part> partition(const Graph& g) {
-  CHECK(g.level() == Level::Kernel) << "partition of a " << name(g.level()) << " graph";
-  // level: how often a path from the inputs goes from computing to other operators, at most.
-  // Levels never fall along an edge and rise where a path leaves, so a connected set of computing
-  // operators of one level is convex.
-  size_t n = g.ops().size();
-  std::vector<int> level(n, 0);
-  std::vector<bool> compute(n, false);
-  UnionFind groups(n);
-  const std::vector<bool> once = computed_once(g, true);
-  for (size_t i = 0; i < n; i++) {
-    const Op& op = g.ops()[i];
-    if (op.kind == OpKind::Input) continue;
-    // What depends on weights alone is computed once: it stays outside, and parts see its results
-    // as weights.
-    compute[i] = computes(g, op) && !once[i];
-    for (TensorId t : op.inputs) {
-      size_t p = g.tensor(t).producer.index;
-      const OpKind kind = g.ops()[p].kind;
-      if (kind == OpKind::Input || kind == OpKind::Const) continue;
-      level[i] = std::max(level[i], level[p] + (compute[p] && !compute[i]));
-    }
-    for (TensorId t : op.inputs) {
-      size_t p = g.tensor(t).producer.index;
-      bool constant = g.ops()[p].kind == OpKind::Const;
-      if (compute[i] && compute[p] && !constant && level[i] == level[p]) groups.join(i, p);
-    }
-  }
-  std::map<size_t, std::vector<OpId>> members;
-  for (size_t i = 0; i < n; i++)
-    if (compute[i] && g.ops()[i].kind != OpKind::Const) members[groups.find(i)].push_back(OpId(i));
-  std::vector<Part> parts;
-  for (auto& [root, ops] : members) {
-    bool worth = ops.size() > 1 || (!has(g.op(ops[0]).kind, algebra::Pointwise) &&
-                                    !has(g.op(ops[0]).kind, algebra::Movement));
-    if (!worth) continue;
-    // Constants belong to every part that uses them.
-    std::vector<OpId> all = ops;
-    for (OpId id : ops)
-      for (TensorId t : g.op(id).inputs)
-        if (g.producer(t).kind == OpKind::Const) all.push_back(g.tensor(t).producer);
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    parts.push_back(extract(g, std::move(all)));
-  }
-  return parts;
+std::vector<Part> partition(const Graph& g) { return Partition(g).parts(); }
+
+std::vector<Part> partition_across_reshapes(const Graph& g) {
+  Partition p(g);
+  p.join_across_reshapes();
+  return p.parts();
 }
 
 Graph splice(const Graph& g, const std::vector<Part>& parts,
@@ -140,19 +253,6 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
   std::vector<TensorId> to(g.tensors().size());
   std::vector<bool> done(parts.size(), false), placed(g.ops().size(), false);
 
-  auto copy_op = [](Graph& into, const Graph& from, const Op& op, std::vector<TensorId>& map) {
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
-    std::vector<std::string> names;
-    for (uint32_t r = 0; r < op.num_results; r++) names.push_back(from.tensor(op.result(r)).name);
-    TensorId first(into.tensors().size());
-    if (op.body.valid())
-      into.add_graph_op(op.kind, inputs, from.body(op), names);
-    else
-      into.add_op(op.kind, inputs, op.attrs, names);
-    for (uint32_t r = 0; r < op.num_results; r++)
-      map[op.result(r).index] = TensorId(first.index + r);
-  };
   auto insert = [&](size_t p) {
     const Part& part = parts[p];
     const Graph& r = replacements[p];
@@ -168,7 +268,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
     for (size_t i = 0; i < part.inputs.size(); i++)
       map[r.inputs()[i].index] = to[part.inputs[i].index];
     for (const Op& op : r.ops())
-      if (op.kind != OpKind::Input) copy_op(out, r, op, map);
+      if (op.kind != OpKind::Input) copy_op(r, op, out, map);
     for (size_t i = 0; i < part.outputs.size(); i++)
       to[part.outputs[i].index] = map[r.outputs()[i].index];
     done[p] = true;
@@ -197,7 +297,7 @@ Graph splice(const Graph& g, const std::vector<Part>& parts,
         bool ready = std::all_of(op.inputs.begin(), op.inputs.end(),
                                  [&](TensorId t) { return to[t.index].valid(); });
         if (!ready) continue;
-        copy_op(out, g, op, to);
+        copy_op(g, op, out, to);
       }
       placed[i] = true;
       left--;

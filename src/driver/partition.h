@@ -1,5 +1,6 @@
 // Cuts a program into subprograms that a search engine can take whole (Mirage, OSDI'25, §1), and
-// puts results back in their place. Data movement that regroups axes stays where it is.
+// puts results back in their place. Data movement that regroups axes stays where it is, except that
+// parts may be joined across reshapes that an engine moves to its borders.
 #pragma once
 #include <vector>
 
@@ -18,6 +19,11 @@ struct Part {
 // Maximal connected parts of operators that compute (not: reshape across axes, concat, slice,
 // gather, opaque, …); parts of a single pointwise or movement operator are left out.
 std::vector<Part> partition(const Graph& program);
+
+// The same with parts joined across reshapes between them that only merge or split axes ([b,s,h,d]
+// to [b,s,h·d] and back), up to the size that engines search as a few regions. partition() of a
+// joined part's graph gives the parts that were joined.
+std::vector<Part> partition_across_reshapes(const Graph& program);
 
 // The program with each part's operators replaced by `replacements[i]` (same interface as
 // parts[i].graph). Throws Error(BadInput) if an interface differs.

@@ -68,37 +68,14 @@ void most_parts(const Graph& body, std::vector<int64_t>& grid, std::vector<int64
 std::optional<Graph> retile(const Graph& program, OpId kernel, const std::vector<int64_t>& grid,
                             const std::vector<int64_t>& loops) {
   try {
-    Graph out(program.name());
-    std::vector<TensorId> map(program.tensors().size());
-    for (size_t i = 0; i < program.ops().size(); i++) {
-      const Op& op = program.ops()[i];
-      std::vector<TensorId> inputs;
-      for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
-      if (op.kind == OpKind::Input) {
-        const TensorId t = op.result();
-        map[t.index] = out.add_input(program.type(t), program.tensor(t).name, program.is_weight(t));
-        continue;
-      }
-      OpId made;
-      if (!op.body.valid()) {
-        made = out.add_op(op.kind, inputs, op.attrs, result_names(program, op));
-      } else {
-        Graph body = program.body(op);
-        if (i == kernel.index) {
-          std::vector<Type> types;
-          for (TensorId t : inputs) types.push_back(out.type(t));
-          Graph other = Graph::block(grid, loops);
-          rebuild(body, types, other);
-          body = std::move(other);
-        }
-        made = out.add_graph_op(op.kind, inputs, std::move(body), result_names(program, op));
-      }
-      for (uint32_t r = 0; r < op.num_results; r++)
-        map[op.result(r).index] = out.op(made).result(r);
-    }
-    std::vector<TensorId> outputs;
-    for (TensorId t : program.outputs()) outputs.push_back(map[t.index]);
-    out.set_outputs(std::move(outputs));
+    const Graph out = map_kernels(program, [&](const Op& op) {
+      if (&op != &program.op(kernel)) return program.body(op);
+      std::vector<Type> types;
+      for (TensorId t : op.inputs) types.push_back(program.type(t));
+      Graph other = Graph::block(grid, loops);
+      rebuild(program.body(op), types, other);
+      return other;
+    });
     validate(out);
     return out;
   } catch (const Error&) {

@@ -284,6 +284,32 @@ Graph rebuild(const Graph& g, Keep keep, ChangeType change_type, ChangeAttrs cha
 
 }  // namespace
 
+void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& map,
+             std::optional<Graph> body) {
+  std::vector<TensorId> inputs;
+  for (TensorId t : op.inputs) inputs.push_back(map[t.index]);
+  std::vector<std::string> names;
+  for (uint32_t r = 0; r < op.num_results; r++) names.push_back(from.tensor(op.result(r)).name);
+  const TensorId first(to.tensors().size());
+  if (op.kind == OpKind::Input)
+    to.add_input(from.type(op.result()), names[0], from.is_weight(op.result()));
+  else if (op.body.valid())
+    to.add_graph_op(op.kind, inputs, body ? std::move(*body) : from.body(op), names);
+  else
+    to.add_op(op.kind, inputs, op.attrs, names);
+  for (uint32_t r = 0; r < op.num_results; r++) map[op.result(r).index] = TensorId(first.index + r);
+}
+
+Graph map_kernels(const Graph& g, const std::function<Graph(const Op& kernel)>& rewrite) {
+  Graph out(g.name());
+  std::vector<TensorId> to(g.tensors().size());
+  for (const Op& op : g.ops())
+    copy_op(g, op, out, to,
+            op.kind == OpKind::Kernel ? std::optional<Graph>(rewrite(op)) : std::nullopt);
+  for (TensorId t : g.outputs()) out.add_output(to[t.index]);
+  return out;
+}
+
 Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
   auto shape_of = [&](Shape shape) {
     for (Dim& d : shape)

@@ -1,6 +1,8 @@
 // A Graph is a tensor program at one level, as a value: append-only arrays indexed by strong ids.
 // Building is checked (arity, level, shapes); search undoes with mark() and rollback().
 #pragma once
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -87,6 +89,12 @@ uint64_t structural_hash(const Graph&);
 std::vector<int> use_counts(const Graph&);
 // Replaces symbols by extents and infers all types again; throws where shapes stop fitting.
 Graph bind_symbols(const Graph&, const std::vector<std::pair<std::string, int64_t>>& values);
+// Appends an operator of `from`, with its names and attributes, to `to`: `map` says what the
+// tensors of `from` have become, and learns of the results. An input stays a weight if it is one.
+void copy_op(const Graph& from, const Op& op, Graph& to, std::vector<TensorId>& map,
+             std::optional<Graph> body = std::nullopt);
+// A copy of a kernel graph in which every kernel has the body that `rewrite` makes for it.
+Graph map_kernels(const Graph&, const std::function<Graph(const Op& kernel)>& rewrite);
 // A copy without the operators no output needs; inputs stay.
 Graph without_dead_code(const Graph&);
 

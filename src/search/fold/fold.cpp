@@ -29,22 +29,7 @@ Graph rebuilt(const Graph& g, const Rewrite& rewrite) {
       to[op.result().index] = rewrite.build(out, to);
       continue;
     }
-    if (op.kind == OpKind::Input) {
-      to[op.result().index] =
-          out.add_input(g.type(op.result()), g.tensor(op.result()).name, g.is_weight(op.result()));
-      continue;
-    }
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
-    std::vector<std::string> names;
-    for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(g.tensor(op.result(r)).name);
-    const TensorId first(out.tensors().size());
-    if (op.body.valid())
-      out.add_graph_op(op.kind, inputs, g.body(op), names);
-    else
-      out.add_op(op.kind, inputs, op.attrs, names);
-    for (uint32_t r = 0; r < op.num_results; ++r)
-      to[op.result(r).index] = TensorId(first.index + r);
+    copy_op(g, op, out, to);
   }
   for (TensorId t : g.outputs()) out.add_output(to[t.index]);
   return without_dead_code(out);

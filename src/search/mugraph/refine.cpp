@@ -358,6 +358,11 @@ class Refinement {
 
 }  // namespace
 
+bool merges_or_splits(const Shape& from, const Shape& to) {
+  const auto groups = groups_of(from, to);
+  return groups && !groups->empty();
+}
+
 std::optional<Graph> refine_axes(const Graph& graph) {
   if (graph.level() != Level::Kernel) return std::nullopt;
   for (const Tensor& t : graph.tensors()) {

@@ -8,6 +8,10 @@
 
 namespace tessera::mugraph {
 
+// Whether a reshape does nothing but merge several dimensions into one or split one into several,
+// anywhere in the shape: a group of axes that the finer program names one by one.
+bool merges_or_splits(const Shape& from, const Shape& to);
+
 // The program over finer axes, with the same inputs and outputs: only inputs, outputs and operators
 // that are not seen through still have merged dimensions. A contraction over a merged axis becomes
 // a product over its last part and a sum over the others. nullopt where no reshape between two

@@ -44,23 +44,13 @@ Graph fuse_block(const Graph& old) {
   std::vector<TensorId> now(old.tensors().size());
   for (size_t i = 0; i < old.ops().size(); ++i) {
     const Op& op = old.ops()[i];
-    const std::string& name = old.tensor(op.result()).name;
-    if (op.kind == OpKind::Input) {
-      now[op.result().index] = g.add_input(old.type(op.result()), name);
-      continue;
-    }
     const bool chain = groups[i] >= 0 && members[groups[i]].size() > 1;
     if (chain && groups[i] != int(i)) continue;  // written with the last member
-    std::vector<TensorId> in;
     if (!chain) {
-      std::vector<std::string> names;
-      for (TensorId t : op.inputs) in.push_back(now[t.index]);
-      for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(old.tensor(op.result(r)).name);
-      const OpId id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
-                                      : g.add_op(op.kind, in, op.attrs, names);
-      for (uint32_t r = 0; r < op.num_results; ++r) now[op.result(r).index] = g.op(id).result(r);
+      copy_op(old, op, g, now);
       continue;
     }
+    std::vector<TensorId> in;
     Graph body = Graph::thread();
     std::map<uint32_t, TensorId> inside;
     for (const Op* member : members[groups[i]]) {
@@ -86,7 +76,8 @@ Graph fuse_block(const Graph& old) {
       now[op.result().index] = TensorId();
       return old;
     }
-    const OpId id = g.add_graph_op(OpKind::Thread, in, std::move(body), {name});
+    const OpId id =
+        g.add_graph_op(OpKind::Thread, in, std::move(body), {old.tensor(op.result()).name});
     now[op.result().index] = g.op(id).result();
   }
   std::vector<TensorId> outputs;
@@ -97,29 +88,8 @@ Graph fuse_block(const Graph& old) {
 
 }  // namespace
 
-Graph form_thread_graphs(const Graph& old) {
-  Graph g(old.name());
-  std::vector<TensorId> now(old.tensors().size());
-  for (const Op& op : old.ops()) {
-    if (op.kind == OpKind::Input) {
-      now[op.result().index] = g.add_input(old.type(op.result()), old.tensor(op.result()).name,
-                                           old.is_weight(op.result()));
-      continue;
-    }
-    std::vector<TensorId> in;
-    std::vector<std::string> names;
-    for (TensorId t : op.inputs) in.push_back(now[t.index]);
-    for (uint32_t r = 0; r < op.num_results; ++r) names.push_back(old.tensor(op.result(r)).name);
-    const OpId id = op.kind == OpKind::Kernel
-                        ? g.add_graph_op(op.kind, in, fuse_block(old.body(op)), names)
-                    : op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
-                                      : g.add_op(op.kind, in, op.attrs, names);
-    for (uint32_t r = 0; r < op.num_results; ++r) now[op.result(r).index] = g.op(id).result(r);
-  }
-  std::vector<TensorId> outputs;
-  for (TensorId t : old.outputs()) outputs.push_back(now[t.index]);
-  g.set_outputs(outputs);
-  return g;
+Graph form_thread_graphs(const Graph& graph) {
+  return map_kernels(graph, [&](const Op& op) { return fuse_block(graph.body(op)); });
 }
 
 }  // namespace tessera::mugraph

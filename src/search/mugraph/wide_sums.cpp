@@ -106,37 +106,12 @@ Graph store_sums_wide(const Graph& old) {
         wide[op.inputs[i].index] = false;
   for (TensorId t : old.outputs()) wide[t.index] = false;
   if (std::find(wide.begin(), wide.end(), true) == wide.end()) return old;
-  Graph g(old.name());
-  std::vector<TensorId> to(old.tensors().size());
-  for (const Op& op : old.ops()) {
-    std::vector<TensorId> in;
+  return map_kernels(old, [&](const Op& op) {
     std::vector<bool> wide_in, wide_out;
-    std::vector<std::string> names;
-    for (TensorId t : op.inputs) {
-      in.push_back(to[t.index]);
-      wide_in.push_back(wide[t.index]);
-    }
-    for (uint32_t r = 0; r < op.num_results; ++r) {
-      names.push_back(old.tensor(op.result(r)).name);
-      wide_out.push_back(wide[op.result(r).index]);
-    }
-    if (op.kind == OpKind::Input) {
-      to[op.result().index] =
-          g.add_input(old.type(op.result()), names[0], old.is_weight(op.result()));
-      continue;
-    }
-    OpId id;
-    if (op.kind == OpKind::Kernel)
-      id = g.add_graph_op(op.kind, in, rewrite(old.body(op), wide_in, wide_out), names);
-    else
-      id = op.body.valid() ? g.add_graph_op(op.kind, in, old.body(op), names)
-                           : g.add_op(op.kind, in, op.attrs, names);
-    for (uint32_t r = 0; r < op.num_results; ++r) to[op.result(r).index] = g.op(id).result(r);
-  }
-  std::vector<TensorId> outputs;
-  for (TensorId t : old.outputs()) outputs.push_back(to[t.index]);
-  g.set_outputs(outputs);
-  return g;
+    for (TensorId t : op.inputs) wide_in.push_back(wide[t.index]);
+    for (uint32_t r = 0; r < op.num_results; ++r) wide_out.push_back(wide[op.result(r).index]);
+    return rewrite(old.body(op), wide_in, wide_out);
+  });
 }
 
 }  // namespace tessera::mugraph

@@ -31,7 +31,7 @@ const char* kTwoParts = R"(graph two_parts {
   a = exp X
   s = sum a {axes=[1], keepdims=true}
   p = div a, s
-  r = reshape p {shape=[768]}
+  r = reshape p {shape=[96,8]}
   q = sqr r
   t = sum q {axes=[0]}
   return t, p
@@ -162,6 +162,55 @@ TEST_F(Optimize, PartsAreProvedAsAWhole) {
   OptimizeResult r = optimize(parse(kTwoParts), options());
   EXPECT_EQ(r.report.parts, 2);
   EXPECT_EQ(r.improved, r.certificate.has_value());
+  expect_right(r);
+}
+
+// Heads as models write them: the pieces between the reshapes are searched, and all of it; one of
+// the candidates computes attention and its projection without storing what lies between.
+TEST_F(Optimize, ReshapesBetweenPiecesDoNotEndTheSearch) {
+  const Graph program = parse(R"(graph heads {
+  Q = input : f32[1,64,128]
+  K = input : f32[1,64,128]
+  V = input : f32[1,64,128]
+  W = input {weight=true} : f32[128,128]
+  c = const {value=0.25} : f32[]
+  q = mul Q, c
+  k = mul K, c
+  v = mul V, c
+  q4 = reshape q {shape=[1,64,4,32]}
+  k4 = reshape k {shape=[1,64,4,32]}
+  v4 = reshape v {shape=[1,64,4,32]}
+  qh = transpose q4 {perm=[0,2,1,3]}
+  kh = transpose k4 {perm=[0,2,3,1]}
+  vh = transpose v4 {perm=[0,2,1,3]}
+  s = matmul qh, kh
+  m = reduce_max s {axes=[3], keepdims=true}
+  z = sub s, m
+  e = exp z
+  d = sum e {axes=[3], keepdims=true}
+  p = div e, d
+  o = matmul p, vh
+  t = transpose o {perm=[0,2,1,3]}
+  r = reshape t {shape=[1,64,128]}
+  O = matmul r, W
+  return O
+})");
+  const OptimizeResult r = optimize(program, options());
+  EXPECT_EQ(r.report.parts, 1);
+  bool pieces = false, together = false;
+  for (const Outcome& o : r.candidates) {
+    int kernels = 0, others = 0;
+    for (const Op& op : o.graph.ops()) {
+      kernels += op.kind == OpKind::Kernel;
+      others += op.kind == OpKind::Reshape || op.kind == OpKind::Input;
+    }
+    const bool all = kernels + others == int(o.graph.ops().size()) &&
+                     o.graph.inputs().size() == program.inputs().size();
+    pieces = pieces || (o.origin == "parts" && o.part == 0);
+    together = together || (all && o.origin == "mugraph" && kernels == 1);
+  }
+  EXPECT_TRUE(pieces);
+  EXPECT_TRUE(together);
   expect_right(r);
 }
 

@@ -197,6 +197,36 @@ TEST(Graph, DeadCodeGoes) {
   EXPECT_NO_THROW(validate(clean));
 }
 
+TEST(Graph, KernelsAreMappedAndTheRestIsCopied) {
+  const Graph g = parse(R"(graph g {
+    X = input : f32[4,8]
+    W = input {weight=true} : f32[4,8]
+    y = add X, W
+    a, b = kernel y grid[x=2] { y = input : f32[4,8] t = iter y {imap={x:0}} e = exp t
+      a = save e {omap={x:0}} : f32[4,8] b = save t {omap={x:0}} : f32[4,8] return a, b }
+    z = mul a, b
+    return z, a })");
+  EXPECT_TRUE(map_kernels(g, [&](const Op& op) { return g.body(op); }) == g);
+  const Graph other = parse(R"(graph g {
+    X = input : f32[4,8]
+    Y, Z = kernel X grid[x=4] { y = input : f32[4,8] t = iter y {imap={x:0}}
+      a = save t {omap={x:0}} : f32[4,8] b = save t {omap={x:0}} : f32[4,8] return a, b }
+    return Y })");
+  int kernels = 0;
+  const Graph mapped = map_kernels(g, [&](const Op& op) {
+    ++kernels;
+    EXPECT_EQ(op.kind, OpKind::Kernel);
+    return other.bodies()[0];
+  });
+  EXPECT_EQ(kernels, 1);
+  EXPECT_FALSE(mapped == g);
+  EXPECT_TRUE(mapped.bodies()[0] == other.bodies()[0]);
+  EXPECT_TRUE(mapped.is_weight(mapped.inputs()[1]));
+  EXPECT_FALSE(mapped.is_weight(mapped.inputs()[0]));
+  for (size_t t = 0; t < g.tensors().size(); ++t)
+    EXPECT_EQ(mapped.tensor(TensorId(t)).name, g.tensor(TensorId(t)).name);
+}
+
 TEST(Ops, EveryRowIsConsistent) {
   for (OpKind kind : all_op_kinds()) {
     EXPECT_EQ(op_from_name(name(kind)), kind);
