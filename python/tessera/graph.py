@@ -309,6 +309,8 @@ class Builder:
         self.core = core
         # NumPy's exact result dtypes (its bf16 matmul yields f32); else floats stay as they are.
         self.numpy_dtypes = False
+        # How tensors were made, where that is kept (while tracing): operator, operands, attributes.
+        self.made: dict[int, tuple[str, tuple[Tensor, ...], Mapping[str, Any]]] = {}
 
     def emit(
         self,
@@ -536,7 +538,8 @@ class Graph(Builder):
                     f"argument {name} must be {format_type(dtype, shape)}, not "
                     f"{array.dtype}[{','.join(map(str, array.shape))}]"
                 )
-            inputs.append(np.ascontiguousarray(array, np.float64 if is_float(dtype) else np.int64))
+            wide = np.float64 if is_float(dtype) else np.int64
+            inputs.append(np.asarray(array, wide, order="C"))  # ascontiguousarray adds an axis
         outputs = _core.evaluate(self.core, inputs, exact)
         if exact:
             return outputs

@@ -160,7 +160,7 @@ class Runner:
             raise BadInputError(
                 f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
             )
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
 
     @staticmethod
     def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:

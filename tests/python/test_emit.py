@@ -195,6 +195,37 @@ def test_shared_and_long_values_get_names() -> None:
     assert max(map(len, long.splitlines())) <= 100
 
 
+def test_a_filled_array_becomes_a_stack() -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros_like(x)
+        y[0] = x[0]
+        for i in range(1, len(x)):
+            y[i] = y[i - 1] * 0.5 + x[i]
+        return y
+
+    source = emit(trace(f, "f64[3,4]"))
+    assert source.splitlines()[-3:] == [
+        "    t = x[0] * 0.5 + x[1]",
+        "    t2 = t * 0.5 + x[2]",
+        "    return np.stack([x[0], t, t2])",
+    ] or source.endswith("    return np.stack([x[0], t, t * 0.5 + x[2]])\n")
+
+
+def test_near_misses_of_idioms_are_not_taken_for_them() -> None:
+    g = ts.Graph("g")
+    x, i, j = g.input("x", (6, 6)), g.input("i", (3,), "i64"), g.input("j", (3,), "i64")
+    flat = g.reshape(x, 36)
+    g.output(g.slice(flat, [0], [36], [6]))  # the first column, not the diagonal
+    wrapped = g.where(g.less(i, 0), g.add(i, 6), j)
+    g.output(g.emit("gather", [x, wrapped], {"axis": 0}))
+    counted = g.emit("iota", [], {"axis": 0, "type": ("i64", [4])})
+    g.output(g.emit("gather", [x, g.subtract(g.const(5, "i64"), counted)], {"axis": 0}))
+    x_, i_, j_ = np.arange(36, dtype=np.float32).reshape(6, 6), np.array([0, -1, 2]), np.arange(3)
+    found = compile_source(emit(g), "g")(x_, i_, j_)
+    for ours, theirs in zip(found, g.run(x_, i_, j_), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_names_that_python_or_the_library_uses() -> None:
     g = ts.Graph("lambda")
     a, b = g.input("class", (3,)), g.input("np", (3,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -64,7 +65,8 @@ def emit(
                 symbols.setdefault(extent, f"{argument}.shape[{axis}]")
     layout = Layout(spelling, dict(zip(inputs, names, strict=True)), names)
     results = layout.returned(lifter.outputs())
-    body = [f"# {note}" for note in (_types(inputs, names), *notes) if note]
+    comments = textwrap.wrap(_types(inputs, names), 92) + list(notes)
+    body = [f"# {comment}" for comment in comments]
     before = []
     parameters = []
     for node, argument in zip(inputs, names, strict=True):
@@ -76,7 +78,7 @@ def emit(
     one_line = f"return {', '.join(results)}"
     long = len(results) > 1 and len(one_line) > 88
     body.append(f"return ({', '.join(results)})" if long else one_line)
-    body = [part for line in body for part in wrapped(line)]
+    body = [p for line in body for p in ([line] if line[0] == "#" else wrapped(line))]
     imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
     head = "\n".join(imports) + "\n\n" + "".join(f"{line}\n" for line in before) + "\n"
     title = name or (graph.name if valid_name(graph.name) else "program")

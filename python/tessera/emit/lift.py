@@ -501,6 +501,19 @@ class Lifter:
             return None
         return Node("diagonal", (self._array(self.node(matrix)),), dtype, shape, {"k": offset})
 
+    def _lift_concat(self, tensor: int, record: Record) -> Node | None:
+        """Parts that got their axis for this only: a stack."""
+        axis = int(record["attrs"]["axis"])
+        sources = [self._source(i, "unsqueeze") for i in record["inputs"]]
+        if not all(
+            s is not None and list(self._made[i]["attrs"]["axes"]) == [axis]
+            for s, i in zip(sources, record["inputs"], strict=True)
+        ):
+            return None
+        dtype, shape = self._type(tensor)
+        parts = [self._array(self.node(s)) for s in sources if s is not None]
+        return Node("stack", tuple(parts), dtype, shape, {"axis": axis})
+
     # --- indices
     def _lift_stack(self, tensor: int, record: Record) -> Node | None:
         """x[:, [4, 0]]: single places of one array, side by side where they were."""

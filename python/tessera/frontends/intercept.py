@@ -7,6 +7,7 @@ know Tensors; other threads, and calls without a Tensor, get the originals.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from tessera.ops.shape import expand_dims, stack
 
 _LOCK = threading.RLock()
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
+_OF_LISTS = ("sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "cumsum", "diff")
 _FILLED = {"zeros": 0, "ones": 1, "empty": 0}
 
 
@@ -62,6 +64,18 @@ def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]
     return convert
 
 
+def _of_list(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one array that is given a list of traced ones: np.sum([a, b])."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **options: Any) -> Any:
+        if args and isinstance(args[0], (list, tuple)) and _holds_tensor(args[0]):
+            args = (as_tensor(_builder(args[0]), args[0]), *args[1:])
+        return original(*args, **options)
+
+    return function
+
+
 def _builder(value: Any) -> Builder:
     if isinstance(value, Tensor):
         return value.builder
@@ -94,10 +108,13 @@ def intercept(builder: Builder, fills: bool) -> Iterator[None]:
     """Replaces np.array and relatives; with `fills` also np.zeros and relatives, so that what the
     function fills element by element is part of the program."""
     with _LOCK:
-        originals = {name: getattr(np, name) for name in (*_COPIES, *(_FILLED if fills else ()))}
+        names = (*_COPIES, *_OF_LISTS, *(_FILLED if fills else ()))
+        originals = {name: getattr(np, name) for name in names}
         for name, original in originals.items():
             if name in _COPIES:
                 setattr(np, name, _converter(original, _COPIES[name]))
+            elif name in _OF_LISTS:
+                setattr(np, name, _of_list(original))
             else:
                 setattr(np, name, _maker(builder, original, _FILLED[name]))
         try:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor
 from tessera.ops.operands import cast
@@ -353,6 +354,9 @@ class _TracingGraph(Graph):
         key = f"{op} {[t.id for t in inputs]} {attrs}"
         if key not in self._known:
             self._known[key] = super().emit(op, inputs, attrs, name)
+            # Handles of our own: those of the function die, and may be written to.
+            operands = tuple(Tensor(self, t.id) for t in inputs)
+            self.made[self._known[key].id] = (op, operands, attrs or {})
         return self._known[key]
 
     def constant_array(self, array: Array) -> Tensor:
@@ -605,8 +609,33 @@ def trace_call(
         extra.append(graph.captured[n] if n not in constants else constants[n])
         if n not in constants:
             outer.append(graph.captured[n])
-    plain = Graph.from_core(graph.core)
+    plain = _without_dead_operators(graph)
     return Traced(plain, tree, arrays, extra, results, outer)
+
+
+def _without_dead_operators(graph: Graph) -> Graph:
+    """The program without what no result needs."""
+    ops, core = graph.ops, graph.core
+    needed = set(core.outputs)
+    for op in reversed(ops):
+        if op["op"] == "input" or needed.intersection(op["results"]):
+            needed.update(op["inputs"], op["results"])
+    if all(r in needed for op in ops for r in op["results"]):
+        return Graph.from_core(core)
+    pruned = _core.Graph(core.name)
+    place: dict[int, int] = {}
+    for op in ops:
+        (result,) = op["results"]
+        name = core.tensor_name(result)
+        if op["op"] == "input":
+            dtype, shape = core.type(result)
+            place[result] = pruned.add_input(dtype, shape, name)
+        elif result in needed:
+            place[result] = pruned.add(
+                op["op"], [place[i] for i in op["inputs"]], op["attrs"], name
+            )
+    pruned.set_outputs([place[t] for t in core.outputs])
+    return Graph.from_core(pruned)
 
 
 def _same_static(a: Tree, b: Tree) -> bool:

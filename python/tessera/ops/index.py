@@ -48,7 +48,43 @@ def slice_(
         "stops": list(stops),
         "steps": list(steps) if steps is not None else [1] * len(starts),
     }
+    if all(s == 1 for s in attrs["steps"]):
+        part = _of_parts(x, list(starts), list(stops))
+        if part is not None:
+            return part
     return x.builder.emit("slice", [x], attrs)
+
+
+def _of_parts(x: Tensor, starts: list[int], stops: list[int]) -> Tensor | None:
+    """A slice of what was just joined, from the parts: filling an array stays linear this way."""
+    op, inputs, attrs = x.builder.made.get(x.id, ("", (), {}))
+    if op == "const":
+        shape = [b - a for a, b in zip(starts, stops, strict=True)]
+        return x.builder.emit("const", [], {**attrs, "type": (attrs["type"][0], shape)})
+    if op != "concat":
+        return None
+    axis = attrs["axis"]
+    parts: list[tuple[Tensor, int, int]] = []
+    position = 0
+    for part in inputs:
+        low = max(starts[axis] - position, 0)
+        high = min(stops[axis] - position, part.shape[axis])
+        if low < high:
+            parts.append((part, low, high))
+        position += part.shape[axis]
+    others = all(
+        a == 0 and b == n
+        for i, (a, b, n) in enumerate(zip(starts, stops, x.shape, strict=True))
+        if i != axis
+    )
+    if len(parts) > 1 and not others:
+        return None
+    cut = []
+    for part, low, high in parts:
+        starts[axis], stops[axis] = low, high
+        full = others and (low, high) == (0, part.shape[axis])
+        cut.append(part if full else slice_(part, list(starts), list(stops)))
+    return cut[0] if len(cut) == 1 else concatenate(cut, axis)
 
 
 def take(x: Operand, indices: Operand, axis: int | None = None) -> Tensor:
@@ -228,7 +264,12 @@ def _placed(x: Tensor, items: list[Any], value: Tensor, axis: int) -> Tensor:
     parts.append(_placed(inside, items, value, axis + 1))
     if stop < extent:
         parts.append(getitem(x, (*lead, slice(stop, extent))))
-    return concatenate(parts, axis)
+    flat: list[Tensor] = []
+    for part in parts:
+        op, inputs, attrs = x.builder.made.get(part.id, ("", (), {}))
+        joined = op == "concat" and attrs["axis"] == axis
+        flat.extend(inputs if joined else [part])
+    return concatenate(flat, axis)
 
 
 def flip(x: Operand, axis: Axes = None) -> Tensor:

@@ -101,6 +101,9 @@ def squeeze(x: Operand, axis: Axes = None) -> Tensor:
         for a in axes:
             if x.shape[a] != 1:
                 bad_input(f"squeeze: axis {a} of {x!r} does not have extent 1")
+    op, inputs, attrs = x.builder.made.get(x.id, ("", (), {}))
+    if op == "unsqueeze" and list(attrs["axes"]) == list(axes):
+        return inputs[0]
     return x.builder.emit("squeeze", [x], {"axes": axes}) if axes else x
 
 
