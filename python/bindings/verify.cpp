@@ -147,20 +147,26 @@ void bind_verify(nb::module_& m) {
   m.def(
       "verify",
       [](const Graph& spec, const Graph& candidate, bool strict, std::optional<uint64_t> seed,
-         int threads, int64_t max_macs, bool second_opinion, std::string z3) {
+         int threads, int64_t max_macs, bool second_opinion, std::string z3,
+         std::optional<double> budget, nb::object progress) {
         VerifyOptions options = options_from(strict, seed, threads, max_macs);
         options.second_opinion = second_opinion;
         options.z3 = std::move(z3);
+        options.seconds = budget;
         LongCall call;
         options.cancel = &call.cancel;
+        options.progress = [&](const std::string& step) {
+          call.publish([step]() -> nb::object { return nb::str(step.c_str()); });
+        };
         bool interrupted = false;
         Verdict verdict =
-            call.run([&] { return verify(spec, candidate, options); }, nb::none(), interrupted);
+            call.run([&] { return verify(spec, candidate, options); }, progress, interrupted);
         return record(verdict);
       },
       nb::arg("spec"), nb::arg("candidate"), nb::arg("strict") = false,
       nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
-      nb::arg("second_opinion") = false, nb::arg("z3") = "");
+      nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("budget") = nb::none(),
+      nb::arg("progress") = nb::none());
 
   m.def(
       "bench_verify",

@@ -68,6 +68,8 @@ def verify(
     max_macs: int = 0,
     second_opinion: bool = False,
     z3: str = "",
+    budget: float | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]: ...
 def recheck(
     certificate: Certificate, spec: Graph, candidate: Graph, threads: int = 0

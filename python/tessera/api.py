@@ -13,7 +13,7 @@ from tessera.decorator import Optimized
 from tessera.errors import UsageError
 from tessera.frontends.trace import Traced, trace_call
 from tessera.graph import Graph
-from tessera.options import Options, require_seed, require_threads
+from tessera.options import Options, require_budget, require_seed, require_threads
 from tessera.result import FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 
@@ -102,12 +102,18 @@ def verify(
     seed: int | None = None,
     threads: int = 0,
     second_opinion: bool = False,
+    budget: float | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Verdict:
     """Whether `b` computes what `a` does: equal with certificate, refuted with inputs, or unknown.
 
     `second_opinion` also asks a verifier that argues from the operators' laws (and Z3, if there is
     one: `pip install z3-solver`); `Verdict.second_opinion` tells "agrees" or "cannot tell", and
     where it disagrees the verdict is unknown.
+
+    `budget` is in seconds of wall time; when it is spent, or Ctrl-C is pressed, the verdict is
+    unknown with reason "time" or "cancelled" and tells what was under way. `progress` is told
+    each step.
 
     >>> g, h = Graph("g"), Graph("h")
     >>> for graph, factor in ((g, 2.0), (h, 3.0)):
@@ -120,7 +126,12 @@ def verify(
             raise UsageError(f"verify compares Graphs, not {program!r}; ts.trace makes one")
     require_threads(threads)
     require_seed("seed", seed)
-    return Verdict.of(_core.verify(a.core, b.core, strict, seed, threads, 0, second_opinion, _z3()))
+    require_budget(budget)
+    return Verdict.of(
+        _core.verify(
+            a.core, b.core, strict, seed, threads, 0, second_opinion, _z3(), budget, progress
+        )
+    )
 
 
 def _z3() -> str:

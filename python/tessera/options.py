@@ -33,6 +33,12 @@ def require_seed(name: str, seed: int | None) -> None:
         raise UsageError(f"{name} must be a whole number from 0 to 2^64 - 1, not {seed}")
 
 
+def require_budget(seconds: float | None) -> None:
+    """Refuses budgets that are no time."""
+    if seconds is not None and (not isinstance(seconds, (int, float)) or not seconds > 0):
+        raise UsageError(f"the budget must be a positive number of seconds, not {seconds}")
+
+
 @dataclass(frozen=True)
 class Options:
     """What to optimise for, how long, and how strictly.
@@ -63,8 +69,7 @@ class Options:
     weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.budget, (int, float)) or not self.budget > 0:
-            raise UsageError(f"the budget must be a positive number of seconds, not {self.budget}")
+        require_budget(self.budget)
         if isinstance(self.weights, str):
             raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
         if self.tune not in (True, False, "background"):

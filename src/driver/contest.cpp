@@ -193,7 +193,7 @@ class Contest {
     for (bool doubted : {false, true})
       for (size_t i = own; i < s_.outcomes.size(); i++)
         if (s_.outcomes[i].notes.empty() != doubted) order.push_back(i);
-    spread(order);
+    spread(order, s_.outcomes, own_places());
     for (size_t at = own_places(); at < order.size(); at++) {
       if (!s_.outcomes[order[at]].as_written) continue;
       std::rotate(order.begin() + std::ptrdiff_t(own_places()) - 1,
@@ -206,22 +206,6 @@ class Contest {
 
   // In the first wave, for what the engines propose.
   size_t own_places() const { return wanted_ - (also_ ? 1 : 0); }
-
-  // Neighbours in rank are often much alike. Where the model cannot tell more candidates apart than
-  // take part, those that do are spread over all of them.
-  void spread(std::vector<size_t>& order) const {
-    constexpr double kTold = 1.02;  // the model's costs differ by more
-    size_t tied = 0;
-    while (tied < order.size() && s_.outcomes[order[tied]].notes.empty() &&
-           s_.outcomes[order[tied]].model_seconds <= kTold * s_.outcomes[order[0]].model_seconds)
-      tied++;
-    const size_t places = own_places() - 1;  // one is for the program as written
-    if (tied <= own_places()) return;
-    for (size_t k = 1; k < places; k++) {
-      const auto from = order.begin() + std::ptrdiff_t(k * tied / places);
-      std::rotate(order.begin() + std::ptrdiff_t(k), from, from + 1);
-    }
-  }
 
   // --- verdicts of earlier runs ----------------------------------------------------------------
 
@@ -344,6 +328,20 @@ class Contest {
 };
 
 }  // namespace
+
+void spread(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, size_t wanted) {
+  constexpr double kTold = 1.02;  // the model's costs differ by more
+  size_t tied = 0;
+  while (tied < order.size() && outcomes[order[tied]].notes.empty() &&
+         outcomes[order[tied]].model_seconds <= kTold * outcomes[order[0]].model_seconds)
+    tied++;
+  if (tied <= wanted) return;
+  const size_t places = wanted - 1;  // one is for the program as written
+  for (size_t k = 1; k < places; k++) {
+    const auto from = order.begin() + std::ptrdiff_t(k * tied / places);
+    std::rotate(order.begin() + std::ptrdiff_t(k), from, from + 1);
+  }
+}
 
 PartResult improve(Session& session, const Graph& part, int index, const std::string& label,
                    const Timetable& times, Memory* memory, const Candidate* also) {

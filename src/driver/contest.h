@@ -24,6 +24,13 @@ struct PartResult {
   bool finished = false;  // nothing was cut short
 };
 
+// Which candidates race: `order` lists outcomes by rank, and the first `wanted` − 1 of them will
+// take part beside the program as written. Neighbours in rank are often much alike; where the
+// model's costs tell more than `wanted` candidates less than 2% from the first, those that take
+// part are spread over all of these. Candidates with notes are not moved, nor what comes after
+// them.
+void spread(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, size_t wanted);
+
 // Adds its candidates to the session's outcomes. `label`: "2/5", or empty for a whole program.
 // `memory` (may be null) is this part's own. `also` (may be null) takes part as well, before all
 // that the engines propose.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "driver/deadline.h"
+#include "base/deadline.h"
 #include "driver/optimize.h"
 #include "driver/saved_search.h"
 

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
@@ -231,7 +232,11 @@ class StaticTest {
     g.seed = seeds_.split(1)();
     g.minimise = o_.minimise;
     g.cancel = o_.cancel;
+    g.progress = o_.progress;
     return g;
+  }
+  void tell(const std::string& step) const {
+    if (o_.progress) o_.progress(step);
   }
   Unknown cancelled() const { return {UnknownReason::Cancelled, "cancelled by the caller"}; }
 
@@ -286,6 +291,7 @@ class StaticTest {
       const auto here = programs_of(part, spec_, candidate_),
                  whole = programs_of(part, whole_spec, whole_candidate);
       if (!here || !whole) return false;
+      tell("part " + std::to_string(proofs.size() + 1) + " of a proof in parts");
       Certificate c;
       const PartTest test{seeds_.split(20001 + question++), o_.error_log2 - kPartErrorLog2};
       Reference reference(here->spec, reference_.pool());
@@ -347,6 +353,7 @@ class StaticTest {
     auto one = [&](FieldSize size) -> std::optional<Verdict> {
       if (is_cancelled(o_)) return cancelled();
       const DrawBound& bound = size == FieldSize::Bits31 ? small : big;
+      if (!part) tell("field draw " + std::to_string(draws + 1));
       FieldDrawResult r = field_draw(
           reference, candidate,
           {size, seeds.split(uint64_t(100 + draws))(), bound.exponent_bound, redraws, false});
@@ -414,6 +421,7 @@ class StaticTest {
       certificate_.notes.push_back(note);
     for (int i = 0; i < draws; i++) {
       if (is_cancelled(o_)) return cancelled();
+      if (i == 0) tell("equal operands of comparisons");
       const uint64_t seed = seeds_.split(uint64_t(10000 + i))();
       FieldDrawResult r = field_draw(reference_, candidate_, {FieldSize::Bits31, seed, 0, 0, true});
       if (!r.unsupported.empty() || (r.equal && r.candidate_undefined == 0)) continue;
@@ -490,6 +498,7 @@ struct Verifier::State {
   VerifyOptions options;
   uint64_t seed;
   std::optional<ThreadPool> threads;
+  std::string step;  // what was told last
   // Originals that were evaluated: the spec, or representatives of it, by structural hash.
   struct Original {
     Graph graph;
@@ -501,6 +510,10 @@ struct Verifier::State {
   State(Graph g, VerifyOptions o)
       : spec(std::move(g)), options(o), seed(o.seed ? *o.seed : seed_from_system()) {
     validate(spec);
+    options.progress = [this, tell = std::move(options.progress)](const std::string& now) {
+      step = now;
+      if (tell) tell(now);
+    };
     if (options.threads != 1) threads.emplace(options.threads);
   }
   ThreadPool* pool() { return threads ? &*threads : nullptr; }
@@ -522,10 +535,29 @@ Verifier::Verifier(Verifier&&) noexcept = default;
 Verifier& Verifier::operator=(Verifier&&) noexcept = default;
 
 Verdict Verifier::verify(const Graph& candidate) {
-  Verdict first = state_->verify(candidate);
-  return state_->options.second_opinion && first.equal()
-             ? state_->with_second_opinion(candidate, std::move(first))
-             : first;
+  State& s = *state_;
+  const std::atomic<bool>* const callers = s.options.cancel;
+  std::optional<Deadline> deadline;
+  if (s.options.seconds) {
+    deadline.emplace(*s.options.seconds, nullptr, callers);
+    s.options.cancel = deadline->hard();
+  }
+  s.step = "the interface";
+  Verdict verdict = s.verify(candidate);
+  if (s.options.second_opinion && verdict.equal()) {
+    s.options.progress("second opinion");
+    verdict = s.with_second_opinion(candidate, std::move(verdict));
+  }
+  s.options.cancel = callers;
+  if (!verdict.unknown() || verdict.why_unknown().reason != UnknownReason::Cancelled)
+    return verdict;
+  char allowed[40] = "";
+  if (deadline) std::snprintf(allowed, sizeof allowed, "%g", *s.options.seconds);
+  const bool late = deadline && !(callers != nullptr && callers->load());
+  return Unknown{late ? UnknownReason::Time : UnknownReason::Cancelled,
+                 (late ? std::string("the time allowed, ") + allowed + " s, was spent"
+                       : std::string("cancelled by the caller")) +
+                     "; under way: " + s.step};
 }
 
 Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict first) const {

@@ -2,6 +2,7 @@
 // gate. `Verified` can be made only here, and later stages take nothing else.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -24,7 +25,12 @@ struct VerifyOptions {
   // Also asks verify/opinion about programs found equal, at the first binding of symbolic ones.
   bool second_opinion = false;
   std::string z3;  // its executable; empty: see solve/smt.h
+  // Of wall time for one verdict, then Unknown{time}; none: as long as it takes. What is under way
+  // is finished first, which takes as long as one evaluation of the programs.
+  std::optional<double> seconds;
   const std::atomic<bool>* cancel = nullptr;
+  // Told what is about to be done: "field draw 3", "real inputs: large"; on the calling thread.
+  std::function<void(const std::string& step)> progress;
 };
 
 // Are the programs equal? Both are kernel graphs; the candidate's inputs and outputs must agree

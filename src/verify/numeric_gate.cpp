@@ -291,6 +291,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     }
     // "mixed" holds a row of nearly every family and always runs, the others while affordable.
     if (family != "mixed" && spent + cmp.work() > o.max_work) continue;
+    if (o.progress) o.progress("real inputs: " + family);
     spent += cmp.work();
     const uint64_t seed = Rng(o.seed).split(result.families.size())();
     Reference::Run& run = cmp.run(family, seed);
@@ -441,6 +442,7 @@ std::optional<Counterexample> find_difference(Reference& spec, const Graph& cand
       if (family == "special") continue;
       if (is_cancelled(o)) return std::nullopt;
       if (spent > 4 * o.max_work) return std::nullopt;
+      if (o.progress) o.progress("looking for inputs that show a difference: " + family);
       spent += cmp.work();
       const std::vector<NDArray> inputs = cmp.inputs(family, Rng(o.seed).split(1000 + round)());
       if (auto d = cmp.difference(inputs, cmp.exact(inputs))) return d;

@@ -2,6 +2,7 @@
 // on ordinary and adversarial inputs: err <= max(2·err of the original, c·eps·√k·Σ|terms|).
 #pragma once
 #include <atomic>
+#include <functional>
 #include <optional>
 
 #include "base/thread_pool.h"
@@ -18,6 +19,7 @@ struct GateOptions {
   double c = 8;           // of the second bound
   double max_work = 5e8;  // element operations; expensive programs are run on fewer families
   const std::atomic<bool>* cancel = nullptr;
+  std::function<void(const std::string& step)> progress;  // see VerifyOptions
 };
 
 struct GateResult {

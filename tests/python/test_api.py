@@ -318,6 +318,25 @@ def test_verdicts() -> None:
     assert refuted.counterexample["inputs"]
 
 
+def test_verify_ends_when_its_budget_is_spent() -> None:
+    def power(x: Any, n: int) -> Any:
+        for _ in range(n):
+            x = np.tanh(x @ x)
+        return x
+
+    large = ts.trace(lambda x: power(x, 6), "f32[128,128]")
+    verdict = ts.verify(large, large, budget=0.01)
+    assert verdict.name == "unknown"
+    assert verdict.reason is not None
+    assert verdict.reason.startswith("time: the time allowed, 0.01 s, was spent; under way: ")
+    steps: list[str] = []
+    assert ts.verify(scaled(2), scaled(2), budget=100, progress=steps.append)
+    assert steps[0] == "field draw 1"
+    assert steps[-1].startswith("real inputs: ")
+    with pytest.raises(UsageError, match="positive number of seconds"):
+        ts.verify(scaled(2), scaled(2), budget=0)
+
+
 def test_verify_takes_graphs_and_seeds_of_64_bits() -> None:
     with pytest.raises(UsageError, match=r"ts\.trace makes one"):
         ts.verify(scaled(2), lambda x: x * 2)  # type: ignore[arg-type]

@@ -66,6 +66,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["optimize", "-o", "", "{small}"], "must end in"),
         (["verify", "--seed", "-1", "{small}", "{small}"], "from 0 to 2^64 - 1"),
         (["verify", "--threads", "-5", "{small}", "{small}"], "from 0 (all) to 1024"),
+        (["verify", "--budget", "0", "{small}", "{small}"], "positive number of seconds"),
         (["search", "--top", "-1", "{small}"], "is not in the range"),
         (["search", "--show", "1000", "{small}"], "candidates"),
         (["emit", "--target", "cpu-", "{small}"], "not supported yet"),

@@ -208,6 +208,10 @@ class ProgressLine:
         if self._live is not None:
             self._live.__exit__(*error)
 
+    def step(self, text: str) -> None:
+        """Shows what a proof is doing."""
+        self.update({"stage": f"proof: {text}"})
+
     def update(self, news: dict[str, Any]) -> None:
         """Shows what the core reports."""
         if self._live is not None:

@@ -25,6 +25,8 @@ EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 @click.option("--threads", type=int, default=0, metavar="N", help="Worker threads; 0 for all.")
 @click.option("--second-opinion", is_flag=True,
               help="Also argue from the operators' laws, and by Z3 if installed.")  # fmt: skip
+@click.option("--budget", type=float, default=None, metavar="SECONDS",
+              help="Stop after this long, undecided; default: never.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Save the certificate.")
 @click.option("--certificate", metavar="FILE", help="Replay this certificate instead.")
 @common.json_option
@@ -36,6 +38,7 @@ def verify(
     seed: int | None,
     threads: int,
     second_opinion: bool,
+    budget: float | None,
     output: str | None,
     certificate: str | None,
     as_json: bool,
@@ -50,7 +53,7 @@ def verify(
 
     \b
     Exit code 0: equal, with a certificate. 1: refuted, with inputs at which they differ.
-    2: unknown, with the reason; never a success.
+    2: unknown, with the reason (time spent and Ctrl-C among them); never a success.
     """
     if output:
         require_folder(Path(output))
@@ -67,9 +70,18 @@ def verify(
             console.print(f"the certificate {'holds' if ok else 'does not hold'}: {what}",
                           markup=False)  # fmt: skip
         return 0 if ok else 1
-    verdict = verify_graphs(
-        first, second, strict=strict, seed=seed, threads=threads, second_opinion=second_opinion
-    )
+    line = common.ProgressLine(not as_json)
+    with line as shown:
+        verdict = verify_graphs(
+            first,
+            second,
+            strict=strict,
+            seed=seed,
+            threads=threads,
+            second_opinion=second_opinion,
+            budget=budget,
+            progress=line.step if shown else None,
+        )
     if output and verdict.certificate is not None:
         write_text(Path(output), str(verdict.certificate))
     if as_json:

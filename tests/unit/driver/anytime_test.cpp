@@ -12,7 +12,7 @@
 #include "backend/cpu/module.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "driver/deadline.h"
+#include "base/deadline.h"
 #include "driver/optimize.h"
 #include "driver/saved_search.h"
 #include "ir/text.h"

@@ -1,5 +1,7 @@
 #include "verify/funnel.h"
 
+#include <cmath>
+
 #include "ir/validate.h"
 #include "verify/bench/random_program.h"
 #include "verify/programs.h"
@@ -115,6 +117,36 @@ TEST(Funnel, BudgetAndCancelAreUnknown) {
   const std::atomic<bool> cancel = true;
   options.cancel = &cancel;
   EXPECT_EQ(verify(a, b, options).why_unknown().reason, UnknownReason::Cancelled);
+}
+
+TEST(Funnel, TimeAllowedEndsAsUnknown) {
+  const Graph g =
+      program("x = input : f32[256,256]; y = matmul x, x; z = matmul y, x; "
+              "a = matmul z, y; b = matmul a, z; c = matmul b, a; d = matmul c, b; return d");
+  VerifyOptions options;
+  options.whole_cost = INFINITY;  // far more than is allowed
+  options.seconds = 0.002;
+  Verifier late(g, options);
+  for (int again = 0; again < 2; again++) {
+    const Verdict v = late.verify(g);
+    ASSERT_TRUE(v.unknown());
+    EXPECT_EQ(v.why_unknown().reason, UnknownReason::Time);
+    EXPECT_NE(v.why_unknown().what.find("under way: "), std::string::npos);
+  }
+  const std::atomic<bool> cancel = true;  // the caller's wish counts first
+  options.cancel = &cancel;
+  EXPECT_EQ(verify(g, g, options).why_unknown().reason, UnknownReason::Cancelled);
+  // Time to spare changes nothing, and steps are told.
+  const Graph a = program(kRmsNorm), b = program(kRmsNormLate);
+  VerifyOptions plenty;
+  plenty.seed = 3;
+  const std::string unhurried = verify(a, b, plenty).str();
+  std::vector<std::string> steps;
+  plenty.seconds = 1e6;
+  plenty.progress = [&](const std::string& step) { steps.push_back(step); };
+  EXPECT_EQ(verify(a, b, plenty).str(), unhurried);
+  EXPECT_EQ(steps.at(0), "field draw 1");
+  EXPECT_EQ(steps.back().substr(0, 13), "real inputs: ");
 }
 
 TEST(Funnel, UnshiftedSoftmaxOverflows) {

@@ -1,4 +1,4 @@
-#include "driver/deadline.h"
+#include "base/deadline.h"
 
 #include <algorithm>
 

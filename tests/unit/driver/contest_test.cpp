@@ -1,0 +1,57 @@
+#include "driver/contest.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+std::vector<Outcome> outcomes(const std::vector<double>& costs) {
+  std::vector<Outcome> list(costs.size());
+  for (size_t i = 0; i < costs.size(); i++) list[i].model_seconds = costs[i];
+  return list;
+}
+
+std::vector<size_t> spread_all(const std::vector<Outcome>& list, size_t wanted) {
+  std::vector<size_t> order(list.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  spread(order, list, wanted);
+  std::vector<size_t> sorted = order;  // nothing is lost or doubled
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); i++) EXPECT_EQ(sorted[i], i);
+  return order;
+}
+
+using Order = std::vector<size_t>;
+
+TEST(Spread, TakesEvenlyFromCandidatesThatTheModelCannotTellApart) {
+  EXPECT_EQ(spread_all(outcomes(std::vector<double>(12, 1.0)), 5),
+            (Order{0, 3, 6, 9, 1, 2, 4, 5, 7, 8, 10, 11}));
+  EXPECT_EQ(spread_all(outcomes(std::vector<double>(6, 1.0)), 5), (Order{0, 1, 3, 4, 2, 5}));
+}
+
+TEST(Spread, LeavesRanksThatMeanSomething) {
+  EXPECT_EQ(spread_all(outcomes({1, 1.1, 1.2, 1.3, 1.4, 1.5}), 3), (Order{0, 1, 2, 3, 4, 5}));
+  // As many as take part: all of them do.
+  EXPECT_EQ(spread_all(outcomes(std::vector<double>(5, 1.0)), 5), (Order{0, 1, 2, 3, 4}));
+  EXPECT_EQ(spread_all({}, 5), Order{});
+}
+
+TEST(Spread, EndsWhereTheModelTellsOrDoubts) {
+  // Costs are compared with the first, 2% above it is as far as a tie goes.
+  std::vector<Outcome> list = outcomes({1, 1.01, 1.015, 1.019, 1.02, 1.03, 1.031, 1.032});
+  EXPECT_EQ(spread_all(list, 3), (Order{0, 2, 1, 3, 4, 5, 6, 7}));
+  list = outcomes(std::vector<double>(8, 1.0));
+  list[4].notes = {"a doubt"};
+  EXPECT_EQ(spread_all(list, 3), (Order{0, 2, 1, 3, 4, 5, 6, 7}));
+}
+
+TEST(Spread, OneOrTwoPlacesLeaveTheBest) {
+  for (size_t wanted : {size_t(1), size_t(2)})
+    EXPECT_EQ(spread_all(outcomes(std::vector<double>(6, 1.0)), wanted), (Order{0, 1, 2, 3, 4, 5}));
+}
+
+}  // namespace
+}  // namespace tessera
