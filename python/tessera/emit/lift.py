@@ -471,12 +471,10 @@ class Lifter:
         dtype, shape = self._type(tensor)
         if (node := self._diagonal(source, attrs, dtype, shape)) is not None:
             return node
-        items = [
-            slice(start or None, None if stop == extent else stop, None if step == 1 else step)
-            for start, stop, step, extent in zip(
-                attrs["starts"], attrs["stops"], attrs["steps"], self._shape(source), strict=True
-            )
-        ]
+        bounds = zip(
+            attrs["starts"], attrs["stops"], attrs["steps"], self._shape(source), strict=True
+        )
+        items = [_bounds(*b) for b in bounds]
         return _index(self._array(self.node(source)), items, dtype, shape)
 
     def _diagonal(
@@ -571,6 +569,16 @@ class Lifter:
         whole = self._shape(counted) == (extent,)
         value = number(self._made[last]["attrs"]["value"])
         return slice(None, None, -1) if whole and value == extent - 1 else None
+
+
+def _bounds(start: int, stop: int, step: int, extent: Any) -> slice:
+    """A slice as people write it: without what is the default, and from the end where near it."""
+    last: int | None = stop
+    if stop == extent:
+        last = None
+    elif step == 1 and extent - stop <= 2 < stop - start:
+        last = stop - extent
+    return slice(start or None, last, None if step == 1 else step)
 
 
 def _exact(value: float) -> Fraction:
