@@ -38,6 +38,7 @@ KernelEmitter::KernelEmitter(const KernelValues& kernel, UnitContext& unit, Part
   mark_needed(saves);
   decide();
   share();
+  keep_packed();
 }
 
 void KernelEmitter::mark_needed(const std::vector<int>& roots) {
@@ -132,10 +133,12 @@ bool is_tiled_product(const Value& v, CpuIsa isa) {
 
 bool KernelEmitter::tiled_product(const Value& v) const { return is_tiled_product(v, unit_.isa); }
 
-std::optional<Memory> KernelEmitter::view(int id) const {
+std::optional<Memory> KernelEmitter::view(int id) const { return view_of(id, nullptr); }
+
+std::optional<Memory> KernelEmitter::view_of(int id, const Memory* source) const {
   const Value& v = value(id);
-  if (v.in_memory) return v.memory;
-  const auto inner = [&]() { return view(v.inputs[0]); };
+  if (v.in_memory) return source != nullptr ? *source : v.memory;
+  const auto inner = [&]() { return view_of(v.inputs[0], source); };
   const auto widens = [&]() {
     const DType from = value(v.inputs[0]).dtype;
     return v.dtype == DType::F32 && compute_dtype(from) == DType::F32;
@@ -173,16 +176,22 @@ std::optional<Memory> KernelEmitter::view(int id) const {
 void KernelEmitter::decide() {
   std::vector<Value>& values = kernel_.values;
   const size_t n = values.size();
-  const auto place = [&](size_t i) {
+  const auto place_as = [&](size_t i, DType storage) {
     Value& v = values[i];
     v.in_memory = true;
     v.memory.pointer = "v" + std::to_string(i);
-    v.memory.storage = compute_dtype(v.dtype);
+    v.memory.storage = storage;
     std::vector<int64_t> shape;
     for (const Extent& e : v.extents) shape.push_back(e.nominal);
-    if (tiled_product(v)) {  // whole vectors are stored
-      const int64_t lanes = lanes_of(unit_.isa, v.memory.storage);
-      shape.back() = ceil_div(shape.back(), lanes) * lanes;
+    if (tiled_product(
+            v)) {  // whole vectors are stored, or all columns of a short tile's last panel
+      int64_t stored = lanes_of(unit_.isa, v.memory.storage);
+      if (!v.extents.back().exact()) {
+        const int64_t m = v.extents[v.extents.size() - 2].nominal;
+        const auto panel = panel_shape(unit_.isa, v.memory.storage, DType::BF16, m, shape.back());
+        if (panel) stored = panel->tile.columns();
+      }
+      shape.back() = ceil_div(shape.back(), stored) * stored;
     }
     // Rows a multiple of a kilobyte apart would crowd into a few sets of the cache.
     const int64_t row_bytes = shape.empty() ? 0 : shape.back() * size_in_bytes(v.memory.storage);
@@ -191,6 +200,8 @@ void KernelEmitter::decide() {
     }
     v.memory.strides = contiguous_strides(shape);
   };
+  const auto place = [&](size_t i) { place_as(i, compute_dtype(values[i].dtype)); };
+  packed_ = packed_tiles(kernel_, unit_.isa);
   struct Pair {  // operands of dot products of bf16 pairs
     int product, left, right;
   };
@@ -224,8 +235,12 @@ void KernelEmitter::decide() {
                           (m && m->storage == compute_dtype(v.dtype) &&
                            ((!right && !dot) || m->strides.back() == 1));
       if (usable) continue;
-      if (value(v.inputs[k]).in_memory) {
+      const Value& x = value(v.inputs[k]);
+      if (x.kind == OpKind::Iter) {
         copies_.insert(v.inputs[k]);  // an iterator of another type or layout
+      } else if (panel && x.dtype == DType::BF16 && !x.in_memory &&
+                 packed_operand(v.inputs[k + lefts])) {
+        place_as(static_cast<size_t>(v.inputs[k]), DType::BF16);  // rounded to its own type
       } else {
         place(static_cast<size_t>(v.inputs[k]));
       }

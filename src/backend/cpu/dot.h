@@ -10,6 +10,10 @@
 
 namespace tessera {
 
+// With more rows it pays to transpose the right operand first: every dot product is added up across
+// lanes, which costs as much as a few multiplications.
+inline constexpr int64_t kMostDotRows = 12;
+
 // Rows of the left operand that one kernel takes at a time; it then takes lanes / rows columns.
 inline constexpr int kDotRows[] = {8, 4, 2, 1};
 

@@ -58,7 +58,8 @@ struct OpCode {
 };
 
 // What the kernels could read in panels, priced.
-std::vector<LayoutDemand> demands(const Graph& graph, const std::vector<OpCode>& codes, CpuIsa isa,
+std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
+                                  const std::vector<OpCode>& codes, CpuIsa isa,
                                   const Target& target) {
   std::vector<LayoutDemand> out;
   for (size_t c = 0; c < codes.size(); ++c) {
@@ -72,6 +73,8 @@ std::vector<LayoutDemand> demands(const Graph& graph, const std::vector<OpCode>&
       if (!innermost_two(p.layout)) continue;
       const Type& type = graph.type(op.inputs[operand]);
       if (type.rank() < 2) continue;
+      // A pass over memory costs more than packing tiles in the cache, even several times.
+      if (p.packed && !plan.constant(op.inputs[operand])) continue;
       LayoutDemand d;
       d.user = static_cast<int>(c);
       d.operand = p.operand;
@@ -113,7 +116,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     codes.push_back(std::move(code));
   }
   if (options.layout) {
-    const std::vector<LayoutDemand> wanted = demands(graph, codes, isa, target);
+    const std::vector<LayoutDemand> wanted = demands(graph, plan, codes, isa, target);
     const LayoutChoice choice = choose_layouts(graph, plan, wanted, target);
     for (size_t i = 0; i < wanted.size(); ++i) {
       OpCode& code = codes[static_cast<size_t>(wanted[i].user)];
@@ -170,6 +173,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       const KernelText text = emit_kernel(kUnnamed, block, unit, layouts);
       step.units = block.num_blocks();
       step.scratch_bytes = text.scratch_bytes;
+      step.together = text.together;
       step.symbol = define(text.text);
       if (text.workspace_bytes > 0) {
         // What all blocks share is a task of its own, which only reads operands.

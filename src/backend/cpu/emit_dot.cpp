@@ -6,14 +6,6 @@
 #include "base/check.h"
 
 namespace tessera {
-namespace {
-
-// With more rows it pays to transpose the right operand first: every dot product is added up across
-// lanes, which costs as much as a few multiplications.
-constexpr int64_t kMostDotRows = 12;
-
-}  // namespace
-
 bool KernelEmitter::dot_product(const Value& v) const {
   if (v.kind != OpKind::Matmul || compute_dtype(v.dtype) != DType::F32) return false;
   const std::optional<Memory> right = view(v.inputs[1]);

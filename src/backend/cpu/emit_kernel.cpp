@@ -24,6 +24,7 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
         KernelEmitter(kernel, unit, Part::Once).run(name + "_once", out.scratch_bytes) + "\n";
   }
   out.text += blocks.run(name, out.scratch_bytes);
+  out.together = blocks.blocks_together();
   return out;
 }
 
@@ -126,6 +127,8 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
     head.close();
     return head.text();
   }
+  for (const auto& [tile, sharing] : kept_)  // the blocks that a packed tile is of
+    head.line("long " + packed_memory(tile).pointer + "of = -1;");
   head.open("for (long block = begin; block < end; ++block)");
   int64_t below = 1;
   for (size_t d = kernel_.grid.size(); d-- > 0;) {
@@ -136,6 +139,8 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
     below *= kernel_.grid[d];
   }
   head.append(code_.text());
+  for (const auto& [tile, sharing] : kept_)
+    head.line(packed_memory(tile).pointer + "of = block / " + std::to_string(sharing) + ";");
   head.close();
   head.close();
   return head.text();
@@ -278,6 +283,7 @@ void KernelEmitter::compute(int id) {
   if (v.kind == OpKind::Iter) {
     const auto& a = std::get<IterAttrs>(v.attrs);
     tile(id, v, a.imap, a.fmap);
+    pack_tile(id);
     if (copies_.count(id) != 0) copy_tile(id);
     return;
   }
@@ -300,20 +306,27 @@ void KernelEmitter::compute(int id) {
   Nest loops = nest();
   const std::vector<Index> index = all_loops(loops, v.extents);
   const std::string x = elementwise(loops, id, index);
-  loops.statement(loops.depth() - 1,
-                  store(v.memory, Nest::offset(index, v.memory.strides).text, x, unit_.prelude));
   const std::vector<int> sums = sums_along(id);
-  if (!sums.empty()) {
-    size_t inner = v.extents.size() - 1;
-    while (v.extents[inner].nominal == 1) --inner;
-    const int lanes = row_lanes(v.extents[inner], v.dtype);
-    std::string clauses;
-    for (int sum : sums) clauses += row_sum(loops, sum, x, index, lanes);
-    if (lanes > 0)
-      loops.set_lanes(lanes);
-    else
-      loops.set_simd(clauses);
+  size_t inner = v.extents.size();  // the axis of the innermost loop
+  while (inner > 0 && v.extents[inner - 1].nominal == 1) --inner;
+  const int lanes = inner == 0 ? 0 : row_lanes(v.extents[inner - 1], v.dtype);
+  const std::string at = Nest::offset(index, v.memory.strides).text;
+  // Rounded, and added up, by the vector.
+  const bool rounds = lanes > 0 && v.memory.storage == DType::BF16 && panels_take_bf16(unit_.isa);
+  std::string clauses, whole = "t_round_bf16(" + v.memory.pointer + " + " + at + ", out, count);";
+  if (!rounds)
+    loops.statement(loops.depth() - 1, store(v.memory, at, x, unit_.prelude));
+  else
+    loops.statement(loops.depth() - 1, "out[lane] = " + x + ";");
+  for (int sum : sums) (rounds ? whole : clauses) += row_sum(loops, sum, x, index, lanes, rounds);
+  if (rounds) {
+    unit_.prelude.insert("t_round_bf16");
+    loops.around_vectors("float out[16] __attribute__((aligned(64))) = {};", whole);
   }
+  if (lanes > 0 && (rounds || !sums.empty()))
+    loops.set_lanes(lanes);
+  else if (!sums.empty())
+    loops.set_simd(clauses);
   emit(loops);
   touch(id);
   for (int sum : sums) touch(sum);

@@ -31,6 +31,7 @@ struct KernelText {
   // What all blocks share is computed once per run by NAME_once(args, 0, 1, scratch) into a
   // workspace of this size, whose address is the argument after the results. 0: no such function.
   int64_t workspace_bytes = 0;
+  int64_t together = 1;  // neighbouring blocks that one call had better run
 };
 
 // `layouts`: of the operands, as far as they are not row-major.

@@ -1,5 +1,6 @@
 // Products whose right operand lies in panels: memory is read in the order in which it lies there.
 #include <algorithm>
+#include <limits>
 
 #include "backend/cpu/emitter.h"
 #include "base/check.h"
@@ -14,13 +15,134 @@ constexpr int64_t kAheadBytes = 16384;
 // end, which keeps the rounding errors of long sums small.
 constexpr int64_t kBlockBytes = 16384;
 
+// Packed tiles that a function keeps for the blocks that follow.
+constexpr int64_t kMostKeptBytes = int64_t{3} << 19;
+
 std::string num(int64_t i) { return std::to_string(i); }
 
 }  // namespace
 
 std::optional<Memory> KernelEmitter::panel_operand(int id) const {
   std::optional<Memory> memory = view(id);
-  return memory && memory->panel > 0 ? memory : std::nullopt;
+  if (memory && memory->panel > 0) return memory;
+  const std::optional<RightOperand> tile = right_operand(kernel_, id);
+  if (!tile || packed_.count(*tile) == 0) return std::nullopt;
+  const Memory packed = packed_memory(*tile);
+  return view_of(id, &packed);
+}
+
+bool KernelEmitter::packed_operand(int id) const {
+  const std::optional<RightOperand> tile = right_operand(kernel_, id);
+  return tile && packed_.count(*tile) != 0;
+}
+
+Memory KernelEmitter::packed_memory(const RightOperand& tile) const {
+  const PanelShape& shape = packed_.at(tile);
+  const Value& v = value(tile.iter);
+  const size_t k = static_cast<size_t>(tile.k), n = static_cast<size_t>(tile.n);
+  // Names tell apart tiles that are packed in two ways.
+  Memory m{"v" + num(tile.iter) + "p" + num(tile.k) + num(tile.n), DType::BF16, {}};
+  m.panel = shape.tile.columns();
+  // An odd number of lines from panel to panel, so that they lie in different sets of the cache.
+  const int64_t pairs = ceil_div(v.extents[k].nominal, shape.group) | 1;
+  m.panel_pitch = pairs * shape.group;
+  m.strides.assign(v.extents.size(), 1);
+  m.strides[k] = m.panel;
+  int64_t below = m.panel_pitch * ceil_div(v.extents[n].nominal, m.panel) * m.panel;
+  for (size_t axis = v.extents.size(); axis-- > 0;) {
+    if (axis == k || axis == n) continue;
+    m.strides[axis] = below;
+    below *= v.extents[axis].nominal;
+  }
+  return m;
+}
+
+int64_t KernelEmitter::packed_elements(const RightOperand& tile) const {
+  const Value& v = value(tile.iter);
+  const Memory m = packed_memory(tile);
+  int64_t n =
+      m.panel_pitch * ceil_div(v.extents[static_cast<size_t>(tile.n)].nominal, m.panel) * m.panel;
+  for (size_t axis = 0; axis < v.extents.size(); ++axis)
+    if (static_cast<int>(axis) != tile.k && static_cast<int>(axis) != tile.n)
+      n *= v.extents[axis].nominal;
+  return n;
+}
+
+void KernelEmitter::keep_packed() {
+  if (part_ == Part::Once) return;
+  int64_t bytes = 0;
+  for (const auto& [tile, shape] : packed_) {
+    const Value& v = value(tile.iter);
+    const auto& imap = std::get<IterAttrs>(v.attrs).imap;
+    int64_t sharing = 1;
+    for (size_t d = kernel_.grid.size(); d-- > 0 && (imap[d] < 0 || kernel_.grid[d] == 1);)
+      sharing *= kernel_.grid[d];
+    if (sharing == 1) continue;
+    int64_t own = packed_elements(tile) * size_in_bytes(DType::BF16);
+    for (size_t l = 0; l < kernel_.loops.size(); ++l)
+      if ((v.phase.varies >> l & 1) != 0) own *= kernel_.loops[l];
+    if (bytes + own > kMostKeptBytes) continue;
+    bytes += own;
+    kept_[tile] = sharing;
+  }
+}
+
+int64_t KernelEmitter::blocks_together() const {
+  int64_t most = 1;
+  for (const auto& [tile, sharing] : kept_) most = std::max(most, sharing);
+  return most;
+}
+
+void KernelEmitter::pack_tile(int id) {
+  const Value& v = value(id);
+  for (const auto& [tile, shape] : packed_) {
+    if (tile.iter != id) continue;
+    const Memory to = packed_memory(tile);
+    const Memory from = kernel_.argument_memory(v.argument, "v" + num(id));
+    const size_t k = static_cast<size_t>(tile.k), n = static_cast<size_t>(tile.n);
+    int64_t elements = packed_elements(tile);
+    const auto kept = kept_.find(tile);
+    const std::string type = storage_type(to.storage);
+    code_.line("// " + to.pointer + ": " + from.pointer + " in panels of " + num(to.panel) +
+               " by " + num(shape.group));
+    if (kept == kept_.end()) {
+      allocate(to.pointer, to.storage, elements);
+      code_.open("");
+    } else {
+      // All iterations' tiles, for as long as the function runs.
+      std::string offset;
+      for (size_t l = kernel_.loops.size(); l-- > 0;) {
+        if ((v.phase.varies >> l & 1) == 0) continue;
+        offset += " + l" + num(static_cast<int64_t>(l)) + "*" + num(elements);
+        elements *= kernel_.loops[l];
+      }
+      allocate(to.pointer + "s", to.storage, elements);
+      Buffer& all = buffers_[buffer_of_.at(to.pointer + "s")];
+      all.birth = 0;
+      all.death = std::numeric_limits<int>::max();
+      code_.line(type + "* const " + to.pointer + " = " + to.pointer + "s" + offset + ";");
+      code_.open("if (" + to.pointer + "of != block / " + num(kept->second) + ")");
+    }
+    std::string source = from.pointer, target = to.pointer;
+    int opened = 0;
+    for (size_t axis = 0; axis < v.extents.size(); ++axis) {
+      if (axis == k || axis == n || v.extents[axis].nominal == 1) continue;
+      const std::string q = "q" + num(static_cast<int64_t>(axis));
+      code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[axis].text() + "; ++" + q +
+                 ")");
+      ++opened;
+      source += " + " + q + "*" + num(from.strides[axis]);
+      target += " + " + q + "*" + num(to.strides[axis]);
+    }
+    const bool turned = from.strides[n] != 1;
+    if (turned) unit_.prelude.insert("t_transpose");
+    code_.line(unit_.panel_kernels.use_pack(turned) + "<" + num(from.strides[turned ? n : k]) +
+               ", " + num(to.panel_pitch) + ", " + num(to.panel) + ">(" + source + ", " + target +
+               ", " + v.extents[k].text() + ", " + v.extents[n].text() + ");");
+    while (opened-- > 0) code_.close();
+    code_.close();
+    touch(to.pointer);
+  }
 }
 
 bool KernelEmitter::left_of_panel(int id, const Memory& right) const {
@@ -118,10 +240,11 @@ void KernelEmitter::panels(int a, int b, const Value& v, const Memory& to, bool 
   } else if (tiles) {
     code_.line(unit_.panel_kernels.use_tiles() + "<" + num(p.ars) + ", " +
                num(to.strides[rank - 2]) + ", " + num(right->panel_pitch) + ", " + num(rows.low) +
-               ", " + (accumulate ? "1" : "0") + ", " + num(kAheadBytes) + ">(" + p.a + ", " + p.b +
-               ", " + p.c + ", " + m.text() + ", " + n.text() + ", " + k.text() + ");");
+               ", " + (accumulate ? "1" : "0") + ", " + num(packed_operand(b) ? 0 : kAheadBytes) +
+               ">(" + p.a + ", " + p.b + ", " + p.c + ", " + m.text() + ", " + n.text() + ", " +
+               k.text() + ");");
   } else {
-    strips(v, p, k, *shape, accumulate);
+    strips(v, p, k, *shape, accumulate, !packed_operand(b));
   }
   if (!rows.name.empty()) touch(rows.name);
   touch(left->pointer);
@@ -170,7 +293,7 @@ void KernelEmitter::streams(const Value& v, const PanelOperands& p, const Extent
 }
 
 void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent& k,
-                           const PanelShape& shape, bool accumulate) {
+                           const PanelShape& shape, bool accumulate, bool fetches) {
   const size_t rank = v.extents.size();
   const Extent &m = v.extents[rank - 2], &n = v.extents[rank - 1];
   const RegisterTile& tile = shape.tile;
@@ -186,7 +309,7 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
   const int64_t passes = ceil_div(m.nominal, tile.rows);
   const int64_t lines = ceil_div(columns * bytes * shape.group, 64);  // of a group of rows
   const int64_t share = m.exact() ? ceil_div(lines, std::min(lines, passes)) : 0;
-  const int64_t fetching = m.exact() ? ceil_div(lines, share) : 0;
+  const int64_t fetching = m.exact() && fetches ? ceil_div(lines, share) : 0;
   // Blocks end where groups do.
   const int64_t block = std::max<int64_t>(kBlockBytes / (columns * bytes), 16) / 2 * 2;
   const bool blocks = k.nominal > block;

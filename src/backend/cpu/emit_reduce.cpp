@@ -264,7 +264,7 @@ std::vector<int> KernelEmitter::sums_along(int id) const {
 }
 
 std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
-                                   std::vector<Index> index, int lanes) {
+                                   std::vector<Index> index, int lanes, bool whole) {
   const Value& v = value(sum);
   const auto& a = std::get<ReduceAttrs>(v.attrs);
   allocate_value(sum);
@@ -289,6 +289,13 @@ std::string KernelEmitter::row_sum(Nest& loops, int sum, const std::string& x,
   }
   unit_.prelude.insert("t_lanes");
   const std::string n = std::to_string(lanes);
+  if (whole) {
+    loops.statement(inside - 1, "t_floats " + s + " = {};");
+    loops.after(inside - 1, "float " + s + "l[" + n + "] __attribute__((aligned(64)));");
+    loops.after(inside - 1, "*(t_floats*)" + s + "l = " + s + ";");
+    loops.after(inside - 1, at + " = t_lanes<t_add>(" + s + "l);");
+    return " " + s + " += *(const t_floats*)out;";
+  }
   loops.statement(inside - 1, type + " " + s + "[" + n + "] __attribute__((aligned(64)));");
   loops.statement(inside - 1, "for (int l = 0; l < " + n + "; ++l) " + s + "[l] = 0;");
   loops.statement(inside, s + "[lane] += " + x + ";");

@@ -11,6 +11,7 @@
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/nest.h"
+#include "backend/cpu/operands.h"
 #include "plan/memory.h"
 
 namespace tessera {
@@ -40,6 +41,8 @@ class KernelEmitter {
   // True when some value is worth computing once.
   bool has_shared() const { return workspace_bytes_ > 0; }
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  // Neighbouring blocks that a thread had better run in one call.
+  int64_t blocks_together() const;
   // The function's text; adds to `scratch_bytes` what it needs if that is more.
   std::string run(const std::string& name, int64_t& scratch_bytes);
 
@@ -66,6 +69,8 @@ class KernelEmitter {
   bool dot_product(const Value& v) const;
   // Memory that shows the value's elements without a copy.
   std::optional<Memory> view(int id) const;
+  // The same, with the memory of the value in memory that is looked at given.
+  std::optional<Memory> view_of(int id, const Memory* source) const;
   int inlined_work(int id) const;
   // Loops in whose body a value is computed; for accumulators, where they are updated.
   uint8_t update_loops(const Value& v) const;
@@ -122,9 +127,10 @@ class KernelEmitter {
   std::string scales_of(int id) const;
   // Sums along the innermost axis of a value that is just being computed element by element.
   std::vector<int> sums_along(int id) const;
-  // Adds one of them to the loops; returns its part of a reduction clause.
+  // Adds one of them to the loops; returns its part of a reduction clause, or with `whole` the
+  // statement that adds the vector `out`.
   std::string row_sum(Nest& loops, int sum, const std::string& x, std::vector<Index> index,
-                      int lanes);
+                      int lanes, bool whole);
   // Lanes of the vectors that an innermost loop along such an axis is cut into; 0: too short.
   int row_lanes(const Extent& along, DType dtype) const;
 
@@ -141,6 +147,15 @@ class KernelEmitter {
   // Memory of a right operand that lies in panels, and whether the value `id` can be multiplied
   // with it as it lies in memory.
   std::optional<Memory> panel_operand(int id) const;
+  // Whether the kernel packs the panels of the right operand `id` by itself.
+  bool packed_operand(int id) const;
+  // Where the panels of a tile are that is packed.
+  Memory packed_memory(const RightOperand& tile) const;
+  int64_t packed_elements(const RightOperand& tile) const;
+  // Decides which packed tiles stay for later blocks.
+  void keep_packed();
+  // Packs the tile of iterator `id` for all products that read panels of it.
+  void pack_tile(int id);
   bool left_of_panel(int id, const Memory& right) const;
   void panels(int a, int b, const Value& v, const Memory& to, bool accumulate);
   struct PanelOperands {
@@ -151,9 +166,9 @@ class KernelEmitter {
   // One product of few rows with all panels.
   void streams(const Value& v, const PanelOperands& p, const Extent& k, const StreamTile& tile,
                bool accumulate);
-  // All panels, by register tiles.
+  // All panels, by register tiles; `fetches` them ahead from memory.
   void strips(const Value& v, const PanelOperands& p, const Extent& k, const PanelShape& shape,
-              bool accumulate);
+              bool accumulate, bool fetches);
   struct LeftRows {
     std::string name;
     int64_t pitch = 0, low = 0;
@@ -193,7 +208,10 @@ class KernelEmitter {
   std::set<int> summed_;          // sums that were computed together with their operand
   std::set<std::string> scaled_;  // scales that the current iteration has computed
   std::set<int> dots_;            // products by dots()
-  std::set<int> copies_;          // iterators whose tile is copied into another type
+  // Packed tiles of all iterations that neighbouring blocks share: how many blocks do.
+  std::map<RightOperand, int64_t> kept_;
+  std::map<RightOperand, PanelShape> packed_;  // tiles that are packed into panels
+  std::set<int> copies_;                       // iterators whose tile is copied into another type
   std::vector<int> touched_;
   Code code_;
   std::vector<Buffer> buffers_;

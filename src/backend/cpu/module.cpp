@@ -21,8 +21,17 @@ struct Call {
   KernelFunction function = nullptr;  // null: pack
   const PackJob* pack = nullptr;
   std::vector<int> slots;
-  int64_t units = 1, chunk = 0;
+  int64_t units = 1, chunk = 0, together = 1;
 };
+
+// Units to hand out at a time; 0: the pool chooses. Whole groups of units that share work, unless
+// some thread would then have nothing to do.
+int64_t chunk_of(const Call& call, int threads) {
+  if (call.chunk > 0 || call.together <= 1) return call.chunk;
+  const int64_t usual = std::max<int64_t>(1, call.units / (threads * 8));
+  const int64_t whole = (usual + call.together - 1) / call.together * call.together;
+  return std::min(whole, (call.units + threads - 1) / threads);
+}
 
 // Calls that may run side by side; then everybody waits.
 struct Phase {
@@ -182,7 +191,7 @@ void Module::Impl::run_phases(const std::vector<Phase>& list, RunBuffers& buffer
         context.arguments[c - first] = arguments;
         for (int s : phase.calls[c].slots) *arguments++ = buffers.addresses[static_cast<size_t>(s)];
       }
-      const int64_t chunk = last - first == 1 ? phase.calls[first].chunk : 0;
+      const int64_t chunk = last - first == 1 ? chunk_of(phase.calls[first], pool->threads()) : 0;
       pool->parallel_for(
           units, chunk,
           [](void* c, long begin, long end, int worker) {
@@ -243,6 +252,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
         call.slots = step.arguments;
         call.units = step.units;
         call.chunk = step.chunk;
+        call.together = step.together;
         phase.units += call.units;
         phase.calls.push_back(std::move(call));
       }

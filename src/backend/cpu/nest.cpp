@@ -311,7 +311,12 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     e = std::string(wide ? "1.0" : "1.0f") + " / __builtin_sqrt" + f + "(" + x[0] + ")";
     break;
   case OpKind::Exp:
-    e = below_maximum(value.inputs[0]) ? call("t_exp_down", "t_exp_down") : call("t_exp", "t_exp");
+    if (!below_maximum(value.inputs[0]))
+      e = call("t_exp", "t_exp");
+    else if (dtype == DType::BF16 || dtype == DType::F16)
+      e = call("t_exp_down16", "t_exp_down16");
+    else
+      e = call("t_exp_down", "t_exp_down");
     break;
   case OpKind::Log: e = call("t_log", "t_log"); break;
   case OpKind::Sin: e = call("t_sin", "t_trig"); break;

@@ -3,19 +3,36 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "backend/cpu/emitter.h"
 #include "backend/cpu/panel_kernels.h"
+#include "backend/cpu/row_kernels.h"
 
 namespace tessera {
 namespace {
 
-// Axes of an iterator that a product sees as k and n, through views; nullopt for anything else.
-struct Seen {
-  int iter = 0;
-  int k = 0, n = 0;
-};
-std::optional<Seen> seen(const KernelValues& kernel, int id) {
+// Whether all tiles of an axis begin at multiples of `panel`.
+bool borders_fit(const KernelValues& kernel, const Value& iter, int axis, int64_t panel) {
+  const auto& a = std::get<IterAttrs>(iter.attrs);
+  int64_t size =
+      kernel.argument_extents[static_cast<size_t>(iter.argument)][static_cast<size_t>(axis)];
+  for (size_t d = 0; d < kernel.grid.size(); ++d) {
+    if (a.imap[d] != axis || kernel.grid[d] == 1) continue;
+    size = ceil_div(size, kernel.grid[d]);
+    if (size % panel != 0) return false;
+  }
+  for (size_t l = 0; l < kernel.loops.size(); ++l) {
+    if (a.fmap[l] != axis || kernel.loops[l] == 1) continue;
+    size = ceil_div(size, kernel.loops[l]);
+    if (size % panel != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<RightOperand> right_operand(const KernelValues& kernel, int id) {
   const Value& top = kernel.values[static_cast<size_t>(id)];
   std::vector<int> axes(top.extents.size());
   for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
@@ -46,28 +63,43 @@ std::optional<Seen> seen(const KernelValues& kernel, int id) {
   }
   const size_t r = axes.size();
   if (r < 2 || axes[r - 2] < 0 || axes[r - 1] < 0) return std::nullopt;
-  return Seen{id, axes[r - 2], axes[r - 1]};
+  return RightOperand{id, axes[r - 2], axes[r - 1]};
 }
 
-// Whether all tiles of an axis begin at multiples of `panel`.
-bool borders_fit(const KernelValues& kernel, const Value& iter, int axis, int64_t panel) {
-  const auto& a = std::get<IterAttrs>(iter.attrs);
-  int64_t size =
-      kernel.argument_extents[static_cast<size_t>(iter.argument)][static_cast<size_t>(axis)];
-  for (size_t d = 0; d < kernel.grid.size(); ++d) {
-    if (a.imap[d] != axis || kernel.grid[d] == 1) continue;
-    size = ceil_div(size, kernel.grid[d]);
-    if (size % panel != 0) return false;
-  }
-  for (size_t l = 0; l < kernel.loops.size(); ++l) {
-    if (a.fmap[l] != axis || kernel.loops[l] == 1) continue;
-    size = ceil_div(size, kernel.loops[l]);
-    if (size % panel != 0) return false;
-  }
-  return true;
+bool packs_tile(CpuIsa isa, DType sums, DType stored, int64_t m) {
+  if (sums != DType::F32 || stored != DType::BF16 || !panels_take_bf16(isa)) return false;
+  // Below, dot kernels or row kernels read the tile where it lies.
+  return m > (isa == CpuIsa::Amx ? kMostDotRows : kMostKernelRows);
 }
 
-}  // namespace
+std::map<RightOperand, PanelShape> packed_tiles(const KernelValues& kernel, CpuIsa isa) {
+  std::map<RightOperand, PanelShape> found;
+  std::set<RightOperand> refused;
+  for (const Value& v : kernel.values) {
+    if (!is_tiled_product(v, isa)) continue;
+    const int64_t m = v.extents[v.extents.size() - 2].nominal, n = v.extents.back().nominal;
+    for (size_t i = v.inputs.size() / 2; i < v.inputs.size(); ++i) {
+      const std::optional<RightOperand> at = right_operand(kernel, v.inputs[i]);
+      if (!at) continue;
+      const Value& iter = kernel.values[static_cast<size_t>(at->iter)];
+      const Memory memory = kernel.argument_memory(iter.argument, "");
+      const std::optional<PanelShape> shape =
+          panel_shape(isa, compute_dtype(v.dtype), iter.dtype, m, n);
+      const bool packs = shape && memory.panel == 0 &&
+                         (memory.strides[static_cast<size_t>(at->n)] == 1 ||
+                          memory.strides[static_cast<size_t>(at->k)] == 1) &&
+                         packs_tile(isa, compute_dtype(v.dtype), iter.dtype, m);
+      if (!packs) {
+        refused.insert(*at);
+        continue;
+      }
+      const auto [known, fresh] = found.emplace(*at, *shape);
+      if (!fresh && known->second.tile.columns() != shape->tile.columns()) refused.insert(*at);
+    }
+  }
+  for (const RightOperand& at : refused) found.erase(at);
+  return found;
+}
 
 std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa) {
   std::vector<bool> possible(static_cast<size_t>(kernel.operands), true);
@@ -78,7 +110,7 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
     const size_t rank = v.extents.size();
     const DType dtype = compute_dtype(v.dtype);
     for (size_t i = v.kind == OpKind::Matmul ? 1 : 2; i < v.inputs.size(); ++i) {
-      const std::optional<Seen> at = seen(kernel, v.inputs[i]);
+      const std::optional<RightOperand> at = right_operand(kernel, v.inputs[i]);
       if (!at) continue;
       const Value& iter = kernel.values[static_cast<size_t>(at->iter)];
       const size_t argument = static_cast<size_t>(iter.argument);
@@ -102,6 +134,7 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       // Tiles of 16-bit elements are converted, or woven, as a whole.
       const int64_t passes = ceil_div(v.extents[rank - 2].nominal, tile.rows);
       p.row_panels = iter.dtype == dtype ? static_cast<double>(passes) : 1;
+      p.packed = packs_tile(isa, dtype, iter.dtype, v.extents[rank - 2].nominal);
       p.copied = at->n + 1 != static_cast<int>(axes);
       p.flops = 2.0 * static_cast<double>(v.elements()) *
                 static_cast<double>(iter.extents[static_cast<size_t>(at->k)].nominal);

@@ -2,9 +2,12 @@
 // generator.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/values.h"
 
 namespace tessera {
@@ -15,11 +18,27 @@ struct PanelOperand {
   double flops = 0;  // per call, of the products that read it
   // Panels of rows that share what the kernel packs by itself while it first reads a strip.
   double row_panels = 1;
+  bool packed = false;  // the kernel packs tiles of it by itself (packed_tiles)
   bool copied = false;  // read row-major, every tile of it is first copied in another order
 };
 
 // Operands that are only read as right operands of register-tiled products of one tile width, and
 // whose tiles begin at panels' borders.
 std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa);
+
+// An iterator that a product's right operand shows, through views: its axes k and n.
+struct RightOperand {
+  int iter = 0;
+  int k = 0, n = 0;
+  friend auto operator<=>(const RightOperand&, const RightOperand&) = default;
+};
+// nullopt where `id` is anything else.
+std::optional<RightOperand> right_operand(const KernelValues& kernel, int id);
+
+// Row-major tiles of bf16 that a kernel packs into panels for itself, each time they change, since
+// enough rows are multiplied with them. The products that read a tile agree on its panels.
+std::map<RightOperand, PanelShape> packed_tiles(const KernelValues& kernel, CpuIsa isa);
+// Whether a tile of this type is packed for a product of m rows.
+bool packs_tile(CpuIsa isa, DType sums, DType stored, int64_t m);
 
 }  // namespace tessera

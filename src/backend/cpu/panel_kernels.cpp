@@ -150,6 +150,56 @@ static void tiles_bf16(const unsigned short* a, const unsigned short* b, float* 
 }
 )text";
 
+// Later rows are asked for while one pair is woven.
+constexpr const char* kPack = R"text(
+template <long LD, long PITCH, long COLUMNS>
+static __attribute__((noinline)) void pack_pairs(const unsigned short* from, unsigned short* to,
+                                                 long k, long n) {
+  typedef unsigned short halves __attribute__((vector_size(32), aligned(2), may_alias));
+  typedef unsigned words __attribute__((vector_size(64), aligned(2), may_alias));
+  constexpr long kAhead = LD < 512 ? 4096 / LD : 8;  // rows
+  for (long i = 0; i < k; i += 2, from += 2 * LD, to += 2 * COLUMNS) {
+    const bool pair = i + 1 < k;
+    const unsigned short* const second = pair ? from + LD : from;
+    const unsigned keep = pair ? 0xffffffffu : 0xffffu;
+    long j = 0;
+    for (; j + 16 <= n; j += 16) {
+      __builtin_prefetch(from + kAhead * LD + j, 0, 2);
+      __builtin_prefetch(from + (kAhead + 1) * LD + j, 0, 2);
+      const words a = __builtin_convertvector(*(const halves*)(from + j), words),
+                  b = __builtin_convertvector(*(const halves*)(second + j), words);
+      *(words*)(to + j / COLUMNS * (PITCH * COLUMNS) + j % COLUMNS * 2) = (a | b << 16) & keep;
+    }
+    for (; j < n || j % COLUMNS != 0; ++j) {
+      unsigned short* const t = to + j / COLUMNS * (PITCH * COLUMNS) + j % COLUMNS * 2;
+      t[0] = j < n ? from[j] : 0;
+      t[1] = j < n && pair ? second[j] : 0;
+    }
+  }
+}
+)text";
+constexpr const char* kPackTurned = R"text(
+template <long LD, long PITCH, long COLUMNS>
+static __attribute__((noinline)) void pack_turned(const unsigned short* from, unsigned short* to,
+                                                  long k, long n) {
+  for (long j = 0; j < n; j += COLUMNS, from += COLUMNS * LD, to += PITCH * COLUMNS) {
+    const long w = n - j < COLUMNS ? n - j : COLUMNS;
+    long pairs = 0;
+    if (LD % 2 == 0) {  // pairs lie side by side already
+      pairs = k / 2;
+      t_transpose(from, LD / 2, to, COLUMNS, pairs, w);
+    }
+    for (long p = 0; p < (k + 1) / 2; ++p) {
+      for (long c = p < pairs ? w : 0; c < COLUMNS; ++c) {
+        unsigned short* const t = to + (p * COLUMNS + c) * 2;
+        t[0] = c < w ? from[c * LD + 2 * p] : 0;
+        t[1] = c < w && 2 * p + 1 < k ? from[c * LD + 2 * p + 1] : 0;
+      }
+    }
+  }
+}
+)text";
+
 }  // namespace
 
 bool panels_take_bf16(CpuIsa isa) { return isa == CpuIsa::Amx || has_bf16_dot(isa); }
@@ -181,6 +231,11 @@ std::string PanelKernels::use(CpuIsa isa, DType left, DType stored, const Regist
 std::string PanelKernels::use_tiles() {
   tiles_ = true;
   return "tiles_bf16";
+}
+
+std::string PanelKernels::use_pack(bool turned) {
+  (turned ? turns_ : packs_) = true;
+  return turned ? "pack_turned" : "pack_pairs";
 }
 
 std::string PanelKernels::text_of(const Kernel& kernel) {
@@ -276,6 +331,8 @@ std::string PanelKernels::text() const {
   }
   for (const Kernel& kernel : used_) out += text_of(kernel);
   if (tiles_) out += kTiles;
+  if (packs_) out += kPack;
+  if (turns_) out += kPackTurned;
   return out;
 }
 

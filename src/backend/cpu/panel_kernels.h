@@ -39,6 +39,11 @@ class PanelKernels {
   // for whole vectors of 16. With AHEAD it asks for what lies that many bytes ahead in b.
   // Subnormal elements count as zero.
   std::string use_tiles();
+  // Name of the template that packs a matrix of bf16, k by n, into panels of pairs: name<LD, PITCH,
+  // COLUMNS>(from, to, k, n). Rows lie LD elements apart, or columns where the matrix is `turned`;
+  // panel j begins at to + j*PITCH*COLUMNS. Columns and a row that are missing are filled with
+  // zeros. Turned ones need t_transpose of the prelude.
+  std::string use_pack(bool turned);
   std::string text() const;
 
  private:
@@ -51,7 +56,7 @@ class PanelKernels {
   };
   static std::string text_of(const Kernel& kernel);
   std::set<Kernel> used_;
-  bool tiles_ = false;
+  bool tiles_ = false, packs_ = false, turns_ = false;
 };
 
 }  // namespace tessera

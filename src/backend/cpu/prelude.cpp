@@ -51,6 +51,21 @@ INLINE unsigned short t_to_bf16(float x) {
   return (unsigned short)r;
 }
 )"},
+      {"t_round_bf16", {"t_bf16"}, R"(
+// A vector rounded to bf16 by the instruction for it (AVX512_BF16), which takes subnormal numbers
+// for zero.
+typedef float t_floats __attribute__((vector_size(64), may_alias));
+INLINE void t_round_bf16(unsigned short* to, const float (&from)[16], long n) {
+  typedef unsigned short h __attribute__((vector_size(32), aligned(2), may_alias));
+  if (n == 16) {
+    h r;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(r) : "v"(*(const t_floats*)from));
+    *(h*)to = r;
+    return;
+  }
+  for (long i = 0; i < n; ++i) to[i] = t_to_bf16(from[i]);
+}
+)"},
       {"t_split", {"t_bf16"}, R"(
 // A float as the sum of two bf16, to 2^-16 of it or better: its upper half and the rest.
 INLINE unsigned short t_high(float x) {
@@ -145,6 +160,19 @@ INLINE float t_exp_down(float x) {
   return (q * r + 1.0f) * t_float((int)((unsigned)t_bits(t) << 23));
 }
 INLINE double t_exp_down(double x) { return t_exp(x); }
+)"},
+      {"t_exp_down16", {"t_bits"}, R"(
+// The same for results of 16 bits, to 4e-6: 2^n 2^f with |f| <= 1/2.
+INLINE float t_exp_down16(float x) {
+  float c = x < -88.0f ? -88.0f : x;
+  float t = c * 1.44269504f + 12583039.0f;
+  float f = c * 1.44269504f - (t - 12583039.0f);
+  float q = 0.0095701f;
+  q = q * f + 0.05591786f;
+  q = q * f + 0.24024745f;
+  q = q * f + 0.69312181f;
+  return (q * f + 0.99999926f) * t_float((int)((unsigned)t_bits(t) << 23));
+}
 )"},
       {"t_expm1", {"t_exp"}, R"(
 // e^x - 1 for 0 <= x below the overflow of exp.

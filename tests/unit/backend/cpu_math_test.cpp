@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/arrays.h"
 #include "backend/testing.h"
 #include "base/rng.h"
 
@@ -159,6 +160,58 @@ TEST(CpuMath, FunctionsOfTwo) {
     for (OpKind kind : {OpKind::Power, OpKind::Mod, OpKind::Atan2}) {
       expect_like_libm<float>(kind, DType::F32, isa, kind == OpKind::Mod ? 0 : 2);
       expect_like_libm<double>(kind, DType::F64, isa, kind == OpKind::Mod ? 0 : 2);
+    }
+  }
+}
+
+// Exponentials of 16-bit programs below their maximum are as good as their type: rounded correctly
+// but for a hundredth of a unit.
+TEST(CpuMath, ExponentialsOf16Bits) {
+  constexpr int kRows = 16, kColumns = 200;
+  const Graph g = parse(R"(graph g {
+  X = input : f16[16,200]
+  Y = kernel X grid[x=1] {
+    X = input : f16[16,200]
+    x = iter X {} : f16[16,200]
+    m = reduce_max x {axes=[1], keepdims=true} : f16[16,1]
+    z = sub x, m : f16[16,200]
+    e = exp z : f16[16,200]
+    o = save e {} : f16[16,200]
+    return o
+  } : f16[16,200]
+  return Y
+}
+)");
+  std::vector<uint16_t> x(kRows * kColumns), y(x.size());
+  Rng rng(3);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double most = i % 3 == 0 ? 1e-3 : i % 3 == 1 ? 1 : 16;
+    x[i] = i % kColumns == 0 ? 0 : float_bits16(DType::F16, float(-most * rng.unit()));
+  }
+  x[1] = 0xfc00;         // -inf
+  x[kColumns] = 0x7e00;  // NaN in row 1
+  for (CpuIsa isa : runnable_isas()) {
+    ModuleOptions options;
+    options.isa = isa;
+    const auto module = Module::compile(g, test_cache(), options);
+    EXPECT_NE(module->source().find("t_exp_down16("), std::string::npos);
+    const std::vector<const void*> in = {x.data()};
+    const std::vector<void*> out = {y.data()};
+    module->run(in, out);
+    const Type type{DType::F16, {Dim(kRows), Dim(kColumns)}};
+    const auto reals = [&](const std::vector<uint16_t>& bits) {
+      return from_memory(type, reinterpret_cast<const unsigned char*>(bits.data())).reals;
+    };
+    const std::vector<double> arguments = reals(x), results = reals(y);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double got = results[i];
+      if (i / kColumns == 1) {
+        EXPECT_TRUE(std::isnan(got)) << to_string(isa);
+        continue;
+      }
+      const double want = std::exp(arguments[i]);
+      const double unit = std::max(0x1p-24, std::ldexp(1.0, std::ilogb(want + 0x1p-60) - 10));
+      EXPECT_LE(std::fabs(got - want), 0.52 * unit) << to_string(isa) << " at " << i;
     }
   }
 }
