@@ -260,9 +260,12 @@ class StaticTest {
 
   std::optional<Verdict> whole_or_in_parts() {
     const Certificate before = certificate_;
-    std::optional<Verdict> whole =
-        field(reference_, candidate_, whole_spec_ ? *whole_spec_ : spec_,
-              whole_candidate_ ? *whole_candidate_ : candidate_, certificate_);
+    auto ask = [&] {
+      return field(reference_, candidate_, whole_spec_ ? *whole_spec_ : spec_,
+                   whole_candidate_ ? *whole_candidate_ : candidate_, certificate_);
+    };
+    patient_ = false;
+    std::optional<Verdict> whole = ask();
     if (!whole || !whole->unknown()) return whole;
     const UnknownReason why = whole->why_unknown().reason;
     if (why != UnknownReason::Field && why != UnknownReason::Undefined &&
@@ -273,7 +276,9 @@ class StaticTest {
     if (in_parts()) return std::nullopt;
     certificate_ = before;
     if (is_cancelled(o_)) return cancelled();
-    return whole;
+    if (!gave_up_early_) return whole;
+    patient_ = true;
+    return ask();
   }
 
   // Pairs of values that look equal are proved one by one and cut. The bound is the sum of the
@@ -372,6 +377,11 @@ class StaticTest {
     };
     for (FieldSize size : {FieldSize::Bits31, FieldSize::Bits31, FieldSize::Bits61})
       if (auto v = one(size)) return v;
+    // Hundreds of draws may find the rest defined; parts are likely to be sooner.
+    if ((part || !patient_) && coverage.min_draws() == 0) {
+      gave_up_early_ = gave_up_early_ || !part;
+      return Unknown{UnknownReason::Undefined, "some elements were undefined in every draw"};
+    }
     // What is still missing comes from the field that buys certainty cheaper; 61 bits cost about
     // eight times as much.
     const FieldSize rest =
@@ -486,6 +496,7 @@ class StaticTest {
   const Graph &spec_, &candidate_;
   const Graph *whole_spec_ = nullptr, *whole_candidate_ = nullptr;
   const VerifyOptions& o_;
+  bool patient_ = true, gave_up_early_ = false;  // of whole programs hardly ever defined
   Rng seeds_;
   int binding_;
   Certificate& certificate_;

@@ -72,6 +72,26 @@ TEST(Composition, TowersOfFunctionsOnlyKnownByName) {
   }
 }
 
+// Every element of the result needs 400 roots, which are never all defined at once.
+TEST(Composition, PairwiseDistancesAreProvedInParts) {
+  const std::string head =
+      "p = input : f32[20,3]; m = input : f32[20]; c = const {value=0.01} : f32[]; a = unsqueeze p "
+      "{axes=[1]}; b = unsqueeze p {axes=[0]}; d = sub a, b; s = sqr d; t = sum s {axes=[2]}; "
+      "e = add t, c; u = unsqueeze m {axes=[1]}; v = unsqueeze m {axes=[0]};";
+  const std::string spec =
+      head + "r = sqrt e; n = mul u, v; q = div n, r; o = sum q {axes=[0,1]}; return o";
+  const std::string candidate =
+      head + "r = rsqrt e; w = matmul r, u; x = squeeze w {axes=[1]}; y = mul x, m; o = sum y "
+             "{axes=[0]}; return o";
+  const Verdict v = compare_programs(spec, candidate);
+  ASSERT_TRUE(v.equal()) << v.str();
+  EXPECT_FALSE(v.certificate().parts.empty());
+  const std::string wrong =
+      head +
+      "r = rsqrt e; w = matmul r, u; x = squeeze w {axes=[1]}; o = sum x {axes=[0]}; return o";
+  EXPECT_TRUE(compare_programs(spec, wrong).refuted());
+}
+
 TEST(Composition, CutsMayBeTransposedAndReshaped) {
   auto deep = [](std::string x, const std::string& y, bool other) {
     std::string s = "one = const {value=1} : f32[]; b" + y + " = tanh " + x + "; ";
