@@ -1,0 +1,145 @@
+#include "search/synth/egraph.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace tessera::synth {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+ValueId EGraph::find(uint64_t hash) const {
+  const auto at = by_hash_.find(hash);
+  return at == by_hash_.end() ? kNone : at->second;
+}
+
+void EGraph::each_arg(const Node& node, const std::function<void(ValueId)>& f) const {
+  for (int i = 0; i < node.arity; ++i) f(node.arg[size_t(i)]);
+  if (node.form == Form::Kept || node.form == Form::Stack)
+    for (ValueId v : world_.kept_ops()[node.attr].args) f(v);
+}
+
+double EGraph::node_seconds(const Node& node, const Dims& result) const {
+  const Dims* dims[3] = {};
+  Form forms[3] = {};
+  for (int i = 0; i < node.arity; ++i) {
+    const Class& arg = classes_[node.arg[size_t(i)]];
+    dims[i] = &arg.sample.dims;
+    forms[i] = arg.nodes.front().form;
+  }
+  return rates_.seconds(world_, node, result, dims, forms);
+}
+
+ValueId EGraph::add(const Node& node, const Dims* shape) {
+  const Sample* args[3] = {};
+  for (int i = 0; i < node.arity; ++i) args[i] = &classes_[node.arg[size_t(i)]].sample;
+  const std::optional<Sample> value = world_.eval(node, args, shape);
+  return value ? add(node, *value) : kNone;
+}
+
+ValueId EGraph::add(const Node& node, const Sample& value) {
+  if (const ValueId known = find(value.hash); known != kNone) {
+    add_way(known, node);
+    return known;
+  }
+  const ValueId id = ValueId(classes_.size());
+  by_hash_.emplace(value.hash, id);
+  classes_.push_back({store_.keep(value), {}, {}});
+  classes_.back().nodes.push_back(node);
+  classes_.back().seconds.push_back(node_seconds(node, value.dims));
+  return id;
+}
+
+bool EGraph::add_way(ValueId id, const Node& node) {
+  Class& c = classes_[id];
+  bool itself = false;
+  each_arg(node, [&](ValueId v) { itself = itself || v == id; });
+  if (itself) return false;
+  for (const Node& n : c.nodes) {
+    if (n.form == node.form && n.kind == node.kind && n.attr == node.attr && n.arg == node.arg)
+      return false;
+  }
+  const double seconds = node_seconds(node, c.sample.dims);
+  c.nodes.push_back(node);
+  c.seconds.push_back(seconds);
+  return true;
+}
+
+std::vector<ValueId> EGraph::order(const Choice& choice,
+                                   const std::vector<ValueId>& outputs) const {
+  enum : uint8_t { New, Open, Done };
+  std::vector<uint8_t> state(classes_.size(), New);
+  std::vector<ValueId> result;
+  bool cyclic = false;
+  std::function<void(ValueId)> visit = [&](ValueId v) {
+    if (state[v] == Done || cyclic) return;
+    if (state[v] == Open || v >= choice.size() || choice[v] == kNone) {
+      cyclic = true;
+      return;
+    }
+    state[v] = Open;
+    each_arg(classes_[v].nodes[choice[v]], visit);
+    state[v] = Done;
+    result.push_back(v);
+  };
+  for (ValueId v : outputs) visit(v);
+  if (cyclic) result.clear();
+  return result;
+}
+
+double EGraph::seconds(const Choice& choice, const std::vector<ValueId>& outputs) const {
+  const std::vector<ValueId> used = order(choice, outputs);
+  if (used.empty()) return outputs.empty() ? 0 : kInfinite;
+  double total = 0;
+  for (ValueId v : used) total += classes_[v].seconds[choice[v]];
+  return total;
+}
+
+Choice EGraph::extract(const std::vector<ValueId>& outputs) const {
+  // Least trees by relaxation; costs are positive, so what is chosen has no cycles.
+  constexpr double kLeast = 1e-12;
+  std::vector<double> tree(classes_.size(), kInfinite);
+  Choice choice(classes_.size(), kNone);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (ValueId v = 0; v < classes_.size(); ++v) {
+      const Class& c = classes_[v];
+      for (uint32_t n = 0; n < c.nodes.size(); ++n) {
+        double total = c.seconds[n] + kLeast;
+        each_arg(c.nodes[n], [&](ValueId a) { total += tree[a]; });
+        if (total >= tree[v] * (1 - 1e-9)) continue;
+        tree[v] = total;
+        choice[v] = n;
+        changed = true;
+      }
+    }
+  }
+  improve(choice, outputs);
+  return choice;
+}
+
+void EGraph::improve(Choice& choice, const std::vector<ValueId>& outputs) const {
+  choice.resize(classes_.size(), kNone);
+  double best = seconds(choice, outputs);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (ValueId v : order(choice, outputs)) {
+      const uint32_t before = choice[v];
+      uint32_t winner = before;
+      for (uint32_t n = 0; n < classes_[v].nodes.size(); ++n) {
+        if (n == before) continue;
+        choice[v] = n;
+        const double total = seconds(choice, outputs);
+        if (total < best * (1 - 1e-9)) {
+          best = total;
+          winner = n;
+        }
+      }
+      choice[v] = winner;
+      changed = changed || winner != before;
+    }
+  }
+}
+
+}  // namespace tessera::synth

@@ -1,0 +1,64 @@
+// Equal programs side by side: classes of values that agree in the world, each with every way found
+// to compute it from other classes (an e-graph whose congruence is observational equivalence: nodes
+// fall into one class because they evaluate to the same numbers, not because a rule said so).
+#pragma once
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "search/synth/rates.h"
+#include "search/synth/spec.h"
+#include "search/synth/world.h"
+
+namespace tessera::synth {
+
+struct Class {
+  Sample sample;
+  std::vector<Node> nodes;  // arguments are classes; the first is how it was found first
+  std::vector<double> seconds;  // of each node alone
+};
+
+// Which node computes each class; kNone where nothing does yet.
+using Choice = std::vector<uint32_t>;
+
+class EGraph {
+ public:
+  EGraph(World& world, const Rates& rates) : world_(world), rates_(rates) {}
+
+  World& world() { return world_; }
+  const World& world() const { return world_; }
+  const Rates& rates() const { return rates_; }
+  size_t size() const { return classes_.size(); }
+  const Class& operator[](ValueId id) const { return classes_[id]; }
+  ValueId find(uint64_t hash) const;
+
+  // The class of an operation on classes: known, or new. kNone where it has no value.
+  ValueId add(const Node& node, const Dims* shape = nullptr);
+  // A class of its own value (Leaf, Stack, Kept).
+  ValueId add(const Node& node, const Sample& value);
+  // Another way to compute a class, whose value it is known to have.
+  bool add_way(ValueId id, const Node& node);
+
+  double node_seconds(const Node& node, const Dims& result) const;
+  // Operands of a node, as Kept and Stack have many.
+  void each_arg(const Node& node, const std::function<void(ValueId)>& f) const;
+
+  // Seconds of a choice for these outputs, values that are used twice computed once; infinity where
+  // it is cyclic or incomplete.
+  double seconds(const Choice& choice, const std::vector<ValueId>& outputs) const;
+  // The classes that a choice computes for the outputs, operands first.
+  std::vector<ValueId> order(const Choice& choice, const std::vector<ValueId>& outputs) const;
+  // The cheapest choice found: trees of least cost, then single changes as long as they gain.
+  Choice extract(const std::vector<ValueId>& outputs) const;
+  // Improves a choice by single changes.
+  void improve(Choice& choice, const std::vector<ValueId>& outputs) const;
+
+ private:
+  World& world_;
+  const Rates& rates_;
+  SampleStore store_;
+  std::vector<Class> classes_;
+  std::unordered_map<uint64_t, ValueId> by_hash_;
+};
+
+}  // namespace tessera::synth

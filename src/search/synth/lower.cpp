@@ -1,0 +1,117 @@
+#include "search/synth/lower.h"
+
+#include <map>
+
+#include "base/check.h"
+
+namespace tessera::synth {
+namespace {
+
+class Lowering {
+ public:
+  Lowering(const Graph& program, const EGraph& graph) : program_(program), graph_(graph), out_(program.name()) {
+    for (TensorId t : program.inputs())
+      out_.add_input(program.type(t), program.tensor(t).name, program.is_weight(t));
+  }
+
+  Graph run(const Choice& choice, const std::vector<ValueId>& outputs) {
+    tensor_.resize(graph_.size());
+    for (ValueId v : graph_.order(choice, outputs)) {
+      const Dims& dims = graph_[v].sample.dims;
+      tensor_[v] = build(graph_[v].nodes[choice[v]], dims);
+      CHECK(out_.type(tensor_[v]) == (Type{dims.dtype, shape(dims)})) << "of class " << v<<" form "<<int(graph_[v].nodes[choice[v]].form)<<" kind "<<name(graph_[v].nodes[choice[v]].kind)<<" "<<out_.type(tensor_[v]).str()<<" "<<str(shape(dims));
+    }
+    for (ValueId v : outputs) out_.add_output(tensor_[v]);
+    return without_dead_code(out_);
+  }
+
+ private:
+  Shape shape(const Dims& d) const {
+    Shape s;
+    for (int a = 0; a < d.rank; ++a)
+      s.push_back(Dim(graph_.world().dims().extents[d.axis[size_t(a)]]));
+    return s;
+  }
+  std::vector<int> axes(uint64_t mask) const {
+    std::vector<int> r;
+    for (int a = 0; a < kMaxAxes + 1; ++a)
+      if (mask >> a & 1) r.push_back(a);
+    return r;
+  }
+
+  TensorId build(const Node& n, const Dims& dims) {
+    std::vector<TensorId> in;
+    for (int i = 0; i < n.arity; ++i) in.push_back(tensor_[n.arg[size_t(i)]]);
+    const World& world = graph_.world();
+    switch (n.form) {
+    case Form::Leaf: return out_.inputs()[n.attr];
+    case Form::Const: return out_.add_const(world.constants()[n.attr], Type{dims.dtype, {}});
+    case Form::Pointwise:
+      if (n.kind == OpKind::Pow)
+        return out_.add(n.kind, in, PowAttrs{world.constants()[n.attr]});
+      return out_.add(n.kind, in);
+    case Form::Reduce: return out_.add(n.kind, in, ReduceAttrs{axes(n.attr), false});
+    case Form::Dot: return dot(in[0], in[1]);
+    case Form::Transpose: {
+      std::vector<int> perm;
+      for (int a = 0; a < dims.rank; ++a) perm.push_back(int(n.attr >> (4 * a) & 15));
+      return out_.add(OpKind::Transpose, in, PermAttrs{perm});
+    }
+    case Form::Unsqueeze: return out_.add(OpKind::Unsqueeze, in, AxesAttrs{axes(n.attr)});
+    case Form::Squeeze: return out_.add(OpKind::Squeeze, in, AxesAttrs{axes(n.attr)});
+    case Form::Broadcast: return out_.add(OpKind::Broadcast, in, ShapeAttrs{shape(dims)});
+    case Form::Diagonal: {
+      const int64_t size = extents(out_.type(in[0]).shape)[0];
+      CHECK(out_.type(in[0]).rank() == 2);
+      const TensorId flat = out_.add(OpKind::Reshape, in, ShapeAttrs{{Dim(size * size)}});
+      return out_.add(OpKind::Slice, {flat}, SliceAttrs{{0}, {size * size}, {size + 1}});
+    }
+    case Form::Triangle: return out_.add(n.kind, in, DiagonalAttrs{int64_t(n.attr)});
+    case Form::Stack:
+    case Form::Kept: return kept(world.kept_ops()[n.attr]);
+    }
+    unreachable("Form");
+  }
+
+  TensorId dot(TensorId a, TensorId b) {
+    const bool left = out_.type(a).rank() == 1, right = out_.type(b).rank() == 1;
+    if (left) a = out_.add(OpKind::Unsqueeze, {a}, AxesAttrs{{0}});
+    if (right) b = out_.add(OpKind::Unsqueeze, {b}, AxesAttrs{{1}});
+    const TensorId r = out_.add(OpKind::Matmul, {a, b});
+    const int rank = out_.type(r).rank();
+    std::vector<int> drop;
+    if (left) drop.push_back(rank - 2);
+    if (right) drop.push_back(rank - 1);
+    return drop.empty() ? r : out_.add(OpKind::Squeeze, {r}, AxesAttrs{drop});
+  }
+
+  TensorId kept(const KeptOp& op) {
+    std::vector<TensorId> in;
+    for (ValueId v : op.args) in.push_back(tensor_[v]);
+    if (op.kind == OpKind::Stack) return out_.add(op.kind, in, op.attrs);
+    const auto [at, fresh] = made_.emplace(op.original.index, TensorId(uint32_t(out_.tensors().size())));
+    if (fresh) {
+      const Op& original = program_.op(op.original);
+      if (original.body.valid())
+        out_.add_graph_op(op.kind, in, program_.body(original));
+      else
+        out_.add_op(op.kind, in, op.attrs);
+    }
+    return TensorId(at->second.index + op.result);
+  }
+
+  const Graph& program_;
+  const EGraph& graph_;
+  Graph out_;
+  std::vector<TensorId> tensor_;          // of classes
+  std::map<uint32_t, TensorId> made_;     // first results of kept operators
+};
+
+}  // namespace
+
+Graph lower(const Graph& program, const EGraph& graph, const Choice& choice,
+            const std::vector<ValueId>& outputs) {
+  return Lowering(program, graph).run(choice, outputs);
+}
+
+}  // namespace tessera::synth

@@ -1,0 +1,66 @@
+// What a synthesised program is made of: NumPy-level operations over values whose axes are named by
+// dimensions instead of extents, so that one program stands for all sizes.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/rational.h"
+#include "ir/op.h"
+
+namespace tessera::synth {
+
+using ValueId = uint32_t;
+inline constexpr ValueId kNone = UINT32_MAX;
+
+// Names an axis: axes that the program makes equal share one. 0 is the extent 1.
+using DimId = uint8_t;
+inline constexpr DimId kOne = 0;
+inline constexpr int kMaxAxes = 6;
+inline constexpr int kDraws = 2;  // every value is held at two sets of sizes
+
+struct Dims {
+  uint8_t rank = 0;
+  DType dtype = DType::F32;
+  std::array<DimId, kMaxAxes> axis{};  // the first `rank` count, the rest are 0
+
+  void push(DimId d) { axis[rank++] = d; }
+  DimId back(int i) const { return i < rank ? axis[size_t(rank - 1 - i)] : kOne; }
+  friend bool operator==(const Dims&, const Dims&) = default;
+};
+
+enum class Form : uint8_t {
+  Leaf,       // an input
+  Const,      // constants[attr], a scalar
+  Pointwise,  // kind applied to broadcast operands; pow: exponent constants[attr]
+  Reduce,     // kind over the axes in the mask attr, which are dropped
+  Dot,        // numpy.matmul, operands of rank 1 included
+  Transpose,  // result axis i is operand axis (attr >> 4i) & 15
+  Unsqueeze,  // extent 1 at the result's axes in the mask attr
+  Squeeze,    // without the operand's axes in the mask attr
+  Broadcast,  // to the shape of the value itself (numpy.broadcast_to)
+  Diagonal,   // of the last two axes, as the new last axis
+  Triangle,   // zero below (kind triu) or above (tril) the diagonal attr (as int64)
+  Stack,      // kept[attr]: operands along a new axis
+  Kept,       // kept[attr]: an operator of the program that synthesis takes as it is
+};
+
+struct Node {
+  Form form = Form::Leaf;
+  OpKind kind = OpKind::Input;
+  uint8_t arity = 0;
+  std::array<ValueId, 3> arg{kNone, kNone, kNone};
+  uint64_t attr = 0;
+};
+
+// An operator of any arity: what Kept and Stack refer to.
+struct KeptOp {
+  OpKind kind = OpKind::Opaque;
+  Attrs attrs;
+  std::vector<ValueId> args;
+  uint32_t result = 0;  // which of its results
+  uint32_t num_results = 1;
+  OpId original;  // Kept only: where it stands in the program
+};
+
+}  // namespace tessera::synth

@@ -1,0 +1,389 @@
+#include "search/synth/spec.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace tessera::synth {
+namespace {
+
+// Axes before dimensions are known: variables that constraints of the program unite.
+using Var = int;
+constexpr Var kVarOne = 0;
+
+class Parser {
+ public:
+  explicit Parser(const Graph& g) : g_(g), value_(g.tensors().size(), kNone) {
+    vars_.push_back({0, 1, false});
+  }
+
+  std::optional<Spec> parse() {
+    for (size_t i = 0; i < g_.inputs().size(); ++i) {
+      const Type& type = g_.type(g_.inputs()[i]);
+      if (type.rank() > kMaxAxes) return std::nullopt;
+      Node leaf;
+      leaf.attr = i;
+      value_[g_.inputs()[i].index] = add(leaf, fresh(type), type.dtype, derive_key(1, i));
+    }
+    for (size_t i = 0; i < g_.ops().size(); ++i) {
+      const Op& op = g_.ops()[i];
+      if (op.kind == OpKind::Input) continue;
+      if (!understood(op)) keep(OpId(uint32_t(i)), op);
+    }
+    for (TensorId t : g_.outputs()) spec_.outputs.push_back(value_[t.index]);
+    for (ValueId v = 0; v < spec_.nodes.size(); ++v)
+      if (axes_[v].size() > size_t(kMaxAxes)) return std::nullopt;
+    if (!name_dimensions()) return std::nullopt;
+    return std::move(spec_);
+  }
+
+ private:
+  struct Variable {
+    Var parent;
+    int64_t extent;
+    bool literal;  // as large in every world: the number of operands of a stack
+  };
+  using Axes = std::vector<Var>;
+
+  Var find(Var v) {
+    while (vars_[size_t(v)].parent != v) v = vars_[size_t(v)].parent;
+    return v;
+  }
+  void unite(Var a, Var b) {
+    a = find(a);
+    b = find(b);
+    if (a == b) return;
+    CHECK(a != kVarOne && b != kVarOne);
+    vars_[size_t(b)].literal |= vars_[size_t(a)].literal;
+    vars_[size_t(a)].parent = b;
+  }
+  Var variable(int64_t extent, bool literal = false) {
+    if (extent == 1) return kVarOne;
+    vars_.push_back({Var(vars_.size()), extent, literal});
+    return Var(vars_.size()) - 1;
+  }
+  Axes fresh(const Type& type) {
+    Axes axes;
+    for (int64_t extent : extents(type.shape)) axes.push_back(variable(extent));
+    return axes;
+  }
+  ValueId add(const Node& node, Axes axes, DType dtype, uint64_t key = 0) {
+    spec_.nodes.push_back(node);
+    axes_.push_back(std::move(axes));
+    spec_.keys.push_back(key);
+    Dims d;
+    d.dtype = dtype;
+    spec_.dims.push_back(d);
+    return ValueId(spec_.nodes.size() - 1);
+  }
+  Node node(Form form, std::initializer_list<ValueId> args, uint64_t attr = 0,
+            OpKind kind = OpKind::Input) {
+    Node n;
+    n.form = form;
+    n.kind = kind;
+    n.attr = attr;
+    for (ValueId a : args) n.arg[n.arity++] = a;
+    return n;
+  }
+  uint64_t constant(const Rational& value) {
+    auto& all = spec_.constants;
+    const auto at = std::find(all.begin(), all.end(), value);
+    if (at != all.end()) return uint64_t(at - all.begin());
+    all.push_back(value);
+    return all.size() - 1;
+  }
+  DType dtype(ValueId v) const { return spec_.dims[v].dtype; }
+  // NumPy's broadcasting, uniting what is combined.
+  Axes combined(const Axes& a, const Axes& b) {
+    Axes r(std::max(a.size(), b.size()));
+    for (size_t i = 0; i < r.size(); ++i) {
+      const Var x = i < a.size() ? a[a.size() - 1 - i] : kVarOne;
+      const Var y = i < b.size() ? b[b.size() - 1 - i] : kVarOne;
+      if (x != kVarOne && y != kVarOne) unite(x, y);
+      r[r.size() - 1 - i] = x == kVarOne ? y : x;
+    }
+    return r;
+  }
+
+  bool understood(const Op& op) {
+    std::vector<ValueId> in;
+    for (TensorId t : op.inputs) in.push_back(value_[t.index]);
+    if (op.num_results != 1 || op.inputs.size() > 3) return op.kind == OpKind::Stack && stack(op, in);
+    const Type& type = g_.type(op.result());
+    if (type.rank() > kMaxAxes) return false;
+    if (!is_float(type.dtype) && type.dtype != DType::Bool) return false;
+    for (ValueId v : in)
+      if (!is_float(dtype(v)) && dtype(v) != DType::Bool) return false;
+    ValueId r = kNone;
+    if (has(op.kind, algebra::Pointwise)) {
+      r = pointwise(op, in, type);
+    } else if (op.kind == OpKind::Const) {
+      r = splat(op, type);
+    } else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
+               op.kind == OpKind::ReduceMin) {
+      r = reduce(op, in[0]);
+    } else if (op.kind == OpKind::Matmul) {
+      r = matmul(in[0], in[1]);
+    } else if (op.kind == OpKind::Transpose) {
+      r = transpose(in[0], g_.attrs<PermAttrs>(op).perm);
+    } else if (op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze ||
+               op.kind == OpKind::Reshape) {
+      r = moved_ones(in[0], type);
+    } else if (op.kind == OpKind::Broadcast) {
+      r = broadcast(in[0], type);
+    } else if (op.kind == OpKind::Slice) {
+      r = slice(op, in[0]);
+    } else if (op.kind == OpKind::Triu || op.kind == OpKind::Tril) {
+      const int64_t k = g_.attrs<DiagonalAttrs>(op).k;
+      if (std::abs(k) <= 1)
+        r = add(node(Form::Triangle, {in[0]}, uint64_t(k), op.kind), axes_[in[0]], dtype(in[0]));
+    } else if (op.kind == OpKind::Stack) {
+      return stack(op, in);
+    }
+    if (r == kNone) return false;
+    value_[op.result().index] = r;
+    return true;
+  }
+
+  ValueId pointwise(const Op& op, const std::vector<ValueId>& in, const Type& type) {
+    if (op.kind == OpKind::Cast) return kNone;
+    Axes axes = axes_[in[0]];
+    for (size_t i = 1; i < in.size(); ++i) axes = combined(axes, axes_[in[i]]);
+    Node n = node(Form::Pointwise, {}, 0, op.kind);
+    for (ValueId v : in) n.arg[n.arity++] = v;
+    if (op.kind == OpKind::Pow) {
+      const Rational& e = g_.attrs<PowAttrs>(op).exponent;
+      n.attr = constant(e);
+      spec_.with_roots |= !e.is_integer();
+    }
+    auto one_of = [&](std::initializer_list<OpKind> kinds) {
+      return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
+    };
+    spec_.with_q |= one_of({OpKind::Exp, OpKind::Log, OpKind::Sigmoid, OpKind::Silu,
+                            OpKind::GeluTanh, OpKind::Tanh});
+    spec_.with_roots |= one_of({OpKind::Log, OpKind::Sqrt, OpKind::Rsqrt});
+    spec_.with_order |= type.dtype == DType::Bool ||
+                        one_of({OpKind::Where, OpKind::Max, OpKind::Min, OpKind::Abs, OpKind::Relu,
+                                OpKind::Sign});
+    return add(n, std::move(axes), type.dtype);
+  }
+
+  ValueId splat(const Op& op, const Type& type) {
+    const Rational& value = std::get<ConstAttrs>(op.attrs).value;
+    if (!value.finite() || !is_float(type.dtype)) return kNone;
+    const ValueId scalar = add(node(Form::Const, {}, constant(value)), {}, type.dtype);
+    return type.rank() == 0 ? scalar : broadcast(scalar, type);
+  }
+
+  ValueId reduce(const Op& op, ValueId x) {
+    const auto& a = g_.attrs<ReduceAttrs>(op);
+    if (dtype(x) == DType::Bool) return kNone;
+    spec_.with_order |= op.kind == OpKind::ReduceMax || op.kind == OpKind::ReduceMin;
+    uint64_t mask = 0;
+    for (int axis : a.axes) mask |= uint64_t(1) << axis;
+    if (mask == 0) return x;
+    Axes left;
+    for (size_t i = 0; i < axes_[x].size(); ++i)
+      if (!(mask >> i & 1)) left.push_back(axes_[x][i]);
+    const ValueId r = add(node(Form::Reduce, {x}, mask, op.kind), left, dtype(x));
+    if (!a.keepdims) return r;
+    Axes with(axes_[x].size());
+    for (size_t i = 0, from = 0; i < with.size(); ++i)
+      with[i] = mask >> i & 1 ? kVarOne : left[from++];
+    return add(node(Form::Unsqueeze, {r}, mask), with, dtype(x));
+  }
+
+  ValueId matmul(ValueId a, ValueId b) {
+    if (dtype(a) == DType::Bool || dtype(a) != dtype(b)) return kNone;
+    const Axes x = axes_[a], y = axes_[b];
+    const Var k = x.back(), l = y[y.size() - 2];
+    if ((k == kVarOne) != (l == kVarOne)) return kNone;
+    if (k != kVarOne) unite(k, l);
+    Axes axes = combined(Axes(x.begin(), x.end() - 2), Axes(y.begin(), y.end() - 2));
+    axes.push_back(x[x.size() - 2]);
+    axes.push_back(y.back());
+    return add(node(Form::Dot, {a, b}), axes, dtype(a));
+  }
+
+  ValueId transpose(ValueId x, const std::vector<int>& perm) {
+    Axes axes;
+    uint64_t code = 0;
+    for (size_t i = 0; i < perm.size(); ++i) {
+      axes.push_back(axes_[x][size_t(perm[i])]);
+      code |= uint64_t(perm[i]) << (4 * i);
+    }
+    return add(node(Form::Transpose, {x}, code), axes, dtype(x));
+  }
+
+  // Reshapes that move extents of 1 only.
+  ValueId moved_ones(ValueId x, const Type& type) {
+    Axes bare;
+    uint64_t dropped = 0, added = 0;
+    for (size_t i = 0; i < axes_[x].size(); ++i) {
+      if (axes_[x][i] == kVarOne)
+        dropped |= uint64_t(1) << i;
+      else
+        bare.push_back(axes_[x][i]);
+    }
+    Axes result;
+    size_t from = 0;
+    for (int64_t extent : extents(type.shape)) {
+      if (extent == 1) {
+        added |= uint64_t(1) << result.size();
+        result.push_back(kVarOne);
+      } else {
+        if (from == bare.size() || vars_[size_t(find(bare[from]))].extent != extent) return kNone;
+        result.push_back(bare[from++]);
+      }
+    }
+    if (from != bare.size()) return kNone;
+    if (dropped == added && axes_[x].size() == result.size()) return x;
+    ValueId r = x;
+    // numpy.matmul takes vectors as they are: no axes are added to be dropped again.
+    if (const ValueId product = vector_product(x, dropped); product != kNone && added == 0)
+      return product;
+    if (dropped != 0) r = add(node(Form::Squeeze, {r}, dropped), bare, dtype(x));
+    if (added != 0) r = add(node(Form::Unsqueeze, {r}, added), result, dtype(x));
+    return r;
+  }
+
+  // matmul(x[None, :], B)[0] and the like.
+  ValueId vector_product(ValueId x, uint64_t dropped) {
+    const Node& dot = spec_.nodes[x];
+    if (dot.form != Form::Dot) return kNone;
+    ValueId a = dot.arg[0], b = dot.arg[1];
+    const size_t rank = axes_[x].size();
+    uint64_t covered = 0;
+    Axes axes = axes_[x];
+    if (const Node& right = spec_.nodes[b]; right.form == Form::Unsqueeze && right.attr == 2 &&
+                                            axes_[b].size() == 2 && (dropped >> (rank - 1) & 1)) {
+      b = right.arg[0];
+      covered |= uint64_t(1) << (rank - 1);
+      axes.erase(axes.end() - 1);
+    }
+    if (const Node& left = spec_.nodes[a]; left.form == Form::Unsqueeze && left.attr == 1 &&
+                                           axes_[a].size() == 2 && (dropped >> (rank - 2) & 1)) {
+      a = left.arg[0];
+      covered |= uint64_t(1) << (rank - 2);
+      axes.erase(axes.begin() + long(rank) - 2);
+    }
+    if (covered == 0 || covered != dropped) return kNone;
+    return add(node(Form::Dot, {a, b}), axes, dtype(x));
+  }
+
+  ValueId broadcast(ValueId x, const Type& type) {
+    Axes axes;
+    const std::vector<int64_t> to = extents(type.shape);
+    const size_t shift = to.size() - axes_[x].size();
+    for (size_t i = 0; i < to.size(); ++i) {
+      const Var from = i < shift ? kVarOne : axes_[x][i - shift];
+      axes.push_back(from == kVarOne ? variable(to[i]) : from);
+    }
+    if (axes == axes_[x]) return x;
+    return add(node(Form::Broadcast, {x}), axes, dtype(x));
+  }
+
+  // Whole tensors and, behind a reshape, diagonals of square matrices.
+  ValueId slice(const Op& op, ValueId x) {
+    const auto& a = g_.attrs<SliceAttrs>(op);
+    const std::vector<int64_t> from = extents(g_.type(op.inputs[0]).shape);
+    bool whole = true;
+    for (size_t i = 0; i < from.size(); ++i)
+      whole = whole && a.starts[i] == 0 && a.stops[i] == from[i] && a.steps[i] == 1;
+    if (whole) return x;
+    const Op& reshape = g_.producer(op.inputs[0]);
+    if (reshape.kind != OpKind::Reshape || from.size() != 1 || a.starts[0] != 0) return kNone;
+    const ValueId matrix = value_[reshape.inputs[0].index];
+    const std::vector<int64_t> square = extents(g_.type(reshape.inputs[0]).shape);
+    if (square.size() != 2 || square[0] != square[1] || square[0] == 1) return kNone;
+    const int64_t n = square[0];
+    if (a.steps[0] != n + 1 || a.stops[0] <= n * n - n - 1) return kNone;
+    unite(axes_[matrix][0], axes_[matrix][1]);
+    return add(node(Form::Diagonal, {matrix}), {axes_[matrix][0]}, dtype(matrix));
+  }
+
+  bool stack(const Op& op, const std::vector<ValueId>& in) {
+    constexpr size_t kMany = 6;
+    if (in.size() > kMany || !is_float(dtype(in[0]))) return false;
+    const size_t axis = size_t(g_.attrs<AxisAttrs>(op).axis);
+    if (axes_[in[0]].size() + 1 > size_t(kMaxAxes)) return false;
+    Axes axes = axes_[in[0]];
+    for (ValueId v : in) {
+      for (size_t i = 0; i < axes.size(); ++i)
+        if (axes[i] != kVarOne) unite(axes[i], axes_[v][i]);
+    }
+    axes.insert(axes.begin() + long(axis), variable(int64_t(in.size()), true));
+    Node n = node(Form::Stack, {}, spec_.kept.size());
+    spec_.kept.push_back({OpKind::Stack, op.attrs, in, 0, 1, OpId()});
+    value_[op.result().index] = add(n, axes, dtype(in[0]));
+    return true;
+  }
+
+  void keep(OpId id, const Op& op) {
+    KeptOp kept{op.kind, op.attrs, {}, 0, op.num_results, id};
+    for (TensorId t : op.inputs) kept.args.push_back(value_[t.index]);
+    for (uint32_t r = 0; r < op.num_results; ++r) {
+      kept.result = r;
+      const Type& type = g_.type(op.result(r));
+      value_[op.result(r).index] = add(node(Form::Kept, {}, spec_.kept.size()), fresh(type),
+                                       type.dtype, derive_key(derive_key(2, id.index), r));
+      spec_.kept.push_back(kept);
+    }
+  }
+
+  // Gives every class of axes a dimension, and dimensions sizes.
+  bool name_dimensions() {
+    std::map<Var, DimId> names{{kVarOne, kOne}};
+    std::vector<bool> literal{false};
+    for (ValueId v = 0; v < spec_.nodes.size(); ++v) {
+      for (Var axis : axes_[v]) {
+        const Var root = find(axis);
+        auto [at, fresh] = names.emplace(root, DimId(names.size()));
+        if (fresh) {
+          if (names.size() > 200) return false;
+          spec_.table.extents.push_back(vars_[size_t(root)].extent);
+          literal.push_back(vars_[size_t(root)].literal);
+        }
+        spec_.dims[v].push(at->second);
+      }
+    }
+    // Unlike sizes tell dimensions apart; where values get too large, smaller ones repeat.
+    static constexpr int kSizes[][kDraws][4] = {
+        {{3, 2, 4, 5}, {2, 3, 5, 4}}, {{3, 2, 4, 2}, {2, 3, 2, 3}}, {{3, 2, 3, 2}, {2, 3, 2, 3}}};
+    for (const auto& sizes : kSizes) {
+      spec_.table.sizes.assign(1, {1, 1});
+      for (size_t d = 1, base = 0; d < spec_.table.extents.size(); ++d) {
+        const int same = int(spec_.table.extents[d]);
+        if (literal[d]) {
+          spec_.table.sizes.push_back({same, same});
+          continue;
+        }
+        spec_.table.sizes.push_back({sizes[0][base % 4], sizes[1][base % 4]});
+        ++base;
+      }
+      if (std::all_of(spec_.dims.begin(), spec_.dims.end(), [&](const Dims& d) {
+            return spec_.table.count(d) <= kMaxCount;
+          }))
+        return true;
+    }
+    return false;
+  }
+
+  const Graph& g_;
+  Spec spec_;
+  std::vector<ValueId> value_;  // of tensors
+  std::vector<Axes> axes_;      // of values
+  std::vector<Variable> vars_;
+};
+
+}  // namespace
+
+std::optional<Spec> parse(const Graph& program) {
+  for (const Tensor& t : program.tensors())
+    if (!is_static(t.type.shape)) return std::nullopt;
+  return Parser(program).parse();
+}
+
+}  // namespace tessera::synth

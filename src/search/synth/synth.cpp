@@ -1,0 +1,284 @@
+#include "search/synth/synth.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "search/synth/egraph.h"
+#include "search/synth/inputs.h"
+#include "search/synth/lower.h"
+#include "search/synth/spec.h"
+#include "search/synth/window.h"
+
+namespace tessera {
+namespace {
+
+using namespace synth;
+
+class Search {
+ public:
+  Search(const SynthOptions& options, const Subprogram& sub, Context& context, const Budget& budget,
+         CandidateSink& sink)
+      : options_(options), program_(sub.graph), context_(context), budget_(budget), sink_(sink) {}
+
+  SearchReport run() {
+    std::optional<Spec> spec = parse(program_);
+    if (!spec) return finish(StopReason::Unsupported, "shapes are symbolic or of too many axes");
+    std::optional<DType> dtype;
+    for (const Dims& d : spec->dims) {
+      if (!is_float(d.dtype)) continue;
+      if (dtype && *dtype != d.dtype)
+        return finish(StopReason::Unsupported, "floats of several types");
+      dtype = d.dtype;
+    }
+    if (!dtype) return finish(StopReason::Unsupported, "no floats");
+    World world(spec->table, *dtype, spec->with_q, context_.seed);
+    for (const Rational& c : spec->constants) world.constant(c);
+    SampleStore store;
+    const std::optional<std::vector<Sample>> values = evaluate(world, *spec, store);
+    if (!values)
+      return finish(StopReason::Unsupported, "no inputs found for which every value is defined");
+    EGraph graph(world, options_.rates);
+    Choice choice = enter(*spec, *values, graph);
+    const Choice original = choice;
+    original_seconds_ = graph.seconds(choice, outputs_);
+    set_grammar(*spec);
+    choice = graph.extract(outputs_);
+    improve(graph, choice);
+    offer(graph, choice, original);
+    return finish(stopped() ? (context_.cancelled() ? StopReason::Cancelled
+                                                    : StopReason::TimeBudget)
+                  : steps_ >= budget_.steps ? StopReason::StepBudget
+                                            : StopReason::Exhausted,
+                  "");
+  }
+
+ private:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  bool stopped() const { return context_.cancelled() || seconds() > budget_.seconds; }
+
+  // The program itself, equal values united.
+  Choice enter(const Spec& spec, const std::vector<Sample>& values, EGraph& graph) {
+    std::vector<ValueId> id(spec.nodes.size());
+    Choice choice;
+    for (ValueId v = 0; v < spec.nodes.size(); ++v) {
+      Node node = spec.nodes[v];
+      for (int i = 0; i < node.arity; ++i) node.arg[size_t(i)] = id[node.arg[size_t(i)]];
+      if (node.form == Form::Kept || node.form == Form::Stack) {
+        KeptOp op = spec.kept[node.attr];
+        for (ValueId& a : op.args) a = id[a];
+        node.attr = graph.world().kept(std::move(op));
+      }
+      const size_t before = graph.size();
+      id[v] = graph.add(node, values[v]);
+      choice.resize(graph.size(), kNone);
+      if (graph.size() > before) choice[id[v]] = 0;
+    }
+    for (ValueId v : spec.outputs) outputs_.push_back(id[v]);
+    return choice;
+  }
+
+  void set_grammar(const Spec& spec) {
+    Grammar& g = grammar_;
+    g.roots = spec.with_roots;
+    g.exponentials = spec.with_q;
+    g.order = spec.with_order;
+    std::set<Rational, bool (*)(const Rational&, const Rational&)> constants(
+        [](const Rational& a, const Rational& b) { return a.to_double() < b.to_double(); });
+    constants.insert(Rational(1));
+    constants.insert(Rational(2));
+    for (const Node& n : spec.nodes) {
+      g.diagonals |= n.form == Form::Diagonal;
+      g.triangles |= n.form == Form::Triangle;
+      g.maxima |= n.form == Form::Reduce && n.kind == OpKind::ReduceMax;
+      g.minima |= n.form == Form::Reduce && n.kind == OpKind::ReduceMin;
+      if (n.form == Form::Const && constants.size() < 6) {
+        const Rational& c = spec.constants[n.attr];
+        if (!c.is_zero()) constants.insert(c);
+      }
+    }
+    g.max_rank = 1;
+    for (const Dims& d : spec.dims) g.max_rank = std::max(g.max_rank, int(d.rank));
+    g.constants.assign(constants.begin(), constants.end());
+  }
+
+  struct Cut {
+    ValueId target;
+    std::vector<ValueId> leaves;
+    size_t cone = 0;     // classes computed between them
+    double seconds = 0;  // of those
+    double elements = 0;
+  };
+
+  // Sets of few values from which the target is computed, small ones first.
+  std::vector<Cut> cuts(const EGraph& graph, const Choice& choice, ValueId target) const {
+    constexpr size_t kMost = 24;
+    auto args_of = [&](ValueId v) {
+      std::vector<ValueId> args;
+      graph.each_arg(graph[v].nodes[choice[v]], [&](ValueId a) {
+        if (graph[a].nodes[choice[a]].form != Form::Const) args.push_back(a);
+      });
+      return args;
+    };
+    auto leaf = [&](ValueId v) {
+      const Form f = graph[v].nodes[choice[v]].form;
+      return f == Form::Leaf || f == Form::Kept;
+    };
+    std::vector<std::vector<ValueId>> found;
+    std::set<std::vector<ValueId>> seen;
+    auto add = [&](std::vector<ValueId> set) {
+      std::sort(set.begin(), set.end());
+      set.erase(std::unique(set.begin(), set.end()), set.end());
+      if (int(set.size()) <= options_.max_leaves && seen.insert(set).second) found.push_back(set);
+    };
+    add(args_of(target));
+    for (size_t i = 0; i < found.size() && found.size() < kMost; ++i) {
+      const std::vector<ValueId> set = found[i];
+      for (ValueId v : set) {
+        if (leaf(v)) continue;
+        std::vector<ValueId> next = args_of(v);
+        for (ValueId other : set)
+          if (other != v) next.push_back(other);
+        add(std::move(next));
+      }
+    }
+    std::vector<Cut> result;
+    for (std::vector<ValueId>& set : found) {
+      Cut c{target, std::move(set), 0, 0, 0};
+      if (measure_cone(graph, choice, c)) result.push_back(std::move(c));
+    }
+    return result;
+  }
+
+  // What is computed between a cut's leaves and its target; false where they are no cut (any more).
+  bool measure_cone(const EGraph& graph, const Choice& choice, Cut& c) const {
+    std::set<ValueId> seen(c.leaves.begin(), c.leaves.end());
+    const DimTable& dims = graph.world().dims();
+    c.cone = 0;
+    c.seconds = c.elements = 0;
+    for (ValueId v : c.leaves)
+      c.elements = std::max(c.elements, double(dims.elements(graph[v].sample.dims)));
+    std::vector<ValueId> open{c.target};
+    while (!open.empty()) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (!seen.insert(v).second) continue;
+      const uint32_t n = choice[v];
+      const Form form = graph[v].nodes[n].form;
+      if (form == Form::Leaf || form == Form::Kept) return false;
+      c.seconds += graph[v].seconds[n];
+      c.elements = std::max(c.elements, double(dims.elements(graph[v].sample.dims)));
+      if (form != Form::Const) ++c.cone;
+      graph.each_arg(graph[v].nodes[n], [&](ValueId a) { open.push_back(a); });
+    }
+    return c.cone > 0;
+  }
+
+  // Windows over the values of the program as it is now, those that cover most work first, until
+  // there is none that was not looked through.
+  void improve(EGraph& graph, Choice& choice) {
+    using Key = std::pair<ValueId, std::vector<ValueId>>;
+    std::set<Key> done;
+    const std::function<bool()> stop = [&] { return stopped(); };
+    while (!stopped() && steps_ < budget_.steps) {
+      const std::vector<ValueId> order = graph.order(choice, outputs_);
+      std::vector<bool> live(graph.size(), false);
+      std::optional<Cut> best;
+      for (ValueId v : order) {
+        live[v] = true;
+        const Form form = graph[v].nodes[choice[v]].form;
+        if (form == Form::Leaf || form == Form::Const || form == Form::Kept) continue;
+        for (Cut& c : cuts(graph, choice, v)) {
+          if (done.count({c.target, c.leaves})) continue;
+          if (!best || c.seconds > best->seconds * (1 + 1e-9)) best = std::move(c);
+        }
+      }
+      if (!best) break;
+      done.insert({best->target, best->leaves});
+      WindowLimits limits;
+      limits.max_size = options_.max_size;
+      limits.seconds = best->seconds;
+      limits.elements = best->elements;
+      const int64_t left = budget_.steps - steps_;
+      limits.evaluations = std::max<int64_t>(std::min<int64_t>(left / 4, 200'000), 2'000);
+      const WindowReport r = search_window(graph, grammar_, best->leaves, best->target, live,
+                                           limits, stop);
+      steps_ += r.evaluations;
+      report_.values += r.values;
+      report_.edges += r.found;
+      report_.graphs += 1;
+      if (r.found > 0) choice = graph.extract(outputs_);
+    }
+  }
+
+  void offer(const EGraph& graph, Choice choice, const Choice& original) {
+    struct Found {
+      double seconds;
+      Graph graph;
+    };
+    std::vector<Found> found;
+    auto add = [&](const Choice& c) {
+      const double s = graph.seconds(c, outputs_);
+      if (!(s < 1e9)) return;
+      Graph g = lower(program_, graph, c, outputs_);
+      for (const Found& f : found)
+        if (f.graph == g) return;
+      found.push_back({s, std::move(g)});
+    };
+    add(choice);
+    // Runners-up: one class computed another way.
+    for (ValueId v : graph.order(choice, outputs_)) {
+      const uint32_t best = choice[v];
+      for (uint32_t n = 0; n < graph[v].nodes.size(); ++n) {
+        if (n == best) continue;
+        Choice other = choice;
+        other[v] = n;
+        if (graph.seconds(other, outputs_) < 1.3 * original_seconds_) add(other);
+      }
+    }
+    (void)original;
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
+    for (Found& f : found) {
+      if (report_.candidates >= budget_.candidates) break;
+      if (f.graph == program_) continue;
+      Candidate c;
+      c.graph = std::move(f.graph);
+      c.cost = f.seconds;
+      c.origin = "synth";
+      if (report_.best_cost == 0) report_.best_cost = f.seconds;
+      sink_.offer(std::move(c));
+      ++report_.candidates;
+    }
+  }
+
+  SearchReport finish(StopReason why, const std::string& detail) {
+    report_.stop = why;
+    report_.detail = detail;
+    report_.seconds = seconds();
+    return report_;
+  }
+
+  const SynthOptions& options_;
+  const Graph& program_;
+  Context& context_;
+  const Budget& budget_;
+  CandidateSink& sink_;
+  Grammar grammar_;
+  std::vector<ValueId> outputs_;
+  double original_seconds_ = 0;
+  int64_t steps_ = 0;
+  SearchReport report_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& budget,
+                        CandidateSink& sink) {
+  return Search(options_, sub, context, budget, sink).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// The synthesis engine (STENSO, CGO'26): NumPy-level programs with less work in them, found by
+// enumeration over values instead of by computer algebra. Every part of the program is a target for
+// programs over a few of the values below it; what is found lies side by side in an e-graph, out of
+// which the cheapest whole program is taken, until nothing gets cheaper.
+#pragma once
+#include "search/engine.h"
+#include "search/synth/rates.h"
+
+namespace tessera {
+
+struct SynthOptions {
+  synth::Rates rates;      // what operations cost where the result is to run
+  int max_size = 4;        // operations in one discovery, found bottom-up
+  int max_leaves = 4;      // values that a discovery may start from
+};
+
+class Synth : public Engine {
+ public:
+  explicit Synth(SynthOptions options = {}) : options_(std::move(options)) {}
+  std::string name() const override { return "synth"; }
+  SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
+
+ private:
+  SynthOptions options_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,630 @@
+#include "search/synth/world.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "search/synth/world_vec.h"
+
+namespace tessera::synth {
+namespace {
+
+constexpr uint64_t kModelSeed = 0x73796e7468;  // the functions known by name are always the same
+constexpr size_t kBlockBytes = size_t(1) << 20;
+
+// The index of an element among a value's elements, from its coordinates in a draw.
+struct Layout {
+  std::array<int, kMaxAxes> extent{}, stride{};
+  int rank = 0, count = 1;
+  Layout(const DimTable& dims, const Dims& d, int draw) : rank(d.rank) {
+    for (int a = rank; a-- > 0;) {
+      extent[size_t(a)] = dims.sizes[d.axis[size_t(a)]][size_t(draw)];
+      stride[size_t(a)] = count;
+      count *= extent[size_t(a)];
+    }
+  }
+};
+
+// Calls f(coordinates) for every element in C order.
+template <class F> void each(const Layout& layout, F f) {
+  std::array<int, kMaxAxes> at{};
+  for (int i = 0; i < layout.count; ++i) {
+    f(at);
+    for (int a = layout.rank; a-- > 0;) {
+      if (++at[size_t(a)] < layout.extent[size_t(a)]) break;
+      at[size_t(a)] = 0;
+    }
+  }
+}
+
+uint64_t key_of(const Dims& d) {
+  uint64_t key = d.rank | uint64_t(d.dtype) << 4;
+  for (int a = 0; a < d.rank; ++a) key = derive_key(key, d.axis[size_t(a)]);
+  return key;
+}
+
+// How order or keyed functions make one vector of operands.
+void load(WorldVec& v, const ChainTables<uint32_t>& chain, const Sample& s, bool with_q,
+          const uint16_t* map, int n) {
+  v.chain = &chain;
+  v.n = n;
+  v.with_q = with_q;
+  v.undefined = 0;
+  for (int i = 0; i < n; ++i) {
+    const int at = map ? map[i] : i;
+    v.p[i] = s.p[at];
+    if (with_q) v.q[i] = s.q[at];
+    v.x[i] = s.x[at];
+  }
+}
+void load(IntVec& v, const Sample& s, const uint16_t* map, int n) {
+  v.n = n;
+  v.flagged = false;
+  for (int i = 0; i < n; ++i) v.v[i] = s.p[map ? map[i] : i];
+}
+
+}  // namespace
+
+int64_t DimTable::elements(const Dims& d) const {
+  int64_t n = 1;
+  for (int a = 0; a < d.rank; ++a) n *= extents[d.axis[size_t(a)]];
+  return n;
+}
+int DimTable::count(const Dims& d, int draw) const {
+  int n = 1;
+  for (int a = 0; a < d.rank && n <= kMaxCount; ++a)
+    n *= sizes[d.axis[size_t(a)]][size_t(draw)];
+  return n;
+}
+int DimTable::count(const Dims& d) const { return count(d, 0) + count(d, 1); }
+
+std::optional<Dims> broadcast(const Dims& a, const Dims& b) {
+  Dims r;
+  r.dtype = a.dtype;
+  r.rank = std::max(a.rank, b.rank);
+  for (int i = 0; i < r.rank; ++i) {
+    const DimId x = a.back(i), y = b.back(i);
+    if (x != y && x != kOne && y != kOne) return std::nullopt;
+    r.axis[size_t(r.rank - 1 - i)] = x == kOne ? y : x;
+  }
+  return r;
+}
+
+std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
+  const Dims* a = node.arity > 0 ? args[0] : nullptr;
+  Dims r;
+  switch (node.form) {
+  case Form::Const: return r;
+  case Form::Pointwise: {
+    r = *a;
+    for (int i = 1; i < node.arity; ++i) {
+      const auto both = broadcast(r, *args[i]);
+      if (!both) return std::nullopt;
+      r = *both;
+    }
+    r.dtype = node.kind == OpKind::Where ? args[1]->dtype : a->dtype;
+    if (node.kind >= OpKind::Eq && node.kind <= OpKind::Ge) r.dtype = DType::Bool;
+    return r;
+  }
+  case Form::Reduce:
+  case Form::Squeeze:
+    r.dtype = a->dtype;
+    for (int i = 0; i < a->rank; ++i) {
+      if (!(node.attr >> i & 1))
+        r.push(a->axis[size_t(i)]);
+      else if (node.form == Form::Squeeze && a->axis[size_t(i)] != kOne)
+        return std::nullopt;
+    }
+    return r;
+  case Form::Unsqueeze:
+    r.dtype = a->dtype;
+    for (int i = 0, from = 0; from < a->rank || node.attr >> i != 0; ++i) {
+      if (i >= kMaxAxes) return std::nullopt;
+      r.push(node.attr >> i & 1 ? kOne : a->axis[size_t(from++)]);
+    }
+    return r;
+  case Form::Transpose:
+    r = *a;
+    for (int i = 0; i < a->rank; ++i) r.axis[size_t(i)] = a->axis[node.attr >> (4 * i) & 15];
+    return r;
+  case Form::Diagonal:
+    if (a->rank < 2 || a->back(0) != a->back(1)) return std::nullopt;
+    r = *a;
+    r.axis[size_t(--r.rank)] = kOne;
+    return r;
+  case Form::Triangle:
+    if (a->rank < 2) return std::nullopt;
+    return *a;
+  case Form::Dot: {
+    const Dims& b = *args[1];
+    if (a->rank == 0 || b.rank == 0 || a->dtype != b.dtype) return std::nullopt;
+    if (a->back(0) != (b.rank == 1 ? b.axis[0] : b.back(1))) return std::nullopt;
+    Dims left, right;
+    left.dtype = right.dtype = a->dtype;
+    for (int i = 0; i + 2 < a->rank; ++i) left.push(a->axis[size_t(i)]);
+    for (int i = 0; i + 2 < b.rank; ++i) right.push(b.axis[size_t(i)]);
+    const auto batch = broadcast(left, right);
+    if (!batch || batch->rank + 2 > kMaxAxes) return std::nullopt;
+    r = *batch;
+    if (a->rank > 1) r.push(a->back(1));
+    if (b.rank > 1) r.push(b.back(0));
+    return r;
+  }
+  case Form::Leaf:
+  case Form::Broadcast:
+  case Form::Stack:
+  case Form::Kept: break;
+  }
+  unreachable("a form whose shape does not follow");
+}
+
+World::World(DimTable dims, DType dtype, bool with_q, uint64_t seed)
+    : dims_(std::move(dims)), dtype_(dtype), with_q_(with_q), seed_(seed),
+      model_(FieldSize::Bits31, kModelSeed), out_p_(kMaxCount), out_q_(kMaxCount),
+      out_x_(kMaxCount) {}
+
+uint64_t World::constant(const Rational& value) {
+  const auto at = std::find(constants_.begin(), constants_.end(), value);
+  if (at != constants_.end()) return uint64_t(at - constants_.begin());
+  constants_.push_back(value);
+  return constants_.size() - 1;
+}
+
+uint64_t World::kept(KeptOp op) {
+  kept_.push_back(std::move(op));
+  return kept_.size() - 1;
+}
+
+Sample World::blank(const Dims& dims) {
+  Sample s;
+  s.dims = dims;
+  s.n = dims_.count(dims);
+  s.p = out_p_.data();
+  s.q = with_q_ ? out_q_.data() : nullptr;
+  s.x = out_x_.data();
+  return s;
+}
+
+uint64_t World::hash_of(const Sample& s) const {
+  uint64_t h = key_of(s.dims);
+  for (int i = 0; i < s.n; ++i) h = (h ^ s.p[i]) * 0x9fb21c651e98df25u + (h >> 29);
+  return mix64(h);
+}
+
+Sample SampleStore::keep(const Sample& s) {
+  const size_t words = size_t(s.n) * sizeof(uint32_t), reals = size_t(s.n) * sizeof(double);
+  const size_t bytes = (reals + words * (s.q ? 2 : 1) + 7) & ~size_t(7);
+  if (blocks_.empty() || used_ + bytes > kBlockBytes) {
+    blocks_.push_back(std::make_unique<std::byte[]>(kBlockBytes));
+    used_ = 0;
+  }
+  std::byte* at = blocks_.back().get() + used_;
+  used_ += bytes;
+  Sample r = s;
+  r.x = reinterpret_cast<double*>(at);
+  std::memcpy(at, s.x, reals);
+  r.p = reinterpret_cast<uint32_t*>(at + reals);
+  std::memcpy(at + reals, s.p, words);
+  if (s.q) {
+    r.q = reinterpret_cast<uint32_t*>(at + reals + words);
+    std::memcpy(at + reals + words, s.q, words);
+  }
+  return r;
+}
+
+Numbers World::draw(const Dims& dims, uint64_t key, bool positive) const {
+  const size_t n = size_t(dims_.count(dims));
+  CHECK(n <= size_t(kMaxCount));
+  Numbers r{std::vector<uint32_t>(n), std::vector<uint32_t>(n), std::vector<double>(n)};
+  const uint64_t base = derive_key(derive_key(seed_, key), key_of(dims));
+  const CounterRng p{derive_key(base, 0)}, q{derive_key(base, 1)}, x{derive_key(base, 2)};
+  for (size_t i = 0; i < n; ++i) {
+    if (dims.dtype == DType::Bool) {
+      r.p[i] = uint32_t(p.at(i) & 1);
+      r.x[i] = r.p[i];
+      continue;
+    }
+    const uint32_t word = chain().element(0, p.at(i));
+    r.p[i] = positive ? chain().modulus[0].mul(word, word) : word;
+    r.q[i] = chain().element(1, q.at(i));
+    const double u = 0.25 + 2 * x.unit(i);
+    r.x[i] = positive || (q.at(i) & 1) != 0 ? u : -u;
+  }
+  return r;
+}
+
+Sample World::sample(const Dims& dims, const Numbers& numbers) const {
+  Sample s;
+  s.dims = dims;
+  s.n = int(numbers.p.size());
+  s.p = numbers.p.data();
+  s.q = with_q_ ? numbers.q.data() : nullptr;
+  s.x = numbers.x.data();
+  s.hash = hash_of(s);
+  return s;
+}
+
+// --- index maps -------------------------------------------------------------------------------
+
+const World::Map& World::broadcast_map(const Dims& from, const Dims& to) {
+  Map& map = maps_[derive_key(key_of(from), key_of(to))];
+  if (!map.empty()) return map;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const int first = draw == 0 ? 0 : dims_.count(from, 0);
+    const Layout in(dims_, from, draw), out(dims_, to, draw);
+    const int shift = to.rank - from.rank;
+    each(out, [&](const auto& at) {
+      int index = first;
+      for (int a = 0; a < in.rank; ++a)
+        if (in.extent[size_t(a)] != 1) index += at[size_t(a + shift)] * in.stride[size_t(a)];
+      map.push_back(uint16_t(index));
+    });
+  }
+  return map;
+}
+
+const World::Map& World::gather_map(const Node& node, const Dims& from, const Dims& to) {
+  constexpr uint16_t kZero = UINT16_MAX;
+  const uint64_t key = derive_key(derive_key(key_of(from), uint64_t(node.form) * 64 + 7),
+                                  derive_key(node.attr, uint64_t(node.kind)));
+  Map& map = maps_[key];
+  if (!map.empty()) return map;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const int first = draw == 0 ? 0 : dims_.count(from, 0);
+    const Layout in(dims_, from, draw), out(dims_, to, draw);
+    each(out, [&](const auto& at) {
+      int index = first;
+      if (node.form == Form::Transpose) {
+        for (int a = 0; a < in.rank; ++a)
+          index += at[size_t(a)] * in.stride[node.attr >> (4 * a) & 15];
+      } else if (node.form == Form::Diagonal) {
+        for (int a = 0; a < out.rank; ++a) index += at[size_t(a)] * in.stride[size_t(a)];
+        index += at[size_t(out.rank - 1)] * in.stride[size_t(in.rank - 1)];
+      } else {  // Triangle
+        for (int a = 0; a < in.rank; ++a) index += at[size_t(a)] * in.stride[size_t(a)];
+        const int64_t distance = at[size_t(in.rank - 1)] - at[size_t(in.rank - 2)];
+        const bool kept = node.kind == OpKind::Triu ? distance >= int64_t(node.attr)
+                                                    : distance <= int64_t(node.attr);
+        if (!kept) index = kZero;
+      }
+      map.push_back(uint16_t(index));
+    });
+  }
+  return map;
+}
+
+const World::DotMap* World::dot_map(const Dims& a, const Dims& b) {
+  const uint64_t key = derive_key(key_of(a) + 1, key_of(b));
+  if (const auto known = dot_maps_.find(key); known != dot_maps_.end())
+    return known->second ? &*known->second : nullptr;
+  std::optional<DotMap>& found = dot_maps_[key];
+  Node node;
+  node.form = Form::Dot;
+  node.arity = 2;
+  const Dims* args[] = {&a, &b};
+  const std::optional<Dims> out = result_dims(node, args);
+  if (!out || dims_.count(*out) > kMaxCount) return nullptr;
+  found.emplace();
+  found->out = *out;
+  found->n0 = dims_.count(*out, 0);
+  const int batch = out->rank - (a.rank > 1) - (b.rank > 1);
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const Layout la(dims_, a, draw), lb(dims_, b, draw), lo(dims_, *out, draw);
+    const int k = la.extent[size_t(a.rank - 1)];
+    found->k[size_t(draw)] = k;
+    const int first_a = draw == 0 ? 0 : dims_.count(a, 0);
+    const int first_b = draw == 0 ? 0 : dims_.count(b, 0);
+    each(lo, [&](const auto& at) {
+      int ia = first_a, ib = first_b;
+      auto batched = [&](const Layout& l, int& index) {
+        for (int i = 0; i + 2 < l.rank; ++i) {
+          const size_t axis = size_t(i + batch - (l.rank - 2));
+          if (l.extent[size_t(i)] != 1) index += at[axis] * l.stride[size_t(i)];
+        }
+      };
+      batched(la, ia);
+      batched(lb, ib);
+      int next = batch;
+      if (a.rank > 1) ia += at[size_t(next++)] * la.stride[size_t(a.rank - 2)];
+      if (b.rank > 1) ib += at[size_t(next)] * lb.stride[size_t(b.rank - 1)];
+      const int step_b = lb.stride[size_t(b.rank > 1 ? b.rank - 2 : 0)];
+      for (int j = 0; j < k; ++j) {
+        found->a.push_back(uint16_t(ia + j));
+        found->b.push_back(uint16_t(ib + j * step_b));
+      }
+    });
+  }
+  return &*found;
+}
+
+// --- operations -------------------------------------------------------------------------------
+
+std::optional<Sample> World::eval(const Node& node, const Sample* const* args, const Dims* shape) {
+  std::optional<Sample> r;
+  switch (node.form) {
+  case Form::Const: {
+    const Rational& value = constants_[node.attr];
+    Dims scalar;
+    scalar.dtype = dtype_;
+    r = blank(scalar);
+    const auto p = chain().constant(0, value), q = chain().constant(1, value);
+    if (!p || !q) return std::nullopt;
+    for (size_t i = 0; i < kDraws; ++i) {
+      out_p_[i] = *p;
+      out_q_[i] = *q;
+      out_x_[i] = value.to_double();
+    }
+    break;
+  }
+  case Form::Pointwise: r = pointwise(node, args); break;
+  case Form::Reduce: r = reduce(node, *args[0]); break;
+  case Form::Dot: r = dot(*args[0], *args[1]); break;
+  case Form::Unsqueeze:
+  case Form::Squeeze: {
+    const Dims* from = &args[0]->dims;
+    const std::optional<Dims> to = result_dims(node, &from);
+    if (!to) return std::nullopt;
+    r = *args[0];
+    r->dims = *to;
+    break;
+  }
+  case Form::Transpose:
+  case Form::Diagonal:
+  case Form::Triangle: {
+    const Dims* from = &args[0]->dims;
+    const std::optional<Dims> to = result_dims(node, &from);
+    if (!to) return std::nullopt;
+    r = gathered(node, *args[0], *to);
+    break;
+  }
+  case Form::Broadcast: {
+    const Sample& a = *args[0];
+    r = blank(*shape);
+    if (r->n > kMaxCount) return std::nullopt;
+    const Map& map = broadcast_map(a.dims, *shape);
+    for (int i = 0; i < r->n; ++i) {
+      out_p_[size_t(i)] = a.p[map[size_t(i)]];
+      if (with_q_) out_q_[size_t(i)] = a.q[map[size_t(i)]];
+      out_x_[size_t(i)] = a.x[map[size_t(i)]];
+    }
+    break;
+  }
+  case Form::Leaf:
+  case Form::Stack:
+  case Form::Kept: unreachable("values of their own");
+  }
+  if (!r) return std::nullopt;
+  for (int i = 0; i < r->n; ++i) {
+    if (std::isfinite(r->x[i])) continue;
+    if (!lenient_) return std::nullopt;
+    ++undefined_;
+  }
+  r->hash = hash_of(*r);
+  return r;
+}
+
+std::optional<Sample> World::pointwise(const Node& node, const Sample* const* args) {
+  const Dims* dims[3] = {};
+  for (int i = 0; i < node.arity; ++i) dims[i] = &args[i]->dims;
+  const std::optional<Dims> out = result_dims(node, dims);
+  if (!out) return std::nullopt;
+  const int n = dims_.count(*out);
+  if (n > kMaxCount) return std::nullopt;
+  static thread_local WorldChunk in[3], result;
+  const uint16_t* maps[3] = {};
+  for (int i = 0; i < node.arity; ++i) {
+    Dims to = *out;
+    to.dtype = dims[i]->dtype;
+    if (!(*dims[i] == to)) maps[i] = broadcast_map(*dims[i], to).data();
+    if (dims[i]->dtype == DType::Bool)
+      load(in[i].i, *args[i], maps[i], n);
+    else
+      load(in[i].f, chain(), *args[i], with_q_, maps[i], n);
+  }
+  Op op;
+  op.kind = node.kind;
+  if (node.kind == OpKind::Pow) op.attrs = PowAttrs{constants_[node.attr]};
+  const DType operand = node.kind == OpKind::Where ? args[1]->dims.dtype : args[0]->dims.dtype;
+  apply_pointwise(op, operand, out->dtype, in, result);
+  Sample r = blank(*out);
+  if (out->dtype == DType::Bool) {
+    if (result.i.flagged && !lenient_ &&
+        std::any_of(result.i.flag, result.i.flag + n, [](auto f) { return f != 0; }))
+      return std::nullopt;
+    for (int i = 0; i < n; ++i) {
+      out_p_[size_t(i)] = out_q_[size_t(i)] = uint32_t(result.i.v[i] != 0);
+      out_x_[size_t(i)] = double(result.i.v[i] != 0);
+    }
+    return r;
+  }
+  if (result.f.undefined != 0) {
+    if (!lenient_) return std::nullopt;
+    undefined_ += result.f.undefined;
+  }
+  std::copy_n(result.f.p, n, out_p_.data());
+  if (with_q_) std::copy_n(result.f.q, n, out_q_.data());
+  std::copy_n(result.f.x, n, out_x_.data());
+  return r;
+}
+
+std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
+  const Dims* from = &a.dims;
+  const std::optional<Dims> to = result_dims(node, &from);
+  if (!to || a.dims.dtype == DType::Bool) return std::nullopt;
+  Dims kept = a.dims;  // with extent 1 where it is reduced: broadcasts back over the operand
+  for (int i = 0; i < kept.rank; ++i)
+    if (node.attr >> i & 1) kept.axis[size_t(i)] = kOne;
+  const Map& map = broadcast_map(kept, a.dims);
+  Sample r = blank(*to);
+  const Field field = chain().modulus[0], exponents = chain().modulus[1];
+  const bool sum = node.kind == OpKind::Sum || node.kind == OpKind::Mean;
+  std::array<bool, kMaxCount> begun{};
+  for (int i = 0; i < a.n; ++i) {
+    const size_t at = map[size_t(i)];
+    if (!begun[at]) {
+      begun[at] = true;
+      out_p_[at] = a.p[i];
+      if (with_q_) out_q_[at] = a.q[i];
+      out_x_[at] = a.x[i];
+    } else if (sum) {
+      out_p_[at] = field.add(out_p_[at], a.p[i]);
+      if (with_q_) out_q_[at] = exponents.add(out_q_[at], a.q[i]);
+      out_x_[at] += a.x[i];
+    } else if (node.kind == OpKind::ReduceMax ? a.x[i] > out_x_[at] : a.x[i] < out_x_[at]) {
+      out_p_[at] = a.p[i];
+      if (with_q_) out_q_[at] = a.q[i];
+      out_x_[at] = a.x[i];
+    }
+  }
+  if (node.kind == OpKind::Mean) {
+    for (int draw = 0, i = 0; draw < kDraws; ++draw) {
+      const int n = dims_.count(*to, draw), over = dims_.count(a.dims, draw) / n;
+      const uint32_t p = field.inv(field.from_int(over)), q = exponents.inv(exponents.from_int(over));
+      for (int j = 0; j < n; ++j, ++i) {
+        out_p_[size_t(i)] = field.mul(out_p_[size_t(i)], p);
+        if (with_q_) out_q_[size_t(i)] = exponents.mul(out_q_[size_t(i)], q);
+        out_x_[size_t(i)] /= over;
+      }
+    }
+  }
+  return r;
+}
+
+std::optional<Sample> World::dot(const Sample& a, const Sample& b) {
+  if (a.dims.dtype == DType::Bool) return std::nullopt;
+  const DotMap* map = dot_map(a.dims, b.dims);
+  if (!map) return std::nullopt;
+  Sample r = blank(map->out);
+  const Field field = chain().modulus[0], exponents = chain().modulus[1];
+  for (size_t i = 0, at = 0; i < size_t(r.n); ++i) {
+    const int k = map->k[int(i) >= map->n0];
+    uint32_t p = 0, q = 0;
+    double x = 0;
+    for (int j = 0; j < k; ++j, ++at) {
+      const size_t ia = map->a[at], ib = map->b[at];
+      p = field.add(p, field.mul(a.p[ia], b.p[ib]));
+      if (with_q_) q = exponents.add(q, exponents.mul(a.q[ia], b.q[ib]));
+      x += a.x[ia] * b.x[ib];
+    }
+    out_p_[i] = p;
+    out_q_[i] = q;
+    out_x_[i] = x;
+  }
+  return r;
+}
+
+std::optional<Sample> World::gathered(const Node& node, const Sample& a, const Dims& to) {
+  const Map& map = gather_map(node, a.dims, to);
+  Sample r = blank(to);
+  for (int i = 0; i < r.n; ++i) {
+    const uint16_t at = map[size_t(i)];
+    const bool zero = at == UINT16_MAX;
+    out_p_[size_t(i)] = zero ? 0 : a.p[at];
+    if (with_q_) out_q_[size_t(i)] = zero ? 0 : a.q[at];
+    out_x_[size_t(i)] = zero ? 0 : a.x[at];
+  }
+  return r;
+}
+
+std::optional<Sample> World::stack(const std::vector<const Sample*>& args, int axis, DimId along) {
+  Dims to;
+  to.dtype = args[0]->dims.dtype;
+  const Dims& part = args[0]->dims;
+  if (part.rank + 1 > kMaxAxes) return std::nullopt;
+  for (int i = 0; i <= part.rank; ++i)
+    to.push(i == axis ? along : part.axis[size_t(i < axis ? i : i - 1)]);
+  Sample r = blank(to);
+  if (r.n > kMaxCount) return std::nullopt;
+  size_t i = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const int first = draw == 0 ? 0 : dims_.count(part, 0);
+    const Layout in(dims_, part, draw), out(dims_, to, draw);
+    each(out, [&](const auto& at) {
+      int index = first;
+      for (int a = 0; a < in.rank; ++a)
+        index += at[size_t(a < axis ? a : a + 1)] * in.stride[size_t(a)];
+      const Sample& from = *args[size_t(at[size_t(axis)])];
+      out_p_[i] = from.p[index];
+      if (with_q_) out_q_[i] = from.q[index];
+      out_x_[i] = from.x[index];
+      ++i;
+    });
+  }
+  r.hash = hash_of(r);
+  return r;
+}
+
+// --- looking at values --------------------------------------------------------------------------
+
+std::optional<Rational> World::rational(uint32_t residue) const {
+  // Rational reconstruction: a/b ≡ r (mod p) with small a and b, by the Euclidean algorithm.
+  const int64_t p = chain().modulus[0].p;
+  constexpr int64_t kSmall = 1024;
+  int64_t r0 = p, r1 = chain().modulus[0].to_word(residue), t0 = 0, t1 = 1;
+  while (r1 > kSmall) {
+    const int64_t quotient = r0 / r1;
+    std::tie(r0, r1) = std::pair(r1, r0 - quotient * r1);
+    std::tie(t0, t1) = std::pair(t1, t0 - quotient * t1);
+  }
+  if (t1 == 0 || std::abs(t1) > kSmall) return std::nullopt;
+  return t1 < 0 ? Rational::ratio(-r1, -t1) : Rational::ratio(r1, t1);
+}
+
+std::optional<Rational> World::ratio(const Sample& target, const Sample& base) const {
+  if (!(target.dims == base.dims)) return std::nullopt;
+  const Field field = chain().modulus[0];
+  int at = 0;
+  while (at < base.n && base.p[at] == 0) ++at;
+  if (at == base.n || target.p[at] == 0) return std::nullopt;
+  for (int i = 0; i < base.n; ++i) {
+    if (field.mul(target.p[at], base.p[i]) != field.mul(target.p[i], base.p[at]))
+      return std::nullopt;
+  }
+  return rational(field.mul(target.p[at], field.inv(base.p[at])));
+}
+
+std::optional<Rational> World::number(const Sample& s) const {
+  if (s.dims.dtype == DType::Bool) return std::nullopt;
+  for (int i = 1; i < s.n; ++i)
+    if (s.p[i] != s.p[0]) return std::nullopt;
+  return rational(s.p[0]);
+}
+
+Sample World::shrunk(const Sample& s) {
+  Dims to = s.dims;
+  for (int a = 0; a < to.rank; ++a) {
+    if (to.axis[size_t(a)] == kOne) continue;
+    Dims trial = to;
+    trial.axis[size_t(a)] = kOne;
+    const Map& map = broadcast_map(trial, s.dims);
+    std::array<int, kMaxCount> first;
+    first.fill(-1);
+    bool same = true;
+    for (int i = 0; same && i < s.n; ++i) {
+      int& f = first[map[size_t(i)]];
+      if (f < 0) f = i;
+      same = s.p[i] == s.p[f];
+    }
+    if (same) to = trial;
+  }
+  const Map& map = broadcast_map(to, s.dims);
+  // Elements move towards the front, so that reading ahead of writing is enough within scratch.
+  Sample r = blank(to);
+  std::array<int, kMaxCount> from;
+  for (int i = s.n; i-- > 0;) from[map[size_t(i)]] = i;
+  for (int i = 0; i < r.n; ++i) {
+    const int at = from[size_t(i)];
+    CHECK(at >= i);
+    out_p_[size_t(i)] = s.p[at];
+    if (with_q_) out_q_[size_t(i)] = s.q[at];
+    out_x_[size_t(i)] = s.x[at];
+  }
+  while (r.dims.rank > 0 && r.dims.axis[0] == kOne) {
+    for (int a = 0; a + 1 < r.dims.rank; ++a) r.dims.axis[size_t(a)] = r.dims.axis[size_t(a + 1)];
+    r.dims.axis[--r.dims.rank] = kOne;
+  }
+  r.hash = hash_of(r);
+  return r;
+}
+
+}  // namespace tessera::synth

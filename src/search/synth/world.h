@@ -1,0 +1,139 @@
+// The worlds in which synthesis compares programs (observational equivalence): every value is
+// evaluated on random inputs at two sets of small sizes, exactly. A number is held three ways:
+//   p  an element of the prime field of eval/field.h: the algebra, and what fingerprints are of
+//   q  its counterpart under exp, for programs with exp or log: exp maps q to p by x ↦ ω^x, and log
+//      takes discrete logarithms, so exp(log x) = x and exp(log x − log y) = x/y hold as for reals
+//   x  a real number, which decides comparisons: max, |x| and where select by it what p and q become
+// Branches taken are those of one random real point, and on its branch programs are compared as
+// rational functions: two programs that agree everywhere agree here, and the converse fails with
+// probability about degree/2^31 an element (or where a branch was never taken; what is accepted is
+// for verify/ to say).
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "eval/field.h"
+#include "search/synth/node.h"
+
+namespace tessera::synth {
+
+// What dimensions are: extents in the program, sizes in the two draws.
+struct DimTable {
+  std::vector<int64_t> extents{1};
+  std::vector<std::array<int, kDraws>> sizes{{1, 1}};
+
+  int64_t elements(const Dims& d) const;        // in the program
+  int count(const Dims& d, int draw) const;     // in a draw
+  int count(const Dims& d) const;               // in both
+};
+
+inline constexpr int kMaxCount = 128;  // elements of a value in both draws together
+
+// A value's numbers, both draws one after the other, C order.
+struct Sample {
+  Dims dims;
+  int n = 0;
+  const uint32_t* p = nullptr;  // Montgomery form; bools: 0 or 1
+  const uint32_t* q = nullptr;  // null where the world does without
+  const double* x = nullptr;
+  uint64_t hash = 0;  // of dims and p: equal hashes, equal values
+};
+
+struct Numbers {
+  std::vector<uint32_t> p, q;
+  std::vector<double> x;
+};
+
+// Where samples live on.
+class SampleStore {
+ public:
+  Sample keep(const Sample& s);
+
+ private:
+  std::vector<std::unique_ptr<std::byte[]>> blocks_;
+  size_t used_ = 0;  // of the last block
+};
+
+class World {
+ public:
+  // `dtype`: of constants, and of every other float.
+  World(DimTable dims, DType dtype, bool with_q, uint64_t seed);
+
+  const DimTable& dims() const { return dims_; }
+  const std::vector<Rational>& constants() const { return constants_; }
+  uint64_t constant(const Rational& value);  // its index, for Node::attr
+  uint64_t kept(KeptOp op);                  // likewise
+  std::vector<KeptOp>& kept_ops() { return kept_; }
+  const std::vector<KeptOp>& kept_ops() const { return kept_; }
+  bool with_q() const { return with_q_; }
+  DType dtype() const { return dtype_; }
+  const FieldModel& model() const { return model_; }
+
+  // The value of an operation on operands; nothing where shapes do not fit, a value would have more
+  // than kMaxCount elements, or some element is undefined. It lives until the next call: keep it.
+  // `shape` is for Broadcast. Not for Leaf, Stack and Kept.
+  std::optional<Sample> eval(const Node& node, const Sample* const* args,
+                             const Dims* shape = nullptr);
+  // In lenient mode undefined elements get some number, and are counted here.
+  void set_lenient(bool lenient) { lenient_ = lenient; }
+  int64_t undefined() const { return undefined_; }
+  // Random numbers for a value, the same for the same key; positive ones are squares in the field.
+  Numbers draw(const Dims& dims, uint64_t key, bool positive) const;
+  // A value of given numbers, which have to live as long.
+  Sample sample(const Dims& dims, const Numbers& numbers) const;
+  std::optional<Sample> stack(const std::vector<const Sample*>& args, int axis, DimId along);
+
+  // c with target = c·base in both draws; nothing where there is no such small rational.
+  std::optional<Rational> ratio(const Sample& target, const Sample& base) const;
+  // The number that all elements are.
+  std::optional<Rational> number(const Sample& s) const;
+  // The smallest value that broadcasts to this one: axes along which it does not vary become 1,
+  // leading ones are dropped. `s` may be what the last call gave.
+  Sample shrunk(const Sample& s);
+
+ private:
+  using Map = std::vector<uint16_t>;
+  struct DotMap {
+    Dims out;
+    std::vector<uint16_t> a, b;  // the operands' elements, k after k of one output element
+    std::array<int, kDraws> k{};
+    int n0 = 0;  // output elements of the first draw
+  };
+  const ChainTables<uint32_t>& chain() const { return model_.tables().get<uint32_t>(); }
+  Sample blank(const Dims& dims);  // into scratch
+  uint64_t hash_of(const Sample& s) const;
+  const Map& broadcast_map(const Dims& from, const Dims& to);
+  const Map& gather_map(const Node& node, const Dims& from, const Dims& to);
+  const DotMap* dot_map(const Dims& a, const Dims& b);
+  std::optional<Sample> pointwise(const Node& node, const Sample* const* args);
+  std::optional<Sample> reduce(const Node& node, const Sample& a);
+  std::optional<Sample> dot(const Sample& a, const Sample& b);
+  std::optional<Sample> gathered(const Node& node, const Sample& a, const Dims& to);
+  // A small rational that is this residue (Montgomery form) modulo p.
+  std::optional<Rational> rational(uint32_t residue) const;
+
+  DimTable dims_;
+  std::vector<Rational> constants_;
+  std::vector<KeptOp> kept_;
+  DType dtype_;
+  bool with_q_;
+  uint64_t seed_;
+  bool lenient_ = false;
+  int64_t undefined_ = 0;
+  FieldModel model_;
+  std::vector<uint32_t> out_p_, out_q_;
+  std::vector<double> out_x_;
+  std::unordered_map<uint64_t, Map> maps_;
+  std::unordered_map<uint64_t, std::optional<DotMap>> dot_maps_;
+};
+
+// The shape an operation gives its operands; nothing where they do not fit. Not for Leaf, Stack,
+// Broadcast and Kept.
+std::optional<Dims> result_dims(const Node& node, const Dims* const* args);
+// NumPy broadcasting.
+std::optional<Dims> broadcast(const Dims& a, const Dims& b);
+
+}  // namespace tessera::synth
