@@ -46,6 +46,7 @@ struct SearchReport {
   int64_t candidates = 0;
   std::map<std::string, int64_t> pruned;  // by rule
   double best_cost = 0;                   // seconds; 0: none
+  double original_cost = 0;               // of the subprogram as it is; 0: not told
   int64_t states() const { return values + edges + graphs + tilings; }
 };
 

@@ -7,6 +7,7 @@
 #include "search/synth/egraph.h"
 #include "search/synth/inputs.h"
 #include "search/synth/lower.h"
+#include "search/synth/reroll.h"
 #include "search/synth/spec.h"
 #include "search/synth/window.h"
 
@@ -41,7 +42,7 @@ class Search {
     EGraph graph(world, options_.rates);
     Choice choice = enter(*spec, *values, graph);
     const Choice original = choice;
-    original_seconds_ = graph.seconds(choice, outputs_);
+    original_seconds_ = report_.original_cost = graph.seconds(choice, outputs_);
     set_grammar(*spec);
     choice = graph.extract(outputs_);
     improve(graph, choice);
@@ -278,7 +279,21 @@ class Search {
 
 SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& budget,
                         CandidateSink& sink) {
-  return Search(options_, sub, context, budget, sink).run();
+  const std::optional<Rerolled> rolled = reroll(sub.graph);
+  if (!rolled) return Search(options_, sub, context, budget, sink).run();
+  // What synthesis makes of the program without its loops; at least that program itself.
+  CollectingSink found;
+  const Subprogram without{rolled->graph};
+  SearchReport report = Search(options_, without, context, budget, found).run();
+  found.candidates.push_back({rolled->graph, report.original_cost, "synth", "", {}, false});
+  std::stable_sort(found.candidates.begin(), found.candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+  for (Candidate& c : found.candidates) {
+    c.derivation = rolled->derivation + c.derivation;
+    sink.offer(std::move(c));
+  }
+  report.candidates = int64_t(found.candidates.size());
+  return report;
 }
 
 }  // namespace tessera
