@@ -24,6 +24,7 @@ nb::dict record(const SearchReport& r) {
   d["states"] = r.states();
   d["candidates"] = r.candidates;
   d["best_cost"] = r.best_cost;
+  d["original_cost"] = r.original_cost;
   nb::dict pruned;
   for (const auto& [rule, count] : r.pruned) pruned[rule.c_str()] = count;
   d["pruned"] = pruned;
@@ -118,6 +119,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.max_block_ops);
     else if (name == "disable")
       take(options.disable);
+    else if (name == "engine")
+      take(options.engine);
     else if (name == "cache")
       take(options.use_cache);
     else if (name == "resume")

@@ -12,6 +12,7 @@
 #include "driver/results.h"
 #include "driver/saved_search.h"
 #include "driver/session.h"
+#include "driver/simplify.h"
 #include "ir/validate.h"
 
 namespace tessera {
@@ -67,10 +68,12 @@ class Optimizer {
     const std::string key =
         options_.use_cache ? result_key(program_, options_, s_.target) : std::string();
     if (options_.use_cache && !saved_.resumed() && remembered(key)) return finish();
-    const std::vector<Part> parts = partition_across_reshapes(program_);
+    base_ = simplified(s_, program_);
+    const bool simpler = !(base_ == program_);
+    const std::vector<Part> parts = partition_across_reshapes(base_);
     s_.report.parts = int(parts.size());
     // A part that is the whole program needs no splicing and no second proof.
-    const bool whole = parts.size() == 1 &&
+    const bool whole = !simpler && parts.size() == 1 &&
                        parts[0].ops.size() + program_.inputs().size() == program_.ops().size();
     bool finished = true;
     if (whole) {
@@ -83,7 +86,7 @@ class Optimizer {
                                  memory);
       finished = found.finished;
       take(std::move(found));
-    } else if (!parts.empty()) {
+    } else if (!parts.empty() || simpler) {
       finished = improve_parts(parts);
     }
     if (!result_.improved) keep_original();
@@ -111,7 +114,9 @@ class Optimizer {
     SearchOutcome out;
     CollectingSink sink;
     MemoryOf memory(saved_, memory_prefix(program_));
-    out.report = s_.search(program_, "", options_.budget_seconds, &memory, sink);
+    out.report = options_.engine == "synth"
+                     ? s_.synthesize(program_, options_.budget_seconds, sink)
+                     : s_.search(program_, "", options_.budget_seconds, &memory, sink);
     out.candidates = std::move(sink.candidates);
     out.resumed = saved_.note();
     if (out.report.stop == StopReason::TimeBudget || out.report.stop == StopReason::Cancelled)
@@ -160,7 +165,7 @@ class Optimizer {
   // True where nothing was cut short.
   bool improve_parts(const std::vector<Part>& parts) {
     std::vector<Graph> replacements;
-    bool fresh = false;
+    bool fresh = !(base_ == program_);
     double whole_seconds = 0;  // that the last proof of a whole took
     const double until = kPartsUntil * s_.deadline.seconds();
     const auto after_each = [&](bool changed, bool last) {
@@ -169,13 +174,13 @@ class Optimizer {
           s_.deadline.spent() <= kFirstWholeAt * s_.deadline.seconds())
         return;
       const double start = s_.deadline.spent();
-      combine(splice(program_, parts, replacements));
+      combine(splice(base_, parts, replacements));
       whole_seconds = s_.deadline.spent() - start;
       fresh = false;
     };
     bool finished = improve_each(parts, until, "", -1, replacements, after_each);
     if (fresh && s_.deadline.left() > whole_seconds)
-      combine(splice(program_, parts, replacements));
+      combine(splice(base_, parts, replacements));
     else if (fresh)
       finished = false;
     return finished && !s_.deadline.ended();
@@ -308,7 +313,8 @@ class Optimizer {
   void combine(Graph spliced) {
     Outcome whole;
     whole.graph = std::move(spliced);
-    whole.origin = "parts";
+    whole.origin = base_ == program_ ? "parts" : "synth";
+    whole.derivation = s_.report.simplified;
     whole.rank = 1;
     whole.part = -1;
     s_.tell("verify", "", 0, 1);
@@ -399,6 +405,7 @@ class Optimizer {
 
   const Graph& program_;
   const OptimizeOptions& options_;
+  Graph base_;  // what is cut into parts: the program, or a simpler one that is proved equal
   Session s_;
   SavedSearch saved_;
   OptimizeResult result_;
@@ -409,10 +416,11 @@ void require_known_engines(const OptimizeOptions& options) {
   for (const std::string& name : options.disable) {
     if (name.starts_with("plan:"))
       disable_plan(plan, name);
-    else if (name != "fold" && name != "mugraph" && !name.starts_with("mugraph:"))
+    else if (name != "fold" && name != "synth" && name != "mugraph" &&
+             !name.starts_with("mugraph:"))
       throw Error(ErrorKind::Usage,
                   "unknown engine '" + name +
-                      "' to disable; there are mugraph, mugraph:RULE, fold and plan:"
+                      "' to disable; there are mugraph, mugraph:RULE, synth, fold and plan:"
                       "{layout,schedule,memory,weights}");
   }
 }
@@ -443,6 +451,9 @@ SearchOutcome search(const Graph& program, const OptimizeOptions& options,
                      const std::atomic<bool>* cancel) {
   require_static(program);
   require_known_engines(options);
+  if (options.engine != "mugraph" && options.engine != "synth")
+    throw Error(ErrorKind::Usage,
+                "unknown engine '" + options.engine + "'; there are mugraph and synth");
   return Optimizer(program, options, progress, cancel, nullptr).search_only();
 }
 

@@ -31,6 +31,8 @@ struct OptimizeOptions {
   // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "plan:layout" and the like
   // (plan/plan.h)
   std::set<std::string> disable;
+  // Of search(): "mugraph", or "synth" with the costs of NumPy's own functions.
+  std::string engine = "mugraph";
   bool use_cache = true;  // of results; machine code is always cached
   // Goes on where an unfinished search of the same program with the same options stopped.
   bool resume = false;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cost/analytical.h"
 #include "search/mugraph/mugraph.h"
+#include "search/synth/synth.h"
 
 namespace tessera {
 
@@ -47,6 +48,21 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
     if (name.starts_with("mugraph:")) engine_options.ablate.insert(name.substr(8));
   SearchReport found = Mugraph(engine_options).run(Subprogram{graph}, context, budget, sink);
   tell("search", part, 0, 0, &found);
+  return found;
+}
+
+SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSink& sink) {
+  Stopwatch watch(report.search_s);
+  Context context;
+  context.target = &target;
+  context.seed = options.seed;
+  context.threads = threads;
+  context.cancel = cancel_;
+  Budget budget;
+  budget.steps = 1'000'000;
+  budget.seconds = std::max(0.0, seconds);
+  SearchReport found = Synth().run(Subprogram{graph}, context, budget, sink);
+  tell("search", "", 0, 0, &found);
   return found;
 }
 

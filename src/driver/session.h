@@ -35,6 +35,8 @@ class Session {
   // What the engine proposes for a program, within `seconds`.
   SearchReport search(const Graph& graph, const std::string& part, double seconds, Memory* memory,
                       CandidateSink& sink);
+  // What synthesis proposes for a program, within `seconds`, at costs of NumPy's functions.
+  SearchReport synthesize(const Graph& graph, double seconds, CandidateSink& sink);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile.
   std::shared_ptr<Module> compiled(const Graph& graph);
   // Code for a candidate; null where the back end refuses or fails, or the deadline ended it.

@@ -153,7 +153,10 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
 @common.source_options
 @common.search_options
 @common.resume_option
-@click.option("--engine", type=click.Choice(["mugraph"]), default="mugraph", show_default=True)
+@click.option(
+    "--engine", type=click.Choice(["mugraph", "synth"]), default="mugraph", show_default=True,
+    help="mugraph: fused kernels; synth: less work, at the costs of NumPy's own functions.",
+)
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Candidates to show."
 )
@@ -184,7 +187,7 @@ def search(
     options = common.options_from(**values)
     program.graph.validate()
     with common.ProgressLine(not as_json) as progress:
-        record = _core.search(program.graph.core, options.fields(), progress)
+        record = _core.search(program.graph.core, {**options.fields(), "engine": engine}, progress)
     report = record["report"]
     candidates = [
         Candidate.of({**c, "rank": rank}) for rank, c in enumerate(record["candidates"], 1)

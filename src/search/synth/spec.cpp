@@ -162,8 +162,8 @@ class Parser {
       return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
     };
     spec_.with_q |= one_of({OpKind::Exp, OpKind::Log, OpKind::Sigmoid, OpKind::Silu,
-                            OpKind::GeluTanh, OpKind::Tanh});
-    spec_.with_roots |= one_of({OpKind::Log, OpKind::Sqrt, OpKind::Rsqrt});
+                            OpKind::GeluTanh, OpKind::Tanh, OpKind::Log1p, OpKind::Expm1});
+    spec_.with_roots |= one_of({OpKind::Log, OpKind::Log1p, OpKind::Sqrt, OpKind::Rsqrt, OpKind::Power});
     spec_.with_order |= type.dtype == DType::Bool ||
                         one_of({OpKind::Where, OpKind::Max, OpKind::Min, OpKind::Abs, OpKind::Relu,
                                 OpKind::Sign});

@@ -200,6 +200,36 @@ inline WorldVec tanh(const WorldVec& a) {
   for (int i = 0; i < a.n; ++i) r.x[i] = std::tanh(a.x[i]);
   return r;
 }
+inline WorldVec floor(const WorldVec& a) {
+  return by_name(a, Keyed::Set, 1, [](double x) { return std::floor(x); });
+}
+inline WorldVec round(const WorldVec& a) {
+  return by_name(a, Keyed::Set, 2, [](double x) { return std::nearbyint(x); });
+}
+inline WorldVec log1p(const WorldVec& a) { return log(a.constant(1) + a); }
+inline WorldVec expm1(const WorldVec& a) { return exp(a) - a.constant(1); }
+// A function of two numbers that the field knows by name only.
+template <class F>
+WorldVec by_name(const WorldVec& a, const WorldVec& b, Keyed name, uint64_t label, F real) {
+  WorldVec r;
+  r.like(a);
+  r.undefined = a.undefined + b.undefined;
+  for (int i = 0; i < a.n; ++i) {
+    r.p[i] = a.chain->keyed(name, 0, a.p[i], derive_key(label, b.p[i]));
+    if (a.with_q) r.q[i] = a.chain->keyed(name, 1, a.q[i], derive_key(label, b.q[i]));
+    r.x[i] = real(a.x[i], b.x[i]);
+  }
+  return r;
+}
+inline WorldVec power(const WorldVec& a, const WorldVec& b) {
+  return by_name(a, b, Keyed::Pow, 1, [](double x, double y) { return std::pow(x, y); });
+}
+inline WorldVec mod(const WorldVec& a, const WorldVec& b) {
+  return by_name(a, b, Keyed::Set, 3, [](double x, double y) { return floored_mod(x, y); });
+}
+inline WorldVec atan2(const WorldVec& a, const WorldVec& b) {
+  return by_name(a, b, Keyed::Set, 4, [](double y, double x) { return std::atan2(y, x); });
+}
 inline WorldVec general_power(const WorldVec& a, const Rational& e) {
   const uint64_t label =
       derive_key(uint64_t(e.num()), derive_key(uint64_t(e.den()), uint64_t(e.exp2())));
