@@ -41,12 +41,10 @@ class Search {
       return finish(StopReason::Unsupported, "no inputs found for which every value is defined");
     EGraph graph(world, options_.rates);
     Choice choice = enter(*spec, *values, graph);
-    const Choice original = choice;
-    original_seconds_ = report_.original_cost = graph.seconds(choice, outputs_);
     set_grammar(*spec);
     choice = graph.extract(outputs_);
     improve(graph, choice);
-    offer(graph, choice, original);
+    offer(graph, choice);
     return finish(stopped() ? (context_.cancelled() ? StopReason::Cancelled
                                                     : StopReason::TimeBudget)
                   : steps_ >= budget_.steps ? StopReason::StepBudget
@@ -63,6 +61,15 @@ class Search {
   // The program itself, equal values united.
   Choice enter(const Spec& spec, const std::vector<Sample>& values, EGraph& graph) {
     std::vector<ValueId> id(spec.nodes.size());
+    std::vector<bool> used(spec.nodes.size(), false);
+    for (ValueId v : spec.outputs) used[v] = true;
+    for (size_t v = spec.nodes.size(); v-- > 0;) {
+      if (!used[v]) continue;
+      const Node& n = spec.nodes[v];
+      for (int i = 0; i < n.arity; ++i) used[n.arg[size_t(i)]] = true;
+      if (n.form == Form::Kept || n.form == Form::Stack)
+        for (ValueId a : spec.kept[n.attr].args) used[a] = true;
+    }
     Choice choice;
     for (ValueId v = 0; v < spec.nodes.size(); ++v) {
       Node node = spec.nodes[v];
@@ -76,6 +83,8 @@ class Search {
       id[v] = graph.add(node, values[v]);
       choice.resize(graph.size(), kNone);
       if (graph.size() > before) choice[id[v]] = 0;
+      // What it costs as it is written, equal values twice.
+      if (used[v]) report_.original_cost += graph.node_seconds(node, values[v].dims);
     }
     for (ValueId v : spec.outputs) outputs_.push_back(id[v]);
     return choice;
@@ -214,7 +223,7 @@ class Search {
     }
   }
 
-  void offer(const EGraph& graph, Choice choice, const Choice& original) {
+  void offer(const EGraph& graph, const Choice& choice) {
     struct Found {
       double seconds;
       Graph graph;
@@ -236,10 +245,9 @@ class Search {
         if (n == best) continue;
         Choice other = choice;
         other[v] = n;
-        if (graph.seconds(other, outputs_) < 1.3 * original_seconds_) add(other);
+        if (graph.seconds(other, outputs_) < 1.3 * report_.original_cost) add(other);
       }
     }
-    (void)original;
     std::stable_sort(found.begin(), found.end(),
                      [](const Found& a, const Found& b) { return a.seconds < b.seconds; });
     for (Found& f : found) {
@@ -269,7 +277,6 @@ class Search {
   CandidateSink& sink_;
   Grammar grammar_;
   std::vector<ValueId> outputs_;
-  double original_seconds_ = 0;
   int64_t steps_ = 0;
   SearchReport report_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
