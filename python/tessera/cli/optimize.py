@@ -16,9 +16,10 @@ from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.result import Candidate, Result
+from tessera.rewrite import Rewrite, rewrite
 from tessera.source import Program
 
-OUTPUTS = (".ug", ".cpp", ".json", ".html")
+OUTPUTS = (".ug", ".cpp", ".py", ".json", ".html")
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -32,13 +33,20 @@ OUTPUTS = (".ug", ".cpp", ".json", ".html")
     "-o",
     "--output",
     metavar="OUT",
-    help="Save the winner as OUT.ug or .cpp, the whole run as OUT.json or .html.",
+    help="Save the winner as OUT.ug, .cpp or .py (see --emit), the whole run as OUT.json or .html.",
+)
+@click.option(
+    "--emit",
+    "flavour",
+    type=click.Choice(FLAVOURS),
+    help="Rewrite as source with less work in it, not as kernels; -o OUT.py alone means numpy.",
 )
 @common.json_option  # fmt: skip
 def optimize(
     src: str,
     shapes: tuple[str, ...],
     output: str | None,
+    flavour: str | None,
     as_json: bool,
     no_cache: bool,
     **values: Any,
@@ -50,6 +58,8 @@ def optimize(
       tessera optimize examples/rmsnorm.py
       tessera optimize model.py:attention --shape Q=f32[64,128] --budget 10 -o winner.ug
       tessera optimize prog.ug --json
+      tessera optimize stats.py:zscore -o fast.py       NumPy in, NumPy out
+      tessera optimize stats.py:zscore --emit jax
 
     The original is always a candidate, so the result is never slower by choice. Ctrl-C ends the
     search and proves the best so far, a second Ctrl-C ends that too; without any, the exit code
@@ -61,6 +71,8 @@ def optimize(
         require_folder(Path(output))
     program = common.read_program(src, shapes)
     options = common.options_from(cache=not no_cache, **values)
+    if flavour or (output and Path(output).suffix == ".py"):
+        return _rewrite(program, flavour or "numpy", options, output, as_json)
     with common.ProgressLine(not as_json) as progress:
         result = optimize_program(program, options, progress)
     if output:
@@ -70,6 +82,54 @@ def optimize(
     else:
         show_result(result, output)
     return 2 if result.interrupted and not result.improved else 0
+
+
+def _rewrite(
+    program: Program, flavour: str, options: Any, output: str | None, as_json: bool
+) -> int:
+    """The program as source of another library, or of NumPy with less work in it."""
+    if output and Path(output).suffix != ".py":
+        raise UsageError(f"-o {output}: source of {flavour} is saved as OUT.py")
+    found = rewrite(
+        program.graph, flavour, options=options, function=program.function, traced=program.traced
+    )
+    if output:
+        Path(output).write_text(found.source)
+    if as_json:
+        common.print_json(found.json())
+    else:
+        show_rewrite(found, output)
+    return 0
+
+
+def show_rewrite(found: Rewrite, output: str | None) -> None:
+    """The report of one rewriting, for a reader."""
+    console = common.stdout()
+    search = found.search
+    console.print(
+        f"[bold]{found.name}[/]: {common.count(search['values'])} values in "
+        f"{common.duration(search['seconds'])}, stopped: {search['stop']}"
+        + (f" ({search['detail']})" if search["detail"] else "")
+    )
+    if found.derivation:
+        console.print(found.derivation.rstrip(), markup=False)
+    console.print()
+    console.print(found.source.rstrip(), markup=False, highlight=False)
+    if found.certificate is not None:
+        console.print("\n[bold]certificate[/]")
+        console.print(common.in_short(found.certificate), markup=False)
+    if found.improved:
+        console.print(
+            f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
+            f"against {common.duration(found.original_us / 1e6)} for the original, both run by "
+            f"{found.flavour}, measured side by side"
+        )
+    else:
+        console.print("\nnothing faster was found and proved; this is the program as it was")
+        for reason in found.rejected[:3]:
+            console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+    if output:
+        console.print(f"saved {output}")
 
 
 def optimize_program(program: Program, options: Any, progress: Any) -> Result:

@@ -278,6 +278,9 @@ class Lifter:
         if folded and (node := self._tensordot(tensor, tensor)) is not None:
             return node
         a, b = (self._array(self.node(i)) for i in record["inputs"])
+        if self._dot_products and a.ndim > 2 and b.ndim == 2 and a.shape[-2] != 1:
+            # NumPy multiplies matrix by matrix, one after the other; this is one product.
+            return Node("tensordot", (a, b), dtype, shape, {"axes": ([a.ndim - 1], [0])})
         return Node("matmul", (a, b), dtype, shape)
 
     def _folds(self, tensor: int) -> bool:

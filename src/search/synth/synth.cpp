@@ -100,6 +100,9 @@ class Search {
     constants.insert(Rational(1));
     constants.insert(Rational(2));
     for (const Node& n : spec.nodes) {
+      g.quotients |= n.kind == OpKind::Div || n.kind == OpKind::Rsqrt || n.kind == OpKind::Log ||
+                     n.kind == OpKind::Sigmoid || n.kind == OpKind::Silu ||
+                     (n.kind == OpKind::Pow && spec.constants[n.attr].negative());
       g.diagonals |= n.form == Form::Diagonal;
       g.triangles |= n.form == Form::Triangle;
       g.maxima |= n.form == Form::Reduce && n.kind == OpKind::ReduceMax;

@@ -170,8 +170,9 @@ class Window {
       if (a != b) {
         try_node(pointwise(OpKind::Sub, a, b), size);
         try_node(pointwise(OpKind::Sub, b, a), size);
-        if (!is_constant(b)) try_node(pointwise(OpKind::Div, a, b), size);
-        if (!is_constant(a)) try_node(pointwise(OpKind::Div, b, a), size);
+        // Programs that never divide are not given quotients, which are not defined everywhere.
+        if (grammar_.quotients && !is_constant(b)) try_node(pointwise(OpKind::Div, a, b), size);
+        if (grammar_.quotients && !is_constant(a)) try_node(pointwise(OpKind::Div, b, a), size);
         if (grammar_.order) {
           try_node(pointwise(OpKind::Max, a, b), size);
           try_node(pointwise(OpKind::Min, a, b), size);
@@ -306,6 +307,7 @@ class Window {
       hole(target, OpKind::Sub, base, true, [&](uint32_t a) { return pointwise(OpKind::Sub, b, a); });
       hole(target, OpKind::Add, base, false, [&](uint32_t a) { return pointwise(OpKind::Sub, a, b); });
       hole(target, OpKind::Div, base, false, [&](uint32_t a) { return pointwise(OpKind::Mul, a, b); });
+      if (!grammar_.quotients) continue;
       hole(target, OpKind::Div, base, true, [&](uint32_t a) { return pointwise(OpKind::Div, b, a); });
       hole(target, OpKind::Mul, base, false, [&](uint32_t a) { return pointwise(OpKind::Div, a, b); });
     }

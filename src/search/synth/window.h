@@ -12,7 +12,7 @@ namespace tessera::synth {
 
 // Operations that are tried, beyond + − · / , sums, products and transposes.
 struct Grammar {
-  bool roots = false, exponentials = false, order = false, diagonals = false, triangles = false;
+  bool quotients = false, roots = false, exponentials = false, order = false, diagonals = false, triangles = false;
   bool maxima = false, minima = false;
   int max_rank = 2;
   std::vector<Rational> constants;
