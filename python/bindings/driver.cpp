@@ -52,6 +52,8 @@ nb::dict record(const OptimizeReport& r) {
   nb::list searches;
   for (const SearchReport& search : r.searches) searches.append(record(search));
   d["searches"] = searches;
+  d["synthesis"] = r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none());
+  d["simplified"] = r.simplified;
   d["parts"] = r.parts;
   d["search_s"] = r.search_s;
   d["verify_s"] = r.verify_s;

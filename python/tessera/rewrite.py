@@ -21,6 +21,7 @@ from tessera.errors import Error, UnsupportedError
 from tessera.frontends.trace import Spec, Traced, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.types import dtype_name
 
 Run = Callable[[], Any]
 Progress = Callable[[str], None]
@@ -165,8 +166,8 @@ def _contestants(
         original()
     contestants.append((original, programs[0]))
     for program in programs:
-        run = framework.run(compile_source(program[1], name), prepared)
         try:
+            run = framework.run(compile_source(program[1], name), prepared)
             with np.errstate(all="ignore"):
                 run()
         except Error:
@@ -180,7 +181,10 @@ def _contestants(
 
 def _arguments(graph: Graph, traced: Traced | None, rng: np.random.Generator) -> list[Any]:
     if traced is None:
-        return [Spec(*t).sample(rng) for t in graph.input_types().values()]
+        return [
+            Spec(dtype_name(dtype), shape).sample(rng)
+            for dtype, shape in graph.input_types().values()
+        ]
     given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
     return [*given, *traced.extra]
 

@@ -40,7 +40,7 @@ struct OptimizeOptions {
 
 // Where the recipe is; sent now and then, from one thread at a time.
 struct Progress {
-  std::string stage;        // "search", "verify", "compile", "measure", "done"
+  std::string stage;        // "simplify", "search", "verify", "compile", "measure", "done"
   std::string part;         // which part of the program, "1/3"; empty if it is one part
   int done = 0, total = 0;  // candidates of the stage
   const SearchReport* search = nullptr;  // during "search"
@@ -76,6 +76,9 @@ struct Outcome {
 
 struct OptimizeReport {
   std::vector<SearchReport> searches;  // one per part
+  // Of the whole program, before it is cut into parts; nothing where it did not take place.
+  std::optional<SearchReport> synthesis;
+  std::string simplified;  // how, one step per line; empty where the program is searched as it is
   int parts = 0;
   double search_s = 0, verify_s = 0, compile_s = 0, check_s = 0, measure_s = 0, total_s = 0;
   bool from_cache = false;

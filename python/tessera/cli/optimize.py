@@ -116,8 +116,11 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
     console.print()
     console.print(found.source.rstrip(), markup=False, highlight=False)
     if found.certificate is not None:
-        console.print("\n[bold]certificate[/]")
-        console.print(common.in_short(found.certificate), markup=False)
+        said = ("coverage", "error_log2", "basis", "assumption")
+        console.print("\n[bold]proved equal[/]")
+        for line in str(found.certificate).splitlines():
+            if line.startswith(said):
+                console.print(f"  {line}", markup=False)
     if found.improved:
         console.print(
             f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
@@ -163,6 +166,9 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(searched)
         if pruned := common.prunes(data["pruned"], 6):
             console.print(f"pruned: {pruned}")
+    if simplified := result.details.get("simplified"):
+        console.print("simplified before the search for kernels:")
+        console.print(str(simplified).rstrip(), markup=False)
     if result.interrupted:
         console.print("[yellow]interrupted; this is the best so far[/]")
     for line in common.resume_lines(result.details["resumed"], result.details["resumable"]):
@@ -214,7 +220,10 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
 @common.search_options
 @common.resume_option
 @click.option(
-    "--engine", type=click.Choice(["mugraph", "synth"]), default="mugraph", show_default=True,
+    "--engine",
+    type=click.Choice(["mugraph", "synth"]),
+    default="mugraph",
+    show_default=True,
     help="mugraph: fused kernels; synth: less work, at the costs of NumPy's own functions.",
 )
 @click.option(

@@ -14,7 +14,7 @@ namespace tessera::synth {
 
 struct Class {
   Sample sample;
-  std::vector<Node> nodes;  // arguments are classes; the first is how it was found first
+  std::vector<Node> nodes;      // arguments are classes; the first is how it was found first
   std::vector<double> seconds;  // of each node alone
 };
 

@@ -9,7 +9,8 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const Graph& program, const EGraph& graph) : program_(program), graph_(graph), out_(program.name()) {
+  Lowering(const Graph& program, const EGraph& graph)
+      : program_(program), graph_(graph), out_(program.name()) {
     for (TensorId t : program.inputs())
       out_.add_input(program.type(t), program.tensor(t).name, program.is_weight(t));
   }
@@ -19,7 +20,10 @@ class Lowering {
     for (ValueId v : graph_.order(choice, outputs)) {
       const Dims& dims = graph_[v].sample.dims;
       tensor_[v] = build(graph_[v].nodes[choice[v]], dims);
-      CHECK(out_.type(tensor_[v]) == (Type{dims.dtype, shape(dims)})) << "of class " << v<<" form "<<int(graph_[v].nodes[choice[v]].form)<<" kind "<<name(graph_[v].nodes[choice[v]].kind)<<" "<<out_.type(tensor_[v]).str()<<" "<<str(shape(dims));
+      CHECK(out_.type(tensor_[v]) == (Type{dims.dtype, shape(dims)}))
+          << "of class " << v << " form " << int(graph_[v].nodes[choice[v]].form) << " kind "
+          << name(graph_[v].nodes[choice[v]].kind) << " " << out_.type(tensor_[v]).str() << " "
+          << str(shape(dims));
     }
     for (ValueId v : outputs) out_.add_output(tensor_[v]);
     return without_dead_code(out_);
@@ -47,8 +51,7 @@ class Lowering {
     case Form::Leaf: return out_.inputs()[n.attr];
     case Form::Const: return out_.add_const(world.constants()[n.attr], Type{dims.dtype, {}});
     case Form::Pointwise:
-      if (n.kind == OpKind::Pow)
-        return out_.add(n.kind, in, PowAttrs{world.constants()[n.attr]});
+      if (n.kind == OpKind::Pow) return out_.add(n.kind, in, PowAttrs{world.constants()[n.attr]});
       return out_.add(n.kind, in);
     case Form::Reduce: return out_.add(n.kind, in, ReduceAttrs{axes(n.attr), false});
     case Form::Dot: return dot(in[0], in[1]);
@@ -89,7 +92,8 @@ class Lowering {
     std::vector<TensorId> in;
     for (ValueId v : op.args) in.push_back(tensor_[v]);
     if (op.kind == OpKind::Stack) return out_.add(op.kind, in, op.attrs);
-    const auto [at, fresh] = made_.emplace(op.original.index, TensorId(uint32_t(out_.tensors().size())));
+    const auto [at, fresh] =
+        made_.emplace(op.original.index, TensorId(uint32_t(out_.tensors().size())));
     if (fresh) {
       const Op& original = program_.op(op.original);
       if (original.body.valid())
@@ -103,8 +107,8 @@ class Lowering {
   const Graph& program_;
   const EGraph& graph_;
   Graph out_;
-  std::vector<TensorId> tensor_;          // of classes
-  std::map<uint32_t, TensorId> made_;     // first results of kept operators
+  std::vector<TensorId> tensor_;       // of classes
+  std::map<uint32_t, TensorId> made_;  // first results of kept operators
 };
 
 }  // namespace

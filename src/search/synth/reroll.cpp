@@ -56,8 +56,8 @@ class Reroller {
   // Tries to compute an operator's result without the loop.
   bool rolled(const Op& op) {
     const bool stack = op.kind == OpKind::Stack, concat = op.kind == OpKind::Concat;
-    const bool fold = op.kind == OpKind::Add || op.kind == OpKind::Mul ||
-                      op.kind == OpKind::Max || op.kind == OpKind::Min;
+    const bool fold = op.kind == OpKind::Add || op.kind == OpKind::Mul || op.kind == OpKind::Max ||
+                      op.kind == OpKind::Min;
     std::vector<TensorId> terms = op.inputs;
     if (fold) {
       if (op.kind == OpKind::Mul || !outermost(op)) return false;  // there is no product over axes
@@ -95,8 +95,7 @@ class Reroller {
         for (TensorId t : g_.ops()[i].inputs) users_[t.index].push_back(OpId(i));
     }
     const auto& users = users_[op.result().index];
-    return !(users.size() == 1 && uses_[op.result().index] == 1 &&
-             g_.op(users[0]).kind == op.kind);
+    return !(users.size() == 1 && uses_[op.result().index] == 1 && g_.op(users[0]).kind == op.kind);
   }
   void terms_of(TensorId t, OpKind kind, std::vector<TensorId>& terms) {
     std::vector<TensorId> open{t};
@@ -254,8 +253,7 @@ class Reroller {
     }
     if (op.kind == OpKind::Cumsum)
       return out_.add(op.kind, in, AxisAttrs{g_.attrs<AxisAttrs>(op).axis + 1});
-    if (op.kind == OpKind::Triu || op.kind == OpKind::Tril)
-      return out_.add(op.kind, in, op.attrs);
+    if (op.kind == OpKind::Triu || op.kind == OpKind::Tril) return out_.add(op.kind, in, op.attrs);
     if (op.kind == OpKind::Stack || op.kind == OpKind::Concat) {
       for (size_t i = 0; i < in.size(); ++i)
         if (!args[i].along)

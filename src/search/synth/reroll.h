@@ -1,5 +1,5 @@
-// Loops over rows that tracing unrolled, rolled up again: operands of a stack (or the terms of a long
-// sum) that are the same program of successive slices become one program of the whole tensor.
+// Loops over rows that tracing unrolled, rolled up again: operands of a stack (or the terms of a
+// long sum) that are the same program of successive slices become one program of the whole tensor.
 #pragma once
 #include <optional>
 #include <string>

@@ -110,7 +110,8 @@ class Parser {
   bool understood(const Op& op) {
     std::vector<ValueId> in;
     for (TensorId t : op.inputs) in.push_back(value_[t.index]);
-    if (op.num_results != 1 || op.inputs.size() > 3) return op.kind == OpKind::Stack && stack(op, in);
+    if (op.num_results != 1 || op.inputs.size() > 3)
+      return op.kind == OpKind::Stack && stack(op, in);
     const Type& type = g_.type(op.result());
     if (type.rank() > kMaxAxes) return false;
     if (!is_float(type.dtype) && type.dtype != DType::Bool) return false;
@@ -163,10 +164,11 @@ class Parser {
     };
     spec_.with_q |= one_of({OpKind::Exp, OpKind::Log, OpKind::Sigmoid, OpKind::Silu,
                             OpKind::GeluTanh, OpKind::Tanh, OpKind::Log1p, OpKind::Expm1});
-    spec_.with_roots |= one_of({OpKind::Log, OpKind::Log1p, OpKind::Sqrt, OpKind::Rsqrt, OpKind::Power});
-    spec_.with_order |= type.dtype == DType::Bool ||
-                        one_of({OpKind::Where, OpKind::Max, OpKind::Min, OpKind::Abs, OpKind::Relu,
-                                OpKind::Sign});
+    spec_.with_roots |=
+        one_of({OpKind::Log, OpKind::Log1p, OpKind::Sqrt, OpKind::Rsqrt, OpKind::Power});
+    spec_.with_order |=
+        type.dtype == DType::Bool ||
+        one_of({OpKind::Where, OpKind::Max, OpKind::Min, OpKind::Abs, OpKind::Relu, OpKind::Sign});
     return add(n, std::move(axes), type.dtype);
   }
 
@@ -363,9 +365,8 @@ class Parser {
         spec_.table.sizes.push_back({sizes[0][base % 4], sizes[1][base % 4]});
         ++base;
       }
-      if (std::all_of(spec_.dims.begin(), spec_.dims.end(), [&](const Dims& d) {
-            return spec_.table.count(d) <= kMaxCount;
-          }))
+      if (std::all_of(spec_.dims.begin(), spec_.dims.end(),
+                      [&](const Dims& d) { return spec_.table.count(d) <= kMaxCount; }))
         return true;
     }
     return false;

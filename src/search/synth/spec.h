@@ -12,12 +12,12 @@ namespace tessera::synth {
 struct Spec {
   std::vector<Node> nodes;  // of values, operands before results
   std::vector<Dims> dims;
-  std::vector<ValueId> outputs;   // one per output of the program
-  std::vector<uint64_t> keys;     // of Leaf and Kept: what World::draw makes them of
+  std::vector<ValueId> outputs;  // one per output of the program
+  std::vector<uint64_t> keys;    // of Leaf and Kept: what World::draw makes them of
   std::vector<Rational> constants;
   std::vector<KeptOp> kept;
   DimTable table;
-  bool with_q = false;    // has exp, log, …
+  bool with_q = false;      // has exp, log, …
   bool with_roots = false;  // has roots, logarithms or other powers
   bool with_order = false;  // has max, comparisons, |x|, …
 };

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <map>
 #include <set>
 
 #include "search/synth/egraph.h"
+#include "search/synth/explain.h"
 #include "search/synth/inputs.h"
 #include "search/synth/lower.h"
 #include "search/synth/reroll.h"
@@ -45,8 +48,8 @@ class Search {
     choice = graph.extract(outputs_);
     improve(graph, choice);
     offer(graph, choice);
-    return finish(stopped() ? (context_.cancelled() ? StopReason::Cancelled
-                                                    : StopReason::TimeBudget)
+    return finish(stopped()
+                      ? (context_.cancelled() ? StopReason::Cancelled : StopReason::TimeBudget)
                   : steps_ >= budget_.steps ? StopReason::StepBudget
                                             : StopReason::Exhausted,
                   "");
@@ -189,6 +192,40 @@ class Search {
     return c.cone > 0;
   }
 
+  std::map<ValueId, std::string> input_names(const EGraph& graph) const {
+    std::map<ValueId, std::string> names;
+    for (ValueId v = 0; v < graph.size(); ++v) {
+      const Node& n = graph[v].nodes.front();
+      if (n.form != Form::Leaf) continue;
+      const std::string& name = program_.tensor(program_.inputs()[n.attr]).name;
+      names[v] = name.empty() ? "input " + std::to_string(n.attr) : name;
+    }
+    return names;
+  }
+
+  // A step of the derivation, where a window made the program cheaper: its target before and after,
+  // over the window's leaves.
+  void note(const EGraph& graph, const Choice& before, const Choice& after, const Cut& cut) {
+    const double was = graph.seconds(before, outputs_), is = graph.seconds(after, outputs_);
+    if (!(is < was * (1 - 1e-9))) return;
+    const std::map<ValueId, std::string> inputs = input_names(graph);
+    std::map<ValueId, std::string> names = inputs;
+    std::string where;
+    for (ValueId v : cut.leaves) {
+      if (names.count(v)) continue;
+      const std::string name = "t" + std::to_string(names.size() - inputs.size());
+      where += (where.empty() ? "    where " : ", ") + name + " = " +
+               expression(graph, before, v, inputs);
+      names[v] = name;
+    }
+    char cost[64];
+    std::snprintf(cost, sizeof cost, "  (%.2f us -> %.2f us)", was * 1e6, is * 1e6);
+    const std::string left = expression(graph, before, cut.target, names);
+    const std::string right = expression(graph, after, cut.target, names);
+    if (left == right) return;
+    derivation_ += left + "  =  " + right + cost + "\n" + (where.empty() ? "" : where + "\n");
+  }
+
   // Windows over the values of the program as it is now, those that cover most work first, until
   // there is none that was not looked through.
   void improve(EGraph& graph, Choice& choice) {
@@ -216,13 +253,16 @@ class Search {
       limits.elements = best->elements;
       const int64_t left = budget_.steps - steps_;
       limits.evaluations = std::max<int64_t>(std::min<int64_t>(left / 4, 200'000), 2'000);
-      const WindowReport r = search_window(graph, grammar_, best->leaves, best->target, live,
-                                           limits, stop);
+      const WindowReport r =
+          search_window(graph, grammar_, best->leaves, best->target, live, limits, stop);
       steps_ += r.evaluations;
       report_.values += r.values;
       report_.edges += r.found;
       report_.graphs += 1;
-      if (r.found > 0) choice = graph.extract(outputs_);
+      if (r.found == 0) continue;
+      Choice next = graph.extract(outputs_);
+      note(graph, choice, next, *best);
+      choice = std::move(next);
     }
   }
 
@@ -260,6 +300,7 @@ class Search {
       c.graph = std::move(f.graph);
       c.cost = f.seconds;
       c.origin = "synth";
+      c.derivation = derivation_;
       if (report_.best_cost == 0) report_.best_cost = f.seconds;
       sink_.offer(std::move(c));
       ++report_.candidates;
@@ -280,6 +321,7 @@ class Search {
   CandidateSink& sink_;
   Grammar grammar_;
   std::vector<ValueId> outputs_;
+  std::string derivation_;
   int64_t steps_ = 0;
   SearchReport report_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

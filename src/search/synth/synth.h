@@ -9,9 +9,9 @@
 namespace tessera {
 
 struct SynthOptions {
-  synth::Rates rates;      // what operations cost where the result is to run
-  int max_size = 4;        // operations in one discovery, found bottom-up
-  int max_leaves = 4;      // values that a discovery may start from
+  synth::Rates rates;  // what operations cost where the result is to run
+  int max_size = 4;    // operations in one discovery, found bottom-up
+  int max_leaves = 4;  // values that a discovery may start from
 };
 
 class Synth : public Engine {

@@ -14,7 +14,7 @@ constexpr int kMaxSteps = 8;  // operations in one derivation
 struct Entry {
   Node node;
   Sample sample;
-  ValueId known = kNone;  // the e-graph's class, of leaves and of what was committed
+  ValueId known = kNone;      // the e-graph's class, of leaves and of what was committed
   double own = 0, total = 0;  // seconds: the last operation, the derivation
   uint8_t size = 0, steps = 0;
   std::array<uint32_t, kMaxSteps> step{};  // entries of the derivation, ascending, itself last
@@ -303,13 +303,19 @@ class Window {
       const auto shape = broadcast(target.dims, base.dims);
       if (!shape || !(*shape == target.dims)) continue;
       // target = hole ∘ base: the hole is target ∘⁻¹ base.
-      hole(target, OpKind::Sub, base, false, [&](uint32_t a) { return pointwise(OpKind::Add, a, b); });
-      hole(target, OpKind::Sub, base, true, [&](uint32_t a) { return pointwise(OpKind::Sub, b, a); });
-      hole(target, OpKind::Add, base, false, [&](uint32_t a) { return pointwise(OpKind::Sub, a, b); });
-      hole(target, OpKind::Div, base, false, [&](uint32_t a) { return pointwise(OpKind::Mul, a, b); });
+      hole(target, OpKind::Sub, base, false,
+           [&](uint32_t a) { return pointwise(OpKind::Add, a, b); });
+      hole(target, OpKind::Sub, base, true,
+           [&](uint32_t a) { return pointwise(OpKind::Sub, b, a); });
+      hole(target, OpKind::Add, base, false,
+           [&](uint32_t a) { return pointwise(OpKind::Sub, a, b); });
+      hole(target, OpKind::Div, base, false,
+           [&](uint32_t a) { return pointwise(OpKind::Mul, a, b); });
       if (!grammar_.quotients) continue;
-      hole(target, OpKind::Div, base, true, [&](uint32_t a) { return pointwise(OpKind::Div, b, a); });
-      hole(target, OpKind::Mul, base, false, [&](uint32_t a) { return pointwise(OpKind::Div, a, b); });
+      hole(target, OpKind::Div, base, true,
+           [&](uint32_t a) { return pointwise(OpKind::Div, b, a); });
+      hole(target, OpKind::Mul, base, false,
+           [&](uint32_t a) { return pointwise(OpKind::Div, a, b); });
     }
     // target = f(hole)
     if (grammar_.roots) inverse(target, OpKind::Sqr, OpKind::Sqrt);
@@ -332,8 +338,9 @@ class Window {
     }
     if (n.arg[0] == target_ || n.arg[1] == target_) return;
     if (graph_.add_way(target_, n)) ++report_.found;
-    dearest_ = std::min(dearest_, (entries_[b].total + graph_.node_seconds(n, entries_[b].sample.dims)) *
-                                      (1 + 1e-9));
+    dearest_ =
+        std::min(dearest_, (entries_[b].total + graph_.node_seconds(n, entries_[b].sample.dims)) *
+                               (1 + 1e-9));
   }
 
   template <class Way>
@@ -371,9 +378,7 @@ class Window {
   bool varies_less(const Sample& s) const {
     if (s.dims.rank == 0) return true;
     const int n0 = world_.dims().count(s.dims, 0);
-    const int row = s.dims.rank > 1
-                        ? n0 / world_.dims().sizes[s.dims.axis[0]][0]
-                        : 1;
+    const int row = s.dims.rank > 1 ? n0 / world_.dims().sizes[s.dims.axis[0]][0] : 1;
     return (n0 > 1 && s.p[0] == s.p[1]) || (row < n0 && s.p[0] == s.p[row]) || s.dims.rank > 2;
   }
   void inverse(const Sample& target, OpKind inverse, OpKind function) {

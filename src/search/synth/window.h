@@ -1,6 +1,7 @@
-// Bottom-up enumeration over a few leaves: all programs of one operation, of two, of three …, one per
-// value (STENSO, CGO'26, §4: stubs), and top-down steps that meet them (sketches with holes): what an
-// operation with one known operand leaves of the target is looked up among the known values.
+// Bottom-up enumeration over a few leaves: all programs of one operation, of two, of three …, one
+// per value (STENSO, CGO'26, §4: stubs), and top-down steps that meet them (sketches with holes):
+// what an operation with one known operand leaves of the target is looked up among the known
+// values.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,7 +13,8 @@ namespace tessera::synth {
 
 // Operations that are tried, beyond + − · / , sums, products and transposes.
 struct Grammar {
-  bool quotients = false, roots = false, exponentials = false, order = false, diagonals = false, triangles = false;
+  bool quotients = false, roots = false, exponentials = false, order = false, diagonals = false,
+       triangles = false;
   bool maxima = false, minima = false;
   int max_rank = 2;
   std::vector<Rational> constants;
@@ -20,9 +22,9 @@ struct Grammar {
 
 struct WindowLimits {
   int64_t evaluations = 200'000;
-  int max_size = 4;              // operations, views and constants not counted
-  double seconds = 1e30;         // programs that cost more are not kept
-  double elements = 1e18;        // nor values with more elements
+  int max_size = 4;        // operations, views and constants not counted
+  double seconds = 1e30;   // programs that cost more are not kept
+  double elements = 1e18;  // nor values with more elements
 };
 
 struct WindowReport {
@@ -31,8 +33,8 @@ struct WindowReport {
 };
 
 // Looks for programs over `leaves` that compute `target` at no more than limits.seconds, less once
-// one is found, or another class that `live` holds, and adds what it finds as ways to compute those.
-// Deterministic.
+// one is found, or another class that `live` holds, and adds what it finds as ways to compute
+// those. Deterministic.
 WindowReport search_window(EGraph& graph, const Grammar& grammar,
                            const std::vector<ValueId>& leaves, ValueId target,
                            const std::vector<bool>& live, const WindowLimits& limits,

@@ -72,8 +72,7 @@ int64_t DimTable::elements(const Dims& d) const {
 }
 int DimTable::count(const Dims& d, int draw) const {
   int n = 1;
-  for (int a = 0; a < d.rank && n <= kMaxCount; ++a)
-    n *= sizes[d.axis[size_t(a)]][size_t(draw)];
+  for (int a = 0; a < d.rank && n <= kMaxCount; ++a) n *= sizes[d.axis[size_t(a)]][size_t(draw)];
   return n;
 }
 int DimTable::count(const Dims& d) const { return count(d, 0) + count(d, 1); }
@@ -479,7 +478,8 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
   if (node.kind == OpKind::Mean) {
     for (int draw = 0, i = 0; draw < kDraws; ++draw) {
       const int n = dims_.count(*to, draw), over = dims_.count(a.dims, draw) / n;
-      const uint32_t p = field.inv(field.from_int(over)), q = exponents.inv(exponents.from_int(over));
+      const uint32_t p = field.inv(field.from_int(over)),
+                     q = exponents.inv(exponents.from_int(over));
       for (int j = 0; j < n; ++j, ++i) {
         out_p_[size_t(i)] = field.mul(out_p_[size_t(i)], p);
         if (with_q_) out_q_[size_t(i)] = exponents.mul(out_q_[size_t(i)], q);

@@ -3,7 +3,8 @@
 //   p  an element of the prime field of eval/field.h: the algebra, and what fingerprints are of
 //   q  its counterpart under exp, for programs with exp or log: exp maps q to p by x ↦ ω^x, and log
 //      takes discrete logarithms, so exp(log x) = x and exp(log x − log y) = x/y hold as for reals
-//   x  a real number, which decides comparisons: max, |x| and where select by it what p and q become
+//   x  a real number, which decides comparisons: max, |x| and where select by it what p and q
+//   become
 // Branches taken are those of one random real point, and on its branch programs are compared as
 // rational functions: two programs that agree everywhere agree here, and the converse fails with
 // probability about degree/2^31 an element (or where a branch was never taken; what is accepted is
@@ -25,9 +26,9 @@ struct DimTable {
   std::vector<int64_t> extents{1};
   std::vector<std::array<int, kDraws>> sizes{{1, 1}};
 
-  int64_t elements(const Dims& d) const;        // in the program
-  int count(const Dims& d, int draw) const;     // in a draw
-  int count(const Dims& d) const;               // in both
+  int64_t elements(const Dims& d) const;     // in the program
+  int count(const Dims& d, int draw) const;  // in a draw
+  int count(const Dims& d) const;            // in both
 };
 
 inline constexpr int kMaxCount = 128;  // elements of a value in both draws together

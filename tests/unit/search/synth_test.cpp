@@ -179,7 +179,8 @@ TEST(Synth, ProgramsWithNothingToGainAreLeftAlone) {
   return B
 })"));
   EXPECT_EQ(s.report.stop, StopReason::Exhausted) << s.report.detail;
-  for (const Candidate& c : s.candidates) EXPECT_GE(c.cost, s.report.original_cost) << print(c.graph);
+  for (const Candidate& c : s.candidates)
+    EXPECT_GE(c.cost, s.report.original_cost) << print(c.graph);
 }
 
 TEST(Synth, EqualSizesAreNotEqualAxes) {
@@ -215,18 +216,21 @@ TEST(Synth, IsDeterministic) {
 }
 
 TEST(Synth, IntegersAndSymbolsAreRefused) {
-  EXPECT_EQ(synthesize(parse("graph g {\n  a = input : i32[4]\n  b = add a, a\n  return b\n}")).report.stop,
+  EXPECT_EQ(synthesize(parse("graph g {\n  a = input : i32[4]\n  b = add a, a\n  return b\n}"))
+                .report.stop,
             StopReason::Unsupported);
-  EXPECT_EQ(synthesize(parse("graph g {\n  a = input : f32[N]\n  b = add a, a\n  return b\n}")).report.stop,
+  EXPECT_EQ(synthesize(parse("graph g {\n  a = input : f32[N]\n  b = add a, a\n  return b\n}"))
+                .report.stop,
             StopReason::Unsupported);
 }
 
 // --- loops ------------------------------------------------------------------------------------
 
-// A loop over rows, as tracing writes it: `row` is the body, with R for the row and T for its result.
+// A loop over rows, as tracing writes it: `row` is the body, with R for the row and T for its
+// result.
 Graph unrolled(int rows, const std::string& body, const std::string& end, bool reversed = false) {
-  std::string text = "graph g {\n  A = input : f32[" + std::to_string(rows) +
-                     ",8]\n  x = input : f32[8]\n";
+  std::string text =
+      "graph g {\n  A = input : f32[" + std::to_string(rows) + ",8]\n  x = input : f32[8]\n";
   std::string results;
   for (int i = 0; i < rows; ++i) {
     const std::string n = std::to_string(i), at = std::to_string(reversed ? rows - 1 - i : i),
@@ -254,8 +258,9 @@ TEST(Reroll, RowsOfAStackBecomeOneBroadcast) {
 }
 
 TEST(Reroll, RowsOfReductionsAndProducts) {
-  const Graph g = unrolled(5, "  U = unsqueeze R {axes=[0]}\n  T = sum U {axes=[1], keepdims=true}\n",
-                           "  y = concat RESULTS {axis=0}\n  return y\n}");
+  const Graph g =
+      unrolled(5, "  U = unsqueeze R {axes=[0]}\n  T = sum U {axes=[1], keepdims=true}\n",
+               "  y = concat RESULTS {axis=0}\n  return y\n}");
   const auto rolled = synth::reroll(g);
   ASSERT_TRUE(rolled);
   EXPECT_TRUE(verify(g, rolled->graph).equal()) << print(rolled->graph);
@@ -263,7 +268,8 @@ TEST(Reroll, RowsOfReductionsAndProducts) {
 }
 
 TEST(Reroll, RowsInAnotherOrderStay) {
-  const Graph g = unrolled(5, "  T = mul R, x\n", "  y = stack RESULTS {axis=0}\n  return y\n}", true);
+  const Graph g =
+      unrolled(5, "  T = mul R, x\n", "  y = stack RESULTS {axis=0}\n  return y\n}", true);
   EXPECT_FALSE(synth::reroll(g));
 }
 
@@ -274,7 +280,9 @@ TEST(Reroll, TermsOfALongSum) {
     const std::string n = std::to_string(i), next = std::to_string(i + 1);
     text += "  s" + n + " = slice A {starts=[" + n + ",0], stops=[" + next + ",8], steps=[1,1]}\n" +
             "  q" + n + " = sqr s" + n + "\n";
-    if (i > 0) text += "  a" + n + " = add " + (i == 1 ? "q0" : "a" + std::to_string(i - 1)) + ", q" + n + "\n";
+    if (i > 0)
+      text +=
+          "  a" + n + " = add " + (i == 1 ? "q0" : "a" + std::to_string(i - 1)) + ", q" + n + "\n";
   }
   const Graph g = parse(text + "  return a5\n}");
   const auto rolled = synth::reroll(g);

@@ -1,0 +1,122 @@
+#include "search/synth/explain.h"
+
+#include "base/check.h"
+
+namespace tessera::synth {
+namespace {
+
+// Binding strengths of what an expression ends up as.
+enum Strength { Weak, Sum, Product, Sign, Power, Atom };
+
+struct Text {
+  std::string text;
+  Strength strength;
+};
+
+class Printer {
+ public:
+  Printer(const EGraph& graph, const Choice& choice, const std::map<ValueId, std::string>& names)
+      : graph_(graph), choice_(choice), names_(names) {}
+
+  Text print(ValueId v, int depth) const {
+    if (const auto name = names_.find(v); name != names_.end()) return {name->second, Atom};
+    if (depth > 40 || v >= choice_.size() || choice_[v] == kNone) return {"…", Atom};
+    const Node& n = graph_[v].nodes[choice_[v]];
+    auto arg = [&](int i) { return print(n.arg[size_t(i)], depth + 1); };
+    auto call = [&](const std::string& function, const std::string& more = "") {
+      std::string text = function + "(";
+      for (int i = 0; i < n.arity; ++i) text += (i ? ", " : "") + arg(i).text;
+      return Text{text + more + ")", Atom};
+    };
+    const World& world = graph_.world();
+    switch (n.form) {
+    case Form::Leaf: return {"input " + std::to_string(n.attr), Atom};
+    case Form::Const: {
+      const Rational& c = world.constants()[n.attr];
+      const bool fraction = c.finite() && !c.is_integer();
+      return {c.str(), c.negative() ? Sign : fraction ? Product : Atom};
+    }
+    case Form::Pointwise: return pointwise(n, arg, call);
+    case Form::Reduce: {
+      const std::string function = n.kind == OpKind::ReduceMax   ? "max"
+                                   : n.kind == OpKind::ReduceMin ? "min"
+                                                                 : name(n.kind);
+      const int rank = graph_[n.arg[0]].sample.dims.rank;
+      if (n.attr + 1 == uint64_t(1) << rank) return call(function);
+      return call(function, ", axis=" + axes(n.attr));
+    }
+    case Form::Dot: return binary(" @ ", Product, arg(0), arg(1));
+    case Form::Transpose: {
+      const int rank = graph_[v].sample.dims.rank;
+      if (rank == 2) return {wrap(arg(0), Atom) + ".T", Atom};
+      std::string perm;
+      for (int a = 0; a < rank; ++a)
+        perm += (a ? ", " : "") + std::to_string(n.attr >> (4 * a) & 15);
+      return call("transpose", ", (" + perm + ")");
+    }
+    case Form::Unsqueeze: return call("expand_dims", ", " + axes(n.attr));
+    case Form::Squeeze: return call("squeeze", ", " + axes(n.attr));
+    case Form::Broadcast: return call("broadcast_to", ", …");
+    case Form::Diagonal: return call("diagonal");
+    case Form::Triangle: {
+      const int64_t k = int64_t(n.attr);
+      return call(name(n.kind), k == 0 ? "" : ", " + std::to_string(k));
+    }
+    case Form::Stack:
+    case Form::Kept: {
+      const KeptOp& op = world.kept_ops()[n.attr];
+      std::string text = std::string(name(op.kind)) + "(";
+      for (size_t i = 0; i < op.args.size(); ++i)
+        text += (i ? ", " : "") + print(op.args[i], depth + 1).text;
+      return {text + ")", Atom};
+    }
+    }
+    unreachable("Form");
+  }
+
+ private:
+  static std::string wrap(const Text& t, Strength least) {
+    return t.strength < least ? "(" + t.text + ")" : t.text;
+  }
+  static Text binary(const std::string& op, Strength strength, const Text& a, const Text& b) {
+    return {wrap(a, strength) + op + wrap(b, Strength(strength + 1)), strength};
+  }
+  static std::string axes(uint64_t mask) {
+    std::string text;
+    int count = 0;
+    for (int a = 0; a <= kMaxAxes; ++a) {
+      if (!(mask >> a & 1)) continue;
+      text += (count++ ? ", " : "") + std::to_string(a);
+    }
+    return count == 1 ? text : "(" + text + ")";
+  }
+  template <class Arg, class Call> Text pointwise(const Node& n, Arg arg, Call call) const {
+    if (n.kind == OpKind::Add) return binary(" + ", Sum, arg(0), arg(1));
+    if (n.kind == OpKind::Sub) return binary(" - ", Sum, arg(0), arg(1));
+    if (n.kind == OpKind::Mul) return binary(" * ", Product, arg(0), arg(1));
+    if (n.kind == OpKind::Div) return binary(" / ", Product, arg(0), arg(1));
+    if (n.kind == OpKind::Neg) return {"-" + wrap(arg(0), Power), Sign};
+    if (n.kind == OpKind::Sqr) return {wrap(arg(0), Atom) + "**2", Power};
+    if (n.kind == OpKind::Pow) {
+      const Rational& e = graph_.world().constants()[n.attr];
+      const bool plain = e.is_integer() && !e.negative();
+      return {wrap(arg(0), Atom) + "**" + (plain ? e.str() : "(" + e.str() + ")"), Power};
+    }
+    if (n.kind == OpKind::Max) return call("maximum");
+    if (n.kind == OpKind::Min) return call("minimum");
+    return call(name(n.kind));
+  }
+
+  const EGraph& graph_;
+  const Choice& choice_;
+  const std::map<ValueId, std::string>& names_;
+};
+
+}  // namespace
+
+std::string expression(const EGraph& graph, const Choice& choice, ValueId value,
+                       const std::map<ValueId, std::string>& names) {
+  return Printer(graph, choice, names).print(value, 0).text;
+}
+
+}  // namespace tessera::synth

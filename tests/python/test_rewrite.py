@@ -1,0 +1,103 @@
+"""Programs rewritten as source: equal, cheaper, and honest where nothing is gained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from test_cli import tessera
+
+from tessera.frontends.trace import trace_call
+from tessera.options import Options
+from tessera.rewrite import Rewrite, rewrite
+
+Array = np.ndarray[Any, Any]
+
+
+def rewritten(function: Any, *types: str, **options: Any) -> Rewrite:
+    traced = trace_call(function, types, {})
+    return rewrite(
+        traced.graph,
+        options=Options(budget=4, **options),
+        function=function,
+        traced=traced,
+        name=function.__name__,
+    )
+
+
+def test_work_that_nobody_needs_is_left_out() -> None:
+    def similarity(A: Array, B: Array) -> Array:
+        return np.diag(A @ B)
+
+    found = rewritten(similarity, "f64[120,90]", "f64[90,120]")
+    assert found.improved
+    assert found.certificate is not None
+    assert "@" not in found.source
+    rng = np.random.default_rng(3)
+    A, B = rng.standard_normal((120, 90)), rng.standard_normal((90, 120))
+    np.testing.assert_allclose(found.function()(A, B), similarity(A, B), rtol=1e-12)
+
+
+def test_loops_over_rows_become_one_operation() -> None:
+    def blend(frames: Array, a: Array) -> Array:
+        return np.stack([f * a + (1.0 - a) * f * 0.5 for f in frames])
+
+    found = rewritten(blend, "f32[40,64]", "f32[64]")
+    assert found.improved
+    assert "stack" not in found.source
+    assert len(found.source.splitlines()) < 12
+    rng = np.random.default_rng(3)
+    frames, a = rng.random((40, 64), np.float32), rng.random(64, np.float32)
+    np.testing.assert_allclose(found.function()(frames, a), blend(frames, a), rtol=1e-5)
+
+
+def test_several_outputs_keep_their_order() -> None:
+    def moments(x: Array, y: Array) -> tuple[Array, Array]:
+        return np.sum(x * y * 2.0 + x * y, axis=0), x * y
+
+    found = rewritten(moments, "f64[50,60]", "f64[50,60]")
+    x, y = np.random.default_rng(3).standard_normal((2, 50, 60))
+    for got, want in zip(found.function()(x, y), moments(x, y), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-11)
+
+
+def test_where_nothing_is_gained_the_program_stays() -> None:
+    def add(x: Array, y: Array) -> Array:
+        return x + y
+
+    found = rewritten(add, "f32[64,64]", "f32[64,64]")
+    assert not found.improved
+    assert found.certificate is None
+    assert found.speedup == 1.0
+    assert "return x + y" in found.source
+
+
+PROGRAM = """
+import numpy as np
+
+def energy(A: "f32[80,80]", x: "f32[80]"):
+    return np.sum(A * x, axis=0) + np.sum(A, axis=0) * x
+"""
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    source = tmp_path / "physics.py"
+    source.write_text(PROGRAM)
+    out = tmp_path / "fast.py"
+    answer = tessera("optimize", str(source), "-o", str(out), "--budget", "4")
+    assert answer.returncode == 0, answer.stderr
+    assert "def energy(A, x):" in out.read_text()
+    answer = tessera("optimize", str(source), "--emit", "numpy", "--json", "--budget", "4")
+    record = json.loads(answer.stdout)
+    assert record["emit"] == "numpy"
+    assert record["improved"]
+    assert record["certificate"]
+    assert record["search_s"] > 0
+    answer = tessera("optimize", str(source), "--emit", "numpy", "-o", str(tmp_path / "x.ug"))
+    assert answer.returncode == 64
+    assert "OUT.py" in answer.stderr
+    answer = tessera("search", str(source), "--engine", "synth")
+    assert answer.returncode == 0, answer.stderr
+    assert "candidates" in answer.stdout
