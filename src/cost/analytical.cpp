@@ -163,7 +163,18 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
   if (op.kind == OpKind::Kernel) {
     const Graph& b = g.body(op);
     w.blocks = double(b.num_blocks());
-    w.iterations = total_iterations(b, block_schedule(b));
+    const BlockSchedule schedule = block_schedule(b);
+    w.iterations = total_iterations(b, schedule);
+    // How often operators run; inside a nest also those that change with its inner loop alone do so
+    // in every iteration of the outer one.
+    std::vector<double> runs(b.ops().size(), 0);
+    for (const LoopBody& body : schedule.bodies) {
+      double times = 1;
+      for (size_t l = 0; l < b.loops().size(); ++l)
+        if (body.loops & (1u << l)) times *= double(b.loops()[l]);
+      for (const LoopBody::Step& step : body.steps)
+        if (step.body < 0) runs[step.op.index] += times;
+    }
     std::vector<Phase> phase = phases(b);
     // Bytes that a block reads in loops for the first time, and that all read again: loops run one
     // after another where no value varies with both.
@@ -172,10 +183,7 @@ double AnalyticalModel::kernel_seconds(const Graph& g, const Op& op, double resi
     for (const Op& o : b.ops()) {
       const bool folds = o.kind == OpKind::Accum || o.kind == OpKind::AccumRescale;
       TensorId t = o.kind == OpKind::Save || folds ? o.inputs[0] : o.result();
-      double times = 1;
-      for (size_t l = 0; l < b.loops().size(); ++l) {
-        if (phase[t.index].varies & (1u << l)) times *= double(b.loops()[l]);
-      }
+      const double times = runs[size_t(&o - b.ops().data())];
       w.block_compute += times * block_op(b, o);
       if (o.kind == OpKind::Iter || o.kind == OpKind::Save) {
         const Type whole =

@@ -318,6 +318,13 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
     states.push_back(std::move(s));
   };
 
+  auto keep = [&](std::vector<Kernel>& same, Kernel k) {
+    same.push_back(std::move(k));
+    std::stable_sort(same.begin(), same.end(),
+                     [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
+    if (same.size() > variants) same.pop_back();
+  };
+
   State start;
   for (ValueId v : outputs) {
     demand(start, v, request.passes);
@@ -371,12 +378,15 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
         ++counters.pruned["bound"];
       } else if (choose_tiles(k, counters, 1, same.empty() ? nullptr : &same.front(),
                               full ? 1.2 * same.back().seconds : INFINITY)) {
-        same.push_back(std::move(k));
-        std::stable_sort(same.begin(), same.end(),
-                         [](const Kernel& a, const Kernel& b) { return a.seconds < b.seconds; });
-        if (same.size() > variants) same.pop_back();
+        keep(same, std::move(k));
       } else {
-        ++counters.pruned["memory"];
+        std::optional<Kernel> nested;
+        if (is_tight(k)) nested = nest(k, counters);
+        if (nested && (!full || nested->seconds < same.back().seconds)) {
+          keep(same, std::move(*nested));
+        } else {
+          ++counters.pruned["memory"];
+        }
       }
       if (int(complete) >= options_.max_graphs) {
         ++counters.pruned["graph limit"];

@@ -34,6 +34,10 @@ struct Kernel {
   int passes = 1;
   // Values with an axis of `varies` change with the loop; reductions over `folds` accumulate.
   AxisMask varies = 0, folds = 0;
+  // A second loop inside the first, over the axis `nested` (0: none): values that have it change
+  // with that loop, and reductions over it accumulate there.
+  AxisMask nested = 0;
+  int64_t nested_parts = 1;
   // Axes of parts over which the grid runs, one block or row of blocks per part: the kernel stores
   // partial results.
   AxisMask parts = 0;
@@ -55,6 +59,7 @@ struct KernelOptions {
   int max_graphs = 96;            // completed kernels per call
   double memory_share = 1;        // of a block's memory that tiles may use
   int max_passes = kMaxPasses;    // over a loop axis
+  bool nests = true;              // a second loop where tiles of one do not fit
   std::optional<int> max_operators;
   bool bound_rule = true, dominance_rule = true, memory_rule = true;
 };
@@ -90,6 +95,12 @@ class KernelSearch {
   bool price(Kernel& kernel, KernelCounters& counters, double share = 1) const {
     return choose_tiles(kernel, counters, share);
   }
+  // The kernel with a second loop inside its own, over the axis for which that is cheapest; nothing
+  // where tiles do not fit even so, or no axis can be looped over there.
+  std::optional<Kernel> nest(const Kernel& kernel, KernelCounters& counters,
+                             double share = 1) const;
+  // Whether a second loop might help: tiles take much of a block's memory.
+  bool is_tight(const Kernel& kernel, double share = 1) const;
   // Elements along an axis, or inside one part of it where it is split.
   int64_t extent(int axis) const { return extents_[size_t(axis)]; }
   // Axes a loop can run over when computing `outputs`.
@@ -113,6 +124,7 @@ class KernelSearch {
       Placed at;
       bool load, view;
       AxisMask inner;  // of the innermost dimension, where it is known
+      bool nested;
     };
     struct Step {
       const Edge* edge;
@@ -120,6 +132,7 @@ class KernelSearch {
       DType dtype;
       bool in_loop, over_loop, post, in_place;
       double runs;  // passes in which it is computed
+      bool nested, over_nested;
     };
     std::vector<Moved> moved;
     std::vector<Step> steps;
@@ -131,6 +144,7 @@ class KernelSearch {
   bool choose_tiles(Kernel& kernel, const Shape& shape, KernelCounters& counters, double share,
                     const Kernel* like, double limit) const;
   Shape shape_of(const Kernel& kernel) const;
+  bool can_nest(const Kernel& kernel, int axis) const;
   // Sets what the loop means for a kernel with its outputs; false where they do not go together.
   bool set_loop(Kernel& kernel, int loop) const;
   double edge_floor(uint32_t edge) const;

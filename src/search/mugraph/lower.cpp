@@ -90,6 +90,7 @@ class KernelLowering {
     for (const Kernel::GridDim& g : kernel.grid) grid.push_back(g.parts);
     if (grid.empty()) grid.push_back(1);
     if (kernel.loop >= 0) loops.assign(size_t(kernel.passes), kernel.loop_parts);
+    if (kernel.nested) loops.push_back(kernel.nested_parts);
     empty_block_ = Graph::block(grid, loops);
   }
 
@@ -190,6 +191,7 @@ class KernelLowering {
         save.omap[g] = dim_of(o.dims, kernel_.grid[g].axes);
       }
       if (kernel_.loop >= 0) save.fmap[size_t(pass_)] = dim_of(o.dims, kernel_.varies);
+      if (kernel_.nested) save.fmap[1] = dim_of(o.dims, kernel_.nested);
       if (emitting_) results.push_back(block_.add(OpKind::Save, {t}, save, o.name));
     }
     if (emitting_) block_.set_outputs(results);
@@ -248,6 +250,7 @@ class KernelLowering {
         iter.imap[g] = dim_of(s.dims, kernel_.grid[g].axes);
       }
       if (kernel_.loop >= 0) iter.fmap[size_t(pass_)] = dim_of(s.dims, kernel_.varies);
+      if (kernel_.nested) iter.fmap[1] = dim_of(s.dims, kernel_.nested);
       r.tensor = add(OpKind::Iter, {in}, iter);
     }
     define(v, r);
@@ -511,10 +514,11 @@ class KernelLowering {
   }
 
   void accumulate(const Edge& e, Real& r, AccumKind kind) {
-    if (!(e.bits & kernel_.folds)) return;
+    if (!(e.bits & (kernel_.folds | kernel_.nested))) return;
     AccumAttrs attrs;
     attrs.kind = kind;
-    attrs.loops = {pass_};
+    if (e.bits & kernel_.folds) attrs.loops.push_back(pass_);
+    if (e.bits & kernel_.nested) attrs.loops.push_back(1);
     r.tensor = add(OpKind::Accum, {r.tensor}, attrs);
   }
 
@@ -703,6 +707,9 @@ std::string describe(const Plan& plan, const Hypergraph& values, const Region& r
     if (k.loop >= 0) {
       s += " loop " + region.axes[size_t(k.loop)].name + "/" + std::to_string(k.loop_parts);
       if (k.passes > 1) s += " in " + std::to_string(k.passes) + " passes";
+      if (k.nested)
+        s += ", inside " + region.axes[size_t(lowest(k.nested))].name + "/" +
+             std::to_string(k.nested_parts);
     }
     s += "\n";
     for (uint32_t e : k.edges) s += "  " + str(values.edges[e], values, nf, forms) + "\n";

@@ -61,7 +61,8 @@ std::string Plan::structure() const {
     for (ValueId v : k.loads) s += std::to_string(v) + ",";
     s += ">";
     for (ValueId v : k.outputs) s += std::to_string(v) + ",";
-    s += "l" + std::to_string(k.loop) + "x" + std::to_string(k.passes) + "]";
+    s += "l" + std::to_string(k.loop) + "x" + std::to_string(k.passes);
+    s += (k.nested ? "n" + std::to_string(lowest(k.nested)) : "") + "]";
   }
   return s;
 }
@@ -101,6 +102,8 @@ class PlanSearch {
         break;
       }
     }
+    add_nests(result_.plans);
+    add_nests(result_.singles);
     std::stable_sort(result_.plans.begin(), result_.plans.end(),
                      [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
     return std::move(result_);
@@ -195,6 +198,26 @@ class PlanSearch {
       if (next == nodes_.size()) return;
       at = next;
       if (nodes_[at].pending.empty()) return improve(nodes_[at].spent);
+    }
+  }
+
+  // Plans again with a second loop in one of their kernels, where that is cheaper.
+  void add_nests(std::vector<Plan>& plans) {
+    for (size_t p = 0, n = plans.size(); p < n; ++p) {
+      for (size_t i = 0; i < plans[p].kernels.size(); ++i) {
+        const Kernel& k = plans[p].kernels[i];
+        if (!kernels_.is_tight(k)) continue;
+        const auto [it, fresh] = nests_.emplace(std::pair(k.loop, k.edges), std::nullopt);
+        if (fresh) it->second = kernels_.nest(k, counters_);
+        const std::optional<Kernel>& nested = it->second;
+        if (!nested || nested->outputs != k.outputs || nested->loads != k.loads ||
+            nested->seconds >= k.seconds * (1 - 1e-9))
+          continue;
+        Plan other = plans[p];
+        other.seconds += nested->seconds - k.seconds;
+        other.kernels[i] = *nested;
+        plans.push_back(std::move(other));
+      }
     }
   }
 
@@ -332,6 +355,7 @@ class PlanSearch {
   std::deque<std::vector<Kernel>> kept_;  // nodes point into these
   std::map<Asked, Known> known_;
   std::map<std::string, std::vector<Kernel>> variants_;
+  std::map<std::pair<int, std::vector<uint32_t>>, std::optional<Kernel>> nests_;  // by loop, edges
   std::map<Pending, int> expanded_times_;
   std::set<std::string> structures_;
   std::vector<PlanNode> nodes_;

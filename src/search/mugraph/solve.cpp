@@ -134,6 +134,7 @@ class RegionSolver {
     }
     for (const Kernel& k : plan.kernels) {
       if (k.loop < -1 || k.loop >= int(axes) || k.loop_parts < 1 || k.grid.size() > 3) return false;
+      if (k.nested_parts < 1 || (k.nested >> axes) != 0) return false;
       for (const Kernel::GridDim& g : k.grid) {
         if (g.parts < 1) return false;
       }
@@ -190,6 +191,7 @@ class RegionSolver {
       options.dominance_rule = run_.rule("dominated");
       options.memory_rule = run_.rule("memory");
       if (!run_.rule("passes")) options.max_passes = 1;
+      options.nests = run_.rule("nests");
       options.memory_share = run_.memory_share;
       k = std::make_unique<KernelSearch>(world.graph, world.region, world.region_forms, parts,
                                          run_.machine, options, run_.resident);

@@ -110,8 +110,8 @@ std::string print_region(const StoredRegion& r) {
     out.end();
     for (const Kernel& k : c.plan.kernels) {
       // All members by name: one that is added and forgotten here does not compile.
-      const auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, parts, grid,
-                   seconds, bound, block_bytes, operators] = k;
+      const auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, nested,
+                   nested_parts, parts, grid, seconds, bound, block_bytes, operators] = k;
       out.list(outputs);
       out.list(loads);
       out.list(edges);
@@ -120,6 +120,8 @@ std::string print_region(const StoredRegion& r) {
       out.number(passes);
       out.number(varies);
       out.number(folds);
+      out.number(nested);
+      out.number(nested_parts);
       out.number(parts);
       out.number(grid.size());
       for (const Kernel::GridDim& g : grid) {
@@ -175,8 +177,8 @@ std::optional<StoredRegion> read_region(const std::string& text) {
     }
     c.plan.kernels.resize(in.count());
     for (Kernel& k : c.plan.kernels) {
-      auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, parts, grid, seconds,
-             bound, block_bytes, operators] = k;
+      auto& [outputs, loads, edges, loop, loop_parts, passes, varies, folds, nested, nested_parts,
+             parts, grid, seconds, bound, block_bytes, operators] = k;
       in.list(outputs);
       in.list(loads);
       in.list(edges);
@@ -185,6 +187,8 @@ std::optional<StoredRegion> read_region(const std::string& text) {
       in.number(passes);
       in.number(varies);
       in.number(folds);
+      in.number(nested);
+      in.number(nested_parts);
       in.number(parts);
       grid.resize(in.count());
       for (Kernel::GridDim& g : grid) {

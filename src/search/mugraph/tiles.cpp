@@ -64,20 +64,30 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
     }
     s.moved.push_back({x.axes, double(size_in_bytes(x.dtype)), bytes(v),
                        load && x.view >= 0 ? resident_ : bytes(v), phase.at(v), load, x.view >= 0,
-                       inner});
+                       inner, (x.axes & k.nested) != 0});
   };
   for (ValueId v : k.loads) move(v, true);
   for (ValueId v : k.outputs) move(v, false);
   std::set<ValueId> reused;
   for (uint32_t i : k.edges) {
     const Edge& e = graph_.edges[i];
-    Shape::Step step{
-        &e, graph_.values[e.out].axes, graph_.values[e.out].dtype, false, false, false, false, 1.0};
+    Shape::Step step{&e,
+                     graph_.values[e.out].axes,
+                     graph_.values[e.out].dtype,
+                     false,
+                     false,
+                     false,
+                     false,
+                     1.0,
+                     false,
+                     false};
     const Placed at = phase.at(e.out);
     step.over_loop = (e.bits & k.folds) != 0;
     step.in_loop = step.over_loop || at.phase == KernelPhase::Loop;
     step.post = at.phase == KernelPhase::Post && !step.over_loop;
     step.runs = std::max(1, std::popcount(at.passes));
+    step.over_nested = (e.bits & k.nested) != 0;
+    step.nested = step.over_nested || (graph_.values[e.out].axes & k.nested);
     if (!e.bits) {  // a pointwise result takes over the first computed operand of its size
       for (int j = 0; j < e.arity && !step.in_place; ++j) {
         ValueId u = e.in[size_t(j)];
@@ -119,7 +129,9 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
   };
   for (const Kernel::GridDim& g : k.grid) w.blocks *= cut(g.axes, g.parts);
   const double iterations = k.loop >= 0 ? cut(k.varies, k.loop_parts) : 1;
-  w.iterations = iterations * k.passes;
+  // Whatever changes with the inner loop is there, or computed, in every iteration of both.
+  const double nested = k.nested ? iterations * cut(k.nested, k.nested_parts) : iterations;
+  w.iterations = iterations * k.passes + (k.nested ? nested : 0);
   auto volume = [&](AxisMask m) {
     double v = 1;
     for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
@@ -131,7 +143,7 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
   for (const Shape::Moved& m : shape.moved) {
     const bool in_loop = m.at.phase == KernelPhase::Loop;
     double n = volume(m.axes) * m.element;
-    double total = n * (in_loop ? iterations : 1.0) * w.blocks;
+    double total = n * (m.nested ? nested : in_loop ? iterations : 1.0) * w.blocks;
     if (m.inner)
       total *= machine_.line_waste(volume(m.inner), double(length(m.inner)), m.element, m.bytes);
     machine_.add_traffic(w, m.bytes, std::max(total, m.bytes), m.resident);
@@ -143,10 +155,13 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
   }
   if (again > 0) machine_.add_reread(w, again, block_loads);
   for (const Shape::Step& s : shape.steps) {
-    w.block_compute += (s.in_loop ? iterations * s.runs : 1.0) * edge_seconds(*s.edge, tile);
+    const double times = s.nested ? nested : s.in_loop ? iterations * s.runs : 1.0;
+    w.block_compute += times * edge_seconds(*s.edge, tile);
     double elements = volume(s.out);
+    if (s.over_loop || s.over_nested)
+      w.block_compute +=
+          (s.nested ? nested : iterations) * machine_.pointwise(OpKind::Add, s.dtype, elements);
     if (s.over_loop) {
-      w.block_compute += iterations * machine_.pointwise(OpKind::Add, s.dtype, elements);
       loop_bytes += 4 * elements;
       post_bytes += 4 * elements;
     } else if (!s.in_place) {
@@ -173,7 +188,7 @@ int64_t KernelSearch::length(AxisMask axes) const {
 // What the grid may cut: axes that all outputs have and nothing reduces; outputs that have
 // different axes may be cut along one of each together. At most three, by extent.
 std::vector<AxisMask> KernelSearch::grid_axes(const Kernel& k) const {
-  AxisMask common = ~AxisMask(0), some = 0, reduced = k.varies;
+  AxisMask common = ~AxisMask(0), some = 0, reduced = k.varies | k.nested;
   for (ValueId v : k.outputs) {
     common &= graph_.values[v].axes;
     some |= graph_.values[v].axes;
@@ -254,11 +269,19 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
     if (c.empty()) return false;
     choices.push_back(std::move(c));
   }
+  if (k.nested) {
+    std::vector<int64_t> c = options(k.nested);
+    c.erase(c.begin());
+    if (c.empty()) return false;
+    choices.push_back(std::move(c));
+  }
+  const size_t loop_at = axes.size();  // of the loop in `choices`, where there is one
   const double limit = double(target.block_bytes()) * share * options_.memory_share;
   std::vector<int64_t> tile;
   if (like) {
     k.grid = like->grid;
     k.loop_parts = like->loop_parts;
+    k.nested_parts = like->nested_parts;
     ++counters.tilings;
     k.seconds = evaluate(k, shape, tile);
     const bool fits = !options_.memory_rule || k.block_bytes <= limit;
@@ -269,7 +292,8 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
     for (size_t i = 0; i < axes.size(); ++i) {
       if (choices[i][at[i]] > 1) k.grid.push_back({axes[i], choices[i][at[i]]});
     }
-    if (k.loop >= 0) k.loop_parts = choices.back()[at.back()];
+    if (k.loop >= 0) k.loop_parts = choices[loop_at][at[loop_at]];
+    if (k.nested) k.nested_parts = choices[loop_at + 1][at[loop_at + 1]];
     ++counters.tilings;
     double s = evaluate(k, shape, tile);
     if (options_.memory_rule && k.block_bytes > limit) s *= 1 + 4 * (k.block_bytes / limit);
@@ -278,12 +302,12 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
   // Starts: about four blocks per core, made from the last axes or from one axis alone, and
   // middle-sized iterations.
   std::vector<size_t> best(choices.size(), 0);
-  if (k.loop >= 0) {
-    auto& c = choices.back();
-    while (best.back() + 1 < c.size() && ceil_div(length(k.varies), c[best.back()]) > 128) {
-      ++best.back();
-    }
-  }
+  auto middle_size = [&](size_t i, AxisMask axes_of_loop) {
+    const auto& c = choices[i];
+    while (best[i] + 1 < c.size() && ceil_div(length(axes_of_loop), c[best[i]]) > 128) ++best[i];
+  };
+  if (k.loop >= 0) middle_size(loop_at, k.varies);
+  if (k.nested) middle_size(loop_at + 1, k.nested);
   const std::vector<size_t> middle = best;
   auto grow = [&](std::vector<size_t>& at, size_t i, double& blocks) {
     while (at[i] + 1 < choices[i].size() && blocks * double(choices[i][at[i]]) < 4 * target.cores) {
@@ -351,6 +375,64 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
   }
   k.seconds = cost(best);
   return !options_.memory_rule || k.block_bytes <= limit;
+}
+
+bool KernelSearch::is_tight(const Kernel& k, double share) const {
+  return options_.nests && options_.memory_rule && k.loop >= 0 && k.passes == 1 && !k.nested &&
+         k.block_bytes >
+             0.5 * double(machine_.target().block_bytes()) * share * options_.memory_share;
+}
+
+// The inner loop runs only inside the outer one, once per iteration: nothing in it uses what it has
+// folded, what changes with it is not left over from the outer loop, and what it folds or stores
+// changes with both.
+bool KernelSearch::can_nest(const Kernel& k, int axis) const {
+  const AxisMask in = bit(axis);
+  for (const Split& s : splits_)
+    if (in & (s.inside | s.parts)) return false;
+  if (k.loop < 0 || k.passes > 1 || k.nested || (in & (k.varies | k.parts))) return false;
+  const std::map<ValueId, Placed> outer = phases(k);
+  auto has = [&](ValueId v, AxisMask m) { return (graph_.values[v].axes & m) != 0; };
+  auto both = [&](ValueId v) { return has(v, in) && has(v, k.varies); };
+  bool loads = false, together = false;
+  for (ValueId v : k.loads) {
+    loads = loads || has(v, in);
+    together = together || both(v);
+  }
+  std::set<ValueId> folded;  // over the inner loop
+  for (uint32_t i : k.edges) {
+    const Edge& e = graph_.edges[i];
+    bool after = false, in_outer = false;
+    for (int j = 0; j < e.arity; ++j) {
+      after = after || folded.count(e.in[size_t(j)]);
+      in_outer = in_outer || has(e.in[size_t(j)], k.varies);
+    }
+    const bool folds = (e.bits & in) != 0;
+    if (after && (folds || has(e.out, in))) return false;
+    if (has(e.out, in) && outer.at(e.out).phase == KernelPhase::Post) return false;
+    if (folds && !in_outer) return false;
+    if (folds || after) folded.insert(e.out);
+    together = together || both(e.out);
+  }
+  for (ValueId v : k.outputs)
+    if (has(v, in) && !both(v)) return false;
+  return loads && together;
+}
+
+std::optional<Kernel> KernelSearch::nest(const Kernel& kernel, KernelCounters& counters,
+                                         double share) const {
+  AxisMask axes = 0;
+  for (ValueId v : kernel.loads) axes |= graph_.values[v].axes;
+  std::optional<Kernel> best;
+  for (; axes; axes &= axes - 1) {
+    const int a = lowest(axes);
+    if (extents_[size_t(a)] < 4 || !can_nest(kernel, a)) continue;
+    Kernel k = kernel;
+    k.nested = bit(a);
+    if (choose_tiles(k, counters, share) && (!best || k.seconds < best->seconds))
+      best = std::move(k);
+  }
+  return best;
 }
 
 // A kernel with nothing but this operation, whose computed operands and result cost no traffic.

@@ -144,6 +144,56 @@ TEST(Mugraph, LongRowsAreReadInSeveralPasses) {
 }
 
 // The same in a finite field, where equality is exact: scalars, means and epsilons included.
+// One loop leaves a whole axis of some tile in a block's memory: a second one inside cuts it.
+TEST(Mugraph, LoopsAreNestedWhereTilesOfOneDoNotFit) {
+  const Target target = parse_target(
+      "target small\nkind cpu\ncores 2\nvector_bytes 16\nlaunch 200ns\nblock 1ns\niteration 1ns\n"
+      "level dram capacity 16G bandwidth 1G\nlevel l2 capacity 2K bandwidth 100G per_core\n"
+      "matmul f32 100G\npointwise f32 10G\n");
+  const char* hidden_layer = R"(graph hidden {
+    X = input : f32[6,90]
+    W = input : f32[90,70]
+    V = input : f32[70,5]
+    p = matmul X, W
+    a = relu p
+    O = matmul a, V
+    return O })";
+  const char* heads = R"(graph heads {
+    Q = input : f32[5,9,8]
+    K = input : f32[5,8,50]
+    V = input : f32[5,50,8]
+    W = input : f32[5,8,6]
+    s = matmul Q, K
+    e = exp s
+    d = sum e {axes=[2], keepdims=true}
+    n = matmul e, V
+    c = div n, d
+    p = matmul c, W
+    O = sum p {axes=[0]}
+    return O })";
+  for (const char* text : {hidden_layer, heads}) {
+    const Graph g = parse(text);
+    const Outcome r = search(g, target);
+    int nested = 0;
+    for (const Candidate& c : r.candidates) {
+      for (const Graph& b : c.graph.bodies()) {
+        uint8_t together = 0;
+        for (const Phase& p : phases(b)) together |= uint8_t(p.varies == 3);
+        nested += together;
+      }
+      expect_equal_outputs(g, c, 5);
+    }
+    EXPECT_GT(nested, 0) << g.name();
+    MugraphOptions options;
+    options.ablate = {"nests"};
+    const Outcome without = search(g, target, options);
+    ASSERT_FALSE(without.candidates.empty());
+    EXPECT_LE(r.report.best_cost, without.report.best_cost) << g.name();
+    for (const Candidate& c : without.candidates)
+      for (const Graph& b : c.graph.bodies()) EXPECT_LE(b.loops().size(), 1u);
+  }
+}
+
 TEST(Mugraph, EveryCandidateIsEqualInTheField) {
   int compared = 0;
   std::set<std::string> unsupported;
