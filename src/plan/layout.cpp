@@ -32,6 +32,7 @@ std::string Layout::str() const {
   if (panel > 0)
     out += (out.empty() ? "" : " ") + std::string("panels of ") + std::to_string(panel);
   if (panel > 0 && group > 1) out += " by " + std::to_string(group);
+  if (tile > 0) out += " in tiles of " + std::to_string(tile);
   return out;
 }
 
@@ -39,7 +40,8 @@ void check_layout(const Layout& layout, size_t rank) {
   std::vector<int> sorted = layout.order;
   std::sort(sorted.begin(), sorted.end());
   bool good = layout.panel >= 0 && layout.group >= 1 && (layout.panel == 0 || rank >= 2) &&
-              (layout.panel > 0 || layout.group == 1) && (sorted.empty() || sorted.size() == rank);
+              (layout.panel > 0 || (layout.group == 1 && layout.tile == 0)) && layout.tile >= 0 &&
+              (sorted.empty() || sorted.size() == rank);
   for (size_t i = 0; i < sorted.size(); ++i) good = good && sorted[i] == static_cast<int>(i);
   if (!good) {
     throw Error(ErrorKind::BadInput,
@@ -47,11 +49,16 @@ void check_layout(const Layout& layout, size_t rank) {
   }
 }
 
+int64_t panel_columns(const Layout& layout, int64_t n) {
+  if (layout.tile == 0) return up(n, layout.panel);
+  return up(n, layout.tile) / layout.tile * up(layout.tile, layout.panel);
+}
+
 int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extents) {
   int64_t n = 1;
   for (size_t i = 0; i < extents.size(); ++i) {
     int64_t e = extents[axis(layout, i)];
-    if (layout.panel > 0 && i + 1 == extents.size()) e = up(e, layout.panel);
+    if (layout.panel > 0 && i + 1 == extents.size()) e = panel_columns(layout, e);
     if (layout.panel > 0 && i + 2 == extents.size()) e = up(e, layout.group);
     n *= e;
   }
@@ -66,9 +73,11 @@ int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& extents,
   for (size_t i = 0; i < plain; ++i) at = at * extents[axis(layout, i)] + index[axis(layout, i)];
   if (layout.panel == 0) return at;
   const int64_t p = layout.panel, g = layout.group;
-  const int64_t k = index[axis(layout, rank - 2)], n = index[axis(layout, rank - 1)];
+  const int64_t k = index[axis(layout, rank - 2)];
+  int64_t n = index[axis(layout, rank - 1)];
+  if (layout.tile > 0) n = n / layout.tile * up(layout.tile, p) + n % layout.tile;
   const int64_t depth = up(extents[axis(layout, rank - 2)], g);
-  const int64_t width = up(extents[axis(layout, rank - 1)], p);
+  const int64_t width = panel_columns(layout, extents[axis(layout, rank - 1)]);
   return at * depth * width + n / p * depth * p + k / g * g * p + n % p * g + k % g;
 }
 

@@ -14,15 +14,19 @@ namespace tessera {
 //               (n / p)·K·p + k·p + n % p, the last panel filled up with zeros;
 //   group == g (panels only): g neighbours along k lie side by side, as dot products of 16-bit
 //               floats read them: element (k, n) is at (n / p)·K'·p + (k / g)·g·p + (n % p)·g +
-//               k % g, where K' is K rounded up to g.
+//               k % g, where K' is K rounded up to g;
+//   tile == t (panels only): n is first cut into tiles of t, the last one filled up, and each tile
+//               into panels of its own. So blocks whose parts begin between panels have theirs.
 struct Layout {
   std::vector<int> order;  // empty: axes as they come
   int64_t panel = 0;
   int64_t group = 1;
+  int64_t tile = 0;  // 0: one tile of all columns
 
   // The layout of arrays outside: nothing to do.
   bool row_major() const;
-  // "row-major", "[1,0]", "panels of 48", "[0,2,1] panels of 32 by 2".
+  // "row-major", "[1,0]", "panels of 48", "[0,2,1] panels of 32 by 2",
+  // "panels of 64 in tiles of 250".
   std::string str() const;
   friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -30,6 +34,8 @@ struct Layout {
 // Throws Error(BadInput) unless `layout` fits a tensor of that rank.
 void check_layout(const Layout& layout, size_t rank);
 
+// Columns that n columns take in panels, filling included.
+int64_t panel_columns(const Layout& layout, int64_t n);
 // Elements that the tensor takes, filling included.
 int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extents);
 // Where the element at `index` is.

@@ -81,15 +81,21 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
       d.tensor = op.inputs[operand];
       const double compute =
           p.flops / (target.matmul_rate(type.dtype) * static_cast<double>(target.cores));
-      const double seconds =
-          std::max(compute, static_cast<double>(type.bytes()) / target.levels[0].bandwidth);
+      const Layout panels =
+          for_rank(p.layout, block->type(block->inputs()[operand]).shape.size(), type.shape.size());
+      // What fills up the tiles' last panels is read as well.
+      Layout together = panels;
+      together.tile = 0;
+      const std::vector<int64_t> shape = extents(type.shape);
+      const double filled = static_cast<double>(layout_elements(panels, shape)) /
+                            static_cast<double>(layout_elements(together, shape));
+      const double memory = static_cast<double>(type.bytes()) / target.levels[0].bandwidth;
+      const double seconds = std::max(compute, memory);
       const double factor = p.copied ? target.copied_operand : target.strided_operand;
       // Kernels pack strips as they go: the more rows share that, the less it matters.
       const double excess = (factor - 1) / std::max(1.0, p.row_panels / 2);
       d.options.push_back({Layout{}, seconds * (1 + excess)});
-      d.options.push_back({for_rank(p.layout, block->type(block->inputs()[operand]).shape.size(),
-                                    type.shape.size()),
-                           seconds});
+      d.options.push_back({panels, std::max(compute, memory * filled)});
       out.push_back(std::move(d));
     }
   }

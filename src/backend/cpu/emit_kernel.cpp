@@ -511,6 +511,10 @@ std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<E
     } else {
       begin = "b" + std::to_string(id) + "_" + std::to_string(axis);
     }
+    if (const Layout* panels = kernel_.tiles_of(argument, axis)) {
+      const std::string t = std::to_string(panels->tile);
+      begin = "(" + begin + ")/" + t + "*" + std::to_string(panel_columns(*panels, panels->tile));
+    }
     if (strides[axis] != 1) begin += "*" + std::to_string(strides[axis]);
     offset += (offset.empty() ? "" : " + ") + begin;
   }

@@ -278,17 +278,35 @@ void KernelEmitter::streams(const Value& v, const PanelOperands& p, const Extent
       code_.close();
     }
   };
-  if (n.exact() && n.nominal <= columns) return panel(ceil_div(n.nominal, tile.tile.lanes), "0");
+  each_panel(n, tile.tile, panel);
+}
+
+void KernelEmitter::each_panel(
+    const Extent& n, const RegisterTile& tile,
+    const std::function<void(int64_t vectors, const std::string& column)>& panel) {
+  const int64_t columns = tile.columns(), rest = n.nominal % columns;
+  if (n.exact() && n.nominal <= columns) return panel(ceil_div(n.nominal, tile.lanes), "0");
   code_.line("long n = 0;");
   if (n.nominal >= columns) {
     code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
-    panel(tile.tile.vectors, "n");
+    panel(tile.vectors, "n");
     code_.close();
   }
-  if (n.exact() && n.nominal % columns == 0) return;
-  // The last panel is filled up with zeros, and c has room for whole vectors.
+  if (n.exact() && rest == 0) return;
+  // The last panel is filled up with zeros, and rows of the result have room for whole vectors: a
+  // shorter tile for all those of a panel, unless it ends in the last panel of a whole tile.
   code_.open("if (n < " + n.text() + ")");
-  panel(n.exact() ? ceil_div(n.nominal % columns, tile.tile.lanes) : tile.tile.vectors, "n");
+  const bool first = !n.exact() && n.nominal >= columns;
+  if (first) {
+    if (rest > 0) code_.open("if (n + " + num(columns) + " <= " + num(n.nominal) + ")");
+    panel(tile.vectors, "n");
+    if (rest > 0) code_.close();
+  }
+  if (rest > 0) {
+    code_.open(first ? "else" : "");
+    panel(ceil_div(rest, tile.lanes), "n");
+    code_.close();
+  }
   code_.close();
 }
 
@@ -390,19 +408,7 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
     rows(vectors);
     code_.close();
   };
-  if (n.exact() && n.nominal <= columns) return strip(ceil_div(n.nominal, tile.lanes), "0");
-  code_.line("long n = 0;");
-  if (n.nominal >= columns) {
-    code_.open("for (; n + " + num(columns) + " <= " + n.text() + "; n += " + num(columns) + ")");
-    strip(tile.vectors, "n");
-    code_.close();
-  }
-  if (!n.exact() || n.nominal % columns != 0) {
-    // The last panel is filled up with zeros, and c has room for whole vectors.
-    code_.open("if (n < " + n.text() + ")");
-    strip(n.exact() ? ceil_div(n.nominal % columns, tile.lanes) : tile.vectors, "n");
-    code_.close();
-  }
+  each_panel(n, tile, strip);
 }
 
 }  // namespace tessera

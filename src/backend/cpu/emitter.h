@@ -2,6 +2,7 @@
 // of every loop. Private to backend/cpu.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -163,6 +164,9 @@ class KernelEmitter {
     std::string a, b, c;  // expressions of the generated code: where they begin
     int64_t ars;          // from row to row of a, whose elements lie side by side
   };
+  // Calls `panel` for the code of each panel: how many of its vectors, its first column.
+  void each_panel(const Extent& n, const RegisterTile& tile,
+                  const std::function<void(int64_t vectors, const std::string& column)>& panel);
   // One product of few rows with all panels.
   void streams(const Value& v, const PanelOperands& p, const Extent& k, const StreamTile& tile,
                bool accumulate);

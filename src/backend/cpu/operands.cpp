@@ -12,22 +12,26 @@
 namespace tessera {
 namespace {
 
-// Whether all tiles of an axis begin at multiples of `panel`.
-bool borders_fit(const KernelValues& kernel, const Value& iter, int axis, int64_t panel) {
+// 0 where all tiles of an axis begin at multiples of `unit`, else the size that all of them begin
+// at multiples of; nullopt where tiles within tiles begin anywhere.
+std::optional<int64_t> tile_size(const KernelValues& kernel, const Value& iter, int axis,
+                                 int64_t unit) {
   const auto& a = std::get<IterAttrs>(iter.attrs);
-  int64_t size =
+  const int64_t whole =
       kernel.argument_extents[static_cast<size_t>(iter.argument)][static_cast<size_t>(axis)];
-  for (size_t d = 0; d < kernel.grid.size(); ++d) {
-    if (a.imap[d] != axis || kernel.grid[d] == 1) continue;
-    size = ceil_div(size, kernel.grid[d]);
-    if (size % panel != 0) return false;
-  }
-  for (size_t l = 0; l < kernel.loops.size(); ++l) {
-    if (a.fmap[l] != axis || kernel.loops[l] == 1) continue;
-    size = ceil_div(size, kernel.loops[l]);
-    if (size % panel != 0) return false;
-  }
-  return true;
+  int64_t size = whole;
+  bool units = true, even = true;
+  const auto cut = [&](int at, int64_t parts) {
+    if (at != axis || parts == 1) return;
+    const int64_t part = ceil_div(size, parts);
+    units = units && part % unit == 0;
+    even = even && (size == whole || size % part == 0);
+    size = part;
+  };
+  for (size_t d = 0; d < kernel.grid.size(); ++d) cut(a.imap[d], kernel.grid[d]);
+  for (size_t l = 0; l < kernel.loops.size(); ++l) cut(a.fmap[l], kernel.loops[l]);
+  if (units) return 0;
+  return even ? std::optional<int64_t>(size) : std::nullopt;
 }
 
 }  // namespace
@@ -141,10 +145,11 @@ std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa)
       for (int64_t g : kernel.grid) p.flops *= static_cast<double>(g);
       for (size_t l = 0; l < kernel.loops.size(); ++l)
         if ((v.phase.varies >> l & 1) != 0) p.flops *= static_cast<double>(kernel.loops[l]);
+      const std::optional<int64_t> columns = tile_size(kernel, iter, at->n, tile.columns());
+      if (columns) p.layout.tile = *columns;
       const auto known = found.find(p.operand);
       const bool agrees = known == found.end() || known->second.layout == p.layout;
-      if (!agrees || !borders_fit(kernel, iter, at->n, tile.columns()) ||
-          !borders_fit(kernel, iter, at->k, shape->group)) {
+      if (!agrees || !columns || tile_size(kernel, iter, at->k, shape->group) != 0) {
         possible[argument] = false;
         continue;
       }

@@ -22,8 +22,8 @@ struct PanelOperand {
   bool copied = false;  // read row-major, every tile of it is first copied in another order
 };
 
-// Operands that are only read as right operands of register-tiled products of one tile width, and
-// whose tiles begin at panels' borders.
+// Operands that are only read as right operands of register-tiled products of one tile width. Where
+// tiles do not begin at panels' borders they have panels of their own.
 std::vector<PanelOperand> panel_operands(const KernelValues& kernel, CpuIsa isa);
 
 // An iterator that a product's right operand shows, through views: its axes k and n.

@@ -54,9 +54,12 @@ void pack(const PackJob& job, const Axes& a, const T* from, T* to, int64_t begin
   const int64_t p = job.layout.panel, g = job.layout.group;
   const int64_t depth = a.extents[rank - 2], width = a.extents[rank - 1];
   const int64_t sk = a.strides[rank - 2], sn = a.strides[rank - 1];
-  const int64_t panels = ceil_div(width, p), full = ceil_div(depth, g) * g;
+  const int64_t panels = panel_columns(job.layout, width) / p, full = ceil_div(depth, g) * g;
+  const int64_t tile = job.layout.tile > 0 ? job.layout.tile : width, of_tile = ceil_div(tile, p);
   for (int64_t unit = begin; unit < end; ++unit) {  // one panel
-    const int64_t matrix = unit / panels, n0 = unit % panels * p, w = std::min(p, width - n0);
+    const int64_t matrix = unit / panels, panel = unit % panels, in_tile = panel % of_tile * p;
+    const int64_t n0 = panel / of_tile * tile + in_tile;
+    const int64_t w = std::max<int64_t>(0, std::min({p, tile - in_tile, width - n0}));
     const T* x = from + offset_of(a, 2, matrix) + n0 * sn;
     T* y = to + unit * full * p;
     if (g > 1 || w < p) std::memset(y, 0, static_cast<size_t>(full * p) * sizeof(T));
@@ -78,7 +81,7 @@ void pack(const PackJob& job, const Axes& a, const T* from, T* to, int64_t begin
 int64_t PackJob::units() const {
   const Axes a = axes_of(*this);
   const size_t rank = a.extents.size(), inner = layout.panel > 0 ? 2 : std::min<size_t>(rank, 1);
-  int64_t n = layout.panel > 0 ? ceil_div(a.extents[rank - 1], layout.panel) : 1;
+  int64_t n = layout.panel > 0 ? panel_columns(layout, a.extents[rank - 1]) / layout.panel : 1;
   for (size_t i = 0; i + inner < rank; ++i) n *= a.extents[i];
   return n;
 }

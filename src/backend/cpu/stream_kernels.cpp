@@ -36,12 +36,13 @@ std::optional<StreamTile> stream_tile(CpuIsa isa, DType sums, DType stored, int6
   t.tile.lanes = lanes_of(isa, sums);
   t.tile.vectors =
       static_cast<int>(std::min<int64_t>(shape.vectors, ceil_div(n, int64_t{t.tile.lanes})));
-  // Rather a narrower tile than one that blocks' borders do not fit.
-  for (int v = t.tile.vectors; v > std::max(1, t.tile.vectors / 2); --v) {
-    if (n % (int64_t{v} * t.tile.lanes) != 0) continue;
-    t.tile.vectors = v;
-    break;
-  }
+  // Rather narrower panels than ones that are filled up with more.
+  const auto columns = [&](int vectors) {
+    const int64_t panel = int64_t{vectors} * t.tile.lanes;
+    return ceil_div(n, panel) * panel;
+  };
+  for (int v = t.tile.vectors; v > shape.vectors / 2; --v)
+    if (columns(v) < columns(t.tile.vectors)) t.tile.vectors = v;
   t.streams = shape.streams;
   return t;
 }

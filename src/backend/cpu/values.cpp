@@ -591,11 +591,13 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
   int64_t below = 1;
   for (size_t at = rank; at-- > 0;) {
     pitch[axis(at)] = below;
-    const int64_t whole = layout.panel == 0 ? 1
-                          : at + 1 == rank  ? layout.panel
-                          : at + 2 == rank  ? layout.group
-                                            : 1;
-    below *= ceil_div(shape[axis(at)], whole) * whole;
+    const int64_t extent = shape[axis(at)];
+    if (layout.panel > 0 && at + 1 == rank)
+      below *= panel_columns(layout, extent);
+    else if (layout.panel > 0 && at + 2 == rank)
+      below *= ceil_div(extent, layout.group) * layout.group;
+    else
+      below *= extent;
   }
   if (layout.panel > 0) {
     // A panel's elements over its columns. Rows are looked up at multiples of the group.
@@ -603,6 +605,14 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
     pitch[axis(rank - 2)] = layout.panel;
   }
   return pitch;
+}
+
+const Layout* KernelValues::tiles_of(int argument, size_t axis) const {
+  const size_t i = static_cast<size_t>(argument);
+  if (i >= argument_layouts.size() || argument_layouts[i].tile == 0) return nullptr;
+  const std::vector<int>& order = argument_layouts[i].order;
+  const size_t n = order.empty() ? argument_extents[i].size() - 1 : size_t(order.back());
+  return axis == n ? &argument_layouts[i] : nullptr;
 }
 
 KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& layouts) {

@@ -65,6 +65,8 @@ struct KernelValues {
   // An argument as memory at `pointer`, and the pitch of each axis when tiles of it are looked up.
   Memory argument_memory(int argument, const std::string& pointer) const;
   std::vector<int64_t> argument_pitch(int argument) const;
+  // The argument's layout if it has tiles of panels along that axis, else null.
+  const Layout* tiles_of(int argument, size_t axis) const;
 };
 
 // Throws Error{Unsupported} where tiles that do not divide meet an operator that needs whole ones.

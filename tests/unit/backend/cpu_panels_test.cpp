@@ -326,6 +326,44 @@ TEST(CpuPanels, ThreadGraphsLeaveTheirLoops) {
   }
 }
 
+// Blocks and loops that cut columns between panels, the last tile shorter or empty: tiles have
+// panels of their own, except where tiles within tiles begin anywhere.
+TEST(CpuPanels, TilesOfColumnsThatFitNoPanel) {
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    for (int64_t m : {1, 9}) {
+      struct Cut {
+        int64_t n, grid, loop, depth;
+        bool packs;
+      };
+      for (const Cut& c : {Cut{1250, 5, 1, 1, true},
+                           {1130, 3, 1, 3, true},
+                           {1100, 3, 2, 1, false},
+                           {1128, 2, 3, 2, true},
+                           {130, 60, 1, 1, false}}) {
+        const auto up = [](int64_t a, int64_t b) { return std::to_string((a + b - 1) / b); };
+        const int64_t part = (c.n + c.grid - 1) / c.grid;
+        const std::string tile = up(part, c.loop), all = std::to_string(c.n), k = up(36, c.depth),
+                          t = dtype, rows = std::to_string(m);
+        const std::string text =
+            "graph g {\n  X = input : " + t + "[" + rows +
+            ",36]\n  W = input {weight=true} : " + t + "[36," + all +
+            "]\n  Y = kernel X, W grid[x=" + std::to_string(c.grid) +
+            "] loops[i=" + std::to_string(c.loop) + ", j=" + std::to_string(c.depth) +
+            "] {\n    X = input : " + t + "[" + rows + ",36]\n    W = input : " + t + "[36," + all +
+            "]\n    x = iter X {fmap={j:1}} : " + t + "[" + rows + "," + k +
+            "]\n    w = iter W {imap={x:1}, fmap={i:1, j:0}} : " + t + "[" + k + "," + tile +
+            "]\n    p = matmul x, w : " + t + "[" + rows + "," + tile +
+            "]\n    s = accum p {loops=[1]} : " + t + "[" + rows + "," + tile +
+            "]\n    o = save s {omap={x:1}, fmap={i:1}} : " + t + "[" + rows + "," + all +
+            "]\n    return o\n  } : " + t + "[" + rows + "," + all + "]\n  return Y\n}\n";
+        const Graph g = parse(text);
+        EXPECT_EQ(packed(g, best_isa()), c.packs ? 1 : 0) << text;
+        expect_right_everywhere(g);
+      }
+    }
+  }
+}
+
 TEST(CpuPanels, ReadAheadInTheOrderOfMemory) {
   const std::string source =
       emit_source(products(DType::F32, {{{16, 512}, {512, 256}}}), best_isa());

@@ -28,8 +28,9 @@ TEST(Layout, TransposedOrderReadsTheOtherAxisInPanels) {
 
 TEST(Layout, EveryElementHasItsOwnPlace) {
   const std::vector<int64_t> e = {2, 5, 7};
-  for (const Layout& l : {Layout{}, Layout{{2, 0, 1}}, Layout{{}, 3}, Layout{{0, 2, 1}, 4, 2},
-                          Layout{{1, 2, 0}, 2, 4}}) {
+  for (const Layout& l :
+       {Layout{}, Layout{{2, 0, 1}}, Layout{{}, 3}, Layout{{0, 2, 1}, 4, 2},
+        Layout{{1, 2, 0}, 2, 4}, Layout{{}, 2, 1, 3}, Layout{{0, 2, 1}, 4, 2, 2}}) {
     check_layout(l, 3);
     std::set<int64_t> seen;
     for (int64_t a = 0; a < e[0]; ++a)
@@ -46,11 +47,20 @@ TEST(Layout, GroupsOfNeighboursAlongTheOtherAxis) {
   EXPECT_EQ(l.str(), "panels of 4 by 2");
 }
 
+TEST(Layout, TilesHavePanelsOfTheirOwn) {
+  const Layout l{{}, 4, 1, 6};
+  EXPECT_EQ(panel_columns(l, 13), 24);  // 6, 6 and 1 columns, 8 of panels each
+  EXPECT_EQ(layout_elements(l, {5, 13}), 5 * 24);
+  EXPECT_EQ(layout_offset(l, {5, 13}, {3, 11}), (8 + 4) * 5 + 3 * 4 + 1);
+  EXPECT_EQ(l.str(), "panels of 4 in tiles of 6");
+}
+
 TEST(Layout, MistakesAreSaid) {
   EXPECT_THROW(check_layout({{0, 0}}, 2), Error);
   EXPECT_THROW(check_layout({{0}}, 2), Error);
   EXPECT_THROW(check_layout({{}, 8}, 1), Error);
   EXPECT_THROW(check_layout({{}, 0, 2}, 2), Error);
+  EXPECT_THROW(check_layout({{}, 0, 1, 6}, 2), Error);
   EXPECT_TRUE((Layout{{0, 1}}).row_major());
   EXPECT_FALSE((Layout{{1, 0}}).row_major());
 }
