@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "verify/inputs.h"
+#include "verify/logarithms.h"
 
 namespace tessera {
 namespace {
@@ -415,6 +416,8 @@ std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec
   result.spec.add_output(
       moved(result.spec, x, part.target.axes, candidate.type(part.target.candidate).shape));
   result.candidate.add_output(y);
+  if (auto logged = with_logarithms_as_inputs(result.spec, result.candidate))
+    return PartPrograms{std::move(logged->spec), std::move(logged->candidate)};
   return result;
 }
 

@@ -1,0 +1,156 @@
+#include "verify/logarithms.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace tessera {
+namespace {
+
+// Meromorphic in every operand, so that two such programs that agree for positive inputs agree.
+bool analytic(const Graph& g, bool in_kernel) {
+  static const std::set<OpKind> kAnalytic = {
+      OpKind::Input,     OpKind::Const,    OpKind::Iota,      OpKind::Neg,
+      OpKind::Sqr,       OpKind::Exp,      OpKind::Sin,       OpKind::Cos,
+      OpKind::Erf,       OpKind::Tanh,     OpKind::Sigmoid,   OpKind::Silu,
+      OpKind::Gelu,      OpKind::GeluTanh, OpKind::Expm1,     OpKind::Add,
+      OpKind::Sub,       OpKind::Mul,      OpKind::Div,       OpKind::Sum,
+      OpKind::Mean,      OpKind::Cumsum,   OpKind::Matmul,    OpKind::ConcatMatmul,
+      OpKind::Transpose, OpKind::Reshape,  OpKind::Broadcast, OpKind::Unsqueeze,
+      OpKind::Squeeze,   OpKind::Repeat,   OpKind::Concat,    OpKind::Stack,
+      OpKind::Slice,     OpKind::Pad,      OpKind::Triu,      OpKind::Tril,
+      OpKind::Iter,      OpKind::Save,     OpKind::Kernel,    OpKind::Thread};
+  return std::all_of(g.ops().begin(), g.ops().end(), [&](const Op& op) {
+    for (uint32_t r = 0; r < op.num_results; ++r)
+      if (!is_float(g.type(op.result(r)).dtype)) return false;
+    if (op.body.valid()) return analytic(g.body(op), true);
+    if (op.kind == OpKind::Pow) return g.attrs<PowAttrs>(op).exponent.is_integer();
+    if (op.kind == OpKind::Accum) {
+      const AccumKind kind = g.attrs<AccumAttrs>(op).kind;
+      return kind == AccumKind::Sum || kind == AccumKind::Concat;
+    }
+    // Inside kernels logarithms cannot be replaced.
+    return kAnalytic.count(op.kind) != 0 || (op.kind == OpKind::Log && !in_kernel);
+  });
+}
+
+bool moves_one(const Op& op) {
+  return has(op.kind, algebra::Movement) && op.inputs.size() == 1 && op.kind != OpKind::Pad &&
+         op.kind != OpKind::Triu && op.kind != OpKind::Tril;
+}
+
+// The input whose values a tensor holds, or whose squares (then `square`), moved about or not.
+struct Base {
+  size_t input = SIZE_MAX;
+  bool square = false;
+};
+Base base_of(const Graph& g, TensorId t) {
+  Base b;
+  while (moves_one(g.producer(t))) t = g.producer(t).inputs[0];
+  if (g.producer(t).kind == OpKind::Sqr) {
+    b.square = true;
+    t = g.producer(t).inputs[0];
+    if (g.producer(t).kind != OpKind::Input) return {};
+  }
+  const auto at = std::find(g.inputs().begin(), g.inputs().end(), t);
+  if (at != g.inputs().end()) b.input = size_t(at - g.inputs().begin());
+  return b;
+}
+
+class Rewriter {
+ public:
+  Rewriter(const Graph& g, const std::map<size_t, bool>& logged) : g_(g), out_(g.name()) {
+    to_.resize(g.tensors().size());
+    for (size_t k = 0; k < g.inputs().size(); ++k) {
+      const TensorId t = g.inputs()[k], in = out_.add_input(g.type(t), g.tensor(t).name);
+      to_[t.index] = in;
+      const auto found = logged.find(k);
+      if (found == logged.end()) continue;
+      log_[t] = in;
+      to_[t.index] = out_.add(OpKind::Exp, {in});
+      if (!found->second) continue;
+      // x is the positive root of the square whose logarithm w is: e^(w/2).
+      const TensorId half = out_.add_const(Rational::ratio(1, 2), Type{g.type(t).dtype, {}});
+      log_[t] = out_.add(OpKind::Mul, {half, in});
+      to_[t.index] = out_.add(OpKind::Exp, {log_[t]});
+      square_[t] = in;
+    }
+  }
+
+  Graph run() {
+    for (const Op& op : g_.ops()) {
+      if (op.kind == OpKind::Input) continue;
+      if (op.kind == OpKind::Log) {
+        if (const auto w = log_of(op.inputs[0])) {
+          to_[op.result().index] = *w;
+          continue;
+        }
+      }
+      if (op.kind == OpKind::Sqr && square_.count(op.inputs[0])) {
+        to_[op.result().index] = out_.add(OpKind::Exp, {square_.at(op.inputs[0])});
+        continue;
+      }
+      std::vector<TensorId> in;
+      for (TensorId t : op.inputs) in.push_back(to_[t.index]);
+      const TensorId first(out_.tensors().size());
+      if (op.body.valid())
+        out_.add_graph_op(op.kind, in, g_.body(op));
+      else
+        out_.add_op(op.kind, in, op.attrs);
+      for (uint32_t r = 0; r < op.num_results; ++r)
+        to_[op.result(r).index] = TensorId(first.index + r);
+    }
+    for (TensorId t : g_.outputs()) out_.add_output(to_[t.index]);
+    return std::move(out_);
+  }
+
+ private:
+  TensorId scaled(TensorId t, const Rational& c) {
+    return out_.add(OpKind::Mul, {out_.add_const(c, Type{out_.type(t).dtype, {}}), t});
+  }
+  // The logarithm of a value that is positive by its form.
+  std::optional<TensorId> log_of(TensorId t) {
+    if (const auto known = log_.find(t); known != log_.end()) return known->second;
+    const Op& op = g_.producer(t);
+    std::optional<TensorId> r;
+    if (op.kind == OpKind::Exp) {
+      r = to_[op.inputs[0].index];
+    } else if (moves_one(op)) {
+      if (const auto x = log_of(op.inputs[0])) r = out_.add(op.kind, {*x}, op.attrs);
+    } else if (op.kind == OpKind::Mul || op.kind == OpKind::Div) {
+      const auto x = log_of(op.inputs[0]), y = log_of(op.inputs[1]);
+      if (x && y) r = out_.add(op.kind == OpKind::Mul ? OpKind::Add : OpKind::Sub, {*x, *y});
+    } else if (op.kind == OpKind::Sqr || op.kind == OpKind::Pow) {
+      if (const auto x = log_of(op.inputs[0]))
+        r = scaled(*x, op.kind == OpKind::Sqr ? Rational(2) : g_.attrs<PowAttrs>(op).exponent);
+    }
+    if (r) log_[t] = *r;
+    return r;
+  }
+
+  const Graph& g_;
+  Graph out_;
+  std::vector<TensorId> to_;
+  std::map<TensorId, TensorId> log_;     // logarithms, of values of g_
+  std::map<TensorId, TensorId> square_;  // of inputs: the logarithm of their square
+};
+
+}  // namespace
+
+std::optional<Logged> with_logarithms_as_inputs(const Graph& spec, const Graph& candidate) {
+  std::map<size_t, bool> logged;  // inputs, and whether it is their square
+  bool any = false;
+  for (const Op& op : spec.ops()) {
+    if (op.kind != OpKind::Log) continue;
+    any = true;
+    const Base b = base_of(spec, op.inputs[0]);
+    if (b.input == SIZE_MAX) continue;
+    const auto [at, fresh] = logged.emplace(b.input, b.square);
+    at->second = at->second && b.square;
+  }
+  if (!any || !analytic(spec, false) || !analytic(candidate, false)) return std::nullopt;
+  return Logged{Rewriter(spec, logged).run(), Rewriter(candidate, logged).run()};
+}
+
+}  // namespace tessera
