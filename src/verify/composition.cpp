@@ -120,7 +120,7 @@ std::set<TensorId> reached(const Graph& g, TensorId target, const std::set<Tenso
     const TensorId t = todo.back();
     todo.pop_back();
     if (!seen.insert(t).second) continue;
-    if (!(t == target) && stops.count(t) != 0) {
+    if (stops.count(t) != 0) {
       hit.insert(t);
       continue;
     }
@@ -406,9 +406,9 @@ std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec
   for (const ValuePair& p : part.cuts)
     in_candidate[p.candidate] =
         moved(result.candidate, values.at(p.spec), p.axes, candidate.type(p.candidate).shape);
-  // The target itself may be cut for what is computed from it, but not here.
-  in_spec.erase(part.target.spec);
-  in_candidate.erase(part.target.candidate);
+  // A value is not its own proof; but one side of the target may be a cut of another pair.
+  for (const ValuePair& p : part.cuts)
+    if (p.spec == part.target.spec && p.candidate == part.target.candidate) return std::nullopt;
   const TensorId x =
       copy_definition(result.spec, spec, part.target.spec, in_spec)[part.target.spec.index];
   const TensorId y = copy_definition(result.candidate, candidate, part.target.candidate,
@@ -444,7 +444,7 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
     };
     std::vector<ValuePair> allowed = proved;
     std::erase_if(allowed, [&](const ValuePair& p) {
-      return p.spec == target.spec || p.candidate == target.candidate;
+      return p.spec == target.spec && p.candidate == target.candidate;
     });
     bool done = false;
     for (int level = 0; level < kLevels && !done && max_tests > 0; level++) {

@@ -205,5 +205,46 @@ TEST(Composition, PartsReadBack) {
     EXPECT_FALSE(ProofPart::parse(bad)) << bad;
 }
 
+// --- logarithms
+
+void expect_equal(const std::string& a, const std::string& b) {
+  const Verdict v = compare_programs(a, b);
+  EXPECT_TRUE(v.equal()) << a << "\n" << b << "\n" << v.str();
+}
+
+TEST(Logarithms, ExpAndLogCancel) {
+  const std::string in = "A = input : f32[6,5]; B = input : f32[6,5]; ";
+  expect_equal(in + "a = log A; b = log B; c = sub a, b; y = exp c; return y",
+               in + "y = div A, B; return y");
+  expect_equal(in + "s = add A, B; l = log s; y = exp l; return y", in + "y = add A, B; return y");
+  expect_equal(in + "p = mul A, B; a = log A; b = log B; s = add a, b; l = log p; y = add s, l; "
+                    "two = const {value=2} : f32[]; return y",
+               in + "a = log A; b = log B; s = add a, b; y = add s, s; return y");
+  expect_equal(in + "a = log A; t = transpose a {perm=[1,0]}; y = exp t; return y",
+               in + "y = transpose A {perm=[1,0]}; return y");
+  expect_equal(in + "q = sqr A; a = log q; y = exp a; return y", in + "y = mul A, A; return y");
+}
+
+TEST(Logarithms, WhatIsNotSaidIsNotProved) {
+  const std::string in = "A = input : f32[6,5]; B = input : f32[6,5]; ";
+  auto equal = [&](const std::string& a, const std::string& b) {
+    return compare_programs(in + a, in + b).equal();
+  };
+  EXPECT_FALSE(
+      equal("a = log A; b = log B; c = sub a, b; y = exp c; return y", "y = mul A, B; return y"));
+  // log A is taken, but where A < 0 the result is something else.
+  EXPECT_FALSE(equal("zero = const {value=0} : f32[]; c = gt A, zero; l = log A; e = exp l; "
+                     "n = neg A; y = where c, e, n; return y",
+                     "y = neg A; n = neg y; return n"));
+  // |A| = A where the logarithm is defined, and not where it is of the other input.
+  EXPECT_FALSE(
+      equal("l = log A; m = abs B; y = add l, m; return y", "l = log A; y = add l, B; return y"));
+  EXPECT_FALSE(equal("l = log A; y = exp l; z = abs A; return y, z",
+                     "y = add A, B; n = sub y, B; return n, A"));
+  // √(B²) is |B|, also beside a logarithm of B's square.
+  EXPECT_FALSE(equal("q = sqr B; l = log q; e = exp l; r = sqrt e; return r",
+                     "n = neg B; m = neg n; return m"));
+}
+
 }  // namespace
 }  // namespace tessera
