@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "base/deadline.h"
+#include "base/thread_pool.h"
 #include "driver/optimize.h"
 #include "driver/saved_search.h"
 

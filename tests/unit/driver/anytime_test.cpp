@@ -10,9 +10,9 @@
 
 #include "backend/check.h"
 #include "backend/cpu/module.h"
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "base/deadline.h"
 #include "driver/optimize.h"
 #include "driver/saved_search.h"
 #include "ir/text.h"
