@@ -26,7 +26,7 @@ from tessera.types import dtype_name
 
 Run = Callable[[], Any]
 Progress = Callable[[str], None]
-_TRIED = 8  # programs that are timed
+_TRIED = 8  # programs that are timed, besides the original
 _LEAST_GAIN = 1.03  # a smaller one is noise
 
 
@@ -83,12 +83,14 @@ def rewrite(
     traced: Traced | None = None,
     name: str = "",
     progress: Progress | None = None,
+    tried: int = _TRIED,
 ) -> Rewrite:
     """The fastest source found for a program, or its own source where nothing faster is proved.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
-    for other flavours, the source of the program as it is. Raises UnsupportedError for programs
-    that have no source (fused kernels, operators without a spelling).
+    for other flavours, the source of the program as it is. At most `tried` others are timed.
+    Raises UnsupportedError for programs that have no source (fused kernels, operators without a
+    spelling).
     """
     options = options or Options()
     tell = progress or (lambda text: None)
@@ -108,11 +110,11 @@ def rewrite(
             continue
         if all(source != other for _, other, _ in programs):
             programs.append((found, source, candidate["derivation"]))
-        if len(programs) > _TRIED:
+        if len(programs) > tried:
             break
     runs, skipped = _contestants(programs, flavour, title, function, traced, options)
     tell(f"timing {len(runs)} programs")
-    medians, ratios, low = _race(runs, seconds=min(1.0, options.budget / 8))
+    medians, ratios, low = race([run for run, _ in runs], min(1.0, options.budget / 8))
     result.original_us = result.measured_us = medians[0] * 1e6
     result.rejected += skipped
     # The first contestant is the original as the user wrote it, the second its own source: the
@@ -154,8 +156,7 @@ def _contestants(
     options: Options,
 ) -> tuple[list[Contestant], list[str]]:
     """What is timed: the original first, then each program's source; and why some are not."""
-    rng = np.random.default_rng(options.seed)
-    arrays = _arguments(programs[0][0], traced, rng)
+    arrays = arguments(programs[0][0], traced, options.seed)
     framework = _FRAMEWORKS[flavour]
     prepared = framework.arguments(arrays)
     contestants: list[Contestant] = []
@@ -183,7 +184,9 @@ def _contestants(
     return contestants, skipped
 
 
-def _arguments(graph: Graph, traced: Traced | None, rng: np.random.Generator) -> list[Any]:
+def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
+    """Random arrays for a program's inputs, in their domains; those of the example as they are."""
+    rng = np.random.default_rng(seed)
     if traced is None:
         return [
             Spec(dtype_name(dtype), shape).sample(rng)
@@ -247,16 +250,14 @@ class _Torch:
 _FRAMEWORKS: dict[str, Any] = {"numpy": _NumPy, "jax": _Jax, "torch": _Torch}
 
 
-def _race(
-    runs: Sequence[Contestant], seconds: float
-) -> tuple[list[float], list[float], list[float]]:
+def race(runs: Sequence[Run], seconds: float) -> tuple[list[float], list[float], list[float]]:
     """Medians of interleaved runs, in seconds; ratios of the first to each, and their low bounds.
 
     Who is several times slower than the original at first is not run again.
     """
     once = []
     with np.errstate(all="ignore"):
-        for run, _ in runs:
+        for run in runs:
             run()
             start = time.perf_counter()
             run()
@@ -269,7 +270,7 @@ def _race(
         while rounds < 3 or (time.perf_counter() < end and rounds < 500):
             for i in range(len(taking_part)):
                 n = taking_part[(i + rounds) % len(taking_part)]
-                run = runs[n][0]
+                run = runs[n]
                 if repeats[n] > 1:
                     run()
                 start = time.perf_counter_ns()

@@ -101,3 +101,32 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     answer = tessera("search", str(source), "--engine", "synth")
     assert answer.returncode == 0, answer.stderr
     assert "candidates" in answer.stdout
+
+
+def test_explanations(tmp_path: Path) -> None:
+    source = tmp_path / "physics.py"
+    source.write_text(PROGRAM)
+    answer = tessera("explain", str(source), "--budget", "4")
+    assert answer.returncode == 0, answer.stderr
+    assert "1. " in answer.stdout
+    assert "us -> " in answer.stdout
+    assert "proved equal" in answer.stdout
+    record = json.loads(tessera("explain", str(source), "--json", "--budget", "4").stdout)
+    assert record["steps"]
+    assert "computed once" in record["steps"][0][0]
+
+
+def test_the_bench_reports_every_case(tmp_path: Path) -> None:
+    out = tmp_path / "stenso.json"
+    answer = tessera(
+        "bench", "stenso", "--case", "elem_square@small", "--quick", "--json", str(out)
+    )
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(out.read_text())
+    kinds = {(r["case"], r["output"]) for r in rows}
+    assert ("elem_square@small", "source") in kinds
+    assert ("elem_square@small", "kernel") in kinds
+    assert ("geomean", "source") in kinds
+    assert all(r["speedup_vs_original"] > 0 for r in rows)
+    answer = tessera("bench", "stenso", "--case", "no_such_program")
+    assert answer.returncode == 64

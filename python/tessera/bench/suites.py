@@ -18,6 +18,7 @@ from tessera import _core
 from tessera.api import superoptimize
 from tessera.bench import ablate
 from tessera.bench import mirage as mirage_suite
+from tessera.bench import stenso as stenso_suite
 from tessera.bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera.graph import Graph
 from tessera.options import Options
@@ -46,12 +47,21 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     suites: dict[str, Callable[[Settings], Iterator[Row]]] = {
         "mirage": mirage,
         "search": search,
+        "stenso": stenso,
         "verify": verify,
     }
     yield from suites[suite](settings)
 
 
-SUITES = ("mirage", "search", "verify")
+SUITES = ("mirage", "search", "stenso", "verify")
+
+
+def stenso(settings: Settings) -> Iterator[Row]:
+    """NumPy programs rewritten; see bench/stenso.py."""
+    known = frozenset(stenso_suite.key(r) for r in settings.known)
+    yield from stenso_suite.run(
+        settings.options, settings.case, settings.quick, known, settings.tell
+    )
 
 
 # --- search -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tessera.cli.bench import bench
 from tessera.cli.cache import cache
 from tessera.cli.common import show_error, stderr
 from tessera.cli.doctor import doctor
+from tessera.cli.explain import explain
 from tessera.cli.optimize import emit, optimize, search
 from tessera.cli.report import report
 from tessera.cli.verify import verify
@@ -28,6 +29,8 @@ EXIT_UNKNOWN, EXIT_USAGE, EXIT_INTERNAL = 2, 64, 70
     epilog="""\b
 Examples:
   tessera optimize examples/rmsnorm.py            make it faster, prove it, measure it
+  tessera optimize stats.py -o fast.py            NumPy in, NumPy with less work out
+  tessera explain stats.py                        how it got there, step by step
   tessera search prog.ug --json                   candidates and counters of the search
   tessera verify before.ug after.ug               are two programs equal?
   tessera emit prog.ug                            the generated C++
@@ -42,7 +45,7 @@ def cli() -> None:
     """Superoptimize tensor programs: search for faster ones, prove them equal, run them."""
 
 
-for command in (optimize, search, verify, emit, report, bench, doctor, cache):
+for command in (optimize, search, explain, verify, emit, report, bench, doctor, cache):
     cli.add_command(command)
 
 

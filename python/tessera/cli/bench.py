@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tessera.bench import mirage, suites
+from tessera.bench import mirage, stenso, suites
 from tessera.bench import peers as peer_module
 from tessera.bench.timing import machine_description
 from tessera.cli import common
@@ -69,6 +69,8 @@ def bench(
       mirage    Mirage's workloads end to end: f32 and bf16, one and all threads, warm and cold
                 caches, against the peers and the limits of the machine; hours in full
       search    the search alone: states, pruning, time; limits, one thread, each rule off in turn
+      stenso    NumPy programs rewritten as source and as kernels, against themselves in NumPy,
+                JAX and PyTorch; NAME@small and NAME@large at other sizes, statistics: the corpus
       verify    the verifier against injected faults and known-equal pairs
     \b
     Examples:
@@ -151,6 +153,8 @@ def _known_rows(output: str | None) -> list[dict[str, Any]]:
 
 def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows with a new one, in place of an earlier one of the same case."""
+    if row["suite"] == "stenso":
+        return [r for r in rows if stenso.key(r) != stenso.key(row)] + [row]
     if row["suite"] != "mirage":
         return [*rows, row]
     return [r for r in rows if mirage.key(r) != mirage.key(row)] + [row]
@@ -158,6 +162,8 @@ def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, 
 
 def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that sum up the others."""
+    if suite == "stenso":
+        return stenso.summaries(rows)
     raced = suite == "mirage" and not any("ablation" in row for row in rows)
     return mirage.summaries(rows) if raced else []
 
@@ -194,4 +200,5 @@ def _title(row: dict[str, Any]) -> str:
     batch = f" B={row['batch']}" if "batch" in row else ""
     threads = f"{row['threads']} thread(s)" if row.get("threads") else ""
     cache = f"{row['cache']} caches" if row.get("cache") else ""
-    return ", ".join(x for x in (row["case"] + batch, row.get("dtype"), threads, cache) if x)
+    kind = " ".join(str(row[k]) for k in ("framework", "output") if row.get(k))
+    return ", ".join(x for x in (row["case"] + batch, row.get("dtype"), kind, threads, cache) if x)

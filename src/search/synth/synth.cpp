@@ -46,6 +46,7 @@ class Search {
     Choice choice = enter(*spec, *values, graph);
     set_grammar(*spec);
     choice = graph.extract(outputs_);
+    note_sharing(graph, choice);
     improve(graph, choice);
     offer(graph, choice);
     return finish(stopped()
@@ -201,6 +202,20 @@ class Search {
       names[v] = name.empty() ? "input " + std::to_string(n.attr) : name;
     }
     return names;
+  }
+
+  // The first step: values that are equal, whatever they look like, are computed once, the cheapest
+  // way that the program itself has.
+  void note_sharing(const EGraph& graph, const Choice& choice) {
+    const double is = graph.seconds(choice, outputs_);
+    if (!(is < report_.original_cost * (1 - 1e-9))) return;
+    std::string programs;
+    for (ValueId v : outputs_)
+      programs += (programs.empty() ? "" : ", ") + expression(graph, choice, v, input_names(graph));
+    char cost[64];
+    std::snprintf(cost, sizeof cost, "  (%.2f us -> %.2f us)", report_.original_cost * 1e6,
+                  is * 1e6);
+    derivation_ += "equal values are computed once: " + programs + cost + "\n";
   }
 
   // A step of the derivation, where a window made the program cheaper: its target before and after,

@@ -1,0 +1,76 @@
+"""`tessera explain`: how the original becomes the result, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tessera.cli import common
+from tessera.emit import FLAVOURS
+from tessera.rewrite import Rewrite, rewrite
+
+
+@click.command(epilog=common.SRC_HELP)
+@common.source_options
+@common.search_options
+@click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
+@click.option("--emit", "flavour", type=click.Choice(FLAVOURS), default="numpy", show_default=True,
+              help="The library that runs the program.")  # fmt: skip
+@common.json_option
+def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **values: Any) -> int:
+    """Show the derivation of the rewritten program: each step with what it replaces and its cost.
+
+    \b
+    Examples:
+      tessera explain stats.py:zscore
+      tessera explain prog.ug --json
+
+    Costs are those of the model that steered the search; the last line is measured. Steps are
+    found by comparing values, so what is proved is the whole: the result against the original.
+    """
+    program = common.read_program(src, shapes)
+    options = common.options_from(**values)
+    found = rewrite(
+        program.graph, flavour, options=options, function=program.function, traced=program.traced
+    )
+    if as_json:
+        common.print_json({**found.json(), "steps": steps(found)})
+        return 0
+    console = common.stdout()
+    console.print(f"[bold]{found.name}[/]")
+    if not found.improved:
+        console.print("nothing faster was found and proved; the program stays as it is")
+        return 0
+    for number, step in enumerate(steps(found), 1):
+        console.print(f"\n{number}. {step[0]}", markup=False, highlight=False)
+        for line in step[1:]:
+            console.print(f"   {line}", markup=False, highlight=False)
+    console.print()
+    console.print(found.source.split("\n\n\n", 1)[-1].rstrip(), markup=False, highlight=False)
+    certificate = found.certificate
+    if certificate is not None:
+        bound = next(
+            (x for x in str(certificate).splitlines() if x.startswith("error_log2")), "error_log2 ?"
+        )
+        console.print(
+            f"\nproved equal to the original: wrong with a probability of at most "
+            f"2^{bound.split()[1]}",
+            highlight=False,
+        )
+    console.print(
+        f"[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} against "
+        f"{common.duration(found.original_us / 1e6)}, run by {found.flavour}"
+    )
+    return 0
+
+
+def steps(found: Rewrite) -> list[list[str]]:
+    """The derivation's steps: each a line, and more lines that say what its names mean."""
+    result: list[list[str]] = []
+    for line in found.derivation.splitlines():
+        if line.startswith(" ") and result:
+            result[-1].append(line.strip())
+        elif line:
+            result.append([line])
+    return result
