@@ -66,6 +66,8 @@ bool EGraph::add_way(ValueId id, const Node& node) {
   return true;
 }
 
+void EGraph::forbid(ValueId id, uint32_t way) { classes_[id].seconds[way] = kInfinite; }
+
 std::vector<ValueId> EGraph::order(const Choice& choice,
                                    const std::vector<ValueId>& outputs) const {
   enum : uint8_t { New, Open, Done };

@@ -39,6 +39,9 @@ class EGraph {
   // Another way to compute a class, whose value it is known to have.
   bool add_way(ValueId id, const Node& node);
 
+  // Never chooses this way again.
+  void forbid(ValueId id, uint32_t way);
+
   double node_seconds(const Node& node, const Dims& result) const;
   // Operands of a node, as Kept and Stack have many.
   void each_arg(const Node& node, const std::function<void(ValueId)>& f) const;

@@ -6,14 +6,14 @@
 namespace tessera::synth {
 namespace {
 
-class Inputs {
+class Drawn {
  public:
-  Inputs(World& world, const Spec& spec, bool positive)
+  Drawn(World& world, const Spec& spec, bool positive, uint64_t attempt)
       : world_(world), spec_(spec), numbers_(spec.nodes.size()), positive_(positive) {
     for (ValueId v = 0; v < spec.nodes.size(); ++v) {
       const Form form = spec.nodes[v].form;
       if (form != Form::Leaf && form != Form::Kept) continue;
-      numbers_[v] = world.draw(spec.dims[v], spec.keys[v], positive);
+      numbers_[v] = world.draw(spec.dims[v], derive_key(spec.keys[v], attempt), positive);
       if (is_float(spec.dims[v].dtype)) drawn_.push_back(v);
     }
   }
@@ -71,6 +71,17 @@ class Inputs {
     numbers_[v_].x[at_] = kept_x_;
   }
   bool empty() const { return drawn_.empty(); }
+  // Real numbers at which programs tend to fail.
+  void make(Inputs kind) {
+    for (ValueId v : drawn_) {
+      std::vector<double>& x = numbers_[v].x;
+      for (size_t i = 0; i < x.size(); ++i) {
+        if (kind == Inputs::Zeros && (numbers_[v].q[i] & 1) != 0) x[i] = 0;
+        if (kind == Inputs::Equal) x[i] = 1;
+        if (kind == Inputs::Large) x[i] *= 1000;
+      }
+    }
+  }
 
  private:
   World& world_;
@@ -84,37 +95,89 @@ class Inputs {
   double kept_x_ = 0;
 };
 
+// Choices of the program that come out the same way for all elements: nothing is seen of what it
+// does otherwise.
+int one_sided(const Spec& spec, const std::vector<Sample>& values) {
+  int count = 0;
+  for (ValueId v = 0; v < spec.nodes.size(); ++v) {
+    const Node& n = spec.nodes[v];
+    if (n.form != Form::Pointwise) continue;
+    const Sample& r = values[v];
+    auto one_way = [&](auto holds) {
+      int yes = 0;
+      for (int i = 0; i < r.n; ++i) yes += holds(i);
+      return yes == 0 || yes == r.n;
+    };
+    if (r.dims.dtype == DType::Bool) count += one_way([&](int i) { return r.p[i] != 0; });
+    const Sample& a = values[n.arg[0]];
+    if (a.n != r.n) continue;
+    if (n.kind == OpKind::Abs || n.kind == OpKind::Relu || n.kind == OpKind::Sign)
+      count += one_way([&](int i) { return a.x[i] > 0; });
+    if (n.kind == OpKind::Max || n.kind == OpKind::Min)
+      count += one_way([&](int i) { return r.x[i] == a.x[i]; });
+  }
+  return count;
+}
+
+// Values for one draw of the inputs, redrawn element by element until everything is defined.
+std::optional<std::vector<Sample>> defined_values(World& world, const Spec& spec, bool positive,
+                                                  uint64_t attempt, SampleStore& store) {
+  constexpr int kChanges = 4000;
+  Drawn inputs(world, spec, positive, attempt);
+  Rng rng(derive_key(positive ? 11 : 7, attempt));
+  int64_t undefined = 0;
+  {
+    SampleStore trial;
+    inputs.evaluate(trial, undefined);
+  }
+  if (undefined == INT64_MAX) return std::nullopt;
+  for (int i = 0; undefined != 0 && i < kChanges && !inputs.empty(); ++i) {
+    int64_t now = 0;
+    SampleStore trial;
+    inputs.change(rng);
+    inputs.evaluate(trial, now);
+    if (now <= undefined)
+      undefined = now;
+    else
+      inputs.undo();
+  }
+  if (undefined != 0) return std::nullopt;
+  return inputs.evaluate(store, undefined);
+}
+
 }  // namespace
 
-std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store) {
-  constexpr int kChanges = 4000;
+std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
+                                            Inputs kind) {
+  constexpr uint64_t kAttempts = 24;
   world.set_lenient(true);
-  std::optional<std::vector<Sample>> result;
-  // Roots and logarithms want positive inputs; where that is not enough, neither is anything else.
-  for (bool positive : {spec.with_roots, !spec.with_roots}) {
-    Inputs inputs(world, spec, positive);
-    Rng rng(positive ? 11 : 7);
+  if (kind != Inputs::Random) {
+    Drawn wild(world, spec, spec.with_roots, 0);
+    wild.make(kind);
     int64_t undefined = 0;
-    std::optional<SampleStore> trial(std::in_place);
-    inputs.evaluate(*trial, undefined);
-    if (undefined == INT64_MAX) break;
-    for (int i = 0; undefined != 0 && i < kChanges && !inputs.empty(); ++i) {
-      int64_t now = 0;
-      inputs.change(rng);
-      trial.emplace();
-      inputs.evaluate(*trial, now);
-      if (now <= undefined)
-        undefined = now;
-      else
-        inputs.undo();
+    std::vector<Sample> values = wild.evaluate(store, undefined);
+    if (undefined == INT64_MAX) return std::nullopt;
+    return values;
+  }
+  std::optional<std::vector<Sample>> best;
+  int fewest = INT32_MAX;
+  // Roots and logarithms want positive inputs.
+  for (bool positive : {spec.with_roots, !spec.with_roots}) {
+    for (uint64_t attempt = 0; attempt < (spec.with_order ? kAttempts : 1); ++attempt) {
+      std::optional<std::vector<Sample>> values =
+          defined_values(world, spec, positive, attempt, store);
+      if (!values) break;
+      const int count = spec.with_order ? one_sided(spec, *values) : 0;
+      if (count < fewest) {
+        fewest = count;
+        best = std::move(values);
+      }
+      if (fewest == 0) break;
     }
-    if (undefined == 0) {
-      result = inputs.evaluate(store, undefined);
-      break;
-    }
+    if (best && (fewest == 0 || !spec.with_roots)) break;
   }
   world.set_lenient(false);
-  return result;
+  return best;
 }
 
 }  // namespace tessera::synth

@@ -8,8 +8,16 @@
 
 namespace tessera::synth {
 
-// The samples of all values of a program, inputs redrawn element by element until roots, logarithms
-// and quotients are defined; nothing where that does not come about.
-std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store);
+enum class Inputs : uint8_t {
+  Random,  // redrawn element by element until roots, logarithms and quotients are defined
+  Zeros,   // half of the real numbers are 0
+  Equal,   // all are the same
+  Large,   // they are about a thousand
+};
+
+// The samples of all values of a program; nothing where they do not become defined, which is asked
+// of random ones only.
+std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
+                                            Inputs kind = Inputs::Random);
 
 }  // namespace tessera::synth

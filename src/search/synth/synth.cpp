@@ -12,6 +12,7 @@
 #include "search/synth/lower.h"
 #include "search/synth/reroll.h"
 #include "search/synth/spec.h"
+#include "search/synth/trials.h"
 #include "search/synth/window.h"
 
 namespace tessera {
@@ -45,7 +46,8 @@ class Search {
     EGraph graph(world, options_.rates);
     Choice choice = enter(*spec, *values, graph);
     set_grammar(*spec);
-    choice = graph.extract(outputs_);
+    trials_.emplace(*spec, world, classes_, context_.seed);
+    choice = extract(graph);
     note_sharing(graph, choice);
     improve(graph, choice);
     offer(graph, choice);
@@ -91,6 +93,7 @@ class Search {
       if (used[v]) report_.original_cost += graph.node_seconds(node, values[v].dims);
     }
     for (ValueId v : spec.outputs) outputs_.push_back(id[v]);
+    classes_ = id;
     return choice;
   }
 
@@ -241,6 +244,20 @@ class Search {
     derivation_ += left + "  =  " + right + cost + "\n" + (where.empty() ? "" : where + "\n");
   }
 
+  // The cheapest program that other inputs do not tell from the original.
+  Choice extract(EGraph& graph) {
+    constexpr int kMost = 200;
+    Choice choice = graph.extract(outputs_);
+    for (int i = 0; i < kMost; ++i) {
+      const ValueId v = trials_->wrong(graph, choice, graph.order(choice, outputs_));
+      if (v == kNone) break;
+      graph.forbid(v, choice[v]);
+      ++report_.pruned["trial"];
+      choice = graph.extract(outputs_);
+    }
+    return choice;
+  }
+
   // Windows over the values of the program as it is now, those that cover most work first, until
   // there is none that was not looked through.
   void improve(EGraph& graph, Choice& choice) {
@@ -275,7 +292,7 @@ class Search {
       report_.edges += r.found;
       report_.graphs += 1;
       if (r.found == 0) continue;
-      Choice next = graph.extract(outputs_);
+      Choice next = extract(graph);
       note(graph, choice, next, *best);
       choice = std::move(next);
     }
@@ -290,6 +307,7 @@ class Search {
     auto add = [&](const Choice& c) {
       const double s = graph.seconds(c, outputs_);
       if (!(s < 1e9)) return;
+      if (trials_->wrong(graph, c, graph.order(c, outputs_)) != kNone) return;
       Graph g = lower(program_, graph, c, outputs_);
       for (const Found& f : found)
         if (f.graph == g) return;
@@ -335,7 +353,8 @@ class Search {
   const Budget& budget_;
   CandidateSink& sink_;
   Grammar grammar_;
-  std::vector<ValueId> outputs_;
+  std::vector<ValueId> outputs_, classes_;  // classes of the outputs, of all values of the spec
+  std::optional<Trials> trials_;
   std::string derivation_;
   int64_t steps_ = 0;
   SearchReport report_;

@@ -400,6 +400,9 @@ class Window {
       dims[i] = &entries_[node.arg[size_t(i)]].sample.dims;
       forms[i] = entries_[node.arg[size_t(i)]].node.form;
     }
+    // Operands that vary along no axis of the target do not make up its shape.
+    const std::optional<Dims> shape = result_dims(node, dims);
+    if (!shape || !(*shape == graph_[target_].sample.dims)) return;
     e.own = graph_.rates().seconds(world_, node, graph_[target_].sample.dims, dims, forms);
     if (derive(e)) offer(e, target_);
   }

@@ -226,7 +226,9 @@ Numbers World::draw(const Dims& dims, uint64_t key, bool positive) const {
     const uint32_t word = chain().element(0, p.at(i));
     r.p[i] = positive ? chain().modulus[0].mul(word, word) : word;
     r.q[i] = chain().element(1, q.at(i));
-    const double u = 0.25 + 2 * x.unit(i);
+    // Of several sizes, so that comparisons come out both ways.
+    constexpr double kScales[] = {0.1, 1, 1, 3};
+    const double u = (0.25 + 2 * x.unit(i)) * kScales[q.at(i) >> 8 & 3];
     r.x[i] = positive || (q.at(i) & 1) != 0 ? u : -u;
   }
   return r;

@@ -10,6 +10,7 @@
 #include "search/synth/discrete_log.h"
 #include "search/synth/inputs.h"
 #include "search/synth/spec.h"
+#include "search/synth/trials.h"
 
 namespace tessera::synth {
 namespace {
@@ -216,6 +217,75 @@ TEST(SynthWorld, DivisionByZeroHasNoValue) {
   const Sample a = s.input({1, 2}, 1);
   const Sample zero = *s.pointwise(OpKind::Sub, a, &a);
   EXPECT_FALSE(s.pointwise(OpKind::Div, a, &zero));
+}
+
+// A program's e-graph, and where trials find a way wrong that was added by hand.
+ValueId found_wrong(const char* text, ValueId (*add)(EGraph&, const std::vector<ValueId>&)) {
+  const Graph g = tessera::parse(text);
+  const std::optional<Spec> spec = parse(g);
+  World world(spec->table, DType::F32, spec->with_q, 3);
+  for (const Rational& c : spec->constants) world.constant(c);
+  SampleStore store;
+  const auto values = evaluate(world, *spec, store);
+  const Rates rates;
+  EGraph graph(world, rates);
+  std::vector<ValueId> id;
+  for (ValueId v = 0; v < spec->nodes.size(); ++v) {
+    Node n = spec->nodes[v];
+    for (int i = 0; i < n.arity; ++i) n.arg[size_t(i)] = id[n.arg[size_t(i)]];
+    id.push_back(graph.add(n, (*values)[v]));
+  }
+  const Trials trials(*spec, world, id, 5);
+  std::vector<ValueId> outputs;
+  for (ValueId v : spec->outputs) outputs.push_back(id[v]);
+  Choice choice(graph.size(), 0);
+  EXPECT_EQ(trials.wrong(graph, choice, graph.order(choice, outputs)), kNone) << text;
+  const ValueId at = add(graph, id);
+  choice.resize(graph.size(), 0);
+  choice[at] = uint32_t(graph[at].nodes.size() - 1);
+  const ValueId wrong = trials.wrong(graph, choice, graph.order(choice, {at}));
+  return wrong == kNone ? kNone : wrong == at ? 0 : 1;
+}
+
+TEST(SynthTrials, OtherBranchesAndZerosTellProgramsApart) {
+  constexpr char kBranches[] =
+      "graph g {\n  x = input : f32[30]\n  r = relu x\n  a = abs x\n  return r, a\n}";
+  EXPECT_EQ(found_wrong(kBranches,
+                        [](EGraph& g, const std::vector<ValueId>& id) {
+                          Node abs;
+                          abs.form = Form::Pointwise;
+                          abs.kind = OpKind::Abs;
+                          abs.arity = 1;
+                          abs.arg[0] = id[0];
+                          EXPECT_TRUE(g.add_way(id[1], abs));  // relu x = |x|
+                          return id[1];
+                        }),
+            0u);
+  constexpr char kZeros[] =
+      "graph g {\n  x = input : f32[30]\n  y = input : f32[30]\n  d = add x, y\n  p = mul d, y\n"
+      "  return d, p\n}";
+  EXPECT_EQ(found_wrong(kZeros,
+                        [](EGraph& g, const std::vector<ValueId>& id) {
+                          Node quotient = g[id[3]].nodes[0];
+                          quotient.kind = OpKind::Div;
+                          quotient.arg = {id[3], id[1], kNone};
+                          EXPECT_TRUE(g.add_way(id[2], quotient));  // x + y = (x + y) y / y
+                          return id[2];
+                        }),
+            0u);
+}
+
+TEST(SynthTrials, RightWaysPass) {
+  constexpr char kSum[] =
+      "graph g {\n  x = input : f32[30]\n  y = input : f32[30]\n  s = add x, y\n  return s\n}";
+  EXPECT_EQ(found_wrong(kSum,
+                        [](EGraph& g, const std::vector<ValueId>& id) {
+                          Node add = g[id[2]].nodes[0];
+                          std::swap(add.arg[0], add.arg[1]);
+                          EXPECT_TRUE(g.add_way(id[2], add));
+                          return id[2];
+                        }),
+            kNone);
 }
 
 }  // namespace
