@@ -262,13 +262,13 @@ TEST(SynthTrials, OtherBranchesAndZerosTellProgramsApart) {
                         }),
             0u);
   constexpr char kZeros[] =
-      "graph g {\n  x = input : f32[30]\n  y = input : f32[30]\n  d = add x, y\n  p = mul d, y\n"
-      "  return d, p\n}";
+      "graph g {\n  x = input : f32[30]\n  y = input : f32[30]\n  d = add x, y\n  a = mul x, y\n"
+      "  b = mul y, y\n  p = add a, b\n  return d, p\n}";
   EXPECT_EQ(found_wrong(kZeros,
                         [](EGraph& g, const std::vector<ValueId>& id) {
-                          Node quotient = g[id[3]].nodes[0];
+                          Node quotient = g[id[5]].nodes[0];
                           quotient.kind = OpKind::Div;
-                          quotient.arg = {id[3], id[1], kNone};
+                          quotient.arg = {id[5], id[1], kNone};
                           EXPECT_TRUE(g.add_way(id[2], quotient));  // x + y = (x + y) y / y
                           return id[2];
                         }),
