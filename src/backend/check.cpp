@@ -36,10 +36,9 @@ double largest_of(DType dtype) {
   return dtype == DType::F64 ? 0x1p1023 : dtype == DType::F16 ? 65504.0 : 0x1p127;
 }
 
-// What lies below may be flushed or rounded away, also where a factor of up to 2^10 follows
-// (x·sigmoid x loses |x| times what its exponential does).
+// What lies below may be flushed or rounded away.
 double smallest_of(DType dtype) {
-  return dtype == DType::F64 ? 0x1p-1012 : dtype == DType::F16 ? 0x1p-24 : 0x1p-116;
+  return dtype == DType::F64 ? 0x1p-1022 : dtype == DType::F16 ? 0x1p-24 : 0x1p-126;
 }
 
 struct Outputs {
@@ -292,6 +291,15 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       // in the last place (four roundings) each, all to one side.
       const double relative =
           std::max(2 * native_error, unit * (options.c * spread + 4 * functions));
+      // What an exponential loses to underflow is scaled by what follows: x·sigmoid(x)·y loses |x
+      // y| times as much. Values are an upper bound of factors, far more than enough.
+      double underflow = smallest_of(type.dtype);
+      if (type.dtype != DType::F16) {
+        double largest = 1;
+        for (double w : want.reals)
+          if (std::isfinite(w)) largest = std::max(largest, std::fabs(w));
+        underflow *= 1024 * std::min(largest, 1e30);
+      }
       each([&](size_t i, size_t j) {
         const double g = got.reals[i], w = want.reals[j];
         if (!comparable(j)) {
@@ -301,7 +309,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
         }
         // The interpreter's own error at this element counts too: in f32 e^-200 <= 0 is true.
         const double allowed =
-            relative * scale.reals[j] + 2 * std::fabs(near.reals[j] - w) + smallest_of(type.dtype);
+            relative * scale.reals[j] + 2 * std::fabs(near.reals[j] - w) + underflow;
         const double ratio = std::fabs(g - w) / allowed;
         if (ratio <= 1) {
           r.worst = std::max(r.worst, ratio);
