@@ -28,11 +28,15 @@ class Planner {
     best_.assign(requests_.size(), 0);
     best_bytes_ = INT64_MAX;
     const auto size = [&](size_t a) { return sizes_[a]; };
-    const auto life = [&](size_t a) { return requests_[a].death - requests_[a].birth; };
+    const auto life = [&](size_t a) {  // of what is never freed, death is the largest number
+      return int64_t(requests_[a].death) - requests_[a].birth;
+    };
     // Greedy orders: largest first, longest first, area, by birth.
     greedy([&](size_t a, size_t b) { return size(a) > size(b); });
     greedy([&](size_t a, size_t b) { return life(a) > life(b); });
-    greedy([&](size_t a, size_t b) { return size(a) * (life(a) + 1) > size(b) * (life(b) + 1); });
+    greedy([&](size_t a, size_t b) {
+      return double(size(a)) * double(life(a) + 1) > double(size(b)) * double(life(b) + 1);
+    });
     greedy([&](size_t a, size_t b) { return requests_[a].birth < requests_[b].birth; });
     bool exhausted = false;
     if (best_bytes_ > plan.lower_bound &&
