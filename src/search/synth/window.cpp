@@ -73,7 +73,7 @@ class Window {
   void views_of_leaves() {
     const std::vector<uint32_t> leaves = levels_[0];
     for (uint32_t id : leaves) {
-      const Dims& d = entries_[id].sample.dims;
+      const Dims d = entries_[id].sample.dims;  // entries move as others come
       if (d.rank == 2) try_node(view(Form::Transpose, id, 0x01), 0);
       if (d.rank == 1 && grammar_.max_rank > 1) try_node(view(Form::Unsqueeze, id, 2), 0);
       if (d.rank == 2 && grammar_.diagonals) try_node(view(Form::Diagonal, id, 0), 0);
