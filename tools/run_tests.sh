@@ -13,5 +13,15 @@ step "2,000 random programs: search, code, run" env TESSERA_RANDOM_PROGRAMS=2000
   build/release/tessera_tests --gtest_brief=1 --gtest_filter='RandomPrograms.*'
 step "Python tests" .venv/bin/python -m pytest
 if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
-step "C++ unit tests, address and undefined-behaviour sanitizers" build/asan/tessera_tests --gtest_brief=1
+# Two processes: the sanitizers make most tests slow and few of them use a second processor.
+sanitized() {
+  local pids=() shard failed=0
+  for shard in 0 1; do
+    GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$shard build/asan/tessera_tests --gtest_brief=1 &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  return $failed
+}
+step "C++ unit tests, address and undefined-behaviour sanitizers" sanitized
 echo "all tests passed"
