@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -51,11 +52,11 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     certificate = found.certificate
     if certificate is not None:
         bound = next(
-            (x for x in str(certificate).splitlines() if x.startswith("error_log2")), "error_log2 ?"
+            (x for x in str(certificate).splitlines() if x.startswith("error_log2")), "error_log2 0"
         )
         console.print(
             f"\nproved equal to the original: wrong with a probability of at most "
-            f"2^{bound.split()[1]}",
+            f"2^{math.ceil(float(bound.split()[1]))}",
             highlight=False,
         )
     console.print(
