@@ -67,14 +67,12 @@ class Rewriter {
       to_[t.index] = in;
       const auto found = logged.find(k);
       if (found == logged.end()) continue;
+      if (found->second) {
+        square_[t] = in;  // all that is computed from x
+        continue;
+      }
       log_[t] = in;
       to_[t.index] = out_.add(OpKind::Exp, {in});
-      if (!found->second) continue;
-      // x is the positive root of the square whose logarithm w is: e^(w/2).
-      const TensorId half = out_.add_const(Rational::ratio(1, 2), Type{g.type(t).dtype, {}});
-      log_[t] = out_.add(OpKind::Mul, {half, in});
-      to_[t.index] = out_.add(OpKind::Exp, {log_[t]});
-      square_[t] = in;
     }
   }
 
@@ -88,6 +86,7 @@ class Rewriter {
         }
       }
       if (op.kind == OpKind::Sqr && square_.count(op.inputs[0])) {
+        log_[op.result()] = square_.at(op.inputs[0]);
         to_[op.result().index] = out_.add(OpKind::Exp, {square_.at(op.inputs[0])});
         continue;
       }
@@ -106,10 +105,8 @@ class Rewriter {
   }
 
  private:
-  TensorId scaled(TensorId t, const Rational& c) {
-    return out_.add(OpKind::Mul, {out_.add_const(c, Type{out_.type(t).dtype, {}}), t});
-  }
-  // The logarithm of a value that is positive by its form.
+  // The logarithm of a variable moved about, or of an exponential. Not of products or squares:
+  // those are positive for negative factors too, of which the variables know nothing.
   std::optional<TensorId> log_of(TensorId t) {
     if (const auto known = log_.find(t); known != log_.end()) return known->second;
     const Op& op = g_.producer(t);
@@ -118,12 +115,6 @@ class Rewriter {
       r = to_[op.inputs[0].index];
     } else if (moves_one(op)) {
       if (const auto x = log_of(op.inputs[0])) r = out_.add(op.kind, {*x}, op.attrs);
-    } else if (op.kind == OpKind::Mul || op.kind == OpKind::Div) {
-      const auto x = log_of(op.inputs[0]), y = log_of(op.inputs[1]);
-      if (x && y) r = out_.add(op.kind == OpKind::Mul ? OpKind::Add : OpKind::Sub, {*x, *y});
-    } else if (op.kind == OpKind::Sqr || op.kind == OpKind::Pow) {
-      if (const auto x = log_of(op.inputs[0]))
-        r = scaled(*x, op.kind == OpKind::Sqr ? Rational(2) : g_.attrs<PowAttrs>(op).exponent);
     }
     if (r) log_[t] = *r;
     return r;
@@ -135,6 +126,17 @@ class Rewriter {
   std::map<TensorId, TensorId> log_;     // logarithms, of values of g_
   std::map<TensorId, TensorId> square_;  // of inputs: the logarithm of their square
 };
+
+// Whether nothing but its square is made of an input.
+bool only_squared(const Graph& g, size_t input) {
+  const TensorId t = g.inputs()[input];
+  for (TensorId o : g.outputs())
+    if (o == t) return false;
+  return std::all_of(g.ops().begin(), g.ops().end(), [&](const Op& op) {
+    return op.kind == OpKind::Sqr ||
+           std::find(op.inputs.begin(), op.inputs.end(), t) == op.inputs.end();
+  });
+}
 
 }  // namespace
 
@@ -149,6 +151,11 @@ std::optional<Logged> with_logarithms_as_inputs(const Graph& spec, const Graph& 
     const auto [at, fresh] = logged.emplace(b.input, b.square);
     at->second = at->second && b.square;
   }
+  // A square is positive for either sign of its root: only where the root itself plays no part.
+  std::erase_if(logged, [&](const auto& entry) {
+    return entry.second &&
+           !(only_squared(spec, entry.first) && only_squared(candidate, entry.first));
+  });
   if (!any || !analytic(spec, false) || !analytic(candidate, false)) return std::nullopt;
   return Logged{Rewriter(spec, logged).run(), Rewriter(candidate, logged).run()};
 }
