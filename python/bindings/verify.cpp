@@ -6,6 +6,7 @@
 #include "bindings.h"
 #include "long_call.h"
 #include "verify/bench/bench.h"
+#include "verify/filter.h"
 #include "verify/funnel.h"
 
 namespace tessera::python {

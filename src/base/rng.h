@@ -42,4 +42,7 @@ class Rng {
   uint64_t state_;
 };
 
+// A seed that nobody can foresee.
+uint64_t seed_from_system();
+
 }  // namespace tessera

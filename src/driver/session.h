@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "driver/optimize.h"
 #include "driver/saved_search.h"
+#include "verify/filter.h"
 
 namespace tessera {
 

@@ -14,6 +14,7 @@
 #include "driver/optimize.h"
 #include "ir/text.h"
 #include "verify/bench/random_program.h"
+#include "verify/filter.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "ir/text.h"
-#include "verify/funnel.h"
+#include "verify/filter.h"
 
 namespace tessera {
 namespace {

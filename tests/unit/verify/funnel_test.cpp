@@ -1,3 +1,4 @@
+#include "verify/filter.h"
 #include "verify/funnel.h"
 
 #include <cmath>

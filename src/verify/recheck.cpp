@@ -1,0 +1,111 @@
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "verify/composition.h"
+#include "verify/field_test.h"
+#include "verify/funnel.h"
+#include "verify/integers.h"
+#include "verify/interface.h"
+#include "verify/static_test.h"
+#include "verify/symmetry.h"
+
+namespace tessera {
+
+Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
+                const VerifyOptions& options) {
+  if (structural_hash(spec) != c.spec_hash)
+    return {false, "the certificate is about another original (its hash differs)"};
+  if (structural_hash(candidate) != c.candidate_hash)
+    return {false, "the certificate is about another rewrite (its hash differs)"};
+  if (auto d = interface_difference(spec, candidate)) return {false, d->what};
+  if (c.draws.empty() || c.bindings.empty()) return {false, "the certificate records no draw"};
+  if (c.error_log2 > options.error_log2)
+    return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
+  std::vector<ProofPart> parts;
+  for (const CertificatePart& p : c.parts) {
+    const auto part = ProofPart::parse(p.text);
+    if (!part || p.binding < 0 || p.binding >= int(c.bindings.size()))
+      return {false, "it does not say what part " + std::to_string(parts.size()) + " is"};
+    parts.push_back(*part);
+  }
+  for (size_t b = 0; b < c.bindings.size(); b++) {
+    std::vector<ProofPart> own;
+    bool whole = false;
+    for (size_t i = 0; i < parts.size(); i++)
+      if (c.parts[i].binding == int(b)) own.push_back(parts[i]);
+    for (const FieldDraw& d : c.draws) whole = whole || (d.part < 0 && d.binding == int(b));
+    if (whole) continue;
+    if (own.empty()) return {false, "it records no draw of binding " + std::to_string(b)};
+    if (std::string what = missing_in(own, spec, candidate); !what.empty())
+      return {false, "its parts prove too little: " + what};
+  }
+  for (size_t i = 0; i < parts.size(); i++)
+    if (std::none_of(c.draws.begin(), c.draws.end(), [&](const FieldDraw& d) {
+          return d.part == int(i) && d.binding == c.parts[i].binding;
+        }))
+      return {false, "it records no draw of part " + std::to_string(i)};
+  std::optional<ThreadPool> threads;
+  if (options.threads != 1) threads.emplace(options.threads);
+  ThreadPool* pool = threads ? &*threads : nullptr;
+  for (size_t i = 0; i < c.draws.size(); i++) {
+    if (options.cancel != nullptr && options.cancel->load())
+      return {false, "cancelled by the caller"};
+    const FieldDraw& d = c.draws[i];
+    const std::string which = "draw " + std::to_string(i);
+    if (d.binding < 0 || d.binding >= int(c.bindings.size()))
+      return {false, which + " names no binding"};
+    Graph a = bind_symbols(spec, c.bindings[size_t(d.binding)]);
+    Graph b = bind_symbols(candidate, c.bindings[size_t(d.binding)]);
+    if (!c.tiles.empty()) {
+      const Symmetry symmetry({&a, &b});
+      const auto kept = symmetry.first(c.tiles);
+      auto small_a = kept ? symmetry.restrict(0, *kept) : std::nullopt;
+      auto small_b = kept ? symmetry.restrict(1, *kept) : std::nullopt;
+      if (!small_a || !small_b) return {false, "the programs have other tiles than it says"};
+      for (size_t k = 0; k < c.tiles.size(); k++)
+        if (const AxisClass& axes = symmetry.classes()[k];
+            c.tiles[k] < std::min({axes.tiles, axes.most_axes}))
+          return {false, "too few tiles for the conclusion"};
+      a = std::move(*small_a);
+      b = std::move(*small_b);
+    }
+    if (d.part >= int(parts.size())) return {false, which + " names no part"};
+    if (d.part >= 0) {
+      auto programs = programs_of(parts[size_t(d.part)], a, b);
+      if (!programs) return {false, which + ": the programs have no such part"};
+      a = std::move(programs->spec);
+      b = std::move(programs->candidate);
+    }
+    if (d.field == "exact") {
+      IntegerTest test = replay_integers(a, b, d);
+      if (test.counterexample)
+        return {false, which + ": the programs differ\n" + test.counterexample->str()};
+      continue;
+    }
+    if (d.field != "p31" && d.field != "p61") return {false, which + " names an unknown field"};
+    const bool lifted = is_integer_program(a);
+    const auto la = lifted ? lifted_to_field(a) : std::optional(a);
+    const auto lb = lifted ? lifted_to_field(b) : std::optional(b);
+    if (!la || !lb) return {false, which + ": the programs have no meaning in a field"};
+    const FieldSize size = d.field == "p31" ? FieldSize::Bits31 : FieldSize::Bits61;
+    Reference reference(*la, pool);
+    FieldDrawResult r =
+        field_draw(reference, *lb, {size, d.seed, d.exponent_bound, d.redraws, false});
+    if (!r.unsupported.empty()) return {false, which + ": " + r.unsupported};
+    if (!r.equal) return {false, which + ": the programs differ"};
+    r.record.binding = d.binding;
+    r.record.part = d.part;
+    if (!(r.record == d)) return {false, which + " gives other figures than the certificate says"};
+  }
+  // Recorded seeds could have been chosen; fresh ones could not.
+  VerifyOptions fresh = options;
+  fresh.seed = options.seed ? *options.seed : seed_from_system();
+  fresh.strict = c.strict;
+  const Verdict v = verify(spec, candidate, fresh);
+  if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
+  return {true, std::to_string(c.draws.size()) + " recorded draws replayed, and " +
+                    std::to_string(v.certificate().draws.size()) + " fresh ones from seed " +
+                    std::to_string(*fresh.seed) + " agree"};
+}
+
+}  // namespace tessera

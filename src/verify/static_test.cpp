@@ -1,0 +1,404 @@
+#include "verify/static_test.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "verify/bound.h"
+#include "verify/composition.h"
+#include "verify/field_test.h"
+#include "verify/integers.h"
+#include "verify/interface.h"
+#include "verify/numeric_gate.h"
+#include "verify/work.h"
+
+namespace tessera {
+namespace {
+
+// Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
+int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
+constexpr int kTieDraws = 48;
+// Proofs in parts: at most so many questions, each answered with an error so much smaller.
+constexpr int kMaxPartTests = 256;
+constexpr double kPartErrorLog2 = 8;
+// Whether results can depend on two numbers being exactly equal.
+bool has_comparisons(const Graph& g) {
+  for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Eq || op.kind == OpKind::Ne || op.kind == OpKind::Lt ||
+        op.kind == OpKind::Le || op.kind == OpKind::Gt || op.kind == OpKind::Ge ||
+        op.kind == OpKind::Sign || op.kind == OpKind::Cast)
+      return true;
+    if (op.body.valid() && has_comparisons(g.body(op))) return true;
+  }
+  return false;
+}
+
+bool is_cancelled(const VerifyOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
+
+// How certain the comparison of every output element is so far, as log2 of the probability that it
+// agreed by chance. One number per output while all its elements were always compared.
+class Coverage {
+ public:
+  explicit Coverage(const Graph& g) {
+    for (TensorId t : g.outputs())
+      outputs_.push_back({num_elements(g.type(t).shape), 0, 0, {}, {}});
+  }
+  void add(const FieldDrawResult& draw, double log2_miss) {
+    for (size_t k = 0; k < outputs_.size(); k++) {
+      Output& o = outputs_[k];
+      if (draw.compared[k].empty()) {
+        o.common += log2_miss;
+        o.draws++;
+        continue;
+      }
+      if (o.missed.empty()) {
+        o.missed.assign(size_t(o.size), 0);
+        o.missed_draws.assign(size_t(o.size), 0);
+      }
+      o.common += log2_miss;
+      o.draws++;
+      for (size_t i = 0; i < o.missed.size(); i++)
+        if (!draw.compared[k][i]) o.missed[i] += log2_miss, o.missed_draws[i]++;
+    }
+  }
+  double worst() const {  // of all elements
+    double w = -1e9;
+    for (const Output& o : outputs_) {
+      double least = 0;
+      for (double m : o.missed) least = std::min(least, m);
+      w = std::max(w, o.common - least);
+    }
+    return w;
+  }
+  int min_draws() const {
+    int n = INT32_MAX;
+    for (const Output& o : outputs_) {
+      int missed = 0;
+      for (int m : o.missed_draws) missed = std::max(missed, m);
+      n = std::min(n, o.draws - missed);
+    }
+    return n;
+  }
+
+ private:
+  struct Output {
+    int64_t size = 0;
+    double common = 0;
+    int draws = 0;
+    std::vector<double> missed;
+    std::vector<int> missed_draws;
+  };
+  std::vector<Output> outputs_;
+};
+
+class StaticTest {
+ public:
+  StaticTest(Reference& reference, const Graph& candidate, const VerifyOptions& o, Rng seeds,
+             int binding, Certificate& certificate, WholePrograms whole)
+      : reference_(reference), spec_(reference.spec()), candidate_(candidate),
+        whole_spec_(whole.spec ? *whole.spec : spec_),
+        whole_candidate_(whole.candidate ? *whole.candidate : candidate), o_(o), seeds_(seeds),
+        binding_(binding), certificate_(certificate) {}
+
+  std::optional<Verdict> run() {
+    const double work = std::max(count_work(spec_), count_work(candidate_));
+    if (work > double(o_.max_macs))
+      return Unknown{UnknownReason::Budget,
+                     "one evaluation takes about " + std::to_string(int64_t(work)) +
+                         " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
+    if (is_integer_program(spec_) && is_integer_program(candidate_)) return integers();
+    if (auto v = whole_or_in_parts()) return v;
+    if (auto v = ties()) return v;
+    return gate();
+  }
+
+ private:
+  GateOptions gate_options() {
+    GateOptions g;
+    g.strict = o_.strict;
+    g.seed = seeds_.split(1)();
+    g.minimise = o_.minimise;
+    g.cancel = o_.cancel;
+    g.progress = o_.progress;
+    return g;
+  }
+  void tell(const std::string& step) const {
+    if (o_.progress) o_.progress(step);
+  }
+  Unknown cancelled() const { return {UnknownReason::Cancelled, "cancelled by the caller"}; }
+
+  // The field saw a difference: only real inputs refute.
+  Verdict explain(const FieldDrawResult& draw) {
+    if (auto c = find_difference(reference_, candidate_, gate_options()))
+      return Refuted{std::move(*c)};
+    if (is_cancelled(o_)) return cancelled();
+    const std::string where = "output " + std::to_string(draw.output) + ", element " +
+                              std::to_string(draw.index) + ", seed " +
+                              std::to_string(draw.record.seed) + " of field " + draw.record.field;
+    const bool modelled = has_modelled_operators(spec_) || has_modelled_operators(candidate_);
+    return Unknown{UnknownReason::Field,
+                   modelled ? "they differ in the field (" + where +
+                                  "), where order, roots or unknown functions are only modelled, "
+                                  "and no real inputs were found at which they differ"
+                            : "they differ in the field (" + where +
+                                  "), so they are different functions, but by so little that no "
+                                  "real inputs were found that show it"};
+  }
+
+  std::optional<Verdict> whole_or_in_parts() {
+    const Certificate before = certificate_;
+    auto ask = [&] {
+      return field(reference_, candidate_, whole_spec_, whole_candidate_, certificate_);
+    };
+    patient_ = false;
+    std::optional<Verdict> whole = ask();
+    if (!whole || !whole->unknown()) return whole;
+    const UnknownReason why = whole->why_unknown().reason;
+    if (why != UnknownReason::Field && why != UnknownReason::Undefined &&
+        why != UnknownReason::Bound)
+      return whole;
+    // Real inputs were looked for already where the field saw a difference.
+    certificate_ = before;
+    if (in_parts()) return std::nullopt;
+    certificate_ = before;
+    if (is_cancelled(o_)) return cancelled();
+    if (!gave_up_early_) return whole;
+    patient_ = true;
+    return ask();
+  }
+
+  // Pairs of values that look equal are proved one by one and cut. The bound is the sum of the
+  // parts' bounds.
+  bool in_parts() {
+    const std::vector<ValuePair> pairs =
+        values_that_look_equal(spec_, candidate_, seeds_.split(20000)(), reference_.pool());
+    const bool logarithms = std::any_of(spec_.ops().begin(), spec_.ops().end(),
+                                        [](const Op& op) { return op.kind == OpKind::Log; });
+    if (pairs.empty() && !logarithms) return false;
+    std::vector<std::pair<ProofPart, Certificate>> proofs;
+    uint64_t question = 0;
+    auto equal = [&](const ProofPart& part) {
+      if (is_cancelled(o_)) return false;
+      const auto here = programs_of(part, spec_, candidate_),
+                 whole = programs_of(part, whole_spec_, whole_candidate_);
+      if (!here || !whole) return false;
+      tell("part " + std::to_string(proofs.size() + 1) + " of a proof in parts");
+      Certificate c;
+      const PartTest test{seeds_.split(20001 + question++), o_.error_log2 - kPartErrorLog2};
+      Reference reference(here->spec, reference_.pool());
+      if (field(reference, here->candidate, whole->spec, whole->candidate, c, &test)) return false;
+      proofs.emplace_back(part, std::move(c));
+      return true;
+    };
+    const auto parts = compose(spec_, candidate_, pairs, kMaxPartTests, equal);
+    if (!parts) return false;
+    double error = 0;
+    std::vector<std::string> bases;
+    certificate_.min_draws = certificate_.min_draws == 0 ? INT32_MAX : certificate_.min_draws;
+    for (const auto& [part, proof] : proofs) {
+      if (std::find(parts->begin(), parts->end(), part) == parts->end()) continue;
+      certificate_.parts.push_back({binding_, part.str()});
+      for (FieldDraw d : proof.draws) {
+        d.part = int(certificate_.parts.size()) - 1;
+        certificate_.draws.push_back(d);
+      }
+      error += std::exp2(proof.error_log2);
+      certificate_.min_draws = std::min(certificate_.min_draws, proof.min_draws);
+      if (std::find(bases.begin(), bases.end(), proof.basis) == bases.end())
+        bases.push_back(proof.basis);
+    }
+    std::string cuts;
+    for (const ProofPart& part : *parts)
+      if (&part != &parts->back())
+        cuts += (cuts.empty() ? "" : ", ") + describe(spec_, part.target.spec);
+    certificate_.notes.push_back("proved in " + std::to_string(parts->size()) +
+                                 " parts, both programs cut at " + cuts);
+    if (certificate_.bound.empty() || std::log2(error) > certificate_.error_log2) {
+      certificate_.error_log2 = std::log2(error);
+      certificate_.bound = "the sum of the bounds of " + std::to_string(parts->size()) + " parts";
+      std::sort(bases.begin(), bases.end());
+      certificate_.basis.clear();
+      for (const std::string& b : bases)
+        certificate_.basis += (certificate_.basis.empty() ? "" : "; ") + b;
+    }
+    return true;
+  }
+
+  struct PartTest {
+    Rng seeds;
+    double error_log2;
+  };
+  // Fills in `certificate`. Of a part (not null) only whether it is equal matters: a difference may
+  // be one of the cuts' making.
+  std::optional<Verdict> field(Reference& reference, const Graph& candidate,
+                               const Graph& whole_spec, const Graph& whole_candidate,
+                               Certificate& certificate, const PartTest* part = nullptr) {
+    const Rng seeds = part ? part->seeds : seeds_;
+    const double error_log2 = part ? part->error_log2 : o_.error_log2;
+    const Graph& spec = reference.spec();
+    const Degrees a = degrees(whole_spec), b = degrees(whole_candidate);
+    const DrawBound small = draw_bound(a, b, 31), big = draw_bound(a, b, 61);
+    Coverage coverage(spec);
+    int64_t candidate_undefined = 0;
+    int draws = 0, incomplete = 0, redraws = 12;
+    auto one = [&](FieldSize size) -> std::optional<Verdict> {
+      if (is_cancelled(o_)) return cancelled();
+      const DrawBound& bound = size == FieldSize::Bits31 ? small : big;
+      if (!part) tell("field draw " + std::to_string(draws + 1));
+      FieldDrawResult r = field_draw(
+          reference, candidate,
+          {size, seeds.split(uint64_t(100 + draws))(), bound.exponent_bound, redraws, false});
+      if (!r.unsupported.empty()) return Unknown{UnknownReason::Unsupported, r.unsupported};
+      if (!r.equal && part) return Unknown{UnknownReason::Field, "a part differs"};
+      if (!r.equal) return explain(r);
+      r.record.binding = binding_;
+      certificate.draws.push_back(r.record);
+      coverage.add(r, bound.log2_miss);
+      candidate_undefined = r.candidate_undefined;
+      draws++;
+      incomplete += r.record.undefined > 0;
+      // Where redrawing does not help, many cheap draws beat few expensive ones.
+      if (draws == 3 && incomplete == 3) redraws = 2;
+      return std::nullopt;
+    };
+    for (FieldSize size : {FieldSize::Bits31, FieldSize::Bits31, FieldSize::Bits61})
+      if (auto v = one(size)) return v;
+    // Hundreds of draws may find the rest defined; parts are likely to be sooner.
+    if ((part || !patient_) && coverage.min_draws() == 0) {
+      gave_up_early_ = gave_up_early_ || !part;
+      return Unknown{UnknownReason::Undefined, "some elements were undefined in every draw"};
+    }
+    // What is still missing comes from the field that buys certainty cheaper; 61 bits cost about
+    // eight times as much.
+    const FieldSize rest =
+        8 * small.log2_miss < big.log2_miss ? FieldSize::Bits31 : FieldSize::Bits61;
+    const int limit = max_draws(std::max(count_work(spec), count_work(candidate)));
+    while (coverage.worst() > error_log2 && draws < limit) {
+      // Hopeless at this rate (elements that are hardly ever defined): stop early.
+      if (draws == 64 && coverage.worst() * limit / 64 > error_log2) break;
+      if (auto v = one(rest)) return v;
+    }
+    if (coverage.min_draws() == 0 && coverage.worst() > error_log2) {
+      if (part) return Unknown{UnknownReason::Undefined, "a part is never defined"};
+      if (auto c = find_difference(reference_, candidate_, gate_options()))
+        return Refuted{std::move(*c)};
+      return Unknown{UnknownReason::Undefined,
+                     candidate_undefined > 0
+                         ? "some output elements of the rewrite were undefined in every draw"
+                         : "some output elements of the original were undefined in every draw"};
+    }
+    if (coverage.worst() > error_log2)
+      return Unknown{UnknownReason::Bound, "after " + std::to_string(draws) +
+                                               " draws the error bound is only 2^" +
+                                               fixed(coverage.worst()) + " (" + big.text + ")"};
+    const DrawBound& told = rest == FieldSize::Bits31 && draws > 3 ? small : big;
+    if (certificate.bound.empty() || coverage.worst() > certificate.error_log2) {
+      certificate.error_log2 = coverage.worst();
+      certificate.bound = told.text + "; per draw 2^" + fixed(small.log2_miss) + " in p31, 2^" +
+                          fixed(big.log2_miss) + " in p61";
+      certificate.basis = told.basis;
+    }
+    certificate.min_draws = certificate.min_draws == 0
+                                ? coverage.min_draws()
+                                : std::min(certificate.min_draws, coverage.min_draws());
+    return std::nullopt;
+  }
+
+  // < for <= differs only where operands are equal, which random draws never meet; so does s/v ≤ 0
+  // from v/s ≤ 0, where v = 0. A difference at small integers counts only if f64 shows it too.
+  std::optional<Verdict> ties() {
+    if (!has_comparisons(spec_) && !has_comparisons(candidate_)) return std::nullopt;
+    const double work = count_work(spec_) + count_work(candidate_);
+    const int draws = int(std::clamp(2e8 / work, 4.0, double(kTieDraws)));
+    const std::string note = "equal operands of comparisons were tested at small integers (" +
+                             std::to_string(draws) + " draws); elsewhere they have measure zero";
+    if (std::find(certificate_.notes.begin(), certificate_.notes.end(), note) ==
+        certificate_.notes.end())
+      certificate_.notes.push_back(note);
+    for (int i = 0; i < draws; i++) {
+      if (is_cancelled(o_)) return cancelled();
+      if (i == 0) tell("equal operands of comparisons");
+      const uint64_t seed = seeds_.split(uint64_t(10000 + i))();
+      FieldDrawResult r = field_draw(reference_, candidate_, {FieldSize::Bits31, seed, 0, 0, true});
+      if (!r.unsupported.empty() || (r.equal && r.candidate_undefined == 0)) continue;
+      if (auto c = difference_at(reference_, candidate_, tie_inputs(spec_, candidate_, seed),
+                                 gate_options()))
+        return Refuted{std::move(*c)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Verdict> integers() {
+    // Equal over the integers implies equal modulo 2^w; a field decides the former.
+    const auto spec = lifted_to_field(spec_), candidate = lifted_to_field(candidate_);
+    bool proved = false;
+    if (spec && candidate) {
+      Certificate saved = certificate_;
+      Reference lifted(*spec, reference_.pool());
+      const auto v = field(lifted, *candidate, *spec, *candidate, certificate_);
+      if (v && v->refuted()) return v;
+      proved = !v;
+      if (v)
+        certificate_ = saved;  // still possible: equal modulo 2^w only
+      else
+        certificate_.notes.push_back("integer program: equal over the integers, so modulo 2^w");
+    }
+    IntegerTest test = test_integers(spec_, candidate_, seeds_.split(2)(), proved ? 16 : 64, o_);
+    if (test.cancelled) return cancelled();
+    if (test.counterexample) return Refuted{std::move(*test.counterexample)};
+    for (FieldDraw& d : test.draws) {
+      d.binding = binding_;
+      certificate_.draws.push_back(d);
+    }
+    if (!proved) {
+      certificate_.error_log2 = -double(test.draws.size());
+      certificate_.bound = "integer program run as it is, on random and edge values";
+      certificate_.basis = "assumes: a difference shows in one draw of two";
+      certificate_.min_draws = int(test.draws.size());
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Verdict> gate() {
+    GateResult g = numeric_gate(reference_, candidate_, gate_options());
+    if (g.cancelled) return cancelled();
+    if (g.counterexample) return Refuted{std::move(*g.counterexample)};
+    for (GateFamily& f : g.families) {
+      f.binding = binding_;
+      certificate_.gate.push_back(f);
+      if (f.special_differ > 0)
+        certificate_.notes.push_back("at inputs \"" + f.family + "\" " +
+                                     std::to_string(f.special_differ) +
+                                     " elements differ where the original is not finite");
+    }
+    for (std::string& s : g.assumptions)
+      if (std::find(certificate_.assumptions.begin(), certificate_.assumptions.end(), s) ==
+          certificate_.assumptions.end())
+        certificate_.assumptions.push_back(std::move(s));
+    return std::nullopt;
+  }
+
+  Reference& reference_;
+  const Graph &spec_, &candidate_, &whole_spec_, &whole_candidate_;
+  const VerifyOptions& o_;
+  bool patient_ = true, gave_up_early_ = false;  // of whole programs hardly ever defined
+  Rng seeds_;
+  int binding_;
+  Certificate& certificate_;
+};
+
+}  // namespace
+
+std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
+                                   const VerifyOptions& options, Rng seeds, int binding,
+                                   Certificate& certificate, WholePrograms whole) {
+  return StaticTest(reference, candidate, options, seeds, binding, certificate, whole).run();
+}
+
+std::string fixed(double x) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof buffer, "%.1f", x);
+  return buffer;
+}
+
+}  // namespace tessera

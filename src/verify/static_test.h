@@ -1,0 +1,26 @@
+// Compares two programs without symbols: the field, whole or in parts, equal operands of
+// comparisons, integers, real numbers. What verify/funnel.h runs for every binding.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "base/rng.h"
+#include "verify/funnel.h"
+#include "verify/reference.h"
+
+namespace tessera {
+
+// Of one pair; fills in the certificate. Nothing means: no objection. Where the pair are
+// representatives of larger programs, `whole` are those: their error bound is taken.
+struct WholePrograms {
+  const Graph* spec = nullptr;
+  const Graph* candidate = nullptr;
+};
+std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
+                                   const VerifyOptions& options, Rng seeds, int binding,
+                                   Certificate& certificate, WholePrograms whole = {});
+
+// With one decimal.
+std::string fixed(double x);
+
+}  // namespace tessera
