@@ -1,0 +1,205 @@
+#include "search/rules/rule.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tessera::rules {
+
+using synth::Form;
+using synth::Node;
+using synth::ValueId;
+
+ValueId add_node(Rule& rule, const Node& node) {
+  for (ValueId v = 0; v < rule.nodes.size(); ++v) {
+    const Node& n = rule.nodes[v];
+    if (n.form == node.form && n.kind == node.kind && n.arity == node.arity && n.arg == node.arg &&
+        n.attr == node.attr)
+      return v;
+  }
+  rule.nodes.push_back(node);
+  return ValueId(rule.nodes.size() - 1);
+}
+
+uint32_t add_constant(Rule& rule, const Constant& constant) {
+  const auto at = std::find(rule.constants.begin(), rule.constants.end(), constant);
+  if (at != rule.constants.end()) return uint32_t(at - rule.constants.begin());
+  rule.constants.push_back(constant);
+  return uint32_t(rule.constants.size() - 1);
+}
+
+std::vector<ValueId> operands(const Rule& rule, ValueId v) {
+  const Node& n = rule.nodes[v];
+  if (n.form == Form::Stack) return rule.stacks[n.attr].args;
+  return {n.arg.begin(), n.arg.begin() + n.arity};
+}
+
+std::optional<Rational> value(const Rule& rule, uint32_t constant,
+                              const std::vector<std::optional<Rational>>& bound) {
+  const Constant& c = rule.constants[constant];
+  using Kind = Constant::Kind;
+  if (c.kind == Kind::Literal) return c.value;
+  if (c.kind == Kind::Variable)
+    return constant < bound.size() ? bound[constant] : std::optional<Rational>();
+  const auto a = value(rule, c.a, bound), b = value(rule, c.b, bound);
+  if (!a || !b) return std::nullopt;
+  std::optional<Rational> r;
+  if (c.kind == Kind::Add) r = Rational::add(*a, *b);
+  if (c.kind == Kind::Sub) r = Rational::add(*a, -*b);
+  if (c.kind == Kind::Mul) r = Rational::mul(*a, *b);
+  if (c.kind == Kind::Div && !b->is_zero())
+    if (const auto inverse = b->inverse()) r = Rational::mul(*a, *inverse);
+  return r && r->finite() ? r : std::nullopt;
+}
+
+namespace {
+
+// Binding strengths of what an expression ends up as.
+enum Strength { Sum, Product, Sign, Power, Atom };
+
+struct Text {
+  std::string text;
+  Strength strength;
+};
+
+class Printer {
+ public:
+  explicit Printer(const Rule& rule) : rule_(rule) {}
+
+  Text value(ValueId v) const {
+    const Node& n = rule_.nodes[v];
+    switch (n.form) {
+    case Form::Leaf: return {rule_.variables[n.attr].name, Atom};
+    case Form::Const: return constant(uint32_t(n.attr));
+    case Form::Pointwise: return pointwise(n);
+    case Form::Reduce: {
+      const std::string function = n.kind == OpKind::ReduceMax   ? "max"
+                                   : n.kind == OpKind::ReduceMin ? "min"
+                                                                 : name(n.kind);
+      if (n.attr == kAllAxes) return call(function, n, "");
+      return call(function, n, ", axis=" + axes(n.attr));
+    }
+    case Form::Dot: return binary(" @ ", Product, value(n.arg[0]), value(n.arg[1]));
+    case Form::Transpose: {
+      const int r = int(n.attr & 15);
+      if (n.attr == (2 | 1 << 4)) return call("transpose", n, "");
+      std::string perm;
+      for (int i = 0; i < r; ++i)
+        perm += (i ? ", " : "") + std::to_string(int(n.attr >> (4 * i + 4) & 15) - r);
+      return call("transpose", n, ", axes=(" + perm + ")");
+    }
+    case Form::Unsqueeze: return call("expand_dims", n, ", axis=" + axes(n.attr));
+    case Form::Squeeze: return call("squeeze", n, ", axis=" + axes(n.attr));
+    case Form::Broadcast: return call("broadcast_to", n, ", shape=" + shape(rule_.shapes[n.attr]));
+    case Form::Diagonal: return call("diagonal", n, "");
+    case Form::Triangle: {
+      const int64_t k = int64_t(n.attr);
+      return call(name(n.kind), n, k == 0 ? "" : ", k=" + std::to_string(k));
+    }
+    case Form::Stack: {
+      const Rule::Stack& s = rule_.stacks[n.attr];
+      std::string text = "stack(";
+      for (ValueId a : s.args) text += value(a).text + ", ";
+      return {text + "axis=" + std::to_string(-1 - int(s.axis)) + ")", Atom};
+    }
+    case Form::Kept: break;
+    }
+    unreachable("no rule has kept operators");
+  }
+
+  static std::string shape(const ShapePattern& s) {
+    std::string text = "[";
+    if (s.leading) text += "..." + *s.leading;
+    for (const std::string& d : s.dims) text += (text.size() > 1 ? " " : "") + d;
+    return text + "]";
+  }
+
+ private:
+  static std::string wrap(const Text& t, Strength least) {
+    return t.strength < least ? "(" + t.text + ")" : t.text;
+  }
+  static Text binary(const std::string& op, Strength strength, const Text& a, const Text& b) {
+    return {wrap(a, strength) + op + wrap(b, Strength(strength + 1)), strength};
+  }
+  static std::string axes(uint64_t mask) {
+    std::string text;
+    int count = 0;
+    for (int i = synth::kMaxAxes; i >= 0; --i)
+      if (mask >> i & 1) text += (count++ ? ", " : "") + std::to_string(-1 - i);
+    return count == 1 ? text : "(" + text + ")";
+  }
+  Text call(const std::string& function, const Node& n, const std::string& more) const {
+    std::string text = function + "(";
+    for (int i = 0; i < n.arity; ++i) text += (i ? ", " : "") + value(n.arg[size_t(i)]).text;
+    return {text + more + ")", Atom};
+  }
+  Text constant(uint32_t index) const {
+    const Constant& c = rule_.constants[index];
+    switch (c.kind) {
+    case Constant::Kind::Literal: {
+      const bool plain = c.value.is_integer();
+      return {c.value.str(), c.value.negative() ? Sum : plain ? Atom : Sum};
+    }
+    case Constant::Kind::Variable: return {c.name, Atom};
+    case Constant::Kind::Add: return binary(" + ", Sum, constant(c.a), constant(c.b));
+    case Constant::Kind::Sub: return binary(" - ", Sum, constant(c.a), constant(c.b));
+    // As factors of a product they would be read as factors of its other ones: made a group.
+    case Constant::Kind::Mul:
+      return {binary(" * ", Product, constant(c.a), constant(c.b)).text, Sum};
+    case Constant::Kind::Div:
+      return {binary(" / ", Product, constant(c.a), constant(c.b)).text, Sum};
+    }
+    unreachable("Constant");
+  }
+  Text pointwise(const Node& n) const {
+    auto arg = [&](int i) { return value(n.arg[size_t(i)]); };
+    if (n.kind == OpKind::Add) return binary(" + ", Sum, arg(0), arg(1));
+    if (n.kind == OpKind::Sub) return binary(" - ", Sum, arg(0), arg(1));
+    if (n.kind == OpKind::Mul) return binary(" * ", Product, arg(0), arg(1));
+    if (n.kind == OpKind::Div) return binary(" / ", Product, arg(0), arg(1));
+    if (n.kind == OpKind::Neg) return {"-" + wrap(arg(0), Power), Sign};
+    if (n.kind == OpKind::Pow)
+      return {wrap(arg(0), Atom) + "**" + wrap(constant(uint32_t(n.attr)), Atom), Power};
+    if (n.kind == OpKind::Max) return call("maximum", n, "");
+    if (n.kind == OpKind::Min) return call("minimum", n, "");
+    return call(name(n.kind), n, "");
+  }
+
+  const Rule& rule_;
+};
+
+const char* comparison(Condition::Kind kind) {
+  switch (kind) {
+  case Condition::Kind::Positive: return " > 0";
+  case Condition::Kind::NonNegative: return " >= 0";
+  case Condition::Kind::Nonzero: return " != 0";
+  }
+  unreachable("Condition");
+}
+
+}  // namespace
+
+std::string print(const Rule& rule, ValueId v) { return Printer(rule).value(v).text; }
+
+std::string print(const Rule& rule) {
+  std::string text = "rule " + rule.name + "\n";
+  std::string names;
+  auto declare = [&](const std::string& what) { names += (names.empty() ? "  " : ", ") + what; };
+  for (const Variable& v : rule.variables)
+    declare(v.name + (v.boolean ? " bool " : " ") + Printer::shape(v.shape));
+  for (const Constant& c : rule.constants)
+    if (c.kind == Constant::Kind::Variable) declare(c.name + " constant");
+  if (!names.empty()) text += names + "\n";
+  text += "  " + print(rule, rule.left) + " = " + print(rule, rule.right) + "\n";
+  for (const Condition& c : rule.conditions)
+    text += std::string(c.implied ? "  assumes " : "  where ") + print(rule, c.value) +
+            comparison(c.kind) + "\n";
+  if (rule.real || rule.integer)
+    text += std::string("  holds for ") + (rule.real ? "real" : "") +
+            (rule.real && rule.integer ? ", " : "") + (rule.integer ? "integer" : "") + "\n";
+  if (!rule.learned.empty()) text += "  learned " + rule.learned + "\n";
+  if (!rule.checked.empty()) text += "  checked " + rule.checked + "\n";
+  return text;
+}
+
+}  // namespace tessera::rules

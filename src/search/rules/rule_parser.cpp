@@ -1,0 +1,587 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "search/rules/rule.h"
+
+namespace tessera::rules {
+namespace {
+
+using synth::Form;
+using synth::kMaxAxes;
+using synth::kNone;
+using synth::Node;
+using synth::ValueId;
+
+constexpr size_t kMaxBytes = size_t(4) << 20, kMaxRules = 20'000, kMaxName = 100;
+constexpr int kMaxDepth = 60;
+
+bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string quoted(std::string_view text) {
+  std::string shown;
+  for (char c : text.substr(0, 40)) shown += c >= 0x20 && c < 0x7f ? c : '?';
+  return "'" + shown + (text.size() > 40 ? "…'" : "'");
+}
+
+// One line of the text, of which `at` characters are read.
+struct Line {
+  std::string_view text;
+  int number = 0;
+  size_t at = 0;
+};
+
+class Parser {
+ public:
+  Parser(const std::string& file, Line line, Rule& rule) : file_(file), line_(line), rule_(rule) {}
+
+  [[noreturn]] void fail(const std::string& what) const { fail(what, line_.at); }
+
+  bool at_end() {
+    skip();
+    return line_.at >= line_.text.size();
+  }
+  void expect_end() {
+    if (!at_end()) fail("expected the end of the line, not " + quoted(rest()));
+  }
+  // A word is letters, digits and "_"; names of rules may have "-", "." and "/" too.
+  std::string word(const std::string& what, bool of_rule = false) {
+    skip();
+    std::string text;
+    const size_t from = line_.at;
+    while (line_.at < line_.text.size()) {
+      const char c = line_.text[line_.at];
+      const bool more = of_rule && (c == '-' || c == '.' || c == '/');
+      if (!(is_alpha(c) || more || (is_digit(c) && (of_rule || !text.empty())))) break;
+      text += c;
+      ++line_.at;
+    }
+    if (text.empty()) fail("expected " + what + ", not " + quoted(rest()));
+    if (text.size() > kMaxName) fail("a name of more than 100 characters", from);
+    return text;
+  }
+  bool take(std::string_view token) {
+    skip();
+    if (line_.text.substr(line_.at, token.size()) != token) return false;
+    // "..." is no decimal point, "**" no "*", and words end where letters do.
+    const size_t end = line_.at + token.size();
+    const char next = end < line_.text.size() ? line_.text[end] : ' ';
+    if (is_alpha(token.back()) && (is_alpha(next) || is_digit(next))) return false;
+    if (token == "*" && next == '*') return false;
+    line_.at = end;
+    return true;
+  }
+  void expect(std::string_view token) {
+    if (!take(token)) fail("expected '" + std::string(token) + "', not " + quoted(rest()));
+  }
+  std::string rest() {
+    skip();
+    return line_.at < line_.text.size() ? std::string(line_.text.substr(line_.at))
+                                        : "the end of the line";
+  }
+
+  // A [m k], B bool [...], c constant
+  void declarations() {
+    do {
+      const size_t from = (skip(), line_.at);
+      const std::string name = word("the name of a variable");
+      if (names_.count(name)) fail(quoted(name) + " is declared twice", from);
+      Node leaf;
+      if (take("constant")) {
+        Constant c;
+        c.kind = Constant::Kind::Variable;
+        c.name = name;
+        leaf.form = Form::Const;
+        leaf.attr = add_constant(rule_, c);
+      } else {
+        Variable v;
+        v.name = name;
+        v.boolean = take("bool");
+        v.shape = shape();
+        leaf.attr = rule_.variables.size();
+        rule_.variables.push_back(std::move(v));
+      }
+      names_[name] = leaf;
+    } while (take(","));
+    expect_end();
+  }
+
+  void equation() {
+    rule_.left = sum();
+    const size_t from = (skip(), line_.at);
+    expect("=");
+    const Form form = rule_.nodes[rule_.left].form;
+    if (form == Form::Leaf || form == Form::Const)
+      fail("the left side matches everything: it needs an operator", from);
+    const std::set<std::string> known = names_in(rule_.left);
+    rule_.right = sum();
+    expect_end();
+    if (rule_.left == rule_.right) fail("both sides are the same", from);
+    for (const std::string& name : names_in(rule_.right))
+      if (!known.count(name)) fail(quoted(name) + " is on the right only", from);
+  }
+
+  void condition(bool implied) {
+    const size_t from = (skip(), line_.at);
+    Condition c;
+    c.implied = implied;
+    c.value = sum();
+    c.kind = take(">=")   ? Condition::Kind::NonNegative
+             : take(">")  ? Condition::Kind::Positive
+             : take("!=") ? Condition::Kind::Nonzero
+                          : (fail("expected '> 0', '>= 0' or '!= 0', not " + quoted(rest())),
+                             Condition::Kind::Nonzero);
+    expect("0");
+    expect_end();
+    const std::set<std::string> known = names_in(rule_.left);
+    for (const std::string& name : names_in(c.value))
+      if (!known.count(name)) fail(quoted(name) + " is not on the left side", from);
+    rule_.conditions.push_back(c);
+  }
+
+  void holds_for() {
+    rule_.real = rule_.integer = false;
+    do {
+      bool& which = take("real") ? rule_.real : take("integer") ? rule_.integer : unknown_;
+      if (&which == &unknown_) fail("expected 'real' or 'integer', not " + quoted(rest()));
+      which = true;
+    } while (take(","));
+    expect_end();
+  }
+
+  void next(Line line) { line_ = line; }
+  bool declared() const { return !names_.empty(); }
+
+ private:
+  [[noreturn]] void fail(const std::string& what, size_t at) const {
+    throw Error(ErrorKind::BadInput, what, SourceLocation{file_, line_.number, int(at) + 1});
+  }
+  void skip() {
+    while (line_.at < line_.text.size() &&
+           (line_.text[line_.at] == ' ' || line_.text[line_.at] == '\t' ||
+            line_.text[line_.at] == '\r'))
+      ++line_.at;
+  }
+
+  ShapePattern shape() {
+    expect("[");
+    ShapePattern s;
+    if (take("...")) {
+      s.leading = "";
+      if (line_.at < line_.text.size() && is_alpha(line_.text[line_.at]))
+        s.leading = word("a name");
+    }
+    while (!take("]")) {
+      if (s.dims.size() >= size_t(kMaxAxes)) fail("more than 6 axes");
+      s.dims.push_back(take("1") ? "1" : word("the name of an extent, '1' or ']'"));
+    }
+    return s;
+  }
+
+  // The variables and constants a value is made of.
+  std::set<std::string> names_in(ValueId v) const {
+    std::set<std::string> names;
+    std::vector<bool> seen(rule_.nodes.size(), false);
+    std::vector<ValueId> open{v};
+    while (!open.empty()) {
+      const ValueId at = open.back();
+      open.pop_back();
+      if (seen[at]) continue;
+      seen[at] = true;
+      const Node& n = rule_.nodes[at];
+      if (n.form == Form::Leaf) names.insert(rule_.variables[n.attr].name);
+      if (n.form == Form::Const || n.kind == OpKind::Pow) constants_in(uint32_t(n.attr), names);
+      for (ValueId a : operands(rule_, at)) open.push_back(a);
+    }
+    return names;
+  }
+  void constants_in(uint32_t index, std::set<std::string>& names) const {
+    std::vector<uint32_t> open{index};
+    std::set<uint32_t> seen;
+    while (!open.empty()) {
+      const uint32_t at = open.back();
+      open.pop_back();
+      if (!seen.insert(at).second) continue;
+      const Constant& c = rule_.constants[at];
+      if (c.kind == Constant::Kind::Variable) names.insert(c.name);
+      if (c.kind == Constant::Kind::Literal || c.kind == Constant::Kind::Variable) continue;
+      open.push_back(c.a);
+      open.push_back(c.b);
+    }
+  }
+
+  ValueId add(const Node& node) {
+    const ValueId v = add_node(rule_, node);
+    if (rule_.nodes.size() > kMaxRuleNodes) fail("more than 200 operations");
+    return v;
+  }
+  bool is_constant(ValueId v) const { return rule_.nodes[v].form == Form::Const; }
+  ValueId constant(const Constant& c) {
+    Node n;
+    n.form = Form::Const;
+    n.attr = add_constant(rule_, c);
+    return add(n);
+  }
+  ValueId literal(const Rational& r) {
+    Constant c;
+    c.value = r;
+    return constant(c);
+  }
+  ValueId pointwise(OpKind kind, std::initializer_list<ValueId> args, uint64_t attr = 0) {
+    Node n;
+    n.form = Form::Pointwise;
+    n.kind = kind;
+    n.attr = attr;
+    for (ValueId a : args) n.arg[n.arity++] = a;
+    return add(n);
+  }
+
+  ValueId arithmetic(OpKind kind, ValueId a, ValueId b) {
+    if (!is_constant(a) || !is_constant(b)) return pointwise(kind, {a, b});
+    Constant c;
+    c.kind = kind == OpKind::Add   ? Constant::Kind::Add
+             : kind == OpKind::Sub ? Constant::Kind::Sub
+             : kind == OpKind::Mul ? Constant::Kind::Mul
+                                   : Constant::Kind::Div;
+    c.a = uint32_t(rule_.nodes[a].attr);
+    c.b = uint32_t(rule_.nodes[b].attr);
+    // Numbers that are known are one number.
+    Rule known;
+    known.constants = rule_.constants;
+    known.constants.push_back(c);
+    const auto& left = rule_.constants[c.a];
+    const auto& right = rule_.constants[c.b];
+    if (left.kind != Constant::Kind::Literal || right.kind != Constant::Kind::Literal)
+      return constant(c);
+    const auto r = value(known, uint32_t(known.constants.size() - 1), {});
+    if (!r) fail("this number is not finite, or has more than 62 bits");
+    return literal(*r);
+  }
+
+  struct Depth {
+    explicit Depth(Parser& p) : parser(p) {
+      if (++parser.depth_ > kMaxDepth) parser.fail("nested more than 60 deep");
+    }
+    ~Depth() { --parser.depth_; }
+    Parser& parser;
+  };
+
+  ValueId sum() {
+    const Depth depth(*this);
+    ValueId v = product();
+    for (;;) {
+      if (take("+"))
+        v = arithmetic(OpKind::Add, v, product());
+      else if (take("-"))
+        v = arithmetic(OpKind::Sub, v, product());
+      else
+        return v;
+    }
+  }
+  ValueId product() {
+    ValueId v = signed_value();
+    for (;;) {
+      if (take("*")) {
+        v = arithmetic(OpKind::Mul, v, signed_value());
+      } else if (take("/")) {
+        v = arithmetic(OpKind::Div, v, signed_value());
+      } else if (take("@")) {
+        v = dot(v, signed_value());
+      } else {
+        return v;
+      }
+    }
+  }
+  ValueId dot(ValueId a, ValueId b) {
+    if (is_constant(a) || is_constant(b)) fail("a number has no axis to multiply along");
+    Node n;
+    n.form = Form::Dot;
+    n.arg = {a, b, kNone};
+    n.arity = 2;
+    return add(n);
+  }
+  ValueId signed_value() {
+    const Depth depth(*this);
+    if (!take("-")) return power();
+    const ValueId v = signed_value();
+    return is_constant(v) ? arithmetic(OpKind::Sub, literal(0), v) : pointwise(OpKind::Neg, {v});
+  }
+  ValueId power() {
+    const ValueId base = atom();
+    if (!take("**")) return base;
+    const size_t from = line_.at;
+    const ValueId exponent = signed_value();
+    if (is_constant(base)) fail("a number to a power: write its value", from);
+    if (!is_constant(exponent)) return pointwise(OpKind::Power, {base, exponent});
+    return pointwise(OpKind::Pow, {base}, rule_.nodes[exponent].attr);
+  }
+  ValueId atom() {
+    skip();
+    const size_t from = line_.at;
+    if (take("(")) {
+      const ValueId v = sum();
+      expect(")");
+      return v;
+    }
+    if (from < line_.text.size() && is_digit(line_.text[from])) return number();
+    const std::string name = word("a variable, a number, a function or '('");
+    if (const auto at = names_.find(name); at != names_.end() && !peek('(')) return add(at->second);
+    if (!peek('(')) fail(quoted(name) + " is not declared", from);
+    return call(name, from);
+  }
+  bool peek(char c) {
+    skip();
+    return line_.at < line_.text.size() && line_.text[line_.at] == c;
+  }
+  ValueId number() {
+    const size_t from = line_.at;
+    std::string text;
+    auto more = [&](char last, char c) {
+      if (is_digit(c) || c == '.' || c == 'e' || c == 'E' || c == '^') return true;
+      return (c == '-' || c == '+') && (last == 'e' || last == 'E' || last == '^');
+    };
+    while (line_.at < line_.text.size()) {
+      const std::string_view left = line_.text.substr(line_.at);
+      if (left.substr(0, 3) == "*2^") {
+        text += "*2^";
+        line_.at += 3;
+      } else if (more(text.empty() ? ' ' : text.back(), left[0])) {
+        text += left[0];
+        ++line_.at;
+      } else {
+        break;
+      }
+    }
+    const auto value = Rational::parse(text);
+    if (!value || !value->finite()) fail(quoted(text) + " is not a number", from);
+    return literal(*value);
+  }
+
+  int integer(int least, int most) {
+    skip();
+    const size_t from = line_.at;
+    const bool negative = take("-");
+    std::string digits;
+    while (line_.at < line_.text.size() && is_digit(line_.text[line_.at]) && digits.size() < 4)
+      digits += line_.text[line_.at++];
+    if (digits.empty()) fail("expected a whole number, not " + quoted(rest()));
+    const int value = (negative ? -1 : 1) * std::stoi(digits);
+    if (value < least || value > most)
+      fail("expected a number from " + std::to_string(least) + " to " + std::to_string(most) +
+               ", not " + std::to_string(value),
+           from);
+    return value;
+  }
+  // -1 or (-2, -1), counted from the end.
+  std::vector<int> axes() {
+    std::vector<int> list;
+    if (!take("(")) return {integer(-kMaxAxes, -1)};
+    do list.push_back(integer(-kMaxAxes, -1));
+    while (list.size() < size_t(kMaxAxes) && take(","));
+    expect(")");
+    return list;
+  }
+  uint64_t mask(const std::vector<int>& list) {
+    uint64_t mask = 0;
+    for (int axis : list) {
+      if (mask >> (-1 - axis) & 1) fail("an axis is named twice");
+      mask |= uint64_t(1) << (-1 - axis);
+    }
+    return mask;
+  }
+
+  ValueId call(const std::string& name, size_t from) {
+    const Depth depth(*this);
+    expect("(");
+    std::vector<ValueId> args{sum()};
+    std::optional<std::vector<int>> along, order;
+    std::optional<ShapePattern> to;
+    std::optional<int> k;
+    while (take(",")) {
+      const Line before = line_;
+      if (take("axis") && take("=")) {
+        along = axes();
+      } else if (line_ = before, take("axes") && take("=")) {
+        order = axes();
+      } else if (line_ = before, take("shape") && take("=")) {
+        to = shape();
+      } else if (line_ = before, take("k") && take("=")) {
+        k = integer(-1, 1);
+      } else {
+        line_ = before;
+        if (along || order || to || k) fail("operands come before what is named");
+        if (args.size() >= 8) fail("more than 8 operands");
+        args.push_back(sum());
+      }
+    }
+    expect(")");
+    const ValueId v = made(name, args, along, order, to, k, from);
+    if (along || order || to || k)
+      fail(quoted(name) + " takes no " +
+               (along   ? "'axis'"
+                : order ? "'axes'"
+                : to    ? "'shape'"
+                        : "'k'"),
+           from);
+    return v;
+  }
+
+  // Options that the function takes are moved out.
+  ValueId made(const std::string& name, const std::vector<ValueId>& args,
+               std::optional<std::vector<int>>& along, std::optional<std::vector<int>>& order,
+               std::optional<ShapePattern>& to, std::optional<int>& k, size_t from) {
+    Node n;
+    auto one = [&](Form form, OpKind kind = OpKind::Input) {
+      if (args.size() != 1) fail(quoted(name) + " takes one operand", from);
+      n.form = form;
+      n.kind = kind;
+      n.arg[0] = args[0];
+      n.arity = 1;
+    };
+    static const std::map<std::string, OpKind> kReductions{{"sum", OpKind::Sum},
+                                                           {"mean", OpKind::Mean},
+                                                           {"max", OpKind::ReduceMax},
+                                                           {"min", OpKind::ReduceMin}};
+    if (const auto at = kReductions.find(name); at != kReductions.end()) {
+      one(Form::Reduce, at->second);
+      n.attr = along ? mask(*along) : kAllAxes;
+      along.reset();
+    } else if (name == "transpose") {
+      one(Form::Transpose);
+      if (!order) order = {{-1, -2}};
+      const size_t r = order->size();
+      if (r < 2 || mask(*order) != (uint64_t(1) << r) - 1)
+        fail("'axes' is an order of the last axes, as in (-1, -3, -2)", from);
+      n.attr = r;
+      for (size_t i = 0; i < r; ++i) n.attr |= uint64_t((*order)[i] + int(r)) << (4 * i + 4);
+      order.reset();
+    } else if (name == "expand_dims" || name == "squeeze") {
+      one(name == "squeeze" ? Form::Squeeze : Form::Unsqueeze);
+      if (!along) fail(quoted(name) + " needs 'axis'", from);
+      n.attr = mask(*along);
+      along.reset();
+    } else if (name == "broadcast_to") {
+      one(Form::Broadcast);
+      if (!to) fail("'broadcast_to' needs 'shape'", from);
+      if (to->leading && to->leading->empty())
+        fail("'...' of a result needs a name that a variable has, as in [...s m]", from);
+      n.attr = shape_index(*to);
+      to.reset();
+    } else if (name == "diagonal") {
+      one(Form::Diagonal);
+    } else if (name == "triu" || name == "tril") {
+      one(Form::Triangle, name == "triu" ? OpKind::Triu : OpKind::Tril);
+      n.attr = uint64_t(int64_t(k.value_or(0)));
+      k.reset();
+    } else if (name == "stack") {
+      n.form = Form::Stack;
+      if (!along || along->size() != 1) fail("'stack' needs one 'axis'", from);
+      n.attr = rule_.stacks.size();
+      const Rule::Stack stack{args, uint32_t(-1 - along->front())};
+      const auto at = std::find(rule_.stacks.begin(), rule_.stacks.end(), stack);
+      n.attr = uint64_t(at - rule_.stacks.begin());
+      if (at == rule_.stacks.end()) rule_.stacks.push_back(stack);
+      along.reset();
+    } else {
+      static const std::map<std::string, OpKind> kOthers{
+          {"maximum", OpKind::Max}, {"minimum", OpKind::Min}, {"square", OpKind::Sqr}};
+      const auto other = kOthers.find(name);
+      const auto kind = other != kOthers.end() ? other->second : op_from_name(name);
+      if (!kind || !has(*kind, algebra::Pointwise) || *kind == OpKind::Pow || *kind == OpKind::Cast)
+        fail(quoted(name) + " is not a function of rules", from);
+      if (int(args.size()) != info(*kind).min_arity)
+        fail(quoted(name) + " takes " + std::to_string(info(*kind).min_arity) + " operands", from);
+      n.form = Form::Pointwise;
+      n.kind = *kind;
+      for (ValueId a : args) n.arg[n.arity++] = a;
+    }
+    return add(n);
+  }
+
+  uint64_t shape_index(const ShapePattern& s) {
+    const auto at = std::find(rule_.shapes.begin(), rule_.shapes.end(), s);
+    if (at != rule_.shapes.end()) return uint64_t(at - rule_.shapes.begin());
+    rule_.shapes.push_back(s);
+    return rule_.shapes.size() - 1;
+  }
+
+  const std::string& file_;
+  Line line_;
+  Rule& rule_;
+  std::map<std::string, Node> names_;  // what a name stands for
+  int depth_ = 0;
+  bool unknown_ = false;
+};
+
+// The lines that hold something, without comments.
+std::vector<Line> lines_of(std::string_view text) {
+  std::vector<Line> lines;
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (const size_t comment = line.find('#'); comment != std::string_view::npos)
+      line = line.substr(0, comment);
+    while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r'))
+      line.remove_suffix(1);
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back({line, number});
+  }
+  return lines;
+}
+
+bool indented(const Line& line) { return line.text[0] == ' ' || line.text[0] == '\t'; }
+
+}  // namespace
+
+std::vector<Rule> parse_rules(std::string_view text, const std::string& file) {
+  auto fail = [&](const std::string& what, int line) {
+    throw Error(ErrorKind::BadInput, what, SourceLocation{file, line, 1});
+  };
+  if (text.size() > kMaxBytes) fail("more than 4 MB of rules", 1);
+  const std::vector<Line> lines = lines_of(text);
+  std::vector<Rule> rules;
+  std::set<std::string> names;
+  for (size_t at = 0; at < lines.size();) {
+    Rule rule;
+    rule.line = lines[at].number;
+    Parser p(file, lines[at], rule);
+    if (indented(lines[at])) p.fail("expected 'rule NAME' at the beginning of a line");
+    p.expect("rule");
+    rule.name = p.word("the name of the rule", true);
+    p.expect_end();
+    if (!names.insert(rule.name).second) fail("rule '" + rule.name + "' is there twice", rule.line);
+    if (rules.size() >= kMaxRules) fail("more than 20,000 rules", rule.line);
+    bool equation = false;
+    for (++at; at < lines.size() && indented(lines[at]); ++at) {
+      p.next(lines[at]);
+      const std::string_view body = lines[at].text;
+      if (!equation && body.find('=') == std::string_view::npos) {
+        p.declarations();
+      } else if (!equation) {
+        p.equation();
+        equation = true;
+      } else if (p.take("assumes")) {
+        p.condition(true);
+      } else if (p.take("where")) {
+        p.condition(false);
+      } else if (p.take("holds")) {
+        p.expect("for");
+        p.holds_for();
+      } else if (p.take("learned")) {
+        rule.learned = p.rest();
+      } else if (p.take("checked")) {
+        rule.checked = p.rest();
+      } else {
+        p.fail("expected 'assumes', 'where', 'holds for', 'learned' or 'checked', not " +
+               quoted(p.rest()));
+      }
+    }
+    if (!equation) fail("rule '" + rule.name + "' has no equation LEFT = RIGHT", rule.line);
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+}  // namespace tessera::rules
