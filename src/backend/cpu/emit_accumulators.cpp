@@ -1,0 +1,169 @@
+// What is added up, or kept, over the iterations of a kernel's loops.
+#include "backend/cpu/emitter.h"
+
+#include "base/check.h"
+
+namespace tessera {
+
+std::string KernelEmitter::neutral(AccumKind kind, DType dtype) const {
+  const std::string type = compute_type(dtype);
+  if (kind == AccumKind::Sum || kind == AccumKind::Concat) return "0";
+  const bool low = kind == AccumKind::Max;
+  if (is_float(dtype)) return literal(Rational::infinity(low), dtype);
+  switch (dtype) {
+  case DType::I64: return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
+  case DType::I32: return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
+  case DType::I8: return low ? "-128" : "127";
+  case DType::U8: return low ? "0" : "255";
+  case DType::Bool: return low ? "0" : "1";
+  case DType::F64:
+  case DType::F32:
+  case DType::F16:
+  case DType::BF16: break;
+  }
+  unreachable("neutral");
+}
+
+void KernelEmitter::start_accumulator(int id) {
+  const Value& v = value(id);
+  const auto& a = std::get<AccumAttrs>(v.attrs);
+  allocate_value(id);
+  code_.line("// " + v.memory.pointer + ": accumulates (" + name(a.kind) +
+             (v.kind == OpKind::AccumRescale ? ", rescaled" : "") + ")");
+  if (v.kind == OpKind::AccumRescale) {
+    fill(v.memory, v.extents, "0");
+    if (scales_of(id) != v.memory.pointer) return;
+    const Value& m = value(v.inputs[1]);
+    std::vector<int64_t> shape;
+    for (const Extent& e : m.extents) shape.push_back(e.nominal);
+    for (const char* part : {"m", "s", "p"}) {  // running maximum, old scale, new scale
+      allocate(v.memory.pointer + part, v.memory.storage, m.elements());
+    }
+    fill({v.memory.pointer + "m", v.memory.storage, contiguous_strides(shape)}, m.extents,
+         neutral(AccumKind::Max, v.dtype));
+    return;
+  }
+  if (a.kind == AccumKind::Concat) {
+    for (const Extent& e : v.extents) {
+      if (!e.exact() && e.actual.rfind("n" + std::to_string(id) + "_", 0) == 0) {
+        code_.line("long " + e.actual + " = 0;");
+      }
+    }
+    return;
+  }
+  fill(v.memory, v.extents, neutral(a.kind, v.dtype));
+  touch(id);
+}
+
+void KernelEmitter::accumulate(int id) {
+  const Value& v = value(id);
+  const auto& a = std::get<AccumAttrs>(v.attrs);
+  const int from = v.inputs[0];
+  if (update_loops(v) != v.phase.varies || !a.loops.empty()) touch(id);
+  if (fused_[static_cast<size_t>(from)] == id) {
+    code_.line("// " + v.memory.pointer + " += " + name(value(from).kind));
+    if (is_product(value(from).kind)) {
+      product(from, v.memory, true);
+    } else {
+      reduce(from, v.memory, true);
+    }
+    touch(id);
+    return;
+  }
+  const std::vector<Extent>& extents = value(from).extents;
+  if (v.kind == OpKind::AccumRescale) return rescale(id);
+  code_.line("// " + v.memory.pointer + " accumulates");
+  Nest loops = nest();
+  const std::vector<Index> index = all_loops(loops, extents);
+  const std::string x = loops.element(from, index);
+  std::string at = v.memory.pointer + "[" + Nest::offset(index, v.memory.strides).text;
+  std::string statement;
+  switch (a.kind) {
+  case AccumKind::Sum: statement = at + "] += " + x + ";"; break;
+  case AccumKind::Max:
+  case AccumKind::Min: {
+    unit_.prelude.insert("t_max");
+    const char* as = is_float(v.dtype) || v.dtype == DType::I64 ? "" : "(int)";
+    statement = at + "] = " + (a.kind == AccumKind::Max ? "t_max(" : "t_min(") + as + at + "], " +
+                as + x + ");";
+    break;
+  }
+  case AccumKind::Concat: {
+    const size_t axis = static_cast<size_t>(a.axis);
+    statement = at + " + l" + std::to_string(a.loops[0]) + "*" +
+                std::to_string(extents[axis].nominal * v.memory.strides[axis]) + "] = " + x + ";";
+    break;
+  }
+  }
+  loops.statement(loops.depth() - 1, statement);
+  emit(loops);
+  if (a.kind == AccumKind::Concat && !v.extents[static_cast<size_t>(a.axis)].exact()) {
+    code_.line(v.extents[static_cast<size_t>(a.axis)].actual +
+               " += " + extents[static_cast<size_t>(a.axis)].text() + ";");
+  }
+  touch(id);
+}
+
+std::string KernelEmitter::scales_of(int id) const {
+  const Value& v = value(id);
+  const auto maxima = [&](const Value& accumulator) {  // axes of extent 1 do not matter
+    int m = accumulator.inputs[1];
+    while (value(m).kind == OpKind::Squeeze || value(m).kind == OpKind::Unsqueeze)
+      m = value(m).inputs[0];
+    return m;
+  };
+  for (int i = 0; i < id; ++i) {
+    const Value& u = value(i);
+    if (u.kind == OpKind::AccumRescale && needed_[static_cast<size_t>(i)] &&
+        maxima(u) == maxima(v) && u.attrs == v.attrs && u.phase == v.phase && u.dtype == v.dtype) {
+      return value(i).memory.pointer;
+    }
+  }
+  return v.memory.pointer;
+}
+
+void KernelEmitter::rescale(int id) {
+  const Value& v = value(id);
+  const Value& m = value(v.inputs[1]);
+  const std::string p = v.memory.pointer, scales = scales_of(id);
+  code_.line("// " + p + " accumulates, rescaled to the running maximum");
+  unit_.prelude.insert("t_exp_down");
+  unit_.prelude.insert("t_max");
+  std::vector<int64_t> shape;
+  for (const Extent& e : m.extents) shape.push_back(e.nominal);
+  const std::vector<int64_t> strides = contiguous_strides(shape);
+  const std::string type = compute_type(v.dtype);
+  if (scaled_.insert(scales).second) {
+    Nest loops = nest();
+    const std::vector<Index> index = all_loops(loops, m.extents);
+    const std::string x = loops.element(v.inputs[1], index);
+    const std::string at = "[" + Nest::offset(index, strides).text + "]";
+    const int level = loops.depth() - 1;
+    loops.statement(level, "const " + type + " old = " + scales + "m" + at + ", top = t_max(old, " +
+                               x + ");");
+    loops.statement(level, scales + "m" + at + " = top;");
+    loops.statement(level,
+                    scales + "s" + at + " = old == top ? (" + type + ")1 : t_exp_down(old - top);");
+    loops.statement(level, scales + "p" + at + " = " + x + " == top ? (" + type +
+                               ")1 : t_exp_down(" + x + " - top);");
+    emit(loops);
+  }
+  Nest loops = nest();
+  const std::vector<Extent>& extents = value(v.inputs[0]).extents;
+  const std::vector<Index> index = all_loops(loops, extents);
+  std::vector<Index> narrow;
+  const size_t skip = index.size() - m.extents.size();
+  for (size_t i = 0; i < m.extents.size(); ++i) {
+    narrow.push_back(m.extents[i].nominal == 1 ? Index{} : index[skip + i]);
+  }
+  const std::string x = loops.element(v.inputs[0], index);
+  const std::string at = p + "[" + Nest::offset(index, v.memory.strides).text + "]";
+  const std::string by = "[" + Nest::offset(narrow, strides).text + "]";
+  loops.statement(loops.depth() - 1, at + " = " + at + " * " + scales + "s" + by + " + " + x +
+                                         " * " + scales + "p" + by + ";");
+  emit(loops);
+  touch(id);
+  for (const char* part : {"m", "s", "p"}) touch(scales + part);
+}
+
+}  // namespace tessera

@@ -1,0 +1,200 @@
+// Tiles of arguments: extents, offsets, copies in and out.
+#include "backend/cpu/emitter.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+// A kernel that moves more than this leaves nothing in the caches for the next one to find.
+constexpr int64_t kBeyondCaches = int64_t{32} << 20;
+
+int64_t KernelEmitter::buffer_elements(const Value& v) const {
+  int64_t n = 1;
+  for (size_t i = 0; i < v.extents.size(); ++i) {
+    n = std::max(n, v.extents[i].nominal * v.memory.strides[i]);
+  }
+  return n;
+}
+
+std::vector<Index> KernelEmitter::all_loops(Nest& loops, const std::vector<Extent>& extents) const {
+  std::vector<Index> index;
+  for (const Extent& e : extents) index.push_back(loops.loop(e.text()));
+  return index;
+}
+
+std::vector<KernelEmitter::Split>
+KernelEmitter::splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const {
+  std::vector<Split> result;
+  for (size_t d = 0; d < kernel_.grid.size(); ++d) {
+    if (grid[d] != static_cast<int>(axis)) continue;
+    extent = ceil_div(extent, kernel_.grid[d]);
+    result.push_back({"g" + std::to_string(d), extent});
+  }
+  for (size_t l = 0; l < kernel_.loops.size(); ++l) {
+    if (loop[l] != static_cast<int>(axis)) continue;
+    extent = ceil_div(extent, kernel_.loops[l]);
+    result.push_back({"l" + std::to_string(l), extent});
+  }
+  return result;
+}
+
+void KernelEmitter::declare_extents(uint8_t loops, int last) {
+  for (int id = 0; id < static_cast<int>(kernel_.values.size()); ++id) {
+    const Value& v = value(id);
+    if (v.kind != OpKind::Iter && v.kind != OpKind::Save) continue;
+    for (size_t axis = 0; axis < v.extents.size(); ++axis) {
+      const Extent& e = v.extents[axis];
+      const std::string stem = std::to_string(id) + "_" + std::to_string(axis);
+      if (e.actual != "n" + stem) continue;
+      const bool here =
+          last < 0 ? e.loops == 0 : (e.loops >> last & 1) != 0 && (e.loops & ~loops) == 0;
+      if (!here) continue;
+      // Begin and end of the part, clipped at every split.
+      unit_.prelude.insert("t_least");
+      const bool iter = v.kind == OpKind::Iter;
+      const GridMap& grid =
+          iter ? std::get<IterAttrs>(v.attrs).imap : std::get<SaveAttrs>(v.attrs).omap;
+      const LoopMap& loop =
+          iter ? std::get<IterAttrs>(v.attrs).fmap : std::get<SaveAttrs>(v.attrs).fmap;
+      const int64_t whole = kernel_.argument_extents[static_cast<size_t>(v.argument)][axis];
+      const std::vector<Split> parts = splits(whole, axis, grid, loop);
+      if (part_ == Part::Once && parts.front().variable[0] == 'g')
+        continue;  // of no block in particular
+      std::string low = "0", high = std::to_string(whole);
+      int step = 0;
+      for (const Split& s : parts) {
+        const std::string part = s.variable + "*" + std::to_string(s.size);
+        const std::string from = low == "0" ? part : low + " + " + part;
+        const std::string k = stem + "_" + std::to_string(step++);
+        code_.line("const long b" + k + " = t_least(" + from + ", " + high + "), e" + k +
+                   " = t_least(" + from + " + " + std::to_string(s.size) + ", " + high + ");");
+        low = "b" + k;
+        high = "e" + k;
+      }
+      code_.line("const long b" + stem + " = " + low + ", " + e.actual + " = " + high + " - " +
+                 low + ";");
+    }
+  }
+}
+
+std::string KernelEmitter::tile_offset(int id, int argument, const std::vector<Extent>& extents,
+                                       const GridMap& grid, const LoopMap& loop) const {
+  const std::vector<int64_t>& whole = kernel_.argument_extents[static_cast<size_t>(argument)];
+  const std::vector<int64_t> strides = kernel_.argument_pitch(argument);
+  std::string offset;
+  for (size_t axis = 0; axis < whole.size(); ++axis) {
+    const std::vector<Split> parts = splits(whole[axis], axis, grid, loop);
+    if (parts.empty()) continue;
+    std::string begin;
+    if (extents[axis].exact()) {
+      for (const Split& s : parts) {
+        begin += (begin.empty() ? "" : " + ") + s.variable + "*" + std::to_string(s.size);
+      }
+      if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
+    } else {
+      begin = "b" + std::to_string(id) + "_" + std::to_string(axis);
+    }
+    if (const Layout* panels = kernel_.tiles_of(argument, axis)) {
+      const std::string t = std::to_string(panels->tile);
+      begin = "(" + begin + ")/" + t + "*" + std::to_string(panel_columns(*panels, panels->tile));
+    }
+    if (strides[axis] != 1) begin += "*" + std::to_string(strides[axis]);
+    offset += (offset.empty() ? "" : " + ") + begin;
+  }
+  return offset;
+}
+
+void KernelEmitter::tile(int id, const Value& v, const GridMap& grid, const LoopMap& loop) {
+  const size_t argument = static_cast<size_t>(v.argument);
+  const std::string offset = tile_offset(id, v.argument, v.extents, grid, loop);
+  const bool read = v.argument < kernel_.operands;
+  code_.line(std::string(read ? "const " : "") + storage_type(kernel_.argument_dtypes[argument]) +
+             "* const v" + std::to_string(id) + " = a" + std::to_string(v.argument) +
+             (offset.empty() ? "" : " + " + offset) + ";");
+}
+
+void KernelEmitter::copy_tile(int id) {
+  Value& v = kernel_.values[static_cast<size_t>(id)];
+  std::vector<int64_t> shape;
+  for (const Extent& e : v.extents) shape.push_back(e.nominal);
+  const Memory copy{"v" + std::to_string(id) + "c", compute_dtype(v.dtype),
+                    contiguous_strides(shape)};
+  allocate(copy.pointer, copy.storage, v.elements());
+  code_.line("// " + copy.pointer + ": " + v.memory.pointer + " as " + name(copy.storage));
+  v.memory.pointer = "v" + std::to_string(id);
+  v.memory.storage = v.dtype;
+  v.memory.strides = kernel_.argument_pitch(v.argument);
+  Nest loops = nest();
+  const std::vector<Index> index = all_loops(loops, v.extents);
+  const std::string x = loops.element(id, index);
+  loops.statement(loops.depth() - 1,
+                  store(copy, Nest::offset(index, copy.strides).text, x, unit_.prelude));
+  emit(loops);
+  v.memory = copy;
+}
+
+void KernelEmitter::save(int id) {
+  const Value& v = value(id);
+  const auto& a = std::get<SaveAttrs>(v.attrs);
+  code_.line("// store result " + std::to_string(v.argument - kernel_.operands));
+  code_.open("");
+  tile(id, v, a.omap, a.fmap);
+  const size_t argument = static_cast<size_t>(v.argument);
+  const Memory memory{"v" + std::to_string(id), kernel_.argument_dtypes[argument],
+                      contiguous_strides(kernel_.argument_extents[argument])};
+  // The tile of the result may be shorter than the value, or the other way round.
+  const Value& x = value(v.inputs[0]);
+  Nest loops = nest();
+  std::vector<Index> index;
+  for (size_t i = 0; i < v.extents.size(); ++i) {
+    const Extent &to = v.extents[i], &from = x.extents[i];
+    if (to.exact() || from.exact()) {
+      index.push_back(loops.loop(to.exact() ? from.text() : to.text()));
+    } else {
+      unit_.prelude.insert("t_least");
+      index.push_back(loops.loop("t_least(" + to.text() + ", " + from.text() + ")"));
+    }
+  }
+  const std::string element = loops.element(v.inputs[0], index);
+  const std::string at = Nest::offset(index, memory.strides).text;
+  const int lanes = streams(v.argument) ? row_lanes(v.extents.back(), memory.storage) : 0;
+  if (lanes > 0 && memory.storage == compute_dtype(memory.storage)) {
+    unit_.prelude.insert("t_stream");
+    loops.statement(loops.depth() - 1, "out[lane] = " + element + ";");
+    loops.set_lanes(lanes);
+    loops.around_vectors(std::string(storage_type(memory.storage)) + " out[" +
+                             std::to_string(lanes) + "] __attribute__((aligned(64)));",
+                         "t_stream(" + memory.pointer + " + " + at + ", out, count);");
+    emit(loops);
+    code_.line("t_streamed();");
+    code_.close();
+    return;
+  }
+  loops.statement(loops.depth() - 1, store(memory, at, element, unit_.prelude));
+  emit(loops);
+  code_.close();
+}
+
+bool KernelEmitter::streams(int argument) const {
+  int64_t all = 0, own = 0;
+  for (size_t i = 0; i < kernel_.argument_extents.size(); ++i) {
+    int64_t bytes = size_in_bytes(kernel_.argument_dtypes[i]);
+    for (int64_t n : kernel_.argument_extents[i]) bytes *= n;
+    all += bytes;
+    if (static_cast<int>(i) == argument) own = bytes;
+  }
+  return all >= kBeyondCaches && own >= kBeyondCaches / 8;
+}
+
+void KernelEmitter::fill(const Memory& memory, const std::vector<Extent>& extents,
+                         const std::string& x) {
+  Nest loops = nest();
+  std::vector<Index> index;
+  for (const Extent& e : extents) index.push_back(loops.loop(std::to_string(e.nominal)));
+  loops.statement(loops.depth() - 1, memory.pointer + "[" +
+                                         Nest::offset(index, memory.strides).text + "] = " + x +
+                                         ";");
+  emit(loops);
+}
+
+}  // namespace tessera
