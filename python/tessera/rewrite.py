@@ -7,6 +7,7 @@ clock of the library that is to run the source chooses.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +18,10 @@ import numpy as np
 
 from tessera import _core
 from tessera.api import verify
-from tessera.emit import compile_source, emit
-from tessera.errors import Error, UnsupportedError
-from tessera.frontends.trace import Spec, Traced, unflatten
+from tessera.drop_in import DropIn
+from tessera.emit import compile_source
+from tessera.errors import Error, UnsupportedError, UsageError
+from tessera.frontends.trace import Spec, Traced
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.types import dtype_name
@@ -48,6 +50,9 @@ class Rewrite:
     search: dict[str, Any] = field(default_factory=dict)
     verify_s: float = 0.0
     rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
+    # At how many other choices of extents the source was proved too; 0: it refuses other shapes.
+    # None where there is no function to compare with.
+    other_sizes: int | None = None
 
     def function(self) -> Callable[..., Any]:
         """The source as a function."""
@@ -69,6 +74,7 @@ class Rewrite:
             "verify_s": self.verify_s,
             "derivation": self.derivation,
             "rejected": self.rejected,
+            "proved_at_other_sizes": self.other_sizes,
             "certificate": str(self.certificate) if self.certificate is not None else None,
             "graph": str(self.graph),
         }
@@ -95,24 +101,25 @@ def rewrite(
     options = options or Options()
     tell = progress or (lambda text: None)
     title = name or graph.name
+    drop_in = DropIn(graph, function, traced, title, arguments(graph, traced, options.seed))
     tell("searching")
     fields = {**options.fields(), "engine": "synth"}
     fields["budget"] = min(options.budget, 10.0)
     record = _core.search(graph.core, fields, None)
-    result = Rewrite(title, flavour, graph, graph, emit(graph, flavour, name=title))
+    result = Rewrite(title, flavour, graph, graph, drop_in.source(graph, flavour))
     result.search = record["report"]
     programs = [(graph, result.source, "")]
     for candidate in record["candidates"]:
         found = Graph.from_core(candidate["graph"])
         try:
-            source = emit(found, flavour, name=title)
+            source = drop_in.source(found, flavour)
         except UnsupportedError:
             continue
         if all(source != other for _, other, _ in programs):
             programs.append((found, source, candidate["derivation"]))
         if len(programs) > tried:
             break
-    runs, skipped = _contestants(programs, flavour, title, function, traced, options)
+    runs, skipped = _contestants(programs, flavour, drop_in)
     tell(f"timing {len(runs)} programs")
     medians, ratios, low = race([run for run, _ in runs], min(1.0, options.budget / 8))
     result.original_us = result.measured_us = medians[0] * 1e6
@@ -137,10 +144,15 @@ def rewrite(
         result.measured_us, result.speedup = medians[n] * 1e6, ratios[n]
         result.certificate = verdict.certificate
         break
-    if result.certificate is not None:
-        assumptions = [a for a in getattr(result.certificate, "assumptions", []) if a]
-        if assumptions:
-            result.source = emit(result.graph, flavour, name=title, notes=assumptions)
+    tell("proving other sizes")
+    result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options)
+    notes = [a for a in getattr(result.certificate, "assumptions", []) if a]
+    if result.other_sizes:
+        notes.append(f"proved equal at these sizes and at {result.other_sizes} others")
+    if notes or result.other_sizes == 0:
+        result.source = drop_in.source(
+            result.graph, flavour, notes=notes, these_sizes=result.other_sizes == 0
+        )
     return result
 
 
@@ -148,31 +160,34 @@ Contestant = tuple[Run, tuple[Graph, str, str]]
 
 
 def _contestants(
-    programs: Sequence[tuple[Graph, str, str]],
-    flavour: str,
-    name: str,
-    function: Callable[..., Any] | None,
-    traced: Traced | None,
-    options: Options,
+    programs: Sequence[tuple[Graph, str, str]], flavour: str, drop_in: DropIn
 ) -> tuple[list[Contestant], list[str]]:
     """What is timed: the original first, then each program's source; and why some are not."""
-    arrays = arguments(programs[0][0], traced, options.seed)
     framework = _FRAMEWORKS[flavour]
-    prepared = framework.arguments(arrays)
+    if importlib.util.find_spec(flavour) is None:
+        raise UsageError(
+            f"programs for {flavour} are timed before one is chosen, and {flavour} is not "
+            f"installed: pip install {flavour}"
+        )
+    prepared = framework.arguments(drop_in.arrays)
+
+    def runs(source: str) -> Run:
+        made = compile_source(source, drop_in.name)
+        run: Run = framework.run(made, *drop_in.bind_source(prepared))
+        return run
+
     contestants: list[Contestant] = []
     skipped = []
-    if function is not None and traced is not None and flavour == "numpy":
-        args, kwargs = unflatten(traced.tree, arrays)
-        # Called as the contestants are: an empty ** alone costs 40 ns.
-        original: Run = functools.partial(function, *args, **kwargs)
+    if flavour == "numpy":
+        original: Run = framework.run(drop_in.original, *drop_in.bind(prepared))
     else:
-        original = framework.run(compile_source(programs[0][1], name), prepared)
+        original = runs(programs[0][1])
     with np.errstate(all="ignore"):
         original()
     contestants.append((original, programs[0]))
     for program in programs:
         try:
-            run = framework.run(compile_source(program[1], name), prepared)
+            run = runs(program[1])
             with np.errstate(all="ignore"):
                 run()
         except Error:
@@ -202,8 +217,9 @@ class _NumPy:
         return list(arrays)
 
     @staticmethod
-    def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Run:
-        return functools.partial(function, *arguments)
+    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+        # All are called alike: an empty ** alone costs 40 ns.
+        return functools.partial(function, *args, **kwargs)
 
 
 class _Jax:
@@ -218,11 +234,20 @@ class _Jax:
         return [jax.numpy.asarray(a) for a in arrays]
 
     @staticmethod
-    def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Run:
+    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
         import jax
 
-        compiled = jax.jit(function)
-        return lambda: jax.block_until_ready(compiled(*arguments))
+        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+        arrays = [leaves[n] for n in places]
+
+        def call(*arrays: Any) -> Any:
+            given = dict(zip(places, arrays, strict=True))
+            args, kwargs = tree.unflatten([given.get(n, leaf) for n, leaf in enumerate(leaves)])
+            return function(*args, **kwargs)
+
+        compiled = jax.jit(call)
+        return lambda: jax.block_until_ready(compiled(*arrays))
 
 
 class _Torch:
@@ -235,14 +260,14 @@ class _Torch:
         return [torch.from_numpy(np.array(a)) for a in arrays]
 
     @staticmethod
-    def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Run:
+    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
         import torch
 
         compiled = torch.compile(function, dynamic=False)
 
         def run() -> Any:
             with torch.no_grad():
-                return compiled(*arguments)
+                return compiled(*args, **kwargs)
 
         return run
 

@@ -85,7 +85,9 @@ def parse_type(text: str) -> tuple[str, Shape]:
     """
     match = _TYPE.fullmatch(text)
     if not match:
-        raise BadInputError(f"'{text}' is not a type; write for example f32[16,1024]")
+        raise BadInputError(
+            f"'{text}' is not a type; write for example f32[16,1024], or f32[] for a scalar"
+        )
     dims: list[Dim] = []
     body = match[2].strip()
     for part in (p.strip() for p in body.split(",")) if body else ():

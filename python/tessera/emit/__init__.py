@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import linecache
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tessera.emit.call import Call, call_of
 from tessera.emit.layout import Layout, valid_name, wrapped
 from tessera.emit.lift import Lifter
 from tessera.emit.node import Node
@@ -28,12 +29,18 @@ def emit(
     name: str = "",
     notes: Sequence[str] = (),
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    call: Call | None = None,
+    copies: Collection[int] = (),
+    these_sizes: bool = False,
 ) -> str:
     """The source of a program of kernel-level operators, as one function of its inputs.
 
     `flavour` is "numpy", "jax" or "torch". `notes` become comments, for example what the program
     assumes (`A > 0`). `constants` are small arrays to be spelled out instead of passed, by input
-    name. Raises UnsupportedError for fused kernels and operators without a spelling.
+    name. `call` is how the function is called, where it is to replace another one, and `copies`
+    are the outputs that are copied, lest they share memory with an argument or with each other;
+    with `these_sizes` arguments of other shapes than the program's raise ValueError. Raises
+    UnsupportedError for fused kernels and operators without a spelling.
 
     >>> g = Graph("f")
     >>> x, w = g.input("x", (4, 8)), g.input("w", (8, 2))
@@ -58,13 +65,18 @@ def emit(
     spelling = SPELLINGS[flavour](dim)
     lifter = Lifter(graph, native=spelling.native, dot_products=spelling.dot_products)
     inputs = lifter.inputs()
-    names = _argument_names(inputs, spelling.module)
+    names = call.names if call else _argument_names(inputs, spelling.module)
     for node, argument in zip(inputs, names, strict=True):
         for axis, extent in enumerate(node.shape):
             if isinstance(extent, str):
                 symbols.setdefault(extent, f"{argument}.shape[{axis}]")
-    layout = Layout(spelling, dict(zip(inputs, names, strict=True)), names)
-    results = layout.returned(lifter.outputs())
+    reserved = call.reserved if call else set(names)
+    layout = Layout(spelling, dict(zip(inputs, names, strict=True)), reserved)
+    outputs = [
+        Node("copy", (node,), node.dtype, node.shape) if n in copies else node
+        for n, node in enumerate(lifter.outputs())
+    ]
+    results = layout.returned(outputs)
     comments = textwrap.wrap(_types(inputs, names), 92) + list(notes)
     body = [f"# {comment}" for comment in comments]
     before = []
@@ -74,16 +86,20 @@ def emit(
             before.append(f"{argument} = {_array(constants[node.name], spelling)}")
         else:
             parameters.append(argument)
+    body += call.lines if call else []
+    body += _size_guards(inputs, names) if these_sizes else []
     body += layout.lines
-    one_line = f"return {', '.join(results)}"
-    long = len(results) > 1 and len(one_line) > 88
-    body.append(f"return ({', '.join(results)})" if long else one_line)
+    result = call.returned(results) if call else ", ".join(results)
+    one_line = f"return {result}"
+    long = len(results) > 1 and len(one_line) > 88 and result[0] not in "{[("
+    body.append(f"return ({result})" if long else one_line)
     body = [p for line in body for p in ([line] if line[0] == "#" else wrapped(line))]
     imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
     head = "\n".join(imports) + "\n\n" + "".join(f"{line}\n" for line in before) + "\n"
     title = name or (graph.name if valid_name(graph.name) else "program")
     lines = "".join(f"    {line}\n" for line in body)
-    return f"{head}def {title}({', '.join(parameters)}):\n{lines}"
+    head += f"def {title}({call.parameters if call else ', '.join(parameters)}):\n"
+    return head + lines
 
 
 def _argument_names(inputs: Sequence[Node], module: str) -> list[str]:
@@ -94,6 +110,15 @@ def _argument_names(inputs: Sequence[Node], module: str) -> list[str]:
             name = f"{name}_" if valid_name(f"{name}_") and f"{name}_" not in names else f"arg{n}"
         names.append(name)
     return names
+
+
+def _size_guards(inputs: Sequence[Node], names: Sequence[str]) -> list[str]:
+    lines: list[str] = []
+    for node, name in zip(inputs, names, strict=True):
+        if node.ndim and all(isinstance(d, int) for d in node.shape):
+            message = f"made for {name} of shape {node.shape}; optimize again for others"
+            lines += [f"if {name}.shape != {node.shape}:", f'    raise ValueError("{message}")']
+    return lines
 
 
 def _types(inputs: Sequence[Node], names: Sequence[str]) -> str:
@@ -130,4 +155,4 @@ def compile_source(source: str, name: str) -> Callable[..., Any]:
     return function
 
 
-__all__ = ["FLAVOURS", "LARGEST_CONSTANT", "compile_source", "emit"]
+__all__ = ["FLAVOURS", "LARGEST_CONSTANT", "Call", "call_of", "compile_source", "emit"]

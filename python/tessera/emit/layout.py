@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from tessera.emit.node import Node
@@ -27,7 +27,7 @@ class Layout:
     """The statements of one function body."""
 
     def __init__(
-        self, spelling: Spelling, arguments: Mapping[Node, str], reserved: Sequence[str]
+        self, spelling: Spelling, arguments: Mapping[Node, str], reserved: Collection[str]
     ) -> None:
         self._spelling = spelling
         self._known: dict[Node, Code] = {n: Code(text) for n, text in arguments.items()}

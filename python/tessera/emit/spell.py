@@ -166,6 +166,9 @@ class Spelling:
             return code
         return self.call("broadcast_to", code.text, self.shape(node.shape))
 
+    def _copy(self, node: Node, x: Code) -> Code:
+        return self.method(x, "copy")
+
     def _neg(self, node: Node, x: Code) -> Code:
         return Code(f"-{x.at(UNARY)}", UNARY)
 
@@ -395,6 +398,9 @@ class TorchSpelling(Spelling):
 
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         return code
+
+    def _copy(self, node: Node, x: Code) -> Code:
+        return self.method(x, "clone")
 
     def _function(self, node: Node, *args: Code) -> Code:
         """PyTorch's functions take no numbers."""

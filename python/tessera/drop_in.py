@@ -1,0 +1,178 @@
+"""What it takes for source to stand in for the function that it was made of.
+
+Its parameters and the structure of its results; results that share memory only where the
+original's do; and sizes: source is for all of them as a rule, but a rewrite may hold some (a mean
+over 200 numbers is a sum times 0.005), so the original and the source are proved equal at others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.api import verify
+from tessera.emit import call_of, compile_source, emit
+from tessera.errors import Error
+from tessera.frontends.trace import Leaf, Spec, Traced, Tree, trace_call, unflatten
+from tessera.graph import Graph
+from tessera.options import Options
+from tessera.types import dtype_name
+
+# Extents that take the place of the program's own, ascending with them, so that what is long stays
+# long; all different, so that what does not belong together does not fit.
+_SIZES = ((3, 5, 7, 9, 11, 13, 15, 17), (2, 4, 6, 10, 12, 14, 18, 20))
+_SECONDS = 2.0  # for one proof
+
+
+class DropIn:
+    """Makes sources that are called as a function is, and return what it returns.
+
+    `function` and its `traced` form may both be missing: a program of its own has its inputs for
+    parameters and a tuple of its outputs for a result.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        function: Callable[..., Any] | None,
+        traced: Traced | None,
+        name: str,
+        arrays: Sequence[Any],
+    ) -> None:
+        self.name = name
+        self._traced = traced
+        self._function = function if traced is not None else None
+        self._call = None
+        if self._function is not None and traced is not None:
+            self._call = call_of(self._function, traced)
+        self.arrays = arrays
+        self.original = self._function or compile_source(emit(graph, name=name), name)
+        self._results: list[Any] | None = None
+
+    def bind(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+        """Arguments of the original's call with these arrays, which are in the inputs' order."""
+        if self._traced is None:
+            return tuple(arrays), {}
+        count = len(self._traced.arguments)
+        args, kwargs = unflatten(self._traced.tree, arrays[:count])
+        return args, dict(kwargs)
+
+    def bind_source(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+        """Those of its sources, which take arrays from outside as keyword arguments."""
+        if self._call is None or self._traced is None:
+            return tuple(arrays), {}
+        count = len(self._traced.arguments)
+        args, kwargs = self.bind(arrays)
+        return args, kwargs | dict(zip(self._call.names[count:], arrays[count:], strict=True))
+
+    def source(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
+        """The source of a program that computes the same; `more` is for `emit`."""
+        copies = () if flavour == "jax" else self._copies(graph)  # jax's arrays cannot be written
+        return emit(graph, flavour, name=self.name, call=self._call, copies=copies, **more)
+
+    # --- memory
+    def _copies(self, graph: Graph) -> list[int]:
+        """Outputs that share memory with an input or an earlier output, unlike the original's."""
+        flat = compile_source(emit(graph, name=self.name), self.name)
+        with np.errstate(all="ignore"):
+            if self._results is None:
+                args, kwargs = self.bind(self.arrays)
+                self._results = list(_arrays(self.original(*args, **kwargs)))
+            found = list(_arrays(flat(*self.arrays)))
+        wanted = self._results
+        if len(wanted) != len(found):  # a result that the original makes of no array
+            return [n for n, a in enumerate(found) if a.ndim]
+        return [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, self.arrays)]
+
+    # --- sizes
+    def proved_at_other_sizes(self, graph: Graph, options: Options) -> int | None:
+        """At how many other choices of extents the program's source equals the function.
+
+        Extents of 1 and below are kept, and so are those of arrays from outside. 0 says that it is
+        not known for any, be it that the two differ there; None that there is no function.
+        """
+        if self._function is None or self._traced is None or self._call is None:
+            return None
+        traced = self._traced
+        specs = [
+            a if isinstance(a, Spec) else Spec(dtype_name(a.dtype), a.shape)
+            for a in traced.arguments
+        ]
+        fixed = {extent for array in traced.extra for extent in array.shape}
+        extents = sorted({int(d) for s in specs for d in s.shape if int(d) > 1})
+        if len(extents) > len(_SIZES[0]) or fixed.intersection(extents):
+            return 0
+        source = compile_source(self.source(graph), self.name)
+        for sizes in _SIZES:
+            other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
+            resized = [
+                dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
+                for s in specs
+            ]
+            if not self._equal_at(source, resized, options):
+                return 0
+        return len(_SIZES)
+
+    def _equal_at(
+        self, source: Callable[..., Any], specs: Sequence[Spec], options: Options
+    ) -> bool:
+        assert self._traced is not None
+        arrays = [*specs, *self._traced.extra]
+        try:
+            original = trace_call(self.original, *self.bind(arrays))
+            made = trace_call(source, *self.bind_source(arrays))
+            if not _same_structure(original.results, made.results):
+                return False
+            return verify(
+                original.graph,
+                made.graph,
+                strict=options.strict,
+                threads=options.threads,
+                budget=_SECONDS,
+            ).equal
+        except Error:  # it does not run at these sizes
+            return False
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+    """The arrays of a result, one after the other, NumPy's scalars among them."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for child in value:
+            yield from _arrays(child)
+    elif isinstance(value, dict):
+        for child in value.values():
+            yield from _arrays(child)
+
+
+def _shares_more(
+    n: int, array: Any, found: Sequence[Any], wanted: Sequence[Any], inputs: Sequence[Any]
+) -> bool:
+    if not isinstance(array, np.ndarray):
+        return False
+    original = wanted[n]
+    if isinstance(original, np.ndarray) and original.flags.writeable > array.flags.writeable:
+        return True  # one number seen at many places
+    with_inputs = any(_share(array, x) and not _share(original, x) for x in inputs)
+    return with_inputs or any(
+        _share(array, found[k]) and not _share(original, wanted[k]) for k in range(n)
+    )
+
+
+def _share(a: Any, b: Any) -> bool:
+    both = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    return both and bool(np.may_share_memory(a, b))
+
+
+def _same_structure(a: Tree, b: Tree) -> bool:
+    if isinstance(a, Leaf) or isinstance(b, Leaf) or not hasattr(a, "children"):
+        return type(a) is type(b)
+    return (
+        hasattr(b, "children")
+        and (a.kind, a.keys, len(a.children)) == (b.kind, b.keys, len(b.children))  # type: ignore[union-attr]
+        and all(map(_same_structure, a.children, b.children))
+    )

@@ -1,0 +1,190 @@
+"""How emitted source is called: with the parameters, and the results, of the function it replaces.
+
+What was a constant of the traced call (`axis=0`, a default) stays a parameter, and another value
+of it is an error: the program was made for that one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.emit.layout import valid_name
+from tessera.frontends.trace import Leaf, Node, Static, Traced, Tree
+
+
+class _NoCallError(Exception):
+    """The function's parameters or results cannot be written down."""
+
+
+@dataclass
+class Call:
+    """The head and the end of a function: what stands around the program's statements."""
+
+    parameters: str = ""
+    names: list[str] = field(default_factory=list)  # variables of the program's inputs, in order
+    lines: list[str] = field(default_factory=list)  # that come first: guards, then unpacking
+    results: Tree = field(default_factory=lambda: Static(None))
+
+    @property
+    def reserved(self) -> set[str]:
+        """Names that no variable may take."""
+        return set(self.names) | set(_identifiers(self.parameters))
+
+    def returned(self, expressions: Sequence[str]) -> str:
+        """The expression of the function's result, given those of the program's outputs."""
+        text = _result(self.results, expressions)
+        plain = isinstance(self.results, Node) and self.results.kind is tuple
+        return text[1:-1] if plain and len(expressions) > 1 else text
+
+
+def call_of(
+    function: Callable[..., Any], traced: Traced, spelled: Collection[str] = ()
+) -> Call | None:
+    """The call of the function that was traced; None where it cannot be written down.
+
+    Arrays from outside of the function become keyword arguments without a default, save those of
+    the names in `spelled`, which the source has itself.
+    """
+    try:
+        return _Maker(function, traced, spelled).call
+    except (_NoCallError, TypeError, ValueError):
+        return None
+
+
+class _Maker:
+    def __init__(
+        self, function: Callable[..., Any], traced: Traced, spelled: Collection[str]
+    ) -> None:
+        self.call = Call(results=traced.results)
+        self._guards: list[tuple[str, str]] = []  # a condition, and what the program was made for
+        self._unpack: list[str] = []
+        self._names: dict[int, str] = {}
+        parameters = list(inspect.signature(function).parameters.values())
+        self._taken = {p.name for p in parameters} | {"np", "jnp", "jax", "torch", "ml_dtypes"}
+        if len(self._taken) < len(parameters) + 5:
+            raise _NoCallError  # a parameter that is called like a module
+        written = [self._parameter(p, tree) for p, tree in _bound(parameters, traced.tree)]
+        inputs = traced.graph.inputs
+        for tensor in inputs[len(traced.arguments) :]:
+            name = self._fresh(tensor.name)
+            self._names[len(self._names)] = name
+            if tensor.name not in spelled:
+                place = sum(p.kind is not p.VAR_KEYWORD for p in written)
+                written.insert(place, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
+        self.call.names = [self._names[n] for n in range(len(inputs))]
+        self.call.parameters = str(inspect.Signature(written))[1:-1]
+        for condition, made_for in self._guards:
+            message = f"made for {made_for}; optimize again for other values"
+            self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
+        self.call.lines += self._unpack
+        _result(traced.results, ["0"] * len(traced.graph.core.outputs))  # or it has no spelling
+
+    def _parameter(self, parameter: inspect.Parameter, tree: Tree) -> inspect.Parameter:
+        name = parameter.name
+        if not valid_name(name):
+            raise _NoCallError
+        default = parameter.default
+        if default is not parameter.empty and not _is_plain(default):
+            default = None  # of an array, or of what a guard compares
+        if isinstance(tree, Leaf):
+            self._names[tree.index] = name
+        else:
+            self._take_apart(name, tree)
+        return parameter.replace(annotation=parameter.empty, default=default)
+
+    def _take_apart(self, place: str, tree: Tree) -> None:
+        """Guards of the constants in a structure, names for its arrays."""
+        if isinstance(tree, Static):
+            if not _is_plain(tree.value):
+                raise _NoCallError
+            value = _plain(tree.value)
+            same = "is not" if tree.value is None or isinstance(tree.value, bool) else "!="
+            self._guards.append((f"{place} {same} {value}", f"{place} = {value}"))
+        elif isinstance(tree, Leaf):
+            self._names[tree.index] = self._fresh(place)
+            self._unpack.append(f"{self._names[tree.index]} = {place}")
+        elif tree.kind is dict:
+            for key, child in zip(tree.keys, tree.children, strict=True):
+                if not _is_plain(key):
+                    raise _NoCallError
+                self._take_apart(f"{place}[{_plain(key)}]", child)
+            n = len(tree.keys)
+            self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
+        else:
+            n = len(tree.children)
+            self._guards.append((f"len({place}) != {n}", f"{n} entries in {place}"))
+            for at, child in enumerate(tree.children):
+                self._take_apart(f"{place}[{at}]", child)
+
+    def _fresh(self, place: str) -> str:
+        wanted = "_".join(_identifiers(place)) or "x"
+        name, n = wanted, 1
+        while name in self._taken or not valid_name(name):
+            n += 1
+            name = f"{wanted}_{n}"
+        self._taken.add(name)
+        return name
+
+
+def _bound(parameters: Sequence[inspect.Parameter], tree: Tree) -> list[Any]:
+    """Parameters with what the traced call bound to each, or their default."""
+    positional = list(tree.children[0].children)  # type: ignore[union-attr]
+    keyword = dict(zip(tree.children[1].keys, tree.children[1].children, strict=True))  # type: ignore[union-attr]
+    result: list[tuple[inspect.Parameter, Tree]] = []
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            result.append((p, Node(tuple, tuple(positional))))
+            positional = []
+        elif p.kind is p.VAR_KEYWORD:
+            result.append((p, Node(dict, tuple(keyword.values()), tuple(keyword))))
+        elif positional and p.kind is not p.KEYWORD_ONLY:
+            result.append((p, positional.pop(0)))
+        elif p.name in keyword:
+            result.append((p, keyword.pop(p.name)))
+        else:
+            result.append((p, Static(p.default)))
+    return result
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the text of a value is the value, and a comparison of it one bool."""
+    if isinstance(value, tuple):
+        return type(value) is tuple and all(map(_is_plain, value))
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (bool, int, str)
+
+
+def _plain(value: Any) -> str:
+    if type(value) is str and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    return repr(value)
+
+
+def _result(tree: Tree, expressions: Sequence[str]) -> str:
+    if isinstance(tree, Leaf):
+        return expressions[tree.index]
+    if isinstance(tree, Static):
+        if not _is_plain(tree.value):
+            raise _NoCallError
+        return _plain(tree.value)
+    children = [_result(child, expressions) for child in tree.children]
+    if tree.kind is dict:
+        if not all(map(_is_plain, tree.keys)):
+            raise _NoCallError
+        pairs = zip(tree.keys, children, strict=True)
+        return f"{{{', '.join(f'{_plain(key)}: {child}' for key, child in pairs)}}}"
+    if tree.kind is list:
+        return f"[{', '.join(children)}]"
+    if tree.kind is tuple:
+        return f"({', '.join(children)}{',' * (len(children) == 1)})"
+    raise _NoCallError  # a named tuple, whose class the source does not know
+
+
+def _identifiers(text: str) -> list[str]:
+    words = "".join(c if c.isalnum() or c == "_" else " " for c in text).split()
+    return [w for w in words if w != "_"]

@@ -1,0 +1,135 @@
+"""Source that stands in for a function: its parameters, results, memory and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tessera.drop_in import DropIn
+from tessera.emit import compile_source
+from tessera.frontends.trace import trace, trace_call
+from tessera.options import Options
+from tessera.rewrite import arguments, rewrite
+
+Array = np.ndarray[Any, Any]
+
+
+def drop_in(function: Callable[..., Any], *args: Any, **kwargs: Any) -> DropIn:
+    traced = trace_call(function, args, kwargs)
+    arrays = arguments(traced.graph, traced, 1)
+    return DropIn(traced.graph, function, traced, function.__name__, arrays)
+
+
+def emitted(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """A function's own program as source."""
+    made = drop_in(function, *args, **kwargs)
+    return compile_source(made.source(trace(function, *args, **kwargs)), function.__name__)
+
+
+def test_parameters_and_results_are_the_functions() -> None:
+    def layer(
+        weights: Any, *rows: Array, scale: float = 2.0, mode: str = "a", **more: Array
+    ) -> Any:
+        y = weights["w"][0] @ rows[0] * scale
+        return {"y": y, "rest": [(rows[1] + more["bias"],), 3]}
+
+    made = emitted(layer, {"w": ["f64[3,4]"]}, "f64[4]", "f64[5]", bias="f64[5]")
+    rng = np.random.default_rng(1)
+    w, x, r, b = rng.random((3, 4)), rng.random(4), rng.random(5), rng.random(5)
+    got, want = (f({"w": [w]}, x, r, bias=b) for f in (made, layer))
+    assert list(got) == ["y", "rest"]
+    assert got["rest"][1] == 3
+    assert type(got["rest"][0]) is tuple
+    np.testing.assert_allclose(got["y"], want["y"])
+    np.testing.assert_array_equal(got["rest"][0][0], want["rest"][0][0])
+    wrong: list[tuple[Any, list[Any], dict[str, Any]]] = [
+        ({"w": [w]}, [x, r], {"bias": b, "scale": 3.0}),
+        ({"w": [w]}, [x, r], {"bias": b, "mode": "b"}),
+        ({"w": [w, w]}, [x, r], {"bias": b}),
+        ({"w": [w]}, [x, r, r], {"bias": b}),
+        ({"w": [w]}, [x, r], {"bias": b, "other": b}),
+    ]
+    for weights, rows, more in wrong:
+        with pytest.raises(ValueError, match="optimize again for other values"):
+            made(weights, *rows, **more)
+
+
+def test_arrays_from_outside_become_keyword_arguments() -> None:
+    table = np.random.default_rng(1).random(100)
+
+    def weigh(x: Array) -> Array:
+        return x * table
+
+    made = emitted(weigh, "f64[100]")
+    x = np.arange(100.0)
+    np.testing.assert_array_equal(made(x, outer0=table), weigh(x))
+    with pytest.raises(TypeError, match="outer0"):
+        made(x)
+
+
+class Pair(NamedTuple):
+    a: Array
+    b: Array
+
+
+def test_results_without_a_spelling_come_as_a_tuple() -> None:
+    def pair(x: Array) -> Pair:
+        return Pair(x + 1, x * 2)
+
+    first, second = emitted(pair, "f64[3]")(np.ones(3))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_results_share_no_memory_unless_the_originals_do() -> None:
+    def same(x: Array, y: Array) -> tuple[Array, ...]:
+        return np.exp(np.log(x)), x * y, x * y, y.T, np.zeros((4, 3)) + np.sum(x)
+
+    found = rewrite(
+        trace(same, "f64[3,3] > 0", "f64[3,3]"),
+        function=same,
+        traced=trace_call(same, ["f64[3,3] > 0", "f64[3,3]"], {}),
+        options=Options(budget=4),
+        name="same",
+    )
+    x, y = np.random.default_rng(1).random((2, 3, 3)) + 1
+    results = found.function()(x, y)
+    assert not any(np.shares_memory(r, x) for r in results)
+    assert [np.shares_memory(r, y) for r in results] == [False, False, False, True, False]
+    assert not any(np.shares_memory(a, b) for n, a in enumerate(results) for b in results[n + 1 :])
+    assert all(r.flags.writeable for r in results)
+
+
+def test_programs_that_hold_for_other_sizes_say_so() -> None:
+    def centred(x: Array, w: Array) -> Any:
+        return (x - x.mean(axis=0)) @ w
+
+    program = trace(centred, "f64[40,12]", "f64[12,5]")
+    assert drop_in(centred, "f64[40,12]", "f64[12,5]").proved_at_other_sizes(program, Options())
+
+
+def test_programs_that_hold_a_size_refuse_others() -> None:
+    def total(x: Array) -> Any:
+        return x.mean(axis=0)
+
+    def of_forty(x: Array) -> Any:
+        return x.sum(axis=0) * 0.025
+
+    made = drop_in(total, "f64[40,12]")
+    program = trace(of_forty, "f64[40,12]")
+    assert made.proved_at_other_sizes(program, Options()) == 0
+    guarded = compile_source(made.source(program, these_sizes=True), "total")
+    x = np.random.default_rng(1).random((40, 12))
+    np.testing.assert_allclose(guarded(x), total(x))
+    with pytest.raises(ValueError, match=r"made for x of shape \(40, 12\)"):
+        guarded(x[:20])
+
+
+def test_functions_that_look_at_sizes_hold_for_their_own() -> None:
+    def by_size(x: Array) -> Array:
+        return x + 1 if x.shape[0] > 30 else x * 2
+
+    program = trace(by_size, "f64[40]")
+    assert drop_in(by_size, "f64[40]").proved_at_other_sizes(program, Options()) == 0
