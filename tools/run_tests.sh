@@ -4,24 +4,25 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { echo "== $1 =="; shift; local t=$SECONDS; "$@"; echo "   $((SECONDS - t)) s"; }
 
-for check in check_layers size; do
-  if [ -f tools/$check.py ]; then step "$check" .venv/bin/python tools/$check.py; fi
-done
-# With .venv's programs (z3) on the path; the sanitizer run below does without that oracle.
-step "C++ unit tests" env PATH="$PWD/.venv/bin:$PATH" build/release/tessera_tests --gtest_brief=1
-step "2,000 random programs: search, code, run" env TESSERA_RANDOM_PROGRAMS=2000 \
-  build/release/tessera_tests --gtest_brief=1 --gtest_filter='RandomPrograms.*'
-step "Python tests" .venv/bin/python -m pytest
-if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
-# Two processes: the sanitizers make most tests slow and few of them use a second processor.
-sanitized() {
+# A test binary in two processes: few of its tests use a second processor.
+halves() {
   local pids=() shard failed=0
   for shard in 0 1; do
-    GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$shard build/asan/tessera_tests --gtest_brief=1 &
+    GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$shard "$@" --gtest_brief=1 &
     pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
   return $failed
 }
-step "C++ unit tests, address and undefined-behaviour sanitizers" sanitized
+
+for check in check_layers size; do
+  if [ -f tools/$check.py ]; then step "$check" .venv/bin/python tools/$check.py; fi
+done
+# With .venv's programs (z3) on the path; the sanitizer run below does without that oracle.
+step "C++ unit tests" halves env PATH="$PWD/.venv/bin:$PATH" build/release/tessera_tests
+step "2,000 random programs: search, code, run" env TESSERA_RANDOM_PROGRAMS=2000 \
+  build/release/tessera_tests --gtest_brief=1 --gtest_filter='RandomPrograms.*'
+step "Python tests" .venv/bin/python -m pytest
+if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
+step "C++ unit tests, address and undefined-behaviour sanitizers" halves build/asan/tessera_tests
 echo "all tests passed"
