@@ -1,5 +1,7 @@
 #include "search/synth/inputs.h"
 
+#include <cmath>
+
 #include "base/check.h"
 #include "base/rng.h"
 
@@ -72,13 +74,19 @@ class Drawn {
   }
   bool empty() const { return drawn_.empty(); }
   // Real numbers at which programs tend to fail.
-  void make(Inputs kind) {
+  void make(Inputs kind, uint64_t key) {
+    Rng rng(derive_key(key, uint64_t(kind)));
     for (ValueId v : drawn_) {
+      const double scale = std::exp2(6 * rng.unit() - 4),
+                   least = positive_ && key % 2 == 0 ? 0 : -2;
       std::vector<double>& x = numbers_[v].x;
       for (size_t i = 0; i < x.size(); ++i) {
-        if (kind == Inputs::Zeros && (numbers_[v].q[i] & 1) != 0) x[i] = 0;
+        if (kind == Inputs::AllZero || (kind == Inputs::Zeros && (numbers_[v].q[i] & 1) != 0))
+          x[i] = numbers_[v].p[i] = numbers_[v].q[i] = 0;
         if (kind == Inputs::Equal) x[i] = 1;
-        if (kind == Inputs::Large) x[i] *= 1000;
+        if (kind == Inputs::Large) x[i] *= i % 2 == 0 ? 150 : 1000;
+        if (kind == Inputs::Signs) x[i] = scale * (least + (2 - least) * rng.unit());
+        if (kind == Inputs::Shifted) x[i] = double(float(1000 + 4 * rng.unit()));
       }
     }
   }
@@ -148,12 +156,12 @@ std::optional<std::vector<Sample>> defined_values(World& world, const Spec& spec
 }  // namespace
 
 std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
-                                            Inputs kind) {
+                                            Inputs kind, uint64_t key) {
   constexpr uint64_t kAttempts = 24;
   world.set_lenient(true);
   if (kind != Inputs::Random) {
-    Drawn wild(world, spec, spec.with_roots, 0);
-    wild.make(kind);
+    Drawn wild(world, spec, spec.with_roots, key);
+    wild.make(kind, key);
     int64_t undefined = 0;
     std::vector<Sample> values = wild.evaluate(store, undefined);
     if (undefined == INT64_MAX) return std::nullopt;

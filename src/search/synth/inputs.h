@@ -11,13 +11,16 @@ namespace tessera::synth {
 enum class Inputs : uint8_t {
   Random,  // redrawn element by element until roots, logarithms and quotients are defined
   Zeros,   // half of the real numbers are 0
-  Equal,   // all are the same
-  Large,   // they are about a thousand
+  AllZero,
+  Equal,    // all are the same
+  Large,    // they are up to some thousand
+  Signs,    // of both signs and all sizes, wherever the program is defined
+  Shifted,  // they differ little from a thousand
 };
 
 // The samples of all values of a program; nothing where they do not become defined, which is asked
 // of random ones only.
 std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
-                                            Inputs kind = Inputs::Random);
+                                            Inputs kind = Inputs::Random, uint64_t key = 0);
 
 }  // namespace tessera::synth

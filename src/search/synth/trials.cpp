@@ -1,40 +1,113 @@
 #include "search/synth/trials.h"
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_map>
 
 #include "search/synth/inputs.h"
 
 namespace tessera::synth {
+namespace {
+
+// The spec's dimensions with as large sizes as its values allow; its own where none of these do.
+DimTable other_sizes(const Spec& spec) {
+  constexpr int kSizes[][4][kDraws] = {{{13, 9}, {4, 7}, {3, 5}, {5, 3}},
+                                       {{7, 5}, {4, 3}, {3, 5}, {2, 3}},
+                                       {{5, 4}, {3, 5}, {4, 3}, {2, 3}},
+                                       {{4, 3}, {3, 2}, {2, 3}, {3, 4}}};
+  for (const auto& sizes : kSizes) {
+    DimTable table = spec.table;
+    for (size_t d = 1, next = 0; d < table.sizes.size(); ++d) {
+      const std::array<int, kDraws> now = table.sizes[d];
+      if (now[0] == now[1] && now[0] == table.extents[d]) continue;  // part of the program
+      table.sizes[d] = {sizes[next % 4][0], sizes[next % 4][1]};
+      ++next;
+    }
+    if (std::all_of(spec.dims.begin(), spec.dims.end(),
+                    [&](const Dims& d) { return table.count(d) <= kMaxCount; }))
+      return table;
+  }
+  return spec.table;
+}
+
+double largest(const Sample& s) {
+  double most = 0;
+  for (int i = 0; i < s.n; ++i)
+    if (std::isfinite(s.x[i])) most = std::max(most, std::fabs(s.x[i]));
+  return most;
+}
+
+}  // namespace
 
 struct Trials::Trial {
-  Trial(const Spec& spec, const World& main, uint64_t seed, Inputs inputs)
-      : world(spec.table, main.dtype(), spec.with_q, seed), kind(inputs) {}
+  Trial(const Spec& spec, const World& main, DimTable table, uint64_t seed, Inputs inputs)
+      : world(std::move(table), main.dtype(), spec.with_q && inputs == Inputs::Random, seed),
+        kind(inputs) {}
   mutable World world;  // evaluation leaves nothing behind that matters
   Inputs kind;
   SampleStore store;
-  std::unordered_map<ValueId, Sample> known;  // by class
+  std::unordered_map<ValueId, Sample> known;    // by class
+  std::unordered_map<ValueId, Sample> rounded;  // Shifted: what the original makes of them in f32
 
-  bool agrees(const Sample& original, const Sample& found) const {
+  bool agrees(ValueId v, const Sample& original, const Sample& found) const {
     if (kind == Inputs::Random) return original.hash == found.hash;
     if (!(original.dims == found.dims)) return false;
-    for (int i = 0; i < original.n; ++i)
-      if (std::isfinite(original.x[i]) && !std::isfinite(found.x[i])) return false;
+    if (kind == Inputs::Shifted) return as_accurate(original, rounded.at(v), found);
+    const double tolerance = kind == Inputs::Large ? INFINITY : 1e-6 * (1 + largest(original));
+    for (int i = 0; i < original.n; ++i) {
+      if (!std::isfinite(original.x[i])) continue;
+      if (!std::isfinite(found.x[i]) || std::fabs(original.x[i] - found.x[i]) > tolerance)
+        return false;
+    }
     return true;
+  }
+
+  // Is `found` about as close to the exact value as `own`, what the original's rounding leaves?
+  static bool as_accurate(const Sample& exact, const Sample& own, const Sample& found) {
+    constexpr double kWorse = 4, kUnits = 32 * 0x1p-24;
+    const double scale = largest(exact);
+    double own_error = 0, error = 0;
+    for (int i = 0; i < exact.n; ++i) {
+      if (!std::isfinite(exact.x[i]) || !std::isfinite(own.x[i])) continue;
+      own_error = std::max(own_error, std::fabs(own.x[i] - exact.x[i]));
+      if (!std::isfinite(found.x[i])) return false;
+      error = std::max(error, std::fabs(found.x[i] - exact.x[i]));
+    }
+    return error <= kWorse * own_error + kUnits * scale;
   }
 };
 
 Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>& classes,
                uint64_t seed) {
-  constexpr Inputs kKinds[] = {Inputs::Random, Inputs::Random, Inputs::Zeros, Inputs::Equal,
-                               Inputs::Large};
-  for (size_t t = 0; t < std::size(kKinds); ++t) {
-    auto trial = std::make_unique<Trial>(spec, world, derive_key(seed, 1000 + t), kKinds[t]);
-    for (const Rational& c : world.constants()) trial->world.constant(c);
-    const auto values = evaluate(trial->world, spec, trial->store, kKinds[t]);
-    if (!values) continue;
-    for (size_t v = 0; v < classes.size(); ++v) trial->known.emplace(classes[v], (*values)[v]);
-    trials_.push_back(std::move(trial));
+  struct Kind {
+    Inputs inputs;
+    int times;
+    bool larger;
+  };
+  const int branches = spec.with_order ? 6 : 1;
+  const Kind kinds[] = {{Inputs::Random, 1, false},      {Inputs::Random, 1, !spec.with_q},
+                        {Inputs::Zeros, 1, true},        {Inputs::Equal, 1, true},
+                        {Inputs::AllZero, 1, true},      {Inputs::Large, 1, true},
+                        {Inputs::Signs, branches, true}, {Inputs::Shifted, 1, true}};
+  const DimTable larger = other_sizes(spec);
+  uint64_t t = 1000;
+  for (const Kind& kind : kinds) {
+    for (int i = 0; i < kind.times; ++i, ++t) {
+      auto trial = std::make_unique<Trial>(spec, world, kind.larger ? larger : spec.table,
+                                           derive_key(seed, t), kind.inputs);
+      for (const Rational& c : world.constants()) trial->world.constant(c);
+      auto values = evaluate(trial->world, spec, trial->store, kind.inputs, t);
+      if (!values) continue;
+      for (size_t v = 0; v < classes.size(); ++v) trial->known.emplace(classes[v], (*values)[v]);
+      if (kind.inputs == Inputs::Shifted) {
+        trial->world.set_rounding(true);
+        values = evaluate(trial->world, spec, trial->store, kind.inputs, t);
+        if (!values) continue;
+        for (size_t v = 0; v < classes.size(); ++v)
+          trial->rounded.emplace(classes[v], (*values)[v]);
+      }
+      trials_.push_back(std::move(trial));
+    }
   }
 }
 
@@ -45,6 +118,11 @@ ValueId Trials::wrong(const EGraph& graph, const Choice& choice,
   for (const auto& trial : trials_) {
     World& world = trial->world;
     world.set_lenient(trial->kind != Inputs::Random);
+    // What this trial's sizes do not hold says nothing.
+    if (std::any_of(order.begin(), order.end(), [&](ValueId v) {
+          return world.dims().count(graph[v].sample.dims) > kMaxCount;
+        }))
+      continue;
     SampleStore store;
     std::unordered_map<ValueId, Sample> values;
     for (ValueId v : order) {
@@ -66,7 +144,8 @@ ValueId Trials::wrong(const EGraph& graph, const Choice& choice,
         for (int i = 0; i < node.arity; ++i) args[i] = &values.at(node.arg[size_t(i)]);
         value = world.eval(node, args, &graph[v].sample.dims);
       }
-      if (!value || (reference != trial->known.end() && !trial->agrees(reference->second, *value)))
+      if (!value ||
+          (reference != trial->known.end() && !trial->agrees(v, reference->second, *value)))
         return v;
       values.emplace(v, store.keep(*value));
     }

@@ -1,6 +1,9 @@
-// Second looks at what one world made equal: the same values in worlds of other inputs. Random ones
-// take other branches; wild ones (zeros, equal numbers, large ones) ask only whether a program is
-// still a number where the original is. What fails here would fail in verify/, which is slower.
+// Second looks at what one world made equal: the same values in worlds of other inputs and of
+// other, larger sizes. Random ones are compared exactly, on other branches. The others compare real
+// numbers where the original is one: zeros, equal numbers and large ones ask whether the program
+// still is one, signed ones of all sizes go down branches that random ones miss, and shifted ones
+// ask whether rounding spoils more than it spoils in the original. What fails here would fail in
+// verify/, which is slower.
 #pragma once
 #include <memory>
 #include <vector>

@@ -395,13 +395,29 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
   case Form::Kept: unreachable("values of their own");
   }
   if (!r) return std::nullopt;
+  if (rounding_ && r->x == out_x_.data())
+    for (int i = 0; i < r->n; ++i) out_x_[size_t(i)] = double(float(out_x_[size_t(i)]));
   for (int i = 0; i < r->n; ++i) {
     if (std::isfinite(r->x[i])) continue;
     if (!lenient_) return std::nullopt;
     ++undefined_;
   }
   r->hash = hash_of(*r);
+  if (r->dims.dtype == DType::Bool) r->hash = named(node, args, r->hash);
   return r;
+}
+
+// A handful of truths is soon the same by chance: what they are truths of counts too.
+uint64_t World::named(const Node& node, const Sample* const* args, uint64_t values) {
+  OpKind kind = node.kind;
+  uint64_t a = node.arity > 0 ? args[0]->hash : 0, b = node.arity > 1 ? args[1]->hash : 0;
+  const uint64_t c = node.arity > 2 ? args[2]->hash : 0;
+  const bool reversed = kind == OpKind::Gt || kind == OpKind::Ge;
+  if (kind == OpKind::Gt) kind = OpKind::Lt;
+  if (kind == OpKind::Ge) kind = OpKind::Le;
+  if (reversed || (has(kind, algebra::Commutative) && b < a)) std::swap(a, b);
+  const uint64_t what = derive_key(uint64_t(node.form) << 8 | uint64_t(kind), node.attr);
+  return derive_key(derive_key(values, what), derive_key(a, derive_key(b, c)));
 }
 
 std::optional<Sample> World::pointwise(const Node& node, const Sample* const* args) {

@@ -40,7 +40,8 @@ struct Sample {
   const uint32_t* p = nullptr;  // Montgomery form; bools: 0 or 1
   const uint32_t* q = nullptr;  // null where the world does without
   const double* x = nullptr;
-  uint64_t hash = 0;  // of dims and p: equal hashes, equal values
+  uint64_t hash =
+      0;  // of dims and p (bools: and of how they came about): equal hashes, equal values
 };
 
 struct Numbers {
@@ -81,6 +82,8 @@ class World {
   // In lenient mode undefined elements get some number, and are counted here.
   void set_lenient(bool lenient) { lenient_ = lenient; }
   int64_t undefined() const { return undefined_; }
+  // Real numbers are rounded to f32 after each operation: what rounding does to a program.
+  void set_rounding(bool rounding) { rounding_ = rounding; }
   // Random numbers for a value, the same for the same key; positive ones are squares in the field.
   Numbers draw(const Dims& dims, uint64_t key, bool positive) const;
   // A value of given numbers, which have to live as long.
@@ -106,6 +109,7 @@ class World {
   const ChainTables<uint32_t>& chain() const { return model_.tables().get<uint32_t>(); }
   Sample blank(const Dims& dims);  // into scratch
   uint64_t hash_of(const Sample& s) const;
+  static uint64_t named(const Node& node, const Sample* const* args, uint64_t values);
   const Map& broadcast_map(const Dims& from, const Dims& to);
   const Map& gather_map(const Node& node, const Dims& from, const Dims& to);
   const DotMap* dot_map(const Dims& a, const Dims& b);
@@ -122,7 +126,7 @@ class World {
   DType dtype_;
   bool with_q_;
   uint64_t seed_;
-  bool lenient_ = false;
+  bool lenient_ = false, rounding_ = false;
   int64_t undefined_ = 0;
   FieldModel model_;
   std::vector<uint32_t> out_p_, out_q_;

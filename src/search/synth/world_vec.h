@@ -134,31 +134,6 @@ inline WorldVec sqrt(const WorldVec& a) {
   }
   return r;
 }
-inline WorldVec exp(const WorldVec& a) {
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined + (a.with_q ? 0 : a.n);
-  for (int i = 0; a.with_q && i < a.n; ++i) {
-    r.p[i] = a.chain->exp[0].power(a.field(), a.exponents().to_word(a.q[i]));
-    const uint32_t root = a.chain->keyed(Keyed::DeepExp, 1, a.q[i]);
-    r.q[i] = a.q[i] == 0 ? a.exponents().one : a.exponents().mul(root, root);
-    r.x[i] = std::exp(a.x[i]);
-  }
-  return r;
-}
-inline WorldVec log(const WorldVec& a) {
-  WorldVec r;
-  r.like(a);
-  r.undefined = a.undefined + (a.with_q ? 0 : a.n);
-  for (int i = 0; a.with_q && i < a.n; ++i) {
-    const auto e = discrete_log(*a.chain, a.p[i]);
-    if (!e) ++r.undefined;
-    r.q[i] = a.exponents().from_word(e.value_or(0));
-    r.p[i] = a.chain->keyed(Keyed::Log, 0, a.p[i]);
-    r.x[i] = std::log(a.x[i]);
-  }
-  return r;
-}
 // A function that the field knows by name only.
 template <class F> WorldVec by_name(const WorldVec& a, Keyed name, uint64_t label, F real) {
   WorldVec r;
@@ -168,6 +143,34 @@ template <class F> WorldVec by_name(const WorldVec& a, Keyed name, uint64_t labe
     r.p[i] = a.chain->keyed(name, 0, a.p[i], label);
     if (a.with_q) r.q[i] = a.chain->keyed(name, 1, a.q[i], label);
     r.x[i] = real(a.x[i]);
+  }
+  return r;
+}
+// Without exponents, worlds of real numbers only ask what exp and log make of those.
+inline WorldVec exp(const WorldVec& a) {
+  if (!a.with_q) return by_name(a, Keyed::DeepExp, 0, [](double x) { return std::exp(x); });
+  WorldVec r;
+  r.like(a);
+  r.undefined = a.undefined;
+  for (int i = 0; i < a.n; ++i) {
+    r.p[i] = a.chain->exp[0].power(a.field(), a.exponents().to_word(a.q[i]));
+    const uint32_t root = a.chain->keyed(Keyed::DeepExp, 1, a.q[i]);
+    r.q[i] = a.q[i] == 0 ? a.exponents().one : a.exponents().mul(root, root);
+    r.x[i] = std::exp(a.x[i]);
+  }
+  return r;
+}
+inline WorldVec log(const WorldVec& a) {
+  if (!a.with_q) return by_name(a, Keyed::Log, 0, [](double x) { return std::log(x); });
+  WorldVec r;
+  r.like(a);
+  r.undefined = a.undefined;
+  for (int i = 0; i < a.n; ++i) {
+    const auto e = discrete_log(*a.chain, a.p[i]);
+    if (!e) ++r.undefined;
+    r.q[i] = a.exponents().from_word(e.value_or(0));
+    r.p[i] = a.chain->keyed(Keyed::Log, 0, a.p[i]);
+    r.x[i] = std::log(a.x[i]);
   }
   return r;
 }
@@ -269,7 +272,7 @@ inline WorldVec sign(const WorldVec& a) {
   r.like(a);
   r.undefined = a.undefined;
   for (int i = 0; i < a.n; ++i) {
-    const int s = a.p[i] == 0 ? 0 : a.x[i] > 0 ? 1 : -1;
+    const int s = a.p[i] == 0 || a.x[i] == 0 ? 0 : a.x[i] > 0 ? 1 : -1;
     r.p[i] = a.field().from_int(s);
     r.q[i] = a.exponents().from_int(s);
     r.x[i] = s;

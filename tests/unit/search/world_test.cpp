@@ -60,10 +60,10 @@ const char* const kPrograms[] = {
 })",
     R"(graph g {
   A = input : f64[3,2,4]
-  B = input : f64[4,5]
+  B = input : f64[4,4]
   C = matmul A, B
   s = sum C {axes=[1]}
-  b = broadcast s {shape=[3,3,5]}
+  b = broadcast s {shape=[3,3,4]}
   return C, s, b
 })",
 };
