@@ -413,9 +413,21 @@ inline MagnitudeVec sign(const MagnitudeVec& a) {
       a, [](double x) { return x != x ? x : double((x > 0) - (x < 0)); },
       [](double) { return 0.0; });
 }
-inline MagnitudeVec relu(MagnitudeVec a) {
-  for (int i = 0; i < a.n; ++i) a.v[i] = propagating_max(a.v[i], 0.0);
-  return a;
+// Rounding may change the order of numbers that are near: then the result is as uncertain as the
+// worse of them; else as the one that is chosen.
+inline double chosen_magnitude(double v, double x, double mx, double y, double my) {
+  constexpr double kNear = 0.125;  // of the scale; more than a few roundings even of bf16
+  if (!(std::abs(x - y) > kNear * (mx + my))) return propagating_max(mx, my);
+  return v == x ? mx : my;
+}
+inline MagnitudeVec relu(const MagnitudeVec& a) {
+  MagnitudeVec r;
+  r.n = a.n;
+  for (int i = 0; i < a.n; ++i) {
+    r.v[i] = propagating_max(a.v[i], 0.0);
+    r.m[i] = chosen_magnitude(r.v[i], a.v[i], a.m[i], 0, 0);
+  }
+  return r;
 }
 inline MagnitudeVec sqrt(const MagnitudeVec& a) {
   // Near zero the slope is no measure: an error e of x becomes at most sqrt(e), so that where x
@@ -530,13 +542,17 @@ inline MagnitudeVec atan2(const MagnitudeVec& a, const MagnitudeVec& b) {
     m = std::fmax(std::abs(v), std::fmin(slope, 4 / kRounding));  // never off by more than 2π
   });
 }
-inline MagnitudeVec max(MagnitudeVec a, const MagnitudeVec& b) {
-  a.accumulate_max(b);
-  return a;
+inline MagnitudeVec max(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = propagating_max(x, y);
+    m = chosen_magnitude(v, x, mx, y, my);
+  });
 }
-inline MagnitudeVec min(MagnitudeVec a, const MagnitudeVec& b) {
-  a.accumulate_min(b);
-  return a;
+inline MagnitudeVec min(const MagnitudeVec& a, const MagnitudeVec& b) {
+  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+    v = propagating_min(x, y);
+    m = chosen_magnitude(v, x, mx, y, my);
+  });
 }
 inline IntVec compare(const MagnitudeVec& a, const MagnitudeVec& b, Order order) {
   IntVec r;

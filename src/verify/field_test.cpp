@@ -81,7 +81,10 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
   std::vector<Components> components = needed_components(spec);
   const std::vector<Components> more = needed_components(candidate);
   for (size_t i = 0; i < components.size(); i++) components[i] |= more[i];
-  const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
+  // Small integers meet one another and 0; where they wrap, large ones tell.
+  const bool wrapping = !request.ties && (request.seed & 1) != 0;
+  const std::vector<IntRange> ranges =
+      integer_ranges(spec, candidate, wrapping ? IntRange{INT64_MIN, INT64_MAX} : IntRange{-8, 8});
   auto bound_exponents = [&](std::vector<FieldArray>& inputs, uint64_t& epoch) {
     if (request.exponent_bound == 0) return;
     epoch++;
@@ -127,7 +130,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
     shared.inputs = draw_inputs(spec, model, components, 2, reference.pool());
     Rng rng(request.seed ^ 0x5bd1e995u);
     for (size_t k = 0; k < shared.inputs.size(); k++)
-      for (int64_t& x : shared.inputs[k].ints) x = rng.between(ranges[k].low, ranges[k].high);
+      for (int64_t& x : shared.inputs[k].ints) x = draw_integer(rng, ranges[k]);
     if (request.ties) {
       const std::vector<NDArray> small = tie_inputs(spec, candidate, request.seed);
       for (size_t k = 0; k < shared.inputs.size(); k++) {

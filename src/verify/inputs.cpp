@@ -77,6 +77,7 @@ class Maker {
   }
 
   void fill(NDArray& a, const std::string& family) {
+    if (family == "integers") return fill(a, "normal");
     const int64_t row = a.shape.empty() ? 1 : a.shape.back();
     const Scales s = scales_of(a.dtype);
     for (int64_t start = 0; start < int64_t(a.reals.size()); start += row)
@@ -93,6 +94,8 @@ class Maker {
       each([&](int64_t) { return normal(); });
     else if (family == "positive")
       each([&](int64_t) { return std::fabs(normal()) + 0.125; });
+    else if (family == "negative")
+      each([&](int64_t) { return -std::fabs(normal()) - 0.125; });
     else if (family == "large")
       each([&](int64_t) { return s.large * normal(); });
     else if (family == "huge")
@@ -162,9 +165,7 @@ class Maker {
       const int64_t e = edges[rng_.below(8)];
       if (e >= range.low && e <= range.high) return e;
     }
-    const uint64_t span = uint64_t(range.high) - uint64_t(range.low);
-    if (span == UINT64_MAX) return int64_t(rng_());
-    return int64_t(uint64_t(range.low) + rng_.below(span + 1));
+    return draw_integer(rng_, range);
   }
 
  private:
@@ -173,6 +174,11 @@ class Maker {
 };
 
 }  // namespace
+
+int64_t draw_integer(Rng& rng, IntRange range) {
+  const uint64_t span = uint64_t(range.high) - uint64_t(range.low);
+  return int64_t(uint64_t(range.low) + (span == UINT64_MAX ? rng() : rng.below(span + 1)));
+}
 
 std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free) {
   std::vector<IntRange> ranges;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "eval/ndarray.h"
 #include "ir/graph.h"
 #include "verify/verdict.h"
@@ -19,6 +20,9 @@ struct IntRange {
 // Ranges for all inputs: indices of gathers stay inside what they select from (in both programs);
 // other integers take `free` (clipped to their dtype), bools 0 and 1.
 std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free);
+
+// Uniform in a range.
+int64_t draw_integer(Rng& rng, IntRange range);
 
 // Families, most telling first. "mixed" gives every row of the first input a family of its own.
 const std::vector<std::string>& input_families();

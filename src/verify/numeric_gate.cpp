@@ -59,20 +59,30 @@ class Comparison {
     // Integers on their own are compared over their whole range; among floats they stay small.
     const bool floats = std::any_of(spec.tensors().begin(), spec.tensors().end(),
                                     [](const Tensor& t) { return is_float(t.type.dtype); });
-    ranges_ =
-        integer_ranges(spec, candidate, floats ? IntRange{-8, 8} : IntRange{INT64_MIN, INT64_MAX});
+    const IntRange all{INT64_MIN, INT64_MAX};
+    ranges_ = integer_ranges(spec, candidate, floats ? IntRange{-8, 8} : all);
+    wide_ = integer_ranges(spec, candidate, all);
     work_ = count_work(spec) * 4 + count_work(candidate);
   }
 
   std::vector<NDArray> inputs(const std::string& family, uint64_t seed) const {
-    return make_inputs(spec_, family, seed, ranges_);
+    return make_inputs(spec_, family, seed, ranges(family));
+  }
+  // Ordinary families, and what else is asked of floats and of integers.
+  std::vector<std::string> families() const {
+    std::vector<std::string> all = input_families();
+    all.push_back("negative");  // where max(x, 0) is 0, sums that cancel are not
+    if (std::any_of(spec_.inputs().begin(), spec_.inputs().end(),
+                    [&](TensorId t) { return is_integer(spec_.type(t).dtype); }))
+      all.push_back("integers");  // of their dtype's whole range, which wrap
+    return all;
   }
   double work() const { return work_; }
   double length() const { return length_; }
 
   // The original at one family, with what is known of it already.
   Reference::Run& run(const std::string& family, uint64_t seed) const {
-    Reference::Run& r = reference_.run({family, seed, ranges_});
+    Reference::Run& r = reference_.run({family, seed, ranges(family)});
     if (r.inputs.empty()) {
       r.inputs = inputs(family, seed);
       r.exact = magnitudes(spec_, r.inputs);
@@ -254,7 +264,10 @@ class Comparison {
   const Graph &spec_, &candidate_;
   const GateOptions& o_;
   double length_ = 1, work_ = 0;
-  std::vector<IntRange> ranges_;
+  const std::vector<IntRange>& ranges(const std::string& family) const {
+    return family == "integers" ? wide_ : ranges_;
+  }
+  std::vector<IntRange> ranges_, wide_;
 };
 
 // Operators of the original that are undefined somewhere, for the assumption's text.
@@ -281,7 +294,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   const Comparison cmp(reference, candidate, o);
   double spent = 0;
   bool larger_domain = false;
-  std::vector<std::string> families = input_families();
+  std::vector<std::string> families = cmp.families();
   // Dense special inputs soon make everything NaN, where nothing can differ.
   if (o.strict) families.insert(families.end(), 24, "few_special");
   for (const std::string& family : families) {
@@ -289,8 +302,9 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
       result.cancelled = true;
       return result;
     }
-    // "mixed" holds a row of nearly every family and always runs, the others while affordable.
-    if (family != "mixed" && spent + cmp.work() > o.max_work) continue;
+    // "mixed" holds a row of nearly every family and always runs, "integers" are like no other; the
+    // rest while affordable.
+    if (family != "mixed" && family != "integers" && spent + cmp.work() > o.max_work) continue;
     if (o.progress) o.progress("real inputs: " + family);
     spent += cmp.work();
     const uint64_t seed = Rng(o.seed).split(result.families.size())();
@@ -299,7 +313,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     const bool special = family == "special" || family == "few_special";
     Exact e;
     e.spec = run.exact;
-    const bool cheap = cmp.work() * double(input_families().size()) <= o.max_work;
+    const bool cheap = cmp.work() * double(families.size()) <= o.max_work;
     if (cheap && !special) {
       e.candidate = cmp.magnitudes(candidate, inputs);
       if (auto difference = cmp.difference(inputs, e)) {
@@ -438,7 +452,7 @@ std::optional<Counterexample> find_difference(Reference& spec, const Graph& cand
   const Comparison cmp(spec, candidate, o);
   double spent = 0;
   for (uint64_t round = 0; round < 6; round++)
-    for (const std::string& family : input_families()) {
+    for (const std::string& family : cmp.families()) {
       if (family == "special") continue;
       if (is_cancelled(o)) return std::nullopt;
       if (spent > 4 * o.max_work) return std::nullopt;

@@ -57,7 +57,8 @@ bool EGraph::add_way(ValueId id, const Node& node) {
   each_arg(node, [&](ValueId v) { itself = itself || v == id; });
   if (itself) return false;
   for (const Node& n : c.nodes) {
-    if (n.form == node.form && n.kind == node.kind && n.attr == node.attr && n.arg == node.arg)
+    if (n.form == node.form && n.kind == node.kind && n.attr == node.attr && n.arg == node.arg &&
+        n.dtype == node.dtype)
       return false;
   }
   const double seconds = node_seconds(node, c.sample.dims);

@@ -16,7 +16,7 @@ class Drawn {
       const Form form = spec.nodes[v].form;
       if (form != Form::Leaf && form != Form::Kept) continue;
       numbers_[v] = world.draw(spec.dims[v], derive_key(spec.keys[v], attempt), positive);
-      if (is_float(spec.dims[v].dtype)) drawn_.push_back(v);
+      if (spec.dims[v].dtype != DType::Bool) drawn_.push_back(v);
     }
   }
 
@@ -59,6 +59,14 @@ class Drawn {
     kept_p_ = old.p[at_];
     kept_q_ = old.q[at_];
     kept_x_ = old.x[at_];
+    if (!old.v.empty()) {
+      kept_v_ = old.v[at_];
+      old.v[at_] = fresh.v[at_];
+      old.p[at_] = fresh.p[at_];
+      old.q[at_] = fresh.q[at_];
+      old.x[at_] = fresh.x[at_];
+      return;
+    }
     // The field's part and the real one have troubles of their own.
     if (rng.chance(0.7)) {
       old.p[at_] = fresh.p[at_];
@@ -71,12 +79,14 @@ class Drawn {
     numbers_[v_].p[at_] = kept_p_;
     numbers_[v_].q[at_] = kept_q_;
     numbers_[v_].x[at_] = kept_x_;
+    if (!numbers_[v_].v.empty()) numbers_[v_].v[at_] = kept_v_;
   }
   bool empty() const { return drawn_.empty(); }
   // Real numbers at which programs tend to fail.
   void make(Inputs kind, uint64_t key) {
     Rng rng(derive_key(key, uint64_t(kind)));
     for (ValueId v : drawn_) {
+      if (!numbers_[v].v.empty()) continue;  // integers have their edges already
       const double scale = std::exp2(6 * rng.unit() - 4),
                    least = positive_ && key % 2 == 0 ? 0 : -2;
       std::vector<double>& x = numbers_[v].x;
@@ -101,6 +111,7 @@ class Drawn {
   size_t at_ = 0;
   uint32_t kept_p_ = 0, kept_q_ = 0;
   double kept_x_ = 0;
+  int64_t kept_v_ = 0;
 };
 
 // Choices of the program that come out the same way for all elements: nothing is seen of what it

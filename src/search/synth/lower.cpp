@@ -52,6 +52,7 @@ class Lowering {
     case Form::Const: return out_.add_const(world.constants()[n.attr], Type{dims.dtype, {}});
     case Form::Pointwise:
       if (n.kind == OpKind::Pow) return out_.add(n.kind, in, PowAttrs{world.constants()[n.attr]});
+      if (n.kind == OpKind::Cast) return out_.add(n.kind, in, CastAttrs{n.dtype});
       return out_.add(n.kind, in);
     case Form::Reduce: return out_.add(n.kind, in, ReduceAttrs{axes(n.attr), false});
     case Form::Dot: return dot(in[0], in[1]);

@@ -31,8 +31,8 @@ struct Dims {
 
 enum class Form : uint8_t {
   Leaf,       // an input
-  Const,      // constants[attr], a scalar
-  Pointwise,  // kind applied to broadcast operands; pow: exponent constants[attr]
+  Const,      // constants[attr], a scalar of the node's dtype
+  Pointwise,  // kind applied to broadcast operands; pow: exponent constants[attr]; cast: to dtype
   Reduce,     // kind over the axes in the mask attr, which are dropped
   Dot,        // numpy.matmul, operands of rank 1 included
   Transpose,  // result axis i is operand axis (attr >> 4i) & 15
@@ -51,6 +51,7 @@ struct Node {
   uint8_t arity = 0;
   std::array<ValueId, 3> arg{kNone, kNone, kNone};
   uint64_t attr = 0;
+  DType dtype = DType::F32;  // of the result, where operands do not say: Const, Cast
 };
 
 // An operator of any arity: what Kept and Stack refer to.

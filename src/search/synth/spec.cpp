@@ -114,9 +114,6 @@ class Parser {
       return op.kind == OpKind::Stack && stack(op, in);
     const Type& type = g_.type(op.result());
     if (type.rank() > kMaxAxes) return false;
-    if (!is_float(type.dtype) && type.dtype != DType::Bool) return false;
-    for (ValueId v : in)
-      if (!is_float(dtype(v)) && dtype(v) != DType::Bool) return false;
     ValueId r = kNone;
     if (has(op.kind, algebra::Pointwise)) {
       r = pointwise(op, in, type);
@@ -149,11 +146,11 @@ class Parser {
   }
 
   ValueId pointwise(const Op& op, const std::vector<ValueId>& in, const Type& type) {
-    if (op.kind == OpKind::Cast) return kNone;
     Axes axes = axes_[in[0]];
     for (size_t i = 1; i < in.size(); ++i) axes = combined(axes, axes_[in[i]]);
     Node n = node(Form::Pointwise, {}, 0, op.kind);
     for (ValueId v : in) n.arg[n.arity++] = v;
+    if (op.kind == OpKind::Cast) n.dtype = type.dtype;
     if (op.kind == OpKind::Pow) {
       const Rational& e = g_.attrs<PowAttrs>(op).exponent;
       n.attr = constant(e);
@@ -174,8 +171,10 @@ class Parser {
 
   ValueId splat(const Op& op, const Type& type) {
     const Rational& value = std::get<ConstAttrs>(op.attrs).value;
-    if (!value.finite() || !is_float(type.dtype)) return kNone;
-    const ValueId scalar = add(node(Form::Const, {}, constant(value)), {}, type.dtype);
+    if (!value.finite()) return kNone;
+    Node n = node(Form::Const, {}, constant(value));
+    n.dtype = type.dtype;
+    const ValueId scalar = add(n, {}, type.dtype);
     return type.rank() == 0 ? scalar : broadcast(scalar, type);
   }
 
@@ -308,7 +307,7 @@ class Parser {
 
   bool stack(const Op& op, const std::vector<ValueId>& in) {
     constexpr size_t kMany = 6;
-    if (in.size() > kMany || !is_float(dtype(in[0]))) return false;
+    if (in.size() > kMany) return false;
     const size_t axis = size_t(g_.attrs<AxisAttrs>(op).axis);
     if (axes_[in[0]].size() + 1 > size_t(kMaxAxes)) return false;
     Axes axes = axes_[in[0]];

@@ -29,15 +29,7 @@ class Search {
   SearchReport run() {
     std::optional<Spec> spec = parse(program_);
     if (!spec) return finish(StopReason::Unsupported, "shapes are symbolic or of too many axes");
-    std::optional<DType> dtype;
-    for (const Dims& d : spec->dims) {
-      if (!is_float(d.dtype)) continue;
-      if (dtype && *dtype != d.dtype)
-        return finish(StopReason::Unsupported, "floats of several types");
-      dtype = d.dtype;
-    }
-    if (!dtype) return finish(StopReason::Unsupported, "no floats");
-    World world(spec->table, *dtype, spec->with_q, context_.seed);
+    World world(spec->table, spec->with_q, context_.seed);
     for (const Rational& c : spec->constants) world.constant(c);
     SampleStore store;
     const std::optional<std::vector<Sample>> values = evaluate(world, *spec, store);

@@ -40,9 +40,8 @@ double largest(const Sample& s) {
 }  // namespace
 
 struct Trials::Trial {
-  Trial(const Spec& spec, const World& main, DimTable table, uint64_t seed, Inputs inputs)
-      : world(std::move(table), main.dtype(), spec.with_q && inputs == Inputs::Random, seed),
-        kind(inputs) {}
+  Trial(const Spec& spec, DimTable table, uint64_t seed, Inputs inputs)
+      : world(std::move(table), spec.with_q && inputs == Inputs::Random, seed), kind(inputs) {}
   mutable World world;  // evaluation leaves nothing behind that matters
   Inputs kind;
   SampleStore store;
@@ -93,7 +92,7 @@ Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>&
   uint64_t t = 1000;
   for (const Kind& kind : kinds) {
     for (int i = 0; i < kind.times; ++i, ++t) {
-      auto trial = std::make_unique<Trial>(spec, world, kind.larger ? larger : spec.table,
+      auto trial = std::make_unique<Trial>(spec, kind.larger ? larger : spec.table,
                                            derive_key(seed, t), kind.inputs);
       for (const Rational& c : world.constants()) trial->world.constant(c);
       auto values = evaluate(trial->world, spec, trial->store, kind.inputs, t);

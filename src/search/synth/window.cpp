@@ -30,11 +30,11 @@ class Window {
   WindowReport run(const std::vector<ValueId>& leaves) {
     levels_.resize(size_t(limits_.max_size) + 1);
     for (ValueId v : leaves) add_leaf(v);
-    for (const Rational& c : grammar_.constants) {
-      Node n;
-      n.form = Form::Const;
-      n.attr = world_.constant(c);
-      if (const ValueId v = graph_.add(n); v != kNone) add_leaf(v);
+    for (const DType dtype : dtypes(leaves)) {
+      for (const Rational& c : grammar_.constants) {
+        const ValueId v = graph_.add(constant(c, dtype));
+        if (v != kNone) add_leaf(v);
+      }
     }
     views_of_leaves();
     for (int size = 1; size <= limits_.max_size && !over(); ++size) {
@@ -54,6 +54,25 @@ class Window {
     return over_;
   }
 
+  // Those of the numbers among the leaves and the target, each once.
+  std::vector<DType> dtypes(const std::vector<ValueId>& leaves) const {
+    std::vector<DType> all;
+    auto add = [&](ValueId v) {
+      const DType dtype = graph_[v].sample.dims.dtype;
+      if (dtype != DType::Bool && std::find(all.begin(), all.end(), dtype) == all.end())
+        all.push_back(dtype);
+    };
+    add(target_);
+    for (ValueId v : leaves) add(v);
+    return all;
+  }
+  Node constant(const Rational& c, DType dtype) {
+    Node n;
+    n.form = Form::Const;
+    n.attr = world_.constant(c);
+    n.dtype = dtype;
+    return n;
+  }
   void add_leaf(ValueId v) {
     const Sample& s = graph_[v].sample;
     if (index_.count(s.hash)) return;
@@ -144,8 +163,9 @@ class Window {
       try_node(view(Form::Triangle, a, 0, OpKind::Triu), size);
       try_node(view(Form::Triangle, a, 0, OpKind::Tril), size);
     }
-    if (grammar_.roots) try_node(pointwise(OpKind::Sqrt, a), size);
-    if (grammar_.exponentials) {
+    const bool real = is_float(d.dtype);
+    if (grammar_.roots && real) try_node(pointwise(OpKind::Sqrt, a), size);
+    if (grammar_.exponentials && real) {
       try_node(pointwise(OpKind::Exp, a), size);
       if (size == 1) try_node(pointwise(OpKind::Log, a), size);
     }
@@ -171,8 +191,9 @@ class Window {
         try_node(pointwise(OpKind::Sub, a, b), size);
         try_node(pointwise(OpKind::Sub, b, a), size);
         // Programs that never divide are not given quotients, which are not defined everywhere.
-        if (grammar_.quotients && !is_constant(b)) try_node(pointwise(OpKind::Div, a, b), size);
-        if (grammar_.quotients && !is_constant(a)) try_node(pointwise(OpKind::Div, b, a), size);
+        const bool quotients = grammar_.quotients && is_float(x.dtype);
+        if (quotients && !is_constant(b)) try_node(pointwise(OpKind::Div, a, b), size);
+        if (quotients && !is_constant(a)) try_node(pointwise(OpKind::Div, b, a), size);
         if (grammar_.order) {
           try_node(pointwise(OpKind::Max, a, b), size);
           try_node(pointwise(OpKind::Min, a, b), size);
@@ -309,6 +330,7 @@ class Window {
            [&](uint32_t a) { return pointwise(OpKind::Sub, b, a); });
       hole(target, OpKind::Add, base, false,
            [&](uint32_t a) { return pointwise(OpKind::Sub, a, b); });
+      if (!is_float(target.dims.dtype)) continue;  // integers do not divide
       hole(target, OpKind::Div, base, false,
            [&](uint32_t a) { return pointwise(OpKind::Mul, a, b); });
       if (!grammar_.quotients) continue;
@@ -317,6 +339,7 @@ class Window {
       hole(target, OpKind::Mul, base, false,
            [&](uint32_t a) { return pointwise(OpKind::Div, a, b); });
     }
+    if (!is_float(target.dims.dtype)) return;
     // target = f(hole)
     if (grammar_.roots) inverse(target, OpKind::Sqr, OpKind::Sqrt);
     if (grammar_.exponentials) inverse(target, OpKind::Log, OpKind::Exp);
@@ -324,10 +347,7 @@ class Window {
   }
 
   void scaled(uint32_t b, const Rational& c) {
-    Node constant;
-    constant.form = Form::Const;
-    constant.attr = world_.constant(c);
-    const ValueId scalar = graph_.add(constant);
+    const ValueId scalar = graph_.add(constant(c, graph_[target_].sample.dims.dtype));
     if (scalar == kNone || c == Rational(1)) return;
     Node n = pointwise(OpKind::Mul, 0, 0);
     if (c == Rational(-1)) {
@@ -365,10 +385,7 @@ class Window {
   uint32_t constant_entry(const Sample& s) {
     const auto number = world_.number(s);
     if (!number || number->is_zero()) return kNone;
-    Node n;
-    n.form = Form::Const;
-    n.attr = world_.constant(*number);
-    const ValueId v = graph_.add(n);
+    const ValueId v = graph_.add(constant(*number, s.dims.dtype));
     if (v == kNone) return kNone;
     add_leaf(v);
     const auto at = index_.find(graph_[v].sample.hash);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "eval/ndarray.h"
 #include "search/synth/world_vec.h"
 
 namespace tessera::synth {
@@ -11,6 +12,7 @@ namespace {
 
 constexpr uint64_t kModelSeed = 0x73796e7468;  // the functions known by name are always the same
 constexpr size_t kBlockBytes = size_t(1) << 20;
+constexpr int64_t kSmall = 1024;  // parts of factors that are looked for
 
 // The index of an element among a value's elements, from its coordinates in a draw.
 struct Layout {
@@ -60,7 +62,10 @@ void load(WorldVec& v, const ChainTables<uint32_t>& chain, const Sample& s, bool
 void load(IntVec& v, const Sample& s, const uint16_t* map, int n) {
   v.n = n;
   v.flagged = false;
-  for (int i = 0; i < n; ++i) v.v[i] = s.p[map ? map[i] : i];
+  for (int i = 0; i < n; ++i) {
+    const int at = map ? map[i] : i;
+    v.v[i] = s.v ? s.v[at] : int64_t(s.p[at]);
+  }
 }
 
 }  // namespace
@@ -93,7 +98,7 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
   const Dims* a = node.arity > 0 ? args[0] : nullptr;
   Dims r;
   switch (node.form) {
-  case Form::Const: return r;
+  case Form::Const: r.dtype = node.dtype; return r;
   case Form::Pointwise: {
     r = *a;
     for (int i = 1; i < node.arity; ++i) {
@@ -103,6 +108,7 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
     }
     r.dtype = node.kind == OpKind::Where ? args[1]->dtype : a->dtype;
     if (node.kind >= OpKind::Eq && node.kind <= OpKind::Ge) r.dtype = DType::Bool;
+    if (node.kind == OpKind::Cast) r.dtype = node.dtype;
     return r;
   }
   case Form::Reduce:
@@ -157,10 +163,9 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
   unreachable("a form whose shape does not follow");
 }
 
-World::World(DimTable dims, DType dtype, bool with_q, uint64_t seed)
-    : dims_(std::move(dims)), dtype_(dtype), with_q_(with_q), seed_(seed),
-      model_(FieldSize::Bits31, kModelSeed), out_p_(kMaxCount), out_q_(kMaxCount),
-      out_x_(kMaxCount) {}
+World::World(DimTable dims, bool with_q, uint64_t seed)
+    : dims_(std::move(dims)), with_q_(with_q), seed_(seed), model_(FieldSize::Bits31, kModelSeed),
+      out_p_(kMaxCount), out_q_(kMaxCount), out_x_(kMaxCount), out_v_(kMaxCount) {}
 
 uint64_t World::constant(const Rational& value) {
   const auto at = std::find(constants_.begin(), constants_.end(), value);
@@ -181,7 +186,16 @@ Sample World::blank(const Dims& dims) {
   s.p = out_p_.data();
   s.q = with_q_ ? out_q_.data() : nullptr;
   s.x = out_x_.data();
+  s.v = is_integer(dims.dtype) ? out_v_.data() : nullptr;
   return s;
+}
+
+void World::set_integer(size_t at, DType dtype, int64_t value) {
+  value = wrap_to(dtype, value);
+  out_v_[at] = value;
+  out_p_[at] = chain().modulus[0].from_int(value);
+  if (with_q_) out_q_[at] = chain().modulus[1].from_int(value);
+  out_x_[at] = double(value);
 }
 
 uint64_t World::hash_of(const Sample& s) const {
@@ -192,7 +206,8 @@ uint64_t World::hash_of(const Sample& s) const {
 
 Sample SampleStore::keep(const Sample& s) {
   const size_t words = size_t(s.n) * sizeof(uint32_t), reals = size_t(s.n) * sizeof(double);
-  const size_t bytes = (reals + words * (s.q ? 2 : 1) + 7) & ~size_t(7);
+  const size_t integers = s.v ? reals : 0;
+  const size_t bytes = (reals + integers + words * (s.q ? 2 : 1) + 7) & ~size_t(7);
   if (blocks_.empty() || used_ + bytes > kBlockBytes) {
     blocks_.push_back(std::make_unique<std::byte[]>(kBlockBytes));
     used_ = 0;
@@ -202,11 +217,17 @@ Sample SampleStore::keep(const Sample& s) {
   Sample r = s;
   r.x = reinterpret_cast<double*>(at);
   std::memcpy(at, s.x, reals);
-  r.p = reinterpret_cast<uint32_t*>(at + reals);
-  std::memcpy(at + reals, s.p, words);
+  at += reals;
+  if (s.v) {
+    r.v = reinterpret_cast<int64_t*>(at);
+    std::memcpy(at, s.v, integers);
+    at += integers;
+  }
+  r.p = reinterpret_cast<uint32_t*>(at);
+  std::memcpy(at, s.p, words);
   if (s.q) {
-    r.q = reinterpret_cast<uint32_t*>(at + reals + words);
-    std::memcpy(at + reals + words, s.q, words);
+    r.q = reinterpret_cast<uint32_t*>(at + words);
+    std::memcpy(at + words, s.q, words);
   }
   return r;
 }
@@ -214,13 +235,29 @@ Sample SampleStore::keep(const Sample& s) {
 Numbers World::draw(const Dims& dims, uint64_t key, bool positive) const {
   const size_t n = size_t(dims_.count(dims));
   CHECK(n <= size_t(kMaxCount));
-  Numbers r{std::vector<uint32_t>(n), std::vector<uint32_t>(n), std::vector<double>(n)};
+  Numbers r{std::vector<uint32_t>(n), std::vector<uint32_t>(n), std::vector<double>(n), {}};
   const uint64_t base = derive_key(derive_key(seed_, key), key_of(dims));
   const CounterRng p{derive_key(base, 0)}, q{derive_key(base, 1)}, x{derive_key(base, 2)};
   for (size_t i = 0; i < n; ++i) {
     if (dims.dtype == DType::Bool) {
       r.p[i] = uint32_t(p.at(i) & 1);
       r.x[i] = r.p[i];
+      continue;
+    }
+    if (is_integer(dims.dtype)) {
+      const uint64_t word = q.at(i);
+      int64_t v = int64_t(word % 19) - 9;
+      if (((base + i) & 1) != 0) {
+        constexpr int64_t kEdges[] = {INT64_MAX, INT64_MIN, -1,  INT32_MAX,
+                                      INT32_MIN, 127,       128, 255};
+        v = (word & 3) == 0 ? kEdges[word >> 2 & 7] : int64_t(p.at(i));
+      }
+      v = wrap_to(dims.dtype, v);
+      if (positive && v <= 0) v = v < 0 && v != wrap_to(dims.dtype, -v) ? -v : 1;
+      r.v.push_back(v);
+      r.p[i] = chain().modulus[0].from_int(v);
+      r.q[i] = chain().modulus[1].from_int(v);
+      r.x[i] = double(v);
       continue;
     }
     const uint32_t word = chain().element(0, p.at(i));
@@ -241,6 +278,7 @@ Sample World::sample(const Dims& dims, const Numbers& numbers) const {
   s.p = numbers.p.data();
   s.q = with_q_ ? numbers.q.data() : nullptr;
   s.x = numbers.x.data();
+  s.v = numbers.v.empty() ? nullptr : numbers.v.data();
   s.hash = hash_of(s);
   return s;
 }
@@ -346,8 +384,15 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
   case Form::Const: {
     const Rational& value = constants_[node.attr];
     Dims scalar;
-    scalar.dtype = dtype_;
+    scalar.dtype = node.dtype;
     r = blank(scalar);
+    if (!is_float(node.dtype)) {
+      if (!value.is_integer() || wrap_to(node.dtype, value.num()) != value.num())
+        return std::nullopt;
+      for (size_t i = 0; i < kDraws; ++i) set_integer(i, node.dtype, value.num());
+      if (node.dtype == DType::Bool) out_p_[0] = out_p_[1] = uint32_t(value.num());
+      break;
+    }
     const auto p = chain().constant(0, value), q = chain().constant(1, value);
     if (!p || !q) return std::nullopt;
     for (size_t i = 0; i < kDraws; ++i) {
@@ -387,6 +432,7 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
       out_p_[size_t(i)] = a.p[map[size_t(i)]];
       if (with_q_) out_q_[size_t(i)] = a.q[map[size_t(i)]];
       out_x_[size_t(i)] = a.x[map[size_t(i)]];
+      if (a.v) out_v_[size_t(i)] = a.v[map[size_t(i)]];
     }
     break;
   }
@@ -395,7 +441,7 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
   case Form::Kept: unreachable("values of their own");
   }
   if (!r) return std::nullopt;
-  if (rounding_ && r->x == out_x_.data())
+  if (rounding_ && r->x == out_x_.data() && is_float(r->dims.dtype))
     for (int i = 0; i < r->n; ++i) out_x_[size_t(i)] = double(float(out_x_[size_t(i)]));
   for (int i = 0; i < r->n; ++i) {
     if (std::isfinite(r->x[i])) continue;
@@ -433,7 +479,7 @@ std::optional<Sample> World::pointwise(const Node& node, const Sample* const* ar
     Dims to = *out;
     to.dtype = dims[i]->dtype;
     if (!(*dims[i] == to)) maps[i] = broadcast_map(*dims[i], to).data();
-    if (dims[i]->dtype == DType::Bool)
+    if (!is_float(dims[i]->dtype))
       load(in[i].i, *args[i], maps[i], n);
     else
       load(in[i].f, chain(), *args[i], with_q_, maps[i], n);
@@ -441,13 +487,18 @@ std::optional<Sample> World::pointwise(const Node& node, const Sample* const* ar
   Op op;
   op.kind = node.kind;
   if (node.kind == OpKind::Pow) op.attrs = PowAttrs{constants_[node.attr]};
+  if (node.kind == OpKind::Cast && is_float(node.dtype)) return cast(node.dtype, *args[0], in[0].f);
   const DType operand = node.kind == OpKind::Where ? args[1]->dims.dtype : args[0]->dims.dtype;
   apply_pointwise(op, operand, out->dtype, in, result);
   Sample r = blank(*out);
-  if (out->dtype == DType::Bool) {
+  if (!is_float(out->dtype)) {
     if (result.i.flagged && !lenient_ &&
         std::any_of(result.i.flag, result.i.flag + n, [](auto f) { return f != 0; }))
       return std::nullopt;
+    if (out->dtype != DType::Bool) {
+      for (int i = 0; i < n; ++i) set_integer(size_t(i), out->dtype, result.i.v[i]);
+      return r;
+    }
     for (int i = 0; i < n; ++i) {
       out_p_[size_t(i)] = out_q_[size_t(i)] = uint32_t(result.i.v[i] != 0);
       out_x_[size_t(i)] = double(result.i.v[i] != 0);
@@ -464,6 +515,32 @@ std::optional<Sample> World::pointwise(const Node& node, const Sample* const* ar
   return r;
 }
 
+// What rounds is a function known by name: it is neither linear nor undone by casting back.
+// Integers become the numbers that they round to.
+std::optional<Sample> World::cast(DType to, const Sample& a, WorldVec& x) {
+  Dims dims = a.dims;
+  dims.dtype = to;
+  Sample r = blank(dims);
+  if (is_float(a.dims.dtype)) {
+    const bool widens = size_in_bytes(to) > size_in_bytes(a.dims.dtype) || to == a.dims.dtype;
+    const WorldVec y =
+        widens ? x : by_name(x, Keyed::Set, 16 + uint64_t(to), [](double v) { return v; });
+    std::copy_n(y.p, r.n, out_p_.data());
+    if (with_q_) std::copy_n(y.q, r.n, out_q_.data());
+    std::copy_n(y.x, r.n, out_x_.data());
+    return r;
+  }
+  for (size_t i = 0; i < size_t(r.n); ++i) {
+    const double value = round_to(to, double(a.v ? a.v[i] : int64_t(a.p[i])));
+    if (!lenient_ && !std::isfinite(value)) return std::nullopt;
+    const int64_t whole = std::abs(value) < 0x1p63 ? int64_t(value) : INT64_MIN;  // −2^63 for +2^63
+    out_p_[i] = chain().modulus[0].from_int(whole);
+    if (with_q_) out_q_[i] = chain().modulus[1].from_int(whole);
+    out_x_[i] = value;
+  }
+  return r;
+}
+
 std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
   const Dims* from = &a.dims;
   const std::optional<Dims> to = result_dims(node, &from);
@@ -476,6 +553,7 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
   const Field field = chain().modulus[0], exponents = chain().modulus[1];
   const bool sum = node.kind == OpKind::Sum || node.kind == OpKind::Mean;
   std::array<bool, kMaxCount> begun{};
+  if (a.v) return reduce_integers(node.kind, a, map, std::move(r));
   for (int i = 0; i < a.n; ++i) {
     const size_t at = map[size_t(i)];
     if (!begun[at]) {
@@ -508,6 +586,24 @@ std::optional<Sample> World::reduce(const Node& node, const Sample& a) {
   return r;
 }
 
+std::optional<Sample> World::reduce_integers(OpKind kind, const Sample& a, const Map& map,
+                                             Sample r) {
+  if (kind == OpKind::Mean) return std::nullopt;
+  std::array<bool, kMaxCount> begun{};
+  for (int i = 0; i < a.n; ++i) {
+    const size_t at = map[size_t(i)];
+    int64_t v = a.v[i];
+    if (begun[at]) {
+      v = kind == OpKind::Sum         ? int64_t(uint64_t(out_v_[at]) + uint64_t(v))
+          : kind == OpKind::ReduceMax ? std::max(out_v_[at], v)
+                                      : std::min(out_v_[at], v);
+    }
+    begun[at] = true;
+    set_integer(at, r.dims.dtype, v);
+  }
+  return r;
+}
+
 std::optional<Sample> World::dot(const Sample& a, const Sample& b) {
   if (a.dims.dtype == DType::Bool) return std::nullopt;
   const DotMap* map = dot_map(a.dims, b.dims);
@@ -516,6 +612,12 @@ std::optional<Sample> World::dot(const Sample& a, const Sample& b) {
   const Field field = chain().modulus[0], exponents = chain().modulus[1];
   for (size_t i = 0, at = 0; i < size_t(r.n); ++i) {
     const int k = map->k[int(i) >= map->n0];
+    if (a.v) {
+      uint64_t v = 0;
+      for (int j = 0; j < k; ++j, ++at) v += uint64_t(a.v[map->a[at]]) * uint64_t(b.v[map->b[at]]);
+      set_integer(i, r.dims.dtype, int64_t(v));
+      continue;
+    }
     uint32_t p = 0, q = 0;
     double x = 0;
     for (int j = 0; j < k; ++j, ++at) {
@@ -540,6 +642,7 @@ std::optional<Sample> World::gathered(const Node& node, const Sample& a, const D
     out_p_[size_t(i)] = zero ? 0 : a.p[at];
     if (with_q_) out_q_[size_t(i)] = zero ? 0 : a.q[at];
     out_x_[size_t(i)] = zero ? 0 : a.x[at];
+    if (a.v) out_v_[size_t(i)] = zero ? 0 : a.v[at];
   }
   return r;
 }
@@ -565,6 +668,7 @@ std::optional<Sample> World::stack(const std::vector<const Sample*>& args, int a
       out_p_[i] = from.p[index];
       if (with_q_) out_q_[i] = from.q[index];
       out_x_[i] = from.x[index];
+      if (from.v) out_v_[i] = from.v[index];
       ++i;
     });
   }
@@ -577,7 +681,6 @@ std::optional<Sample> World::stack(const std::vector<const Sample*>& args, int a
 std::optional<Rational> World::rational(uint32_t residue) const {
   // Rational reconstruction: a/b ≡ r (mod p) with small a and b, by the Euclidean algorithm.
   const int64_t p = chain().modulus[0].p;
-  constexpr int64_t kSmall = 1024;
   int64_t r0 = p, r1 = chain().modulus[0].to_word(residue), t0 = 0, t1 = 1;
   while (r1 > kSmall) {
     const int64_t quotient = r0 / r1;
@@ -590,6 +693,7 @@ std::optional<Rational> World::rational(uint32_t residue) const {
 
 std::optional<Rational> World::ratio(const Sample& target, const Sample& base) const {
   if (!(target.dims == base.dims)) return std::nullopt;
+  if (target.v) return integer_ratio(target, base);
   const Field field = chain().modulus[0];
   int at = 0;
   while (at < base.n && base.p[at] == 0) ++at;
@@ -601,10 +705,26 @@ std::optional<Rational> World::ratio(const Sample& target, const Sample& base) c
   return rational(field.mul(target.p[at], field.inv(base.p[at])));
 }
 
+std::optional<Rational> World::integer_ratio(const Sample& target, const Sample& base) {
+  int at = 0;
+  while (at < base.n && (base.v[at] & 1) == 0) ++at;
+  if (at == base.n) return std::nullopt;  // only odd numbers divide modulo 2^n
+  uint64_t inverse = 1;                   // Newton's iteration: correct bits double
+  for (int i = 0; i < 6; ++i) inverse *= 2 - uint64_t(base.v[at]) * inverse;
+  const DType dtype = target.dims.dtype;
+  const int64_t c = wrap_to(dtype, int64_t(uint64_t(target.v[at]) * inverse));
+  if (c == 0 || std::abs(double(c)) > kSmall) return std::nullopt;
+  for (int i = 0; i < base.n; ++i)
+    if (wrap_to(dtype, int64_t(uint64_t(c) * uint64_t(base.v[i]))) != target.v[i])
+      return std::nullopt;
+  return Rational(c);
+}
+
 std::optional<Rational> World::number(const Sample& s) const {
   if (s.dims.dtype == DType::Bool) return std::nullopt;
   for (int i = 1; i < s.n; ++i)
     if (s.p[i] != s.p[0]) return std::nullopt;
+  if (s.v) return Rational(s.v[0]);
   return rational(s.p[0]);
 }
 
@@ -636,6 +756,7 @@ Sample World::shrunk(const Sample& s) {
     out_p_[size_t(i)] = s.p[at];
     if (with_q_) out_q_[size_t(i)] = s.q[at];
     out_x_[size_t(i)] = s.x[at];
+    if (s.v) out_v_[size_t(i)] = s.v[at];
   }
   while (r.dims.rank > 0 && r.dims.axis[0] == kOne) {
     for (int a = 0; a + 1 < r.dims.rank; ++a) r.dims.axis[size_t(a)] = r.dims.axis[size_t(a + 1)];

@@ -40,6 +40,7 @@ struct Sample {
   const uint32_t* p = nullptr;  // Montgomery form; bools: 0 or 1
   const uint32_t* q = nullptr;  // null where the world does without
   const double* x = nullptr;
+  const int64_t* v = nullptr;  // integers as they are, which only they have: p and x follow from it
   uint64_t hash =
       0;  // of dims and p (bools: and of how they came about): equal hashes, equal values
 };
@@ -47,6 +48,7 @@ struct Sample {
 struct Numbers {
   std::vector<uint32_t> p, q;
   std::vector<double> x;
+  std::vector<int64_t> v;  // of integers
 };
 
 // Where samples live on.
@@ -59,10 +61,11 @@ class SampleStore {
   size_t used_ = 0;  // of the last block
 };
 
+struct WorldVec;
+
 class World {
  public:
-  // `dtype`: of constants, and of every other float.
-  World(DimTable dims, DType dtype, bool with_q, uint64_t seed);
+  World(DimTable dims, bool with_q, uint64_t seed);
 
   const DimTable& dims() const { return dims_; }
   const std::vector<Rational>& constants() const { return constants_; }
@@ -71,7 +74,6 @@ class World {
   std::vector<KeptOp>& kept_ops() { return kept_; }
   const std::vector<KeptOp>& kept_ops() const { return kept_; }
   bool with_q() const { return with_q_; }
-  DType dtype() const { return dtype_; }
   const FieldModel& model() const { return model_; }
 
   // The value of an operation on operands; nothing where shapes do not fit, a value would have more
@@ -85,12 +87,14 @@ class World {
   // Real numbers are rounded to f32 after each operation: what rounding does to a program.
   void set_rounding(bool rounding) { rounding_ = rounding; }
   // Random numbers for a value, the same for the same key; positive ones are squares in the field.
+  // Of integers every other one is from the whole range of the dtype, where sums and products wrap.
   Numbers draw(const Dims& dims, uint64_t key, bool positive) const;
   // A value of given numbers, which have to live as long.
   Sample sample(const Dims& dims, const Numbers& numbers) const;
   std::optional<Sample> stack(const std::vector<const Sample*>& args, int axis, DimId along);
 
-  // c with target = c·base in both draws; nothing where there is no such small rational.
+  // c with target = c·base in both draws; nothing where there is no such small rational (for
+  // integers: integer of their dtype).
   std::optional<Rational> ratio(const Sample& target, const Sample& base) const;
   // The number that all elements are.
   std::optional<Rational> number(const Sample& s) const;
@@ -107,7 +111,8 @@ class World {
     int n0 = 0;  // output elements of the first draw
   };
   const ChainTables<uint32_t>& chain() const { return model_.tables().get<uint32_t>(); }
-  Sample blank(const Dims& dims);  // into scratch
+  Sample blank(const Dims& dims);                           // into scratch
+  void set_integer(size_t at, DType dtype, int64_t value);  // wrapped; in all lanes of scratch
   uint64_t hash_of(const Sample& s) const;
   static uint64_t named(const Node& node, const Sample* const* args, uint64_t values);
   const Map& broadcast_map(const Dims& from, const Dims& to);
@@ -117,13 +122,15 @@ class World {
   std::optional<Sample> reduce(const Node& node, const Sample& a);
   std::optional<Sample> dot(const Sample& a, const Sample& b);
   std::optional<Sample> gathered(const Node& node, const Sample& a, const Dims& to);
+  std::optional<Sample> cast(DType to, const Sample& a, WorldVec& x);  // to a float
+  std::optional<Sample> reduce_integers(OpKind kind, const Sample& a, const Map& map, Sample r);
+  static std::optional<Rational> integer_ratio(const Sample& target, const Sample& base);
   // A small rational that is this residue (Montgomery form) modulo p.
   std::optional<Rational> rational(uint32_t residue) const;
 
   DimTable dims_;
   std::vector<Rational> constants_;
   std::vector<KeptOp> kept_;
-  DType dtype_;
   bool with_q_;
   uint64_t seed_;
   bool lenient_ = false, rounding_ = false;
@@ -131,6 +138,7 @@ class World {
   FieldModel model_;
   std::vector<uint32_t> out_p_, out_q_;
   std::vector<double> out_x_;
+  std::vector<int64_t> out_v_;
   std::unordered_map<uint64_t, Map> maps_;
   std::unordered_map<uint64_t, std::optional<DotMap>> dot_maps_;
 };

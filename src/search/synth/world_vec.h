@@ -2,6 +2,7 @@
 #pragma once
 #include <cmath>
 
+#include "eval/ndarray.h"
 #include "eval/pointwise.h"
 #include "search/synth/discrete_log.h"
 #include "search/synth/world.h"
@@ -292,12 +293,14 @@ inline IntVec compare(const WorldVec& a, const WorldVec& b, Order order) {
   return r;
 }
 inline IntVec not_zero(const WorldVec& a) { return compare(a, a.constant(0), Order::Ne); }
-inline IntVec truncate(const WorldVec& a, DType) {
+// Known by name only, like all that rounds.
+inline IntVec truncate(const WorldVec& a, DType dtype) {
   IntVec r;
   r.n = a.n;
-  r.flagged = true;  // integers are not synthesised
-  std::memset(r.v, 0, size_t(r.n) * sizeof r.v[0]);
-  std::memset(r.flag, 1, size_t(r.n));
+  for (int i = 0; i < a.n; ++i)
+    r.v[i] = wrap_to(dtype, int64_t(a.chain->keyed(Keyed::Set, 0, a.p[i], 32 + uint64_t(dtype))));
+  r.flagged = a.undefined != 0;
+  std::memset(r.flag, r.flagged ? 1 : 0, size_t(r.n));
   return r;
 }
 inline WorldVec select(const IntVec& c, const WorldVec& a, const WorldVec& b) {

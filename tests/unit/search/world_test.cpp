@@ -99,7 +99,7 @@ TEST(SynthWorld, AgreesWithTheInterpreterInTheFieldAndOverTheReals) {
     const Graph g = tessera::parse(text);
     const std::optional<Spec> spec = parse(g);
     ASSERT_TRUE(spec) << text;
-    World world(spec->table, DType::F64, spec->with_q, 3);
+    World world(spec->table, spec->with_q, 3);
     for (const Rational& c : spec->constants) world.constant(c);
     SampleStore store;
     const auto values = evaluate(world, *spec, store);
@@ -140,7 +140,7 @@ TEST(SynthWorld, LogarithmsInvertPowers) {
 
 // A world of one matrix dimension pair, and helpers to compute in it.
 struct Small {
-  Small() : world(table(), DType::F32, true, 5) {}
+  Small() : world(table(), true, 5) {}
   static DimTable table() {
     DimTable t;
     t.extents = {1, 30, 20};
@@ -223,7 +223,7 @@ TEST(SynthWorld, DivisionByZeroHasNoValue) {
 ValueId found_wrong(const char* text, ValueId (*add)(EGraph&, const std::vector<ValueId>&)) {
   const Graph g = tessera::parse(text);
   const std::optional<Spec> spec = parse(g);
-  World world(spec->table, DType::F32, spec->with_q, 3);
+  World world(spec->table, spec->with_q, 3);
   for (const Rational& c : spec->constants) world.constant(c);
   SampleStore store;
   const auto values = evaluate(world, *spec, store);
