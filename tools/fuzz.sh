@@ -22,12 +22,12 @@ build=build/fuzz-$libfuzzer
   -DTESSERA_LIBFUZZER=$libfuzzer -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF -DTESSERA_TESTS=OFF >/dev/null
 .venv/bin/ninja -C "$build" -j"${JOBS:-$(nproc)}" --quiet fuzz
 
-# The corpus: every program in the tree; what once broke something lies in tests/fuzz/corpus.
+# The corpus: every program and rule in the tree; what once broke something lies in tests/fuzz/corpus.
 corpus=$build/corpus
 found=$build/found
 rm -rf "$corpus"
 mkdir -p "$corpus" "$found"
-find tests $(ls -d examples 2>/dev/null) -name '*.ug' | while read -r file; do
+find tests $(ls -d examples rules 2>/dev/null) \( -name '*.ug' -o -name '*.rules' \) | while read -r file; do
   cp "$file" "$corpus/${file//\//_}"
 done
 export ASAN_OPTIONS=abort_on_error=1:handle_abort=0:detect_leaks=1:allocator_may_return_null=1

@@ -16,6 +16,7 @@ void bind_backend(nb::module_& m);
 void bind_driver(nb::module_& m);
 void bind_eval(nb::module_& m);
 void bind_ir(nb::module_& m);
+void bind_rules(nb::module_& m);
 void bind_verify(nb::module_& m);
 
 // A shape is a list of int and str (a symbol), a type the pair (dtype name, shape).

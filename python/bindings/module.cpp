@@ -11,4 +11,5 @@ NB_MODULE(_core, m) {
   tessera::python::bind_verify(m);
   tessera::python::bind_backend(m);
   tessera::python::bind_driver(m);
+  tessera::python::bind_rules(m);
 }

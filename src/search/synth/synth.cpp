@@ -218,6 +218,7 @@ class Search {
   void note(const EGraph& graph, const Choice& before, const Choice& after, const Cut& cut) {
     const double was = graph.seconds(before, outputs_), is = graph.seconds(after, outputs_);
     if (!(is < was * (1 - 1e-9))) return;
+    if (options_.discovered) options_.discovered(graph, before, after, cut.target, cut.leaves);
     const std::map<ValueId, std::string> inputs = input_names(graph);
     std::map<ValueId, std::string> names = inputs;
     std::string where;

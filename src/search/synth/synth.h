@@ -3,15 +3,24 @@
 // programs over a few of the values below it; what is found lies side by side in an e-graph, out of
 // which the cheapest whole program is taken, until nothing gets cheaper.
 #pragma once
+#include <functional>
+
 #include "search/engine.h"
+#include "search/synth/egraph.h"
 #include "search/synth/rates.h"
 
 namespace tessera {
+
+// Told of what a window made cheaper: `target` as it was computed from `leaves`, and as it is now.
+using Discovered = std::function<void(const synth::EGraph&, const synth::Choice& before,
+                                      const synth::Choice& after, synth::ValueId target,
+                                      const std::vector<synth::ValueId>& leaves)>;
 
 struct SynthOptions {
   synth::Rates rates;  // what operations cost where the result is to run
   int max_size = 4;    // operations in one discovery, found bottom-up
   int max_leaves = 4;  // values that a discovery may start from
+  Discovered discovered;
 };
 
 class Synth : public Engine {

@@ -1,0 +1,152 @@
+// search/rules: rules as plain records, checking them, learning them from programs.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+
+#include "bindings.h"
+#include "long_call.h"
+#include "search/rules/check.h"
+#include "search/rules/generalise.h"
+#include "search/rules/learn.h"
+#include "search/rules/library.h"
+#include "search/rules/rewrite.h"
+
+namespace tessera::python {
+namespace {
+
+using rules::Rule;
+
+nb::dict record(const Rule& r) {
+  nb::dict d;
+  d["name"] = r.name;
+  d["text"] = print(r);
+  d["left"] = print(r, r.left);
+  d["right"] = print(r, r.right);
+  nb::list conditions;
+  for (const rules::Condition& c : r.conditions) {
+    nb::dict condition;
+    condition["of"] = print(r, c.value);
+    condition["is"] = c.kind == rules::Condition::Kind::Positive      ? "> 0"
+                      : c.kind == rules::Condition::Kind::NonNegative ? ">= 0"
+                                                                      : "!= 0";
+    condition["assumed"] = c.implied;
+    conditions.append(condition);
+  }
+  d["conditions"] = conditions;
+  d["real"] = r.real;
+  d["integer"] = r.integer;
+  d["learned"] = r.learned;
+  d["checked"] = r.checked;
+  d["line"] = r.line;
+  d["operations"] = nb::make_tuple(size(r, r.left), size(r, r.right));
+  return d;
+}
+
+nb::list records(const std::vector<Rule>& all) {
+  nb::list list;
+  for (const Rule& r : all) list.append(record(r));
+  return list;
+}
+
+nb::list check_rules(const std::string& text, const std::string& file, int instances, uint64_t seed,
+                     bool second_opinion, const std::string& z3, nb::object progress) {
+  const std::vector<Rule> all = rules::parse_rules(text, file);
+  LongCall call;
+  bool interrupted = false;
+  using Results = std::vector<rules::CheckResult>;
+  const Results results = call.run(
+      [&] {
+        Results found;
+        rules::CheckOptions options;
+        options.instances = instances;
+        options.seed = seed;
+        options.second_opinion = second_opinion;
+        options.z3 = z3;
+        options.cancel = &call.cancel;
+        for (const Rule& r : all) {
+          found.push_back(rules::check(r, options));
+          call.publish([n = found.size()]() -> nb::object { return nb::cast(n); });
+        }
+        return found;
+      },
+      progress, interrupted);
+  nb::list list;
+  for (size_t i = 0; i < all.size(); ++i) {
+    nb::dict d;
+    d["name"] = all[i].name;
+    d["line"] = all[i].line;
+    d["holds"] = results[i].holds;
+    d["why"] = results[i].why;
+    d["instances"] = results[i].instances;
+    d["agreed"] = results[i].agreed;
+    list.append(d);
+  }
+  return list;
+}
+
+nb::dict learn_rules(const std::vector<std::pair<Graph, std::string>>& programs,
+                     const std::string& known, int instances, uint64_t seed, double seconds,
+                     bool second_opinion, const std::string& z3, nb::object progress) {
+  rules::LearnOptions options;
+  options.instances = instances;
+  options.seed = seed;
+  options.seconds = seconds;
+  options.second_opinion = second_opinion;
+  options.z3 = z3;
+  LongCall call;
+  options.cancel = &call.cancel;
+  rules::Learner learner(options, rules::parse_rules(known, "<known>"));
+  bool interrupted = false;
+  const std::vector<Rule> learnt = call.run(
+      [&] {
+        std::vector<Rule> all;
+        size_t done = 0;
+        for (const auto& [graph, source] : programs) {
+          if (call.cancel) break;
+          for (Rule& r : learner.learn(graph, source)) all.push_back(std::move(r));
+          call.publish(
+              [n = ++done, k = all.size()]() -> nb::object { return nb::make_tuple(n, k); });
+        }
+        return all;
+      },
+      progress, interrupted);
+  nb::dict d;
+  d["rules"] = records(learnt);
+  d["refused"] = learner.refusals();
+  const auto& c = learner.counts();
+  nb::dict counts;
+  counts["programs"] = c.programs;
+  counts["discoveries"] = c.discoveries;
+  counts["candidates"] = c.candidates;
+  counts["refused"] = c.refused;
+  counts["derived"] = c.derived;
+  counts["kept"] = c.kept;
+  d["counts"] = counts;
+  d["interrupted"] = interrupted;
+  return d;
+}
+
+}  // namespace
+
+void bind_rules(nb::module_& m) {
+  m.def(
+      "parse_rules",
+      [](const std::string& text, const std::string& file) {
+        return records(rules::parse_rules(text, file));
+      },
+      nb::arg("text"), nb::arg("file"));
+  m.def("check_rules", &check_rules, nb::arg("text"), nb::arg("file"), nb::arg("instances") = 32,
+        nb::arg("seed") = 1, nb::arg("second_opinion") = false, nb::arg("z3") = "",
+        nb::arg("progress") = nb::none());
+  m.def("learn_rules", &learn_rules, nb::arg("programs"), nb::arg("known") = "",
+        nb::arg("instances") = 64, nb::arg("seed") = 0, nb::arg("seconds") = 2.0,
+        nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("progress") = nb::none());
+  m.def(
+      "minimal_rules",
+      [](const std::string& text, const std::string& file) {
+        return records(rules::without_derived(rules::parse_rules(text, file)));
+      },
+      nb::arg("text"), nb::arg("file"));
+  m.def("rule_exercise", &rules::exercise, nb::arg("seed"));
+}
+
+}  // namespace tessera::python

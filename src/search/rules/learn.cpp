@@ -1,0 +1,238 @@
+#include "search/rules/learn.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "search/rules/check.h"
+#include "search/rules/generalise.h"
+#include "search/rules/rewrite.h"
+#include "search/synth/egraph.h"
+
+namespace tessera::rules {
+namespace {
+
+using synth::Choice;
+using synth::EGraph;
+using synth::Form;
+using synth::kNone;
+using synth::Node;
+using synth::ValueId;
+
+// Values of an e-graph as terms of a rule.
+class Recorder {
+ public:
+  Recorder(const EGraph& graph, const std::vector<ValueId>& leaves)
+      : graph_(graph), leaves_(leaves.begin(), leaves.end()) {}
+
+  std::optional<Rule> run(const Choice& before, const Choice& after, ValueId target) {
+    const auto left = value(before, target);
+    const auto right = value(after, target);
+    if (!left || !right || *left == *right) return std::nullopt;
+    rule_.name = "raw";
+    rule_.left = *left;
+    rule_.right = *right;
+    return std::move(rule_);
+  }
+
+ private:
+  std::optional<ValueId> value(const Choice& choice, ValueId v) {
+    if (rule_.nodes.size() > kMaxRuleNodes || ++steps_ > 2000) return std::nullopt;
+    if (v >= choice.size() || choice[v] == kNone) return std::nullopt;
+    Node n = graph_[v].nodes[choice[v]];
+    if (leaves_.count(v) || n.form == Form::Leaf || n.form == Form::Kept) return leaf(v);
+    const synth::World& world = graph_.world();
+    std::vector<ValueId> args;
+    auto operand = [&](ValueId a) {
+      const auto made = value(choice, a);
+      if (made) args.push_back(*made);
+      return made.has_value();
+    };
+    if (n.form == Form::Stack) {
+      const synth::KeptOp& op = world.kept_ops()[n.attr];
+      for (ValueId a : op.args)
+        if (!operand(a)) return std::nullopt;
+      const int axis = std::get<AxisAttrs>(op.attrs).axis;
+      n.attr = rule_.stacks.size();
+      const Rule::Stack stack{args, uint32_t(graph_[v].sample.dims.rank - 1 - axis)};
+      const auto at = std::find(rule_.stacks.begin(), rule_.stacks.end(), stack);
+      n.attr = uint64_t(at - rule_.stacks.begin());
+      if (at == rule_.stacks.end()) rule_.stacks.push_back(stack);
+      return add_node(rule_, n);
+    }
+    for (int i = 0; i < n.arity; ++i)
+      if (!operand(n.arg[size_t(i)])) return std::nullopt;
+    std::copy(args.begin(), args.end(), n.arg.begin());
+    const int rank = graph_[v].sample.dims.rank;
+    if (n.form == Form::Const || n.kind == OpKind::Pow) {
+      Constant c;
+      c.value = world.constants()[n.attr];
+      n.attr = add_constant(rule_, c);
+    } else if (n.form == Form::Reduce || n.form == Form::Squeeze) {
+      n.attr = from_the_end(n.attr, graph_[graph_[v].nodes[choice[v]].arg[0]].sample.dims.rank);
+    } else if (n.form == Form::Unsqueeze) {
+      n.attr = from_the_end(n.attr, rank);
+    } else if (n.form == Form::Transpose) {
+      n.attr = transposed(n.attr, rank);
+    } else if (n.form == Form::Broadcast) {
+      const ShapePattern s = pattern(graph_[v].sample.dims);
+      const auto at = std::find(rule_.shapes.begin(), rule_.shapes.end(), s);
+      n.attr = uint64_t(at - rule_.shapes.begin());
+      if (at == rule_.shapes.end()) rule_.shapes.push_back(s);
+    }
+    return add_node(rule_, n);
+  }
+  ValueId leaf(ValueId v) {
+    const auto [at, fresh] = variables_.emplace(v, kNone);
+    if (fresh) {
+      Node n;
+      n.attr = rule_.variables.size();
+      const synth::Dims& dims = graph_[v].sample.dims;
+      rule_.variables.push_back(
+          {"v" + std::to_string(v), pattern(dims), dims.dtype == DType::Bool});
+      at->second = add_node(rule_, n);
+    }
+    return at->second;
+  }
+  static ShapePattern pattern(const synth::Dims& dims) {
+    ShapePattern s;
+    for (int i = 0; i < dims.rank; ++i) {
+      const synth::DimId d = dims.axis[size_t(i)];
+      s.dims.push_back(d == synth::kOne ? "1" : "d" + std::to_string(d));
+    }
+    return s;
+  }
+  static uint64_t from_the_end(uint64_t mask, int rank) {
+    uint64_t r = 0;
+    for (int axis = 0; axis < rank; ++axis)
+      if (mask >> axis & 1) r |= uint64_t(1) << (rank - 1 - axis);
+    return r;
+  }
+  // Without the axes in front that stay where they are.
+  static uint64_t transposed(uint64_t code, int rank) {
+    int lead = 0;
+    while (lead < rank && int(code >> (4 * lead) & 15) == lead) ++lead;
+    uint64_t r = uint64_t(rank - lead);
+    for (int i = lead; i < rank; ++i)
+      r |= ((code >> (4 * i) & 15) - uint64_t(lead)) << (4 * (i - lead) + 4);
+    return r;
+  }
+
+  const EGraph& graph_;
+  const std::set<ValueId> leaves_;
+  std::map<ValueId, ValueId> variables_;
+  Rule rule_;
+  int steps_ = 0;
+};
+
+// "sum-mul": the operations of a side, outermost first.
+std::string words(const Rule& rule, ValueId side, size_t most) {
+  std::string text;
+  std::vector<ValueId> open{side};
+  size_t count = 0;
+  while (!open.empty() && count < most) {
+    const ValueId v = open.back();
+    open.pop_back();
+    const Node& n = rule.nodes[v];
+    static const std::map<Form, std::string> kNames{
+        {Form::Dot, "matmul"},      {Form::Transpose, "transpose"}, {Form::Unsqueeze, "expand"},
+        {Form::Squeeze, "squeeze"}, {Form::Broadcast, "broadcast"}, {Form::Diagonal, "diagonal"},
+        {Form::Stack, "stack"}};
+    std::string word;
+    if (const auto at = kNames.find(n.form); at != kNames.end())
+      word = at->second;
+    else if (n.form == Form::Pointwise || n.form == Form::Reduce || n.form == Form::Triangle)
+      word = name(n.kind);
+    std::replace(word.begin(), word.end(), '_', '-');
+    if (!word.empty()) {
+      text += (text.empty() ? "" : "-") + word;
+      ++count;
+    }
+    const std::vector<ValueId> args = operands(rule, v);
+    open.insert(open.end(), args.rbegin(), args.rend());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<Rule> discovery(const EGraph& graph, const Choice& before, const Choice& after,
+                              ValueId target, const std::vector<ValueId>& leaves) {
+  return Recorder(graph, leaves).run(before, after, target);
+}
+
+Learner::Learner(LearnOptions options, std::vector<Rule> known)
+    : options_(std::move(options)), known_(std::move(known)) {}
+
+std::vector<Rule> Learner::learn(const Graph& program, const std::string& source) {
+  std::vector<Rule> raw;
+  SynthOptions synth = options_.synth;
+  synth.discovered = [&](const EGraph& graph, const Choice& before, const Choice& after,
+                         ValueId target, const std::vector<ValueId>& leaves) {
+    if (auto rule = discovery(graph, before, after, target, leaves))
+      raw.push_back(std::move(*rule));
+  };
+  Context context;
+  context.seed = options_.seed;
+  context.cancel = options_.cancel;
+  Budget budget;
+  budget.steps = options_.steps;
+  budget.seconds = options_.seconds;
+  budget.candidates = 1;
+  CollectingSink sink;
+  Synth(std::move(synth)).run(Subprogram{program}, context, budget, sink);
+  ++counts_.programs;
+  std::vector<Rule> learnt;
+  for (const Rule& r : raw) {
+    if (context.cancelled()) break;
+    for (Rule& rule : learn(r, source)) learnt.push_back(std::move(rule));
+  }
+  return learnt;
+}
+
+std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
+  constexpr int kMostOperations = 8;
+  std::vector<Rule> learnt;
+  ++counts_.discoveries;
+  for (Rule& rule : generalised(raw)) {
+    if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) break;
+    if (size(rule, rule.left) > kMostOperations || size(rule, rule.right) > kMostOperations)
+      continue;
+    ++counts_.candidates;
+    if (follows(rule, known_)) {
+      ++counts_.derived;
+      continue;
+    }
+    CheckOptions check_options;
+    check_options.instances = options_.instances;
+    check_options.seed = mix64(options_.seed + known_.size() + 1);
+    check_options.second_opinion = options_.second_opinion;
+    check_options.z3 = options_.z3;
+    check_options.cancel = options_.cancel;
+    const CheckResult result = check(rule, check_options);
+    if (!result.holds) {
+      ++counts_.refused;
+      rule.name = "refused";
+      refusals_.push_back(print(rule) + "  " + result.why + "\n");
+      continue;
+    }
+    const std::string right = words(rule, rule.right, 3);
+    const std::string base = words(rule, rule.left, 4) + (right.empty() ? "" : "--" + right);
+    rule.name = base;
+    auto taken = [&] {
+      return std::any_of(known_.begin(), known_.end(),
+                         [&](const Rule& k) { return k.name == rule.name; });
+    };
+    for (int n = 2; taken(); ++n) rule.name = base + "-" + std::to_string(n);
+    rule.learned = "from " + source;
+    rule.checked = "on " + std::to_string(result.instances) + " instances by the verifier";
+    if (result.agreed > 0) rule.checked += ", on " + std::to_string(result.agreed) + " by Z3";
+    ++counts_.kept;
+    known_.push_back(rule);
+    learnt.push_back(std::move(rule));
+  }
+  return learnt;
+}
+
+}  // namespace tessera::rules

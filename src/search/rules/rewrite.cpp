@@ -1,0 +1,312 @@
+#include "search/rules/rewrite.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "search/rules/generalise.h"
+#include "search/rules/instance.h"
+
+namespace tessera::rules {
+namespace {
+
+using synth::Form;
+using synth::kNone;
+using synth::Node;
+using synth::ValueId;
+
+// Terms of one rule, which other rules rewrite.
+class Terms {
+ public:
+  explicit Terms(const Rule& rule) : rule_(rule) {
+    // Shapes are compared at sizes at which names are unlike, and at others.
+    Rng rng(21);
+    for (int i = 0; i < 12 && at_.size() < 3; ++i) {
+      at_.push_back(draw(rule, i == 0 ? Sizes::Unlike : Sizes::Mixed, rng));
+      if (auto t = types(rule_, at_.back(), DType::F64))
+        typed_.push_back(std::move(*t));
+      else
+        at_.pop_back();
+    }
+  }
+
+  bool comparable() const { return !at_.empty(); }
+
+  // What a term becomes in a few steps, by key.
+  std::set<std::string> reachable(ValueId from, const std::vector<Rule>& by, int steps) {
+    constexpr size_t kMost = 60;
+    std::set<std::string> seen{key(from)};
+    std::vector<ValueId> now{from};
+    for (int step = 0; step < steps; ++step) {
+      std::vector<ValueId> next;
+      for (ValueId term : now)
+        for (const Rule& k : by)
+          for (ValueId v : rewritten(term, k))
+            if (seen.size() < kMost && seen.insert(key(v)).second) next.push_back(v);
+      now = std::move(next);
+    }
+    return seen;
+  }
+
+  // Equal up to the order of operands that commute?
+  std::string key(ValueId v) {
+    const Node& n = rule_.nodes[v];
+    std::string text = std::to_string(int(n.form)) + "." + std::to_string(int(n.kind)) + ".";
+    if (n.form == Form::Const || n.kind == OpKind::Pow)
+      text += number(uint32_t(n.attr));
+    else if (n.form == Form::Broadcast || n.form == Form::Stack)
+      text += std::to_string(n.form == Form::Stack ? rule_.stacks[n.attr].axis : n.attr);
+    else
+      text += std::to_string(n.attr);
+    std::vector<std::string> args;
+    for (ValueId a : operands(rule_, v)) args.push_back(key(a));
+    if (n.form == Form::Pointwise && has(n.kind, algebra::Commutative))
+      std::sort(args.begin(), args.end());
+    text += "(";
+    for (const std::string& a : args) text += a + ",";
+    return text + ")";
+  }
+
+  // The term after each application of the rule anywhere in it.
+  std::vector<ValueId> rewritten(ValueId term, const Rule& by) {
+    std::vector<ValueId> result;
+    for (const Condition& c : by.conditions)
+      if (!c.implied) return result;
+    std::set<ValueId> places;
+    std::vector<ValueId> open{term};
+    while (!open.empty()) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (!places.insert(v).second) continue;
+      for (ValueId a : operands(rule_, v)) open.push_back(a);
+    }
+    for (ValueId place : places) {
+      for (const Match& m : matches(by, place)) {
+        const size_t before = rule_.nodes.size();
+        const ValueId made = instance(by, by.right, m);
+        std::map<ValueId, ValueId> with{{place, made}};
+        const ValueId whole = made == kNone || made == place ? kNone : exchanged(term, with);
+        if (whole == kNone || !typed()) {
+          rule_.nodes.resize(before);
+          continue;
+        }
+        result.push_back(whole);
+      }
+    }
+    return result;
+  }
+
+  // Types for nodes that are new; false where they have none.
+  bool typed() {
+    for (size_t i = 0; i < at_.size(); ++i) {
+      if (typed_[i].size() == rule_.nodes.size()) continue;
+      auto t = types(rule_, at_[i], DType::F64);
+      if (!t) return false;
+      typed_[i] = std::move(*t);
+    }
+    return true;
+  }
+
+ private:
+  struct Match {
+    std::vector<ValueId> variables;
+    std::vector<uint32_t> constants;  // of ours, for those of the other rule that are variables
+  };
+
+  std::string number(uint32_t index) const {
+    const Constant& c = rule_.constants[index];
+    if (c.kind == Constant::Kind::Literal) return c.value.str();
+    if (c.kind == Constant::Kind::Variable) return c.name;
+    std::string a = number(c.a), b = number(c.b);
+    const bool commutes = c.kind == Constant::Kind::Add || c.kind == Constant::Kind::Mul;
+    if (commutes && b < a) std::swap(a, b);
+    return std::to_string(int(c.kind)) + "[" + a + "," + b + "]";
+  }
+
+  std::vector<Match> matches(const Rule& by, ValueId place) {
+    std::vector<Match> found;
+    const Node &p = by.nodes[by.left], &n = rule_.nodes[place];
+    if (p.form != n.form || p.kind != n.kind) return found;
+    Match m{std::vector<ValueId>(by.variables.size(), kNone),
+            std::vector<uint32_t>(by.constants.size(), kNone)};
+    match(by, by.left, place, m, [&] {
+      if (shapes_fit(by, m)) found.push_back(m);
+    });
+    return found;
+  }
+
+  void match(const Rule& by, ValueId pattern, ValueId v, Match& m,
+             const std::function<void()>& then) {
+    const Node &p = by.nodes[pattern], &n = rule_.nodes[v];
+    if (p.form == Form::Leaf) {
+      ValueId& bound = m.variables[p.attr];
+      if (bound != kNone && bound != v) return;
+      const ValueId before = bound;
+      bound = v;
+      then();
+      bound = before;
+      return;
+    }
+    if (p.form != n.form || p.kind != n.kind) return;
+    if (p.form == Form::Const || p.kind == OpKind::Pow) {
+      const Constant& c = by.constants[p.attr];
+      uint32_t& bound = m.constants[p.attr];
+      const uint32_t before = bound;
+      if (c.kind == Constant::Kind::Literal) {
+        if (!(rule_.constants[n.attr] == c)) return;
+      } else if (c.kind != Constant::Kind::Variable ||
+                 (bound != kNone && bound != uint32_t(n.attr))) {
+        return;
+      } else {
+        bound = uint32_t(n.attr);
+      }
+      operand(by, {p.arg.begin(), p.arg.begin() + p.arity},
+              {n.arg.begin(), n.arg.begin() + n.arity}, 0, m, then);
+      bound = before;
+      return;
+    }
+    if (p.form == Form::Broadcast) return;
+    const std::vector<ValueId> args = operands(rule_, v), wanted = operands(by, pattern);
+    if (args.size() != wanted.size()) return;
+    if (p.form == Form::Stack) {
+      if (by.stacks[p.attr].axis != rule_.stacks[n.attr].axis) return;
+    } else if (p.form == Form::Reduce && p.attr == kAllAxes) {
+      for (const auto& t : typed_)
+        if (n.attr != kAllAxes && n.attr + 1 != uint64_t(1) << t[n.arg[0]].rank()) return;
+    } else if (p.attr != n.attr) {
+      return;
+    }
+    operand(by, wanted, args, 0, m, then);
+    if (p.form == Form::Pointwise && has(p.kind, algebra::Commutative))
+      operand(by, wanted, {args[1], args[0]}, 0, m, then);
+  }
+  void operand(const Rule& by, const std::vector<ValueId>& wanted, const std::vector<ValueId>& args,
+               size_t i, Match& m, const std::function<void()>& then) {
+    if (i == wanted.size()) return then();
+    match(by, wanted[i], args[i], m, [&] { operand(by, wanted, args, i + 1, m, then); });
+  }
+
+  bool shapes_fit(const Rule& by, const Match& m) {
+    for (const auto& t : typed_) {
+      std::map<std::string, int64_t> dims;
+      std::map<std::string, std::vector<int64_t>> leading;
+      for (size_t v = 0; v < by.variables.size(); ++v) {
+        const Variable& x = by.variables[v];
+        const Type& type = t[m.variables[v]];
+        if (x.boolean != (type.dtype == DType::Bool)) return false;
+        const std::vector<int64_t> e = extents(type.shape);
+        const size_t named = x.shape.dims.size();
+        if (e.size() < named || (!x.shape.leading && e.size() != named)) return false;
+        for (size_t i = 0; i < named; ++i) {
+          const int64_t is = e[e.size() - named + i];
+          const std::string& name = x.shape.dims[i];
+          if (name == "1" ? is != 1 : dims.emplace(name, is).first->second != is) return false;
+        }
+        if (!x.shape.leading || x.shape.leading->empty()) continue;
+        const std::vector<int64_t> front(e.begin(), e.end() - long(named));
+        if (leading.emplace(*x.shape.leading, front).first->second != front) return false;
+      }
+    }
+    return true;
+  }
+
+  // A term of the other rule over what a match bound.
+  ValueId instance(const Rule& by, ValueId v, const Match& m) {
+    Node n = by.nodes[v];
+    if (n.form == Form::Leaf) return m.variables[n.attr];
+    if (n.form == Form::Broadcast || rule_.nodes.size() > 4 * kMaxRuleNodes) return kNone;
+    if (n.form == Form::Const || n.kind == OpKind::Pow) {
+      const auto c = constant(by, uint32_t(n.attr), m);
+      if (!c) return kNone;
+      n.attr = *c;
+    }
+    std::vector<ValueId> args;
+    for (ValueId a : operands(by, v)) {
+      args.push_back(instance(by, a, m));
+      if (args.back() == kNone) return kNone;
+    }
+    return with_operands(n, args, by.stacks);
+  }
+  std::optional<uint32_t> constant(const Rule& by, uint32_t index, const Match& m) {
+    Constant c = by.constants[index];
+    if (c.kind == Constant::Kind::Variable) return m.constants[index];
+    if (c.kind != Constant::Kind::Literal) {
+      const auto a = constant(by, c.a, m), b = constant(by, c.b, m);
+      if (!a || !b || *a == kNone || *b == kNone) return std::nullopt;
+      c.a = *a;
+      c.b = *b;
+      const uint32_t made = add_constant(rule_, c);
+      // Numbers that are known are one number.
+      if (const auto known = value(rule_, made, {})) {
+        Constant literal;
+        literal.value = *known;
+        return add_constant(rule_, literal);
+      }
+      return made;
+    }
+    return add_constant(rule_, c);
+  }
+  ValueId with_operands(Node n, const std::vector<ValueId>& args,
+                        const std::vector<Rule::Stack>& stacks) {
+    if (n.form == Form::Stack) {
+      const Rule::Stack s{args, stacks[n.attr].axis};
+      const auto at = std::find(rule_.stacks.begin(), rule_.stacks.end(), s);
+      n.attr = uint64_t(at - rule_.stacks.begin());
+      if (at == rule_.stacks.end()) rule_.stacks.push_back(s);
+    } else {
+      std::copy(args.begin(), args.end(), n.arg.begin());
+    }
+    return add_node(rule_, n);
+  }
+  ValueId exchanged(ValueId v, std::map<ValueId, ValueId>& with) {
+    if (const auto at = with.find(v); at != with.end()) return at->second;
+    std::vector<ValueId> args;
+    const std::vector<ValueId> old = operands(rule_, v);
+    for (ValueId a : old) args.push_back(exchanged(a, with));
+    const ValueId made =
+        args == old ? v : with_operands(rule_.nodes[v], args, std::vector(rule_.stacks));
+    with[v] = made;
+    return made;
+  }
+
+  Rule rule_;
+  std::vector<Assignment> at_;  // sizes, and the types of all nodes at them
+  std::vector<std::vector<Type>> typed_;
+};
+
+}  // namespace
+
+bool follows(const Rule& rule, const std::vector<Rule>& from) {
+  for (const Rule& k : from)
+    if (k.variables == rule.variables && print(k, k.left) == print(rule, rule.left) &&
+        print(k, k.right) == print(rule, rule.right))
+      return true;
+  Terms terms(rule);
+  if (!terms.comparable()) return false;
+  const std::set<std::string> right = terms.reachable(rule.right, from, 2);
+  for (const std::string& key : terms.reachable(rule.left, from, 3))
+    if (right.count(key)) return true;
+  return false;
+}
+
+std::vector<Rule> without_derived(std::vector<Rule> rules) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < rules.size(); ++i) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return size(rules[a], rules[a].left) > size(rules[b], rules[b].left);
+  });
+  std::vector<bool> dropped(rules.size(), false);
+  for (size_t i : order) {
+    std::vector<Rule> others;
+    for (size_t j = 0; j < rules.size(); ++j)
+      if (j != i && !dropped[j]) others.push_back(rules[j]);
+    dropped[i] = follows(rules[i], others);
+  }
+  std::vector<Rule> kept;
+  for (size_t i = 0; i < rules.size(); ++i)
+    if (!dropped[i]) kept.push_back(std::move(rules[i]));
+  return kept;
+}
+
+}  // namespace tessera::rules
