@@ -27,7 +27,9 @@ class Recorder {
       : graph_(graph), leaves_(leaves.begin(), leaves.end()) {}
 
   std::optional<Rule> run(const Choice& before, const Choice& after, ValueId target) {
-    const auto left = value(before, target);
+    target_ = target;
+    after_ = &after;
+    const auto left = made(before, target);
     const auto right = value(after, target);
     if (!left || !right || *left == *right) return std::nullopt;
     rule_.name = "raw";
@@ -39,9 +41,14 @@ class Recorder {
  private:
   std::optional<ValueId> value(const Choice& choice, ValueId v) {
     if (rule_.nodes.size() > kMaxRuleNodes || ++steps_ > 2000) return std::nullopt;
+    if (leaves_.count(v)) return leaf(v);
+    // One way to compute the target may start from the target.
+    return made(v == target_ ? *after_ : choice, v);
+  }
+  std::optional<ValueId> made(const Choice& choice, ValueId v) {
     if (v >= choice.size() || choice[v] == kNone) return std::nullopt;
     Node n = graph_[v].nodes[choice[v]];
-    if (leaves_.count(v) || n.form == Form::Leaf || n.form == Form::Kept) return leaf(v);
+    if (n.form == Form::Leaf || n.form == Form::Kept) return leaf(v);
     const synth::World& world = graph_.world();
     std::vector<ValueId> args;
     auto operand = [&](ValueId a) {
@@ -122,6 +129,8 @@ class Recorder {
   const EGraph& graph_;
   const std::set<ValueId> leaves_;
   std::map<ValueId, ValueId> variables_;
+  ValueId target_ = kNone;
+  const Choice* after_ = nullptr;
   Rule rule_;
   int steps_ = 0;
 };

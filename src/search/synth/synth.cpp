@@ -41,6 +41,7 @@ class Search {
     trials_.emplace(*spec, world, classes_, context_.seed);
     choice = extract(graph);
     note_sharing(graph, choice);
+    tell_equal(graph, choice);
     improve(graph, choice);
     offer(graph, choice);
     return finish(stopped()
@@ -211,6 +212,18 @@ class Search {
     std::snprintf(cost, sizeof cost, "  (%.2f us -> %.2f us)", report_.original_cost * 1e6,
                   is * 1e6);
     derivation_ += "equal values are computed once: " + programs + cost + "\n";
+  }
+
+  // What the program itself computes in several ways.
+  void tell_equal(const EGraph& graph, const Choice& choice) const {
+    for (ValueId v = 0; options_.discovered && v < graph.size(); ++v) {
+      for (uint32_t way = 0; way < graph[v].nodes.size() && choice[v] != kNone; ++way) {
+        if (way == choice[v]) continue;
+        Choice other = choice;
+        other[v] = way;
+        options_.discovered(graph, other, choice, v, {});
+      }
+    }
   }
 
   // A step of the derivation, where a window made the program cheaper: its target before and after,
