@@ -88,7 +88,9 @@ class DropIn:
         return [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, self.arrays)]
 
     # --- sizes
-    def proved_at_other_sizes(self, graph: Graph, options: Options) -> int | None:
+    def proved_at_other_sizes(
+        self, graph: Graph, options: Options, idioms: Sequence[str] = ()
+    ) -> int | None:
         """At how many other choices of extents the program's source equals the function.
 
         Extents of 1 and below are kept, and so are those of arrays from outside. 0 says that it is
@@ -105,7 +107,7 @@ class DropIn:
         extents = sorted({int(d) for s in specs for d in s.shape if int(d) > 1})
         if len(extents) > len(_SIZES[0]) or fixed.intersection(extents):
             return 0
-        source = compile_source(self.source(graph), self.name)
+        source = compile_source(self.source(graph, idioms=idioms), self.name)
         for sizes in _SIZES:
             other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
             resized = [

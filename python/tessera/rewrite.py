@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -19,17 +19,20 @@ import numpy as np
 from tessera import _core
 from tessera.api import verify
 from tessera.drop_in import DropIn
-from tessera.emit import compile_source
+from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
+from tessera.frameworks import FRAMEWORKS, Run
 from tessera.frontends.trace import Spec, Traced
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.types import dtype_name
 
-Run = Callable[[], Any]
 Progress = Callable[[str], None]
 _TRIED = 8  # programs that are timed, besides the original
 _LEAST_GAIN = 1.03  # a smaller one is noise
+_ALIKE = 1.02  # times that close are the same
+_FINALISTS = 3  # programs that are also tried in other idioms
+_DUEL_S = 0.03  # seconds for a first comparison of two spellings
 
 
 @dataclass
@@ -47,6 +50,7 @@ class Rewrite:
     speedup: float = 1.0
     certificate: _core.Certificate | None = None
     derivation: str = ""
+    idioms: tuple[str, ...] = ()  # of IDIOMS[flavour], in the source
     search: dict[str, Any] = field(default_factory=dict)
     verify_s: float = 0.0
     rejected: list[str] = field(default_factory=list)  # why faster ones were not taken
@@ -73,6 +77,7 @@ class Rewrite:
             "stop": self.search.get("stop", ""),
             "verify_s": self.verify_s,
             "derivation": self.derivation,
+            "idioms": self.idioms,
             "rejected": self.rejected,
             "proved_at_other_sizes": self.other_sizes,
             "certificate": str(self.certificate) if self.certificate is not None else None,
@@ -119,84 +124,201 @@ def rewrite(
             programs.append((found, source, candidate["derivation"]))
         if len(programs) > tried:
             break
-    runs, skipped = _contestants(programs, flavour, drop_in)
-    tell(f"timing {len(runs)} programs")
-    medians, ratios, low = race([run for run, _ in runs], min(1.0, options.budget / 8))
+    tell(f"timing {len(programs)} programs")
+    arena = _Arena(programs, flavour, drop_in)
+    final = arena.finalists(min(1.0, options.budget / 8))
+    medians, ratios, low = race([c.run for c in final], min(1.0, options.budget / 8))
     result.original_us = result.measured_us = medians[0] * 1e6
-    result.rejected += skipped
-    # The first contestant is the original as the user wrote it, the second its own source: the
-    # same program, which needs no proof but that of emission.
-    for n in sorted(range(1, len(runs)), key=lambda n: medians[n]):
-        if ratios[n] < _LEAST_GAIN:
-            break
-        if low[n] <= 1:
+    result.rejected += arena.skipped
+    refused: list[Graph] = []
+    for n in _fastest_first(final, medians):
+        chosen = final[n]
+        if ratios[n] < _LEAST_GAIN or low[n] <= 1 or any(chosen.graph is g for g in refused):
             continue
-        found, source, derivation = runs[n][1]
+        if why := arena.differs(chosen):
+            result.rejected.append(f"{why}\n{chosen.source}")
+            continue
+        # Who wins a race of many was also lucky: what is reported is a race of its own.
+        again, gains, bounds = race([final[0].run, chosen.run], min(0.5, options.budget / 16))
+        if gains[1] < _LEAST_GAIN or bounds[1] <= 1:
+            continue
         tell("proving")
         start = time.perf_counter()
-        verdict = verify(graph, found, strict=options.strict, threads=options.threads)
+        verdict = verify(graph, chosen.graph, strict=options.strict, threads=options.threads)
         result.verify_s += time.perf_counter() - start
         if not verdict.equal:
-            result.rejected.append(f"{verdict.name}: {str(verdict).splitlines()[0]}\n{source}")
+            refused.append(chosen.graph)
+            why = f"{verdict.name}: {str(verdict).splitlines()[0]}"
+            result.rejected.append(f"{why}\n{chosen.source}")
             continue
-        result.graph, result.source, result.derivation = found, source, derivation
+        result.graph, result.source = chosen.graph, chosen.source
+        result.derivation, result.idioms = chosen.derivation, chosen.idioms
         result.improved = True
-        result.measured_us, result.speedup = medians[n] * 1e6, ratios[n]
+        result.original_us, result.measured_us = again[0] * 1e6, again[1] * 1e6
+        result.speedup = gains[1]
         result.certificate = verdict.certificate
         break
     tell("proving other sizes")
-    result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options)
+    result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, idioms=result.idioms)
     notes = [a for a in getattr(result.certificate, "assumptions", []) if a]
     if result.other_sizes:
         notes.append(f"proved equal at these sizes and at {result.other_sizes} others")
     if notes or result.other_sizes == 0:
         result.source = drop_in.source(
-            result.graph, flavour, notes=notes, these_sizes=result.other_sizes == 0
+            result.graph,
+            flavour,
+            notes=notes,
+            these_sizes=result.other_sizes == 0,
+            idioms=result.idioms,
         )
     return result
 
 
-Contestant = tuple[Run, tuple[Graph, str, str]]
+@dataclass
+class _Contestant:
+    """One spelling of one program."""
+
+    run: Run
+    graph: Graph
+    source: str
+    derivation: str = ""
+    idioms: tuple[str, ...] = ()
 
 
-def _contestants(
-    programs: Sequence[tuple[Graph, str, str]], flavour: str, drop_in: DropIn
-) -> tuple[list[Contestant], list[str]]:
-    """What is timed: the original first, then each program's source; and why some are not."""
-    framework = _FRAMEWORKS[flavour]
-    if importlib.util.find_spec(flavour) is None:
-        raise UsageError(
-            f"programs for {flavour} are timed before one is chosen, and {flavour} is not "
-            f"installed: pip install {flavour}"
-        )
-    prepared = framework.arguments(drop_in.arrays)
+def _fastest_first(contestants: Sequence[_Contestant], medians: Sequence[float]) -> list[int]:
+    """All but the first; of those within the noise of the fastest, the plainest spelling first."""
+    order = sorted(range(1, len(contestants)), key=lambda n: medians[n])
+    alike = [n for n in order if medians[n] < medians[order[0]] * _ALIKE]
+    plain = sorted(alike, key=lambda n: (len(contestants[n].idioms), medians[n]))
+    return plain + order[len(alike) :]
 
-    def runs(source: str) -> Run:
-        made = compile_source(source, drop_in.name)
-        run: Run = framework.run(made, *drop_in.bind_source(prepared))
-        return run
 
-    contestants: list[Contestant] = []
-    skipped = []
-    if flavour == "numpy":
-        original: Run = framework.run(drop_in.original, *drop_in.bind(prepared))
-    else:
-        original = runs(programs[0][1])
-    with np.errstate(all="ignore"):
-        original()
-    contestants.append((original, programs[0]))
-    for program in programs:
+class _Arena:
+    """The original and what may be faster, ready to run with the same arguments."""
+
+    def __init__(
+        self, programs: Sequence[tuple[Graph, str, str]], flavour: str, drop_in: DropIn
+    ) -> None:
+        if importlib.util.find_spec(flavour) is None:
+            raise UsageError(
+                f"programs for {flavour} are timed before one is chosen, and {flavour} is not "
+                f"installed: pip install {flavour}"
+            )
+        self._flavour, self._drop_in = flavour, drop_in
+        self._framework = FRAMEWORKS[flavour]
+        self._prepared = self._framework.arguments(drop_in.arrays)
+        self.skipped: list[str] = []  # sources that the library refuses, and why
+        graph, source, _ = programs[0]
+        if flavour == "numpy":
+            run = self._framework.run(drop_in.original, *drop_in.bind(self._prepared))
+        else:
+            run = self._compiled(source)
+        with np.errstate(all="ignore"):
+            run()
+        self.original = _Contestant(run, graph, source)
+        self.others = [c for p in programs if (c := self._contestant(*p)) is not None]
+
+    def _compiled(self, source: str) -> Run:
+        made = compile_source(source, self._drop_in.name)
+        return self._framework.run(made, *self._drop_in.bind_source(self._prepared))
+
+    def _contestant(
+        self, graph: Graph, source: str, derivation: str, idioms: tuple[str, ...] = ()
+    ) -> _Contestant | None:
         try:
-            run = runs(program[1])
+            run = self._compiled(source)
             with np.errstate(all="ignore"):
                 run()
         except Error:
             raise
         except Exception as error:  # the library's own refusal
-            skipped.append(f"{type(error).__name__}: {error}\n{program[1]}")
-            continue
-        contestants.append((run, program))
-    return contestants, skipped
+            self.skipped.append(f"{type(error).__name__}: {error}\n{source}")
+            return None
+        return _Contestant(run, graph, source, derivation, idioms)
+
+    def finalists(self, seconds: float) -> list[_Contestant]:
+        """The original, the fastest programs, and those in the idioms that make them faster.
+
+        The first of the others is the original's own source: the same program, which needs no
+        proof but that of emission.
+        """
+        medians, _, _ = race([self.original.run, *(c.run for c in self.others)], seconds)
+        order = sorted(range(len(self.others)), key=lambda n: medians[n + 1])[:_FINALISTS]
+        best = [self.others[n] for n in order]
+        idiomatic = []
+        for plain in best:
+            now = plain
+            for idiom in IDIOMS[self._flavour]:
+                idioms = (*now.idioms, idiom)
+                source = self._drop_in.source(plain.graph, self._flavour, idioms=idioms)
+                if source == now.source:
+                    continue
+                other = self._contestant(plain.graph, source, plain.derivation, idioms)
+                if other is None:
+                    continue
+                _, ratios, _ = race([now.run, other.run], _DUEL_S)
+                if ratios[1] > _ALIKE:
+                    now = other
+            if now is not plain:
+                idiomatic.append(now)
+        return [self.original, *best, *idiomatic]
+
+    def differs(self, contestant: _Contestant) -> str:
+        """How the source's results differ from the program's; empty where only by rounding.
+
+        Against the program in f64: at most four times the original's error, or what adding in
+        another order may cost.
+        """
+        arrays = self._drop_in.arrays
+        with np.errstate(all="ignore"):
+            ours, theirs = _results(contestant.run), _results(self.original.run)
+            plain = compile_source(emit(self.original.graph, name="plain"), "plain")
+            exact = _results(functools.partial(plain, *map(_widened, arrays)))
+        largest = max([1.0, *(float(np.size(a)) for a in arrays)])
+        inputs = max([1.0, *(_magnitude(a) for a in arrays)])
+        for n, (a, b, x) in enumerate(zip(ours, theirs, exact, strict=True)):
+            where = f"output {n + 1}" if len(ours) > 1 else "the output"
+            if (a.dtype, a.shape) != (b.dtype, b.shape):
+                return f"{where} is {a.dtype} {a.shape} instead of {b.dtype} {b.shape}"
+            if b.dtype.kind != "f":
+                if not np.array_equal(a, b):
+                    return f"{where} differs"
+                continue
+            known = np.isfinite(b) & np.isfinite(x)
+            if not np.isfinite(a[known]).all():
+                return f"{where} is not finite where the original is"
+            error = np.abs(np.subtract(a, x, dtype=np.float64)[known]).max(initial=0.0)
+            was = np.abs(np.subtract(b, x, dtype=np.float64)[known]).max(initial=0.0)
+            rounding = float(np.finfo(b.dtype).eps) * (largest**0.5)
+            allowed = max(4 * was, 64 * rounding * max(inputs, _magnitude(b[known])))
+            if error > allowed:
+                return f"{where} is off by {error:.3g}, the original by {was:.3g}"
+        return ""
+
+
+def _results(run: Run) -> list[np.ndarray[Any, Any]]:
+    """The arrays of a result, however nested."""
+
+    def leaves(value: Any) -> Iterator[Any]:
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            for child in value:
+                yield from leaves(child)
+        elif value is not None:
+            yield np.asarray(value)
+
+    return list(leaves(run()))
+
+
+def _widened(array: Any) -> Any:
+    wide = np.asarray(array).dtype.kind == "f"
+    return np.asarray(array, np.float64) if wide else array
+
+
+def _magnitude(array: Any) -> float:
+    values = np.abs(np.asarray(array, np.float64))
+    return float(values[np.isfinite(values)].max(initial=0.0))
 
 
 def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
@@ -209,70 +331,6 @@ def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
         ]
     given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
     return [*given, *traced.extra]
-
-
-class _NumPy:
-    @staticmethod
-    def arguments(arrays: Sequence[Any]) -> list[Any]:
-        return list(arrays)
-
-    @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
-        # All are called alike: an empty ** alone costs 40 ns.
-        return functools.partial(function, *args, **kwargs)
-
-
-class _Jax:
-    """Compiled by jax.jit; a run ends when the result is there."""
-
-    @staticmethod
-    def arguments(arrays: Sequence[Any]) -> list[Any]:
-        import jax
-
-        if any(np.asarray(a).dtype == np.float64 for a in arrays):
-            jax.config.update("jax_enable_x64", True)
-        return [jax.numpy.asarray(a) for a in arrays]
-
-    @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
-        import jax
-
-        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
-        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
-        arrays = [leaves[n] for n in places]
-
-        def call(*arrays: Any) -> Any:
-            given = dict(zip(places, arrays, strict=True))
-            args, kwargs = tree.unflatten([given.get(n, leaf) for n, leaf in enumerate(leaves)])
-            return function(*args, **kwargs)
-
-        compiled = jax.jit(call)
-        return lambda: jax.block_until_ready(compiled(*arrays))
-
-
-class _Torch:
-    """Compiled by torch.compile."""
-
-    @staticmethod
-    def arguments(arrays: Sequence[Any]) -> list[Any]:
-        import torch
-
-        return [torch.from_numpy(np.array(a)) for a in arrays]
-
-    @staticmethod
-    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
-        import torch
-
-        compiled = torch.compile(function, dynamic=False)
-
-        def run() -> Any:
-            with torch.no_grad():
-                return compiled(*args, **kwargs)
-
-        return run
-
-
-_FRAMEWORKS: dict[str, Any] = {"numpy": _NumPy, "jax": _Jax, "torch": _Torch}
 
 
 def race(runs: Sequence[Run], seconds: float) -> tuple[list[float], list[float], list[float]]:

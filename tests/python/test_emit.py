@@ -15,7 +15,7 @@ from test_trace_functions import FLOATS, FUNCTIONS
 
 import tessera as ts
 from tessera import trace
-from tessera.emit import FLAVOURS, compile_source, emit
+from tessera.emit import FLAVOURS, IDIOMS, compile_source, emit
 from tessera.errors import UnsupportedError, UsageError
 from tessera.frontends.trace import Spec, trace_call
 
@@ -288,3 +288,104 @@ def test_emit_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     np.testing.assert_array_equal(compile_source(source, "f")(x), np.tile([3, 6, 12], (4, 1)))
     assert main(["emit", str(program), "--emit", "torch", "--json"]) == 0
     assert '"source": "import torch' in capsys.readouterr().out
+
+
+def spelled(function: Callable[..., Any], idioms: tuple[str, ...], *types: str) -> list[str]:
+    """The statements of the function, after its comment."""
+    source = emit(trace(function, *types), idioms=idioms)
+    return [line.strip() for line in source.partition("def ")[2].splitlines()[2:]]
+
+
+@pytest.mark.parametrize(
+    ("idiom", "function", "expected"),
+    [
+        ("square", lambda a, b, c: a * a + np.square(b), ["return np.square(a) + np.square(b)"]),
+        ("ones", lambda a, b, c: a.sum(axis=0),
+         ["return np.dot(np.ones(len(a), np.float32), a)"]),
+        ("ones", lambda a, b, c: a.sum(axis=1),
+         ["return np.dot(a, np.ones(a.shape[1], np.float32))"]),
+        ("ones", lambda a, b, c: c.sum(),
+         ["return np.dot(c, np.ones(c.shape[1], np.float32)).sum()"]),
+        ("einsum", lambda a, b, c: (a * c[0, :5]).sum(axis=0),
+         ['return np.einsum("ij,j->j", a, c[0, :-1])']),
+        ("einsum", lambda a, b, c: a.sum(), ['return np.einsum("ij->", a)']),
+        ("direct", lambda a, b, c: a.max(axis=0), ["return np.maximum.reduce(a, axis=0)"]),
+        ("direct", lambda a, b, c: a.sum(), ["return np.add.reduce(a, axis=None)"]),
+        ("direct", lambda a, b, c: a[0].mean(), ["return np.add.reduce(a[0]) / len(a[0])"]),
+        ("direct", lambda a, b, c: a.mean(), ["return np.add.reduce(a, axis=None) / a.size"]),
+        ("direct", lambda a, b, c: a.mean(axis=1),
+         ["return np.add.reduce(a, axis=1) / a.shape[1]"]),
+        ("direct", lambda a, b, c: c @ a[:, 0], ["return c.dot(a[:, 0])"]),
+        ("reuse", lambda a, b, c: (a + b) * b, ["t = a + b", "t *= b", "return t"]),
+        ("reuse", lambda a, b, c: 1 - np.exp(-a),
+         ["t = -a", "np.exp(t, out=t)", "np.subtract(1, t, out=t)", "return t"]),
+        ("reuse", lambda a, b, c: b / (a - b), ["t = a - b", "np.divide(b, t, out=t)", "return t"]),
+        ("reuse", lambda a, b, c: a * (2 * b), ["t = 2 * b", "t *= a", "return t"]),
+    ],
+)  # fmt: skip
+def test_other_spellings(idiom: str, function: Callable[..., Any], expected: list[str]) -> None:
+    types = ("f32[6,5]", "f32[6,5]", "f32[5,6]")
+    assert spelled(function, (idiom,), *types) == expected
+    rng = np.random.default_rng(2)
+    arrays = [rng.random([int(d) for d in t[4:-1].split(",")], np.float32) for t in types]
+    source = emit(trace(function, *types), name="f", idioms=(idiom,))
+    before = [a.copy() for a in arrays]
+    result, expect = compile_source(source, "f")(*arrays), function(*arrays)
+    assert (result.dtype, result.shape) == (expect.dtype, expect.shape)
+    np.testing.assert_allclose(result, expect, rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: a * b,  # of the caller's arrays nothing is written over,
+        lambda a, b: a.T * b.T,
+        lambda a, b: a.reshape(30) + 1,
+        lambda a, b: a[1:] * 2,
+        lambda a, b: (a + b).T,  # nor is what only looks at another array in another way,
+        lambda a, b: (a + b)[0] * a,  # nor a row under a matrix,
+        lambda a, b: (a > b) * 1,  # nor a mask under numbers,
+        lambda a, b: (a.astype(np.float32) + 1) * b.astype(np.float64),  # nor f32 under f64,
+        lambda a, b: np.add(a, b).sum() * a.sum(),  # nor a number
+    ],
+)
+def test_what_is_not_written_over(function: Callable[..., Any]) -> None:
+    assert spelled(function, ("reuse",), "f64[6,5]", "f64[6,5]") == spelled(
+        function, (), "f64[6,5]", "f64[6,5]"
+    )
+
+
+def test_what_is_needed_again_is_not_written_over() -> None:
+    def f(a: Any, b: Any) -> Any:
+        t = a + b
+        u = t * b
+        return u - t, np.sqrt(u)
+
+    source = emit(trace(f, "f64[6,5]", "f64[6,5]"), name="f", idioms=("reuse",))
+    a, b = np.random.default_rng(2).random((2, 6, 5))
+    for ours, theirs in zip(compile_source(source, "f")(a, b), f(a, b), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-15)
+
+
+@pytest.mark.parametrize("flavour", LIBRARIES)
+@pytest.mark.parametrize("name", [*FUNCTIONS, *FLOATS])
+def test_all_idioms_at_once(name: str, flavour: str) -> None:
+    x = array(X, "f8")
+    traced = trace_call((FUNCTIONS | FLOATS)[name], [x], {})
+    arrays = [np.asarray(a) for a in (*traced.arguments, *traced.extra)]
+    source = emit(traced.graph, flavour, name="f", idioms=IDIOMS[flavour])
+    before = [a.copy() for a in arrays]
+    for ours, theirs in zip(
+        run(source, "f", flavour, arrays), traced.graph.run(*arrays), strict=True
+    ):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), source
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12, err_msg=source)
+    for now, then in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_idioms_that_there_are_not() -> None:
+    with pytest.raises(UsageError, match="choose from ones"):
+        emit(trace(lambda a: a + 1, A), "jax", idioms=("reuse",))

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from test_cli import tessera
 
+from tessera.drop_in import DropIn
 from tessera.frontends.trace import trace_call
 from tessera.options import Options
-from tessera.rewrite import Rewrite, rewrite
+from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, arguments, rewrite
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +73,54 @@ def test_where_nothing_is_gained_the_program_stays() -> None:
     assert found.certificate is None
     assert found.speedup == 1.0
     assert "return x + y" in found.source
+
+
+def arena(function: Any, *types: str) -> _Arena:
+    traced = trace_call(function, types, {})
+    drop_in = DropIn(traced.graph, function, traced, "f", arguments(traced.graph, traced, 0))
+    return _Arena([(traced.graph, drop_in.source(traced.graph), "")], "numpy", drop_in)
+
+
+def test_idioms_are_raced_with_the_program() -> None:
+    def sums(x: Array) -> Array:
+        return np.sqrt(x + 1.0) * np.sum(x, axis=0)
+
+    ring = arena(sums, "f32[100,100]")
+    final = ring.finalists(0.05)
+    assert final[0] is ring.original
+    assert {c.source for c in final} >= {c.source for c in ring.others}
+    for c in final:
+        assert ring.differs(c) == ""
+        assert not c.idioms or c.source != ring.others[0].source
+
+
+def test_sources_that_compute_something_else_are_noticed() -> None:
+    def total(x: Array) -> Array:
+        return np.sum(x, axis=0)
+
+    ring = arena(total, "f32[50,20]")
+    graph = ring.original.graph
+    right = ring.original.run()
+
+    def why(result: Any) -> str:
+        return ring.differs(_Contestant(lambda: result, graph, ""))
+
+    assert why(right) == ""
+    assert why(right * (1 + 1e-6)) == ""  # another order
+    assert "off by" in why(right * (1 + 1e-3))
+    assert "float64" in why(right.astype(np.float64))
+    assert "(1, 20)" in why(right[None])
+    assert "not finite" in why(np.where(np.arange(20) == 3, np.nan, right))
+
+
+def test_alike_times_go_to_the_plainest_source() -> None:
+    graph = arena(lambda x: x + 1.0, "f32[4]").original.graph
+
+    def spelled(*idioms: str) -> _Contestant:
+        return _Contestant(lambda: None, graph, "", "", idioms)
+
+    contestants = [spelled(), spelled("square", "reuse"), spelled(), spelled("reuse"), spelled()]
+    assert _fastest_first(contestants, [9.0, 1.0, 1.015, 1.01, 1.2]) == [2, 3, 1, 4]
 
 
 PROGRAM = """

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.emit.call import Call, call_of
+from tessera.emit.idioms import IDIOMS, respelled
 from tessera.emit.layout import Layout, valid_name, wrapped
 from tessera.emit.lift import Lifter
 from tessera.emit.node import Node
@@ -32,6 +33,7 @@ def emit(
     call: Call | None = None,
     copies: Collection[int] = (),
     these_sizes: bool = False,
+    idioms: Collection[str] = (),
 ) -> str:
     """The source of a program of kernel-level operators, as one function of its inputs.
 
@@ -39,8 +41,10 @@ def emit(
     assumes (`A > 0`). `constants` are small arrays to be spelled out instead of passed, by input
     name. `call` is how the function is called, where it is to replace another one, and `copies`
     are the outputs that are copied, lest they share memory with an argument or with each other;
-    with `these_sizes` arguments of other shapes than the program's raise ValueError. Raises
-    UnsupportedError for fused kernels and operators without a spelling.
+    with `these_sizes` arguments of other shapes than the program's raise ValueError. `idioms` are
+    names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
+    without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
+    without a spelling.
 
     >>> g = Graph("f")
     >>> x, w = g.input("x", (4, 8)), g.input("w", (8, 2))
@@ -56,6 +60,10 @@ def emit(
     """
     if flavour not in SPELLINGS:
         raise UsageError(f"there is no flavour '{flavour}'; choose one of {', '.join(FLAVOURS)}")
+    for idiom in idioms:
+        if idiom not in IDIOMS[flavour]:
+            known = ", ".join(IDIOMS[flavour])
+            raise UsageError(f"there is no idiom '{idiom}' of {flavour}; choose from {known}")
     constants = constants or {}
     symbols: dict[str, str] = {}
 
@@ -71,10 +79,11 @@ def emit(
             if isinstance(extent, str):
                 symbols.setdefault(extent, f"{argument}.shape[{axis}]")
     reserved = call.reserved if call else set(names)
-    layout = Layout(spelling, dict(zip(inputs, names, strict=True)), reserved)
+    said = dict(zip(inputs, names, strict=True))
+    layout = Layout(spelling, said, reserved, reuse="reuse" in idioms)
     outputs = [
         Node("copy", (node,), node.dtype, node.shape) if n in copies else node
-        for n, node in enumerate(lifter.outputs())
+        for n, node in enumerate(respelled(lifter.outputs(), idioms))
     ]
     results = layout.returned(outputs)
     comments = textwrap.wrap(_types(inputs, names), 92) + list(notes)
@@ -155,4 +164,12 @@ def compile_source(source: str, name: str) -> Callable[..., Any]:
     return function
 
 
-__all__ = ["FLAVOURS", "LARGEST_CONSTANT", "Call", "call_of", "compile_source", "emit"]
+__all__ = [
+    "FLAVOURS",
+    "IDIOMS",
+    "LARGEST_CONSTANT",
+    "Call",
+    "call_of",
+    "compile_source",
+    "emit",
+]

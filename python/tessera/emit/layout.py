@@ -27,9 +27,16 @@ class Layout:
     """The statements of one function body."""
 
     def __init__(
-        self, spelling: Spelling, arguments: Mapping[Node, str], reserved: Collection[str]
+        self,
+        spelling: Spelling,
+        arguments: Mapping[Node, str],
+        reserved: Collection[str],
+        *,
+        reuse: bool = False,
     ) -> None:
+        """`reuse`: elementwise results are written over an operand that nothing else needs."""
         self._spelling = spelling
+        self._reuse = reuse
         self._known: dict[Node, Code] = {n: Code(text) for n, text in arguments.items()}
         self._taken = {*reserved, spelling.module, "jax", "erf", "ml_dtypes"}
         self.lines: list[str] = []
@@ -64,6 +71,8 @@ class Layout:
             if twice and code.level < 8 and not code.is_name and not arg.is_literal:
                 code = self._named(arg, code)
             args.append(code)
+        if self._reuse and (held := self._written_over(node, args, uses)) is not None:
+            return held
         code = self._spelling.spell(node, args)
         while len(code.text) > LONGEST:
             n = max(range(len(args)), key=lambda i: len(args[i].text), default=0)
@@ -80,14 +89,35 @@ class Layout:
         self._known[node] = code
         return code
 
-    def _named(self, node: Node, code: Code) -> Code:
-        name = self._name(node)
+    def _written_over(self, node: Node, args: list[Code], uses: Counter[Node]) -> Code | None:
+        """The name of an operand that now holds the result; None where none can.
+
+        An operand can if this function made it (an argument, or a view of one, is the caller's),
+        if nothing else uses it, and if the result has its dtype and shape.
+        """
+        ufunc = self._spelling.ufunc(node)
+        if ufunc is None or node.ndim == 0:
+            return None
+        for n, arg in enumerate(node.args):
+            alike = (arg.dtype, arg.shape) == (node.dtype, node.shape)
+            if not alike or uses[arg] > 1 or not self._spelling.makes_array(arg):
+                continue
+            name = args[n] if args[n].is_name else self._named(arg, args[n], "t")
+            texts = [c.text for c in args]
+            texts[n] = name.text
+            self.lines.append(self._spelling.written_over(node, ufunc, n, texts))
+            self._known[node] = name
+            return name
+        return None
+
+    def _named(self, node: Node, code: Code, wanted: str = "") -> Code:
+        name = self._name(node, wanted)
         self.lines.append(f"{name} = {code.text}")
         self._known[node] = Code(name)
         return self._known[node]
 
-    def _name(self, node: Node) -> str:
-        wanted = node.name if valid_name(node.name) else ""
+    def _name(self, node: Node, wanted: str) -> str:
+        wanted = node.name if valid_name(node.name) else wanted
         wanted = wanted or ("mask" if node.op in _PREFERRED else _NAMES.get(node.op, "t"))
         name, n = wanted, 1
         while name in self._taken:

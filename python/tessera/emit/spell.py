@@ -39,6 +39,13 @@ _BINARY = {
     "eq": ("==", COMPARE), "ne": ("!=", COMPARE), "lt": ("<", COMPARE), "le": ("<=", COMPARE),
     "gt": (">", COMPARE), "ge": (">=", COMPARE),
 }  # fmt: skip
+_UFUNCS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative",
+    "sqr": "square", "square": "square",
+}  # fmt: skip
+# What makes an array of its own, besides ufuncs: never a view of an operand.
+_MAKERS = {"matmul", "dot", "dot_method", "tensordot", "vecdot", "where", "pow", "power", "stack",
+           "concat"}  # fmt: skip
 _ASSOCIATIVE = {"and", "or"}  # for + and * the grouping is kept: it decides the rounding
 _NARROW_SUMS = {"i32", "i8", "u8", "bool"}  # dtypes that NumPy's sum widens
 
@@ -128,6 +135,26 @@ class Spelling:
             return self._matrix_dtype(node, code)
         return code
 
+    # --- results in the place of operands
+    def ufunc(self, node: Node) -> str | None:
+        """NumPy's ufunc that computes a node of floats elementwise; None where there is none."""
+        if node.dtype.kind != "f":
+            return None
+        name = _UFUNCS.get(node.op) or self.functions.get(node.op, node.op)
+        return name if isinstance(getattr(np, name, None), np.ufunc) else None
+
+    def makes_array(self, node: Node) -> bool:
+        """Whether computing the node makes an array that nobody else holds."""
+        two = node.op == "einsum" and len(node.args) > 1  # of one operand it may be a view
+        return node.op in _MAKERS or two or self.ufunc(node) is not None
+
+    def written_over(self, node: Node, ufunc: str, place: int, args: Sequence[str]) -> str:
+        """The statement that writes a node over its operand args[place], a name."""
+        commutes = node.op in ("add", "mul")
+        if node.op in ("add", "sub", "mul", "div") and (place == 0 or commutes):
+            return f"{args[place]} {_BINARY[node.op][0]}= {args[1 - place]}"
+        return f"{self.module}.{ufunc}({', '.join(args)}, out={args[place]})"
+
     def _matrix_dtype(self, node: Node, code: Code) -> Code:
         """NumPy's products of bf16 are f32."""
         return self._cast(node, code) if dtype_name(node.dtype) == "bf16" else code
@@ -180,6 +207,8 @@ class Spelling:
 
     def _pow(self, node: Node, x: Code) -> Code:
         power = Fraction(node.attrs["exponent"])
+        if power == -1:
+            return Code(f"1 / {x.at(UNARY)}", MUL)
         text = str(power.numerator) if power.denominator == 1 else repr(float(power))
         return Code(f"{x.at(POWER + 1)}{'**' if x.is_name else ' ** '}{text}", POWER)
 
@@ -227,8 +256,31 @@ class Spelling:
     def _vecdot(self, node: Node, a: Code, b: Code) -> Code:
         return self.call("vecdot", a.text, b.text)
 
-    def _einsum(self, node: Node, a: Code, b: Code) -> Code:
-        return self.call("einsum", f'"{node.attrs["subscripts"]}"', a.text, b.text)
+    def _ones(self, node: Node, x: Code) -> Code:
+        """As many as x has along an axis: for arguments of all sizes."""
+        return self.call("ones", self._extent(x, node.attrs["axis"]), self.dtype(node.dtype))
+
+    def _count(self, node: Node, x: Code) -> Code:
+        axes = sorted(int(a) for a in node.attrs["axes"])
+        if len(axes) == node.args[0].ndim and len(axes) > 1:
+            return Code(f"{x.at(ATOM)}.size")
+        factors = [self._extent(x, a) for a in axes]
+        return Code(" * ".join(factors) or "1", MUL if len(factors) > 1 else ATOM)
+
+    def _extent(self, x: Code, axis: int) -> str:
+        return f"{x.at(ATOM)}.shape[{axis}]" if axis else f"len({x.text})"
+
+    def _dot_method(self, node: Node, a: Code, b: Code) -> Code:
+        return self.method(a, "dot", b.text)
+
+    def _einsum(self, node: Node, *args: Code) -> Code:
+        return self.call("einsum", f'"{node.attrs["subscripts"]}"', *(a.text for a in args))
+
+    def _ufunc_reduce(self, node: Node, x: Code) -> Code:
+        axis, keepdims = self.axes(node)
+        if node.args[0].ndim == 1 or not axis:
+            axis = "axis=None" if node.args[0].ndim > 1 else ""
+        return self.call(f"{node.attrs['ufunc']}.reduce", x.text, axis, keepdims)
 
     def _tensordot(self, node: Node, a: Code, b: Code) -> Code:
         left, right = node.attrs["axes"]
@@ -418,6 +470,10 @@ class TorchSpelling(Spelling):
         if node.shape == ():
             return self.call("tensor", value, dtype)
         return self.call("full", self.shape(node.shape), value, dtype)
+
+    def _ones(self, node: Node, x: Code) -> Code:
+        dtype = f"dtype={self.dtype(node.dtype)}"
+        return self.call("ones", self._extent(x, node.attrs["axis"]), dtype)
 
     def _cast(self, node: Node, x: Code) -> Code:
         return self.method(x, "to", self.dtype(node.dtype))

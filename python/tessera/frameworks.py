@@ -1,0 +1,100 @@
+"""The libraries that run emitted source: NumPy itself, jax.jit and torch.compile."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+Run = Callable[[], Any]
+
+
+class NumPy:
+    """Called as it is."""
+
+    module: ClassVar[str] = "numpy"
+
+    @staticmethod
+    def arguments(arrays: Sequence[Any]) -> list[Any]:
+        """The arrays as this library takes them."""
+        return list(arrays)
+
+    @staticmethod
+    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+        """A call without arguments, whose end is the end of the computation."""
+        # All are called alike: an empty ** alone costs 40 ns.
+        return functools.partial(function, *args, **kwargs)
+
+    @staticmethod
+    def prepare() -> None:
+        """Settings for timing in a process of its own; both sides of a comparison get them."""
+
+
+class Jax:
+    """Compiled by jax.jit; a run ends when the result is there."""
+
+    module: ClassVar[str] = "jax"
+
+    @staticmethod
+    def arguments(arrays: Sequence[Any]) -> list[Any]:
+        import jax
+
+        if any(np.asarray(a).dtype == np.float64 for a in arrays):
+            jax.config.update("jax_enable_x64", True)
+        return [jax.numpy.asarray(a) for a in arrays]
+
+    @staticmethod
+    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+        import jax
+
+        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+        arrays = [leaves[n] for n in places]
+
+        def call(*arrays: Any) -> Any:
+            given = dict(zip(places, arrays, strict=True))
+            args, kwargs = tree.unflatten([given.get(n, leaf) for n, leaf in enumerate(leaves)])
+            return function(*args, **kwargs)
+
+        compiled = jax.jit(call)
+        return lambda: jax.block_until_ready(compiled(*arrays))
+
+    @staticmethod
+    def prepare() -> None:
+        """Runs on the thread that calls: handing over to another one and back is 50 us of noise."""
+        import jax
+
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+class Torch:
+    """Compiled by torch.compile."""
+
+    module: ClassVar[str] = "torch"
+
+    @staticmethod
+    def arguments(arrays: Sequence[Any]) -> list[Any]:
+        import torch
+
+        return [torch.from_numpy(np.array(a)) for a in arrays]
+
+    @staticmethod
+    def run(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Run:
+        import torch
+
+        return functools.partial(torch.compile(function, dynamic=False), *args, **kwargs)
+
+    @staticmethod
+    def prepare() -> None:
+        """One thread, no gradients: the barriers of two threads on a shared machine take 6 ms."""
+        import torch
+
+        torch.set_num_threads(1)
+        torch.set_grad_enabled(False)
+
+
+FRAMEWORKS: dict[str, type[NumPy] | type[Jax] | type[Torch]] = {
+    "numpy": NumPy, "jax": Jax, "torch": Torch,
+}  # fmt: skip
