@@ -1,0 +1,230 @@
+// The device functions (device.cuh) for the emulator (backend/cuda/emulator.h). `line` is that of
+// the call in the kernel.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+
+#include "api.h"
+
+#define TS_DEVICE inline
+#define TS_LINE int line = __builtin_LINE()
+#define __global__
+#define __launch_bounds__(...)
+#define __restrict__
+
+namespace ts {
+
+namespace host {
+// Who watches; set before a kernel runs.
+inline const Api* api = nullptr;
+}  // namespace host
+
+// --- where
+inline int thread() { return host::api->thread(); }
+inline int threads() { return host::api->threads(); }
+inline int lane() { return thread() & 31; }
+inline int warp() { return thread() >> 5; }
+inline int block(int axis) { return host::api->block(axis); }
+inline int grid(int axis) { return host::api->grid(axis); }
+inline char* shared() { return host::api->shared(); }
+
+// --- numbers
+namespace host {
+template <class To, class From> To bits(From x) {
+  static_assert(sizeof(To) == sizeof(From));
+  To y;
+  std::memcpy(&y, &x, sizeof y);
+  return y;
+}
+}  // namespace host
+inline unsigned as_bits(float x) { return host::bits<unsigned>(x); }
+inline float as_float(unsigned bits) { return host::bits<float>(bits); }
+inline float to_float(float x) { return x; }
+inline float to_float(bf16 x) { return host::bits<float>(unsigned(x.bits) << 16); }
+inline float to_float(f16 x) {
+  const unsigned sign = unsigned(x.bits & 0x8000) << 16, exponent = x.bits >> 10 & 31,
+                 fraction = x.bits & 0x3ff;
+  if (exponent == 31) return host::bits<float>(sign | 0x7f800000u | fraction << 13);
+  if (exponent != 0) return host::bits<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  const float magnitude = float(fraction) * 0x1p-24f;
+  return sign ? -magnitude : magnitude;
+}
+template <class T> T from_float(float x);
+template <> inline float from_float<float>(float x) { return x; }
+template <> inline bf16 from_float<bf16>(float x) {
+  const unsigned u = host::bits<unsigned>(x);
+  if (x != x) return {0x7fff};
+  return {static_cast<unsigned short>((u + 0x7fff + (u >> 16 & 1)) >> 16)};
+}
+template <> inline f16 from_float<f16>(float x) {
+  const unsigned u = host::bits<unsigned>(x);
+  const auto sign = static_cast<unsigned short>(u >> 16 & 0x8000);
+  if (x != x) return {0x7fff};
+  const float magnitude = std::fabs(x);
+  if (magnitude >= 65520.0f) return {static_cast<unsigned short>(sign | 0x7c00)};
+  if (magnitude < 0x1p-14f) {  // to a multiple of 2^-24; ties to even, as nearbyint rounds
+    const auto n = static_cast<unsigned short>(std::nearbyint(magnitude * 0x1p24f));
+    return {static_cast<unsigned short>(sign | n)};
+  }
+  const unsigned v = host::bits<unsigned>(magnitude);
+  const unsigned rounded = v + 0xfff + (v >> 13 & 1);
+  return {static_cast<unsigned short>(sign | ((rounded >> 13) - (112u << 10)))};
+}
+// Within 2 ulp on the device; exact here.
+inline float exp2_fast(float x) { return std::exp2(x); }
+inline float rsqrt_fast(float x) { return 1.0f / std::sqrt(x); }
+
+// --- memory
+template <class T> T load_global(const T* p, TS_LINE) {
+  host::api->access(host::Access::ReadGlobal, p, int(sizeof(T)), line);
+  return *p;
+}
+template <class T> void store_global(T* p, T x, TS_LINE) {
+  host::api->access(host::Access::WriteGlobal, p, int(sizeof(T)), line);
+  *p = x;
+}
+template <class T> T load_shared(const T* p, TS_LINE) {
+  host::api->access(host::Access::ReadShared, p, int(sizeof(T)), line);
+  return *p;
+}
+template <class T> void store_shared(T* p, T x, TS_LINE) {
+  host::api->access(host::Access::WriteShared, p, int(sizeof(T)), line);
+  *p = x;
+}
+inline void atomic_add(float* p, float x, TS_LINE) {
+  host::api->access(host::Access::AtomicGlobal, p, 4, line);
+  *p += x;
+}
+
+// --- barriers
+inline void sync(TS_LINE) { host::api->barrier(0, threads(), true, line); }
+inline void sync_warp(unsigned mask = kAllLanes, TS_LINE) {
+  host::api->collective("sync_warp", mask, nullptr, nullptr, true, line);
+}
+inline void sync_some(int id, int count, TS_LINE) { host::api->barrier(id, count, true, line); }
+inline void arrive(int id, int count, TS_LINE) { host::api->barrier(id, count, false, line); }
+
+// --- asynchronous copies
+template <int bytes> void copy_async(void* to, const void* from, int read = bytes, TS_LINE) {
+  host::api->copy_async(to, from, bytes, read, line);
+}
+inline void commit_copies(TS_LINE) { host::api->copy_commit(line); }
+template <int pending> void wait_copies(TS_LINE) { host::api->copy_wait(pending, line); }
+
+// --- between lanes
+namespace host {
+template <class T> struct Shuffled {
+  T x, result;
+  int from;
+};
+template <class T> void shuffle_all(void* const* lanes, unsigned) {
+  for (int l = 0; l < 32; ++l) {
+    auto* s = static_cast<Shuffled<T>*>(lanes[l]);
+    s->result = static_cast<Shuffled<T>*>(lanes[s->from & 31])->x;
+  }
+}
+}  // namespace host
+template <class T> T shuffle(T x, int from, TS_LINE) {
+  host::Shuffled<T> s{x, x, from};
+  host::api->collective("shuffle", kAllLanes, &s, &host::shuffle_all<T>, false, line);
+  return s.result;
+}
+template <class T> T shuffle_xor(T x, int lanes, TS_LINE) {
+  host::Shuffled<T> s{x, x, lane() ^ lanes};
+  host::api->collective("shuffle_xor", kAllLanes, &s, &host::shuffle_all<T>, false, line);
+  return s.result;
+}
+
+// --- matrices of a warp
+namespace host {
+// What a lane brings: the address of a row of one matrix, and room for its two elements of each.
+struct Rows {
+  const unsigned short* row;
+  unsigned* r;
+  int matrices;
+  bool transposed;
+};
+// PTX, ldmatrix: lanes 8i…8i+7 name the rows of matrix i; a lane gets row lane/4, columns
+// 2(lane%4) and the next; of the transposed matrix where .trans.
+inline void load_matrices_all(void* const* lanes, unsigned) {
+  const auto of = [&](int l) { return static_cast<Rows*>(lanes[l]); };
+  for (int l = 0; l < 32; ++l)
+    for (int m = 0; m < of(l)->matrices; ++m) {
+      unsigned pair = 0;
+      for (int e = 0; e < 2; ++e) {
+        const int i = l / 4, j = l % 4 * 2 + e;
+        const int row = of(l)->transposed ? j : i, column = of(l)->transposed ? i : j;
+        pair |= unsigned(of(8 * m + row)->row[column]) << (16 * e);
+      }
+      of(l)->r[m] = pair;
+    }
+}
+template <int n> void load_matrices(unsigned (&r)[n], const void* row, bool transposed, int line) {
+  if (thread() % 32 < 8 * n) api->access(Access::ReadShared, row, 16, line);
+  Rows mine{static_cast<const unsigned short*>(row), r, n, transposed};
+  api->collective(transposed ? "load_matrices_transposed" : "load_matrices", kAllLanes, &mine,
+                  &load_matrices_all, false, line);
+}
+inline void store_matrices_all(void* const* lanes, unsigned) {
+  const auto of = [&](int l) { return static_cast<Rows*>(lanes[l]); };
+  for (int l = 0; l < 32; ++l)
+    for (int m = 0; m < of(l)->matrices; ++m)
+      for (int e = 0; e < 2; ++e)
+        const_cast<unsigned short*>(of(8 * m + l / 4)->row)[l % 4 * 2 + e] =
+            static_cast<unsigned short>(of(l)->r[m] >> (16 * e));
+}
+}  // namespace host
+template <int n> void load_matrices(unsigned (&r)[n], const void* row, TS_LINE) {
+  host::load_matrices(r, row, false, line);
+}
+template <int n> void load_matrices_transposed(unsigned (&r)[n], const void* row, TS_LINE) {
+  host::load_matrices(r, row, true, line);
+}
+inline void store_matrices(void* row, const unsigned (&r)[4], TS_LINE) {
+  host::api->access(host::Access::WriteShared, row, 16, line);
+  unsigned copy[4] = {r[0], r[1], r[2], r[3]};
+  host::Rows mine{static_cast<const unsigned short*>(row), copy, 4, false};
+  host::api->collective("store_matrices", kAllLanes, &mine, &host::store_matrices_all, false, line);
+}
+
+namespace host {
+struct Fragments {
+  float* d;
+  const unsigned *a, *b;
+};
+// PTX, mma: with g = lane / 4 and t = lane % 4, register i of A holds row g + 8(i % 2) and, of
+// 16-bit elements, columns 2t + 8(i / 2) and the next, of 32-bit ones column t + 4(i / 2); register
+// i of B holds column g and rows as A's columns; D holds rows g and g + 8, columns 2t and 2t + 1.
+template <class T> float element(unsigned r, int e) {
+  return to_float(T{static_cast<unsigned short>(r >> (16 * e))});
+}
+template <> inline float element<tf32>(unsigned r, int) { return bits<float>(r & 0xffffe000u); }
+template <class T> void multiply_add_all(void* const* lanes, unsigned) {
+  constexpr int packed = sizeof(T) == 2 ? 2 : 1, depth = 8 * packed;
+  const auto of = [&](int l) { return static_cast<Fragments*>(lanes[l]); };
+  float a[16][depth], b[depth][8];
+  for (int l = 0; l < 32; ++l) {
+    const int g = l / 4, t = l % 4;
+    for (int e = 0; e < packed; ++e) {
+      for (int i = 0; i < 4; ++i)
+        a[g + 8 * (i % 2)][packed * (t + 4 * (i / 2)) + e] = element<T>(of(l)->a[i], e);
+      for (int i = 0; i < 2; ++i) b[packed * (t + 4 * i) + e][g] = element<T>(of(l)->b[i], e);
+    }
+  }
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < 4; ++i) {
+      const int row = l / 4 + 8 * (i / 2), column = l % 4 * 2 + i % 2;
+      float sum = of(l)->d[i];
+      for (int k = 0; k < depth; ++k) sum += a[row][k] * b[k][column];
+      of(l)->d[i] = sum;
+    }
+}
+}  // namespace host
+template <class T>
+void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], T, TS_LINE) {
+  host::Fragments mine{d, a, b};
+  host::api->collective("multiply_add", kAllLanes, &mine, &host::multiply_add_all<T>, false, line);
+}
+
+}  // namespace ts

@@ -1,0 +1,51 @@
+// Executes CUDA kernels on the host, to find what is wrong with them before a GPU meets them: a
+// block's threads are fibers, memory is watched. A kernel is written with the device functions of
+// device/device.cuh, whose host bodies call back here.
+//
+// Found: races in shared memory (by happens-before, with vector clocks: no lucky order hides one),
+// reads of what nothing wrote or of copies that nobody waited for, accesses out of bounds or out of
+// line, blocks that write the same element, barriers that not all threads reach, warps whose lanes
+// part ways at a collective operation.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/device/api.h"
+
+namespace tessera {
+
+struct EmulatedBuffer {
+  void* data = nullptr;
+  int64_t bytes = 0;
+  bool writable = false;
+  bool initialized = true;  // false: reading an element before it is written is a fault
+};
+
+struct EmulatedLaunch {
+  std::array<int, 3> grid{1, 1, 1};
+  int threads = 32;  // of a block, which is one-dimensional
+  int64_t shared_bytes = 0;
+  std::vector<EmulatedBuffer> buffers;  // all memory that the kernel may touch
+  uint64_t seed = 0;                    // of the order in which threads run
+};
+
+struct KernelFault {
+  std::string what;
+  int line = 0;  // of the kernel's source; 0: none
+  int thread = -1;
+  std::array<int, 3> block{};
+  std::string str() const;
+};
+
+// Runs `kernel` once per thread of the grid, block after block; the first fault ends it.
+std::optional<KernelFault> emulate(const EmulatedLaunch& launch,
+                                   const std::function<void()>& kernel);
+
+// For host.cuh: valid while a kernel is emulated on this operating-system thread.
+const ts::host::Api* emulator_api();
+
+}  // namespace tessera

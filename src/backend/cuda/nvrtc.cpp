@@ -1,0 +1,158 @@
+#include "backend/cuda/nvrtc.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <regex>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+// Of NVRTC's interface (docs.nvidia.com/cuda/nvrtc), version 12 and later.
+struct Nvrtc {
+  using Program = void*;
+  int (*create)(Program*, const char*, const char*, int, const char* const*, const char* const*);
+  int (*compile)(Program, int, const char* const*);
+  int (*destroy)(Program*);
+  int (*log_size)(Program, size_t*);
+  int (*log)(Program, char*);
+  int (*cubin_size)(Program, size_t*);
+  int (*cubin)(Program, char*);
+  int (*version)(int*, int*);
+  int (*arch_count)(int*);
+  int (*archs)(int*);
+  const char* (*error)(int);
+};
+
+std::mutex mutex;  // of what follows
+std::vector<std::string> folders;
+std::optional<Nvrtc> loaded;
+
+const Nvrtc& nvrtc() {
+  std::lock_guard lock(mutex);
+  if (loaded) return *loaded;
+  std::vector<std::string> places;
+  if (const char* path = std::getenv("TESSERA_NVRTC")) places.push_back(path);
+  const std::array<const char*, 3> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+  for (const std::string& folder : folders)
+    for (const char* name : names) places.push_back(folder + "/" + name);
+  places.insert(places.end(), names.begin(), names.end());
+  for (const char* name : names) places.push_back(std::string("/usr/local/cuda/lib64/") + name);
+  void* library = nullptr;
+  for (const std::string& place : places)
+    if ((library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+  if (library == nullptr)
+    throw Error(ErrorKind::ToolMissing,
+                "CUDA kernels are compiled by NVRTC, which is not found: pip install "
+                "nvidia-cuda-nvrtc, or set TESSERA_NVRTC to libnvrtc.so");
+  Nvrtc n{};
+  const auto find = [&](auto& function, const char* name) {
+    void* address = dlsym(library, name);
+    if (address == nullptr)
+      throw Error(ErrorKind::ToolMissing,
+                  std::string("this NVRTC has no ") + name + "; version 12 or later is needed");
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
+  };
+  find(n.create, "nvrtcCreateProgram");
+  find(n.compile, "nvrtcCompileProgram");
+  find(n.destroy, "nvrtcDestroyProgram");
+  find(n.log_size, "nvrtcGetProgramLogSize");
+  find(n.log, "nvrtcGetProgramLog");
+  find(n.cubin_size, "nvrtcGetCUBINSize");
+  find(n.cubin, "nvrtcGetCUBIN");
+  find(n.version, "nvrtcVersion");
+  find(n.arch_count, "nvrtcGetNumSupportedArchs");
+  find(n.archs, "nvrtcGetSupportedArchs");
+  find(n.error, "nvrtcGetErrorString");
+  loaded = n;
+  return *loaded;
+}
+
+// The number after which `pattern` comes in the compiler's report on a kernel.
+int number_before(const std::string& report, const char* pattern) {
+  std::smatch m;
+  return std::regex_search(report, m, std::regex(std::string("(\\d+) ") + pattern))
+             ? std::stoi(m[1])
+             : 0;
+}
+
+}  // namespace
+
+void set_cuda_folders(std::vector<std::string> where) {
+  std::lock_guard lock(mutex);
+  folders = std::move(where);
+}
+
+std::string nvrtc_version() {
+  int major = 0, minor = 0;
+  nvrtc().version(&major, &minor);
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
+                        const std::string& arch) {
+  const Nvrtc& n = nvrtc();
+  int count = 0;
+  n.arch_count(&count);
+  std::vector<int> archs(static_cast<size_t>(count));
+  n.archs(archs.data());
+  std::string known;
+  bool supported = false;
+  for (int a : archs) {
+    known += (known.empty() ? "sm_" : ", sm_") + std::to_string(a);
+    const std::string plain = "sm_" + std::to_string(a);
+    supported = supported || arch == plain || arch == plain + "a";
+  }
+  if (!supported)
+    throw Error(ErrorKind::Unsupported, "NVRTC " + nvrtc_version() + " does not compile for '" +
+                                            arch + "', only for " + known);
+  const std::array<const char*, 2> names = {"device.cuh", "ptx.cuh"};
+  std::array<const char*, 2> texts{};
+  for (size_t i = 0; i < names.size(); ++i) texts[i] = device_header(names[i]).c_str();
+  Nvrtc::Program program = nullptr;
+  if (n.create(&program, source.c_str(), (kernel + ".cu").c_str(), int(names.size()), texts.data(),
+               names.data()) != 0)
+    throw Error(ErrorKind::Internal, "NVRTC makes no program of " + kernel);
+  struct Destroy {
+    const Nvrtc& n;
+    Nvrtc::Program* program;
+    ~Destroy() { n.destroy(program); }
+  } destroy{n, &program};
+  const std::string architecture = "--gpu-architecture=" + arch;
+  const std::array<const char*, 3> options = {architecture.c_str(), "--std=c++17",
+                                              "--ptxas-options=-v"};
+  const int result = n.compile(program, int(options.size()), options.data());
+  size_t size = 0;
+  n.log_size(program, &size);
+  std::string log(size, '\0');
+  n.log(program, log.data());
+  while (!log.empty() && log.back() == '\0') log.pop_back();
+  if (result != 0)
+    throw Error(ErrorKind::Internal,
+                "NVRTC refuses " + kernel + " for " + arch + ": " + n.error(result) + "\n" + log);
+  CudaBinary binary;
+  n.cubin_size(program, &size);
+  binary.cubin.resize(size);
+  n.cubin(program, binary.cubin.data());
+  // ptxas reports on one entry function after the other.
+  const size_t from = log.find("entry function '" + kernel + "'");
+  if (from == std::string::npos)
+    throw Error(ErrorKind::Internal, "NVRTC found no kernel " + kernel + " in its source\n" + log);
+  std::string report = log.substr(from);
+  if (const size_t next = report.find("entry function '", 1); next != std::string::npos)
+    report.resize(next);
+  binary.registers = number_before(report, "registers");
+  binary.spilled_bytes =
+      number_before(report, "bytes spill stores") + number_before(report, "bytes spill loads");
+  binary.stack_bytes = number_before(report, "bytes stack frame");
+  binary.static_shared_bytes = number_before(report, "bytes smem");
+  return binary;
+}
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+// NVIDIA's run-time compiler, loaded when it is first asked for: nothing of CUDA is needed to build
+// Tessera, and no GPU to compile for one.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// What the compiler made of one kernel for one architecture.
+struct CudaBinary {
+  std::string cubin;
+  int registers = 0;      // of a thread
+  int spilled_bytes = 0;  // stores and loads, of a thread
+  int stack_bytes = 0;    // of a thread
+  int static_shared_bytes = 0;
+};
+
+// Compiles CUDA C++ that may include "device.cuh". `arch`: "sm_80", "sm_90a", … Throws
+// Error(ToolMissing) where NVRTC is not found, Error(Unsupported) where it does not know the
+// architecture, Error(Internal) with the compiler's log where it refuses the source.
+CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
+                        const std::string& arch);
+
+// "13.0"; throws as above.
+std::string nvrtc_version();
+// Folders to look into for CUDA's libraries, before the system's: those of Python's packages.
+void set_cuda_folders(std::vector<std::string> folders);
+
+// The text of a device header: "device.cuh", "ptx.cuh", "host.cuh", "api.h".
+const std::string& device_header(const std::string& name);
+
+}  // namespace tessera

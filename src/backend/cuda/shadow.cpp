@@ -1,0 +1,113 @@
+#include "backend/cuda/shadow.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+std::string access(const char* what, int thread, int line) {
+  return "thread " + std::to_string(thread) + " " + what + " (line " + std::to_string(line) + ")";
+}
+
+}  // namespace
+
+Clocks::Clocks(int threads) : of_(size_t(threads), std::vector<uint32_t>(size_t(threads), 0)) {
+  for (size_t t = 0; t < of_.size(); ++t) of_[t][t] = 1;
+}
+
+void Clocks::acquire(int thread, const std::vector<uint32_t>& clock) {
+  std::vector<uint32_t>& mine = of_[size_t(thread)];
+  join(mine, clock);
+  ++mine[size_t(thread)];
+}
+
+void Clocks::join(std::vector<uint32_t>& into, const std::vector<uint32_t>& clock) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], clock[i]);
+}
+
+Shadow::Shadow(int64_t bytes, bool initialized) : cells_(size_t((bytes + 1) / 2)) {
+  for (Cell& c : cells_) c.initialized = initialized;
+}
+
+std::optional<std::string> Shadow::read(const Clocks& clocks, int thread, int64_t offset, int bytes,
+                                        int line) {
+  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+    Cell& c = cells_[size_t(i)];
+    if (c.copying)
+      return "a read of what an asynchronous copy is about to write: nobody waited for "
+             "the copy of line " +
+             std::to_string(c.line);
+    if (!c.initialized) return "a read of what nothing has written";
+    if (c.writer >= 0 && c.writer != thread && !clocks.knows(thread, c.writer, c.written))
+      return "a race: " + access("reads", thread, line) + " what " +
+             access("writes", c.writer, c.line) + ", and nothing orders the two";
+    c.readers = with_reader(clocks, c.readers, thread, line);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Shadow::check_write(const Clocks& clocks, int thread, const Cell& c,
+                                               int line) {
+  if (c.copying)
+    return "a write to what the asynchronous copy of line " + std::to_string(c.line) +
+           " writes: nobody waited for it";
+  if (c.writer >= 0 && c.writer != thread && !clocks.knows(thread, c.writer, c.written))
+    return "a race: " + access("writes", thread, line) + " what " +
+           access("writes", c.writer, c.line) + ", and nothing orders the two";
+  for (const Reader& r : sets_[c.readers])
+    if (r.thread != thread && !clocks.knows(thread, r.thread, r.time))
+      return "a race: " + access("writes", thread, line) + " what " +
+             access("reads", r.thread, r.line) + ", and nothing orders the two";
+  return std::nullopt;
+}
+
+std::optional<std::string> Shadow::write(const Clocks& clocks, int thread, int64_t offset,
+                                         int bytes, int line) {
+  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+    Cell& c = cells_[size_t(i)];
+    if (auto wrong = check_write(clocks, thread, c, line)) return wrong;
+    c = {clocks.now(thread), line, 0, int16_t(thread), true, false};
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Shadow::start_copy(const Clocks& clocks, int thread, int64_t offset,
+                                              int bytes, int line) {
+  if (auto wrong = write(clocks, thread, offset, bytes, line)) return wrong;
+  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) cells_[size_t(i)].copying = true;
+  return std::nullopt;
+}
+
+void Shadow::end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes) {
+  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+    Cell& c = cells_[size_t(i)];
+    c.copying = false;
+    c.written = clocks.now(thread);
+  }
+}
+
+void Shadow::forget_accesses() {
+  for (Cell& c : cells_) {
+    c.writer = -1;
+    c.readers = 0;
+  }
+  sets_.resize(1);
+  next_.clear();
+}
+
+uint32_t Shadow::with_reader(const Clocks& clocks, uint32_t set, int thread, int line) {
+  const uint32_t now = clocks.now(thread);
+  const auto [at, is_new] = next_.try_emplace({set, thread, now}, 0);
+  if (!is_new) return at->second;
+  std::vector<Reader> readers;
+  // Who is known to have read before says nothing more than the new reader does.
+  for (const Reader& r : sets_[set])
+    if (r.thread != thread && !clocks.knows(thread, r.thread, r.time)) readers.push_back(r);
+  readers.push_back({thread, now, line});
+  std::sort(readers.begin(), readers.end(),
+            [](const Reader& a, const Reader& b) { return a.thread < b.thread; });
+  sets_.push_back(std::move(readers));
+  return at->second = uint32_t(sets_.size() - 1);
+}
+
+}  // namespace tessera
