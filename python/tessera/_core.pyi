@@ -140,3 +140,25 @@ def bench_kernel_faults(count: int, seed: int = 1, threads: int = 0) -> dict[str
 def filter(
     spec: Graph, candidates: Sequence[Graph], seed: int = 1, threads: int = 0
 ) -> list[bool]: ...
+def parse_rules(text: str, file: str) -> list[dict[str, Any]]: ...
+def check_rules(
+    text: str,
+    file: str,
+    instances: int = 32,
+    seed: int = 1,
+    second_opinion: bool = False,
+    z3: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> list[dict[str, Any]]: ...
+def learn_rules(
+    programs: Sequence[tuple[Graph, str]],
+    known: str = "",
+    instances: int = 64,
+    seed: int = 0,
+    seconds: float = 2.0,
+    second_opinion: bool = False,
+    z3: str = "",
+    progress: Callable[[tuple[int, int]], None] | None = None,
+) -> dict[str, Any]: ...
+def minimal_rules(text: str, file: str) -> list[dict[str, Any]]: ...
+def rule_exercise(seed: int) -> Graph: ...

@@ -1,7 +1,7 @@
 """Rewrite rules: where they are kept, and how new ones are learnt from programs.
 
-Rules that ship lie in `rules/*.rules`, a user's own in the cache folder's `rules/learnt.rules`. Both
-are plain text in the form of docs/rules.md; reading one executes nothing.
+Rules that ship lie in `rules/*.rules`, a user's own in the cache folder's `rules/learnt.rules`.
+Both are plain text in the form of docs/rules.md; reading one executes nothing.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from tessera.cli.doctor import doctor
 from tessera.cli.explain import explain
 from tessera.cli.optimize import emit, optimize, search
 from tessera.cli.report import report
+from tessera.cli.rules import rules
 from tessera.cli.verify import verify
 from tessera.errors import Error
 
@@ -35,6 +36,7 @@ Examples:
   tessera verify before.ug after.ug               are two programs equal?
   tessera emit prog.ug                            the generated C++
   tessera report examples/softmax.ug -o page.html  the whole story of one run, for a browser
+  tessera rules list matmul                       what it has learnt about matrix products
   tessera doctor                                  is this machine ready?
 \b
 Exit codes: 0 success · 1 definite no · 2 unknown · 64 usage · 65 bad input · 70 environment or bug
@@ -45,7 +47,7 @@ def cli() -> None:
     """Superoptimize tensor programs: search for faster ones, prove them equal, run them."""
 
 
-for command in (optimize, search, explain, verify, emit, report, bench, doctor, cache):
+for command in (optimize, search, explain, verify, emit, report, bench, rules, doctor, cache):
     cli.add_command(command)
 
 
