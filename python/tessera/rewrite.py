@@ -148,7 +148,7 @@ def rewrite(
         result.verify_s += time.perf_counter() - start
         if not verdict.equal:
             refused.append(chosen.graph)
-            why = f"{verdict.name}: {str(verdict).splitlines()[0]}"
+            why = ": ".join(str(verdict).strip().splitlines()[:3])
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
         result.graph, result.source = chosen.graph, chosen.source

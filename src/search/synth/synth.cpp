@@ -112,6 +112,7 @@ class Search {
         if (!c.is_zero()) constants.insert(c);
       }
     }
+    if (spec.with_order) constants.insert(Rational(0));  // max(x, 0); sums and products drop it
     g.max_rank = 1;
     for (const Dims& d : spec.dims) g.max_rank = std::max(g.max_rank, int(d.rank));
     g.constants.assign(constants.begin(), constants.end());

@@ -144,6 +144,30 @@ TEST(Synth, MaximaOfStacks) {
   EXPECT_EQ(count(g, OpKind::Stack), 0) << print(g);
 }
 
+TEST(Synth, BranchesBecomeMaxima) {
+  const Graph clipped = best(R"(graph g {
+  x = input : f32[1000]
+  zero = const {value=0} : f32[]
+  six = const {value=6} : f32[]
+  low = gt x, zero
+  high = lt x, six
+  upper = where high, x, six
+  y = where low, upper, zero
+  return y
+})");
+  EXPECT_EQ(computing(clipped), 2) << print(clipped);
+  EXPECT_EQ(count(clipped, OpKind::Where), 0) << print(clipped);
+  const Graph positive = best(R"(graph g {
+  x = input : f32[1000]
+  a = abs x
+  s = add x, a
+  two = const {value=2} : f32[]
+  y = div s, two
+  return y
+})");
+  EXPECT_EQ(computing(positive), 1) << print(positive);  // max(x, 0), and 0 is nowhere in it
+}
+
 TEST(Synth, OutputsShareTheirWork) {
   const Graph g = best(R"(graph g {
   A = input : f32[64,64]
