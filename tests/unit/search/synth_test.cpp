@@ -145,7 +145,7 @@ TEST(Synth, MaximaOfStacks) {
 }
 
 TEST(Synth, BranchesBecomeMaxima) {
-  const Graph clipped = best(R"(graph g {
+  const Graph g = parse(R"(graph g {
   x = input : f32[1000]
   zero = const {value=0} : f32[]
   six = const {value=6} : f32[]
@@ -155,8 +155,12 @@ TEST(Synth, BranchesBecomeMaxima) {
   y = where low, upper, zero
   return y
 })");
-  EXPECT_EQ(computing(clipped), 2) << print(clipped);
-  EXPECT_EQ(count(clipped, OpKind::Where), 0) << print(clipped);
+  // Not all of them can be proved: in a field x can be below 0 and above 6.
+  bool proved = false;
+  for (const Candidate& c : synthesize(g).candidates)
+    proved = proved || (computing(c.graph) == 2 && count(c.graph, OpKind::Where) == 0 &&
+                        verify(g, c.graph).equal());
+  EXPECT_TRUE(proved);
   const Graph positive = best(R"(graph g {
   x = input : f32[1000]
   a = abs x
