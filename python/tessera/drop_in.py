@@ -52,6 +52,11 @@ class DropIn:
         self.original = self._function or compile_source(emit(graph, name=name), name)
         self._results: list[Any] | None = None
 
+    @property
+    def given(self) -> int:
+        """How many of the arrays are a call's own; the others come from outside."""
+        return len(self.arrays) if self._traced is None else len(self._traced.arguments)
+
     def bind(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
         """Arguments of the original's call with these arrays, which are in the inputs' order."""
         if self._traced is None:

@@ -18,7 +18,9 @@ import numpy as np
 
 from tessera import _core
 from tessera.api import verify
+from tessera.conditions import conditions
 from tessera.drop_in import DropIn
+from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
 from tessera.frameworks import FRAMEWORKS, Run
@@ -50,6 +52,7 @@ class Rewrite:
     speedup: float = 1.0
     certificate: _core.Certificate | None = None
     derivation: str = ""
+    conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
     idioms: tuple[str, ...] = ()  # of IDIOMS[flavour], in the source
     search: dict[str, Any] = field(default_factory=dict)
     verify_s: float = 0.0
@@ -80,6 +83,7 @@ class Rewrite:
             "idioms": self.idioms,
             "rejected": self.rejected,
             "proved_at_other_sizes": self.other_sizes,
+            "conditions": self.conditions,
             "certificate": str(self.certificate) if self.certificate is not None else None,
             "graph": str(self.graph),
         }
@@ -151,6 +155,9 @@ def rewrite(
             why = ": ".join(str(verdict).strip().splitlines()[:3])
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
+        if options.strict and (why := arena.differs_at_edges(chosen, options.seed)):
+            result.rejected.append(f"{why}\n{chosen.source}")
+            continue
         result.graph, result.source = chosen.graph, chosen.source
         result.derivation, result.idioms = chosen.derivation, chosen.idioms
         result.improved = True
@@ -160,7 +167,8 @@ def rewrite(
         break
     tell("proving other sizes")
     result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, idioms=result.idioms)
-    notes = [a for a in getattr(result.certificate, "assumptions", []) if a]
+    result.conditions = conditions(graph, result.graph, result.certificate)
+    notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.other_sizes:
         notes.append(f"proved equal at these sizes and at {result.other_sizes} others")
     if notes or result.other_sizes == 0:
@@ -294,6 +302,24 @@ class _Arena:
             if error > allowed:
                 return f"{where} is off by {error:.3g}, the original by {was:.3g}"
         return ""
+
+    def differs_at_edges(self, contestant: _Contestant, seed: int) -> str:
+        """How the source's NaN and infinities differ from the original's, under NumPy."""
+        if self._flavour != "numpy":
+            return ""
+        drop_in = self._drop_in
+        made = compile_source(contestant.source, drop_in.name)
+        given, fixed = drop_in.arrays[: drop_in.given], drop_in.arrays[drop_in.given :]
+
+        def original(*arrays: Any) -> Any:
+            args, kwargs = drop_in.bind([*arrays, *fixed])
+            return drop_in.original(*args, **kwargs)
+
+        def rewritten(*arrays: Any) -> Any:
+            args, kwargs = drop_in.bind_source([*arrays, *fixed])
+            return made(*args, **kwargs)
+
+        return differs_at_edges(original, rewritten, given, seed)
 
 
 def _results(run: Run) -> list[np.ndarray[Any, Any]]:

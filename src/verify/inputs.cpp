@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -58,11 +59,13 @@ IntRange range_of(DType dtype) {
 // stay finite, so that sound reorderings of a product are not refused.
 struct Scales {
   double large, huge, tiny;
+  double most, least;  // the largest number and the smallest subnormal one
 };
 Scales scales_of(DType dtype) {
-  if (dtype == DType::F16) return {30, 60, 1e-2};
-  if (dtype == DType::F64) return {1000, 1e8, 1e-8};
-  return {200, 1e4, 1e-4};
+  if (dtype == DType::F16) return {30, 60, 1e-2, 65504, 0x1p-24};
+  if (dtype == DType::F64) return {1000, 1e8, 1e-8, std::numeric_limits<double>::max(), 0x1p-1074};
+  if (dtype == DType::BF16) return {200, 1e4, 1e-4, 0x1.FEp127, 0x1p-133};
+  return {200, 1e4, 1e-4, std::numeric_limits<float>::max(), 0x1p-149};
 }
 
 class Maker {
@@ -124,6 +127,17 @@ class Maker {
         case 0: return double(INFINITY);
         case 1: return -double(INFINITY);
         case 2: return double(NAN);
+        default: return normal();
+        }
+      });
+    } else if (family == "extreme") {
+      each([&](int64_t) {
+        const double sign = rng_.chance(0.5) ? 1 : -1;
+        switch (rng_.below(6)) {
+        case 0: return sign * s.most;
+        case 1: return sign * s.least;
+        case 2: return sign * 0.0;
+        case 3: return sign;
         default: return normal();
         }
       });

@@ -34,6 +34,10 @@ double smallest_of(DType dtype) {
 
 bool same_special(double a, double b) { return std::isnan(a) ? std::isnan(b) : a == b; }
 
+bool zeros_differ(double a, double b) {
+  return a == 0 && b == 0 && std::signbit(a) != std::signbit(b);
+}
+
 bool is_cancelled(const GateOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
 
 // What both programs make of one set of inputs in f64.
@@ -296,7 +300,10 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   bool larger_domain = false;
   std::vector<std::string> families = cmp.families();
   // Dense special inputs soon make everything NaN, where nothing can differ.
-  if (o.strict) families.insert(families.end(), 24, "few_special");
+  if (o.strict) {
+    families.insert(families.end(), 24, "few_special");
+    families.insert(families.end(), 24, "extreme");
+  }
   for (const std::string& family : families) {
     if (is_cancelled(o)) {
       result.cancelled = true;
@@ -310,7 +317,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     const uint64_t seed = Rng(o.seed).split(result.families.size())();
     Reference::Run& run = cmp.run(family, seed);
     const std::vector<NDArray>& inputs = run.inputs;
-    const bool special = family == "special" || family == "few_special";
+    const bool special = family == "special" || family == "few_special" || family == "extreme";
     Exact e;
     e.spec = run.exact;
     const bool cheap = cmp.work() * double(families.size()) <= o.max_work;
@@ -369,8 +376,10 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           const double x = s[k].reals[i], y = c[k].reals[i];
           if (special || !usable(i)) {
             f.not_finite++;
-            if (special ? !same_special(x, y) && !(std::isfinite(x) && std::isfinite(y))
-                        : !same_special(x, y)) {
+            const bool both_finite = std::isfinite(x) && std::isfinite(y);
+            const bool differ =
+                special && both_finite ? o.strict && zeros_differ(x, y) : !same_special(x, y);
+            if (differ) {
               f.special_differ++;
               if (!differs_special) differs_special = Worst{2, int(k), int64_t(i), x, y, 0, true};
               if (!special && !std::isfinite(ref.reals[i]) && std::isfinite(y))

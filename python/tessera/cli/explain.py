@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tessera.cli import common
+from tessera.cli.optimize import show_conditions
 from tessera.emit import FLAVOURS
 from tessera.rewrite import Rewrite, rewrite
 
@@ -59,6 +60,7 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
             f"2^{math.ceil(float(bound.split()[1]))}",
             highlight=False,
         )
+    show_conditions(found)
     console.print(
         f"[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} against "
         f"{common.duration(found.original_us / 1e6)}, run by {found.flavour}"

@@ -116,11 +116,12 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
     console.print()
     console.print(found.source.rstrip(), markup=False, highlight=False)
     if found.certificate is not None:
-        said = ("coverage", "error_log2", "basis", "assumption")
+        said = ("coverage", "error_log2", "basis")
         console.print("\n[bold]proved equal[/]")
         for line in str(found.certificate).splitlines():
             if line.startswith(said):
                 console.print(f"  {line}", markup=False)
+    show_conditions(found)
     if found.improved:
         console.print(
             f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
@@ -133,6 +134,15 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
             console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
     if output:
         console.print(f"saved {output}")
+
+
+def show_conditions(found: Rewrite) -> None:
+    """Where the original is not finite and the rewrite may be."""
+    if found.conditions:
+        console = common.stdout()
+        where = ", ".join(found.conditions)
+        console.print(f"  equal where {where}; elsewhere the original is not finite", markup=False)
+        console.print("  --strict refuses rewrites that differ there", markup=False)
 
 
 def optimize_program(program: Program, options: Any, progress: Any) -> Result:

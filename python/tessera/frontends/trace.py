@@ -615,12 +615,18 @@ def trace_call(
 
 def _without_dead_operators(graph: Graph) -> Graph:
     """The program without what no result needs."""
+    return subprogram(graph, graph.core.outputs)
+
+
+def subprogram(graph: Graph, outputs: Sequence[int]) -> Graph:
+    """The program of some of a program's values (by tensor id), with the same inputs."""
     ops, core = graph.ops, graph.core
-    needed = set(core.outputs)
+    needed = set(outputs)
     for op in reversed(ops):
         if op["op"] == "input" or needed.intersection(op["results"]):
             needed.update(op["inputs"], op["results"])
-    if all(r in needed for op in ops for r in op["results"]):
+    complete = list(outputs) == list(core.outputs)
+    if complete and all(r in needed for op in ops for r in op["results"]):
         return Graph.from_core(core)
     pruned = _core.Graph(core.name)
     place: dict[int, int] = {}
@@ -634,7 +640,7 @@ def _without_dead_operators(graph: Graph) -> Graph:
             place[result] = pruned.add(
                 op["op"], [place[i] for i in op["inputs"]], op["attrs"], name
             )
-    pruned.set_outputs([place[t] for t in core.outputs])
+    pruned.set_outputs([place[t] for t in outputs])
     return Graph.from_core(pruned)
 
 

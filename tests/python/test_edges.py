@@ -1,0 +1,87 @@
+"""What `--strict` promises where numbers end, and what the default promises within a domain."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tessera.bench.corpus import programs
+from tessera.edges import differs_at_edges, edge_inputs, special_values
+from tessera.frontends.trace import trace_call
+from tessera.options import Options
+from tessera.rewrite import rewrite
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tools.check_domains import check, smaller
+
+# The whole corpus takes minutes: python -m tools.check_domains
+SAMPLE = [
+    *[p for p in programs("stenso") if p.name in ("synth_8", "log_exp_2", "scalar_sum")],
+    *[p for p in programs("algebra") if p.name in ("sum_of_outer", "distribute")],
+    *list(programs("statistics"))[3:4],
+]
+
+
+@pytest.mark.parametrize("program", SAMPLE, ids=lambda p: f"{p.group}.{p.name}")
+def test_rewrites_are_as_defined_and_as_accurate_as_originals(program: object) -> None:
+    small = smaller(program)  # type: ignore[arg-type]
+    for report in check(small, strict=True, most=2, seeds=1):
+        assert not report.special, report.source
+    for report in check(small, strict=False, most=2, seeds=1):
+        assert not report.undefined, report.source
+        assert {f: r for f, r in report.accuracy.items() if r > 3} == {}, report.source
+
+
+def test_edges_are_told_apart() -> None:
+    x = np.linspace(0.5, 2, 60, dtype=np.float32).reshape(6, 10)
+
+    def plain(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a * b + a * b
+
+    assert differs_at_edges(plain, lambda a, b: 2 * (a * b), [x, x]) == ""
+    assert "not strict" in differs_at_edges(plain, lambda a, b: (a + a) * b, [x, x])
+    assert "not strict" in differs_at_edges(np.exp, lambda a: np.exp(a / 2) ** 2 + 0 * a, [x])
+    assert "not strict" in differs_at_edges(lambda a: a * a / a, lambda a: a, [x])
+    assert "not strict" in differs_at_edges(lambda a: a > 1, lambda a: ~(a <= 1), [x])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_edge_inputs_hold_every_special_value(dtype: type) -> None:
+    sample = [np.ones((4, 5), dtype), np.arange(3)]
+    seen = np.concatenate([np.ravel(a) for a, _ in edge_inputs(sample, np.random.default_rng(0))])
+    assert seen.dtype == dtype
+    for value in special_values(np.dtype(dtype)):
+        assert (np.isnan(seen) if np.isnan(value) else seen == value).any(), value
+    assert np.signbit(seen[seen == 0]).any()
+    assert all(b is sample[1] for _, b in edge_inputs(sample, np.random.default_rng(0)))
+
+
+DOMAINS = {
+    "exp_log": (lambda x: np.exp(np.log(x)), ["x > 0"]),
+    "product_quotient": (lambda x, y: x * y / y, ["y != 0"]),
+    "roots": (lambda x: np.sqrt(x) * np.sqrt(x), ["x >= 0"]),
+    "over_root": (lambda x: x / np.sqrt(x), ["x > 0"]),
+    "sum_quotient": (lambda x, y: (x + y) * (x * x) / (x + y), ["x + y != 0"]),
+    "everywhere": (lambda x: x * 2 + x * 2, []),
+}
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_conditions_are_reported_and_strict_keeps_the_domain(name: str) -> None:
+    function, expected = DOMAINS[name]
+    types = ["f64[300,300] > 0"] * function.__code__.co_argcount
+    traced = trace_call(function, types, {})
+    loose = rewrite(traced.graph, traced=traced, function=function, name=name)
+    assert loose.improved, loose.rejected
+    assert loose.conditions == expected
+    assert loose.json()["conditions"] == loose.conditions
+    for condition in expected:
+        assert f"    # equal where {condition}; elsewhere" in loose.source
+    strict = rewrite(
+        traced.graph, traced=traced, function=function, name=name, options=Options(strict=True)
+    )
+    assert strict.conditions == []
+    assert differs_at_edges(function, strict.function(), [np.ones((5, 5))] * len(types)) == ""
