@@ -244,6 +244,8 @@ def test_shared_memory_is_not_written(function: Callable[..., Any]) -> None:
         lambda: np.tri(7),
         lambda: np.triu(np.ones((7, 7), bool)),
         lambda: np.full((7, 7), 2.5),
+        lambda: np.eye(7) - np.ones((7, 7)) / 7,
+        lambda: 3 * np.eye(7, dtype=np.int32) + 1,
     ],
 )
 def test_regular_constants_are_operators(make: Callable[[], Any]) -> None:

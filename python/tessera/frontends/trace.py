@@ -374,7 +374,8 @@ class _TracingGraph(Graph):
         return self._tensors[key]
 
     def _fixed(self, array: Array, n: int) -> Tensor:
-        """An array that the function makes itself: a splat, a count, a triangle, else data."""
+        """An array that the function makes itself: a splat, a count, a triangle, a diagonal on a
+        ground (`np.eye(n) - 1 / n`), else data."""
         first = array.reshape(-1)[0]
         if array.dtype == object:
             return self.input(f"inner{n}", array.shape, array.dtype)
@@ -389,6 +390,10 @@ class _TracingGraph(Graph):
                 if np.array_equal(array, compare(rows, columns)):
                     sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
                     return cast(self.emit(op, sides), array.dtype)
+            if len(array) > 1 and _is_diagonal_and_rest(array):
+                sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
+                values = [self.const(array[at], array.dtype) for at in ((0, 0), (0, 1))]
+                return self.emit("where", [self.emit("eq", sides), *values])
         return self.input(f"inner{n}", array.shape, array.dtype)
 
     def _count(self, shape: tuple[int, ...], axis: int, dtype: np.dtype[Any]) -> Tensor:
@@ -401,6 +406,14 @@ def _counted(shape: tuple[int, ...], axis: int) -> Array:
     lead = [1] * len(shape)
     lead[axis] = -1
     return np.broadcast_to(np.arange(shape[axis]).reshape(lead), shape)
+
+
+def _is_diagonal_and_rest(array: Array) -> bool:
+    """Whether a square array has one value on its diagonal and one elsewhere, both finite."""
+    expected = np.full_like(array, array[0, 1])
+    np.fill_diagonal(expected, array[0, 0])
+    finite = array.dtype.kind in "biu" or bool(np.isfinite(array[0, :2]).all())
+    return finite and np.array_equal(array, expected)
 
 
 def _address(array: Array) -> int:
