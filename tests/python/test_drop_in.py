@@ -133,3 +133,16 @@ def test_functions_that_look_at_sizes_hold_for_their_own() -> None:
 
     program = trace(by_size, "f64[40]")
     assert drop_in(by_size, "f64[40]").proved_at_other_sizes(program, Options()) == 0
+
+
+def test_matrices_that_the_function_makes_are_in_the_source() -> None:
+    def centre(k: Array) -> Any:
+        n = len(k)
+        return (np.eye(n) - np.ones((n, n)) / n) @ k
+
+    made = drop_in(centre, "f64[9,4]")
+    source = made.source(trace(centre, "f64[9,4]"))
+    assert "np.eye(9" in source
+    assert " - 0.1" in source
+    k = np.random.default_rng(1).random((9, 4))
+    np.testing.assert_allclose(compile_source(source, "centre")(k), centre(k))

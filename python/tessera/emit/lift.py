@@ -387,6 +387,21 @@ class Lifter:
             return Node("full", (), dtype, shape, x.attrs)
         return _with_axes(x, [int(a) for a in record["attrs"]["axes"]], shape)
 
+    def _lift_cast(self, tensor: int, record: Record) -> Node | None:
+        """The unit matrix: true where the row is the column."""
+        (equal,) = record["inputs"]
+        dtype, shape = self._type(tensor)
+        if self._op(equal) != "eq" or len(shape) != 2 or shape[0] != shape[1]:
+            return None
+        sides = [self._made[i] for i in self._made[equal]["inputs"]]
+        counted = all(
+            side["op"] == "iota" and self._shape(i) == shape
+            for side, i in zip(sides, self._made[equal]["inputs"], strict=True)
+        )
+        if not counted or {int(side["attrs"]["axis"]) for side in sides} != {0, 1}:
+            return None
+        return Node("eye", (), dtype, shape)
+
     def _lift_broadcast(self, tensor: int, record: Record) -> Node | None:
         dtype, shape = self._type(tensor)
         x = self.node(record["inputs"][0])

@@ -130,7 +130,10 @@ class Spelling:
             raise UnsupportedError("the division of integers has no spelling in NumPy")
         grouped = level if node.op in _ASSOCIATIVE else level + 1
         left = x.at(level + 1 if level == COMPARE else level)
-        code = Code(f"{left} {sign} {y.at(grouped)}", level)
+        right = y.at(grouped)
+        if node.op == "add" and node.args[1].is_literal and right.startswith("-"):
+            sign, right = "-", right[1:]
+        code = Code(f"{left} {sign} {right}", level)
         if node.op == "matmul":
             return self._matrix_dtype(node, code)
         return code
@@ -192,6 +195,9 @@ class Spelling:
         if all(d == 1 for a, d in enumerate(node.shape) if a != axis):
             return code
         return self.call("broadcast_to", code.text, self.shape(node.shape))
+
+    def _eye(self, node: Node) -> Code:
+        return self.call("eye", self.dim(node.shape[0]), f"dtype={self.dtype(node.dtype)}")
 
     def _copy(self, node: Node, x: Code) -> Code:
         return self.method(x, "copy")

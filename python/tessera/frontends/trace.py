@@ -391,10 +391,24 @@ class _TracingGraph(Graph):
                     sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
                     return cast(self.emit(op, sides), array.dtype)
             if len(array) > 1 and _is_diagonal_and_rest(array):
-                sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
-                values = [self.const(array[at], array.dtype) for at in ((0, 0), (0, 1))]
-                return self.emit("where", [self.emit("eq", sides), *values])
+                return self._diagonal_and_rest(array[0, 0], array[0, 1], array)
         return self.input(f"inner{n}", array.shape, array.dtype)
+
+    def _diagonal_and_rest(self, diagonal: Any, rest: Any, array: Array) -> Tensor:
+        """As a multiple of the unit matrix and a number, where that gives the same values."""
+        sides = [self._count(array.shape, axis, np.dtype(np.int64)) for axis in (0, 1)]
+        unit = self.emit("eq", sides)
+        if array.dtype.kind in "iuf":
+            with np.errstate(all="ignore"):
+                span = array.dtype.type(diagonal - rest)
+                exact = array.dtype.type(span + rest) == diagonal
+            if exact:
+                matrix = cast(unit, array.dtype)
+                if span != 1:
+                    matrix = self.emit("mul", [matrix, self.const(span, array.dtype)])
+                return self.emit("add", [matrix, self.const(rest, array.dtype)])
+        values = [self.const(v, array.dtype) for v in (diagonal, rest)]
+        return self.emit("where", [unit, *values])
 
     def _count(self, shape: tuple[int, ...], axis: int, dtype: np.dtype[Any]) -> Tensor:
         attrs = {"axis": axis, "type": (dtype_name(dtype), list(shape))}
