@@ -84,8 +84,9 @@ nb::list check_rules(const std::string& text, const std::string& file, int insta
 }
 
 nb::dict learn_rules(const std::vector<std::pair<Graph, std::string>>& programs,
-                     const std::string& known, int instances, uint64_t seed, double seconds,
-                     bool second_opinion, const std::string& z3, nb::object progress) {
+                     const std::string& known, const std::string& stated, int instances,
+                     uint64_t seed, double seconds, bool second_opinion, const std::string& z3,
+                     nb::object progress) {
   rules::LearnOptions options;
   options.instances = instances;
   options.seed = seed;
@@ -96,10 +97,13 @@ nb::dict learn_rules(const std::vector<std::pair<Graph, std::string>>& programs,
   options.cancel = &call.cancel;
   rules::Learner learner(options, rules::parse_rules(known, "<known>"));
   bool interrupted = false;
+  const std::vector<Rule> by_people = rules::parse_rules(stated, "<stated>");
   const std::vector<Rule> learnt = call.run(
       [&] {
         std::vector<Rule> all;
         size_t done = 0;
+        for (const Rule& raw : by_people)
+          for (Rule& r : learner.learn(raw, "")) all.push_back(std::move(r));
         for (const auto& [graph, source] : programs) {
           if (call.cancel) break;
           for (Rule& r : learner.learn(graph, source)) all.push_back(std::move(r));
@@ -137,7 +141,7 @@ void bind_rules(nb::module_& m) {
   m.def("check_rules", &check_rules, nb::arg("text"), nb::arg("file"), nb::arg("instances") = 32,
         nb::arg("seed") = 1, nb::arg("second_opinion") = false, nb::arg("z3") = "",
         nb::arg("progress") = nb::none());
-  m.def("learn_rules", &learn_rules, nb::arg("programs"), nb::arg("known") = "",
+  m.def("learn_rules", &learn_rules, nb::arg("programs"), nb::arg("known") = "", nb::arg("stated") = "",
         nb::arg("instances") = 64, nb::arg("seed") = 0, nb::arg("seconds") = 2.0,
         nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("progress") = nb::none());
   m.def(

@@ -153,6 +153,7 @@ def check_rules(
 def learn_rules(
     programs: Sequence[tuple[Graph, str]],
     known: str = "",
+    stated: str = "",
     instances: int = 64,
     seed: int = 0,
     seconds: float = 2.0,

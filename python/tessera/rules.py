@@ -140,6 +140,7 @@ def learn(
     programs: Iterable[tuple[Graph, str]],
     known: Iterable[Rule] = (),
     *,
+    stated: Iterable[Rule] = (),
     instances: int = 64,
     seed: int = 0,
     z3: str | None = None,
@@ -147,12 +148,15 @@ def learn(
 ) -> Learnt:
     """Searches programs and keeps what the search discovers as rules beside those known.
 
+    Rules that people `stated` are generalised and checked like discoveries, before those.
+
     Every rule is checked by the verifier at `instances` random sizes, and with `z3` (its
     executable) by a solver too. Nothing is written.
     """
     record = _core.learn_rules(
         [(graph.core, name) for graph, name in programs],
         "".join(rule.text for rule in known),
+        "".join(rule.text for rule in stated),
         instances,
         seed,
         2.0,

@@ -17,6 +17,7 @@ from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.result import Candidate, Result
 from tessera.rewrite import Rewrite, rewrite
+from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
 
 OUTPUTS = (".ug", ".cpp", ".py", ".json", ".html")
@@ -29,6 +30,12 @@ OUTPUTS = (".ug", ".cpp", ".py", ".json", ".html")
 @click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
 @click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
+@click.option(
+    "--learn",
+    "keep_rules",
+    is_flag=True,
+    help="Keep what the search of SRC finds as rules (see `tessera rules`).",
+)
 @click.option(
     "-o",
     "--output",
@@ -49,6 +56,7 @@ def optimize(
     flavour: str | None,
     as_json: bool,
     no_cache: bool,
+    keep_rules: bool,
     **values: Any,
 ) -> int:
     """Make SRC faster, prove it equal, and measure it against the original.
@@ -71,6 +79,8 @@ def optimize(
         require_folder(Path(output))
     program = common.read_program(src, shapes)
     options = common.options_from(cache=not no_cache, **values)
+    if keep_rules:
+        _learn(program)
     if flavour or (output and Path(output).suffix == ".py"):
         return _rewrite(program, flavour or "numpy", options, output, as_json)
     with common.ProgressLine(not as_json) as progress:
@@ -82,6 +92,13 @@ def optimize(
     else:
         show_result(result, output)
     return 2 if result.interrupted and not result.improved else 0
+
+
+def _learn(program: Program) -> None:
+    """Adds the rules that a program teaches to the user's own."""
+    found = learn([(program.graph, program.graph.name)], load_rules()).rules
+    place = f" kept in {add_to_user_rules(found)}" if found else ""
+    common.stderr().print(f"{len(found)} new rules{place}", markup=False)
 
 
 def _rewrite(

@@ -19,6 +19,7 @@ from tessera.rules import (
     exercises,
     learn,
     load_rules,
+    read_rules,
     rule_files,
     teachers,
 )
@@ -114,7 +115,7 @@ def learn_command(
     output: str | None,
     as_json: bool,
 ) -> int:
-    """Learn rules from the programs in FILES (.ug, or .py with annotated functions).
+    """Learn rules from the programs in FILES (.ug, .py with annotated functions, .rules).
 
     \b
     Examples:
@@ -122,19 +123,22 @@ def learn_command(
       tessera rules learn bench/corpus/numpy/*.py --exercises 500 -o new.rules
 
     Python files are executed. Each program is searched; each discovery is generalised as far as
-    random instances allow, proved at many sizes, and kept unless it follows from what is known.
+    random instances allow, proved at many sizes, and kept unless it follows from what is known;
+    so is each rule that a file of rules states.
     """
     if not files and random <= 0:
         raise UsageError("name files to learn from, or --exercises N")
     _require_instances(instances)
     if output and output != "-":
         require_folder(Path(output))
-    programs = [p for file in files for p in teachers(Path(file))]
+    paths = [Path(file) for file in files]
+    stated = [r for path in paths if path.suffix == ".rules" for r in read_rules(path)]
+    programs = [p for path in paths if path.suffix != ".rules" for p in teachers(path)]
     programs += exercises(max(0, random), seed)
     line = common.ProgressLine(not as_json)
     with line:
         found = learn(
-            programs, load_rules(), instances=instances, seed=seed, z3=z3,
+            programs, load_rules(), stated=stated, instances=instances, seed=seed, z3=z3,
             progress=lambda done: line.update(
                 {"stage": f"{done[0]} of {len(programs)} programs, {done[1]} rules"}
             ),

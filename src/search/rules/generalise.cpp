@@ -193,6 +193,11 @@ Rule with_variables(Rule rule) {
   return rule;
 }
 
+// 0, 1 or −1: sums and products with it are written without it.
+bool unit(const Constant& c) {
+  return c.kind == Constant::Kind::Literal && c.value.is_integer() && std::abs(c.value.num()) <= 1;
+}
+
 // Numbers of the left side become variables, and numbers of the right side what is made of them.
 Rule with_numbers(Rule rule) {
   // Each side its own nodes, so that constants change on one side only.
@@ -283,7 +288,7 @@ Rule with_numbers(Rule rule) {
       make(Kind::Sub, variable, two);
       make(Kind::Add, made[7], one);
       for (uint32_t other : ours) {
-        if (other == literal) continue;
+        if (other == literal || unit(s.constants[other])) continue;
         // Those that have names already come first.
         const bool named = s.constants[other].kind == Kind::Variable;
         make(Kind::Add, named ? other : variable, named ? variable : other);
@@ -491,6 +496,20 @@ int size(const Rule& rule, ValueId side) {
                        f == Form::Stack || f == Form::Diagonal || f == Form::Triangle);
   }
   return count;
+}
+
+bool about_numbers(const Rule& rule) {
+  constexpr int64_t kMost = 6;
+  const std::vector<bool> left = reached(rule, rule.left);
+  for (ValueId v = 0; v < left.size(); ++v) {
+    const Node& n = rule.nodes[v];
+    if (!left[v] || (n.form != Form::Const && n.kind != OpKind::Pow)) continue;
+    const Constant& c = rule.constants[n.attr];
+    if (c.kind == Constant::Kind::Literal &&
+        (std::abs(c.value.num()) > kMost || c.value.den() > 2 || c.value.exp2() != 0))
+      return true;
+  }
+  return false;
 }
 
 std::vector<Rule> generalised(const Rule& raw) {

@@ -21,6 +21,10 @@ std::optional<Rule> restated(const Rule&, synth::ValueId left, synth::ValueId ri
 // none where it is not even plausible itself.
 std::vector<Rule> generalised(const Rule& raw);
 
+// Whether the left side asks for certain numbers that are neither small nor halves: what is true of
+// 0.3 and 0.7 alone is no rule worth keeping.
+bool about_numbers(const Rule&);
+
 // How many operations a side has; views and constants are not counted.
 int size(const Rule&, synth::ValueId);
 

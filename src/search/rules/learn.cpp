@@ -135,6 +135,22 @@ class Recorder {
   int steps_ = 0;
 };
 
+// The rule where all its variables are positive, if it has any such.
+std::optional<Rule> of_positive(const Rule& rule) {
+  Rule r = rule;
+  r.conditions.clear();
+  for (ValueId v = 0; v < rule.nodes.size(); ++v)
+    if (rule.nodes[v].form == Form::Leaf && !rule.variables[rule.nodes[v].attr].boolean)
+      r.conditions.push_back({Condition::Kind::Positive, v, false});
+  r.integer = false;
+  std::optional<Rule> stated = restated(r, r.left, r.right);
+  if (!stated || stated->conditions.empty()) return std::nullopt;
+  const auto needed = assumptions(*stated);
+  if (!needed) return std::nullopt;
+  stated->conditions.insert(stated->conditions.end(), needed->begin(), needed->end());
+  return stated;
+}
+
 // "sum-mul": the operations of a side, outermost first.
 std::string words(const Rule& rule, ValueId side, size_t most) {
   std::string text;
@@ -201,15 +217,16 @@ std::vector<Rule> Learner::learn(const Graph& program, const std::string& source
 }
 
 std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
-  constexpr int kMostOperations = 8;
+  constexpr int kMostOperations = 7;
   std::vector<Rule> learnt;
   ++counts_.discoveries;
   for (Rule& rule : generalised(raw)) {
     if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) break;
-    if (size(rule, rule.left) > kMostOperations || size(rule, rule.right) > kMostOperations)
+    if (size(rule, rule.left) > kMostOperations || size(rule, rule.right) > kMostOperations ||
+        about_numbers(rule))
       continue;
     ++counts_.candidates;
-    if (follows(rule, known_)) {
+    if (follows(rule, known_) || reducible(rule, known_)) {
       ++counts_.derived;
       continue;
     }
@@ -219,7 +236,29 @@ std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
     check_options.second_opinion = options_.second_opinion;
     check_options.z3 = options_.z3;
     check_options.cancel = options_.cancel;
-    const CheckResult result = check(rule, check_options);
+    CheckResult result = check(rule, check_options);
+    if (!result.holds &&
+        rule.conditions.end() == std::find_if(rule.conditions.begin(), rule.conditions.end(),
+                                              [](const Condition& c) { return !c.implied; })) {
+      // What cannot be shown of all numbers may hold of positive ones.
+      if (const auto narrower = of_positive(rule)) {
+        const CheckResult again = check(*narrower, check_options);
+        if (again.holds) {
+          rule = *narrower;
+          result = again;
+          // Without those that are not needed.
+          for (size_t c = 0; c < rule.conditions.size();) {
+            Rule fewer = rule;
+            fewer.conditions.erase(fewer.conditions.begin() + long(c));
+            const bool truth = !rule.conditions[c].implied;
+            if (truth && check(fewer, check_options).holds)
+              rule = std::move(fewer);
+            else
+              ++c;
+          }
+        }
+      }
+    }
     if (!result.holds) {
       ++counts_.refused;
       rule.name = "refused";
@@ -227,14 +266,16 @@ std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
       continue;
     }
     const std::string right = words(rule, rule.right, 3);
-    const std::string base = words(rule, rule.left, 4) + (right.empty() ? "" : "--" + right);
+    const bool stated = source.empty();
+    const std::string base =
+        stated ? raw.name : words(rule, rule.left, 4) + (right.empty() ? "" : "--" + right);
     rule.name = base;
     auto taken = [&] {
       return std::any_of(known_.begin(), known_.end(),
                          [&](const Rule& k) { return k.name == rule.name; });
     };
     for (int n = 2; taken(); ++n) rule.name = base + "-" + std::to_string(n);
-    rule.learned = "from " + source;
+    rule.learned = stated ? "as stated in textbooks" : "from " + source;
     rule.checked = "on " + std::to_string(result.instances) + " instances by the verifier";
     if (result.agreed > 0) rule.checked += ", on " + std::to_string(result.agreed) + " by Z3";
     ++counts_.kept;

@@ -34,7 +34,7 @@ class Learner {
 
   // The rules a program teaches beside those known, by name of where they come from.
   std::vector<Rule> learn(const Graph& program, const std::string& source);
-  // Of a raw rule.
+  // Of a raw rule: what a search discovered, or, without a source, what people state under a name.
   std::vector<Rule> learn(const Rule& raw, const std::string& source);
 
   const std::vector<Rule>& known() const { return known_; }

@@ -35,7 +35,7 @@ class Terms {
 
   // What a term becomes in a few steps, by key.
   std::set<std::string> reachable(ValueId from, const std::vector<Rule>& by, int steps) {
-    constexpr size_t kMost = 60;
+    constexpr size_t kMost = 400;
     std::set<std::string> seen{key(from)};
     std::vector<ValueId> now{from};
     for (int step = 0; step < steps; ++step) {
@@ -55,9 +55,17 @@ class Terms {
     std::string text = std::to_string(int(n.form)) + "." + std::to_string(int(n.kind)) + ".";
     if (n.form == Form::Const || n.kind == OpKind::Pow)
       text += number(uint32_t(n.attr));
-    else if (n.form == Form::Broadcast || n.form == Form::Stack)
-      text += std::to_string(n.form == Form::Stack ? rule_.stacks[n.attr].axis : n.attr);
-    else
+    else if (n.form == Form::Stack)
+      text += std::to_string(rule_.stacks[n.attr].axis);
+    else if (n.form == Form::Broadcast) {
+      // To the shape that it has already; else shapes are told by what they are at our sizes.
+      bool changes = false;
+      for (const auto& t : typed_) {
+        changes = changes || !(t[v] == t[n.arg[0]]);
+        text += t[v].str();
+      }
+      if (!changes) return key(n.arg[0]);
+    } else
       text += std::to_string(n.attr);
     std::vector<std::string> args;
     for (ValueId a : operands(rule_, v)) args.push_back(key(a));
@@ -187,35 +195,71 @@ class Terms {
     match(by, wanted[i], args[i], m, [&] { operand(by, wanted, args, i + 1, m, then); });
   }
 
-  bool shapes_fit(const Rule& by, const Match& m) {
-    for (const auto& t : typed_) {
-      std::map<std::string, int64_t> dims;
-      std::map<std::string, std::vector<int64_t>> leading;
-      for (size_t v = 0; v < by.variables.size(); ++v) {
-        const Variable& x = by.variables[v];
-        const Type& type = t[m.variables[v]];
-        if (x.boolean != (type.dtype == DType::Bool)) return false;
-        const std::vector<int64_t> e = extents(type.shape);
-        const size_t named = x.shape.dims.size();
-        if (e.size() < named || (!x.shape.leading && e.size() != named)) return false;
-        for (size_t i = 0; i < named; ++i) {
-          const int64_t is = e[e.size() - named + i];
-          const std::string& name = x.shape.dims[i];
-          if (name == "1" ? is != 1 : dims.emplace(name, is).first->second != is) return false;
-        }
-        if (!x.shape.leading || x.shape.leading->empty()) continue;
-        const std::vector<int64_t> front(e.begin(), e.end() - long(named));
-        if (leading.emplace(*x.shape.leading, front).first->second != front) return false;
+  // What the other rule's names of extents stand for at our sizes number i.
+  struct Names {
+    std::map<std::string, int64_t> dims;
+    std::map<std::string, std::vector<int64_t>> leading;
+  };
+  std::optional<Names> names(const Rule& by, const Match& m, size_t i) const {
+    Names found;
+    for (size_t v = 0; v < by.variables.size(); ++v) {
+      const Variable& x = by.variables[v];
+      const Type& type = typed_[i][m.variables[v]];
+      if (x.boolean != (type.dtype == DType::Bool)) return std::nullopt;
+      const std::vector<int64_t> e = extents(type.shape);
+      const size_t named = x.shape.dims.size();
+      if (e.size() < named || (!x.shape.leading && e.size() != named)) return std::nullopt;
+      for (size_t d = 0; d < named; ++d) {
+        const int64_t is = e[e.size() - named + d];
+        const std::string& name = x.shape.dims[d];
+        if (name == "1" ? is != 1 : found.dims.emplace(name, is).first->second != is)
+          return std::nullopt;
       }
+      if (!x.shape.leading || x.shape.leading->empty()) continue;
+      const std::vector<int64_t> front(e.begin(), e.end() - long(named));
+      if (found.leading.emplace(*x.shape.leading, front).first->second != front)
+        return std::nullopt;
     }
+    return found;
+  }
+  bool shapes_fit(const Rule& by, const Match& m) const {
+    for (size_t i = 0; i < at_.size(); ++i)
+      if (!names(by, m, i)) return false;
     return true;
+  }
+  // A shape of the other rule as one of ours, under a name that stands for all of it.
+  std::optional<uint64_t> shape(const Rule& by, const ShapePattern& s, const Match& m) {
+    const std::string name = "shape" + std::to_string(rule_.shapes.size());
+    for (size_t i = 0; i < at_.size(); ++i) {
+      const auto known = names(by, m, i);
+      if (!known) return std::nullopt;
+      std::vector<int64_t> extents;
+      if (s.leading) {
+        const auto front = known->leading.find(*s.leading);
+        if (front == known->leading.end()) return std::nullopt;
+        extents = front->second;
+      }
+      for (const std::string& d : s.dims) {
+        const auto at = known->dims.find(d);
+        if (d != "1" && at == known->dims.end()) return std::nullopt;
+        extents.push_back(d == "1" ? 1 : at->second);
+      }
+      at_[i].leading[name] = extents;
+    }
+    rule_.shapes.push_back({name, {}});
+    return rule_.shapes.size() - 1;
   }
 
   // A term of the other rule over what a match bound.
   ValueId instance(const Rule& by, ValueId v, const Match& m) {
     Node n = by.nodes[v];
     if (n.form == Form::Leaf) return m.variables[n.attr];
-    if (n.form == Form::Broadcast || rule_.nodes.size() > 4 * kMaxRuleNodes) return kNone;
+    if (rule_.nodes.size() > 4 * kMaxRuleNodes) return kNone;
+    if (n.form == Form::Broadcast) {
+      const auto to = shape(by, by.shapes[n.attr], m);
+      if (!to) return kNone;
+      n.attr = *to;
+    }
     if (n.form == Form::Const || n.kind == OpKind::Pow) {
       const auto c = constant(by, uint32_t(n.attr), m);
       if (!c) return kNone;
@@ -290,6 +334,15 @@ bool follows(const Rule& rule, const std::vector<Rule>& from) {
   return false;
 }
 
+bool reducible(const Rule& rule, const std::vector<Rule>& by) {
+  Terms terms(rule);
+  if (!terms.comparable()) return false;
+  return std::any_of(by.begin(), by.end(), [&](const Rule& k) {
+    return size(k, k.right) < size(k, k.left) && size(k, k.left) < size(rule, rule.left) &&
+           !terms.rewritten(rule.left, k).empty();
+  });
+}
+
 std::vector<Rule> without_derived(std::vector<Rule> rules) {
   std::vector<size_t> order;
   for (size_t i = 0; i < rules.size(); ++i) order.push_back(i);
@@ -301,7 +354,7 @@ std::vector<Rule> without_derived(std::vector<Rule> rules) {
     std::vector<Rule> others;
     for (size_t j = 0; j < rules.size(); ++j)
       if (j != i && !dropped[j]) others.push_back(rules[j]);
-    dropped[i] = follows(rules[i], others);
+    dropped[i] = follows(rules[i], others) || reducible(rules[i], others);
   }
   std::vector<Rule> kept;
   for (size_t i = 0; i < rules.size(); ++i)

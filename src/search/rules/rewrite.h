@@ -7,7 +7,11 @@ namespace tessera::rules {
 // Does the rule follow from others: do its sides become the same in a few steps of rewriting?
 bool follows(const Rule&, const std::vector<Rule>& from);
 
-// Drops rules that follow from the others, larger ones first.
+// Does another rule make less of the left side, so that what the rule says is about something that
+// no program is left with? (As in Knuth-Bendix completion, left sides are kept in normal form.)
+bool reducible(const Rule&, const std::vector<Rule>& by);
+
+// Drops rules that follow from the others or whose left sides these reduce, larger ones first.
 std::vector<Rule> without_derived(std::vector<Rule>);
 
 }  // namespace tessera::rules
