@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +141,17 @@ def test_wrong_use(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "write them as annotations" in capsys.readouterr().err
     assert main(["rules", "check"]) == 65
     assert "there are no rules" in capsys.readouterr().err
+
+
+def test_a_solver_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    z3 = shutil.which("z3", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if z3 is None:
+        pytest.skip("no Z3")
+    file = str(ROOT / "rules" / "order.rules")
+    code, found = as_json(capsys, "rules", "check", file, "--instances", "2", "--z3", z3)
+    assert code == 0
+    agreed = sum(r["agreed"] > 0 for r in found["rules"])
+    assert agreed > 0.8 * len(found["rules"])
 
 
 def test_the_rules_that_ship_are_found() -> None:

@@ -277,7 +277,8 @@ std::vector<Rule> Learner::learn(const Rule& raw, const std::string& source) {
     for (int n = 2; taken(); ++n) rule.name = base + "-" + std::to_string(n);
     rule.learned = stated ? "as stated in textbooks" : "from " + source;
     rule.checked = "on " + std::to_string(result.instances) + " instances by the verifier";
-    if (result.agreed > 0) rule.checked += ", on " + std::to_string(result.agreed) + " by Z3";
+    if (result.agreed > 0)
+      rule.checked += "; the second opinion (Z3) agrees on " + std::to_string(result.agreed);
     ++counts_.kept;
     known_.push_back(rule);
     learnt.push_back(std::move(rule));
