@@ -1,10 +1,11 @@
 #include "backend/cuda/emulator.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 
 #include "backend/cuda/fibers.h"
 #include "backend/cuda/shadow.h"
@@ -123,7 +124,7 @@ class Emulator {
     Barrier& b = barriers_[id];
     if (b.arrived == 0) {
       b.threads = threads;
-      b.clock.assign(size_t(launch_.threads), 0);
+      b.clock = no_clock();
     }
     if (b.threads != threads)
       fail("barrier " + std::to_string(id) + " is for " + std::to_string(b.threads) +
@@ -131,7 +132,7 @@ class Emulator {
            line);
     Clocks::join(b.clock, clocks_->of(thread_));
     ++b.arrived;
-    const std::vector<uint32_t> nothing_new(size_t(launch_.threads), 0);
+    const std::vector<uint32_t> nothing_new = no_clock();
     if (wait)
       b.waiting.push_back(thread_);
     else
@@ -177,7 +178,7 @@ class Emulator {
     Meeting done;
     std::swap(done, m);
     if (all != nullptr) all(done.lanes.data(), done.mask);
-    std::vector<uint32_t> clock(size_t(launch_.threads), 0);
+    std::vector<uint32_t> clock = no_clock();
     const int first = thread_ / kWarp * kWarp;
     if (orders)
       for (int l = 0; l < kWarp; ++l)
@@ -224,11 +225,248 @@ class Emulator {
         std::memcpy(copy.to, copy.from, size_t(copy.read));
         std::memset(static_cast<std::byte*>(copy.to) + copy.read, 0,
                     size_t(copy.bytes - copy.read));
-        shared_shadow_->end_copy(*clocks_, thread_, copy.offset, copy.bytes);
+        shared_shadow_->end_copy(*clocks_, thread_, copy.offset, copy.bytes, false);
+      }
+  }
+
+  // --- sm_90: barriers in memory, and the asynchronous proxy
+  void barrier_init(void* barrier, int count, int line) {
+    access(ts::host::Access::WriteShared, barrier, 8, line);
+    Phases& p = phases_[barrier];
+    p = {};
+    p.count = p.missing = count;
+    p.clock = p.ended[0] = p.ended[1] = no_clock();
+  }
+  void barrier_arrive(void* barrier, int bytes, int line) {
+    Phases& p = phases(barrier, line);
+    if (p.missing == 0) fail("more arrivals at a barrier than it counts", line);
+    p.bytes += bytes;
+    Clocks::join(p.clock, clocks_->of(thread_));
+    clocks_->acquire(thread_, no_clock());
+    --p.missing;
+    maybe_end(p);
+  }
+  void barrier_wait(void* barrier, int parity, int line) {
+    while ((phases(barrier, line).number & 1) == parity) {
+      phases(barrier, line).waiting.push_back(thread_);
+      pause("a phase of a barrier in shared memory", line);
+    }
+    clocks_->acquire(thread_, phases(barrier, line).ended[size_t(parity)]);
+  }
+  void copy_rows(const ts::host::Rows& rows, void* barrier, int line) {
+    Phases& p = phases(barrier, line);
+    check_rows(rows, line);
+    each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
+      if (global != nullptr) {
+        const size_t n = buffer_of(global, bytes, line);
+        const int64_t at = global - static_cast<const char*>(launch_.buffers[n].data);
+        found(shadows_[n].read(*clocks_, thread_, at, bytes, line), line);
+        if (launch_.buffers[n].writable)
+          found(owners_[n].touch(at, bytes, block_number(), false, false), line);
+      }
+      const int all = 16;
+      found(shared_shadow_->start_copy(*clocks_, thread_, offset, all, line), line);
+      std::memset(shared_ + offset, 0xff, size_t(all));
+    });
+    flying_.push_back({rows, &p});
+  }
+  void store_rows(const ts::host::Rows& rows, int line) {
+    check_rows(rows, line);
+    each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
+      if (global == nullptr) return;
+      const size_t n = buffer_of(global, bytes, line);
+      if (!launch_.buffers[n].writable) fail("a write to a buffer that is read only", line);
+      const int64_t at = global - static_cast<const char*>(launch_.buffers[n].data);
+      found(owners_[n].touch(at, bytes, block_number(), true, false), line);
+      found(shadows_[n].write(*clocks_, thread_, at, bytes, line), line);
+      found(shared_shadow_->read_async(*clocks_, thread_, offset, bytes, line), line);
+      shared_shadow_->start_reading(offset, bytes);
+    });
+    stores_[size_t(thread_)].open.push_back(rows);
+    stores_[size_t(thread_)].line = line;
+  }
+  void store_commit(int) {
+    Stores& s = stores_[size_t(thread_)];
+    s.groups.push_back(std::move(s.open));
+    s.open.clear();
+  }
+  void store_wait(int pending, int line) {
+    Stores& s = stores_[size_t(thread_)];
+    for (; int(s.groups.size()) > pending; s.groups.pop_front())
+      for (const ts::host::Rows& rows : s.groups.front())
+        each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
+          if (global == nullptr) return;
+          std::memcpy(global, shared_ + offset, size_t(bytes));
+          shared_shadow_->end_reading(offset, bytes);
+          found(shared_shadow_->read(*clocks_, thread_, offset, bytes, line), line);
+        });
+  }
+  void fence_async(int) { clocks_->fence(thread_); }
+
+  void product(float* d, int count, const void* mine, int mine_bytes,
+               void (*all)(void* const* threads), const ts::host::Span* reads, int num_reads,
+               int line) {
+    const int group = thread_ / kGroup, first = group * kGroup;
+    if (first + kGroup > launch_.threads)
+      fail("a product of four warps in a block that has no four", line);
+    std::vector<std::pair<int64_t, int>> spans;
+    for (int i = 0; i < num_reads; ++i)
+      spans.emplace_back(shared_offset(reads[i].from, reads[i].bytes, line), reads[i].bytes);
+    if (thread_ % kWarp == 0)
+      for (const auto& [offset, bytes] : spans)
+        found(shared_shadow_->read_async(*clocks_, thread_, offset, bytes, line), line);
+    auto& gathering = gathering_[group];
+    if (!gathering) {
+      gathering = std::make_shared<Product>();
+      gathering->all = all;
+      gathering->line = line;
+    } else if (gathering->all != all || gathering->line != line) {
+      fail("the threads of four warps part ways: this one multiplies elsewhere than those at "
+           "line " +
+               std::to_string(gathering->line),
+           line);
+    }
+    const std::shared_ptr<Product> p = gathering;
+    if (p->reads.empty()) p->reads = spans;
+    const auto* bytes = static_cast<const std::byte*>(mine);
+    p->mine[size_t(thread_ - first)].assign(bytes, bytes + mine_bytes);
+    p->d[size_t(thread_ - first)] = d;
+    Products& own = products_[size_t(thread_)];
+    own.open.push_back(p);
+    if (own.saved.try_emplace(d, d, d + count).second) std::fill(d, d + count, NAN);
+    if (++p->present < kGroup) {
+      pause("a product of four warps", line);
+      return;
+    }
+    gathering.reset();
+    for (const auto& [offset, size] : p->reads) shared_shadow_->start_reading(offset, size);
+    for (int t = first; t < first + kGroup; ++t)
+      if (t != thread_) make_ready(t);
+  }
+  void product_commit(int) {
+    Products& own = products_[size_t(thread_)];
+    own.groups.push_back(std::move(own.open));
+    own.open.clear();
+  }
+  void product_wait(int pending, int line) {
+    Products& own = products_[size_t(thread_)];
+    for (; int(own.groups.size()) > pending; own.groups.pop_front())
+      for (const std::shared_ptr<Product>& p : own.groups.front()) {
+        if (!p->done) compute(*p);
+        if (thread_ % kWarp != 0) continue;
+        for (const auto& [offset, bytes] : p->reads)
+          found(shared_shadow_->read(*clocks_, thread_, offset, bytes, line), line);
       }
   }
 
  private:
+  static constexpr int kGroup = 128;  // threads of four warps
+  struct Phases {
+    int count = 0, missing = 0;
+    int64_t bytes = 0;                           // announced and not copied yet
+    int number = 0;                              // phases that have ended
+    std::vector<uint32_t> clock;                 // of who arrived in this phase
+    std::array<std::vector<uint32_t>, 2> ended;  // of the last phases, by parity
+    std::vector<int> waiting;
+  };
+  struct Flying {
+    ts::host::Rows rows;
+    Phases* phases;
+  };
+  struct Stores {
+    std::vector<ts::host::Rows> open;
+    std::deque<std::vector<ts::host::Rows>> groups;
+    int line = 0;  // of the last one
+  };
+  struct Product {
+    void (*all)(void* const*) = nullptr;
+    std::vector<std::pair<int64_t, int>> reads;
+    std::array<std::vector<std::byte>, kGroup> mine;
+    std::array<float*, kGroup> d{};
+    int present = 0, line = 0;
+    bool done = false;
+  };
+  struct Products {
+    std::vector<std::shared_ptr<Product>> open;
+    std::deque<std::vector<std::shared_ptr<Product>>> groups;
+    std::map<float*, std::vector<float>> saved;  // accumulators as they were before
+  };
+
+  std::vector<uint32_t> no_clock() const {
+    return std::vector<uint32_t>(size_t(clocks_->threads()));
+  }
+  Phases& phases(const void* barrier, int line) {
+    const int64_t offset = shared_offset(barrier, 8, line);
+    found(shared_shadow_->read(*clocks_, thread_, offset, 8, line), line);
+    const auto at = phases_.find(barrier);
+    if (at == phases_.end()) fail("this is no barrier: nobody called init_barrier", line);
+    return at->second;
+  }
+  void maybe_end(Phases& p) {
+    if (p.missing > 0 || p.bytes != 0) return;
+    p.ended[size_t(p.number & 1)] = p.clock;
+    ++p.number;
+    p.missing = p.count;
+    p.clock = no_clock();
+    for (int t : p.waiting) make_ready(t);
+    p.waiting.clear();
+  }
+  void check_rows(const ts::host::Rows& r, int line) {
+    shared_offset(r.shared, r.rows * r.row_bytes, line);
+    const int alignment = r.swizzled ? 1024 : 128;
+    if (reinterpret_cast<uintptr_t>(r.shared) % uintptr_t(alignment) != 0)
+      fail("rows are copied to and from shared memory at multiples of " +
+               std::to_string(alignment) + " bytes",
+           line);
+    if (r.row_bytes % 16 != 0 || (r.swizzled && r.row_bytes != 128))
+      fail("copied rows are multiples of 16 bytes, swizzled ones 128", line);
+  }
+  // Pieces of 16 bytes: their offset in shared memory, and in global memory, where they lie in it,
+  // their place and how many of their bytes do.
+  template <class F> void each_row(const ts::host::Rows& r, F f) {
+    const int64_t base = reinterpret_cast<std::byte*>(r.shared) - shared_;
+    for (int row = 0; row < r.rows; ++row)
+      for (int byte = 0; byte < r.row_bytes; byte += 16) {
+        int64_t offset = base + int64_t{row} * r.row_bytes + byte;
+        if (r.swizzled) offset ^= (offset >> 7 & 7) << 4;
+        const bool inside =
+            row >= r.first_row && row < r.last_row && byte >= r.first_byte && byte < r.last_byte;
+        f(offset, inside ? r.global + row * r.pitch + byte : nullptr,
+          inside ? std::min(16, r.last_byte - byte) : 16, row);
+      }
+  }
+  // A copy of the asynchronous proxy arrives.
+  void land(size_t n) {
+    const Flying copy = flying_[n];
+    flying_.erase(flying_.begin() + std::ptrdiff_t(n));
+    const int agent = clocks_->threads() - 1;
+    each_row(copy.rows, [&](int64_t offset, char* global, int bytes, int) {
+      std::memset(shared_ + offset, 0, 16);
+      if (global != nullptr) std::memcpy(shared_ + offset, global, size_t(bytes));
+      shared_shadow_->end_copy(*clocks_, agent, offset, 16, true);
+    });
+    Phases& p = *copy.phases;
+    Clocks::join(p.clock, clocks_->of(agent));
+    clocks_->acquire(agent, no_clock());
+    p.bytes -= int64_t{copy.rows.rows} * copy.rows.row_bytes;
+    maybe_end(p);
+  }
+  void compute(Product& p) {
+    std::array<void*, kGroup> mine{};
+    const int first = thread_ / kGroup * kGroup;
+    for (int t = 0; t < kGroup; ++t) {
+      mine[size_t(t)] = p.mine[size_t(t)].data();
+      Products& own = products_[size_t(first + t)];
+      const auto saved = own.saved.find(p.d[size_t(t)]);
+      if (saved == own.saved.end()) continue;
+      std::copy(saved->second.begin(), saved->second.end(), saved->first);
+      own.saved.erase(saved);
+    }
+    p.all(mine.data());
+    for (const auto& [offset, bytes] : p.reads) shared_shadow_->end_reading(offset, bytes);
+    p.done = true;
+  }
+
   struct Barrier {
     int threads = 0, arrived = 0;
     std::vector<int> waiting;
@@ -253,13 +491,18 @@ class Emulator {
 
   void run_block() {
     const int n = launch_.threads;
-    clocks_.emplace(n);
+    clocks_.emplace(n + 1);  // the last one is the asynchronous proxy's
     shared_shadow_.emplace(launch_.shared_bytes, false);
     std::memset(shared_, 0xff, size_t(launch_.shared_bytes));  // NaNs
     for (Shadow& s : shadows_) s.forget_accesses();
     barriers_.clear();
     meetings_.assign(size_t((n + kWarp - 1) / kWarp), {});
     copies_.assign(size_t(n), {});
+    phases_.clear();
+    flying_.clear();
+    stores_.assign(size_t(n), {});
+    gathering_.clear();
+    products_.assign(size_t(n), {});
     where_.assign(size_t(n), {});
     ready_.resize(size_t(n));
     for (int t = 0; t < n; ++t) ready_[size_t(t)] = t;
@@ -267,6 +510,9 @@ class Emulator {
     fibers_ = &fibers;
     int ended = 0;
     while (ended < n) {
+      // Copies take their time: nobody may count on their being early.
+      while (!flying_.empty() && (ready_.empty() || rng_.chance(0.05)))
+        land(rng_.below(flying_.size()));
       if (ready_.empty()) deadlock(fibers);
       std::swap(ready_[rng_.below(ready_.size())], ready_.back());
       thread_ = ready_.back();
@@ -280,6 +526,13 @@ class Emulator {
           fail("the thread ends and nobody waited for this copy", group.front().line);
       if (!c.open.empty())
         fail("the thread ends and this copy was not even committed", c.open.front().line);
+      const Stores& s = stores_[size_t(thread_)];
+      if (!s.open.empty() || !s.groups.empty())
+        fail("the thread ends and nobody waited for this store", s.line);
+      const Products& m = products_[size_t(thread_)];
+      if (!m.open.empty() || !m.groups.empty())
+        fail("the thread ends and nobody waited for this matrix product",
+             (m.open.empty() ? m.groups.front() : m.open).front()->line);
     }
   }
   [[noreturn]] void deadlock(const Fibers& fibers) {
@@ -357,9 +610,14 @@ class Emulator {
   std::optional<Clocks> clocks_;
   std::optional<Shadow> shared_shadow_;
   std::map<int, Barrier> barriers_;
-  std::vector<Meeting> meetings_;  // of warps
-  std::vector<Copies> copies_;     // of threads
-  std::vector<Place> where_;       // threads wait
+  std::vector<Meeting> meetings_;                      // of warps
+  std::vector<Copies> copies_;                         // of threads
+  std::map<const void*, Phases> phases_;               // of barriers in shared memory
+  std::vector<Flying> flying_;                         // copies of the asynchronous proxy
+  std::vector<Stores> stores_;                         // of threads
+  std::map<int, std::shared_ptr<Product>> gathering_;  // of groups of warps
+  std::vector<Products> products_;                     // of threads
+  std::vector<Place> where_;                           // threads wait
   std::vector<int> ready_;
 };
 
@@ -382,6 +640,21 @@ const ts::host::Api kApi = {
     },
     [](int line) { running->copy_commit(line); },
     [](int pending, int line) { running->copy_wait(pending, line); },
+    [](void* barrier, int count, int line) { running->barrier_init(barrier, count, line); },
+    [](void* barrier, int bytes, int line) { running->barrier_arrive(barrier, bytes, line); },
+    [](void* barrier, int parity, int line) { running->barrier_wait(barrier, parity, line); },
+    [](const ts::host::Rows& rows, void* barrier, int line) {
+      running->copy_rows(rows, barrier, line);
+    },
+    [](const ts::host::Rows& rows, int line) { running->store_rows(rows, line); },
+    [](int line) { running->store_commit(line); },
+    [](int pending, int line) { running->store_wait(pending, line); },
+    [](int line) { running->fence_async(line); },
+    [](float* d, int count, const void* mine, int bytes, void (*all)(void* const*),
+       const ts::host::Span* reads, int num_reads,
+       int line) { running->product(d, count, mine, bytes, all, reads, num_reads, line); },
+    [](int line) { running->product_commit(line); },
+    [](int pending, int line) { running->product_wait(pending, line); },
 };
 
 }  // namespace

@@ -11,7 +11,8 @@ std::string access(const char* what, int thread, int line) {
 
 }  // namespace
 
-Clocks::Clocks(int threads) : of_(size_t(threads), std::vector<uint32_t>(size_t(threads), 0)) {
+Clocks::Clocks(int threads)
+    : of_(size_t(threads), std::vector<uint32_t>(size_t(threads), 0)), fences_(size_t(threads)) {
   for (size_t t = 0; t < of_.size(); ++t) of_[t][t] = 1;
 }
 
@@ -23,6 +24,21 @@ void Clocks::acquire(int thread, const std::vector<uint32_t>& clock) {
 
 void Clocks::join(std::vector<uint32_t>& into, const std::vector<uint32_t>& clock) {
   for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], clock[i]);
+}
+
+void Clocks::fence(int thread) {
+  constexpr size_t kKept = 4;
+  std::vector<Fence>& mine = fences_[size_t(thread)];
+  if (mine.size() == kKept) mine.erase(mine.begin());
+  mine.push_back({now(thread), of_[size_t(thread)]});
+  ++of_[size_t(thread)][size_t(thread)];  // what comes later is not fenced
+}
+
+bool Clocks::fenced(int thread, int other, uint32_t time) const {
+  for (size_t by = 0; by < fences_.size(); ++by)
+    for (const Fence& f : fences_[by])
+      if (f.clock[size_t(other)] >= time && knows(thread, int(by), f.time)) return true;
+  return false;
 }
 
 Shadow::Shadow(int64_t bytes, bool initialized) : cells_(size_t((bytes + 1) / 2)) {
@@ -46,11 +62,37 @@ std::optional<std::string> Shadow::read(const Clocks& clocks, int thread, int64_
   return std::nullopt;
 }
 
+std::optional<std::string> Shadow::read_async(const Clocks& clocks, int thread, int64_t offset,
+                                              int bytes, int line) {
+  if (auto wrong = read(clocks, thread, offset, bytes, line)) return wrong;
+  const Cell* last = nullptr;  // neighbours have mostly the same writer
+  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+    const Cell& c = cells_[size_t(i)];
+    if (c.writer < 0 || c.async) continue;
+    if (last != nullptr && last->writer == c.writer && last->written == c.written) continue;
+    last = &c;
+    if (!clocks.fenced(thread, c.writer, c.written))
+      return "the asynchronous proxy reads what " + access("writes", c.writer, c.line) +
+             " and no fence_async lies between";
+  }
+  return std::nullopt;
+}
+
+void Shadow::start_reading(int64_t offset, int bytes) {
+  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) ++cells_[size_t(i)].reading;
+}
+
+void Shadow::end_reading(int64_t offset, int bytes) {
+  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) --cells_[size_t(i)].reading;
+}
+
 std::optional<std::string> Shadow::check_write(const Clocks& clocks, int thread, const Cell& c,
                                                int line) {
   if (c.copying)
     return "a write to what the asynchronous copy of line " + std::to_string(c.line) +
            " writes: nobody waited for it";
+  if (c.reading > 0)
+    return "a write to what the asynchronous proxy still reads: nobody waited for it";
   if (c.writer >= 0 && c.writer != thread && !clocks.knows(thread, c.writer, c.written))
     return "a race: " + access("writes", thread, line) + " what " +
            access("writes", c.writer, c.line) + ", and nothing orders the two";
@@ -66,7 +108,7 @@ std::optional<std::string> Shadow::write(const Clocks& clocks, int thread, int64
   for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
     Cell& c = cells_[size_t(i)];
     if (auto wrong = check_write(clocks, thread, c, line)) return wrong;
-    c = {clocks.now(thread), line, 0, int16_t(thread), true, false};
+    c = {clocks.now(thread), line, 0, int16_t(thread), true, false, false, 0};
   }
   return std::nullopt;
 }
@@ -78,11 +120,13 @@ std::optional<std::string> Shadow::start_copy(const Clocks& clocks, int thread, 
   return std::nullopt;
 }
 
-void Shadow::end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes) {
+void Shadow::end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes, bool async) {
   for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
     Cell& c = cells_[size_t(i)];
     c.copying = false;
+    c.writer = int16_t(thread);
     c.written = clocks.now(thread);
+    c.async = async;
   }
 }
 

@@ -26,8 +26,18 @@ class Clocks {
   void acquire(int thread, const std::vector<uint32_t>& clock);
   static void join(std::vector<uint32_t>& into, const std::vector<uint32_t>& clock);
 
+  // What `thread` knows of becomes visible to the asynchronous proxy.
+  void fence(int thread);
+  // Whether what `other` did at `time` was fenced before what `thread` does now.
+  bool fenced(int thread, int other, uint32_t time) const;
+
  private:
+  struct Fence {
+    uint32_t time;
+    std::vector<uint32_t> clock;
+  };
   std::vector<std::vector<uint32_t>> of_;
+  std::vector<std::vector<Fence>> fences_;  // of each thread, the last few
 };
 
 // The state of a range of memory, two bytes at a time.
@@ -40,10 +50,16 @@ class Shadow {
                                   int line);
   std::optional<std::string> write(const Clocks& clocks, int thread, int64_t offset, int bytes,
                                    int line);
-  // An asynchronous copy has been started, or is done.
+  // An asynchronous copy has been started, or is done (`async`: by the asynchronous proxy).
   std::optional<std::string> start_copy(const Clocks& clocks, int thread, int64_t offset, int bytes,
                                         int line);
-  void end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes);
+  void end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes, bool async);
+  // A read by the asynchronous proxy on behalf of a thread: what threads wrote must be fenced.
+  std::optional<std::string> read_async(const Clocks& clocks, int thread, int64_t offset, int bytes,
+                                        int line);
+  // While something of the asynchronous proxy reads, nobody may write.
+  void start_reading(int64_t offset, int bytes);
+  void end_reading(int64_t offset, int bytes);
   // Another block begins: nothing of this one is in anybody's way.
   void forget_accesses();
 
@@ -59,6 +75,8 @@ class Shadow {
     uint32_t readers = 0;  // index into sets_
     int16_t writer = -1;   // -1: nobody in this block
     bool initialized = false, copying = false;
+    bool async = false;   // the writer was the asynchronous proxy
+    uint8_t reading = 0;  // how much of the asynchronous proxy reads
   };
   std::optional<std::string> check_write(const Clocks& clocks, int thread, const Cell& c, int line);
   uint32_t with_reader(const Clocks& clocks, uint32_t set, int thread, int line);

@@ -58,6 +58,8 @@ TEST(CudaCompile, KernelsForEveryArchitecture) {
       EXPECT_EQ(b.spilled_bytes + b.stack_bytes, 0) << kernel << " on " << arch;
       EXPECT_EQ(b.static_shared_bytes, 0);
     }
+  const CudaBinary wide = compile_cuda(source, "matmul_wide", "sm_90a");
+  EXPECT_EQ(wide.spilled_bytes + wide.stack_bytes, 0);
 }
 
 TEST(CudaCompile, ErrorsSayWhatToDo) {

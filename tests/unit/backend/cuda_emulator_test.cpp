@@ -92,6 +92,32 @@ Outcome run_hand_over(Fault fault, uint64_t seed) {
   return r;
 }
 
+Outcome run_matmul_wide(Fault fault, uint64_t seed) {
+  constexpr int m = 80, n = 128, k = 256;
+  std::vector<ts::f16> a(m * k), b(k * n);
+  Rng rng(3);
+  for (auto* x : {&a, &b})
+    for (ts::f16& v : *x) v = ts::from_float<ts::f16>(float(rng.unit() * 2 - 1));
+  std::vector<float> c(m * n, NAN);
+  const auto map = [](auto& x, int rows, int columns, bool swizzled) {
+    const int size = int(sizeof x[0]);
+    return ts::host::tensor_map(x.data(), rows, columns, columns * size, size, 64, 64, swizzled);
+  };
+  const ts::TensorMap maps[] = {map(c, m, n, false), map(a, m, k, true), map(b, k, n, true)};
+  Outcome r;
+  r.fault = emulate({{n / 64, 2, 1}, 128, kWideBytes, {output(c), input(a), input(b)}, seed},
+                    [&] { matmul_wide(maps[0], maps[1], maps[2], k, fault); });
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int l = 0; l < k; ++l)
+        sum += double(ts::to_float(a[size_t(i * k + l)])) * ts::to_float(b[size_t(l * n + j)]);
+      const double difference = std::abs(sum - c[size_t(i * n + j)]);
+      r.error = std::isnan(difference) ? INFINITY : std::max(r.error, difference);
+    }
+  return r;
+}
+
 class CudaEmulator : public testing::Test {
  protected:
   void SetUp() override { ts::host::api = emulator_api(); }
@@ -100,7 +126,8 @@ class CudaEmulator : public testing::Test {
 using Runner = Outcome (*)(Fault, uint64_t);
 
 TEST_F(CudaEmulator, RightKernelsRunClean) {
-  for (const Runner run : {&run_scale, &run_row_sums, &run_matmul, &run_hand_over})
+  for (const Runner run :
+       {&run_scale, &run_row_sums, &run_matmul, &run_hand_over, &run_matmul_wide})
     for (uint64_t seed = 0; seed < 3; ++seed) {
       const Outcome r = run(Fault::None, seed);
       EXPECT_FALSE(r.fault) << r.fault->str();
@@ -134,6 +161,17 @@ TEST_F(CudaEmulator, FindsEveryFault) {
       {&run_hand_over, Fault::NoArrival},
       {&run_hand_over, Fault::MeetingOfTooMany},
       {&run_hand_over, Fault::NoWarpSync},
+      {&run_matmul_wide, Fault::NoFullWait},
+      {&run_matmul_wide, Fault::NoEmptyWait},
+      {&run_matmul_wide, Fault::WrongParity},
+      {&run_matmul_wide, Fault::TooFewBytes},
+      {&run_matmul_wide, Fault::TooManyBytes},
+      {&run_matmul_wide, Fault::NoFence},
+      {&run_matmul_wide, Fault::NoProductWait},
+      {&run_matmul_wide, Fault::NoStoreWait},
+      {&run_matmul_wide, Fault::NotAdded},
+      {&run_matmul_wide, Fault::WrongStride},
+      {&run_matmul_wide, Fault::NoBarrier},
   };
   for (size_t n = 0; n < faults.size(); ++n)
     for (uint64_t seed = 0; seed < 3; ++seed) {

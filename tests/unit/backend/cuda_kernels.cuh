@@ -26,6 +26,17 @@ enum class Fault {
   NoArrival,         // at a named barrier
   MeetingOfTooMany,  // a named barrier for fewer threads here than there
   NoWarpSync,        // between lanes that hand over shared memory
+  NoFullWait,        // for the barrier of a stage that is copied
+  NoEmptyWait,       // before a stage is copied over
+  WrongParity,       // of a phase
+  TooFewBytes,       // announced to a barrier
+  TooManyBytes,      // so that its phase never ends
+  NoFence,           // before the asynchronous proxy reads
+  NoProductWait,     // for products of four warps
+  NoStoreWait,       // for stores by the asynchronous proxy
+  NotAdded,          // to the accumulator
+  WrongStride,       // of an operand
+  NoBarrier,         // was made of the memory
 };
 
 // y = 2·x, 4 elements a thread.
@@ -164,3 +175,68 @@ extern "C" __global__ void hand_over(float* y, const float* x, Fault fault) {
     }
   }
 }
+
+// C = A·B for sm_90: boxes of 64×64 come by the asynchronous proxy, four warps multiply them.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr int kBoxBytes = 64 * 64 * 2;
+constexpr int kWideBytes = 4 * kBoxBytes + 64 * 64 * 4 + 64;
+
+extern "C" __global__ void matmul_wide(const __grid_constant__ ts::TensorMap c,
+                                       const __grid_constant__ ts::TensorMap a,
+                                       const __grid_constant__ ts::TensorMap b, int k,
+                                       Fault fault) {
+  const auto stage = [](int step) { return ts::shared() + step % 2 * 2 * kBoxBytes; };
+  char* result = ts::shared() + 4 * kBoxBytes;
+  ts::Barrier* full = reinterpret_cast<ts::Barrier*>(result + 64 * 64 * 4);
+  ts::Barrier* empty = full + 2;
+  if (ts::thread() == 0) {
+    for (int s = 0; s < 2; ++s) {
+      ts::init_barrier(full + s, 1);
+      if (fault != Fault::NoBarrier) ts::init_barrier(empty + s, ts::threads());
+    }
+    ts::publish_barriers();
+  }
+  ts::sync();
+  const int row = ts::block(1) * 64, column = ts::block(0) * 64, steps = k / 64;
+  const auto load = [&](int step) {
+    if (ts::thread() != 0) return;
+    ts::Barrier* b_full = full + step % 2;
+    if (step >= 2 && fault != Fault::NoEmptyWait) ts::wait(empty + step % 2, (step / 2 - 1) & 1);
+    ts::expect_bytes(b_full, fault == Fault::TooFewBytes    ? kBoxBytes
+                             : fault == Fault::TooManyBytes ? 3 * kBoxBytes
+                                                            : 2 * kBoxBytes);
+    ts::copy_tile(stage(step), a, step * 64, row, b_full);
+    ts::copy_tile(stage(step) + kBoxBytes, b, column, step * 64, b_full);
+  };
+  float sum[32];
+  for (float& x : sum) x = 0;
+  load(0);
+  for (int step = 0; step < steps; ++step) {
+    if (step + 1 < steps) load(step + 1);
+    if (fault != Fault::NoFullWait)
+      ts::wait(full + step % 2, (step / 2 + (fault == Fault::WrongParity ? 1 : 0)) & 1);
+    ts::begin_products();
+    for (int kk = 0; kk < 4; ++kk) {
+      const auto x = ts::operand(stage(step) + kk * 32, 0, fault == Fault::WrongStride ? 512 : 1024);
+      const auto y = ts::operand(stage(step) + kBoxBytes + kk * 2048, 0, 1024);
+      ts::multiply_add_wide<0, 1>(sum, x, y, ts::f16{}, fault != Fault::NotAdded);
+    }
+    ts::commit_products();
+    if (fault != Fault::NoProductWait || step + 1 == steps) ts::wait_products<0>();
+    ts::arrive(empty + step % 2);
+  }
+  const auto place = [&](int i) {
+    const int at = (ts::warp() * 16 + ts::lane() / 4 + 8 * (i % 4 / 2)) * 64 + i / 4 * 8 +
+                   ts::lane() % 4 * 2 + i % 2;
+    return reinterpret_cast<float*>(result) + at;
+  };
+  for (int i = 0; i < 32; ++i) ts::store_shared(place(i), sum[i]);
+  if (fault != Fault::NoFence) ts::fence_async();
+  ts::sync();
+  if (ts::thread() == 0) {
+    ts::store_tile(c, column, row, result);
+    ts::commit_stores();
+    if (fault != Fault::NoStoreWait) ts::wait_stores<0>();
+  }
+}
+#endif

@@ -6,6 +6,24 @@ namespace ts::host {
 
 enum class Access { ReadGlobal, WriteGlobal, AtomicGlobal, ReadShared, WriteShared };
 
+// Rows of bytes in shared and in global memory, one after the other in shared memory. Of rows and
+// of bytes in them only those from `first` to before `last` lie in the global array: others are
+// read as zeros and not written.
+struct Rows {
+  char* shared;
+  char* global;     // of row 0, byte 0
+  long long pitch;  // bytes between rows in global memory
+  int rows, row_bytes;
+  int first_row, last_row, first_byte, last_byte;
+  bool swizzled;  // shared memory: bits 4–6 of an offset are changed by bits 7–9
+};
+
+// Bytes of shared memory.
+struct Span {
+  const void* from;
+  int bytes;
+};
+
 // Lines are those of the kernel's source; a fault is thrown from inside the call.
 struct Api {
   int (*thread)();         // of the block
@@ -24,6 +42,27 @@ struct Api {
   void (*copy_async)(void* to, const void* from, int bytes, int read, int line);
   void (*copy_commit)(int line);
   void (*copy_wait)(int pending, int line);
+
+  // From sm_90 on. Barriers in shared memory (PTX: mbarrier): a phase ends when `count` threads
+  // have arrived and all bytes that were announced have been copied.
+  void (*barrier_init)(void* barrier, int count, int line);
+  void (*barrier_arrive)(void* barrier, int bytes, int line);  // announces bytes first
+  void (*barrier_wait)(void* barrier, int parity, int line);   // for the end of a phase
+  // A copy by the asynchronous proxy, in rows; global to shared memory, told to `barrier`.
+  void (*copy_rows)(const Rows& rows, void* barrier, int line);
+  // Shared to global memory, done when it is waited for.
+  void (*store_rows)(const Rows& rows, int line);
+  void (*store_commit)(int line);
+  void (*store_wait)(int pending, int line);
+  // What the thread has written to shared memory becomes visible to the asynchronous proxy.
+  void (*fence_async)(int line);
+  // A matrix product of the asynchronous proxy by the four warps of a group: `all` computes it over
+  // what each thread brought, once it is waited for; until then `d` (`count` floats) is not to be
+  // read and `reads` must stay as they are, which the first lane of each warp tells.
+  void (*product)(float* d, int count, const void* mine, int mine_bytes,
+                  void (*all)(void* const* threads), const Span* reads, int num_reads, int line);
+  void (*product_commit)(int line);
+  void (*product_wait)(int pending, int line);
 };
 
 }  // namespace ts::host

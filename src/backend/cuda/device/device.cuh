@@ -13,6 +13,15 @@
 //     4, 2 or 1 by the size of r (PTX: ldmatrix); store_matrices(row, r) on sm_90 and later
 //   multiply_add(d, a, b, T{}): d += a·b of a warp (PTX: mma.m16n8k16 of f16 and bf16, m16n8k8 of
 //     tf32), fragments as PTX lays them out
+// and from sm_90 on:
+//   init_barrier(b, count) publish_barriers() arrive(b) expect_bytes(b, bytes) wait(b, parity):
+//     barriers in shared memory (PTX: mbarrier)
+//   copy_tile(shared, map, x, y, b) store_tile(map, x, y, shared) commit_stores() wait_stores<n>():
+//     boxes of a two-dimensional array (PTX: cp.async.bulk.tensor)
+//   fence_async(): before the asynchronous proxy reads what this thread wrote to shared memory
+//   operand(shared, leading, stride) begin_products() multiply_add_wide<ta, tb>(d, a, b, T{}, add)
+//     commit_products() wait_products<n>(): products of four warps (PTX: wgmma.m64nNk16, sm_90a)
+// numbers:
 //   to_float(x) from_float<T>(x) as_bits(x) as_float(bits) exp2_fast(x) rsqrt_fast(x)
 #pragma once
 
@@ -33,6 +42,16 @@ struct alignas(16) Vec16 {
 };
 struct alignas(8) Vec8 {
   unsigned x, y;
+};
+
+// A barrier in shared memory.
+using Barrier = unsigned long long;
+
+// A two-dimensional array in global memory and the boxes in which it is copied; passed to kernels
+// by value as `const __grid_constant__ TensorMap`. Made by the driver (backend/cuda), or for the
+// emulator by host::tensor_map.
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
 };
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;

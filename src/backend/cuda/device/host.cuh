@@ -12,6 +12,7 @@
 #define __global__
 #define __launch_bounds__(...)
 #define __restrict__
+#define __grid_constant__
 
 namespace ts {
 
@@ -139,7 +140,7 @@ template <class T> T shuffle_xor(T x, int lanes, TS_LINE) {
 // --- matrices of a warp
 namespace host {
 // What a lane brings: the address of a row of one matrix, and room for its two elements of each.
-struct Rows {
+struct MatrixRows {
   const unsigned short* row;
   unsigned* r;
   int matrices;
@@ -148,7 +149,7 @@ struct Rows {
 // PTX, ldmatrix: lanes 8i…8i+7 name the rows of matrix i; a lane gets row lane/4, columns
 // 2(lane%4) and the next; of the transposed matrix where .trans.
 inline void load_matrices_all(void* const* lanes, unsigned) {
-  const auto of = [&](int l) { return static_cast<Rows*>(lanes[l]); };
+  const auto of = [&](int l) { return static_cast<MatrixRows*>(lanes[l]); };
   for (int l = 0; l < 32; ++l)
     for (int m = 0; m < of(l)->matrices; ++m) {
       unsigned pair = 0;
@@ -162,12 +163,12 @@ inline void load_matrices_all(void* const* lanes, unsigned) {
 }
 template <int n> void load_matrices(unsigned (&r)[n], const void* row, bool transposed, int line) {
   if (thread() % 32 < 8 * n) api->access(Access::ReadShared, row, 16, line);
-  Rows mine{static_cast<const unsigned short*>(row), r, n, transposed};
+  MatrixRows mine{static_cast<const unsigned short*>(row), r, n, transposed};
   api->collective(transposed ? "load_matrices_transposed" : "load_matrices", kAllLanes, &mine,
                   &load_matrices_all, false, line);
 }
 inline void store_matrices_all(void* const* lanes, unsigned) {
-  const auto of = [&](int l) { return static_cast<Rows*>(lanes[l]); };
+  const auto of = [&](int l) { return static_cast<MatrixRows*>(lanes[l]); };
   for (int l = 0; l < 32; ++l)
     for (int m = 0; m < of(l)->matrices; ++m)
       for (int e = 0; e < 2; ++e)
@@ -184,7 +185,7 @@ template <int n> void load_matrices_transposed(unsigned (&r)[n], const void* row
 inline void store_matrices(void* row, const unsigned (&r)[4], TS_LINE) {
   host::api->access(host::Access::WriteShared, row, 16, line);
   unsigned copy[4] = {r[0], r[1], r[2], r[3]};
-  host::Rows mine{static_cast<const unsigned short*>(row), copy, 4, false};
+  host::MatrixRows mine{static_cast<const unsigned short*>(row), copy, 4, false};
   host::api->collective("store_matrices", kAllLanes, &mine, &host::store_matrices_all, false, line);
 }
 
@@ -225,6 +226,127 @@ template <class T>
 void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], T, TS_LINE) {
   host::Fragments mine{d, a, b};
   host::api->collective("multiply_add", kAllLanes, &mine, &host::multiply_add_all<T>, false, line);
+}
+
+// --- barriers in shared memory
+inline void init_barrier(Barrier* b, int count, TS_LINE) {
+  host::api->barrier_init(b, count, line);
+}
+inline void publish_barriers() {}
+inline void arrive(Barrier* b, TS_LINE) { host::api->barrier_arrive(b, 0, line); }
+inline void expect_bytes(Barrier* b, int bytes, TS_LINE) {
+  host::api->barrier_arrive(b, bytes, line);
+}
+inline void wait(Barrier* b, int parity, TS_LINE) { host::api->barrier_wait(b, parity, line); }
+
+// --- boxes of arrays
+namespace host {
+struct Array {
+  char* data;
+  long long pitch;
+  int rows, row_bytes, element_bytes, box_rows, box_bytes, swizzled;
+};
+// rows × columns elements, `pitch` bytes from row to row, in boxes of box_rows × box_columns; where
+// swizzled, a box is 128 bytes wide.
+inline TensorMap tensor_map(void* data, int rows, int columns, long long pitch, int element_bytes,
+                            int box_rows, int box_columns, bool swizzled) {
+  const Array a{static_cast<char*>(data),    pitch,         rows,
+                columns * element_bytes,     element_bytes, box_rows,
+                box_columns * element_bytes, swizzled};
+  TensorMap map{};
+  static_assert(sizeof a <= sizeof map);
+  std::memcpy(&map, &a, sizeof a);
+  return map;
+}
+inline Rows box(const TensorMap& map, int x, int y, void* shared) {
+  Array a;
+  std::memcpy(&a, &map, sizeof a);
+  const int byte = x * a.element_bytes;
+  return {static_cast<char*>(shared),
+          a.data + y * a.pitch + byte,
+          a.pitch,
+          a.box_rows,
+          a.box_bytes,
+          -y,
+          a.rows - y,
+          -byte,
+          a.row_bytes - byte,
+          a.swizzled != 0};
+}
+}  // namespace host
+inline void copy_tile(void* to, const TensorMap& map, int x, int y, Barrier* b, TS_LINE) {
+  host::api->copy_rows(host::box(map, x, y, to), b, line);
+}
+inline void store_tile(const TensorMap& map, int x, int y, const void* from, TS_LINE) {
+  host::api->store_rows(host::box(map, x, y, const_cast<void*>(from)), line);
+}
+inline void commit_stores(TS_LINE) { host::api->store_commit(line); }
+template <int pending> void wait_stores(TS_LINE) { host::api->store_wait(pending, line); }
+inline void fence_async(TS_LINE) { host::api->fence_async(line); }
+
+// --- products of four warps
+inline unsigned long long operand(const void* p, int leading, int stride) {
+  const auto start = static_cast<unsigned long long>(static_cast<const char*>(p) - shared());
+  return start >> 4 | static_cast<unsigned long long>(leading >> 4) << 16 |
+         static_cast<unsigned long long>(stride >> 4) << 32 | 1ull << 62;
+}
+inline void begin_products() {}
+inline void commit_products(TS_LINE) { host::api->product_commit(line); }
+template <int pending> void wait_products(TS_LINE) { host::api->product_wait(pending, line); }
+namespace host {
+// PTX, wgmma, canonical layouts with 128-byte swizzling: where element (i, k) of an operand lies,
+// i its row (of A) or column (of B).
+inline int place(unsigned long long operand, int i, int k, bool transposed) {
+  const int start = int(operand & 0x3fff) << 4, leading = int(operand >> 16 & 0x3fff) << 4,
+            stride = int(operand >> 32 & 0x3fff) << 4;
+  const int at = transposed ? start + i / 64 * leading + k / 8 * stride + k % 8 * 128 + i % 64 * 2
+                            : start + i / 8 * stride + i % 8 * 128 + k * 2;
+  return at ^ (at >> 7 & 7) << 4;
+}
+template <class T> struct Wide {
+  float* d;
+  unsigned long long a, b;
+  char* shared;
+  bool add;
+};
+// PTX, wgmma: warp w of the four holds rows 16w and on, as mma's D holds sixteen rows.
+template <class T, int n, int ta, int tb> void multiply_add_wide_all(void* const* threads) {
+  const auto of = [&](int t) { return static_cast<Wide<T>*>(threads[t]); };
+  const auto at = [&](int place) {
+    T x;
+    std::memcpy(&x, of(0)->shared + place, sizeof x);
+    return to_float(x);
+  };
+  static thread_local float a[64][16], b[16][n];
+  for (int k = 0; k < 16; ++k) {
+    for (int i = 0; i < 64; ++i) a[i][k] = at(place(of(0)->a, i, k, ta));
+    for (int j = 0; j < n; ++j) b[k][j] = at(place(of(0)->b, j, k, tb));
+  }
+  for (int t = 0; t < 128; ++t)
+    for (int r = 0; r < n / 2; ++r) {
+      const int i = t / 32 * 16 + t % 32 / 4 + 8 * (r % 4 / 2), j = r / 4 * 8 + t % 4 * 2 + r % 2;
+      float sum = of(t)->add ? of(t)->d[r] : 0;
+      for (int k = 0; k < 16; ++k) sum += a[i][k] * b[k][j];
+      of(t)->d[r] = sum;
+    }
+}
+}  // namespace host
+template <int ta, int tb, int r, class T>
+void multiply_add_wide(float (&d)[r], unsigned long long a, unsigned long long b, T, bool add,
+                       TS_LINE) {
+  constexpr int n = 2 * r;
+  const host::Wide<T> mine{d, a, b, shared(), add};
+  host::Span reads[(64 + n) * 16];
+  int count = 0;
+  if (lane() == 0)  // in pieces of 16 bytes
+    for (int which = 0; which < 2; ++which)
+      for (int i = 0; i < (which == 0 ? 64 : n); ++i)
+        for (int k = 0; k < 16; ++k) {
+          const int at = host::place(which == 0 ? a : b, i, k, which == 0 ? ta : tb);
+          if (at % 16 == 0) reads[count++] = {shared() + at, 16};
+        }
+  host::api->product(d, r, &mine, int(sizeof mine), &host::multiply_add_wide_all<T, n, ta, tb>,
+                     reads, count, line);
 }
 
 }  // namespace ts

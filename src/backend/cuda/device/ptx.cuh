@@ -161,4 +161,103 @@ TS_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigne
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+#if __CUDA_ARCH__ >= 900
+// --- barriers in shared memory
+TS_DEVICE void init_barrier(Barrier* b, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count)
+               : "memory");
+}
+TS_DEVICE void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+TS_DEVICE void arrive(Barrier* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+TS_DEVICE void expect_bytes(Barrier* b, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
+               "r"(bytes)
+               : "memory");
+}
+TS_DEVICE void wait(Barrier* b, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra.uni over;\n"
+      "bra.uni again;\n"
+      "over:\n"
+      "}" ::"r"(shared_address(b)),
+      "r"(parity)
+      : "memory");
+}
+
+// --- boxes of arrays
+TS_DEVICE void copy_tile(void* to, const TensorMap& map, int x, int y, Barrier* b) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3}], [%4];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(x), "r"(y), "r"(shared_address(b))
+      : "memory");
+}
+TS_DEVICE void store_tile(const TensorMap& map, int x, int y, const void* from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                   &map),
+               "r"(x), "r"(y), "r"(shared_address(from))
+               : "memory");
+}
+TS_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int pending> TS_DEVICE void wait_stores() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+}
+TS_DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// --- products of four warps
+// Of swizzled shared memory (128 bytes): `stride` bytes between groups of eight rows, `leading`
+// between blocks of 64 columns where the operand is transposed (PTX: matrix descriptor).
+TS_DEVICE unsigned long long operand(const void* p, int leading, int stride) {
+  const unsigned long long start = (shared_address(p) & 0x3ffffu) >> 4;
+  return start | static_cast<unsigned long long>(leading >> 4) << 16 |
+         static_cast<unsigned long long>(stride >> 4) << 32 | 1ull << 62;
+}
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+TS_DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+TS_DEVICE void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int pending> TS_DEVICE void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+#define TS_REGISTERS_4 "%0,%1,%2,%3"
+#define TS_REGISTERS_8 TS_REGISTERS_4 ",%4,%5,%6,%7"
+#define TS_REGISTERS_16 TS_REGISTERS_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define TS_REGISTERS_32 TS_REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define TS_REGISTERS_64 TS_REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TS_FLOATS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TS_FLOATS_8(i) TS_FLOATS_4(i), TS_FLOATS_4(i + 4)
+#define TS_FLOATS_16(i) TS_FLOATS_8(i), TS_FLOATS_8(i + 8)
+#define TS_FLOATS_32(i) TS_FLOATS_16(i), TS_FLOATS_16(i + 16)
+#define TS_FLOATS_64(i) TS_FLOATS_32(i), TS_FLOATS_32(i + 32)
+// n columns, r = n / 2 registers, and the numbers of the operands that follow them.
+#define TS_WIDE(n, r, a0, b0, add0, ta0, tb0, T)                                                   \
+  template <int ta, int tb>                                                                        \
+  TS_DEVICE void multiply_add_wide(float (&d)[r], unsigned long long a, unsigned long long b, T,   \
+                                   bool add) {                                                     \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add0 ", 0;\n"                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #T "." #T " {"                  \
+                 TS_REGISTERS_##r "}, %" #a0 ", %" #b0 ", add, 1, 1, %" #ta0 ", %" #tb0 ";\n}"      \
+                 : TS_FLOATS_##r(0)                                                                \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(ta), "n"(tb)                    \
+                 : "memory");                                                                      \
+  }
+#define TS_WIDES(T)                                                                                \
+  TS_WIDE(8, 4, 4, 5, 6, 7, 8, T)                                                                  \
+  TS_WIDE(16, 8, 8, 9, 10, 11, 12, T)                                                              \
+  TS_WIDE(32, 16, 16, 17, 18, 19, 20, T)                                                           \
+  TS_WIDE(64, 32, 32, 33, 34, 35, 36, T)                                                           \
+  TS_WIDE(128, 64, 64, 65, 66, 67, 68, T)
+TS_WIDES(f16)
+TS_WIDES(bf16)
+#endif
+#endif
+
 }  // namespace ts
