@@ -84,6 +84,9 @@ class Restating {
     case Form::Squeeze:
     case Form::Diagonal:
     case Form::Triangle:
+    case Form::Extent:
+    case Form::Identity:
+    case Form::Spread:
     case Form::Kept: break;
     }
     for (int i = 0; i < n.arity; ++i) n.arg[size_t(i)] = value(n.arg[size_t(i)]);

@@ -110,6 +110,9 @@ class Builder {
       if (axis < 0) refuse();
       return graph_.add(OpKind::Stack, in, AxisAttrs{axis});
     }
+    case Form::Extent:
+    case Form::Identity:
+    case Form::Spread:
     case Form::Kept: break;
     }
     refuse();

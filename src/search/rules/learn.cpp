@@ -48,7 +48,9 @@ class Recorder {
   std::optional<ValueId> made(const Choice& choice, ValueId v) {
     if (v >= choice.size() || choice[v] == kNone) return std::nullopt;
     Node n = graph_[v].nodes[choice[v]];
-    if (n.form == Form::Leaf || n.form == Form::Kept) return leaf(v);
+    if (n.form == Form::Leaf || n.form == Form::Kept || n.form == Form::Extent ||
+        n.form == Form::Identity || n.form == Form::Spread)
+      return leaf(v);
     const synth::World& world = graph_.world();
     std::vector<ValueId> args;
     auto operand = [&](ValueId a) {

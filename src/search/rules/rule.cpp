@@ -102,6 +102,9 @@ class Printer {
       for (ValueId a : s.args) text += value(a).text + ", ";
       return {text + "axis=" + std::to_string(-1 - int(s.axis)) + ")", Atom};
     }
+    case Form::Extent:
+    case Form::Identity:
+    case Form::Spread:
     case Form::Kept: break;
     }
     unreachable("no rule has kept operators");

@@ -36,6 +36,11 @@ class Printer {
       const bool fraction = c.finite() && !c.is_integer();
       return {c.str(), c.negative() ? Sign : fraction ? Product : Atom};
     }
+    case Form::Extent: return {std::to_string(world.dims().elements(n.attr)), Atom};
+    case Form::Identity:
+      return {"eye(" + std::to_string(world.dims().elements(graph_[v].sample.dims.axis[0])) + ")",
+              Atom};
+    case Form::Spread: return call("diag");
     case Form::Pointwise: return pointwise(n, arg, call);
     case Form::Reduce: {
       const std::string function = n.kind == OpKind::ReduceMax   ? "max"
@@ -56,7 +61,10 @@ class Printer {
     }
     case Form::Unsqueeze: return call("expand_dims", ", " + axes(n.attr));
     case Form::Squeeze: return call("squeeze", ", " + axes(n.attr));
-    case Form::Broadcast: return call("broadcast_to", ", …");
+    case Form::Broadcast:
+      if (graph_[n.arg[0]].nodes.front().form == Form::Const)
+        return call("full", ", " + extents(graph_[v].sample.dims));
+      return call("broadcast_to", ", " + extents(graph_[v].sample.dims));
     case Form::Diagonal: return call("diagonal");
     case Form::Triangle: {
       const int64_t k = int64_t(n.attr);
@@ -75,6 +83,12 @@ class Printer {
   }
 
  private:
+  std::string extents(const Dims& d) const {
+    std::string text;
+    for (int a = 0; a < d.rank; ++a)
+      text += (a ? ", " : "") + std::to_string(graph_.world().dims().extents[d.axis[size_t(a)]]);
+    return "(" + text + ")";
+  }
   static std::string wrap(const Text& t, Strength least) {
     return t.strength < least ? "(" + t.text + ")" : t.text;
   }

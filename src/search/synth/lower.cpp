@@ -49,6 +49,8 @@ class Lowering {
     const World& world = graph_.world();
     switch (n.form) {
     case Form::Leaf: return out_.inputs()[n.attr];
+    case Form::Extent:
+      return out_.add_const(Rational(world.dims().elements(n.attr)), Type{dims.dtype, {}});
     case Form::Const: return out_.add_const(world.constants()[n.attr], Type{dims.dtype, {}});
     case Form::Pointwise:
       if (n.kind == OpKind::Pow) return out_.add(n.kind, in, PowAttrs{world.constants()[n.attr]});
@@ -63,18 +65,47 @@ class Lowering {
     }
     case Form::Unsqueeze: return out_.add(OpKind::Unsqueeze, in, AxesAttrs{axes(n.attr)});
     case Form::Squeeze: return out_.add(OpKind::Squeeze, in, AxesAttrs{axes(n.attr)});
-    case Form::Broadcast: return out_.add(OpKind::Broadcast, in, ShapeAttrs{shape(dims)});
-    case Form::Diagonal: {
-      const int64_t size = extents(out_.type(in[0]).shape)[0];
-      CHECK(out_.type(in[0]).rank() == 2);
-      const TensorId flat = out_.add(OpKind::Reshape, in, ShapeAttrs{{Dim(size * size)}});
-      return out_.add(OpKind::Slice, {flat}, SliceAttrs{{0}, {size * size}, {size + 1}});
-    }
+    case Form::Broadcast:
+      if (const Op& c = out_.producer(in[0]); c.kind == OpKind::Const)
+        return out_.add_const(std::get<ConstAttrs>(c.attrs).value, Type{dims.dtype, shape(dims)});
+      return out_.add(OpKind::Broadcast, in, ShapeAttrs{shape(dims)});
+    case Form::Identity: return identity(dims);
+    case Form::Spread: return spread(in[0]);
+    case Form::Diagonal: return diagonal(in[0]);
     case Form::Triangle: return out_.add(n.kind, in, DiagonalAttrs{int64_t(n.attr)});
     case Form::Stack:
     case Form::Kept: return kept(world.kept_ops()[n.attr]);
     }
     unreachable("Form");
+  }
+
+  // Every element of the last two axes, flat, that lies on the diagonal.
+  TensorId diagonal(TensorId a) {
+    std::vector<int64_t> e = extents(out_.type(a).shape);
+    const int64_t size = e.back();
+    e.pop_back();
+    e.back() = size * size;
+    Shape flat;
+    for (int64_t extent : e) flat.push_back(Dim(extent));
+    const TensorId f = out_.add(OpKind::Reshape, {a}, ShapeAttrs{flat});
+    SliceAttrs s{std::vector<int64_t>(e.size(), 0), e, std::vector<int64_t>(e.size(), 1)};
+    s.steps.back() = size + 1;
+    return out_.add(OpKind::Slice, {f}, s);
+  }
+  // As numpy.eye and numpy.diag are traced.
+  TensorId identity(const Dims& dims) {
+    const Type indices{DType::I64, shape(dims)};
+    const TensorId rows = out_.add(OpKind::Iota, {}, IotaAttrs{0, indices});
+    const TensorId columns = out_.add(OpKind::Iota, {}, IotaAttrs{1, indices});
+    return out_.add(OpKind::Cast, {out_.add(OpKind::Eq, {rows, columns})}, CastAttrs{dims.dtype});
+  }
+  TensorId spread(TensorId a) {
+    const int64_t n = extents(out_.type(a).shape)[0];
+    const TensorId column = out_.add(OpKind::Reshape, {a}, ShapeAttrs{{Dim(n), Dim(1)}});
+    const TensorId padded = out_.add(OpKind::Pad, {column}, PadAttrs{{0, 0}, {0, n}, Rational(0)});
+    const TensorId flat = out_.add(OpKind::Reshape, {padded}, ShapeAttrs{{Dim(n * (n + 1))}});
+    const TensorId cut = out_.add(OpKind::Slice, {flat}, SliceAttrs{{0}, {n * n}, {1}});
+    return out_.add(OpKind::Reshape, {cut}, ShapeAttrs{{Dim(n), Dim(n)}});
   }
 
   TensorId dot(TensorId a, TensorId b) {

@@ -32,6 +32,8 @@ struct Dims {
 enum class Form : uint8_t {
   Leaf,       // an input
   Const,      // constants[attr], a scalar of the node's dtype
+  Extent,     // how many elements the dimensions packed in attr span, a byte each: such a scalar
+  Identity,   // the identity matrix, of the shape of the value itself
   Pointwise,  // kind applied to broadcast operands; pow: exponent constants[attr]; cast: to dtype
   Reduce,     // kind over the axes in the mask attr, which are dropped
   Dot,        // numpy.matmul, operands of rank 1 included
@@ -40,6 +42,7 @@ enum class Form : uint8_t {
   Squeeze,    // without the operand's axes in the mask attr
   Broadcast,  // to the shape of the value itself (numpy.broadcast_to)
   Diagonal,   // of the last two axes, as the new last axis
+  Spread,     // of a vector: the matrix with it on the diagonal, zero elsewhere
   Triangle,   // zero below (kind triu) or above (tril) the diagonal attr (as int64)
   Stack,      // kept[attr]: operands along a new axis
   Kept,       // kept[attr]: an operator of the program that synthesis takes as it is

@@ -38,13 +38,17 @@ double Rates::seconds(const World& world, const Node& node, const Dims& result,
   }
   switch (node.form) {
   case Form::Leaf:
+  case Form::Extent:
   case Form::Const: return 0;
   case Form::Kept: return 0;  // always there
   case Form::Transpose:
   case Form::Unsqueeze:
   case Form::Squeeze:
-  case Form::Diagonal:
-  case Form::Broadcast: return view_ns * 1e-9;
+  case Form::Diagonal: return view_ns * 1e-9;
+  case Form::Broadcast:
+    if (arg_forms[0] != Form::Const) return view_ns * 1e-9;
+    ns += 2 * call_ns + simple * out * width;  // numpy.full
+    break;
   case Form::Pointwise:
     if (node.kind == OpKind::Pow && world.constants()[node.attr] == Rational(-1)) {
       ns += simple * out * width;
@@ -52,7 +56,8 @@ double Rates::seconds(const World& world, const Node& node, const Dims& result,
     }
     ns += pointwise_rate(*this, node.kind) * out * width;
     for (int i = 0; i < node.arity; ++i) {
-      if (args[i]->rank == 0 && arg_forms[i] == Form::Const) ns += scalar_ns;
+      if (args[i]->rank == 0 && (arg_forms[i] == Form::Const || arg_forms[i] == Form::Extent))
+        ns += scalar_ns;
       if (arg_forms[i] == Form::Transpose && args[i]->rank > 1) ns += strided * out * width;
     }
     break;
@@ -75,6 +80,8 @@ double Rates::seconds(const World& world, const Node& node, const Dims& result,
       ns += batch * 2 * flop * rows * columns * k * width;
     break;
   }
+  case Form::Identity:
+  case Form::Spread: ns += 6 * call_ns + copy * out * width; break;
   case Form::Triangle: ns += 8 * call_ns + triangle * out * width; break;
   case Form::Stack: ns += 6 * call_ns + copy * out * width; break;
   }

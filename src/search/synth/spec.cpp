@@ -115,6 +115,10 @@ class Parser {
     const Type& type = g_.type(op.result());
     if (type.rank() > kMaxAxes) return false;
     ValueId r = kNone;
+    if ((r = identity(op, type)) != kNone || (r = spread(op, type)) != kNone) {
+      value_[op.result().index] = r;
+      return true;
+    }
     if (has(op.kind, algebra::Pointwise)) {
       r = pointwise(op, in, type);
     } else if (op.kind == OpKind::Const) {
@@ -167,6 +171,48 @@ class Parser {
         type.dtype == DType::Bool ||
         one_of({OpKind::Where, OpKind::Max, OpKind::Min, OpKind::Abs, OpKind::Relu, OpKind::Sign});
     return add(n, std::move(axes), type.dtype);
+  }
+
+  // numpy.eye as it is traced: rows equal columns, as floats.
+  ValueId identity(const Op& op, const Type& type) {
+    if (op.kind != OpKind::Cast || !is_float(type.dtype) || type.rank() != 2) return kNone;
+    const Op& equal = g_.producer(op.inputs[0]);
+    if (equal.kind != OpKind::Eq) return kNone;
+    const Op &rows = g_.producer(equal.inputs[0]), &columns = g_.producer(equal.inputs[1]);
+    if (rows.kind != OpKind::Iota || columns.kind != OpKind::Iota) return kNone;
+    const std::vector<int64_t> e = extents(type.shape);
+    if (e[0] != e[1] || e[0] == 1 || g_.type(rows.result()).shape != type.shape ||
+        g_.type(columns.result()).shape != type.shape ||
+        g_.attrs<IotaAttrs>(rows).axis + g_.attrs<IotaAttrs>(columns).axis != 1)
+      return kNone;
+    const Var n = variable(e[0]);
+    return add(node(Form::Identity, {}), {n, n}, type.dtype);
+  }
+
+  // numpy.diag of a vector as it is traced: padded to rows of n + 1, folded into rows of n.
+  ValueId spread(const Op& op, const Type& type) {
+    if (op.kind != OpKind::Reshape || type.rank() != 2) return kNone;
+    const int64_t n = extents(type.shape)[0];
+    if (n == 1 || extents(type.shape)[1] != n) return kNone;
+    const Op& cut = g_.producer(op.inputs[0]);
+    if (cut.kind != OpKind::Slice || g_.attrs<SliceAttrs>(cut).starts != std::vector<int64_t>{0} ||
+        g_.attrs<SliceAttrs>(cut).steps != std::vector<int64_t>{1})
+      return kNone;
+    const Op& flat = g_.producer(cut.inputs[0]);
+    if (flat.kind != OpKind::Reshape) return kNone;
+    const Op& pad = g_.producer(flat.inputs[0]);
+    if (pad.kind != OpKind::Pad) return kNone;
+    const auto& p = g_.attrs<PadAttrs>(pad);
+    if (p.low != std::vector<int64_t>{0, 0} || p.high != std::vector<int64_t>{0, n} ||
+        !p.value.is_zero())
+      return kNone;
+    const Op& column = g_.producer(pad.inputs[0]);
+    if (column.kind != OpKind::Reshape && column.kind != OpKind::Unsqueeze) return kNone;
+    const ValueId vector = value_[column.inputs[0].index];
+    if (axes_[vector].size() != 1 || !is_float(dtype(vector)) ||
+        extents(g_.type(column.result()).shape) != std::vector<int64_t>{n, 1})
+      return kNone;
+    return add(node(Form::Spread, {vector}), {axes_[vector][0], axes_[vector][0]}, dtype(vector));
   }
 
   ValueId splat(const Op& op, const Type& type) {
@@ -286,7 +332,7 @@ class Parser {
     return add(node(Form::Broadcast, {x}), axes, dtype(x));
   }
 
-  // Whole tensors and, behind a reshape, diagonals of square matrices.
+  // Whole tensors and, behind a reshape, diagonals of square matrices and of batches of them.
   ValueId slice(const Op& op, ValueId x) {
     const auto& a = g_.attrs<SliceAttrs>(op);
     const std::vector<int64_t> from = extents(g_.type(op.inputs[0]).shape);
@@ -295,14 +341,22 @@ class Parser {
       whole = whole && a.starts[i] == 0 && a.stops[i] == from[i] && a.steps[i] == 1;
     if (whole) return x;
     const Op& reshape = g_.producer(op.inputs[0]);
-    if (reshape.kind != OpKind::Reshape || from.size() != 1 || a.starts[0] != 0) return kNone;
+    if (reshape.kind != OpKind::Reshape) return kNone;
     const ValueId matrix = value_[reshape.inputs[0].index];
     const std::vector<int64_t> square = extents(g_.type(reshape.inputs[0]).shape);
-    if (square.size() != 2 || square[0] != square[1] || square[0] == 1) return kNone;
-    const int64_t n = square[0];
-    if (a.steps[0] != n + 1 || a.stops[0] <= n * n - n - 1) return kNone;
-    unite(axes_[matrix][0], axes_[matrix][1]);
-    return add(node(Form::Diagonal, {matrix}), {axes_[matrix][0]}, dtype(matrix));
+    const size_t last = from.size() - 1;
+    if (square.size() != from.size() + 1 || square[last] != square[last + 1] || square[last] == 1)
+      return kNone;
+    const int64_t n = square[last];
+    for (size_t i = 0; i < last; ++i)
+      if (a.starts[i] != 0 || a.stops[i] != square[i] || a.steps[i] != 1) return kNone;
+    if (from[last] != n * n || a.starts[last] != 0 || a.steps[last] != n + 1 ||
+        a.stops[last] <= n * n - n - 1)
+      return kNone;
+    unite(axes_[matrix][last], axes_[matrix][last + 1]);
+    Axes axes = axes_[matrix];
+    axes.pop_back();
+    return add(node(Form::Diagonal, {matrix}), axes, dtype(matrix));
   }
 
   bool stack(const Op& op, const std::vector<ValueId>& in) {

@@ -87,6 +87,7 @@ class Search {
     }
     for (ValueId v : spec.outputs) outputs_.push_back(id[v]);
     classes_ = id;
+    for (ValueId v = 0; v < graph.size(); ++v) own_ways_.push_back(uint32_t(graph[v].nodes.size()));
     return choice;
   }
 
@@ -113,10 +114,24 @@ class Search {
       }
     }
     if (spec.with_order) constants.insert(Rational(0));  // max(x, 0); sums and products drop it
+    for (const Node& n : spec.nodes) {
+      if (n.form != Form::Reduce) continue;
+      const Dims& d = spec.dims[n.arg[0]];
+      // What a mean divides by.
+      if (n.kind == OpKind::Mean) {
+        uint64_t extent = 0;
+        for (int a = d.rank; a-- > 0;)
+          if ((n.attr >> a & 1) && d.axis[size_t(a)] != kOne)
+            extent = extent << 8 | d.axis[size_t(a)];
+        if (extent != 0) g.extents.insert(extent);
+      }
+    }
     g.max_rank = 1;
     for (const Dims& d : spec.dims) g.max_rank = std::max(g.max_rank, int(d.rank));
     g.constants.assign(constants.begin(), constants.end());
   }
+
+  static bool constant(Form form) { return form == Form::Const || form == Form::Extent; }
 
   struct Cut {
     ValueId target;
@@ -132,7 +147,7 @@ class Search {
     auto args_of = [&](ValueId v) {
       std::vector<ValueId> args;
       graph.each_arg(graph[v].nodes[choice[v]], [&](ValueId a) {
-        if (graph[a].nodes[choice[a]].form != Form::Const) args.push_back(a);
+        if (!constant(graph[a].nodes[choice[a]].form)) args.push_back(a);
       });
       return args;
     };
@@ -184,7 +199,7 @@ class Search {
       if (form == Form::Leaf || form == Form::Kept) return false;
       c.seconds += graph[v].seconds[n];
       c.elements = std::max(c.elements, double(dims.elements(graph[v].sample.dims)));
-      if (form != Form::Const) ++c.cone;
+      if (!constant(form)) ++c.cone;
       graph.each_arg(graph[v].nodes[n], [&](ValueId a) { open.push_back(a); });
     }
     return c.cone > 0;
@@ -251,6 +266,20 @@ class Search {
     derivation_ += left + "  =  " + right + cost + "\n" + (where.empty() ? "" : where + "\n");
   }
 
+  // The value nearest below a wrong one that is not computed as in the program; kNone where nothing
+  // else is left than the program itself.
+  ValueId blame(const EGraph& graph, const Choice& choice, ValueId wrong) const {
+    std::vector<ValueId> open{wrong};
+    for (size_t i = 0; i < open.size(); ++i) {
+      const ValueId v = open[i];
+      if (v >= own_ways_.size() || choice[v] >= own_ways_[v]) return v;
+      graph.each_arg(graph[v].nodes[choice[v]], [&](ValueId a) {
+        if (std::find(open.begin(), open.end(), a) == open.end()) open.push_back(a);
+      });
+    }
+    return own_ways_[wrong] > 1 ? wrong : kNone;  // values of the program that are not equal
+  }
+
   // The cheapest program that other inputs do not tell from the original.
   Choice extract(EGraph& graph) {
     constexpr int kMost = 200;
@@ -258,7 +287,9 @@ class Search {
     for (int i = 0; i < kMost; ++i) {
       const ValueId v = trials_->wrong(graph, choice, graph.order(choice, outputs_));
       if (v == kNone) break;
-      graph.forbid(v, choice[v]);
+      const ValueId blamed = blame(graph, choice, v);
+      if (blamed == kNone) break;
+      graph.forbid(blamed, choice[blamed]);
       ++report_.pruned["trial"];
       choice = graph.extract(outputs_);
     }
@@ -278,7 +309,7 @@ class Search {
       for (ValueId v : order) {
         live[v] = true;
         const Form form = graph[v].nodes[choice[v]].form;
-        if (form == Form::Leaf || form == Form::Const || form == Form::Kept) continue;
+        if (form == Form::Leaf || constant(form) || form == Form::Kept) continue;
         for (Cut& c : cuts(graph, choice, v)) {
           if (done.count({c.target, c.leaves})) continue;
           if (!best || c.seconds > best->seconds * (1 + 1e-9)) best = std::move(c);
@@ -361,6 +392,7 @@ class Search {
   CandidateSink& sink_;
   Grammar grammar_;
   std::vector<ValueId> outputs_, classes_;  // classes of the outputs, of all values of the spec
+  std::vector<uint32_t> own_ways_;  // of classes: how many of their first ways are the program's
   std::optional<Trials> trials_;
   std::string derivation_;
   int64_t steps_ = 0;

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// Told of what a window made cheaper, and of what a program computes in several ways: `target` as it
-// was computed from `leaves` (or inputs), and as it is now.
+// Told of what a window made cheaper, and of what a program computes in several ways: `target` as
+// it was computed from `leaves` (or inputs), and as it is now.
 using Discovered = std::function<void(const synth::EGraph&, const synth::Choice& before,
                                       const synth::Choice& after, synth::ValueId target,
                                       const std::vector<synth::ValueId>& leaves)>;

@@ -36,6 +36,17 @@ class Window {
         if (v != kNone) add_leaf(v);
       }
     }
+    for (uint64_t extent : grammar_.extents) {
+      if (!spanned(extent, leaves)) continue;
+      for (const DType dtype : dtypes(leaves)) {
+        if (!is_float(dtype)) continue;
+        Node n;
+        n.form = Form::Extent;
+        n.attr = extent;
+        n.dtype = dtype;
+        if (const ValueId v = graph_.add(n); v != kNone) add_leaf(v);
+      }
+    }
     views_of_leaves();
     for (int size = 1; size <= limits_.max_size && !over(); ++size) {
       level(size);
@@ -73,6 +84,23 @@ class Window {
     n.dtype = dtype;
     return n;
   }
+  // Are an extent's dimensions among those of the leaves, and told apart by their sizes?
+  bool spanned(uint64_t extent, const std::vector<ValueId>& leaves) const {
+    std::set<DimId> present;
+    for (ValueId v : leaves) {
+      const Dims& d = graph_[v].sample.dims;
+      present.insert(d.axis.begin(), d.axis.begin() + d.rank);
+    }
+    const auto& sizes = world_.dims().sizes;
+    for (; extent != 0; extent >>= 8) {
+      const DimId dim = DimId(extent & 255);
+      if (!present.count(dim)) return false;
+      for (DimId other : present)
+        if (other != dim && sizes[other] == sizes[dim]) return false;
+    }
+    return true;
+  }
+
   void add_leaf(ValueId v) {
     const Sample& s = graph_[v].sample;
     if (index_.count(s.hash)) return;
@@ -93,10 +121,19 @@ class Window {
     const std::vector<uint32_t> leaves = levels_[0];
     for (uint32_t id : leaves) {
       const Dims d = entries_[id].sample.dims;  // entries move as others come
-      if (d.rank == 2) try_node(view(Form::Transpose, id, 0x01), 0);
+      if (d.rank >= 2) try_node(view(Form::Transpose, id, swapped(d.rank)), 0);
       if (d.rank == 1 && grammar_.max_rank > 1) try_node(view(Form::Unsqueeze, id, 2), 0);
-      if (d.rank == 2 && grammar_.diagonals) try_node(view(Form::Diagonal, id, 0), 0);
+      if (d.rank >= 2 && grammar_.diagonals) try_node(view(Form::Diagonal, id, 0), 0);
     }
+  }
+  // Transpose's attr that swaps the last two axes.
+  static uint64_t swapped(int rank) {
+    uint64_t attr = 0;
+    for (int a = 0; a < rank; ++a) {
+      const int from = a < rank - 2 ? a : 2 * rank - 3 - a;
+      attr |= uint64_t(from) << (4 * a);
+    }
+    return attr;
   }
   static Node view(Form form, uint32_t a, uint64_t attr, OpKind kind = OpKind::Input) {
     Node n;
@@ -148,17 +185,18 @@ class Window {
 
   void unary(uint32_t a, int size) {
     const Dims d = entries_[a].sample.dims;
-    if (d.dtype == DType::Bool || is_constant(a)) return;
+    if (d.dtype == DType::Bool || number(a)) return;
     for (int axis = 0; axis < d.rank; ++axis) {
       if (d.axis[size_t(axis)] == kOne) continue;
       reductions(a, uint64_t(1) << axis, size);
     }
     if (d.rank > 1) reductions(a, (uint64_t(1) << d.rank) - 1, size);
+    if (d.rank > 2) reductions(a, uint64_t(3) << (d.rank - 2), size);
     if (size <= 2) {
-      if (d.rank == 2) try_node(view(Form::Transpose, a, 0x01), size);
+      if (d.rank >= 2) try_node(view(Form::Transpose, a, swapped(d.rank)), size);
       if (d.rank == 1 && grammar_.max_rank > 1) try_node(view(Form::Unsqueeze, a, 2), size);
     }
-    if (grammar_.diagonals && d.rank == 2) try_node(view(Form::Diagonal, a, 0), size);
+    if (grammar_.diagonals && d.rank >= 2) try_node(view(Form::Diagonal, a, 0), size);
     if (grammar_.triangles && d.rank == 2 && size <= 2) {
       try_node(view(Form::Triangle, a, 0, OpKind::Triu), size);
       try_node(view(Form::Triangle, a, 0, OpKind::Tril), size);
@@ -183,7 +221,7 @@ class Window {
 
   void binary(uint32_t a, uint32_t b, int size) {
     const Dims x = entries_[a].sample.dims, y = entries_[b].sample.dims;
-    if (x.dtype != y.dtype || x.dtype == DType::Bool || (is_constant(a) && is_constant(b))) return;
+    if (x.dtype != y.dtype || x.dtype == DType::Bool || (number(a) && number(b))) return;
     if (broadcast(x, y)) {
       try_node(pointwise(OpKind::Mul, a, b), size);
       try_node(pointwise(OpKind::Add, a, b), size);
@@ -192,7 +230,8 @@ class Window {
         try_node(pointwise(OpKind::Sub, b, a), size);
         // Programs that never divide are not given quotients, which are not defined everywhere.
         const bool quotients = grammar_.quotients && is_float(x.dtype);
-        if (quotients && !is_constant(b)) try_node(pointwise(OpKind::Div, a, b), size);
+        if (is_extent(b) || (quotients && !is_constant(b)))
+          try_node(pointwise(OpKind::Div, a, b), size);
         if (quotients && !is_constant(a)) try_node(pointwise(OpKind::Div, b, a), size);
         if (grammar_.order) {
           try_node(pointwise(OpKind::Max, a, b), size);
@@ -209,6 +248,8 @@ class Window {
   bool is_constant(uint32_t a) const {
     return entries_[a].known != kNone && entries_[a].node.form == Form::Const;
   }
+  bool number(uint32_t a) const { return is_constant(a) || is_extent(a); }
+  bool is_extent(uint32_t a) const { return entries_[a].node.form == Form::Extent; }
 
   // Evaluates an operation and files its value: as a way to compute a class of the e-graph, and for
   // larger programs where it is new or cheaper than before.
@@ -333,7 +374,10 @@ class Window {
       if (!is_float(target.dims.dtype)) continue;  // integers do not divide
       hole(target, OpKind::Div, base, false,
            [&](uint32_t a) { return pointwise(OpKind::Mul, a, b); });
-      if (!grammar_.quotients) continue;
+      if (is_extent(b))
+        hole(target, OpKind::Mul, base, false,
+             [&](uint32_t a) { return pointwise(OpKind::Div, a, b); });
+      if (!grammar_.quotients || is_extent(b)) continue;
       hole(target, OpKind::Div, base, true,
            [&](uint32_t a) { return pointwise(OpKind::Div, b, a); });
       hole(target, OpKind::Mul, base, false,

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "search/synth/egraph.h"
@@ -18,6 +19,7 @@ struct Grammar {
   bool maxima = false, minima = false;
   int max_rank = 2;
   std::vector<Rational> constants;
+  std::set<uint64_t> extents;  // as Form::Extent has them
 };
 
 struct WindowLimits {

@@ -75,6 +75,11 @@ int64_t DimTable::elements(const Dims& d) const {
   for (int a = 0; a < d.rank; ++a) n *= extents[d.axis[size_t(a)]];
   return n;
 }
+int64_t DimTable::elements(uint64_t extent) const {
+  int64_t n = 1;
+  for (; extent != 0; extent >>= 8) n *= extents[extent & 255];
+  return n;
+}
 int DimTable::count(const Dims& d, int draw) const {
   int n = 1;
   for (int a = 0; a < d.rank && n <= kMaxCount; ++a) n *= sizes[d.axis[size_t(a)]][size_t(draw)];
@@ -98,7 +103,13 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
   const Dims* a = node.arity > 0 ? args[0] : nullptr;
   Dims r;
   switch (node.form) {
-  case Form::Const: r.dtype = node.dtype; return r;
+  case Form::Const:
+  case Form::Extent: r.dtype = node.dtype; return r;
+  case Form::Spread:
+    if (a->rank != 1) return std::nullopt;
+    r = *a;
+    r.push(a->back(0));
+    return r;
   case Form::Pointwise: {
     r = *a;
     for (int i = 1; i < node.arity; ++i) {
@@ -156,6 +167,7 @@ std::optional<Dims> result_dims(const Node& node, const Dims* const* args) {
     return r;
   }
   case Form::Leaf:
+  case Form::Identity:
   case Form::Broadcast:
   case Form::Stack:
   case Form::Kept: break;
@@ -319,6 +331,8 @@ const World::Map& World::gather_map(const Node& node, const Dims& from, const Di
       } else if (node.form == Form::Diagonal) {
         for (int a = 0; a < out.rank; ++a) index += at[size_t(a)] * in.stride[size_t(a)];
         index += at[size_t(out.rank - 1)] * in.stride[size_t(in.rank - 1)];
+      } else if (node.form == Form::Spread) {
+        index = at[0] == at[1] ? first + at[0] : kZero;
       } else {  // Triangle
         for (int a = 0; a < in.rank; ++a) index += at[size_t(a)] * in.stride[size_t(a)];
         const int64_t distance = at[size_t(in.rank - 1)] - at[size_t(in.rank - 2)];
@@ -402,6 +416,8 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
     }
     break;
   }
+  case Form::Extent:
+  case Form::Identity: r = counted(node, shape); break;
   case Form::Pointwise: r = pointwise(node, args); break;
   case Form::Reduce: r = reduce(node, *args[0]); break;
   case Form::Dot: r = dot(*args[0], *args[1]); break;
@@ -416,6 +432,7 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
   }
   case Form::Transpose:
   case Form::Diagonal:
+  case Form::Spread:
   case Form::Triangle: {
     const Dims* from = &args[0]->dims;
     const std::optional<Dims> to = result_dims(node, &from);
@@ -449,7 +466,9 @@ std::optional<Sample> World::eval(const Node& node, const Sample* const* args, c
     ++undefined_;
   }
   r->hash = hash_of(*r);
-  if (r->dims.dtype == DType::Bool) r->hash = named(node, args, r->hash);
+  // Extents of unlike dimensions are unlike, whatever their sizes here.
+  if (r->dims.dtype == DType::Bool || node.form == Form::Extent)
+    r->hash = named(node, args, r->hash);
   return r;
 }
 
@@ -464,6 +483,27 @@ uint64_t World::named(const Node& node, const Sample* const* args, uint64_t valu
   if (reversed || (has(kind, algebra::Commutative) && b < a)) std::swap(a, b);
   const uint64_t what = derive_key(uint64_t(node.form) << 8 | uint64_t(kind), node.attr);
   return derive_key(derive_key(values, what), derive_key(a, derive_key(b, c)));
+}
+
+// Whole numbers that follow from the sizes alone.
+std::optional<Sample> World::counted(const Node& node, const Dims* shape) {
+  Dims dims;
+  dims.dtype = node.dtype;
+  if (node.form == Form::Identity) dims = *shape;
+  Sample r = blank(dims);
+  if (r.n > kMaxCount) return std::nullopt;
+  for (int draw = 0, i = 0; draw < kDraws; ++draw) {
+    const int columns = node.form == Form::Identity ? dims_.sizes[dims.back(0)][size_t(draw)] : 1;
+    for (int at = 0; at < dims_.count(dims, draw); ++at, ++i) {
+      int64_t value = at / columns == at % columns;
+      for (uint64_t left = node.form == Form::Extent ? node.attr : 0; left != 0; left >>= 8)
+        value *= dims_.sizes[left & 255][size_t(draw)];
+      out_p_[size_t(i)] = chain().modulus[0].from_int(value);
+      out_q_[size_t(i)] = chain().modulus[1].from_int(value);
+      out_x_[size_t(i)] = double(value);
+    }
+  }
+  return r;
 }
 
 std::optional<Sample> World::pointwise(const Node& node, const Sample* const* args) {

@@ -27,6 +27,7 @@ struct DimTable {
   std::vector<std::array<int, kDraws>> sizes{{1, 1}};
 
   int64_t elements(const Dims& d) const;     // in the program
+  int64_t elements(uint64_t extent) const;   // in the program, of an Extent's attr
   int count(const Dims& d, int draw) const;  // in a draw
   int count(const Dims& d) const;            // in both
 };
@@ -78,7 +79,7 @@ class World {
 
   // The value of an operation on operands; nothing where shapes do not fit, a value would have more
   // than kMaxCount elements, or some element is undefined. It lives until the next call: keep it.
-  // `shape` is for Broadcast. Not for Leaf, Stack and Kept.
+  // `shape` is for Broadcast and Identity. Not for Leaf, Stack and Kept.
   std::optional<Sample> eval(const Node& node, const Sample* const* args,
                              const Dims* shape = nullptr);
   // In lenient mode undefined elements get some number, and are counted here.
@@ -118,6 +119,7 @@ class World {
   const Map& broadcast_map(const Dims& from, const Dims& to);
   const Map& gather_map(const Node& node, const Dims& from, const Dims& to);
   const DotMap* dot_map(const Dims& a, const Dims& b);
+  std::optional<Sample> counted(const Node& node, const Dims* shape);
   std::optional<Sample> pointwise(const Node& node, const Sample* const* args);
   std::optional<Sample> reduce(const Node& node, const Sample& a);
   std::optional<Sample> dot(const Sample& a, const Sample& b);
