@@ -135,6 +135,12 @@ class Parser {
       r = moved_ones(in[0], type);
     } else if (op.kind == OpKind::Broadcast) {
       r = broadcast(in[0], type);
+    } else if (op.kind == OpKind::Repeat) {  // of single rows, as numpy.tile makes it
+      const std::vector<int64_t>& times = g_.attrs<RepeatAttrs>(op).repeats;
+      bool ones = true;
+      for (size_t i = 0; i < times.size(); ++i)
+        ones = ones && (times[i] == 1 || axes_[in[0]][i] == kVarOne);
+      if (ones) r = broadcast(in[0], type);
     } else if (op.kind == OpKind::Slice) {
       r = slice(op, in[0]);
     } else if (op.kind == OpKind::Triu || op.kind == OpKind::Tril) {

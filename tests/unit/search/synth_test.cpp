@@ -172,6 +172,19 @@ TEST(Synth, BranchesBecomeMaxima) {
   EXPECT_EQ(computing(positive), 1) << print(positive);  // max(x, 0), and 0 is nowhere in it
 }
 
+TEST(Synth, TiledRowsAreBroadcast) {
+  const Graph g = best(R"(graph g {
+  x = input : f32[200]
+  A = input : f32[300,200]
+  row = reshape x {shape=[1,200]}
+  rows = repeat row {repeats=[300,1]}
+  y = mul rows, A
+  return y
+})");
+  EXPECT_EQ(count(g, OpKind::Repeat), 0) << print(g);
+  EXPECT_EQ(computing(g), 1) << print(g);
+}
+
 TEST(Synth, OutputsShareTheirWork) {
   const Graph g = best(R"(graph g {
   A = input : f32[64,64]
