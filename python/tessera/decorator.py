@@ -181,6 +181,8 @@ class Optimized:
         except Error as error:
             if not floats:
                 self._fall_back(error)
+        except MemoryError:
+            self._fall_back("there is not memory enough to try it beside the original")
         except Exception as error:  # a bug, which is no reason to fail where the original works
             self._fall_back(f"{type(error).__name__}: {error} (please report this)")
         return entry

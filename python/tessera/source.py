@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -103,27 +104,45 @@ def run_file(path: Path) -> dict[str, Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
     try:
-        with _numpy_for_jax(text):
+        with _own_surroundings(path.resolve().parent), _numpy_for_jax(text, path):
             spec.loader.exec_module(module)
     except Error:
         raise
     except SyntaxError as error:
         where = Location(error.filename or str(path), error.lineno or 0, error.offset or 0)
         raise BadInputError(f"not valid Python: {error.msg}", where) from None
-    except (Exception, SystemExit) as error:
-        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, and whatever a file makes of its own
+        files = (str(path), str(path.absolute()))
+        own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
         where = Location(str(path), own[-1].lineno or 0 if own else 0)
         raise BadInputError(f"running it failed: {type(error).__name__}: {error}", where) from error
-    finally:
-        sys.path.remove(folder)
     return vars(module)
 
 
 @contextmanager
-def _numpy_for_jax(text: str) -> Iterator[None]:
+def _own_surroundings(folder: Path) -> Iterator[None]:
+    """Lets a file import its neighbours, and undoes what it does to the process it runs in.
+
+    What it prints goes to standard error: standard output is ours, `--json` above all.
+    """
+    before = list(sys.path), list(sys.argv), sys.stdout, sys.stderr, sys.stdin
+    limit = sys.getrecursionlimit()
+    here = os.getcwd()
+    sys.path.insert(0, str(folder))
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.path[:], sys.argv[:], sys.stdout, sys.stderr, sys.stdin = before
+        sys.setrecursionlimit(limit)
+        os.chdir(here)
+
+
+@contextmanager
+def _numpy_for_jax(text: str, path: Path) -> Iterator[None]:
     """STENSO's programs import jax.numpy, whose functions mean here what NumPy's do."""
     if not re.search(r"^arg_ranks\b", text, re.MULTILINE) or "jax" not in text:
         yield
@@ -135,6 +154,14 @@ def _numpy_for_jax(text: str) -> Iterator[None]:
     sys.modules.update({"jax": stand_in, "jax.numpy": np})
     try:
         yield
+    except (ImportError, AttributeError) as error:
+        if "jax" not in str(error):
+            raise
+        raise BadInputError(
+            f"{error}: of jax, a file with arg_ranks is given jax.numpy only (NumPy in its place); "
+            "write the kernel with jax.numpy's functions, or drop arg_ranks and install jax",
+            Location(str(path)),
+        ) from error
     finally:
         for name, module in before.items():
             sys.modules.pop(name)

@@ -28,7 +28,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 SRC_HELP = """\b
 SRC is one of
   file.ug           a program in Tessera's text format
-  file.py           a Python file that defines one program: a NumPy function or a ts.Graph
+  file.py           a Python file that defines one program: a NumPy function or a ts.Graph;
+                    it is executed, with all that it does, so give only files you trust
   file.py:name      the function or graph of that name
   -                 a program in the text format on standard input
 
