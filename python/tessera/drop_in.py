@@ -93,10 +93,10 @@ class DropIn:
         return [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, self.arrays)]
 
     # --- sizes
-    def proved_at_other_sizes(
-        self, graph: Graph, options: Options, idioms: Sequence[str] = ()
-    ) -> int | None:
+    def proved_at_other_sizes(self, graph: Graph, options: Options, **more: Any) -> int | None:
         """At how many other choices of extents the program's source equals the function.
+
+        `more` is for `emit`.
 
         Extents of 1 and below are kept, and so are those of arrays from outside. 0 says that it is
         not known for any, be it that the two differ there; None that there is no function.
@@ -112,7 +112,7 @@ class DropIn:
         extents = sorted({int(d) for s in specs for d in s.shape if int(d) > 1})
         if len(extents) > len(_SIZES[0]) or fixed.intersection(extents):
             return 0
-        source = compile_source(self.source(graph, idioms=idioms), self.name)
+        source = compile_source(self.source(graph, **more), self.name)
         for sizes in _SIZES:
             other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
             resized = [

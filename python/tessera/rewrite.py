@@ -166,19 +166,19 @@ def rewrite(
         result.certificate = verdict.certificate
         break
     tell("proving other sizes")
-    result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, idioms=result.idioms)
+    for read_sizes in (False, True):  # as they are, or taken from the arguments
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
+        if result.other_sizes != 0:
+            break
     result.conditions = conditions(graph, result.graph, result.certificate)
     notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.other_sizes:
         notes.append(f"proved equal at these sizes and at {result.other_sizes} others")
+    if result.other_sizes == 0:
+        spelling = {"idioms": result.idioms, "these_sizes": True}
     if notes or result.other_sizes == 0:
-        result.source = drop_in.source(
-            result.graph,
-            flavour,
-            notes=notes,
-            these_sizes=result.other_sizes == 0,
-            idioms=result.idioms,
-        )
+        result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
     return result
 
 

@@ -146,3 +146,18 @@ def test_matrices_that_the_function_makes_are_in_the_source() -> None:
     assert " - 0.1" in source
     k = np.random.default_rng(1).random((9, 4))
     np.testing.assert_allclose(compile_source(source, "centre")(k), centre(k))
+
+
+def test_sizes_are_read_from_the_arguments() -> None:
+    def spread(x: Array) -> Any:
+        return ((x - x.sum(axis=0) / len(x)) ** 2).sum(axis=0) / (len(x) - 1)
+
+    made = drop_in(spread, "f64[40,12]")
+    program = trace(spread, "f64[40,12]")
+    assert made.proved_at_other_sizes(program, Options()) == 0
+    assert made.proved_at_other_sizes(program, Options(), read_sizes=True)
+    source = made.source(program, read_sizes=True)
+    assert "/ len(x)" in source
+    assert "/ (len(x) - 1)" in source
+    x = np.random.default_rng(1).random((7, 3))
+    np.testing.assert_allclose(compile_source(source, "spread")(x), spread(x))

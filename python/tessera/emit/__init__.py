@@ -20,6 +20,7 @@ from tessera.graph import Graph
 from tessera.types import Dim, dtype_name
 
 FLAVOURS = tuple(SPELLINGS)
+_SMALL = 4  # numbers up to here stand for themselves
 LARGEST_CONSTANT = 64  # elements of an array that source may spell out
 
 
@@ -33,6 +34,7 @@ def emit(
     call: Call | None = None,
     copies: Collection[int] = (),
     these_sizes: bool = False,
+    read_sizes: bool = False,
     idioms: Collection[str] = (),
 ) -> str:
     """The source of a program of kernel-level operators, as one function of its inputs.
@@ -41,7 +43,8 @@ def emit(
     assumes (`A > 0`). `constants` are small arrays to be spelled out instead of passed, by input
     name. `call` is how the function is called, where it is to replace another one, and `copies`
     are the outputs that are copied, lest they share memory with an argument or with each other;
-    with `these_sizes` arguments of other shapes than the program's raise ValueError. `idioms` are
+    with `these_sizes` arguments of other shapes than the program's raise ValueError, and with
+    `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`). `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
     without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
     without a spelling.
@@ -67,8 +70,10 @@ def emit(
     constants = constants or {}
     symbols: dict[str, str] = {}
 
+    sizes: dict[int, str] = {}
+
     def dim(extent: Dim) -> str:
-        return str(extent) if isinstance(extent, int) else symbols[extent]
+        return sizes.get(extent, str(extent)) if isinstance(extent, int) else symbols[extent]
 
     spelling = SPELLINGS[flavour](dim)
     lifter = Lifter(graph, native=spelling.native, dot_products=spelling.dot_products)
@@ -76,8 +81,14 @@ def emit(
     names = call.names if call else _argument_names(inputs, spelling.module)
     for node, argument in zip(inputs, names, strict=True):
         for axis, extent in enumerate(node.shape):
+            text = f"len({argument})" if axis == 0 else f"{argument}.shape[{axis}]"
             if isinstance(extent, str):
                 symbols.setdefault(extent, f"{argument}.shape[{axis}]")
+            elif read_sizes and extent > _SMALL:
+                sizes.setdefault(extent, text)
+    for extent, text in list(sizes.items()):  # as in an unbiased variance
+        sizes.setdefault(extent - 1, f"({text} - 1)")
+    spelling.sizes = sizes
     reserved = call.reserved if call else set(names)
     said = dict(zip(inputs, names, strict=True))
     layout = Layout(spelling, said, reserved, reuse="reuse" in idioms)

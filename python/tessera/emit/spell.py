@@ -68,6 +68,7 @@ class Spelling:
 
     def __init__(self, dims: Callable[[Dim], str]) -> None:
         self.dim = dims  # how an extent is written
+        self.sizes: dict[int, str] = {}  # how numbers are written that are extents
         self.imports: set[str] = set()
 
     # --- pieces
@@ -171,6 +172,13 @@ class Spelling:
         return self.call(name, *(a.text for a in args))
 
     def _literal(self, node: Node) -> Code:
+        value = node.attrs["value"]
+        if isinstance(value, Fraction) and value.numerator in self.sizes and value.denominator == 1:
+            return Code(self.sizes[value.numerator])
+        if isinstance(value, Fraction) and abs(value.numerator) == 1:
+            count = self.sizes.get(value.denominator)
+            if count is not None and is_float(node.dtype):
+                return Code(f"{value.numerator} / {count}", MUL)
         text = self.number(node.attrs["value"], node.dtype)
         return Code(text, UNARY if text.startswith("-") else ATOM)
 
