@@ -28,6 +28,9 @@ nb::dict record(const SearchReport& r) {
   nb::dict pruned;
   for (const auto& [rule, count] : r.pruned) pruned[rule.c_str()] = count;
   d["pruned"] = pruned;
+  nb::dict figures;
+  for (const auto& [name, value] : r.figures) figures[name.c_str()] = value;
+  d["figures"] = figures;
   return d;
 }
 

@@ -38,6 +38,8 @@ def programs(group: str = "*", folder: Path = FOLDER) -> Iterator[CorpusProgram]
         for name, function in run_file(path).items():
             if not inspect.isfunction(function) or function.__code__.co_filename != str(path):
                 continue
+            if name.startswith("_"):  # what several programs of a file share
+                continue
             parameters = inspect.signature(function).parameters.values()
             specs = {p.name: Spec.parse(p.annotation) for p in parameters}
             yield CorpusProgram(path.stem, name, function, specs)

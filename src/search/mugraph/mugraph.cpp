@@ -115,7 +115,7 @@ void add(SearchReport& report, const SearchReport& more) {
 
 }  // namespace
 
-const std::set<std::string>& rules() {
+const std::set<std::string>& ablations() {
   static const std::set<std::string> names = {
       "bound",  "cancels",       "dominated",       "finer axes",
       "memory", "moments",       "nests",           "not part of a goal",
@@ -127,9 +127,9 @@ const std::set<std::string>& rules() {
 SearchReport Mugraph::run(const Subprogram& sub, Context& context, const Budget& budget,
                           CandidateSink& sink) {
   for (const std::string& name : options_.ablate) {
-    if (rules().count(name) != 0) continue;
+    if (ablations().count(name) != 0) continue;
     std::string known;
-    for (const std::string& rule : rules()) known += (known.empty() ? "" : ", ") + rule;
+    for (const std::string& rule : ablations()) known += (known.empty() ? "" : ", ") + rule;
     throw Error(ErrorKind::Usage,
                 "mugraph has no rule '" + name + "' to disable; there are " + known);
   }

@@ -15,11 +15,11 @@ struct MugraphOptions {
   int max_kernels = 4;           // kernels of a plan
   int variants = 4;              // graphs kept per set of loads, outputs and loop axis
   bool exhaustive = false;       // Mirage's Algorithm 1 over block graphs instead (small programs)
-  std::set<std::string> ablate;  // rules switched off, of those that rules() names
+  std::set<std::string> ablate;  // rules switched off, of those that ablations() names
 };
 
 // Rules that can be switched off, most under their names in SearchReport::pruned.
-const std::set<std::string>& rules();
+const std::set<std::string>& ablations();
 
 class Mugraph : public Engine {
  public:

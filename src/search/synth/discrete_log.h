@@ -7,9 +7,9 @@
 
 namespace tessera::synth {
 
-// e with ω^e = x, below q, for x in Montgomery form; nothing for 0 and non-squares. Baby steps and
-// giant steps (Shanks): 2^20 baby steps are tabulated at first use (16 MB, for all of the process),
-// and a logarithm takes at most 2^10 giant ones. `chain` must always be the same one.
+// e with ω^e = x, below q, for x in Montgomery form; nothing for 0 and non-squares. By index
+// calculus over small primes, whose logarithms are found at first use by baby and giant steps
+// (Shanks; 2 MB, for all of the process). `chain` must always be the same one.
 std::optional<uint32_t> discrete_log(const ChainTables<uint32_t>& chain, uint32_t x);
 
 }  // namespace tessera::synth

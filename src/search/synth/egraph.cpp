@@ -145,4 +145,34 @@ void EGraph::improve(Choice& choice, const std::vector<ValueId>& outputs) const 
   }
 }
 
+Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values) {
+  Entered r;
+  std::vector<bool> used(spec.nodes.size(), false);
+  for (ValueId v : spec.outputs) used[v] = true;
+  for (size_t v = spec.nodes.size(); v-- > 0;) {
+    if (!used[v]) continue;
+    const Node& n = spec.nodes[v];
+    for (int i = 0; i < n.arity; ++i) used[n.arg[size_t(i)]] = true;
+    if (n.form == Form::Kept || n.form == Form::Stack)
+      for (ValueId a : spec.kept[n.attr].args) used[a] = true;
+  }
+  r.classes.resize(spec.nodes.size());
+  for (ValueId v = 0; v < spec.nodes.size(); ++v) {
+    Node node = spec.nodes[v];
+    for (int i = 0; i < node.arity; ++i) node.arg[size_t(i)] = r.classes[node.arg[size_t(i)]];
+    if (node.form == Form::Kept || node.form == Form::Stack) {
+      KeptOp op = spec.kept[node.attr];
+      for (ValueId& a : op.args) a = r.classes[a];
+      node.attr = graph.world().kept(std::move(op));
+    }
+    const size_t before = graph.size();
+    r.classes[v] = graph.add(node, values[v]);
+    r.choice.resize(graph.size(), kNone);
+    if (graph.size() > before) r.choice[r.classes[v]] = 0;
+    if (used[v]) r.seconds += graph.node_seconds(node, values[v].dims);
+  }
+  for (ValueId v : spec.outputs) r.outputs.push_back(r.classes[v]);
+  return r;
+}
+
 }  // namespace tessera::synth

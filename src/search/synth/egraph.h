@@ -51,7 +51,8 @@ class EGraph {
   double seconds(const Choice& choice, const std::vector<ValueId>& outputs) const;
   // The classes that a choice computes for the outputs, operands first.
   std::vector<ValueId> order(const Choice& choice, const std::vector<ValueId>& outputs) const;
-  // The cheapest choice found: trees of least cost, then single changes as long as they gain.
+  // A cheap choice, found fast: trees of least cost, then single changes as long as they gain. The
+  // cheapest is extract.h's.
   Choice extract(const std::vector<ValueId>& outputs) const;
   // Improves a choice by single changes.
   void improve(Choice& choice, const std::vector<ValueId>& outputs) const;
@@ -63,5 +64,14 @@ class EGraph {
   std::vector<Class> classes_;
   std::unordered_map<uint64_t, ValueId> by_hash_;
 };
+
+// A program in an e-graph, equal values united.
+struct Entered {
+  Choice choice;                 // the program's own ways
+  std::vector<ValueId> classes;  // of the spec's values
+  std::vector<ValueId> outputs;  // of the spec's outputs
+  double seconds = 0;            // as it is written: equal values as often as they stand there
+};
+Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values);
 
 }  // namespace tessera::synth

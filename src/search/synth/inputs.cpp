@@ -140,19 +140,18 @@ int one_sided(const Spec& spec, const std::vector<Sample>& values) {
 
 // Values for one draw of the inputs, redrawn element by element until everything is defined.
 std::optional<std::vector<Sample>> defined_values(World& world, const Spec& spec, bool positive,
-                                                  uint64_t attempt, SampleStore& store) {
-  constexpr int kChanges = 4000;
+                                                  uint64_t attempt, int64_t& patience,
+                                                  SampleStore& store) {
   Drawn inputs(world, spec, positive, attempt);
   Rng rng(derive_key(positive ? 11 : 7, attempt));
   int64_t undefined = 0;
-  {
-    SampleStore trial;
-    inputs.evaluate(trial, undefined);
-  }
+  SampleStore trial;
+  inputs.evaluate(trial, undefined);
   if (undefined == INT64_MAX) return std::nullopt;
-  for (int i = 0; undefined != 0 && i < kChanges && !inputs.empty(); ++i) {
+  while (undefined != 0 && patience > 0 && !inputs.empty()) {
+    patience -= int64_t(spec.nodes.size());
     int64_t now = 0;
-    SampleStore trial;
+    trial.clear();
     inputs.change(rng);
     inputs.evaluate(trial, now);
     if (now <= undefined)
@@ -167,7 +166,7 @@ std::optional<std::vector<Sample>> defined_values(World& world, const Spec& spec
 }  // namespace
 
 std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
-                                            Inputs kind, uint64_t key) {
+                                            Inputs kind, uint64_t key, int64_t patience) {
   constexpr uint64_t kAttempts = 24;
   world.set_lenient(true);
   if (kind != Inputs::Random) {
@@ -184,7 +183,7 @@ std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, Samp
   for (bool positive : {spec.with_roots, !spec.with_roots}) {
     for (uint64_t attempt = 0; attempt < (spec.with_order ? kAttempts : 1); ++attempt) {
       std::optional<std::vector<Sample>> values =
-          defined_values(world, spec, positive, attempt, store);
+          defined_values(world, spec, positive, attempt, patience, store);
       if (!values) break;
       const int count = spec.with_order ? one_sided(spec, *values) : 0;
       if (count < fewest) {

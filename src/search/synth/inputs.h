@@ -18,9 +18,13 @@ enum class Inputs : uint8_t {
   Shifted,  // they differ little from a thousand
 };
 
+// Values that are evaluated again and again until all are defined.
+inline constexpr int64_t kPatience = 120'000;
+
 // The samples of all values of a program; nothing where they do not become defined, which is asked
 // of random ones only.
 std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
-                                            Inputs kind = Inputs::Random, uint64_t key = 0);
+                                            Inputs kind = Inputs::Random, uint64_t key = 0,
+                                            int64_t patience = kPatience);
 
 }  // namespace tessera::synth

@@ -15,7 +15,8 @@ constexpr Var kVarOne = 0;
 
 class Parser {
  public:
-  explicit Parser(const Graph& g) : g_(g), value_(g.tensors().size(), kNone) {
+  Parser(const Graph& g, bool any_size)
+      : g_(g), any_size_(any_size), value_(g.tensors().size(), kNone) {
     vars_.push_back({0, 1, false});
   }
 
@@ -430,10 +431,11 @@ class Parser {
                       [&](const Dims& d) { return spec_.table.count(d) <= kMaxCount; }))
         return true;
     }
-    return false;
+    return any_size_;
   }
 
   const Graph& g_;
+  bool any_size_;
   Spec spec_;
   std::vector<ValueId> value_;  // of tensors
   std::vector<Axes> axes_;      // of values
@@ -442,10 +444,10 @@ class Parser {
 
 }  // namespace
 
-std::optional<Spec> parse(const Graph& program) {
+std::optional<Spec> parse(const Graph& program, bool any_size) {
   for (const Tensor& t : program.tensors())
     if (!is_static(t.type.shape)) return std::nullopt;
-  return Parser(program).parse();
+  return Parser(program, any_size).parse();
 }
 
 }  // namespace tessera::synth

@@ -23,7 +23,8 @@ struct Spec {
 };
 
 // Leaf values come first, in the order of the program's inputs. Operators that synthesis does not
-// look into are kept. Nothing where no choice of small sizes holds all values (World's limits).
-std::optional<Spec> parse(const Graph& program);
+// look into are kept. Nothing where no choice of small sizes holds all values (World's limits);
+// with `any_size` such programs too, whose values cannot be evaluated.
+std::optional<Spec> parse(const Graph& program, bool any_size = false);
 
 }  // namespace tessera::synth

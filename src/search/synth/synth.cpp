@@ -6,9 +6,12 @@
 #include <map>
 #include <set>
 
+#include "search/rules/saturate.h"
 #include "search/synth/egraph.h"
 #include "search/synth/explain.h"
+#include "search/synth/extract.h"
 #include "search/synth/inputs.h"
+#include "search/synth/large.h"
 #include "search/synth/lower.h"
 #include "search/synth/reroll.h"
 #include "search/synth/spec.h"
@@ -22,9 +25,13 @@ using namespace synth;
 
 class Search {
  public:
-  Search(const SynthOptions& options, const Subprogram& sub, Context& context, const Budget& budget,
-         CandidateSink& sink)
-      : options_(options), program_(sub.graph), context_(context), budget_(budget), sink_(sink) {}
+  // `elsewhere`: seconds of what the program is a part of, for the derivation.
+  Search(const SynthOptions& options, const Graph& program, Context& context, const Budget& budget,
+         CandidateSink& sink, double elsewhere = 0)
+      : options_(options), program_(program), context_(context), budget_(budget), sink_(sink),
+        elsewhere_(elsewhere) {}
+
+  int64_t steps() const { return steps_; }
 
   SearchReport run() {
     std::optional<Spec> spec = parse(program_);
@@ -32,17 +39,26 @@ class Search {
     World world(spec->table, spec->with_q, context_.seed);
     for (const Rational& c : spec->constants) world.constant(c);
     SampleStore store;
-    const std::optional<std::vector<Sample>> values = evaluate(world, *spec, store);
+    const std::optional<std::vector<Sample>> values =
+        evaluate(world, *spec, store, Inputs::Random, 0, options_.patience);
     if (!values)
       return finish(StopReason::Unsupported, "no inputs found for which every value is defined");
     EGraph graph(world, options_.rates);
-    Choice choice = enter(*spec, *values, graph);
+    const Entered program = enter(graph, *spec, *values);
+    outputs_ = program.outputs;
+    own_ = program.choice;
+    for (ValueId v = 0; v < graph.size(); ++v) own_ways_.push_back(uint32_t(graph[v].nodes.size()));
+    report_.original_cost = program.seconds;
     set_grammar(*spec);
-    trials_.emplace(*spec, world, classes_, context_.seed);
-    choice = extract(graph);
+    make_trials_ = [&] {
+      trials_.emplace(*spec, world, program.classes, context_.seed, options_.patience);
+    };
+    Choice choice = extract(graph);
     note_sharing(graph, choice);
     tell_equal(graph, choice);
-    improve(graph, choice);
+    apply_rules(graph, choice);
+    if (options_.windows) improve(graph, choice);
+    finish_extraction(graph, choice);
     offer(graph, choice);
     return finish(stopped()
                       ? (context_.cancelled() ? StopReason::Cancelled : StopReason::TimeBudget)
@@ -56,40 +72,6 @@ class Search {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
   bool stopped() const { return context_.cancelled() || seconds() > budget_.seconds; }
-
-  // The program itself, equal values united.
-  Choice enter(const Spec& spec, const std::vector<Sample>& values, EGraph& graph) {
-    std::vector<ValueId> id(spec.nodes.size());
-    std::vector<bool> used(spec.nodes.size(), false);
-    for (ValueId v : spec.outputs) used[v] = true;
-    for (size_t v = spec.nodes.size(); v-- > 0;) {
-      if (!used[v]) continue;
-      const Node& n = spec.nodes[v];
-      for (int i = 0; i < n.arity; ++i) used[n.arg[size_t(i)]] = true;
-      if (n.form == Form::Kept || n.form == Form::Stack)
-        for (ValueId a : spec.kept[n.attr].args) used[a] = true;
-    }
-    Choice choice;
-    for (ValueId v = 0; v < spec.nodes.size(); ++v) {
-      Node node = spec.nodes[v];
-      for (int i = 0; i < node.arity; ++i) node.arg[size_t(i)] = id[node.arg[size_t(i)]];
-      if (node.form == Form::Kept || node.form == Form::Stack) {
-        KeptOp op = spec.kept[node.attr];
-        for (ValueId& a : op.args) a = id[a];
-        node.attr = graph.world().kept(std::move(op));
-      }
-      const size_t before = graph.size();
-      id[v] = graph.add(node, values[v]);
-      choice.resize(graph.size(), kNone);
-      if (graph.size() > before) choice[id[v]] = 0;
-      // What it costs as it is written, equal values twice.
-      if (used[v]) report_.original_cost += graph.node_seconds(node, values[v].dims);
-    }
-    for (ValueId v : spec.outputs) outputs_.push_back(id[v]);
-    classes_ = id;
-    for (ValueId v = 0; v < graph.size(); ++v) own_ways_.push_back(uint32_t(graph[v].nodes.size()));
-    return choice;
-  }
 
   void set_grammar(const Spec& spec) {
     Grammar& g = grammar_;
@@ -176,7 +158,8 @@ class Search {
     std::vector<Cut> result;
     for (std::vector<ValueId>& set : found) {
       Cut c{target, std::move(set), 0, 0, 0};
-      if (measure_cone(graph, choice, c)) result.push_back(std::move(c));
+      if (measure_cone(graph, choice, c) && c.cone <= size_t(options_.max_cone))
+        result.push_back(std::move(c));
     }
     return result;
   }
@@ -216,18 +199,27 @@ class Search {
     return names;
   }
 
+  // Costs before and after a step, of the whole.
+  std::string costs(double was, double is) const {
+    char text[64];
+    std::snprintf(text, sizeof text, "  (%.2f us -> %.2f us)", (was + elsewhere_) * 1e6,
+                  (is + elsewhere_) * 1e6);
+    return text;
+  }
+  std::string programs(const EGraph& graph, const Choice& choice) const {
+    std::string text;
+    for (ValueId v : outputs_)
+      text += (text.empty() ? "" : ", ") + expression(graph, choice, v, input_names(graph));
+    return text;
+  }
+
   // The first step: values that are equal, whatever they look like, are computed once, the cheapest
   // way that the program itself has.
   void note_sharing(const EGraph& graph, const Choice& choice) {
     const double is = graph.seconds(choice, outputs_);
     if (!(is < report_.original_cost * (1 - 1e-9))) return;
-    std::string programs;
-    for (ValueId v : outputs_)
-      programs += (programs.empty() ? "" : ", ") + expression(graph, choice, v, input_names(graph));
-    char cost[64];
-    std::snprintf(cost, sizeof cost, "  (%.2f us -> %.2f us)", report_.original_cost * 1e6,
-                  is * 1e6);
-    derivation_ += "equal values are computed once: " + programs + cost + "\n";
+    derivation_ += "equal values are computed once: " + programs(graph, choice) +
+                   costs(report_.original_cost, is) + "\n";
   }
 
   // What the program itself computes in several ways.
@@ -242,28 +234,96 @@ class Search {
     }
   }
 
-  // A step of the derivation, where a window made the program cheaper: its target before and after,
-  // over the window's leaves.
-  void note(const EGraph& graph, const Choice& before, const Choice& after, const Cut& cut) {
-    const double was = graph.seconds(before, outputs_), is = graph.seconds(after, outputs_);
-    if (!(is < was * (1 - 1e-9))) return;
-    if (options_.discovered) options_.discovered(graph, before, after, cut.target, cut.leaves);
+  // A step of the derivation: what computes `target` before and after, over `leaves`.
+  void note(const EGraph& graph, const Choice& before, const Choice& after, ValueId target,
+            const std::vector<ValueId>& leaves, const std::string& end) {
     const std::map<ValueId, std::string> inputs = input_names(graph);
     std::map<ValueId, std::string> names = inputs;
     std::string where;
-    for (ValueId v : cut.leaves) {
-      if (names.count(v)) continue;
+    for (ValueId v : leaves) {
+      const Form form = graph[v].nodes.front().form;
+      if (names.count(v) || form == Form::Const) continue;
       const std::string name = "t" + std::to_string(names.size() - inputs.size());
       where += (where.empty() ? "    where " : ", ") + name + " = " +
                expression(graph, before, v, inputs);
       names[v] = name;
     }
-    char cost[64];
-    std::snprintf(cost, sizeof cost, "  (%.2f us -> %.2f us)", was * 1e6, is * 1e6);
-    const std::string left = expression(graph, before, cut.target, names);
-    const std::string right = expression(graph, after, cut.target, names);
+    const std::string left = expression(graph, before, target, names);
+    const std::string right = expression(graph, after, target, names);
     if (left == right) return;
-    derivation_ += left + "  =  " + right + cost + "\n" + (where.empty() ? "" : where + "\n");
+    derivation_ += left + "  =  " + right + end + "\n" + (where.empty() ? "" : where + "\n");
+  }
+
+  // Everything that follows by rules that are known, before anything is looked for.
+  void apply_rules(EGraph& graph, Choice& choice) {
+    if (!options_.rules || options_.rules->empty()) return;
+    const double start = seconds();
+    rules::SaturateLimits limits;
+    limits.elements = 0;
+    for (ValueId v : graph.order(choice, outputs_))
+      limits.elements =
+          std::max(limits.elements, double(graph.world().dims().elements(graph[v].sample.dims)));
+    const rules::Saturation found =
+        saturate(graph, *options_.rules, limits, [&] { return stopped(); });
+    Choice next = found.applications.empty() ? choice : extract(graph);
+    steps_ += found.evaluations;
+    auto& figures = report_.figures;
+    figures["rules_s"] = seconds() - start;
+    figures["rules_fired"] = double(found.applications.size());
+    figures["rules_dropped"] = double(found.dropped);
+    figures["rules_rounds"] = found.rounds;
+    if (!(graph.seconds(next, outputs_) < graph.seconds(choice, outputs_) * (1 - 1e-9))) return;
+    figures["rules_gain_s"] = graph.seconds(choice, outputs_) - graph.seconds(next, outputs_);
+    Choice now = choice;
+    now.resize(graph.size(), kNone);
+    for (uint32_t i : needed(found, graph, next, outputs_)) {
+      const rules::Application& a = found.applications[i];
+      Choice left = now;
+      for (const rules::Way& w : a.left) left[w.id] = w.way;
+      const double was = graph.seconds(now, outputs_);
+      for (const rules::Way& w : a.right) now[w.id] = w.way;
+      const double is = graph.seconds(now, outputs_);
+      note(graph, left, now, a.root, a.variables,
+           "  [rule " + options_.rules->rules()[a.rule].name + "]" +
+               (is < 1e9 && was < 1e9 ? costs(was, is) : ""));
+    }
+    choice = std::move(next);
+  }
+
+  // The cheapest of all programs that the e-graph holds: what single changes do not reach.
+  void finish_extraction(EGraph& graph, Choice& choice) {
+    constexpr int kMost = 20;
+    const double start = seconds();
+    if (!(graph.seconds(choice, outputs_) < 1e9)) return;  // its own values were refuted
+    for (int i = 0; i < kMost && !stopped(); ++i) {
+      Extraction least = extract_least(ways_of(graph, outputs_), choice);
+      report_.figures["extract_optimal"] = least.optimal;
+      report_.figures["extract_nodes"] += double(least.nodes);
+      const double was = graph.seconds(choice, outputs_);
+      if (!(least.cost < was * (1 - 1e-9))) break;
+      const ValueId v = wrong(graph, least.choice, graph.order(least.choice, outputs_));
+      if (v != kNone) {
+        const ValueId blamed = blame(graph, least.choice, v);
+        if (blamed == kNone) break;
+        graph.forbid(blamed, least.choice[blamed]);
+        ++report_.pruned["trial"];
+        continue;
+      }
+      report_.figures["extract_gain_s"] = was - least.cost;
+      derivation_ +=
+          "of all programs found, the one of least cost: " + programs(graph, least.choice) +
+          costs(was, least.cost) + "\n";
+      choice = std::move(least.choice);
+      break;
+    }
+    report_.figures["extract_s"] = seconds() - start;
+  }
+
+  // The first class at which a choice leaves the program for other inputs; trials are made when
+  // they are needed first.
+  ValueId wrong(const EGraph& graph, const Choice& choice, const std::vector<ValueId>& order) {
+    if (!trials_) make_trials_();
+    return trials_->wrong(graph, choice, order);
   }
 
   // The value nearest below a wrong one that is not computed as in the program; kNone where nothing
@@ -284,8 +344,10 @@ class Search {
   Choice extract(EGraph& graph) {
     constexpr int kMost = 200;
     Choice choice = graph.extract(outputs_);
+    own_.resize(graph.size(), kNone);
+    if (choice == own_ && !trials_) return choice;
     for (int i = 0; i < kMost; ++i) {
-      const ValueId v = trials_->wrong(graph, choice, graph.order(choice, outputs_));
+      const ValueId v = wrong(graph, choice, graph.order(choice, outputs_));
       if (v == kNone) break;
       const ValueId blamed = blame(graph, choice, v);
       if (blamed == kNone) break;
@@ -293,6 +355,10 @@ class Search {
       ++report_.pruned["trial"];
       choice = graph.extract(outputs_);
     }
+    // Least trees may share less than the program does.
+    if (graph.seconds(own_, outputs_) < graph.seconds(choice, outputs_) &&
+        wrong(graph, own_, graph.order(own_, outputs_)) == kNone)
+      return own_;
     return choice;
   }
 
@@ -322,7 +388,7 @@ class Search {
       limits.seconds = best->seconds;
       limits.elements = best->elements;
       const int64_t left = budget_.steps - steps_;
-      limits.evaluations = std::max<int64_t>(std::min<int64_t>(left / 4, 200'000), 2'000);
+      limits.evaluations = std::min(std::max<int64_t>(left / 4, 2'000), options_.window_steps);
       const WindowReport r =
           search_window(graph, grammar_, best->leaves, best->target, live, limits, stop);
       steps_ += r.evaluations;
@@ -331,7 +397,12 @@ class Search {
       report_.graphs += 1;
       if (r.found == 0) continue;
       Choice next = extract(graph);
-      note(graph, choice, next, *best);
+      const double was = graph.seconds(choice, outputs_), is = graph.seconds(next, outputs_);
+      if (is < was * (1 - 1e-9)) {
+        if (options_.discovered)
+          options_.discovered(graph, choice, next, best->target, best->leaves);
+        note(graph, choice, next, best->target, best->leaves, costs(was, is));
+      }
       choice = std::move(next);
     }
   }
@@ -345,7 +416,7 @@ class Search {
     auto add = [&](const Choice& c) {
       const double s = graph.seconds(c, outputs_);
       if (!(s < 1e9)) return;
-      if (trials_->wrong(graph, c, graph.order(c, outputs_)) != kNone) return;
+      if (wrong(graph, c, graph.order(c, outputs_)) != kNone) return;
       Graph g = lower(program_, graph, c, outputs_);
       for (const Found& f : found)
         if (f.graph == g) return;
@@ -353,7 +424,9 @@ class Search {
     };
     add(choice);
     // Runners-up: one class computed another way.
-    for (ValueId v : graph.order(choice, outputs_)) {
+    const std::vector<ValueId> order =
+        budget_.candidates > 1 ? graph.order(choice, outputs_) : std::vector<ValueId>();
+    for (ValueId v : order) {
       const uint32_t best = choice[v];
       for (uint32_t n = 0; n < graph[v].nodes.size(); ++n) {
         if (n == best) continue;
@@ -391,8 +464,11 @@ class Search {
   const Budget& budget_;
   CandidateSink& sink_;
   Grammar grammar_;
-  std::vector<ValueId> outputs_, classes_;  // classes of the outputs, of all values of the spec
   std::vector<uint32_t> own_ways_;  // of classes: how many of their first ways are the program's
+  double elsewhere_;
+  Choice own_;                    // the program's own ways
+  std::vector<ValueId> outputs_;  // classes
+  std::function<void()> make_trials_;
   std::optional<Trials> trials_;
   std::string derivation_;
   int64_t steps_ = 0;
@@ -400,16 +476,44 @@ class Search {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// One world, or parts of the program in worlds of their own.
+SearchReport improved(const SynthOptions& options, const Graph& program, Context& context,
+                      const Budget& budget, CandidateSink& sink) {
+  const bool symbolic = std::any_of(program.tensors().begin(), program.tensors().end(),
+                                    [](const Tensor& t) { return !is_static(t.type.shape); });
+  if (!is_large(program) || symbolic) {
+    SearchReport report = Search(options, program, context, budget, sink).run();
+    if (report.stop != StopReason::Unsupported || symbolic || computing(program) < 2) return report;
+  }
+  return improve_large(
+      program, options.rates, context, budget, sink,
+      [&](const Graph& part, const Effort& effort, double elsewhere, CandidateSink& found) {
+        SynthOptions its = options;
+        its.windows = effort.windows;
+        its.max_size = std::min(options.max_size, effort.max_size);
+        its.max_leaves = std::min(options.max_leaves, effort.max_leaves);
+        its.max_cone = std::min(options.max_cone, effort.max_cone);
+        its.patience = std::min(options.patience, effort.patience);
+        its.window_steps = std::min(options.window_steps, effort.window_steps);
+        Budget share = budget;
+        share.steps = effort.steps;
+        share.seconds = effort.seconds;
+        share.candidates = 1;
+        Search search(its, part, context, share, found, elsewhere);
+        SearchReport report = search.run();
+        return PartReport{std::move(report), search.steps()};
+      });
+}
+
 }  // namespace
 
 SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& budget,
                         CandidateSink& sink) {
   const std::optional<Rerolled> rolled = reroll(sub.graph);
-  if (!rolled) return Search(options_, sub, context, budget, sink).run();
+  if (!rolled) return improved(options_, sub.graph, context, budget, sink);
   // What synthesis makes of the program without its loops; at least that program itself.
   CollectingSink found;
-  const Subprogram without{rolled->graph};
-  SearchReport report = Search(options_, without, context, budget, found).run();
+  SearchReport report = improved(options_, rolled->graph, context, budget, found);
   found.candidates.push_back({rolled->graph, report.original_cost, "synth", "", {}, false});
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });

@@ -1,7 +1,8 @@
 // The synthesis engine (STENSO, CGO'26): NumPy-level programs with less work in them, found by
 // enumeration over values instead of by computer algebra. Every part of the program is a target for
 // programs over a few of the values below it; what is found lies side by side in an e-graph, out of
-// which the cheapest whole program is taken, until nothing gets cheaper.
+// which the cheapest whole program is taken, until nothing gets cheaper. Rules that are known are
+// applied first. Large programs are improved part by part (large.h).
 #pragma once
 #include <functional>
 
@@ -17,11 +18,20 @@ using Discovered = std::function<void(const synth::EGraph&, const synth::Choice&
                                       const synth::Choice& after, synth::ValueId target,
                                       const std::vector<synth::ValueId>& leaves)>;
 
+namespace rules {
+class RuleSet;
+}
+
 struct SynthOptions {
   synth::Rates rates;  // what operations cost where the result is to run
   int max_size = 4;    // operations in one discovery, found bottom-up
   int max_leaves = 4;  // values that a discovery may start from
   Discovered discovered;
+  int max_cone = 1'000;                   // operations that it may replace
+  int64_t window_steps = 200'000;         // values tried for one target over one set of leaves
+  const rules::RuleSet* rules = nullptr;  // applied before anything is enumerated; null: none
+  int64_t patience = 120'000;             // values tried until all of a program are defined
+  bool windows = true;                    // false: by rules and equal values alone
 };
 
 class Synth : public Engine {

@@ -77,7 +77,7 @@ struct Trials::Trial {
 };
 
 Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>& classes,
-               uint64_t seed) {
+               uint64_t seed, int64_t patience) {
   struct Kind {
     Inputs inputs;
     int times;
@@ -95,12 +95,12 @@ Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>&
       auto trial = std::make_unique<Trial>(spec, kind.larger ? larger : spec.table,
                                            derive_key(seed, t), kind.inputs);
       for (const Rational& c : world.constants()) trial->world.constant(c);
-      auto values = evaluate(trial->world, spec, trial->store, kind.inputs, t);
+      auto values = evaluate(trial->world, spec, trial->store, kind.inputs, t, patience);
       if (!values) continue;
       for (size_t v = 0; v < classes.size(); ++v) trial->known.emplace(classes[v], (*values)[v]);
       if (kind.inputs == Inputs::Shifted) {
         trial->world.set_rounding(true);
-        values = evaluate(trial->world, spec, trial->store, kind.inputs, t);
+        values = evaluate(trial->world, spec, trial->store, kind.inputs, t, patience);
         if (!values) continue;
         for (size_t v = 0; v < classes.size(); ++v)
           trial->rounded.emplace(classes[v], (*values)[v]);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "search/synth/egraph.h"
+#include "search/synth/inputs.h"
 #include "search/synth/spec.h"
 
 namespace tessera::synth {
@@ -16,7 +17,8 @@ namespace tessera::synth {
 class Trials {
  public:
   // `classes`: the class of each of the spec's values.
-  Trials(const Spec& spec, const World& world, const std::vector<ValueId>& classes, uint64_t seed);
+  Trials(const Spec& spec, const World& world, const std::vector<ValueId>& classes, uint64_t seed,
+         int64_t patience = kPatience);
   ~Trials();
 
   // The first class, operands before results, at which the chosen program leaves the original;

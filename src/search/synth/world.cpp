@@ -11,7 +11,7 @@ namespace tessera::synth {
 namespace {
 
 constexpr uint64_t kModelSeed = 0x73796e7468;  // the functions known by name are always the same
-constexpr size_t kBlockBytes = size_t(1) << 20;
+constexpr size_t kFirstBlockBytes = size_t(1) << 14, kBlockBytes = size_t(1) << 20;
 constexpr int64_t kSmall = 1024;  // parts of factors that are looked for
 
 // The index of an element among a value's elements, from its coordinates in a draw.
@@ -220,8 +220,9 @@ Sample SampleStore::keep(const Sample& s) {
   const size_t words = size_t(s.n) * sizeof(uint32_t), reals = size_t(s.n) * sizeof(double);
   const size_t integers = s.v ? reals : 0;
   const size_t bytes = (reals + integers + words * (s.q ? 2 : 1) + 7) & ~size_t(7);
-  if (blocks_.empty() || used_ + bytes > kBlockBytes) {
-    blocks_.push_back(std::make_unique<std::byte[]>(kBlockBytes));
+  if (blocks_.empty() || used_ + bytes > size_) {
+    size_ = blocks_.empty() ? std::max(bytes, kFirstBlockBytes) : std::min(2 * size_, kBlockBytes);
+    blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(size_));
     used_ = 0;
   }
   std::byte* at = blocks_.back().get() + used_;

@@ -56,10 +56,15 @@ struct Numbers {
 class SampleStore {
  public:
   Sample keep(const Sample& s);
+  // Forgets all samples; for many short-lived ones.
+  void clear() {
+    if (blocks_.size() > 1) blocks_.erase(blocks_.begin(), blocks_.end() - 1);
+    used_ = 0;
+  }
 
  private:
-  std::vector<std::unique_ptr<std::byte[]>> blocks_;
-  size_t used_ = 0;  // of the last block
+  std::vector<std::unique_ptr<std::byte[]>> blocks_;  // each twice the size of the last, up to 1 MB
+  size_t used_ = 0, size_ = 0;                        // bytes, of the last block
 };
 
 struct WorldVec;
