@@ -106,6 +106,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.target);
     else if (name == "target_directory")
       take(options.target_directory);
+    else if (name == "rule_folders")
+      take(options.rule_folders);
     else if (name == "budget")
       take(options.budget_seconds);
     else if (name == "threads")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tessera.calibrate import calibrated_path
 from tessera.errors import UsageError
+from tessera.store import cache_directory
 
 _HERE = Path(__file__).resolve().parent
 
@@ -19,6 +20,24 @@ def target_directory() -> str:
         if folder.is_dir():
             return str(folder)
     return ""
+
+
+def rule_folders() -> list[str]:
+    """Where rules are: those that ship, then the user's own."""
+    return [str(shipped_rules() or ""), str(user_rules())]
+
+
+def shipped_rules() -> Path | None:
+    """The rules that ship: beside the package, or in the source tree."""
+    for folder in (_HERE / "rules", _HERE.parents[1] / "rules"):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def user_rules() -> Path:
+    """Where a user's own rules are."""
+    return cache_directory() / "rules"
 
 
 def require_threads(threads: int) -> None:
@@ -109,6 +128,7 @@ class Options:
         fields["tune"] = self.tune is True
         del fields["weights"]  # part of the program (api.py)
         fields["target_directory"] = target_directory()
+        fields["rule_folders"] = rule_folders()
         if self.target == "cpu" and (measured := calibrated_path()).exists():
             fields["target"] = str(measured)
         return fields

@@ -17,10 +17,10 @@ from tessera.errors import BadInputError, Error, Location
 from tessera.files import io_error, read_text, write_text
 from tessera.frontends.trace import Spec, trace_call
 from tessera.graph import Graph
+from tessera.options import shipped_rules as shipped_folder
+from tessera.options import user_rules as user_folder
 from tessera.source import run_file
-from tessera.store import cache_directory
 
-_HERE = Path(__file__).resolve().parent
 LEARNT = "learnt.rules"
 
 
@@ -55,19 +55,6 @@ def rule_of(record: dict[str, Any], file: str = "") -> Rule:
     """A core's record as a rule."""
     fields = {**record, "conditions": tuple(record["conditions"])}
     return Rule(**fields, file=file)
-
-
-def shipped_folder() -> Path | None:
-    """The rules that ship: beside the package, or in the source tree."""
-    for folder in (_HERE / "rules", _HERE.parents[1] / "rules"):
-        if folder.is_dir():
-            return folder
-    return None
-
-
-def user_folder() -> Path:
-    """Where a user's own rules are."""
-    return cache_directory() / "rules"
 
 
 def rule_files() -> list[Path]:

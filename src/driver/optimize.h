@@ -28,7 +28,10 @@ struct OptimizeOptions {
   bool tune = false;                    // time more candidates, and other tiles of the fastest
   bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
   std::optional<int> max_block_ops;     // none: no limit
-  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "plan:layout" and the like
+  // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
+  // be right, in others what is malformed is left out with a line on standard error.
+  std::vector<std::string> rule_folders;
+  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "plan:layout" and the like
   // (plan/plan.h)
   std::set<std::string> disable;
   // Of search(): "mugraph", or "synth" with the costs of NumPy's own functions.

@@ -1,11 +1,13 @@
 #include "driver/session.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "backend/check.h"
 #include "base/error.h"
 #include "cost/analytical.h"
 #include "search/mugraph/mugraph.h"
+#include "search/rules/library.h"
 #include "search/synth/synth.h"
 
 namespace tessera {
@@ -51,6 +53,24 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
   return found;
 }
 
+const rules::RuleSet* Session::rules() {
+  if (options.disable.count("rules")) return nullptr;
+  if (!rules_) {
+    std::vector<rules::Rule> all;
+    std::vector<std::string> problems;
+    for (const std::string& folder : options.rule_folders) {
+      if (&folder == &options.rule_folders.front())
+        all = rules::load_rules(folder);
+      else
+        rules::load_more(folder, all, problems);
+    }
+    for (const std::string& p : problems)
+      std::fprintf(stderr, "warning: rules left out: %s\n", p.c_str());
+    rules_.emplace(std::move(all));
+  }
+  return &*rules_;
+}
+
 SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSink& sink) {
   Stopwatch watch(report.search_s);
   Context context;
@@ -61,7 +81,9 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
   Budget budget;
   budget.steps = 1'000'000;
   budget.seconds = std::max(0.0, seconds);
-  return Synth().run(Subprogram{graph}, context, budget, sink);
+  SynthOptions synth;
+  synth.rules = rules();
+  return Synth(std::move(synth)).run(Subprogram{graph}, context, budget, sink);
 }
 
 std::shared_ptr<Module> Session::compiled(const Graph& graph) {

@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "driver/optimize.h"
 #include "driver/saved_search.h"
+#include "search/rules/match.h"
 #include "verify/filter.h"
 
 namespace tessera {
@@ -36,6 +37,8 @@ class Session {
   // What the engine proposes for a program, within `seconds`.
   SearchReport search(const Graph& graph, const std::string& part, double seconds, Memory* memory,
                       CandidateSink& sink);
+  // The rules that synthesis applies; read when they are first asked for.
+  const rules::RuleSet* rules();
   // What synthesis proposes for a program, within `seconds`, at costs of NumPy's functions.
   SearchReport synthesize(const Graph& graph, double seconds, CandidateSink& sink);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile.
@@ -68,6 +71,7 @@ class Session {
   const std::function<void(const Progress&)>& progress_;
   const std::atomic<bool>* cancel_;
   std::optional<KernelPool> pool_;
+  std::optional<rules::RuleSet> rules_;
 };
 
 }  // namespace tessera

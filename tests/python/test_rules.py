@@ -87,6 +87,29 @@ def test_optimize_learns_when_it_is_told_to(
     assert rules.load_rules()
 
 
+def test_searches_apply_rules(
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    search = ["search", f"{programs}:trace", "--engine", "synth", "--json"]
+
+    def derivations(*more: str) -> str:
+        assert main([*search, *more]) == 0
+        return "\n".join(c["derivation"] for c in json.loads(capfd.readouterr().out)["candidates"])
+
+    assert "[rule diagonal-of-product" in derivations()
+    assert "[rule " not in derivations("--disable", "rules")
+    # A user's own file that is malformed is left out, and said so.
+    own = tmp_path / "cache" / "rules" / "bad.rules"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("rule a\n  nonsense\n")
+    assert main(search) == 0
+    assert "bad.rules:2:11: expected '['" in capfd.readouterr().err
+
+
 def test_stated_rules_are_generalised_and_wrong_ones_refused(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
