@@ -31,8 +31,8 @@ struct OptimizeOptions {
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
   // be right, in others what is malformed is left out with a line on standard error.
   std::vector<std::string> rule_folders;
-  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "plan:layout" and the like
-  // (plan/plan.h)
+  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "plan:layout" and
+  // the like (plan/plan.h)
   std::set<std::string> disable;
   // Of search(): "mugraph", or "synth" with the costs of NumPy's own functions.
   std::string engine = "mugraph";

@@ -15,6 +15,7 @@ import pytest
 from tessera import rules
 from tessera.cli import main
 from tessera.errors import BadInputError
+from tessera.options import shipped_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = """
@@ -179,7 +180,7 @@ def test_a_solver_agrees(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_rules_that_ship_are_found() -> None:
     known = rules.load_rules(sorted((ROOT / "rules").glob("*.rules")))
-    assert rules.shipped_folder() == ROOT / "rules"
+    assert shipped_rules() == ROOT / "rules"
     assert len(known) > 100
     assert len({r.name for r in known}) == len(known)
 
