@@ -41,7 +41,7 @@ class Jax:
     def arguments(arrays: Sequence[Any]) -> list[Any]:
         import jax
 
-        if any(np.asarray(a).dtype == np.float64 for a in arrays):
+        if any(np.asarray(a).dtype.itemsize == 8 for a in arrays):  # f64 and i64
             jax.config.update("jax_enable_x64", True)
         return [jax.numpy.asarray(a) for a in arrays]
 

@@ -60,12 +60,14 @@ IntRange range_of(DType dtype) {
 struct Scales {
   double large, huge, tiny;
   double most, least;  // the largest number and the smallest subnormal one
+  double decades;      // and its inverse: quotients that round away what is added to them
 };
 Scales scales_of(DType dtype) {
-  if (dtype == DType::F16) return {30, 60, 1e-2, 65504, 0x1p-24};
-  if (dtype == DType::F64) return {1000, 1e8, 1e-8, std::numeric_limits<double>::max(), 0x1p-1074};
-  if (dtype == DType::BF16) return {200, 1e4, 1e-4, 0x1.FEp127, 0x1p-133};
-  return {200, 1e4, 1e-4, std::numeric_limits<float>::max(), 0x1p-149};
+  if (dtype == DType::F16) return {30, 60, 1e-2, 65504, 0x1p-24, 1e2};
+  if (dtype == DType::F64)
+    return {1000, 1e8, 1e-8, std::numeric_limits<double>::max(), 0x1p-1074, 1e12};
+  if (dtype == DType::BF16) return {200, 1e4, 1e-4, 0x1.FEp127, 0x1p-133, 1e4};
+  return {200, 1e4, 1e-4, std::numeric_limits<float>::max(), 0x1p-149, 1e6};
 }
 
 class Maker {
@@ -105,6 +107,8 @@ class Maker {
       each([&](int64_t) { return s.huge * normal(); });
     else if (family == "tiny")
       each([&](int64_t) { return s.tiny * normal(); });
+    else if (family == "decades")
+      each([&](int64_t) { return std::exp((2 * rng_.unit() - 1) * std::log(s.decades)); });
     else if (family == "zeros")
       each([&](int64_t) { return rng_.chance(0.5) ? 0.0 : normal(); });
     else if (family == "all_zero")

@@ -75,6 +75,7 @@ class Comparison {
   // Ordinary families, and what else is asked of floats and of integers.
   std::vector<std::string> families() const {
     std::vector<std::string> all = input_families();
+    all.push_back("decades");   // positive numbers whose quotients are lost beside 1
     all.push_back("negative");  // where max(x, 0) is 0, sums that cancel are not
     if (std::any_of(spec_.inputs().begin(), spec_.inputs().end(),
                     [&](TensorId t) { return is_integer(spec_.type(t).dtype); }))

@@ -104,6 +104,8 @@ def test_structured_dtypes() -> None:
         (lambda a: a - a, np.array([True, False])),
         (lambda a: -a, np.array([True, False])),
         (lambda a: a + a, np.array([True, False])),
+        (lambda a: a**2, np.array([True, False])),
+        (lambda a: a**3, np.array([True, False])),
         (lambda a: ~a, np.arange(4, dtype=np.uint8)),
         (lambda a: a + 300, np.arange(4, dtype=np.uint8)),
         (lambda a: a * -1, np.arange(4, dtype=np.uint8)),
@@ -144,6 +146,11 @@ def read_only() -> np.ndarray[Any, Any]:
 )  # fmt: skip
 def test_layouts(array: Any) -> None:
     assert as_numpy(doubled_twice, array) == ""
+
+
+def test_arguments_without_axes_stay_arrays() -> None:
+    assert "without axes" in as_numpy(lambda a: (a, a + 1), np.array(3.0))
+    assert as_numpy(lambda a, b: (a * 2, b), np.array(3.0), X) == ""
 
 
 def test_arguments_that_overlap() -> None:

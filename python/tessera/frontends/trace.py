@@ -557,6 +557,11 @@ def _run(
             raise UnsupportedError(
                 f"{_name(function)} returns a Python float", definition(function)
             )
+        if tensor.shape == () and any(tensor.id == t.id for t in tensors):
+            raise UnsupportedError(
+                f"{_name(function)} returns an argument without axes, which NumPy keeps an array",
+                definition(function),
+            )
         graph.output(tensor)
     return graph, results
 

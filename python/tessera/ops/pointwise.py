@@ -238,6 +238,8 @@ def pow(x: Operand, exponent: Operand) -> Tensor:
         return base.builder.emit("power", [base, power_])
     if not isinstance(x, Tensor):
         x = lift(builder_of(x), x)
+    if x.dtype == np.bool_:
+        unsupported("powers of truths are not supported, whose dtype depends on the exponent")
     base, _ = promote(np.power, x, exponent)
     value = float(exponent)  # type: ignore[arg-type]
     if value == 2:

@@ -169,6 +169,16 @@ TEST(SynthIntegers, TheVerifierSeesWrapsAmongFloats) {
   }
 }
 
+// log(q / (p + q)) = log(1 − p / (p + q)), which is log 0 where q is lost beside p.
+TEST(SynthIntegers, WhatIsLostBesideOneIsNotTakenFromIt) {
+  const std::string in = "p = input : f64[50]; q = input : f64[50]; s = add p, q; ";
+  const Verdict v = compare_programs(
+      in + "r = div q, s; l = log r; m = mul q, l; t = sum m {axes=[0]}; return t",
+      in + "one = const {value=1} : f64[]; r = div p, s; u = sub one, r; l = log u; m = mul q, l; "
+           "t = sum m {axes=[0]}; return t");
+  ASSERT_TRUE(v.refuted()) << v.str();
+}
+
 // 2·Σ max(x, 0) = Σ|x| + Σx, which is 0 only up to rounding where all numbers are negative.
 TEST(SynthIntegers, SumsThatCancelAreNoSumsOfZeros) {
   const Verdict v = compare_programs(
