@@ -4,7 +4,8 @@ A row per case and framework (numpy, jax, torch): the rewritten source against t
 run by that framework, as in STENSO's Figure 4 (CGO 2026), medians of interleaved runs; and one
 with `output: kernel`: compiled kernels against the original under NumPy. Cases are those of
 `bench/corpus/numpy/stenso.py`, `NAME@small` and `NAME@large` the same at a quarter and four times
-the extents, and with `--case GROUP:` those of another file of the corpus. Rows of case "geomean"
+the extents, and with `--case GROUP:` those of another file of the corpus (`*:` of all; with `--quick`
+only as NumPy source, without kernels). Rows of case "geomean"
 sum up.
 """
 
@@ -50,12 +51,14 @@ def run(
     for name, program, specs in _cases(case, quick):
         shape = {n: list(s.shape) for n, s in specs.items()}
         first = next(iter(specs.values()))
-        row: Row = {"suite": "stenso", "case": name, "shape": shape, "dtype": first.dtype,
-                    "target": options.target}  # fmt: skip
+        row: Row = {"suite": "stenso", "case": name, "group": program.group, "shape": shape,
+                    "dtype": first.dtype, "target": options.target}  # fmt: skip
         traced: Traced | None = None
         try:
             traced = trace_call(program.function, [], dict(specs))
         except Error as error:
+            if (name, "numpy", "source") in done:
+                continue
             yield row | {
                 "framework": "numpy",
                 "output": "source",
@@ -66,7 +69,7 @@ def run(
             if (name, framework, "source") not in done:
                 tell(f"{name}: {framework}")
                 yield row | _source(program, traced, framework, options)
-        if (name, "numpy", "kernel") not in done:
+        if (name, "numpy", "kernel") not in done and not (quick and ":" in (case or "")):
             tell(f"{name}: kernels")
             yield row | _kernel(program, traced, options)
 
@@ -78,7 +81,9 @@ def _cases(case: str | None, quick: bool) -> Iterator[tuple[str, CorpusProgram, 
         raise UsageError(f"--case {case}: '{scale}' is not one of small, large")
     found = False
     for program in programs(group if colon else "stenso"):
-        if (name and program.name != name) or (quick and not name and program.name not in _QUICK):
+        if (name and program.name != name) or (
+            quick and not colon and not name and program.name not in _QUICK
+        ):
             continue
         found = True
         specs = {n: _scaled(s, _SCALES[scale]) for n, s in program.specs.items()}
