@@ -4,9 +4,8 @@ A row per case and framework (numpy, jax, torch): the rewritten source against t
 run by that framework, as in STENSO's Figure 4 (CGO 2026), medians of interleaved runs; and one
 with `output: kernel`: compiled kernels against the original under NumPy. Cases are those of
 `bench/corpus/numpy/stenso.py`, `NAME@small` and `NAME@large` the same at a quarter and four times
-the extents, and with `--case GROUP:` those of another file of the corpus (`*:` of all; with `--quick`
-only as NumPy source, without kernels). Rows of case "geomean"
-sum up.
+the extents, and with `--case GROUP:` those of another file of the corpus (`*:` of all; with
+`--quick` only as NumPy source, without kernels). Rows of case "geomean" sum up.
 """
 
 from __future__ import annotations
