@@ -1,9 +1,13 @@
 // driver/: optimize and search, with progress and Ctrl-C.
 #include "driver/optimize.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "base/error.h"
 #include "bindings.h"
@@ -128,6 +132,10 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.disable);
     else if (name == "engine")
       take(options.engine);
+    else if (name == "cost")
+      take(options.cost);
+    else if (name == "costs")
+      take(options.costs);
     else if (name == "cache")
       take(options.use_cache);
     else if (name == "resume")

@@ -86,6 +86,9 @@ class Options:
     # Inputs, by name, that keep their values from call to call: folded and packed once per set of
     # arrays (by identity), which the caller then does not change; Result.refresh() does it again.
     weights: tuple[str, ...] = ()
+    # What synthesis minimises: times of operations measured on this machine for the library that
+    # runs the result (costs.py), or flops, as STENSO's first estimator does.
+    cost: Literal["measured", "flops"] = "measured"
 
     def __post_init__(self) -> None:
         require_budget(self.budget)
@@ -93,6 +96,8 @@ class Options:
             raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
         if self.tune not in (True, False, "background"):
             raise UsageError(f'tune is True, False or "background", not {self.tune!r}')
+        if self.cost not in ("measured", "flops"):
+            raise UsageError(f'cost is "measured" or "flops", not {self.cost!r}')
         if self.resume and not self.cache:
             raise UsageError("resume needs the cache: unfinished searches are kept there")
         require_threads(self.threads)
@@ -126,6 +131,7 @@ class Options:
         fields["budget"] = float(self.budget)
         fields["disable"] = set(self.disable)
         fields["tune"] = self.tune is True
+        fields["cost"] = "flops" if self.cost == "flops" else "times"
         del fields["weights"]  # part of the program (api.py)
         fields["target_directory"] = target_directory()
         fields["rule_folders"] = rule_folders()

@@ -1,4 +1,4 @@
-"""Measurements of all runs, in SQLite inside the cache folder.
+"""Measurements of all runs, and costs of operations (costs.py), in SQLite inside the cache folder.
 
 A history to look at and learn from, never needed for a result: where it cannot be used, one warning
 says so and the run goes on. A damaged file is set aside and begun again.
@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,16 @@ CREATE TABLE IF NOT EXISTS measurements (
   ours_us REAL NOT NULL,
   speedup REAL NOT NULL,
   details TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS costs (
+  library TEXT NOT NULL,
+  version TEXT NOT NULL,
+  machine TEXT NOT NULL,
+  operation TEXT NOT NULL,
+  work REAL NOT NULL,
+  ns REAL NOT NULL,
+  time REAL NOT NULL,
+  PRIMARY KEY (library, version, machine, operation, work)
 );
 CREATE INDEX IF NOT EXISTS by_program ON measurements (program_hash, target);
 """
@@ -109,6 +119,46 @@ class MeasurementStore:
             if db is None:
                 return 0
             return int(db.execute("SELECT count(*) FROM measurements").fetchone()[0])
+
+    def keep_costs(
+        self,
+        library: str,
+        library_version: str,
+        machine: str,
+        curves: Mapping[str, Sequence[tuple[float, float]]],
+    ) -> None:
+        """Remembers nanoseconds by kind of operation and work, in place of earlier ones.
+
+        Those of other versions of the library on this machine are forgotten.
+        """
+        now = time.time()
+        rows = [
+            (library, library_version, machine, operation, work, ns, now)
+            for operation, curve in curves.items()
+            for work, ns in curve
+        ]
+        with self._connection() as db:
+            if db is not None:
+                db.execute(
+                    "DELETE FROM costs WHERE library = ? AND machine = ?", (library, machine)
+                )
+                db.executemany("INSERT INTO costs VALUES (?,?,?,?,?,?,?)", rows)
+
+    def costs(
+        self, library: str, library_version: str, machine: str
+    ) -> dict[str, list[tuple[float, float]]]:
+        """What `keep_costs` was given for this library, version and machine; empty if nothing."""
+        curves: dict[str, list[tuple[float, float]]] = {}
+        with self._connection() as db:
+            if db is not None:
+                cursor = db.execute(
+                    "SELECT operation, work, ns FROM costs "
+                    "WHERE library = ? AND version = ? AND machine = ? ORDER BY operation, work",
+                    (library, library_version, machine),
+                )
+                for operation, work, ns in cursor:
+                    curves.setdefault(operation, []).append((work, ns))
+        return curves
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection | None]:

@@ -416,12 +416,12 @@ void require_known_engines(const OptimizeOptions& options) {
   for (const std::string& name : options.disable) {
     if (name.starts_with("plan:"))
       disable_plan(plan, name);
-    else if (name != "fold" && name != "rules" && name != "synth" && name != "mugraph" &&
-             !name.starts_with("mugraph:"))
-      throw Error(ErrorKind::Usage,
-                  "unknown engine '" + name +
-                      "' to disable; there are mugraph, mugraph:RULE, synth, rules, fold and plan:"
-                      "{layout,schedule,memory,weights}");
+    else if (name != "fold" && name != "rules" && name != "synth" && name != "synth:holes" &&
+             name != "mugraph" && !name.starts_with("mugraph:"))
+      throw Error(ErrorKind::Usage, "unknown engine '" + name +
+                                        "' to disable; there are mugraph, mugraph:RULE, synth, "
+                                        "synth:holes, rules, fold and plan:"
+                                        "{layout,schedule,memory,weights}");
   }
 }
 

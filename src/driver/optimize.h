@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ struct OptimizeOptions {
   std::set<std::string> disable;
   // Of search(): "mugraph", or "synth" with the costs of NumPy's own functions.
   std::string engine = "mugraph";
+  // What synthesis minimises: "times" of calls (NumPy), "fused" loops (XLA, Inductor), or "flops";
+  // `costs` are nanoseconds at amounts of work by kind of operation, as measured for the library
+  // that is to run the result (search/synth/rates.h); kinds that are not there cost what NumPy's do.
+  std::string cost = "times";
+  std::map<std::string, std::vector<std::pair<double, double>>> costs;
   bool use_cache = true;  // of results; machine code is always cached
   // Goes on where an unfinished search of the same program with the same options stopped.
   bool resume = false;

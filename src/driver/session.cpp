@@ -81,9 +81,18 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
   Budget budget;
   budget.steps = 1'000'000;
   budget.seconds = std::max(0.0, seconds);
-  SynthOptions synth;
-  synth.rules = rules();
-  return Synth(std::move(synth)).run(Subprogram{graph}, context, budget, sink);
+  SynthOptions engine_options;
+  synth::Rates& rates = engine_options.rates;
+  rates.set(options.costs);
+  if (options.cost == "flops")
+    rates.kind = synth::CostKind::Flops;
+  else if (options.cost == "fused")
+    rates.kind = synth::CostKind::Fused;
+  else if (options.cost != "times")
+    throw Error(ErrorKind::Usage, "cost: '" + options.cost + "' is not one of times, fused, flops");
+  engine_options.rules = rules();
+  engine_options.holes = !options.disable.count("synth:holes");
+  return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
 }
 
 std::shared_ptr<Module> Session::compiled(const Graph& graph) {

@@ -125,6 +125,7 @@ def body(function: Callable[..., Any], *types: str, flavour: str = "numpy") -> s
         (lambda a, b: np.sum(a * b, axis=1), (A, B), "np.vecdot(a, b)"),
         (lambda a, b: np.sum(a * b.T, axis=1), (A, C), "np.vecdot(a, b.T)"),
         (lambda a, b: np.sum(a * b, axis=0), (A, B), 'np.einsum("ij,ij->j", a, b)'),
+        (lambda a, b: np.sum(a * b.T, axis=0), (A, C), "np.vecdot(a.T, b)"),
         (lambda a, b: np.sum(a * b), (A, B), "np.vdot(a, b)"),
         (lambda a, b: np.sum(a.T * b.T), (A, B), "np.vdot(a, b)"),
         (lambda a, b: a @ b.T, (A, B), "a @ b.T"),

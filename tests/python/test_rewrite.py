@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from test_cli import tessera
 
+from tessera.bench.corpus import FOLDER, programs
 from tessera.drop_in import DropIn
 from tessera.frontends.trace import trace_call
 from tessera.options import Options
 from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, arguments, rewrite
+from tessera.source import run_file
 
 Array = np.ndarray[Any, Any]
 
@@ -165,6 +169,26 @@ def test_explanations(tmp_path: Path) -> None:
     assert "computed once" in record["steps"][0][0]
 
 
+@pytest.mark.parametrize("file", ["stenso", "stenso_numpy"])
+def test_the_best_known_rewrites_compute_what_the_programs_do(file: str) -> None:
+    known = run_file(FOLDER / "best_known" / f"{file}.py")
+    for program in programs("stenso"):
+        if program.name not in known:
+            assert file == "stenso_numpy", program.name
+            continue
+        sizes = {200: 7, 1000: 11}
+        specs = [
+            dataclasses.replace(s, shape=tuple(sizes[int(d)] for d in s.shape))
+            for s in program.specs.values()
+        ]
+        rng = np.random.default_rng(5)
+        arrays = [s.sample(rng) for s in specs]
+        expected = np.asarray(program.function(*arrays))
+        found = np.asarray(known[program.name](*arrays))
+        assert found.shape == expected.shape, program.name
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6, err_msg=program.name)
+
+
 def test_the_bench_reports_every_case(tmp_path: Path) -> None:
     out = tmp_path / "stenso.json"
     answer = tessera(
@@ -177,5 +201,14 @@ def test_the_bench_reports_every_case(tmp_path: Path) -> None:
     assert ("elem_square@small", "kernel") in kinds
     assert ("geomean", "source") in kinds
     assert all(r["speedup_vs_original"] > 0 for r in rows)
+    row = next(r for r in rows if r["case"] == "elem_square@small" and r["output"] == "source")
+    assert row["peers"]["best_known"] > 0
+    assert row["peers"]["numpy_means"] > 0
+    assert row["bottom_up_s"] > 0
+    assert row["paper_synthesis"] == "well under 200 s"
+    ratio = row["speedup_vs_original"] / row["best_known_vs_original"]
+    assert abs(row["speedup_vs_best_known"] / ratio - 1) < 1e-9
+    total = next(r for r in rows if r["case"] == "geomean" and r["output"] == "source")
+    assert total["as_good_as_best_known"] + len(total["worse_than_best_known"]) == 1
     answer = tessera("bench", "stenso", "--case", "no_such_program")
     assert answer.returncode == 64

@@ -2,10 +2,16 @@
 
 A row per case and framework (numpy, jax, torch): the rewritten source against the original, both
 run by that framework, as in STENSO's Figure 4 (CGO 2026), medians of interleaved runs; and one
-with `output: kernel`: compiled kernels against the original under NumPy. Cases are those of
-`bench/corpus/numpy/stenso.py`, `NAME@small` and `NAME@large` the same at a quarter and four times
-the extents, and with `--case GROUP:` those of another file of the corpus (`*:` of all; with
-`--quick` only as NumPy source, without kernels). Rows of case "geomean" sum up.
+with `output: kernel`: compiled kernels against the original under NumPy. In the same race run the
+rewrite that is best known (`peers: best_known`, and for NumPy `numpy_means`, the same by all of
+NumPy's means): bench/corpus/numpy/best_known. Rows of NumPy also have what Figure 5 shows: the
+time of the synthesis, that of a plain bottom-up enumeration, and the paper's word on its own.
+
+Cases are those of `bench/corpus/numpy/stenso.py`, `NAME@small` and `NAME@large` the same at a
+quarter and four times the extents, and with `--case GROUP:` those of another file of the corpus
+(`*:` of all; with `--quick` only as NumPy source, without kernels).
+Rows of case "geomean" sum up. JAX runs on the thread that calls and PyTorch on one thread
+(frameworks.py), both sides of each ratio alike.
 """
 
 from __future__ import annotations
@@ -13,22 +19,27 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import exp, log
 from typing import Any
 
+from tessera import _core, costs
 from tessera.api import optimize_traced
-from tessera.bench.corpus import CorpusProgram, programs
+from tessera.bench.corpus import FOLDER, CorpusProgram, programs
+from tessera.emit import compile_source, emit
 from tessera.errors import Error, UsageError
+from tessera.frameworks import FRAMEWORKS, Run
 from tessera.frontends.trace import Spec, Traced, trace_call, unflatten
 from tessera.options import Options
-from tessera.rewrite import arguments, race, rewrite
+from tessera.rewrite import Rewrite, arguments, race, rewrite
+from tessera.source import run_file
 
 Row = dict[str, Any]
 _SCALES = {"": 1.0, "small": 0.25, "large": 4.0}
 _LARGEST = 64 << 20  # elements of all arguments; larger cases are left out
 _QUICK = ("diag_dot", "synth_6", "max_stack")
-_FRAMEWORKS = {"numpy": "numpy", "jax": "jax", "torch": "torch"}
+_ALIKE = 0.97  # of the best known, and still as good: the rest is noise
+_TRIED = {"numpy": 8, "jax": 8, "torch": 4}  # programs that are timed; others compile each
 
 
 def key(row: Row) -> tuple[Any, ...]:
@@ -42,11 +53,18 @@ def run(
     quick: bool,
     done: frozenset[tuple[Any, ...]],
     tell: Callable[[str], None],
+    peers: Sequence[str] = tuple(FRAMEWORKS),
 ) -> Iterator[Row]:
-    """All rows, as they are measured; those in `done` are left out."""
-    frameworks = [f for f, m in _FRAMEWORKS.items() if importlib.util.find_spec(m) is not None]
-    if quick:
-        frameworks = ["numpy"]
+    """All rows, as they are measured; those in `done` are left out, and frameworks not in `peers`.
+
+    Raises UsageError where there is no such case.
+    """
+    installed = [f for f, m in FRAMEWORKS.items() if importlib.util.find_spec(m.module) is not None]
+    frameworks = ["numpy"] if quick else [f for f in installed if f in peers]
+    for framework in frameworks:
+        FRAMEWORKS[framework].prepare()
+    paper = run_file(FOLDER / "best_known" / "stenso.py")
+    by_numpy = run_file(FOLDER / "best_known" / "stenso_numpy.py")
     for name, program, specs in _cases(case, quick):
         shape = {n: list(s.shape) for n, s in specs.items()}
         first = next(iter(specs.values()))
@@ -67,8 +85,14 @@ def run(
         for framework in frameworks:
             if (name, framework, "source") not in done:
                 tell(f"{name}: {framework}")
-                yield row | _source(program, traced, framework, options)
-        if (name, "numpy", "kernel") not in done and not (quick and ":" in (case or "")):
+                known = {}
+                if program.group == "stenso":
+                    known["best_known"] = paper[program.name]
+                    if framework == "numpy" and program.name in by_numpy:
+                        known["numpy_means"] = by_numpy[program.name]
+                yield row | _source(program, traced, framework, options, known)
+        kernels = "numpy" in frameworks and not (quick and ":" in (case or ""))
+        if kernels and (name, "numpy", "kernel") not in done:
             tell(f"{name}: kernels")
             yield row | _kernel(program, traced, options)
 
@@ -103,21 +127,28 @@ def _scaled(spec: Spec, factor: float) -> Spec:
     return dataclasses.replace(spec, shape=shape)
 
 
-def _source(program: CorpusProgram, traced: Traced, framework: str, options: Options) -> Row:
+def _source(
+    program: CorpusProgram,
+    traced: Traced,
+    framework: str,
+    options: Options,
+    known: Mapping[str, Callable[..., Any]],
+) -> Row:
     row: Row = {"framework": framework, "output": "source"}
+    chosen = options.replace(budget=min(options.budget, 8.0))
     try:
         found = rewrite(
             traced.graph,
             framework,
-            options=options.replace(budget=min(options.budget, 8.0)),
+            options=chosen,
             function=program.function,
             traced=traced,
             name=program.name,
-            tried=8 if framework == "numpy" else 3,
+            tried=_TRIED[framework],
         )
     except Error as error:
         return row | {"verdict": f"no source: {error}"}
-    return row | {
+    row |= {
         "original_us": found.original_us,
         "ours_us": found.measured_us,
         "speedup_vs_original": found.speedup,
@@ -125,8 +156,71 @@ def _source(program: CorpusProgram, traced: Traced, framework: str, options: Opt
         "states": found.search["states"],
         "verify_s": found.verify_s,
         "verdict": "equal" if found.improved else "kept",
+        "idioms": list(found.idioms),
         "rejected": len(found.rejected),
         "source": found.source.split("\n\n\n", 1)[-1],
+    }
+    if known:
+        row |= _against(found, program, traced, framework, known, options.seed)
+    if framework == "numpy":
+        row |= _enumerated(traced, chosen, found)
+        if program.group == "stenso":
+            row["paper_synthesis"] = run_file(FOLDER / "best_known" / "stenso.py")["SYNTHESIS"][
+                program.name
+            ]
+    return row
+
+
+def _against(
+    found: Rewrite,
+    program: CorpusProgram,
+    traced: Traced,
+    framework: str,
+    known: Mapping[str, Callable[..., Any]],
+    seed: int,
+) -> Row:
+    """Original, ours and the known rewrites in one race; a program that was kept is itself 1.0."""
+    library = FRAMEWORKS[framework]
+    arrays = arguments(traced.graph, traced, seed)
+    args, kwargs = unflatten(traced.tree, arrays)
+    prepared, _ = unflatten(traced.tree, library.arguments(arrays))
+
+    def run(function: Callable[..., Any]) -> Run:
+        if framework == "numpy":
+            return library.run(function, args, kwargs)
+        graph = trace_call(function, arrays[: len(traced.arguments)], {}).graph
+        source = emit(graph, framework, name=program.name)
+        return library.run(compile_source(source, program.name), prepared, {})
+
+    ours = [library.run(found.function(), prepared, {})] if found.improved else []
+    runs = [run(program.function), *ours, *map(run, known.values())]
+    medians, ratios, _ = race(runs, 0.5)
+    mine = ratios[1] if ours else 1.0
+    theirs = dict(zip(known, ratios[1 + len(ours) :], strict=True))
+    result: Row = {
+        "peers": {n: m * 1e6 for n, m in zip(known, medians[1 + len(ours) :], strict=True)},
+        "best_known_vs_original": theirs["best_known"],
+        "speedup_vs_best_known": mine / theirs["best_known"],
+    }
+    if ours:
+        result |= {
+            "original_us": medians[0] * 1e6,
+            "ours_us": medians[1] * 1e6,
+            "speedup_vs_original": mine,
+        }
+    return result
+
+
+def _enumerated(traced: Traced, options: Options, found: Rewrite) -> Row:
+    """The time of an enumeration that knows no holes, and whether it finds programs as cheap."""
+    disable = (*options.disable, "synth:holes")
+    fields = {**options.replace(disable=disable).fields(), "engine": "synth"}
+    fields |= costs.fields(options.cost, "numpy")
+    report = _core.search(traced.graph.core, fields, None)["report"]
+    best = found.search["best_cost"]
+    return {
+        "bottom_up_s": report["seconds"],
+        "bottom_up_finds_it": 0 < report["best_cost"] <= best * (1 + 1e-9) or best == 0,
     }
 
 
@@ -175,6 +269,18 @@ def summaries(rows: Iterable[Row]) -> list[Row]:
             "speedup_vs_original": exp(sum(map(log, ratios)) / len(ratios)),
             "slowest": min(ratios),
         }
+        compared = [r for r in members if r.get("speedup_vs_best_known")]
+        if compared:
+            best = [r["best_known_vs_original"] for r in compared]
+            as_good = [r for r in compared if r["speedup_vs_best_known"] >= _ALIKE]
+            summary |= {
+                "best_known_vs_original": exp(sum(map(log, best)) / len(best)),
+                "as_good_as_best_known": len(as_good),
+                "worse_than_best_known": [r["case"] for r in compared if r not in as_good],
+            }
+        enumerated = [r["bottom_up_s"] for r in members if r.get("bottom_up_s") is not None]
+        if enumerated:
+            summary["bottom_up_s"] = sum(enumerated)
         searches = [r["search_s"] for r in members if r.get("search_s") is not None]
         if searches:
             summary |= {"search_s": sum(searches), "slowest_search_s": max(searches)}

@@ -60,7 +60,7 @@ def stenso(settings: Settings) -> Iterator[Row]:
     """NumPy programs rewritten; see bench/stenso.py."""
     known = frozenset(stenso_suite.key(r) for r in settings.known)
     yield from stenso_suite.run(
-        settings.options, settings.case, settings.quick, known, settings.tell
+        settings.options, settings.case, settings.quick, known, settings.tell, settings.peers
     )
 
 

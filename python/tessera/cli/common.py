@@ -90,6 +90,9 @@ def search_options(function: F) -> F:
                          help="Largest block graph, counted as Mirage does; default: no limit."),
             click.option("--exhaustive", is_flag=True,
                          help="Mirage's Algorithm 1 instead of saturation; small programs only."),
+            click.option("--cost", type=click.Choice(["measured", "flops"]), default="measured",
+                         show_default=True,
+                         help="What synthesis minimises: times measured here, or flops."),
             click.option("--disable", multiple=True, metavar="ENGINE[:PASS]",
                          help="Switch off an engine, or one of its pruning rules."),
         ]

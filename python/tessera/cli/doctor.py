@@ -12,14 +12,14 @@ from typing import Any
 import click
 import numpy as np
 
-from tessera import _core
+from tessera import _core, costs
 from tessera.calibrate import calibrate, calibrated_path
 from tessera.cli import common
 
 
 @click.command()
 @click.option("--calibrate", "run_calibration", is_flag=True,
-              help="Measure bandwidths and rates, and use them from now on.")  # fmt: skip
+              help="Measure bandwidths, rates and libraries, and use them.")  # fmt: skip
 @common.json_option
 def doctor(run_calibration: bool, as_json: bool) -> int:
     """Check the machine: compiler, instruction set, cache, packages, speed.
@@ -32,6 +32,8 @@ def doctor(run_calibration: bool, as_json: bool) -> int:
     Exit code 0 when everything needed is there, 1 otherwise.
     """
     text = calibrate() if run_calibration else _core.resolve_target(_target_fields())
+    for library in costs.LIBRARIES if run_calibration else ():
+        costs.calibrate(library)
     checks = examine()
     ok = all(c["ok"] for c in checks if c["needed"])
     if as_json:
@@ -81,5 +83,8 @@ def examine() -> list[dict[str, Any]]:
     for package in ("torch", "jax", "onnx"):
         found = importlib.util.find_spec(package) is not None
         rows.append(_row(package, found, "found" if found else "not installed (optional)", False))
+    known = [library for library in costs.LIBRARIES if costs.is_known(library)]
+    rows.append(_row("costs of operations", bool(known), f"measured: {', '.join(known)}" if known
+                     else "measured when first needed, or by --calibrate", False))  # fmt: skip
     rows.append(_row("platform", sys.platform == "linux", platform.platform()))
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tessera import _core
+from tessera import _core, costs
 from tessera.api import optimize_traced, superoptimize
 from tessera.cli import common
 from tessera.emit import FLAVOURS
@@ -283,7 +283,10 @@ def search(
     options = common.options_from(**values)
     program.graph.validate()
     with common.ProgressLine(not as_json) as progress:
-        record = _core.search(program.graph.core, {**options.fields(), "engine": engine}, progress)
+        fields = {**options.fields(), "engine": engine}
+        if engine == "synth":
+            fields |= costs.fields(options.cost, "numpy")
+        record = _core.search(program.graph.core, fields, progress)
     report = record["report"]
     candidates = [
         Candidate.of({**c, "rank": rank}) for rank, c in enumerate(record["candidates"], 1)

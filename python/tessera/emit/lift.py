@@ -267,9 +267,18 @@ class Lifter:
             return Node("vdot", (a, b), dtype, shape)
         if list(axes) == [node.ndim - 1]:
             return Node("vecdot", (a, b), dtype, shape)
+        if node.ndim == 2 and "transpose" in (a.op, b.op):  # one is read across either way
+            return Node("vecdot", (self._flipped(a), self._flipped(b)), dtype, shape)
         if node.ndim == 2:
             return Node("einsum", (a, b), dtype, shape, {"subscripts": "ij,ij->j"})
         return None
+
+    @staticmethod
+    def _flipped(matrix: Node) -> Node:
+        """The transpose of a matrix, which a transpose is already."""
+        if matrix.op == "transpose":
+            return matrix.args[0]
+        return Node("transpose", (matrix,), matrix.dtype, matrix.shape[::-1], {"perm": [1, 0]})
 
     # --- contractions
     def _lift_matmul(self, tensor: int, record: Record) -> Node:

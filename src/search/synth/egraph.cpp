@@ -96,6 +96,24 @@ double EGraph::seconds(const Choice& choice, const std::vector<ValueId>& outputs
   if (used.empty()) return outputs.empty() ? 0 : kInfinite;
   double total = 0;
   for (ValueId v : used) total += classes_[v].seconds[choice[v]];
+  return total + loop_seconds(choice, outputs);
+}
+
+double EGraph::loop_seconds(const Choice& choice, const std::vector<ValueId>& outputs) const {
+  if (rates_.kind != CostKind::Fused) return 0;
+  const std::vector<ValueId> used = order(choice, outputs);
+  auto fuses = [&](ValueId v) { return Rates::fuses(classes_[v].nodes[choice[v]].form); };
+  std::vector<bool> written(classes_.size(), false);
+  for (ValueId v : outputs) written[v] = true;
+  for (ValueId v : used) {
+    const Node& node = classes_[v].nodes[choice[v]];
+    // Reductions run in the loop that makes their operand; products and what is kept read arrays.
+    if (node.form != Form::Dot && node.form != Form::Kept) continue;
+    each_arg(node, [&](ValueId a) { written[a] = true; });
+  }
+  double total = 0;
+  for (ValueId v : used)
+    if (written[v] && fuses(v)) total += rates_.loop_seconds(world_, classes_[v].sample.dims);
   return total;
 }
 

@@ -49,6 +49,8 @@ class EGraph {
   // Seconds of a choice for these outputs, values that are used twice computed once; infinity where
   // it is cyclic or incomplete.
   double seconds(const Choice& choice, const std::vector<ValueId>& outputs) const;
+  // Of those, the loops that a compiler makes of what is elementwise, one for each value written.
+  double loop_seconds(const Choice& choice, const std::vector<ValueId>& outputs) const;
   // The classes that a choice computes for the outputs, operands first.
   std::vector<ValueId> order(const Choice& choice, const std::vector<ValueId>& outputs) const;
   // A cheap choice, found fast: trees of least cost, then single changes as long as they gain. The

@@ -48,7 +48,7 @@ class Search {
     outputs_ = program.outputs;
     own_ = program.choice;
     for (ValueId v = 0; v < graph.size(); ++v) own_ways_.push_back(uint32_t(graph[v].nodes.size()));
-    report_.original_cost = program.seconds;
+    report_.original_cost = program.seconds + graph.loop_seconds(program.choice, program.outputs);
     set_grammar(*spec);
     make_trials_ = [&] {
       trials_.emplace(*spec, world, program.classes, context_.seed, options_.patience);
@@ -385,6 +385,7 @@ class Search {
       done.insert({best->target, best->leaves});
       WindowLimits limits;
       limits.max_size = options_.max_size;
+      limits.holes = options_.holes;
       limits.seconds = best->seconds;
       limits.elements = best->elements;
       const int64_t left = budget_.steps - steps_;

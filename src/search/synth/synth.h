@@ -26,6 +26,7 @@ struct SynthOptions {
   synth::Rates rates;  // what operations cost where the result is to run
   int max_size = 4;    // operations in one discovery, found bottom-up
   int max_leaves = 4;  // values that a discovery may start from
+  bool holes = true;   // top-down steps too: off for comparison only
   Discovered discovered;
   int max_cone = 1'000;                   // operations that it may replace
   int64_t window_steps = 200'000;         // values tried for one target over one set of leaves

@@ -50,7 +50,7 @@ class Window {
     views_of_leaves();
     for (int size = 1; size <= limits_.max_size && !over(); ++size) {
       level(size);
-      if (!over()) meet(size);
+      if (limits_.holes && !over()) meet(size);
     }
     report_.complete = !over();
     report_.values = int64_t(entries_.size());

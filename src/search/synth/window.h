@@ -27,6 +27,7 @@ struct WindowLimits {
   int max_size = 4;        // operations, views and constants not counted
   double seconds = 1e30;   // programs that cost more are not kept
   double elements = 1e18;  // nor values with more elements
+  bool holes = true;       // top-down steps too; without them a plain enumeration
 };
 
 struct WindowReport {

@@ -1,0 +1,166 @@
+"""What operations cost on this machine, by library: measured once, kept with the measurements.
+
+The search chooses among equal programs by these times before any of them runs (`cost="measured"`,
+src/search/synth/rates.h). NumPy and JAX take a second or two to measure and are measured when they
+are first needed; PyTorch compiles for half a minute, so only `tessera doctor --calibrate` measures
+it. Until then, and without a library, the built-in figures hold.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tessera.emit import compile_source
+from tessera.frameworks import FRAMEWORKS, Run
+from tessera.store import MeasurementStore
+
+# Kinds of operations, as the core names them, each with the programs that stand for it: `m` is the
+# library, `x`, `y` matrices and `v` a vector, f32. Work is elements, of products multiplications.
+_PROGRAMS: dict[str, str] = {
+    "simple": "x + y",
+    "square": "x * x",
+    "compare": "x < y",
+    "select": "m.where(x < 0.5, x, y)",  # less what the comparison takes
+    "exponential": "m.exp(x)",
+    "trigonometric": "m.tanh(x)",
+    "power": "x ** 2.7",
+    "reduce_last": "x.sum(1)",
+    "reduce_other": "x.sum(0)",
+    "matrix_vector": "x @ v",
+    "matrix_product": "x @ y",
+    "stack": "m.stack([x, y])",
+    "triangle": "m.triu(x)",
+}
+_SIDES = (12, 200, 1000)  # of the matrices: shape classes of calls, of caches, of memory
+_LARGEST_PRODUCT = 400
+_SECONDS = 0.004  # for one kind and size, and at least three runs
+LIBRARIES = tuple(
+    flavour for flavour, library in FRAMEWORKS.items() if importlib.util.find_spec(library.module)
+)
+_WHEN_NEEDED = ("numpy", "jax")  # cheap enough to measure without being asked
+_FUSED = ("jax", "torch")
+
+Curves = dict[str, list[tuple[float, float]]]
+
+
+def fields(cost: str, flavour: str) -> dict[str, Any]:
+    """What the core is told of costs: its options `cost` and `costs`.
+
+    `cost` is "flops", or "measured": as measured for the library of `flavour`, where that was done
+    or is quickly done, else as built in.
+    """
+    if cost == "flops":
+        return {"cost": "flops", "costs": {}}
+    return {"cost": "fused" if flavour in _FUSED else "times", "costs": measured(flavour)}
+
+
+def measured(flavour: str) -> Curves:
+    """Nanoseconds by kind of operation and work; empty where nothing was measured."""
+    store = MeasurementStore.default()
+    key = (flavour, _version(flavour), _machine())
+    curves = _remembered(store.path, key)
+    if not curves and flavour in _WHEN_NEEDED and flavour in LIBRARIES:
+        curves = calibrate(flavour)
+    return curves
+
+
+@cache
+def _remembered(path: Path, key: tuple[str, str, str]) -> Curves:
+    return MeasurementStore(path).costs(*key)
+
+
+def calibrate(flavour: str) -> Curves:
+    """Measures the operations of a library, and keeps the times."""
+    curves = measure(flavour)
+    store = MeasurementStore.default()
+    key = (flavour, _version(flavour), _machine())
+    store.keep_costs(*key, curves)
+    _remembered.cache_clear()
+    return curves
+
+
+def measure(flavour: str, sides: tuple[int, ...] = _SIDES) -> Curves:
+    """Times of every kind of operation at these sizes, by the library's clock alone."""
+    curves: Curves = {}
+    for name, expression in _PROGRAMS.items():
+        if name == "square" and flavour == "numpy":
+            expression = "m.square(x)"  # how source says it where that is faster
+        curve: list[tuple[float, float]] = []
+        for side in sides:
+            if name == "matrix_product":
+                side = min(side, _LARGEST_PRODUCT)
+            work = float(side**3 if name == "matrix_product" else side**2)
+            ns = _nanoseconds(_run(flavour, expression, side))
+            if not curve or work > curve[-1][0]:
+                curve.append((work, ns))
+        curves[name] = curve
+    curves["select"] = [
+        (work, max(ns - less, 0.0))
+        for (work, ns), (_, less) in zip(curves["select"], curves["compare"], strict=True)
+    ]
+    return curves
+
+
+def _run(flavour: str, expression: str, side: int) -> Run:
+    library = FRAMEWORKS[flavour]
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(shape, np.float32) for shape in ((side, side), (side, side), (side,))]
+    module = {"numpy": "numpy", "jax": "jax.numpy", "torch": "torch"}[flavour]
+    source = f"import {module} as m\n\n\ndef f(x, y, v):\n    return {expression}\n"
+    return library.run(compile_source(source, "f"), library.arguments(arrays), {})
+
+
+def _nanoseconds(run: Callable[[], Any]) -> float:
+    run()
+    start = time.perf_counter_ns()
+    run()
+    once = max(time.perf_counter_ns() - start, 50)
+    repeats = max(1, min(1000, 50_000 // once))
+    samples: list[float] = []
+    end = time.perf_counter_ns() + int(_SECONDS * 1e9)
+    while len(samples) < 3 or time.perf_counter_ns() < end:
+        start = time.perf_counter_ns()
+        for _ in range(repeats):
+            run()
+        samples.append((time.perf_counter_ns() - start) / repeats)
+    return float(median(samples))
+
+
+def is_known(flavour: str) -> bool:
+    """Whether the costs of a library were measured here."""
+    store = MeasurementStore.default()
+    return bool(store.costs(flavour, _version(flavour), _machine()))
+
+
+def _version(flavour: str) -> str:
+    """Of the library, with the threads of its products: other ones, other times."""
+    if flavour not in LIBRARIES:
+        return ""
+    threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or "all"
+    return f"{importlib.metadata.version(FRAMEWORKS[flavour].module)}, {threads} threads"
+
+
+@cache
+def _machine() -> str:
+    """The processor and how many of it."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    described: Mapping[str, str] = {
+        k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)
+    }
+    parts = (described.get("model name", model), described.get("model", ""), f"x{os.cpu_count()}")
+    return " ".join(p for p in parts if p)
