@@ -272,6 +272,12 @@ void bind_backend(nb::module_& m) {
       .def("flops", &LimitProbe::flops, nb::arg("dtype") = "f32");
 
   m.def(
+      "find_text", [](const std::string& key) { return Cache().find_text(key); }, nb::arg("key"));
+  m.def(
+      "store_text",
+      [](const std::string& key, const std::string& text) { Cache().store_text(key, text); },
+      nb::arg("key"), nb::arg("text"));
+  m.def(
       "compile",
       [](const Graph& program, const std::set<std::string>& disable) {
         nb::gil_scoped_release release;

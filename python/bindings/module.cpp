@@ -10,6 +10,7 @@ NB_MODULE(_core, m) {
   tessera::python::bind_eval(m);
   tessera::python::bind_verify(m);
   tessera::python::bind_backend(m);
+  tessera::python::bind_call(m);
   tessera::python::bind_driver(m);
   tessera::python::bind_rules(m);
 }

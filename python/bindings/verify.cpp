@@ -138,6 +138,13 @@ void bind_verify(nb::module_& m) {
             return Certificate::parse(text, file);
           },
           nb::arg("text"), nb::arg("file") = "<certificate>")
+      .def(
+          "is_of",
+          [](const Certificate& c, const Graph& spec, const Graph& candidate) {
+            return c.spec_hash == structural_hash(spec) &&
+                   c.candidate_hash == structural_hash(candidate);
+          },
+          nb::arg("spec"), nb::arg("candidate"))
       .def("__str__", &Certificate::str)
       .def("__eq__",
            [](const Certificate& a, nb::handle b) {

@@ -53,7 +53,11 @@ def optimize_traced(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """`superoptimize` for a function that has been traced already; `stop` is asked now and then."""
-    return _optimize_graph(traced.graph, FunctionCall(function, traced), options, progress, stop)
+    call = FunctionCall(function, traced)
+    result = _optimize_graph(traced.graph, call, options, progress, stop)
+    if not result.interrupted:
+        result.hold_contest(options)
+    return result
 
 
 def _optimize_graph(

@@ -2,7 +2,7 @@
 
 The promise: results have the original's values (up to rounding), dtypes and shapes, and a call
 raises only where the original raises. What cannot be traced runs as the original, after one
-warning that says where and why. `_Form` keeps a steady-state call short.
+warning that says where and why.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import inspect
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tessera import _core
+from tessera.direct import Slot, call_order, layout, slots
 from tessera.errors import CancelledError, Error, Location
 from tessera.frontends.trace import (
     Environment,
@@ -30,7 +32,7 @@ from tessera.frontends.trace import (
     trace_call,
 )
 from tessera.options import Options
-from tessera.result import FastCall, Result
+from tessera.result import Result
 from tessera.tuner import Tuner
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -45,11 +47,11 @@ class _Entry:
 
     environment: Environment
     result: Result | None = None
-    fast: FastCall | None = None  # for calls with plain arrays and floats only
+    direct: _core.Call | None = None  # for calls with plain arrays and constants only
     floats: bool = False  # floats are arguments, not constants
 
 
-class Optimized:
+class Optimized(_core.Dispatch):
     """A function that is replaced by its optimised program, one per structure of arguments."""
 
     is_tessera_function = True
@@ -58,31 +60,27 @@ class Optimized:
     def __init__(
         self, function: Callable[..., Any], options: Options, optimize: OptimizeTraced
     ) -> None:
+        super().__init__()
         functools.update_wrapper(self, function)
         self._function = function
         self._options = options
         self._optimize = optimize
         self._known: dict[Any, _Entry] = {}
-        self._last: _Entry | None = None  # of calls with positional arrays only
         self._variants: Counter[Any] = Counter()
         self._warned = False
         self._tuner = Tuner()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        last = self._last
-        if last is not None and not kwargs and last.environment.unchanged():
-            value = last.fast(args, kwargs)  # type: ignore[misc]  # see _remember
-            if value is not NotImplemented:
-                return value
+    def _call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
         entry = self._entry(args, kwargs)
-        if entry is None or entry.result is None:
+        if entry is None:
             return self._function(*args, **kwargs)
-        if entry.fast is not None:
-            value = entry.fast(args, kwargs)
+        if entry.direct is not None:
+            value = entry.direct(*args, **kwargs)
             if value is not NotImplemented:
                 return value
-            if entry.floats:  # a zero or infinite one
-                return self._function(*args, **kwargs)
+        if entry.result is None or entry.floats:  # with floats: a zero or infinite one
+            return self._function(*args, **kwargs)
         return entry.result(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -136,8 +134,8 @@ class Optimized:
         return self._known[key]
 
     def _remember(self, entry: _Entry) -> None:
-        if entry.fast is not None and entry.fast.positional:
-            self._last = entry
+        if entry.direct is not None:
+            self.prefer(entry.direct)
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What decides which program fits; None, with a warning, for what none can."""
@@ -171,11 +169,13 @@ class Optimized:
                 self._fall_back("it has no compiled code that is right")
                 return entry
             entry.result = result
-            entry.fast = result.fast_call(call_order(self._function, args, kwargs))
-            if floats and entry.fast is None:
+            order = call_order(self._function, args, kwargs)
+            known = slots(args, kwargs, order, floats, traced.extra)
+            entry.direct = result.direct_call(known, entry.environment)
+            if floats and entry.direct is None:
                 entry.result = None
             elif self._options.tune == "background" and not result.details["tuned"]:
-                self._tuner.add(functools.partial(self._tuned, entry, traced, result))
+                self._tuner.add(functools.partial(self._tuned, entry, traced, result, known))
         except CancelledError:
             raise KeyboardInterrupt from None
         except Error as error:
@@ -231,15 +231,20 @@ class Optimized:
         return traced
 
     def _tuned(
-        self, entry: _Entry, traced: Traced, first: Result, stop: Callable[[], bool]
+        self,
+        entry: _Entry,
+        traced: Traced,
+        first: Result,
+        known: Sequence[Slot] | None,
+        stop: Callable[[], bool],
     ) -> None:
         """Tunes a program in the background, and has later calls use what won."""
         tuned = self._optimize(self._function, traced, self._options.replace(tune=True), stop=stop)
         if not tuned.improved or (first.improved and tuned.speedup < first.speedup):
             return
         if entry.result is first:
-            order = entry.fast.order if entry.fast is not None else None
-            entry.result, entry.fast = tuned, tuned.fast_call(order)
+            entry.result, entry.direct = tuned, tuned.direct_call(known, entry.environment)
+            self.forget()
 
     def _fall_back(self, reason: object) -> None:
         """Warns, once, that the original runs, and names line and reason."""
@@ -265,29 +270,11 @@ def _place(place: Location | None) -> str:
     return f"{place}: " if place else ""
 
 
-def call_order(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[int | str] | None:
-    """Where a call's arrays are, in the order of the program's inputs: positions and names.
-
-    None where an argument holds arrays inside a list, tuple or dict.
-    """
-    values: list[Any] = [*args, *kwargs.values()]
-    if any(isinstance(v, (list, tuple, dict)) for v in values):
-        return None
-    slots: dict[str, int | str] = {name: name for name in kwargs}
-    try:
-        bound = inspect.signature(function).bind(*range(len(args)), **slots)
-    except (TypeError, ValueError):
-        return None if kwargs else list(range(len(args)))
-    return [*bound.args, *bound.kwargs.values()]
-
-
 def _quick_key(value: Any) -> Any:
     """The key of an argument that is a plain array or constant; None for others."""
     kind = type(value)
     if kind is np.ndarray:
-        return (value.shape, value.dtype)
+        return (value.shape, value.dtype, layout(value))
     if kind is float:
         return (float, repr(value))  # -0.0 is not 0.0
     if kind in (int, bool, type(None)):

@@ -77,7 +77,8 @@ class Options:
     tune: bool | Literal["background"] = False
     exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
-    # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights).
+    # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights), and
+    # "numpy": kernels run even where NumPy is faster.
     disable: tuple[str, ...] = ()
     cache: bool = True  # remember results, and unfinished searches, between runs
     # Go on where an unfinished search of the same program with the same options (the budget aside)
@@ -129,7 +130,7 @@ class Options:
         """What the core is given."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields["budget"] = float(self.budget)
-        fields["disable"] = set(self.disable)
+        fields["disable"] = set(self.disable) - {"numpy"}
         fields["tune"] = self.tune is True
         fields["cost"] = "flops" if self.cost == "flops" else "times"
         del fields["weights"]  # part of the program (api.py)

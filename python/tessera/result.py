@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tessera import _core
+from tessera.contest import Choice
+from tessera.direct import Slot, direct_call, slots
 from tessera.errors import BadInputError, UsageError, WrongTypeError
 from tessera.files import write_text
-from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, bind_arguments, unflatten
+from tessera.frontends.trace import (
+    Array,
+    Environment,
+    Leaf,
+    Node,
+    Static,
+    Traced,
+    bind_arguments,
+    unflatten,
+)
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.torch_arrays import from_tensor, is_tensor
@@ -22,6 +34,7 @@ from tessera.types import dtype_name, format_type, to_numpy
 _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
 
 
+_LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
 _MOST_WEIGHT_SETS = 4  # per program; the oldest is forgotten
 
 
@@ -53,12 +66,21 @@ class Runner:
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
         self._may_overwrite: dict[tuple[int, int], bool] = {}
 
-    def exactly(self, arrays: tuple[Any, ...]) -> list[Array] | None:
-        """Results for plain contiguous arrays of exactly the right types; None for others."""
-        if self._words_out or self._weights:
-            return None
-        outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
-        return outputs if self._module.run_exactly(arrays, outputs, None) else None
+    def aim(self, call: _core.Call, finish: Callable[[Any], Any] | None, seconds: float) -> bool:
+        """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
+        words_in = any(words is not None for _, _, _, words in self._inputs)
+        if self._words_out or words_in or self._weights or len(self._outputs) > 8:
+            return False
+        outputs = [(shape, dtype) for dtype, shape, _ in self._outputs]
+        call.run_module(self._module, outputs, finish, seconds > _LEAST_FOR_OTHERS)
+        return True
+
+    def fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are arrays of the program's types."""
+        return all(
+            type(a) is np.ndarray and a.dtype == dtype and a.shape == shape
+            for a, (_, dtype, shape, _) in zip(arrays, self._inputs, strict=True)
+        )
 
     def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         if len(arrays) != len(self._inputs):
@@ -265,9 +287,22 @@ class FunctionCall:
         positional, keyword = traced.tree.children if isinstance(traced.tree, Node) else ((), ())
         plain = not keyword.keys and all(isinstance(c, Leaf) for c in positional.children)
         self._plain = len(positional.children) if plain else -1
-        self.is_nested = any(isinstance(c, Node) for c in (*positional.children, *keyword.children))
         # One array, not a scalar, is returned as it is.
-        self._single = isinstance(traced.results, Leaf) and traced.graph.outputs[0].shape != ()
+        self._leaf = isinstance(traced.results, Leaf)
+        self._single = self._leaf and traced.graph.outputs[0].shape != ()
+
+    @property
+    def finish(self) -> Callable[[Any], Any] | None:
+        """What makes the function's results of a list of arrays; None where it returns just one."""
+        return None if self._leaf else self.result
+
+    def of_source(self, values: Any) -> Any:
+        """The function's results, of what emitted source returns."""
+        return unflatten(self.traced.results, values if isinstance(values, tuple) else (values,))
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        return self._function
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         if not kwargs and len(args) == self._plain:
@@ -290,49 +325,6 @@ class FunctionCall:
         if self._single:
             return outputs[0]
         return unflatten(self.traced.results, [a[()] if a.ndim == 0 else a for a in outputs])
-
-
-class FastCall:
-    """The shortest way from a call with plain arrays and floats to a compiled module.
-
-    Returns NotImplemented, having done nothing, for arguments of other types, and for floats that
-    are zero or not finite, where Python's own arithmetic raises.
-    """
-
-    def __init__(
-        self, runner: Runner, traced: Traced, order: Sequence[int | str], call: FunctionCall
-    ) -> None:
-        self.order = list(order)
-        positional, keyword = traced.tree.children  # type: ignore[union-attr]
-        leaves = [*positional.children, *keyword.children]
-        self._slots = [s for s, leaf in zip(order, leaves, strict=True) if isinstance(leaf, Leaf)]
-        self._floats = any(isinstance(a, float) for a in traced.arguments)
-        self._count = len(self._slots)
-        self.positional = self._slots == list(range(len(leaves))) and not self._floats
-        self._extra = tuple(traced.extra)
-        self._runner = runner
-        self._call = call
-
-    def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if self.positional:
-            if len(args) != self._count:
-                return NotImplemented
-            arrays = args
-        else:
-            arrays = tuple([args[s] if isinstance(s, int) else kwargs[s] for s in self._slots])
-            if self._floats:
-                for value in arrays:
-                    if type(value) is float and (value == 0 or value - value != 0):
-                        return NotImplemented
-                arrays = tuple([np.array(a) if type(a) is float else a for a in arrays])
-        if self._extra:
-            arrays += self._extra
-        outputs = self._runner.exactly(arrays)
-        if outputs is None:
-            if not self._floats:
-                return NotImplemented
-            outputs = self._runner(arrays)
-        return self._call.result(outputs)
 
 
 def same_structure(a: Any, b: Any) -> bool:
@@ -423,6 +415,9 @@ class Result:
         self._certificate: _core.Certificate | None = record["certificate"]
         self._module: _core.Module | None = record["module"]
         self._call = call
+        self.choice = Choice("kernel")  # what runs
+        self._direct: _core.Call | None = None
+        self._source: Callable[..., Any] | None = None
         self._run: Callable[..., list[Array]]
         if self._module is not None:
             self._run = Runner(self._module, call.names)
@@ -454,15 +449,90 @@ class Result:
             else:
                 self._run(self._call.arrays(args, kwargs), out)
                 return out
-        return self._call.result(self._run(self._call.arrays(args, kwargs)))
+        if self._direct is not None:
+            value = self._direct(*args, **kwargs)
+            if value is not NotImplemented:
+                return value
+        arrays = self._call.arrays(args, kwargs)
+        if (
+            self.choice.runs != "kernel"
+            and isinstance(self._call, FunctionCall)
+            and (not isinstance(self._run, Runner) or self._run.fits(arrays))
+        ):
+            if self._source is None:
+                return self._call.function(*args, **kwargs)
+            return self._call.of_source(self._source(*arrays))
+        return self._call.result(self._run(arrays))
 
-    def fast_call(self, order: Sequence[int | str] | None) -> FastCall | None:
-        """A short way for calls whose arrays are at these places; None where there is none."""
-        if order is None or not isinstance(self._call, FunctionCall):
+    def hold_contest(self, options: Options) -> None:
+        """Has the kernels, NumPy source and the function itself race, and runs who wins."""
+        from tessera.contest import choose
+        from tessera.rewrite import arguments
+
+        if not isinstance(self._call, FunctionCall) or not isinstance(self._run, Runner):
+            return
+        traced, call = self._call.traced, self._call
+        arrays = arguments(traced.graph, traced, options.seed)
+        args, kwargs = unflatten(traced.tree, arrays)
+        floats = any(isinstance(a, float) for a in traced.arguments)
+        order = None
+        if not any(isinstance(v, (list, tuple, dict)) for v in (*args, *kwargs.values())):
+            order = [*range(len(args)), *kwargs]
+        known = slots(args, kwargs, order, floats, traced.extra)
+
+        def kernel() -> Callable[[], Any]:
+            direct = self.direct_call(known, None)
+            if direct is not None:
+                return functools.partial(direct, *args, **kwargs)
+            return lambda: call.result(self._run(arrays))
+
+        def as_call(function: Callable[..., Any], as_given: bool) -> Callable[[], Any]:
+            direct = direct_call(known, None)
+            if direct is not None:
+                direct.run_function(function, self._finish_source(as_given), as_given)
+                return functools.partial(direct, *args, **kwargs)
+            if as_given:
+                return functools.partial(function, *args, **kwargs)
+            return lambda: call.of_source(function(*arrays))
+
+        self.choice = choose(call.function, traced, arrays, kernel(), as_call, options)
+        if self.choice.graph is not None:
+            from tessera.emit import compile_source
+
+            self._source = compile_source(self.choice.source, self.choice.name)
+            self.graph = self.choice.graph
+            self._certificate = self.choice.certificate
+        self._direct = self.direct_call(known, None)
+
+    def _finish_source(self, as_given: bool) -> Callable[[Any], Any] | None:
+        call = self._call
+        if as_given or not isinstance(call, FunctionCall) or call.finish is None:
             return None
-        if not isinstance(self._run, Runner) or self._call.is_nested:
+        return call.of_source
+
+    def direct_call(
+        self, known: Sequence[Slot] | None, environment: Environment | None
+    ) -> _core.Call | None:
+        """What runs for arguments like these, without detours; None where there is none."""
+        call = self._call
+        if not isinstance(call, FunctionCall) or not isinstance(self._run, Runner):
             return None
-        return FastCall(self._run, self._call.traced, order, self._call)
+        direct = direct_call(known, environment)
+        if direct is None or known is None:
+            return None
+        if self.choice.runs == "function":
+            direct.run_function(call.function, None, True)
+        elif self._source is not None:
+            direct.run_function(self._source, self._finish_source(False), False)
+        else:
+            packed = all(layout == 0 for *_, layout in known)
+            seconds = self.measured_us * 1e-6
+            if not packed or not self._run.aim(direct, call.finish, seconds):
+                direct.run_function(self._run_arrays_of_call, None, False)
+        return cast(_core.Call, direct)
+
+    def _run_arrays_of_call(self, *arrays: Any) -> Any:
+        return self._call.result(self._run(arrays))
 
     def refresh(self) -> None:
         """Computes again what was kept from weights, after the caller changed their values.
@@ -522,6 +592,14 @@ class Result:
 
     @property
     def source(self) -> str:
+        """What runs: NumPy where source of it was faster than kernels, else the generated C++.
+
+        Empty where calls are interpreted.
+        """
+        return self.choice.source or self.kernel_source
+
+    @property
+    def kernel_source(self) -> str:
         """The generated C++; empty where calls are interpreted."""
         return self._module.source if self._module is not None else ""
 
@@ -552,7 +630,7 @@ class Result:
                 )
             write_text(path, text + str(self.graph))
         elif path.suffix in (".cpp", ".cc", ".c"):
-            write_text(path, self.source)
+            write_text(path, self.kernel_source)
         else:
             raise UsageError(f"save: '{path}' must end in .ug (program) or .cpp (source)")
 
@@ -592,6 +670,7 @@ class Result:
             "speedup": self.speedup,
             "original_us": self.original_us,
             "ours_us": self.measured_us,
+            "choice": self.choice.json(),
             "search_s": self.details["search_s"],
             "verify_s": self.details["verify_s"],
             "compile_s": self.details["compile_s"],
@@ -613,6 +692,8 @@ class Result:
     def __repr__(self) -> str:
         kernels = sum(op["op"] == "kernel" for op in self.graph.ops)
         state = f"{self.speedup:.2f}x, {kernels} kernel(s)" if self.improved else "original kept"
+        if self.choice.runs != "kernel":
+            state = f"{self.choice.runs} under NumPy"
         return f"<Result {self.original.name}: {state}>"
 
 

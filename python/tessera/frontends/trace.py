@@ -286,6 +286,17 @@ class Environment:
                 return False
         return not self._lists or all(_same_items(now, before) for now, before in self._lists)
 
+    def guards(self) -> list[tuple[Any, str | None, Any]] | None:
+        """As data, (dict, name, value) and (cell, None, value); None where that is not all.
+
+        >>> Environment(lambda x: x).guards()
+        []
+        """
+        scopes = [scope for scope, _, _ in self._variables]
+        if self._dicts or self._lists or not all(type(scope) is dict for scope in scopes):
+            return None
+        return [*self._variables, *((cell, None, value) for cell, value in self._cells)]
+
     def arrays(self) -> list[Array]:
         """The arrays among what is recorded."""
         return [v for v in self.values() if isinstance(v, np.ndarray)]

@@ -12,6 +12,18 @@ namespace {
 // Elements per unit of work: some microseconds, so that sharing them out costs little.
 constexpr int64_t kUnitElements = 8192;
 
+// Units start at multiples of this in the innermost axis, so that each writes cache lines of its own.
+constexpr int64_t kLineElements = 64;
+
+// At most `most` of `extent` at a time, in multiples of `unit`: as many equal slabs as some number
+// of threads can share out evenly.
+int64_t equal_slab(int64_t extent, int64_t most, int64_t unit) {
+  const int64_t slabs = ceil_div(extent, most);
+  if (slabs == 1) return most;
+  const int64_t slab = ceil_div(extent, ceil_div(slabs, 8) * 8);
+  return ceil_div(slab, unit) * unit;
+}
+
 // Operand and result shapes of a pointwise operator with neighbouring axes merged where every
 // operand either has both or broadcasts both: long inner loops for any shape.
 std::vector<std::vector<int64_t>> collapse(std::vector<std::vector<int64_t>> shapes) {
@@ -121,6 +133,7 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   int64_t slab = 0, slabs = 1;
   if (split > 0) {
     slab = std::max<int64_t>(1, kUnitElements / inner);
+    slab = equal_slab(shape[split - 1], slab, inner == 1 ? kLineElements : 1);
     slabs = ceil_div(shape[split - 1], slab);
     out.units = slabs;
     for (size_t i = 0; i + 1 < split; ++i) out.units *= shape[i];

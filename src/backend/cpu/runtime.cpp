@@ -29,7 +29,8 @@ void relax() {
 
 }  // namespace
 
-KernelPool::KernelPool(int threads) : threads_(threads > 0 ? threads : default_threads()) {}
+KernelPool::KernelPool(int threads)
+    : threads_(threads > 0 ? threads : default_threads()), parts_(static_cast<size_t>(threads_)) {}
 
 KernelPool::~KernelPool() {
   stop_ = true;
@@ -66,10 +67,13 @@ void KernelPool::start_helpers() {
 }
 
 void KernelPool::take_chunks(int worker) {
-  for (;;) {
-    const long begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-    if (begin >= count_) return;
-    body_(context_, begin, std::min(begin + chunk_, count_), worker);
+  for (int i = 0; i < threads_; ++i) {
+    Part& part = parts_[static_cast<size_t>((worker + i) % threads_)];
+    for (;;) {
+      const long begin = part.next.fetch_add(chunk_, std::memory_order_relaxed);
+      if (begin >= part.end) break;
+      body_(context_, begin, std::min(begin + chunk_, part.end), worker);
+    }
   }
 }
 
@@ -109,10 +113,14 @@ void KernelPool::parallel_for(long count, long chunk, Body body, void* context) 
   make_room();
   body_ = body;
   context_ = context;
-  count_ = count;
   // A few chunks per thread even out unequal progress; neighbours stay on one thread.
   chunk_ = chunk > 0 ? chunk : std::max(1L, count / (threads_ * 8L));
-  next_.store(0, std::memory_order_relaxed);
+  const long chunks = (count + chunk_ - 1) / chunk_;
+  for (int w = 0; w < threads_; ++w) {
+    Part& part = parts_[static_cast<size_t>(w)];
+    part.next.store(std::min(count, chunks * w / threads_ * chunk_), std::memory_order_relaxed);
+    part.end = std::min(count, chunks * (w + 1) / threads_ * chunk_);
+  }
   gate_.store(kOpen, std::memory_order_release);
   epoch_.fetch_add(1);
   if (sleepers_.load() > 0) epoch_.notify_all();

@@ -1,0 +1,352 @@
+// The way of a call from Python to what runs it, without the interpreter in between: `Call` is one
+// way, for arguments of one form, and `Dispatch` a callable that tries several.
+#include <nanobind/stl/shared_ptr.h>
+
+#include <cstring>
+#include <optional>
+
+#include "arrays.h"
+#include "backend/cpu/module.h"
+#include "bindings.h"
+
+namespace tessera::python {
+namespace {
+
+// 0: row-major, 1: column-major, 2: neither.
+int layout_of(const ArrayHead& array) {
+  if ((array.flags & kAligned) == 0) return 2;
+  return (array.flags & kRowMajor) != 0 ? 0 : (array.flags & kColumnMajor) != 0 ? 1 : 2;
+}
+
+// What an argument must be.
+struct Slot {
+  enum class Kind { Array, Float, Constant } kind = Kind::Constant;
+  Py_ssize_t position = -1;  // among the positional ones; −1: by name, or `value` itself
+  PyObject* name = nullptr;
+  PyObject* value = nullptr;  // Constant: this; Array without position and name: always this one
+  PyObject* dtype = nullptr;
+  std::vector<Py_ssize_t> shape;
+  int layout = 0;
+
+  bool takes_array(PyObject* v) const {
+    if (!is_plain_array(v)) return false;
+    const ArrayHead& a = head_of(v);
+    if (a.dtype != dtype || a.ndim != static_cast<int>(shape.size())) return false;
+    for (size_t d = 0; d < shape.size(); ++d)
+      if (a.shape[d] != shape[d]) return false;
+    return layout_of(a) == layout;
+  }
+  // Plain constants of the same type and value; −0.0 is not 0.0.
+  bool takes_constant(PyObject* v) const {
+    if (v == value) return true;
+    if (Py_TYPE(v) != Py_TYPE(value)) return false;
+    if (PyFloat_CheckExact(v)) {
+      const double a = PyFloat_AS_DOUBLE(v), b = PyFloat_AS_DOUBLE(value);
+      return std::memcmp(&a, &b, sizeof a) == 0;
+    }
+    if (!PyLong_CheckExact(v) && !PyUnicode_CheckExact(v)) return false;
+    const int same = PyObject_RichCompareBool(v, value, Py_EQ);
+    if (same < 0) PyErr_Clear();
+    return same == 1;
+  }
+};
+
+// Something outside that must still be the same object: an entry of a dict, or a closure's cell.
+struct Guard {
+  PyObject* scope;
+  PyObject* name;   // null: a cell
+  PyObject* value;
+  bool holds() const {
+    if (name == nullptr) return PyCell_GET(scope) == value;
+    PyObject* now = PyDict_GetItemWithError(scope, name);
+    if (now == nullptr) PyErr_Clear();
+    return now == value;
+  }
+};
+
+class Call {
+ public:
+  static constexpr size_t kMost = 24;  // arrays of a call
+
+  // `slots`: (kind, where, value, dtype, shape, layout) per argument, in the order of the program's
+  // inputs, constants anywhere. `guards`: (dict, name, value) and (cell, None, value).
+  // `unchanged`: asked as well unless None.
+  Call(nb::list slots, nb::list guards, nb::object unchanged) : unchanged_(own(unchanged)) {
+    for (nb::handle s : slots) {
+      const nb::tuple t = nb::cast<nb::tuple>(s);
+      const std::string kind = nb::cast<std::string>(t[0]);
+      Slot slot;
+      slot.kind = kind == "array"   ? Slot::Kind::Array
+                  : kind == "float" ? Slot::Kind::Float
+                                    : Slot::Kind::Constant;
+      if (nb::isinstance<nb::str>(t[1])) {
+        slot.name = own(t[1]);
+        ++keywords_;
+      } else if (!t[1].is_none()) {
+        slot.position = nb::cast<Py_ssize_t>(t[1]);
+        ++positional_;
+      }
+      slot.value = own(t[2], true);
+      slot.dtype = own(t[3]);
+      slot.shape = nb::cast<std::vector<Py_ssize_t>>(t[4]);
+      slot.layout = nb::cast<int>(t[5]);
+      arrays_ += slot.kind != Slot::Kind::Constant;
+      slots_.push_back(std::move(slot));
+    }
+    for (nb::handle g : guards) {
+      const nb::tuple t = nb::cast<nb::tuple>(g);
+      guards_.push_back({own(t[0]), own(t[1]), own(t[2], true)});
+    }
+    if (arrays_ > kMost) throw nb::value_error("too many arrays for a direct call");
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { clear(); }
+
+  // Runs a module and returns its first result, as a scalar if it has no axes, or what `finish`
+  // makes of the list of all. `release`: other Python threads may run meanwhile.
+  void run_module(std::shared_ptr<Module> module, nb::list outputs, nb::object finish,
+                  bool release) {
+    module_ = std::move(module);
+    for (nb::handle o : outputs) {
+      const nb::tuple t = nb::cast<nb::tuple>(o);
+      outputs_.push_back({own(t[0]), own(t[1])});
+    }
+    for (const Type& type : module_->output_types())
+      output_bytes_.push_back(static_cast<size_t>(type.bytes()));
+    if (outputs_.size() + arrays_ > kMost) throw nb::value_error("too many arrays for a call");
+    finish_ = own(finish);
+    release_ = release;
+  }
+  // Calls a function with the arrays, in order, or with the call's own arguments (`as_given`).
+  void run_function(nb::object function, nb::object finish, bool as_given) {
+    function_ = own(function);
+    finish_ = own(finish);
+    as_given_ = as_given;
+  }
+
+  // A new reference: the result, NotImplemented (nothing was done) where the call is of another
+  // form, or null with an exception.
+  PyObject* operator()(PyObject* args, PyObject* kwargs) const {
+    PyObject* arrays[kMost];
+    double floats[kMost];
+    if (!fits(args, kwargs, arrays, floats)) Py_RETURN_NOTIMPLEMENTED;
+    if (module_) return run(arrays, floats);
+    if (function_ == nullptr) Py_RETURN_NOTIMPLEMENTED;
+    PyObject* result = as_given_
+                           ? PyObject_Call(function_, args, kwargs)
+                           : PyObject_Vectorcall(function_, arrays, arrays_, nullptr);
+    return result != nullptr && finish_ != nullptr ? finished(result) : result;
+  }
+
+  int visit(visitproc visit, void* arg) const {
+    for (PyObject* o : owned_) Py_VISIT(o);
+    return 0;
+  }
+  void clear() {
+    module_.reset();
+    slots_.clear();
+    guards_.clear();
+    outputs_.clear();
+    positional_ = -1;  // fits nothing
+    unchanged_ = finish_ = function_ = nullptr;
+    std::vector<PyObject*> owned = std::move(owned_);
+    owned_.clear();
+    for (PyObject* o : owned) Py_DECREF(o);
+  }
+
+ private:
+  // A reference that this keeps; null for None unless `none` is a value.
+  PyObject* own(nb::handle object, bool none = false) {
+    if (object.is_none() && !none) return nullptr;
+    owned_.push_back(object.inc_ref().ptr());
+    return object.ptr();
+  }
+
+  bool fits(PyObject* args, PyObject* kwargs, PyObject** arrays, double* floats) const {
+    if (PyTuple_GET_SIZE(args) != positional_ ||
+        (kwargs != nullptr ? PyDict_GET_SIZE(kwargs) : 0) != keywords_)
+      return false;
+    size_t n = 0;
+    for (const Slot& slot : slots_) {
+      PyObject* v = slot.value;
+      if (slot.position >= 0) {
+        v = PyTuple_GET_ITEM(args, slot.position);
+      } else if (slot.name != nullptr) {
+        v = PyDict_GetItemWithError(kwargs, slot.name);
+        if (v == nullptr) {
+          PyErr_Clear();
+          return false;
+        }
+      }
+      switch (slot.kind) {
+      case Slot::Kind::Array:
+        if (!slot.takes_array(v)) return false;
+        arrays[n++] = v;
+        break;
+      case Slot::Kind::Float:
+        if (!PyFloat_CheckExact(v)) return false;
+        // Python's own arithmetic may raise for these, and NumPy's does not.
+        floats[n] = PyFloat_AS_DOUBLE(v);
+        if (floats[n] == 0 || floats[n] - floats[n] != 0) return false;
+        arrays[n++] = v;
+        break;
+      case Slot::Kind::Constant:
+        if (!slot.takes_constant(v)) return false;
+        break;
+      }
+    }
+    for (const Guard& guard : guards_)
+      if (!guard.holds()) return false;
+    if (unchanged_ == nullptr) return true;
+    PyObject* same = PyObject_CallNoArgs(unchanged_);
+    if (same == nullptr) PyErr_Clear();
+    Py_XDECREF(same);
+    return same == Py_True;
+  }
+
+  PyObject* run(PyObject** arrays, const double* floats) const {
+    const void* inputs[kMost];
+    size_t n = 0;
+    for (const Slot& slot : slots_) {
+      if (slot.kind == Slot::Kind::Constant) continue;
+      inputs[n] = slot.kind == Slot::Kind::Float
+                      ? static_cast<const void*>(floats + n)
+                      : head_of(arrays[n]).data;
+      ++n;
+    }
+    nb::object results[kMost];
+    void* outputs[kMost];
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      results[i] = nb::steal(new_array(outputs_[i].first, outputs_[i].second, output_bytes_[i]));
+      if (!results[i].is_valid()) return nullptr;
+      outputs[i] = head_of(results[i].ptr()).data;
+    }
+    try {
+      const std::shared_ptr<Module> module = module_;  // `clear` may come meanwhile
+      std::optional<nb::gil_scoped_release> released;
+      if (release_) released.emplace();
+      module->run({inputs, n}, {outputs, outputs_.size()});
+    } catch (const std::exception&) {  // the way of all other calls tells what it was
+      Py_RETURN_NOTIMPLEMENTED;
+    }
+    if (finish_ != nullptr) {
+      nb::list all;
+      for (size_t i = 0; i < outputs_.size(); ++i) all.append(results[i]);
+      return finished(all.release().ptr());
+    }
+    if (head_of(results[0].ptr()).ndim > 0)
+      return results[0].release().ptr();
+    static PyObject* const nothing = PyTuple_New(0);
+    return PyObject_GetItem(results[0].ptr(), nothing);
+  }
+
+  // Of a reference that this takes over.
+  PyObject* finished(PyObject* outputs) const {
+    PyObject* result = PyObject_CallOneArg(finish_, outputs);
+    Py_DECREF(outputs);
+    return result;
+  }
+
+  std::vector<PyObject*> owned_;
+  std::vector<Slot> slots_;
+  std::vector<Guard> guards_;
+  Py_ssize_t positional_ = 0, keywords_ = 0;
+  size_t arrays_ = 0;
+  PyObject* unchanged_ = nullptr;
+  std::shared_ptr<Module> module_;
+  std::vector<std::pair<PyObject*, PyObject*>> outputs_;  // shape and dtype
+  std::vector<size_t> output_bytes_;
+  PyObject* function_ = nullptr;
+  PyObject* finish_ = nullptr;
+  bool as_given_ = false, release_ = true;
+};
+
+// Tries the calls that it knows, the newest first; then its method `_call_slowly(args, kwargs)`.
+class Dispatch {
+ public:
+  void prefer(nb::handle call) {
+    constexpr size_t kMostCalls = 4;
+    std::erase_if(calls_, [&](const nb::object& c) { return c.is(call); });
+    calls_.insert(calls_.begin(), nb::borrow(call));
+    if (calls_.size() > kMostCalls) calls_.pop_back();
+  }
+  void forget() {
+    std::vector<nb::object> old;  // whose end may call Python
+    old.swap(calls_);
+  }
+  const std::vector<nb::object>& calls() const { return calls_; }
+
+ private:
+  std::vector<nb::object> calls_;
+};
+
+PyObject* call_directly(PyObject* self, PyObject* args, PyObject* kwargs) {
+  const nb::object alive = nb::borrow(self);
+  return (*nb::inst_ptr<Call>(self))(args, kwargs);
+}
+
+PyObject* dispatch(PyObject* self, PyObject* args, PyObject* kwargs) {
+  const Dispatch& d = *nb::inst_ptr<Dispatch>(self);
+  for (size_t i = 0; i < d.calls().size(); ++i) {
+    const nb::object call = d.calls()[i];  // kept, whatever happens to the list meanwhile
+    PyObject* result = (*nb::inst_ptr<Call>(call))(args, kwargs);
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+  }
+  static PyObject* const name = PyUnicode_InternFromString("_call_slowly");
+  const nb::object named =
+      kwargs != nullptr ? nb::borrow(kwargs) : nb::object(nb::steal(PyDict_New()));
+  return PyObject_CallMethodObjArgs(self, name, args, named.ptr(), nullptr);
+}
+
+int traverse_call(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  return nb::inst_ready(self) ? nb::inst_ptr<Call>(self)->visit(visit, arg) : 0;
+}
+int clear_call(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Call>(self)->clear();
+  return 0;
+}
+int traverse_dispatch(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self))
+    for (const nb::object& call : nb::inst_ptr<Dispatch>(self)->calls()) Py_VISIT(call.ptr());
+  return 0;
+}
+int clear_dispatch(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Dispatch>(self)->forget();
+  return 0;
+}
+
+PyType_Slot call_slots[] = {{Py_tp_call, (void*)call_directly},
+                            {Py_tp_traverse, (void*)traverse_call},
+                            {Py_tp_clear, (void*)clear_call},
+                            {0, nullptr}};
+PyType_Slot dispatch_slots[] = {{Py_tp_call, (void*)dispatch},
+                                {Py_tp_traverse, (void*)traverse_dispatch},
+                                {Py_tp_clear, (void*)clear_dispatch},
+                                {0, nullptr}};
+
+}  // namespace
+
+void bind_call(nb::module_& m) {
+  nb::class_<Call>(m, "Call", nb::type_slots(call_slots))
+      .def("__init__",
+           [](Call* self, nb::list slots, nb::list guards, nb::object unchanged) {
+             if (!arrays_known()) throw nb::value_error("arrays of this NumPy look otherwise");
+             new (self) Call(std::move(slots), std::move(guards), std::move(unchanged));
+           },
+           nb::arg("slots"), nb::arg("guards"), nb::arg("unchanged").none())
+      .def("run_module", &Call::run_module, nb::arg("module"), nb::arg("outputs"),
+           nb::arg("finish").none(), nb::arg("release"))
+      .def("run_function", &Call::run_function, nb::arg("function"), nb::arg("finish").none(),
+           nb::arg("as_given"));
+  nb::class_<Dispatch>(m, "Dispatch", nb::type_slots(dispatch_slots), nb::is_weak_referenceable())
+      .def(nb::init<>())
+      .def("prefer", &Dispatch::prefer, nb::arg("call"))
+      .def("forget", &Dispatch::forget)
+      .def("number_of_calls", [](const Dispatch& d) { return d.calls().size(); });
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,329 @@
+"""Who runs when a function is called: compiled kernels, NumPy source of them, or the function.
+
+All compute the same; they are timed where users call them, on the arrays of the call, and the
+fastest is taken (`Choice.runs`). Thus `@tessera.optimize` does not make a function slower.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import hashlib
+import inspect
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tessera import _core
+from tessera.direct import layout
+from tessera.errors import Error
+from tessera.options import Options
+
+if TYPE_CHECKING:
+    from tessera.frontends.trace import Traced
+    from tessera.graph import Graph
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Run = Callable[[], Any]
+
+_VERSION = 1  # of what is remembered
+_SECONDS = 0.2  # that the race takes
+_DECIDED = 0.05  # seconds of one call; from here on each runs once
+_FASTER = 1.02  # than kernels, to be preferred to them
+_REWRITE_SECONDS = 2.0  # budget of the search for source
+
+
+@dataclass
+class Choice:
+    """What runs, and the seconds that each took that could have."""
+
+    runs: str  # "kernel", "source" or "function"
+    seconds: dict[str, float] = field(default_factory=dict)
+    source: str = ""  # with runs == "source": NumPy source, and the program that it is of
+    name: str = ""
+    graph: Graph | None = None
+    certificate: _core.Certificate | None = None
+
+    def json(self) -> dict[str, Any]:
+        """Plain data: microseconds per call, by kind."""
+        us = {f"{kind}_us": s * 1e6 for kind, s in self.seconds.items()}
+        return {"runs": self.runs, **us}
+
+
+# --- choosing ------------------------------------------------------------------------------------
+
+
+def choose(
+    function: Callable[..., Any],
+    traced: Traced,
+    arrays: Sequence[Any],
+    kernel: Run,
+    as_call: Callable[[Callable[..., Any], bool], Run],
+    options: Options,
+) -> Choice:
+    """The fastest of what computes a traced function on these arrays.
+
+    `kernel` runs the compiled program; `as_call(f, as_given)` makes a run of a function that takes
+    the call's arguments or, unless `as_given`, the program's inputs.
+    """
+    if "numpy" in options.disable:
+        return Choice("kernel")
+    key = _key(function, traced.graph, arrays, options)
+    if options.cache and (known := _remembered(key, traced.graph)) is not None:
+        return known
+    repeatable = may_run_again(function)
+    runs: dict[str, Run] = {"kernel": kernel}
+    if repeatable:
+        runs["function"] = as_call(function, True)
+    rewritten = (
+        None if "synth" in options.disable else _source(function, traced, repeatable, options)
+    )
+    if rewritten is not None and rewritten.graph is not None:
+        from tessera.emit import compile_source
+
+        run = as_call(compile_source(rewritten.source, rewritten.name), False)
+        if not repeatable or _alike(run, runs["function"], arrays):
+            runs["source"] = run
+    seconds = timed(runs)
+    if not seconds:
+        return Choice("kernel")
+    best = min(seconds, key=lambda kind: seconds[kind] * (1 if kind == "kernel" else _FASTER))
+    choice = Choice(best, seconds)
+    if best == "source" and rewritten is not None:
+        choice.source, choice.name = rewritten.source, rewritten.name
+        choice.graph, choice.certificate = rewritten.graph, rewritten.certificate
+    if options.cache:
+        _core.store_text(key, _written(choice))
+    return choice
+
+
+def _source(
+    function: Callable[..., Any], traced: Traced, repeatable: bool, options: Options
+) -> Choice | None:
+    """NumPy source of the program that is proved equal and fastest; None where there is none.
+
+    Where the function itself may be timed, only source that is faster than it counts.
+    """
+    from tessera.rewrite import rewrite
+
+    try:
+        found = rewrite(
+            traced.graph,
+            options=options.replace(budget=min(options.budget, _REWRITE_SECONDS)),
+            function=function if repeatable else None,
+            traced=traced,
+            tried=4,
+        )
+    except Error:
+        return None
+    if repeatable and not found.improved:
+        return None
+    return Choice("source", {}, found.source, found.name, found.graph, found.certificate)
+
+
+def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
+    """Whether both give the same types and, roughly, values, and share memory in the same way.
+
+    A result that is a view of an argument where the original makes an array would change with it.
+    """
+    with np.errstate(all="ignore"):
+        try:
+            ours, theirs = _leaves(run()), _leaves(original())
+        except Exception:  # whatever it is, it is no contestant
+            return False
+    if len(ours) != len(theirs):
+        return False
+    for a, b in zip(ours, theirs, strict=True):
+        if type(a) is not type(b):
+            return False
+        if not isinstance(a, (np.ndarray, np.generic)):
+            continue
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        accuracy = float(np.finfo(a.dtype).eps) ** 0.5 if a.dtype.kind == "f" else 0.0
+        if not np.allclose(a, b, accuracy, accuracy, equal_nan=a.dtype.kind == "f"):
+            return False
+    given = [a for a in arrays if isinstance(a, np.ndarray)]
+    return _sharing(ours, given) <= _sharing(theirs, given)
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [x for v in value for x in _leaves(v)]
+    if isinstance(value, dict):
+        return [x for v in value.values() for x in _leaves(v)]
+    return [value]
+
+
+def _sharing(results: Sequence[Any], given: Sequence[Array]) -> set[tuple[Any, ...]]:
+    """Which results lie in the memory of which arguments or earlier results, and how."""
+    shared: set[tuple[Any, ...]] = set()
+    for n, result in enumerate(results):
+        if not isinstance(result, np.ndarray):
+            continue
+        others = [*given, *(r for r in results[:n] if isinstance(r, np.ndarray))]
+        for m, other in enumerate(others):
+            if np.may_share_memory(result, other):
+                offset = _address(result) - _address(other)
+                shared.add((n, m, offset, result.strides, result.flags.writeable))
+    return shared
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def timed(runs: dict[str, Run]) -> dict[str, float]:
+    """Seconds of a call of each; those that raise are left out, and the slowest not run often."""
+    from tessera.rewrite import race
+
+    once: dict[str, float] = {}
+    with np.errstate(all="ignore"):
+        for kind, run in runs.items():
+            try:
+                for _ in range(4):  # the first also loads and warms; any may be disturbed
+                    start = time.perf_counter()
+                    run()
+                    once[kind] = min(time.perf_counter() - start, once.get(kind, 1e9))
+                    if once[kind] > _DECIDED:
+                        break
+            except Exception:  # the caller will see it, where it is the winner's
+                once.pop(kind, None)
+    least = min(once.values(), default=1.0)
+    if least > _DECIDED:
+        return once
+    close = [kind for kind, s in once.items() if s < 3 * least + 2e-5]
+    medians, _, _ = race([runs[kind] for kind in close], _SECONDS)
+    return once | dict(zip(close, medians, strict=True))
+
+
+# --- what may be run for its time alone ----------------------------------------------------------
+
+_PURE = {
+    "abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float",
+    "frozenset", "getattr", "hasattr", "int", "isinstance", "iter", "len", "list", "map", "max",
+    "min", "next", "pow", "range", "reversed", "round", "set", "slice", "sorted", "str", "sum",
+    "tuple", "type", "zip",
+}  # fmt: skip
+_WRITING = {"save", "savez", "savez_compressed", "savetxt", "tofile", "dump", "memmap", "setflags"}
+_MODULES = {"numpy", "math", "operator", "functools", "itertools"}
+
+
+def may_run_again(function: Callable[..., Any]) -> bool:
+    """Whether running a function has no effects to be seen: it uses NumPy and plain Python only.
+
+    Anything not known to be harmless counts as an effect. What tracing refuses (random numbers,
+    changed variables) does not come here.
+    """
+    seen: set[int] = set()
+
+    def harmless(value: Any) -> bool:
+        if isinstance(value, ModuleType):
+            return value.__name__.partition(".")[0] in _MODULES
+        if isinstance(value, FunctionType):
+            if (value.__module__ or "").partition(".")[0] in _MODULES:
+                return True
+            if id(value) in seen:
+                return True
+            seen.add(id(value))
+            inner = inspect.getclosurevars(value).nonlocals.values()
+            return code_is(value.__code__, value.__globals__) and all(map(harmless, inner))
+        if isinstance(value, (list, tuple)):
+            return all(map(harmless, value))
+        if isinstance(value, dict):
+            return all(map(harmless, value.values()))
+        if isinstance(value, type) or callable(value):
+            return (getattr(value, "__module__", "") or "").partition(".")[0] in (
+                "numpy",
+                "math",
+            ) or any(value is getattr(builtins, name) for name in _PURE)
+        plain = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic)
+        return isinstance(value, (*plain, np.dtype, range, slice))
+
+    def code_is(code: CodeType, scope: dict[str, Any]) -> bool:
+        for instruction in dis.get_instructions(code):
+            name = instruction.argval
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                if name in scope:
+                    if not harmless(scope[name]):
+                        return False
+                elif name not in _PURE and not _is_exception(name):
+                    return False
+            elif instruction.opname in ("IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL") or (
+                name in _WRITING and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            ):
+                return False
+        return all(code_is(c, scope) for c in code.co_consts if isinstance(c, CodeType))
+
+    return isinstance(function, FunctionType) and harmless(function)
+
+
+def _is_exception(name: str) -> bool:
+    value = getattr(builtins, name, None)
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+# --- remembering ---------------------------------------------------------------------------------
+
+
+def _key(
+    function: Callable[..., Any], graph: Graph, arrays: Sequence[Any], options: Options
+) -> str:
+    """SHA-256 of what the choice depends on."""
+    fields = {k: v for k, v in options.fields().items() if k not in ("verify_seed", "resume")}
+    fields["disable"] = sorted(options.disable)
+    parts = [
+        f"choice {_VERSION} {_core.version} numpy {np.__version__}",
+        repr(sorted(fields.items())),
+        repr([layout(a) for a in arrays]),
+        _digest(getattr(function, "__code__", None)),
+        str(graph),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _digest(code: CodeType | None) -> str:
+    """What code does: not where it stands."""
+    if code is None:
+        return ""
+    constants = [_digest(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    text = repr((code.co_code, code.co_names, code.co_varnames, constants))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _written(choice: Choice) -> str:
+    record = {
+        "runs": choice.runs,
+        "seconds": choice.seconds,
+        "source": choice.source,
+        "name": choice.name,
+        "graph": "" if choice.graph is None else str(choice.graph),
+        "certificate": "" if choice.certificate is None else str(choice.certificate),
+    }
+    return json.dumps(record)
+
+
+def _remembered(key: str, original: Graph) -> Choice | None:
+    """What was chosen before; None where nothing was, or where its proof is of other programs."""
+    from tessera.graph import Graph
+
+    text = _core.find_text(key)
+    if text is None:
+        return None
+    try:
+        record = json.loads(text)
+        choice = Choice(record["runs"], record["seconds"], record["source"], record["name"])
+        if choice.runs != "source":
+            return choice if choice.runs in ("kernel", "function") else None
+        choice.graph = Graph.from_core(_core.parse(record["graph"], "<choice>"))
+        if not record["certificate"]:
+            return choice if choice.graph == original else None
+        choice.certificate = _core.Certificate.parse(record["certificate"], "<choice>")
+    except (Error, KeyError, TypeError, ValueError):
+        return None
+    return choice if choice.certificate.is_of(original.core, choice.graph.core) else None

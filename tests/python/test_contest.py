@@ -1,0 +1,355 @@
+"""Who runs for a call: kernels, NumPy source, or the function; and the memory of results."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import contest, direct
+from tessera.api import optimize_traced
+from tessera.contest import Choice, may_run_again
+from tessera.frontends.trace import trace_call
+from tessera.options import Options
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(folder))
+
+
+def winner(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Has one kind of contestant win every race."""
+
+    def timed(runs: dict[str, Any]) -> dict[str, float]:
+        for run in runs.values():
+            run()
+        return {k: 1e-6 if k == kind else 1.0 for k in runs}
+
+    monkeypatch.setattr(contest, "timed", timed)
+
+
+def rows(a: Any, b: Any) -> Any:
+    return np.stack([x * y for x, y in zip(a, b, strict=True)]).sum(axis=1)
+
+
+A = np.random.default_rng(1).random((12, 40), dtype=np.float32)
+B = np.random.default_rng(2).random((12, 40), dtype=np.float32)
+
+
+@pytest.mark.parametrize("kind", ["kernel", "source", "function"])
+def test_all_kinds_give_the_functions_results(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    winner(monkeypatch, kind)
+    if kind == "source":  # whatever its gain: rows() has a shorter form
+        monkeypatch.setattr("tessera.rewrite._LEAST_GAIN", 0.0)
+    fast = ts.optimize(budget=10)(rows)
+    for given in ((A, B), (A[::-1], B), (A, np.asfortranarray(B)), (A * 2, B)):
+        np.testing.assert_allclose(fast(*given), rows(*given), rtol=1e-5)
+    np.testing.assert_allclose(fast(b=B, a=A), rows(A, B), rtol=1e-5)
+    result = fast.result(A, B)
+    assert result is not None
+    assert result.choice.runs == kind
+    assert result.json()["choice"]["runs"] == kind
+    if kind == "source":
+        assert "def rows(a, b):" in result.source
+        assert result.certificate is not None
+        assert result.certificate.is_of(result.original.core, result.graph.core)
+    else:
+        assert 'extern "C"' in result.source
+    out = np.empty(12, np.float32)
+    assert result(A, B, out=out) is out
+    np.testing.assert_allclose(out, rows(A, B), rtol=1e-5)
+    with pytest.raises(ts.Error):
+        result(A[:5], B[:5])
+
+
+def test_functions_that_numpy_runs_faster_run_under_numpy() -> None:
+    @ts.optimize(budget=10)
+    def same(a: Any) -> Any:
+        return a.T.T
+
+    a = np.ones((200, 200), np.float32)
+    result = same.result(a)
+    assert result is not None
+    assert result.choice.runs in ("source", "function")
+    assert np.shares_memory(same(a), a)  # a view, as NumPy's
+    a.flags.writeable = False
+    assert not same(a).flags.writeable
+    kernels = ts.optimize(budget=10, disable=("numpy",))(same.__wrapped__)
+    assert kernels.result(a).choice == Choice("kernel")  # type: ignore[union-attr]
+    assert not np.shares_memory(kernels(a), a)
+
+
+def test_source_that_aliases_where_the_function_does_not_takes_no_part() -> None:
+    a = np.arange(6, dtype=np.float32)
+    arrays = [a]
+    assert contest._alike(lambda: a.copy(), lambda: a + 0, arrays)
+    assert not contest._alike(lambda: a, lambda: a + 0, arrays)
+    assert contest._alike(lambda: a[::2], lambda: a[::2], arrays)
+    assert not contest._alike(lambda: a[::2], lambda: a[0:3], arrays)
+    assert not contest._alike(lambda: a.astype(np.float64), lambda: a + 0, arrays)
+    assert not contest._alike(lambda: a[None] + 0, lambda: a + 0, arrays)
+    assert not contest._alike(lambda: a + 1, lambda: a + 0, arrays)
+    assert not contest._alike(lambda: 1 / 0, lambda: a + 0, arrays)
+    b = a + 0
+    assert not contest._alike(lambda: (b, b), lambda: (a + 0, a + 0), arrays)
+
+
+def test_only_functions_without_effects_are_run_for_their_time() -> None:
+    log: list[int] = []
+    scale = 2.0
+
+    def helper(x: Any) -> Any:
+        return np.maximum(x, 0) * scale
+
+    def pure(x: Any) -> Any:
+        if x.ndim > 2:
+            raise ValueError("too many axes")
+        return helper(x) + sum(float(i) for i in range(3))
+
+    def prints(x: Any) -> Any:
+        print("hello")
+        return x
+
+    def through_helper(x: Any) -> Any:
+        return prints(x)
+
+    def saves(x: Any) -> Any:
+        np.save("x.npy", x)
+        return x
+
+    def imports(x: Any) -> Any:
+        import logging
+
+        logging.info("hello")
+        return x
+
+    def appends(x: Any) -> Any:
+        sys.stdout.write("x")
+        return x
+
+    assert may_run_again(pure)
+    for function in (prints, through_helper, saves, imports, appends, log.append, time.sleep):
+        assert not may_run_again(function), function
+
+
+def test_effects_do_not_multiply(capsys: pytest.CaptureFixture[str]) -> None:
+    @ts.optimize(budget=10)
+    def loud(a: Any) -> Any:
+        print("called")
+        return a * 2 + a
+
+    loud(A)
+    assert len(capsys.readouterr().out.split()) <= 4  # tracing runs it twice
+
+
+def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    winner(monkeypatch, "source")
+    monkeypatch.setattr("tessera.rewrite._LEAST_GAIN", 0.0)
+    traced = trace_call(rows, (A, B), {})
+    first = optimize_traced(rows, traced, Options(budget=10))
+    assert first.choice.runs == "source"
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(contest, "timed", never)
+    monkeypatch.setattr(contest, "_source", never)
+    second = optimize_traced(rows, traced, Options(budget=10))
+    assert second.choice.source == first.choice.source
+    assert second.graph == first.graph
+    assert second.certificate is not None
+    with pytest.raises(AssertionError, match="measured again"):
+        optimize_traced(rows, traced, Options(budget=10, strict=True))
+    # A proof of other programs is no proof.
+    known = contest._remembered
+    text = contest._core.find_text(contest._key(rows, traced.graph, [A, B], Options(budget=10)))
+    assert text is not None
+    other = trace_call(lambda a, b: (a + b).sum(axis=1), (A, B), {}).graph
+    monkeypatch.setattr(contest._core, "find_text", lambda key: text)
+    assert known("0" * 64, traced.graph) is not None
+    assert known("0" * 64, other) is None
+    monkeypatch.setattr(contest._core, "find_text", lambda key: text.replace("mul", "add"))
+    assert known("0" * 64, traced.graph) is None
+
+
+def test_slow_functions_are_not_run_often() -> None:
+    count = {"slow": 0, "fast": 0}
+
+    def slow() -> None:
+        count["slow"] += 1
+        time.sleep(0.06)
+
+    def fast() -> None:
+        count["fast"] += 1
+
+    seconds = contest.timed({"slow": slow, "fast": fast})
+    assert count["slow"] == 1
+    assert seconds["fast"] < seconds["slow"]
+
+    def broken() -> None:
+        raise ValueError
+
+    assert contest.timed({"broken": broken}) == {}
+
+
+# --- direct calls --------------------------------------------------------------------------------
+
+
+def test_direct_calls_take_what_they_were_made_for_only() -> None:
+    scale = 3.0
+
+    def f(x: Any, n: int = 2, *, name: str = "a") -> Any:
+        return x * scale
+
+    known = direct.slots((A, 2), {"name": "a"}, [0, 1, "name"])
+    environment = contest_environment(f)
+    call = direct.direct_call(known, environment)
+    call.run_function(f, None, True)
+    assert np.array_equal(call(A, 2, name="a"), A * 3)
+    for args, kwargs in (
+        ((A,), {}),
+        ((A, 3), {"name": "a"}),
+        ((A, 2.0), {"name": "a"}),
+        ((A, True), {"name": "a"}),
+        ((A, 2), {"name": "b"}),
+        ((A, 2), {"other": "a"}),
+        ((A[:3], 2), {"name": "a"}),
+        ((A.astype(np.float64), 2), {"name": "a"}),
+        ((A.T, 2), {"name": "a"}),
+        ((np.ma.masked_array(A), 2), {"name": "a"}),
+        ((A.tolist(), 2), {"name": "a"}),
+    ):
+        assert call(*args, **kwargs) is NotImplemented, (args[1:], kwargs)
+    scale = 4.0
+    assert call(A, 2, name="a") is NotImplemented
+    assert direct.slots(([A], 2), {}, [0, 1]) is None
+    minus = direct.direct_call(direct.slots((0.0,), {}, [0]), None)
+    minus.run_function(lambda x: x, None, True)
+    assert minus(-0.0) is NotImplemented
+    assert minus(0.0) == 0.0
+
+
+def contest_environment(function: Any) -> Any:
+    from tessera.frontends.trace import Environment
+
+    return Environment(function)
+
+
+def test_calls_of_several_forms_stay_direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = ts.optimize(budget=10)(rows)
+    forms = [(A[:n].copy(), B[:n].copy()) for n in (3, 5, 7)]
+    for form in forms:
+        fast(*form)
+    monkeypatch.setattr(type(fast), "_call_slowly", None)
+    for form in forms * 2:
+        np.testing.assert_allclose(fast(*form), rows(*form), rtol=1e-5)
+    assert fast.number_of_calls() == 3
+
+
+def test_decorated_functions_are_collected() -> None:
+    def make() -> Any:
+        def inner(a: Any) -> Any:
+            return a * 2 if a.ndim else own(a)
+
+        own = ts.optimize(budget=5)(inner)
+        own(A)
+        return weakref.ref(own)
+
+    gone = make()
+    gc.collect()
+    assert gone() is None
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def doubled(budget: float = 10) -> Any:
+    return ts.optimize(budget=budget, disable=("numpy",))(lambda a: a * 2 + 1)
+
+
+def test_results_own_aligned_memory_that_is_used_again() -> None:
+    fast = doubled()
+    a = np.ones((100, 100), np.float32)
+    first = fast(a)
+    first = fast(a)
+    assert first.flags.owndata and first.base is None
+    assert first.ctypes.data % 64 == 0
+    address = first.ctypes.data
+    second = fast(a)
+    assert second.ctypes.data != address  # the first is alive
+    first += 1  # and is the caller's alone
+    assert np.array_equal(second, a * 3)
+    view = first[3:]
+    del first
+    assert fast(a).ctypes.data != address
+    del view
+    gc.collect()
+    assert address in [r.ctypes.data for r in [fast(a) for _ in range(2)]]
+    # Memory that others gave: still NumPy's own.
+    assert np.empty((100, 100), np.float32).flags.owndata
+
+
+def test_results_can_grow_and_outlive_the_program() -> None:
+    fast = doubled()
+    a = np.arange(10_000, dtype=np.float64)
+    result = fast(a)
+    del fast
+    gc.collect()
+    result.resize(20_000, refcheck=False)
+    assert np.array_equal(result[:10_000], a * 2 + 1)
+    assert not result[10_000:].any()
+    result.resize(10, refcheck=False)
+    assert np.array_equal(result, a[:10] * 2 + 1)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (511,), (512,), (513,), (2**17,)])
+def test_results_of_all_sizes(shape: tuple[int, ...]) -> None:
+    def f(a: Any) -> Any:
+        return a * 2 + 1
+
+    fast = ts.optimize(budget=5)(f)
+    a = np.full(shape, 4.0, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # zero elements may run as plain NumPy
+        for _ in range(3):
+            result = fast(a)
+    assert type(result) is type(f(a))
+    assert result.dtype == np.float32 and result.shape == shape
+    assert np.all(result == 9)
+
+
+def test_threads_do_not_share_results() -> None:
+    fast = doubled()
+    fast(np.zeros((64, 64), np.float32))
+    wrong = []
+
+    def work(k: int) -> None:
+        a = np.full((64, 64), k, np.float32)
+        kept: list[Any] = []
+        for i in range(300):
+            kept.append(fast(a))
+            if i % 3 == 0:
+                kept = kept[-2:]
+        if not all(np.all(r == 2 * k + 1) for r in kept):
+            wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
