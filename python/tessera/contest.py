@@ -119,7 +119,9 @@ def _source(
             traced=traced,
             tried=4,
         )
-    except Error:
+    except (
+        Exception
+    ):  # no source, or one that fails on such arguments (Python floats): no contestant
         return None
     if repeatable and not found.improved:
         return None

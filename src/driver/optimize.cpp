@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/sha256.h"
 #include "cost/analytical.h"
 #include "driver/contest.h"
 #include "driver/partition.h"
@@ -97,10 +98,10 @@ class Optimizer {
       saved_.forget();
     else
       s_.report.resumable = saved_.save(s_.deadline.spent());
-    // A search that was cut short, or that found nothing (perhaps because the machine was busy when
-    // it measured), is worth another try.
+    // A search that was cut short and found nothing is worth another try.
     const bool cancelled = s_.deadline.cancelled();
-    if (options_.use_cache && !cancelled && result_.improved) {
+    if (options_.use_cache && !cancelled && result_.module &&
+        (result_.improved || (finished && !s_.deadline.ended()))) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
       else if (!s_.deadline.over())
@@ -355,10 +356,12 @@ class Optimizer {
   // --- the original, and results of earlier runs -----------------------------------------------
 
   // The original is compiled code too, and believed as little as any other.
-  void keep_original() {
+  // `checked`: SHA-256 of source that agreed with the interpreter before.
+  void keep_original(const std::string& checked = "") {
     try {
       std::shared_ptr<Module> module = result_.module ? result_.module : s_.compiled(program_);
-      s_.report.original_failed = s_.check_failure(program_, *module);
+      if (checked.empty() || checked != sha256_hex(module->source()))
+        s_.report.original_failed = s_.check_failure(program_, *module);
       if (!s_.report.original_failed.empty())
         s_.report.original_failed =
             s_.deadline.ended()
@@ -372,7 +375,8 @@ class Optimizer {
     }
   }
 
-  // A remembered result is proved, compiled and checked again before it is believed.
+  // A remembered result is believed where its proof was kept with it, and its code where just this
+  // was checked; else it is proved and checked again.
   bool restore(const StoredResult& stored) {
     if (stored.improved) {
       Outcome o;
@@ -381,11 +385,17 @@ class Optimizer {
       o.derivation = stored.derivation;
       o.rank = stored.rank;
       o.model_seconds = stored.model_seconds;
-      s_.tell("verify", "", 0, 1);
-      Verifier verifier(program_, s_.verify_options());
-      std::optional<Certificate> certificate = s_.prove(verifier, o);
+      std::optional<Certificate> certificate = kept_proof(stored, program_, options_);
+      const bool kept = certificate.has_value();
+      if (!kept) {
+        s_.tell("verify", "", 0, 1);
+        Verifier verifier(program_, s_.verify_options());
+        certificate = s_.prove(verifier, o);
+      }
       std::shared_ptr<Module> module = certificate ? s_.code_for(o) : nullptr;
-      if (!module || !s_.passes_check(o, *module)) return false;
+      if (!module) return false;
+      const bool checked = kept && stored.checked == sha256_hex(module->source());
+      if (!checked && !s_.passes_check(o, *module)) return false;
       o.fate = Fate::Chosen;
       o.seconds = stored.seconds;
       o.speedup = stored.speedup;
@@ -395,7 +405,7 @@ class Optimizer {
       result_.improved = true;
       s_.outcomes.push_back(std::move(o));
     } else {
-      keep_original();
+      keep_original(stored.checked);
     }
     result_.original_s = stored.original_s;
     result_.seconds = stored.seconds;

@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-// Raised when what is stored, or how it is chosen, changes its meaning.
-constexpr int kResultVersion = 1;
+// Raised when what is stored, or how it is chosen or proved, changes its meaning.
+constexpr int kResultVersion = 2;
 
 std::string number(double x) {
   char buffer[40];
@@ -56,7 +56,8 @@ std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
 }
 
 std::optional<StoredResult> read_result(const std::string& text) {
-  // "improved rank model original seconds speedup\norigin\nderivation lines\n--\ngraph"
+  // "improved rank model original seconds speedup\norigin\nderivation lines\n--\n", then perhaps
+  // "proof BYTES CHECKED\n" and a certificate of so many bytes, and the graph.
   std::istringstream in(text);
   StoredResult r;
   std::string line;
@@ -66,11 +67,21 @@ std::optional<StoredResult> read_result(const std::string& text) {
   std::getline(in, line);
   if (!std::getline(in, r.origin)) return std::nullopt;
   while (std::getline(in, line) && line != "--") r.derivation += line + "\n";
-  std::ostringstream rest;
-  rest << in.rdbuf();
+  std::ostringstream buffer;
+  buffer << in.rdbuf();
+  std::string rest = buffer.str();
+  if (rest.starts_with("proof ")) {
+    std::istringstream head(rest.substr(6, rest.find('\n') - 6));
+    size_t bytes = 0;
+    if (!(head >> bytes >> r.checked)) return std::nullopt;
+    const size_t from = rest.find('\n') + 1;
+    if (from == 0 || bytes > rest.size() - from) return std::nullopt;
+    r.certificate = rest.substr(from, bytes);
+    rest.erase(0, from + bytes);
+  }
   r.improved = improved != 0;
   try {
-    r.graph = parse(rest.str(), "<cached result>");
+    r.graph = parse(rest, "<cached result>");
   } catch (const Error&) {
     return std::nullopt;  // as good as absent; it will be written anew
   }
@@ -93,15 +104,34 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
   r.original_s = result.original_s;
   r.seconds = result.seconds;
   r.speedup = result.speedup;
+  if (result.certificate) r.certificate = result.certificate->str();
+  if (result.module) r.checked = sha256_hex(result.module->source());
   cache.store_text(key, print_result(r));
 }
 
 std::string print_result(const StoredResult& r) {
   std::string derivation = r.derivation;
   if (!derivation.empty() && derivation.back() != '\n') derivation += '\n';
+  std::string proof;
+  if (!r.checked.empty())
+    proof = "proof " + std::to_string(r.certificate.size()) + " " + r.checked + "\n" +
+            r.certificate;
   return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
          number(r.model_seconds) + " " + number(r.original_s) + " " + number(r.seconds) + " " +
-         number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + print(r.graph);
+         number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);
+}
+
+std::optional<Certificate> kept_proof(const StoredResult& r, const Graph& program,
+                                      const OptimizeOptions& o) {
+  if (r.certificate.empty() || o.verify_seed) return std::nullopt;  // a seed asks for its own draws
+  try {
+    Certificate c = Certificate::parse(r.certificate);
+    const bool fits = c.spec_hash == structural_hash(program) &&
+                      c.candidate_hash == structural_hash(r.graph) && (c.strict || !o.strict);
+    if (fits) return c;
+  } catch (const Error&) {  // as good as none
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -286,7 +286,8 @@ def test_results_own_aligned_memory_that_is_used_again() -> None:
     a = np.ones((100, 100), np.float32)
     first = fast(a)
     first = fast(a)
-    assert first.flags.owndata and first.base is None
+    assert first.flags.owndata
+    assert first.base is None
     assert first.ctypes.data % 64 == 0
     address = first.ctypes.data
     second = fast(a)
@@ -328,7 +329,8 @@ def test_results_of_all_sizes(shape: tuple[int, ...]) -> None:
         for _ in range(3):
             result = fast(a)
     assert type(result) is type(f(a))
-    assert result.dtype == np.float32 and result.shape == shape
+    assert result.dtype == np.float32
+    assert result.shape == shape
     assert np.all(result == 9)
 
 

@@ -96,11 +96,17 @@ TEST_F(Optimize, FindsProvesAndRuns) {
   EXPECT_GT(r.report.searches.at(0).values, 0);
 }
 
-TEST_F(Optimize, SecondRunComesFromTheCacheAndIsProvedAgain) {
+TEST_F(Optimize, SecondRunComesFromTheCacheWithItsProof) {
   OptimizeResult first = optimize(parse(kNormLinear), options());
   OptimizeResult second = optimize(parse(kNormLinear), options());
   EXPECT_FALSE(first.report.from_cache);
-  EXPECT_EQ(second.report.from_cache, first.improved);  // what found nothing is tried again
+  EXPECT_TRUE(second.report.from_cache);
+  EXPECT_EQ(second.certificate, first.certificate);
+  OptimizeOptions seeded = options();
+  seeded.verify_seed = 7;  // wants draws of its own
+  OptimizeResult third = optimize(parse(kNormLinear), seeded);
+  EXPECT_TRUE(third.report.from_cache);
+  EXPECT_TRUE(!third.improved || third.certificate->seed == 7);
   EXPECT_TRUE(!first.improved || second.graph == first.graph);
   EXPECT_EQ(second.improved, second.certificate.has_value());
   expect_right(second);
@@ -122,6 +128,23 @@ TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   OptimizeResult r = optimize(program, options());
   EXPECT_FALSE(r.report.from_cache);
   expect_right(r);
+  // A proof of other programs does not help it, nor one that does not read.
+  const Graph wrong = parse("graph g { X = input : f32[8,96] W = input : f32[96,64] "
+                            "O = matmul X, W return O }");
+  Certificate borrowed;
+  borrowed.spec_hash = structural_hash(program);
+  borrowed.candidate_hash = structural_hash(program);
+  for (const std::string& proof : {borrowed.str(), std::string("proved\n")}) {
+    StoredResult planted;
+    planted.improved = true;
+    planted.graph = wrong;
+    planted.certificate = proof;
+    planted.checked = std::string(64, '0');
+    cache.store_text(key, print_result(planted));
+    ASSERT_TRUE(load_result(cache, key));
+    EXPECT_EQ(load_result(cache, key)->certificate, proof);
+    EXPECT_FALSE(optimize(program, options()).report.from_cache);
+  }
   // And a right one is taken.
   cache.store_text(key, "1 1 1e-6 1e-6 1e-6 9\nmugraph\n--\n" + print(program));
   OptimizeResult again = optimize(program, options());
