@@ -23,9 +23,9 @@ struct WayGraph {
 WayGraph ways_of(const EGraph& graph, const std::vector<ValueId>& outputs);
 
 struct ExtractLimits {
-  int64_t nodes = 3'000;  // of the branch and bound
-  size_t ways = 1'200;    // more that are left by the reductions are not looked at
-  int rounds = 40;        // in which cycles are forbidden
+  int64_t nodes = 200;  // of the branch and bound
+  size_t ways = 250;    // more that are left by the reductions are not looked at
+  int rounds = 40;      // in which cycles are forbidden
 };
 
 struct Extraction {
