@@ -39,8 +39,7 @@ void* reallocate(void*, void* old, size_t size) {
 
 void release(void*, void* memory, size_t) { BufferList::shared().give_back(memory); }
 
-MemoryHandler handler = {
-    "tessera", 1, {nullptr, allocate, allocate_zeros, reallocate, release}};
+MemoryHandler handler = {"tessera", 1, {nullptr, allocate, allocate_zeros, reallocate, release}};
 
 // Places in NumPy's table of functions, which never change (numpy/__multiarray_api.h).
 constexpr size_t kFeatureVersion = 211, kSetHandler = 304;
@@ -49,7 +48,7 @@ constexpr unsigned kWithHandlers = 0xf;  // 1.22
 // Objects that live as long as the process.
 struct Numpy {
   PyObject *array, *empty;
-  PyObject* memory = nullptr;                    // a capsule of `handler`; null: not supported
+  PyObject* memory = nullptr;                     // a capsule of `handler`; null: not supported
   PyObject* (*set_handler)(PyObject*) = nullptr;  // returns the one before
   bool known = false;
 };

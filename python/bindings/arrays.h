@@ -7,8 +7,7 @@ namespace tessera::python {
 
 // The head of an array object.
 struct ArrayHead {
-  PyObject_HEAD
-  char* data;
+  PyObject_HEAD char* data;
   int ndim;
   Py_ssize_t* shape;
   Py_ssize_t* strides;

@@ -54,7 +54,7 @@ struct Slot {
 // Something outside that must still be the same object: an entry of a dict, or a closure's cell.
 struct Guard {
   PyObject* scope;
-  PyObject* name;   // null: a cell
+  PyObject* name;  // null: a cell
   PyObject* value;
   bool holds() const {
     if (name == nullptr) return PyCell_GET(scope) == value;
@@ -133,9 +133,8 @@ class Call {
     if (!fits(args, kwargs, arrays, floats)) Py_RETURN_NOTIMPLEMENTED;
     if (module_) return run(arrays, floats);
     if (function_ == nullptr) Py_RETURN_NOTIMPLEMENTED;
-    PyObject* result = as_given_
-                           ? PyObject_Call(function_, args, kwargs)
-                           : PyObject_Vectorcall(function_, arrays, arrays_, nullptr);
+    PyObject* result = as_given_ ? PyObject_Call(function_, args, kwargs)
+                                 : PyObject_Vectorcall(function_, arrays, arrays_, nullptr);
     return result != nullptr && finish_ != nullptr ? finished(result) : result;
   }
 
@@ -210,9 +209,8 @@ class Call {
     size_t n = 0;
     for (const Slot& slot : slots_) {
       if (slot.kind == Slot::Kind::Constant) continue;
-      inputs[n] = slot.kind == Slot::Kind::Float
-                      ? static_cast<const void*>(floats + n)
-                      : head_of(arrays[n]).data;
+      inputs[n] = slot.kind == Slot::Kind::Float ? static_cast<const void*>(floats + n)
+                                                 : head_of(arrays[n]).data;
       ++n;
     }
     nb::object results[kMost];
@@ -235,8 +233,7 @@ class Call {
       for (size_t i = 0; i < outputs_.size(); ++i) all.append(results[i]);
       return finished(all.release().ptr());
     }
-    if (head_of(results[0].ptr()).ndim > 0)
-      return results[0].release().ptr();
+    if (head_of(results[0].ptr()).ndim > 0) return results[0].release().ptr();
     static PyObject* const nothing = PyTuple_New(0);
     return PyObject_GetItem(results[0].ptr(), nothing);
   }
@@ -332,12 +329,13 @@ PyType_Slot dispatch_slots[] = {{Py_tp_call, (void*)dispatch},
 
 void bind_call(nb::module_& m) {
   nb::class_<Call>(m, "Call", nb::type_slots(call_slots))
-      .def("__init__",
-           [](Call* self, nb::list slots, nb::list guards, nb::object unchanged) {
-             if (!arrays_known()) throw nb::value_error("arrays of this NumPy look otherwise");
-             new (self) Call(std::move(slots), std::move(guards), std::move(unchanged));
-           },
-           nb::arg("slots"), nb::arg("guards"), nb::arg("unchanged").none())
+      .def(
+          "__init__",
+          [](Call* self, nb::list slots, nb::list guards, nb::object unchanged) {
+            if (!arrays_known()) throw nb::value_error("arrays of this NumPy look otherwise");
+            new (self) Call(std::move(slots), std::move(guards), std::move(unchanged));
+          },
+          nb::arg("slots"), nb::arg("guards"), nb::arg("unchanged").none())
       .def("run_module", &Call::run_module, nb::arg("module"), nb::arg("outputs"),
            nb::arg("finish").none(), nb::arg("release"))
       .def("run_function", &Call::run_function, nb::arg("function"), nb::arg("finish").none(),

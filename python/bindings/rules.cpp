@@ -141,9 +141,10 @@ void bind_rules(nb::module_& m) {
   m.def("check_rules", &check_rules, nb::arg("text"), nb::arg("file"), nb::arg("instances") = 32,
         nb::arg("seed") = 1, nb::arg("second_opinion") = false, nb::arg("z3") = "",
         nb::arg("progress") = nb::none());
-  m.def("learn_rules", &learn_rules, nb::arg("programs"), nb::arg("known") = "", nb::arg("stated") = "",
-        nb::arg("instances") = 64, nb::arg("seed") = 0, nb::arg("seconds") = 2.0,
-        nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("progress") = nb::none());
+  m.def("learn_rules", &learn_rules, nb::arg("programs"), nb::arg("known") = "",
+        nb::arg("stated") = "", nb::arg("instances") = 64, nb::arg("seed") = 0,
+        nb::arg("seconds") = 2.0, nb::arg("second_opinion") = false, nb::arg("z3") = "",
+        nb::arg("progress") = nb::none());
   m.def(
       "minimal_rules",
       [](const std::string& text, const std::string& file) {

@@ -3,9 +3,9 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -39,7 +39,8 @@ struct OptimizeOptions {
   std::string engine = "mugraph";
   // What synthesis minimises: "times" of calls (NumPy), "fused" loops (XLA, Inductor), or "flops";
   // `costs` are nanoseconds at amounts of work by kind of operation, as measured for the library
-  // that is to run the result (search/synth/rates.h); kinds that are not there cost what NumPy's do.
+  // that is to run the result (search/synth/rates.h); kinds that are not there cost what NumPy's
+  // do.
   std::string cost = "times";
   std::map<std::string, std::vector<std::pair<double, double>>> costs;
   bool use_cache = true;  // of results; machine code is always cached

@@ -114,8 +114,8 @@ std::string print_result(const StoredResult& r) {
   if (!derivation.empty() && derivation.back() != '\n') derivation += '\n';
   std::string proof;
   if (!r.checked.empty())
-    proof = "proof " + std::to_string(r.certificate.size()) + " " + r.checked + "\n" +
-            r.certificate;
+    proof =
+        "proof " + std::to_string(r.certificate.size()) + " " + r.checked + "\n" + r.certificate;
   return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
          number(r.model_seconds) + " " + number(r.original_s) + " " + number(r.seconds) + " " +
          number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);

@@ -1,6 +1,6 @@
 // Results remembered between runs, as text in the cache: the winning graph and what it measured.
-// A proof that was kept counts for exactly these two programs, a check for exactly that code; without
-// them the driver proves and checks again.
+// A proof that was kept counts for exactly these two programs, a check for exactly that code;
+// without them the driver proves and checks again.
 #pragma once
 #include <optional>
 #include <string>

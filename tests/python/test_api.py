@@ -81,7 +81,8 @@ def test_a_second_run_is_remembered() -> None:
     g = small_graph()
     first = ts.superoptimize(g, budget=10)
     again = ts.superoptimize(g, budget=10)
-    assert again.details["from_cache"] == first.improved  # what found nothing is tried again
+    assert again.details["from_cache"]
+    assert again.improved == first.improved
     x, w = normal(8, 64), normal(64, 32)
     expected = x / np.sqrt((x * x).mean(-1, keepdims=True)) @ w
     np.testing.assert_allclose(again(x, w), expected, rtol=1e-5, atol=1e-5)

@@ -176,13 +176,13 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         optimize_traced(rows, traced, Options(budget=10, strict=True))
     # A proof of other programs is no proof.
     known = contest._remembered
-    text = contest._core.find_text(contest._key(rows, traced.graph, [A, B], Options(budget=10)))
+    text = _core.find_text(contest._key(rows, traced.graph, [A, B], Options(budget=10)))
     assert text is not None
     other = trace_call(lambda a, b: (a + b).sum(axis=1), (A, B), {}).graph
-    monkeypatch.setattr(contest._core, "find_text", lambda key: text)
+    monkeypatch.setattr(_core, "find_text", lambda key: text)
     assert known("0" * 64, traced.graph) is not None
     assert known("0" * 64, other) is None
-    monkeypatch.setattr(contest._core, "find_text", lambda key: text.replace("mul", "add"))
+    monkeypatch.setattr(_core, "find_text", lambda key: text.replace("mul", "add"))
     assert known("0" * 64, traced.graph) is None
 
 

@@ -12,7 +12,8 @@ namespace {
 // Elements per unit of work: some microseconds, so that sharing them out costs little.
 constexpr int64_t kUnitElements = 8192;
 
-// Units start at multiples of this in the innermost axis, so that each writes cache lines of its own.
+// Units start at multiples of this in the innermost axis, so that each writes cache lines of its
+// own.
 constexpr int64_t kLineElements = 64;
 
 // At most `most` of `extent` at a time, in multiples of `unit`: as many equal slabs as some number

@@ -28,9 +28,9 @@ class KernelPool {
   ~KernelPool();
 
   int threads() const { return threads_; }
-  // Covers [0, count) in chunks of at most `chunk` (0: chosen), each index exactly once. Each worker
-  // begins with a part of its own, the same in every job of that size, so that what one call left
-  // in a core's cache is there for the next; who is done early helps the others. When another
+  // Covers [0, count) in chunks of at most `chunk` (0: chosen), each index exactly once. Each
+  // worker begins with a part of its own, the same in every job of that size, so that what one call
+  // left in a core's cache is there for the next; who is done early helps the others. When another
   // thread is using the pool, the caller does all of it alone, as worker 0 of its own job.
   void parallel_for(long count, long chunk, Body body, void* context);
 
