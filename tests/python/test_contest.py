@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import contest, direct
+from tessera import _core, contest, direct
 from tessera.api import optimize_traced
 from tessera.contest import Choice, may_run_again
 from tessera.frontends.trace import trace_call
