@@ -326,17 +326,22 @@ class Search {
     return trials_->wrong(graph, choice, order);
   }
 
-  // The value nearest below a wrong one that is not computed as in the program; kNone where nothing
-  // else is left than the program itself.
+  // The value nearest below a wrong one that is not computed as in the program, nor as in a choice
+  // that was found right; kNone where nothing else is left than the program itself.
   ValueId blame(const EGraph& graph, const Choice& choice, ValueId wrong) const {
     std::vector<ValueId> open{wrong};
+    ValueId suspect = kNone;
     for (size_t i = 0; i < open.size(); ++i) {
       const ValueId v = open[i];
-      if (v >= own_ways_.size() || choice[v] >= own_ways_[v]) return v;
+      if (v >= own_ways_.size() || choice[v] >= own_ways_[v]) {
+        if (!trusted_.count({v, choice[v]})) return v;
+        if (suspect == kNone) suspect = v;
+      }
       graph.each_arg(graph[v].nodes[choice[v]], [&](ValueId a) {
         if (std::find(open.begin(), open.end(), a) == open.end()) open.push_back(a);
       });
     }
+    if (suspect != kNone) return suspect;
     return own_ways_[wrong] > 1 ? wrong : kNone;  // values of the program that are not equal
   }
 
@@ -347,8 +352,12 @@ class Search {
     own_.resize(graph.size(), kNone);
     if (choice == own_ && !trials_) return choice;
     for (int i = 0; i < kMost; ++i) {
-      const ValueId v = wrong(graph, choice, graph.order(choice, outputs_));
-      if (v == kNone) break;
+      const std::vector<ValueId> order = graph.order(choice, outputs_);
+      const ValueId v = wrong(graph, choice, order);
+      if (v == kNone) {
+        for (ValueId u : order) trusted_.insert({u, choice[u]});
+        break;
+      }
       const ValueId blamed = blame(graph, choice, v);
       if (blamed == kNone) break;
       graph.forbid(blamed, choice[blamed]);
@@ -467,8 +476,9 @@ class Search {
   Grammar grammar_;
   std::vector<uint32_t> own_ways_;  // of classes: how many of their first ways are the program's
   double elsewhere_;
-  Choice own_;                    // the program's own ways
-  std::vector<ValueId> outputs_;  // classes
+  Choice own_;                                      // the program's own ways
+  std::set<std::pair<ValueId, uint32_t>> trusted_;  // ways of choices that were found right
+  std::vector<ValueId> outputs_;                    // classes
   std::function<void()> make_trials_;
   std::optional<Trials> trials_;
   std::string derivation_;
