@@ -193,13 +193,15 @@ class _Contestant:
     source: str
     derivation: str = ""
     idioms: tuple[str, ...] = ()
+    place: int = 0  # of its program among all, the cheapest by the model first
 
 
 def _fastest_first(contestants: Sequence[_Contestant], medians: Sequence[float]) -> list[int]:
-    """All but the first; of those within the noise of the fastest, the plainest spelling first."""
+    """All but the first; of those within the noise of the fastest, the plainest spelling first, and
+    of those the one that the model takes for the cheapest."""
     order = sorted(range(1, len(contestants)), key=lambda n: medians[n])
     alike = [n for n in order if medians[n] < medians[order[0]] * _ALIKE]
-    plain = sorted(alike, key=lambda n: (len(contestants[n].idioms), medians[n]))
+    plain = sorted(alike, key=lambda n: (len(contestants[n].idioms), contestants[n].place))
     return plain + order[len(alike) :]
 
 
@@ -227,6 +229,8 @@ class _Arena:
             run()
         self.original = _Contestant(run, graph, source)
         self.others = [c for p in programs if (c := self._contestant(*p)) is not None]
+        for place, contestant in enumerate(self.others):
+            contestant.place = place
 
     def _compiled(self, source: str) -> Run:
         made = compile_source(source, self._drop_in.name)
@@ -269,6 +273,7 @@ class _Arena:
                 _, ratios, _ = race([now.run, other.run], _DUEL_S)
                 if ratios[1] > _ALIKE:
                     now = other
+                    now.place = plain.place
             if now is not plain:
                 idiomatic.append(now)
         return [self.original, *best, *idiomatic]
