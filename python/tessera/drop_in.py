@@ -8,6 +8,7 @@ over 200 numbers is a sum times 0.005), so the original and the source are prove
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ from tessera.types import dtype_name
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
 # long; all different, so that what does not belong together does not fit.
 _SIZES = ((3, 5, 7, 9, 11, 13, 15, 17), (2, 4, 6, 10, 12, 14, 18, 20))
+_WIDE = 23  # in place of 1
+_OTHERS = 24  # and up: for axes that need not be as long as others
+_FEW = 8  # axes of one extent of which any two may belong together
 _SECONDS = 2.0  # for one proof
 
 
@@ -98,7 +102,8 @@ class DropIn:
 
         `more` is for `emit`.
 
-        Extents of 1 and below are kept, and so are those of arrays from outside. 0 says that it is
+        Axes that the function does not need to be equally long are not, and those of extent 1 are
+        longer in one more proof each. Extents of arrays from outside are kept. 0 says that it is
         not known for any, be it that the two differ there; None that there is no function.
         """
         if self._function is None or self._traced is None or self._call is None:
@@ -121,7 +126,53 @@ class DropIn:
             ]
             if not self._equal_at(source, resized, options):
                 return 0
+        if not all(self._equal_at(source, other, options) for other in self._untied(specs)):
+            return 0
         return len(_SIZES)
+
+    def _untied(self, specs: Sequence[Spec]) -> Iterator[list[Spec]]:
+        """Shapes that the function takes as well, though they look different.
+
+        Axes that are as long as each other only here (a square matrix) have extents of their own,
+        and an axis of extent 1 is longer.
+        """
+        lengths = {(k, d): int(n) for k, s in enumerate(specs) for d, n in enumerate(s.shape)}
+        longer = sorted({n for n in lengths.values() if n > 1})
+        sizes = dict(zip(longer, _SIZES[0], strict=False))
+        extents = {axis: sizes.get(n, n) for axis, n in lengths.items()}
+
+        def resized(found: Mapping[tuple[int, int], int]) -> list[Spec]:
+            return [
+                dataclasses.replace(s, shape=tuple(found[k, d] for d in range(len(s.shape))))
+                for k, s in enumerate(specs)
+            ]
+
+        fresh = itertools.count(_OTHERS)
+        untied = dict(extents)
+        for axis, extent in extents.items():
+            if extent <= 1 or list(untied.values()).count(untied[axis]) == 1:
+                continue
+            size = next(fresh)
+            for together in _tied(axis, untied, specs):
+                changed = untied | dict.fromkeys(together, size)
+                if self._takes(resized(changed)):
+                    untied = changed
+                    break
+        if untied != extents:
+            yield resized(untied)
+        for axis, extent in extents.items():
+            if extent == 1:
+                wider = [resized(untied | {axis: n}) for n in {*untied.values(), _WIDE} if n > 1]
+                yield from [found for found in wider if self._takes(found)][:1]
+
+    def _takes(self, specs: Sequence[Spec]) -> bool:
+        """Whether the function can be called with these."""
+        assert self._traced is not None
+        try:
+            trace_call(self.original, *self.bind([*specs, *self._traced.extra]))
+        except Exception:  # its own, or that it cannot be traced
+            return False
+        return True
 
     def _equal_at(
         self, source: Callable[..., Any], specs: Sequence[Spec], options: Options
@@ -142,6 +193,20 @@ class DropIn:
             ).equal
         except Error:  # it does not run at these sizes
             return False
+
+
+def _tied(
+    axis: tuple[int, int], extents: Mapping[tuple[int, int], int], specs: Sequence[Spec]
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Sets of axes that may have to be as long as this one: not all that are, the least first."""
+    alike = [a for a in extents if extents[a] == extents[axis]]
+    from_end = {a: len(specs[a[0]].shape) - a[1] for a in alike}
+    found: list[tuple[tuple[int, int], ...]] = [(axis,)]
+    if len(alike) <= _FEW:
+        found += [(axis, a) for a in alike if a != axis]
+    found.append(tuple(a for a in alike if from_end[a] == from_end[axis]))
+    found.append(tuple(a for a in alike if a[1] == axis[1]))
+    return (axes for axes in found if len(axes) < len(alike))
 
 
 def _arrays(value: Any) -> Iterator[Any]:

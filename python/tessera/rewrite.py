@@ -176,7 +176,8 @@ def rewrite(
     result.conditions = conditions(graph, result.graph, result.certificate)
     notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.other_sizes:
-        notes.append(f"proved equal at these sizes and at {result.other_sizes} others")
+        others = f"{result.other_sizes} others of the same ranks"
+        notes.append(f"proved equal at these sizes and at {others}")
     if result.other_sizes == 0:
         spelling = {"idioms": result.idioms, "these_sizes": True}
     if notes or result.other_sizes == 0:

@@ -291,6 +291,15 @@ std::string partial_operators(const Graph& g) {
   return list.empty() ? "its kernels" : list;
 }
 
+// Whether a program adds up terms: there infinities of both signs meet, or not, as a rewrite has
+// it.
+bool adds_up(const Graph& g) {
+  return std::any_of(g.ops().begin(), g.ops().end(), [](const Op& op) {
+    return op.body.valid() || op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
+           op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::Cumsum;
+  });
+}
+
 }  // namespace
 
 GateResult numeric_gate(Reference& reference, const Graph& candidate, const GateOptions& o) {
@@ -299,6 +308,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   const Comparison cmp(reference, candidate, o);
   double spent = 0;
   bool larger_domain = false;
+  const bool elementwise = !adds_up(spec) && !adds_up(candidate);
   std::vector<std::string> families = cmp.families();
   // Dense special inputs soon make everything NaN, where nothing can differ.
   if (o.strict) {
@@ -334,7 +344,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     const std::vector<NDArray> c = cmp.native(candidate, inputs);
     GateFamily f;
     Worst worst;
-    std::optional<Worst> differs_special;
+    std::optional<Worst> differs_special, lost_infinity;
     auto scan = [&](const Comparison::Sensitivity* excuse) {
       f = GateFamily{};
       f.family = family;
@@ -385,6 +395,10 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
               if (!differs_special) differs_special = Worst{2, int(k), int64_t(i), x, y, 0, true};
               if (!special && !std::isfinite(ref.reals[i]) && std::isfinite(y))
                 larger_domain = true;
+              // Infinity has a sign and an order, NaN has none: that is less, not more.
+              if (elementwise && !special && std::isinf(ref.reals[i]) && ref.reals[i] == x &&
+                  std::isnan(y) && !lost_infinity)
+                lost_infinity = Worst{2, int(k), int64_t(i), x, y, 0, true};
             }
             continue;
           }
@@ -427,6 +441,13 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
                   "(inputs: " +
                       family + ")",
             inputs, worst);
+      return result;
+    }
+    if (lost_infinity) {
+      result.counterexample = cmp.counterexample(
+          Difference::Definedness,
+          "the original is infinite and the rewrite is NaN (inputs: " + family + ")", inputs,
+          *lost_infinity);
       return result;
     }
     if (o.strict && differs_special) {

@@ -127,6 +127,46 @@ def test_programs_that_hold_a_size_refuse_others() -> None:
         guarded(x[:20])
 
 
+def test_axes_that_are_equally_long_by_chance_are_told_apart() -> None:
+    def row_means(x: Array) -> Any:
+        return x.mean(axis=1)
+
+    def over_columns(x: Array) -> Any:
+        return x.sum(axis=1) / len(x)
+
+    made = drop_in(row_means, "f64[40,40]")
+    own, wrong = (trace(f, "f64[40,40]") for f in (row_means, over_columns))
+    assert made.proved_at_other_sizes(own, Options())
+    assert made.proved_at_other_sizes(wrong, Options(), read_sizes=True) == 0
+
+
+def test_axes_that_must_be_equally_long_stay_so() -> None:
+    def rows_of_sum(a: Array, b: Array, c: Array) -> Any:
+        return (a + b + c).sum(axis=1)
+
+    def product(a: Array, b: Array) -> Any:
+        return a @ b
+
+    types = ["f64[40,40]"] * 3
+    made = drop_in(rows_of_sum, *types)
+    assert made.proved_at_other_sizes(trace(rows_of_sum, *types), Options())
+    made = drop_in(product, *types[:2])
+    assert made.proved_at_other_sizes(trace(product, *types[:2]), Options())
+
+
+def test_axes_of_one_are_not_taken_for_granted() -> None:
+    def weighted(x: Array, w: Array) -> Any:
+        return (x * w).sum(axis=0)
+
+    def first_column(x: Array, w: Array) -> Any:
+        return w[:, 0] @ x
+
+    types = "f64[40,12]", "f64[40,1]"
+    made = drop_in(weighted, *types)
+    assert made.proved_at_other_sizes(trace(weighted, *types), Options())
+    assert made.proved_at_other_sizes(trace(first_column, *types), Options()) == 0
+
+
 def test_functions_that_look_at_sizes_hold_for_their_own() -> None:
     def by_size(x: Array) -> Array:
         return x + 1 if x.shape[0] > 30 else x * 2

@@ -46,6 +46,18 @@ TEST(PublishedCounterexamples, QuotientOfEqualsIsOne) {
   EXPECT_EQ(reverse.counterexample().kind, Difference::Definedness);
 }
 
+TEST(Definedness, AnInfinityIsNotNan) {
+  const std::string in = "x = input : f64[40]; one = const {value=1} : f64[]; ";
+  const Verdict v = compare_programs(in + "s = sqrt x; y = div one, s; return y",
+                                     in + "s = sqrt x; y = div s, x; return y");
+  ASSERT_TRUE(v.refuted()) << v.str();
+  EXPECT_EQ(v.counterexample().kind, Difference::Definedness);
+  // The reverse says more than the original.
+  EXPECT_TRUE(compare_programs(in + "s = sqrt x; y = div s, x; return y",
+                               in + "s = sqrt x; y = div one, s; return y")
+                  .equal());
+}
+
 TEST(PublishedCounterexamples, RootsOfSquares) {
   expect_equal("x = input : f32[8]; s = sqr x : f32[8]; y = sqrt s : f32[8]; return y",
                "x = input : f32[8]; y = abs x : f32[8]; return y");
