@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import json
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
@@ -119,9 +120,15 @@ def _source(
             traced=traced,
             tried=4,
         )
-    except (
-        Exception
-    ):  # no source, or one that fails on such arguments (Python floats): no contestant
+    except (Error, MemoryError):  # there is no source: no contestant
+        return None
+    except Exception as error:  # a bug, which is no reason to fail where kernels work
+        name = getattr(function, "__qualname__", repr(function))
+        warnings.warn(
+            f"tessera: {name} has no NumPy source: {type(error).__name__}: {error} (please report "
+            "this)",
+            stacklevel=2,
+        )
         return None
     if repeatable and not found.improved:
         return None

@@ -166,7 +166,8 @@ class Optimized(_core.Dispatch):
                 warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
                 result = self._optimize(self._function, traced, self._options)
             if result.interpreted:
-                self._fall_back("it has no compiled code that is right")
+                why = result.details["original_failed"]
+                self._fall_back(f"it has no compiled code that is right ({why})")
                 return entry
             entry.result = result
             order = call_order(self._function, args, kwargs)

@@ -1,6 +1,6 @@
 """What it takes for source to stand in for the function that it was made of.
 
-Its parameters and the structure of its results; results that share memory only where the
+Its parameters, and the structure and types of its results, which share memory only where the
 original's do; and sizes: source is for all of them as a rule, but a rewrite may hold some (a mean
 over 200 numbers is a sum times 0.005), so the original and the source are proved equal at others.
 """
@@ -79,22 +79,36 @@ class DropIn:
 
     def source(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
         """The source of a program that computes the same; `more` is for `emit`."""
-        copies = () if flavour == "jax" else self._copies(graph)  # jax's arrays cannot be written
-        return emit(graph, flavour, name=self.name, call=self._call, copies=copies, **more)
+        if flavour != "jax":  # whose arrays cannot be written
+            more |= self._as_original(graph, flavour)
+        return emit(graph, flavour, name=self.name, call=self._call, **more)
 
-    # --- memory
-    def _copies(self, graph: Graph) -> list[int]:
-        """Outputs that share memory with an input or an earlier output, unlike the original's."""
+    # --- results
+    def _as_original(self, graph: Graph, flavour: str) -> dict[str, list[int]]:
+        """What `emit` is to do with outputs that are not as the original's.
+
+        That share memory with an input or an earlier output, unlike the original's; under NumPy
+        also arrays without axes in the place of its scalars, and the other way round.
+        """
         flat = compile_source(emit(graph, name=self.name), self.name)
+        inputs = [np.asarray(a) if isinstance(a, float) else a for a in self.arrays]
         with np.errstate(all="ignore"):
             if self._results is None:
                 args, kwargs = self.bind(self.arrays)
                 self._results = list(_arrays(self.original(*args, **kwargs)))
-            found = list(_arrays(flat(*self.arrays)))
+            found = list(_arrays(flat(*inputs)))
         wanted = self._results
         if len(wanted) != len(found):  # a result that the original makes of no array
-            return [n for n, a in enumerate(found) if a.ndim]
-        return [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, self.arrays)]
+            return {"copies": [n for n, a in enumerate(found) if a.ndim]}
+        shared = [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, inputs)]
+        if flavour != "numpy":
+            return {"copies": shared}
+        scalars = [n for n, a in enumerate(found) if _is_scalar(wanted[n]) > _is_scalar(a)]
+        return {
+            "copies": [n for n in shared if n not in scalars],
+            "as_scalars": scalars,
+            "as_arrays": [n for n, a in enumerate(found) if _is_scalar(wanted[n]) < _is_scalar(a)],
+        }
 
     # --- sizes
     def proved_at_other_sizes(self, graph: Graph, options: Options, **more: Any) -> int | None:
@@ -109,10 +123,11 @@ class DropIn:
         if self._function is None or self._traced is None or self._call is None:
             return None
         traced = self._traced
-        specs = [
-            a if isinstance(a, Spec) else Spec(dtype_name(a.dtype), a.shape)
+        given: list[Spec | float] = [
+            a if isinstance(a, (Spec, float)) else Spec(dtype_name(a.dtype), a.shape)
             for a in traced.arguments
         ]
+        specs = [s for s in given if isinstance(s, Spec)]
         fixed = {extent for array in traced.extra for extent in array.shape}
         extents = sorted({int(d) for s in specs for d in s.shape if int(d) > 1})
         if len(extents) > len(_SIZES[0]) or fixed.intersection(extents):
@@ -122,7 +137,9 @@ class DropIn:
             other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
             resized = [
                 dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
-                for s in specs
+                if isinstance(s, Spec)
+                else s
+                for s in given
             ]
             if not self._equal_at(source, resized, options):
                 return 0
@@ -175,13 +192,14 @@ class DropIn:
         return True
 
     def _equal_at(
-        self, source: Callable[..., Any], specs: Sequence[Spec], options: Options
+        self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
     ) -> bool:
         assert self._traced is not None
         arrays = [*specs, *self._traced.extra]
         try:
-            original = trace_call(self.original, *self.bind(arrays))
-            made = trace_call(source, *self.bind_source(arrays))
+            floats = any(isinstance(a, float) for a in specs)
+            original = trace_call(self.original, *self.bind(arrays), floats=floats)
+            made = trace_call(source, *self.bind_source(arrays), floats=floats)
             if not _same_structure(original.results, made.results):
                 return False
             return verify(
@@ -233,6 +251,10 @@ def _shares_more(
     return with_inputs or any(
         _share(array, found[k]) and not _share(original, wanted[k]) for k in range(n)
     )
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, np.generic)
 
 
 def _share(a: Any, b: Any) -> bool:

@@ -331,7 +331,7 @@ class _Arena:
 
 
 def _results(run: Run) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a result, however nested."""
+    """The arrays of a result, however nested; constants between them are not the program's."""
 
     def leaves(value: Any) -> Iterator[Any]:
         if isinstance(value, dict):
@@ -339,7 +339,7 @@ def _results(run: Run) -> list[np.ndarray[Any, Any]]:
         if isinstance(value, (list, tuple)):
             for child in value:
                 yield from leaves(child)
-        elif value is not None:
+        elif hasattr(value, "dtype"):
             yield np.asarray(value)
 
     return list(leaves(run()))

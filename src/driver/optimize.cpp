@@ -92,7 +92,7 @@ class Optimizer {
     }
     if (!result_.improved) keep_original();
     result_.candidates = std::move(s_.outcomes);
-    s_.report.unfinished = !finished;
+    s_.report.unfinished = s_.report.unfinished || !finished;
     s_.report.resumed = saved_.note();
     if (finished)
       saved_.forget();
@@ -362,15 +362,18 @@ class Optimizer {
       std::shared_ptr<Module> module = result_.module ? result_.module : s_.compiled(program_);
       if (checked.empty() || checked != sha256_hex(module->source()))
         s_.report.original_failed = s_.check_failure(program_, *module);
-      if (!s_.report.original_failed.empty())
+      if (!s_.report.original_failed.empty()) {
+        s_.report.unfinished = s_.report.unfinished || s_.deadline.ended();  // it says nothing
         s_.report.original_failed =
             s_.deadline.ended()
                 ? "the budget ended before its compiled code was checked"
                 : "its compiled code differs from the interpreter: " + s_.report.original_failed;
+      }
       result_.module = s_.report.original_failed.empty() ? module : nullptr;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       s_.report.original_failed = "the budget ended before it was compiled";
+      s_.report.unfinished = true;
       result_.module = nullptr;
     }
   }

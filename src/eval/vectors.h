@@ -307,17 +307,18 @@ template <class T> IntVec not_zero(const RealVec<T>& a) {
   for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
   return r;
 }
-// C's conversion where it is defined; NaN gives 0, values out of range the nearest int64.
-inline int64_t truncate_real(double x) {
-  if (x != x) return 0;
-  if (x >= 0x1p63) return std::numeric_limits<int64_t>::max();
-  if (x < -0x1p63) return std::numeric_limits<int64_t>::min();
-  return int64_t(x);
+// C's conversion where it is defined. As x86-64 does, and so NumPy there: NaN and what an int64
+// (for narrower types an int32, of which they are the low bits) cannot hold give the least one.
+inline int64_t truncate_real(double x, DType dtype) {
+  const bool wide = dtype == DType::I64;
+  const double limit = wide ? 0x1p63 : 0x1p31;
+  const bool holds = (wide ? x >= -limit : x > -limit - 1) && x < limit;
+  return int64_t(holds ? x : -limit);
 }
-template <class T> IntVec truncate(const RealVec<T>& a, DType) {
+template <class T> IntVec truncate(const RealVec<T>& a, DType dtype) {
   IntVec r;
   r.n = a.n;
-  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(a.v[i]));
+  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(a.v[i]), dtype);
   return r;
 }
 template <class T> RealVec<T> select(const IntVec& c, const RealVec<T>& a, const RealVec<T>& b) {
@@ -566,10 +567,10 @@ inline IntVec not_zero(const MagnitudeVec& a) {
   for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
   return r;
 }
-inline IntVec truncate(const MagnitudeVec& a, DType) {
+inline IntVec truncate(const MagnitudeVec& a, DType dtype) {
   IntVec r;
   r.n = a.n;
-  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(a.v[i]);
+  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(a.v[i], dtype);
   return r;
 }
 inline MagnitudeVec select(const IntVec& c, const MagnitudeVec& a, const MagnitudeVec& b) {

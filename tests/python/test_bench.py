@@ -68,8 +68,8 @@ def test_programs_mean_what_they_say() -> None:
 def test_whoever_is_late_is_stopped() -> None:
     with Race(1) as race:
         race.load(WORKLOADS["ntrans"], 1, "f32")
-        assert "no answer" in race.prepare("numpy", {}, 0.001)["failed"]
-        assert "failed" not in race.prepare("numpy", {}, 60)  # in a new process
+        assert "no answer" in race.prepare("numpy", {}, 0)["failed"]
+        assert "failed" not in race.prepare("numpy", {}, 600)  # in a new process
         done = race.run(0.1, False, time.monotonic() + 60)
         assert set(done["medians"]) == {"numpy"}
         assert done["medians"]["numpy"] > 0

@@ -355,3 +355,43 @@ def test_threads_do_not_share_results() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_a_search_for_source_that_breaks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any, **__: Any) -> None:
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr("tessera.rewrite.rewrite", breaks)
+    fast = ts.optimize(budget=5)(rows)
+    with pytest.warns(
+        UserWarning, match=r"rows has no NumPy source: AttributeError.*please report"
+    ):
+        np.testing.assert_allclose(fast(A, B), rows(A, B), rtol=1e-5)
+
+
+def test_floats_as_arguments_have_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damped(x: Any, rate: float) -> Any:
+        return np.exp(np.log(np.abs(x) + 1) * rate)
+
+    fast = ts.optimize(budget=5)(damped)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rate in (0.5, 0.25, 0.125):  # from the second on an argument
+            result = fast(A, rate)
+            assert result.dtype == np.float32
+            np.testing.assert_allclose(result, damped(A, rate), rtol=1e-5)
+
+
+def test_constants_between_results_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(x: Any) -> Any:
+        y = np.exp(np.log(x + 1.0))
+        return {"y": y, "order": 3, "rest": [y, None, y * x]}
+
+    monkeypatch.setattr("tessera.rewrite._LEAST_GAIN", 0.0)  # whatever its gain
+    fast = ts.optimize(budget=5)(parts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got, want = fast(A), parts(A)
+    assert got["order"] == 3
+    np.testing.assert_allclose(got["y"], want["y"], rtol=1e-5)
+    np.testing.assert_allclose(got["rest"][2], want["rest"][2], rtol=1e-5)

@@ -201,3 +201,31 @@ def test_sizes_are_read_from_the_arguments() -> None:
     assert "/ (len(x) - 1)" in source
     x = np.random.default_rng(1).random((7, 3))
     np.testing.assert_allclose(compile_source(source, "spread")(x), spread(x))
+
+
+def test_floats_that_callers_pass_are_of_float64() -> None:
+    def scaled(x: Array, s: float) -> Any:
+        return x * s + np.exp(x) * s * s
+
+    for dtype in (np.float32, np.float64):
+        x = np.linspace(-1, 1, 40, dtype=dtype)
+        traced = trace_call(scaled, [x, 0.3], {}, floats=True)
+        made = DropIn(traced.graph, scaled, traced, "scaled", arguments(traced.graph, traced, 1))
+        assert made.proved_at_other_sizes(traced.graph, Options())
+        result = compile_source(made.source(traced.graph), "scaled")(x, 0.3)
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, scaled(x, 0.3), rtol=1e-6)
+
+
+def test_results_without_axes_are_scalars_where_the_originals_are() -> None:
+    def several(x: Array, y: Array) -> tuple[Any, ...]:
+        total = np.asarray(np.sum(x))
+        return total, np.sum(x), np.squeeze(x[:1]), y.reshape(())[()], y.reshape(()), x * 2
+
+    x, y = np.arange(4.0), np.ones((1, 1))
+    made = emitted(several, "f64[4]", "f64[1,1]")
+    got, want = made(x, y), several(x, y)
+    assert {type(r) for r in want} == {np.ndarray, np.float64}
+    assert [type(r) for r in got] == [type(r) for r in want]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)

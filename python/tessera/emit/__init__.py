@@ -33,6 +33,8 @@ def emit(
     constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
     call: Call | None = None,
     copies: Collection[int] = (),
+    as_scalars: Collection[int] = (),
+    as_arrays: Collection[int] = (),
     these_sizes: bool = False,
     read_sizes: bool = False,
     idioms: Collection[str] = (),
@@ -43,6 +45,7 @@ def emit(
     assumes (`A > 0`). `constants` are small arrays to be spelled out instead of passed, by input
     name. `call` is how the function is called, where it is to replace another one, and `copies`
     are the outputs that are copied, lest they share memory with an argument or with each other;
+    of those without axes `as_scalars` are returned as NumPy's scalars, `as_arrays` as arrays;
     with `these_sizes` arguments of other shapes than the program's raise ValueError, and with
     `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`). `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
@@ -92,10 +95,12 @@ def emit(
     reserved = call.reserved if call else set(names)
     said = dict(zip(inputs, names, strict=True))
     layout = Layout(spelling, said, reserved, reuse="reuse" in idioms)
-    outputs = [
-        Node("copy", (node,), node.dtype, node.shape) if n in copies else node
-        for n, node in enumerate(respelled(lifter.outputs(), idioms))
-    ]
+    outputs = respelled(lifter.outputs(), idioms)
+    for op, chosen in (("copy", copies), ("as_scalar", as_scalars), ("as_array", as_arrays)):
+        outputs = [
+            Node(op, (node,), node.dtype, node.shape) if n in chosen else node
+            for n, node in enumerate(outputs)
+        ]
     results = layout.returned(outputs)
     comments = textwrap.wrap(_types(inputs, names), 92) + list(notes)
     body = [f"# {comment}" for comment in comments]
@@ -108,6 +113,7 @@ def emit(
             parameters.append(argument)
     body += call.lines if call else []
     body += _size_guards(inputs, names) if these_sizes else []
+    body += [f"{names[n]} = {spelling.array(names[n])}" for n in (call.floats if call else ())]
     body += layout.lines
     result = call.returned(results) if call else ", ".join(results)
     one_line = f"return {result}"

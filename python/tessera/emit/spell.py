@@ -100,6 +100,11 @@ class Spelling:
     def method(self, x: Code, name: str, *args: str) -> Code:
         return Code(f"{x.at(ATOM)}.{name}({', '.join(a for a in args if a)})")
 
+    def array(self, text: str) -> str:
+        """A Python float as an array, which has methods and is of float64 for all operators."""
+        function = "as_tensor" if self.flavour == "torch" else "asarray"
+        return f"{self.module}.{function}({text}, dtype={self.module}.float64)"
+
     def axes(self, node: Node) -> tuple[str, str]:
         """The axis and keepdims arguments of a reduction."""
         axes = [int(a) for a in node.attrs["axes"]]
@@ -209,6 +214,12 @@ class Spelling:
 
     def _copy(self, node: Node, x: Code) -> Code:
         return self.method(x, "copy")
+
+    def _as_scalar(self, node: Node, x: Code) -> Code:
+        return Code(f"{x.at(ATOM)}[()]")
+
+    def _as_array(self, node: Node, x: Code) -> Code:
+        return self.call("asarray", x.text)
 
     def _neg(self, node: Node, x: Code) -> Code:
         return Code(f"-{x.at(UNARY)}", UNARY)

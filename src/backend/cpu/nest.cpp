@@ -359,7 +359,8 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       e = x[0] + " != 0";
     } else if (is_float(from) && !real) {
       prelude_.insert("t_truncate");
-      e = "(" + type + ")t_truncate(" + x[0] + ")";
+      const bool wide_integer = dtype == DType::I64;
+      e = "(" + type + ")" + (wide_integer ? "t_truncate_long(" : "t_truncate(") + x[0] + ")";
     } else {
       e = "(" + type + ")" + x[0];
     }

@@ -460,12 +460,15 @@ INLINE float t_cos(float x) { return (float)cos((double)x); }
 INLINE double t_cos(double x) { return cos(x); }
 )"},
       {"t_truncate", {}, R"(
-// Towards zero; NaN gives 0 and what is out of range the nearest long.
-INLINE long t_truncate(double x) {
-  double c = x < -0x1p63 ? -0x1p63 : x;
-  c = c >= 0x1p63 ? 0.0 : c;
-  c = x != x ? 0.0 : c;
-  return x >= 0x1p63 ? 0x7fffffffffffffffL : (long)c;
+// Towards zero; NaN and what is out of range give the least integer, as x86-64's conversions do.
+INLINE long t_truncate_long(double x) {
+  return (long)((x >= -0x1p63) & (x < 0x1p63) ? x : -0x1p63);
+}
+INLINE int t_truncate(float x) {
+  return (int)((x >= -0x1p31f) & (x < 0x1p31f) ? x : -0x1p31f);
+}
+INLINE int t_truncate(double x) {
+  return (int)((x > -0x1.00000002p31) & (x < 0x1p31) ? x : -0x1p31);
 }
 )"},
       {"t_lanes", {}, R"(

@@ -382,6 +382,11 @@ const std::map<OpKind, std::function<void()>>& cases() {
                    (std::vector<int64_t>{-1, 0, 0, 0, 300, 2}));
          EXPECT_EQ(run1(OpKind::Cast, {x}, CastAttrs{DType::Bool}).ints,
                    (std::vector<int64_t>{1, 1, 0, 1, 1, 1}));
+         const NDArray odd = NDArray::of(DType::F64, {4}, {NAN, 0x1p31, -0x1p31 - 0.5, -0x1p63});
+         EXPECT_EQ(run1(OpKind::Cast, {odd}, CastAttrs{DType::I32}).ints,
+                   std::vector<int64_t>(4, INT32_MIN));
+         EXPECT_EQ(run1(OpKind::Cast, {odd}, CastAttrs{DType::I64}).ints,
+                   (std::vector<int64_t>{INT64_MIN, 1LL << 31, INT32_MIN, INT64_MIN}));
          const NDArray i = NDArray::of(DType::I32, {3}, {-1, 0, 300});
          expect_near(run1(OpKind::Cast, {i}, CastAttrs{DType::F64}).reals, {-1, 0, 300});
          EXPECT_EQ(run1(OpKind::Cast, {i}, CastAttrs{DType::U8}).ints,
