@@ -50,7 +50,7 @@ class BranchAndBound {
     const bool possible = propagate_all();
     if (possible) search(options_.root_steps);
     result.nodes = nodes_;
-    const bool complete = nodes_ <= options_.max_nodes;
+    const bool complete = nodes_ <= options_.max_nodes && !stopped_;
     if (best_.empty() && best_value_ == kInfinity) {
       result.status = complete ? IlpStatus::Infeasible : IlpStatus::Unknown;
       result.bound = complete ? kInfinity : root_bound_;
@@ -67,6 +67,10 @@ class BranchAndBound {
  private:
   static constexpr int8_t kFree = -1;
 
+  bool stopped() {
+    stopped_ = stopped_ || (options_.stopped && options_.stopped());
+    return stopped_;
+  }
   double tolerance() const { return kTolerance * std::max(1e-30, scale_); }
 
   // Disjoint rows "exactly one of" and "at most one of", which the relaxation keeps as they are.
@@ -185,7 +189,7 @@ class BranchAndBound {
         shrink /= 2;
         stalled = 0;
       }
-      if (step == steps || best >= best_value_ - tolerance()) break;
+      if (step == steps || best >= best_value_ - tolerance() || stopped()) break;
       double norm = 0;
       std::vector<double> direction(rows_.size(), 0);
       for (size_t r = 0; r < rows_.size(); ++r) {
@@ -226,9 +230,10 @@ class BranchAndBound {
   }
 
   void search(int steps) {
-    if (++nodes_ > options_.max_nodes) return;
+    if (++nodes_ > options_.max_nodes || stopped()) return;
     const double bound = ascend(steps);
     if (nodes_ == 1) root_bound_ = bound;
+    if (stopped_) return;
     if (bound >= best_value_ - tolerance()) return;
     relax();
     const size_t here = trail_.size();
@@ -256,7 +261,7 @@ class BranchAndBound {
       if (propagate_from(mark)) search(options_.node_steps);
       undo(mark);
       multiplier_ = multiplier;
-      if (nodes_ > options_.max_nodes) break;
+      if (nodes_ > options_.max_nodes || stopped_) break;
     }
     undo(here);
   }
@@ -277,6 +282,7 @@ class BranchAndBound {
   std::vector<bool> best_;
   double best_value_ = kInfinity, root_bound_ = -kInfinity, scale_ = 0;
   int64_t nodes_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace

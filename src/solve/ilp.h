@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,7 @@ struct IlpOptions {
   int64_t max_nodes = 100'000;  // deterministic, unlike a time limit
   int root_steps = 200;         // of the bound's ascent, at the root and at other nodes
   int node_steps = 8;
+  std::function<bool()> stopped;  // asked now and then, if any: ends the search like its budget
 };
 
 // The built-in solver: a depth-first search with propagation, bounded by Lagrangian relaxation.

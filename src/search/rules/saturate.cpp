@@ -54,6 +54,7 @@ class Saturator {
       if (result_.rounds == limits_.rounds) return stop(Saturation::Stop::Rounds);
       const std::vector<Match> matches = collect();
       ++result_.rounds;
+      if (stopped_()) return stop(Saturation::Stop::Stopped);
       bool changed = false;
       for (const Match& m : matches) {
         if (graph_.size() >= limits_.classes) return stop(Saturation::Stop::Classes);
@@ -84,6 +85,7 @@ class Saturator {
     for (ValueId v = 0; v < graph_.size(); ++v) {
       const Class& c = graph_[v];
       for (uint32_t w = 0; w < c.nodes.size(); ++w) {
+        if (stopped_()) return {};
         for (uint32_t r : rules_.starting_with(c.nodes[w])) {
           const Rule& rule = rules_.rules()[r];
           if (until_[r] > result_.rounds) continue;

@@ -9,11 +9,6 @@ namespace tessera::synth {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-ValueId EGraph::find(uint64_t hash) const {
-  const auto at = by_hash_.find(hash);
-  return at == by_hash_.end() ? kNone : at->second;
-}
-
 void EGraph::each_arg(const Node& node, const std::function<void(ValueId)>& f) const {
   for (int i = 0; i < node.arity; ++i) f(node.arg[size_t(i)]);
   if (node.form == Form::Kept || node.form == Form::Stack)
@@ -44,7 +39,7 @@ ValueId EGraph::add(const Node& node, const Sample& value) {
     return known;
   }
   const ValueId id = ValueId(classes_.size());
-  by_hash_.emplace(value.hash, id);
+  by_hash_.put(value.hash, id);
   classes_.push_back({store_.keep(value), {}, {}});
   classes_.back().nodes.push_back(node);
   classes_.back().seconds.push_back(node_seconds(node, value.dims));
@@ -117,7 +112,8 @@ double EGraph::loop_seconds(const Choice& choice, const std::vector<ValueId>& ou
   return total;
 }
 
-Choice EGraph::extract(const std::vector<ValueId>& outputs) const {
+Choice EGraph::extract(const std::vector<ValueId>& outputs,
+                       const std::function<bool()>& stopped) const {
   // Least trees by relaxation; costs are positive, so what is chosen has no cycles.
   constexpr double kLeast = 1e-12;
   std::vector<double> tree(classes_.size(), kInfinite);
@@ -136,16 +132,18 @@ Choice EGraph::extract(const std::vector<ValueId>& outputs) const {
       }
     }
   }
-  improve(choice, outputs);
+  improve(choice, outputs, stopped);
   return choice;
 }
 
-void EGraph::improve(Choice& choice, const std::vector<ValueId>& outputs) const {
+void EGraph::improve(Choice& choice, const std::vector<ValueId>& outputs,
+                     const std::function<bool()>& stopped) const {
   choice.resize(classes_.size(), kNone);
   double best = seconds(choice, outputs);
   for (bool changed = true; changed;) {
     changed = false;
     for (ValueId v : order(choice, outputs)) {
+      if (stopped && stopped()) return;
       const uint32_t before = choice[v];
       uint32_t winner = before;
       for (uint32_t n = 0; n < classes_[v].nodes.size(); ++n) {

@@ -3,9 +3,9 @@
 // fall into one class because they evaluate to the same numbers, not because a rule said so).
 #pragma once
 #include <functional>
-#include <unordered_map>
 #include <vector>
 
+#include "search/synth/hash_index.h"
 #include "search/synth/rates.h"
 #include "search/synth/spec.h"
 #include "search/synth/world.h"
@@ -30,7 +30,7 @@ class EGraph {
   const Rates& rates() const { return rates_; }
   size_t size() const { return classes_.size(); }
   const Class& operator[](ValueId id) const { return classes_[id]; }
-  ValueId find(uint64_t hash) const;
+  ValueId find(uint64_t hash) const { return by_hash_.find(hash); }
 
   // The class of an operation on classes: known, or new. kNone where it has no value.
   ValueId add(const Node& node, const Dims* shape = nullptr);
@@ -54,17 +54,19 @@ class EGraph {
   // The classes that a choice computes for the outputs, operands first.
   std::vector<ValueId> order(const Choice& choice, const std::vector<ValueId>& outputs) const;
   // A cheap choice, found fast: trees of least cost, then single changes as long as they gain. The
-  // cheapest is extract.h's.
-  Choice extract(const std::vector<ValueId>& outputs) const;
+  // cheapest is extract.h's. Stopped, it makes no more changes.
+  Choice extract(const std::vector<ValueId>& outputs,
+                 const std::function<bool()>& stopped = {}) const;
   // Improves a choice by single changes.
-  void improve(Choice& choice, const std::vector<ValueId>& outputs) const;
+  void improve(Choice& choice, const std::vector<ValueId>& outputs,
+               const std::function<bool()>& stopped = {}) const;
 
  private:
   World& world_;
   const Rates& rates_;
   SampleStore store_;
   std::vector<Class> classes_;
-  std::unordered_map<uint64_t, ValueId> by_hash_;
+  HashIndex by_hash_;
 };
 
 // A program in an e-graph, equal values united.

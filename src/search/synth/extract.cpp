@@ -66,7 +66,7 @@ class Extractor {
       if (ways.size() > 1) r.ways += ways.size();
     if (!possible)
       r.optimal = true;
-    else if (r.ways <= limits_.ways)
+    else if (r.ways <= limits_.ways && !stopped_)
       r.optimal = branch(r.nodes);
     r.choice = std::move(best_);
     r.cost = best_cost_;
@@ -129,6 +129,10 @@ class Extractor {
       if (free_[c] == kNone) outputs_.push_back(id_[c]);
   }
 
+  bool stopped() {
+    stopped_ = stopped_ || (limits_.stopped && limits_.stopped());
+    return stopped_;
+  }
   double least(uint32_t c) const { return classes_[c].empty() ? kInfinite : classes_[c][0].cost; }
 
   // Every class's indispensable classes: those that all its derivations compute, itself included.
@@ -140,6 +144,7 @@ class Extractor {
     for (bool changed = true; changed;) {
       changed = false;
       for (uint32_t c = 0; c < n; ++c) {
+        if (stopped()) return;
         Set common(n, true);
         for (const Way& w : classes_[c]) common.intersect(need_of(w));
         common.insert(c);
@@ -156,15 +161,18 @@ class Extractor {
   }
 
   // Drops ways that are in no program cheaper than the best; false where there is no such program.
+  // Stopped, what it has found says nothing.
   bool reduce() {
     const size_t n = classes_.size();
     for (bool changed = true; changed;) {
       changed = false;
       find_needs();
+      if (stopped_) return true;
       Set must(n);
       for (uint32_t c : outputs_) must.unite(need_[c]);
       if (!(bound(must) < best_cost_ * (1 - kGain))) return false;
       for (uint32_t c = 0; c < n; ++c) {
+        if (stopped()) return true;
         const size_t before = classes_[c].size();
         std::erase_if(classes_[c], [&](const Way& w) {
           Set all = need_of(w);
@@ -227,9 +235,10 @@ class Extractor {
     }
     ilp.add(objective, Relation::LessEqual, 1 - kGain);
     IlpOptions options;
+    options.stopped = limits_.stopped;
     for (int round = 0; round < limits_.rounds; ++round) {
       options.max_nodes = limits_.nodes - nodes;
-      if (options.max_nodes <= 0) return false;
+      if (options.max_nodes <= 0 || stopped()) return false;
       const IlpResult solved = solve_ilp(ilp, options);
       nodes += solved.nodes;
       if (solved.status == IlpStatus::Infeasible) return true;
@@ -303,6 +312,7 @@ class Extractor {
   std::vector<uint32_t> free_;             // the way that costs nothing and needs nothing, or kNone
   std::vector<std::vector<Way>> classes_;  // ways by ascending cost
   std::vector<Set> need_;
+  bool stopped_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // each class paid once however often it is used (an integer program, as in TENSAT, MLSys'21, §5.1).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "search/synth/egraph.h"
@@ -23,9 +24,10 @@ struct WayGraph {
 WayGraph ways_of(const EGraph& graph, const std::vector<ValueId>& outputs);
 
 struct ExtractLimits {
-  int64_t nodes = 200;  // of the branch and bound
-  size_t ways = 250;    // more that are left by the reductions are not looked at
-  int rounds = 40;      // in which cycles are forbidden
+  int64_t nodes = 200;            // of the branch and bound
+  size_t ways = 250;              // more that are left by the reductions are not looked at
+  int rounds = 40;                // in which cycles are forbidden
+  std::function<bool()> stopped;  // asked now and then, if any
 };
 
 struct Extraction {
@@ -36,7 +38,8 @@ struct Extraction {
   int64_t nodes = 0;
 };
 
-// The best choice, never worse than `start`, which is what is left where a limit is reached.
+// The best choice, never worse than `start`, which is what is left where a limit is reached
+// or it is stopped.
 // `start` has to be acyclic and complete for the outputs. Deterministic.
 Extraction extract_least(const WayGraph& graph, const Choice& start,
                          const ExtractLimits& limits = {});

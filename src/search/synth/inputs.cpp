@@ -141,7 +141,8 @@ int one_sided(const Spec& spec, const std::vector<Sample>& values) {
 // Values for one draw of the inputs, redrawn element by element until everything is defined.
 std::optional<std::vector<Sample>> defined_values(World& world, const Spec& spec, bool positive,
                                                   uint64_t attempt, int64_t& patience,
-                                                  SampleStore& store) {
+                                                  SampleStore& store,
+                                                  const std::function<bool()>& stopped) {
   Drawn inputs(world, spec, positive, attempt);
   Rng rng(derive_key(positive ? 11 : 7, attempt));
   int64_t undefined = 0;
@@ -149,6 +150,7 @@ std::optional<std::vector<Sample>> defined_values(World& world, const Spec& spec
   inputs.evaluate(trial, undefined);
   if (undefined == INT64_MAX) return std::nullopt;
   while (undefined != 0 && patience > 0 && !inputs.empty()) {
+    if (stopped && stopped()) return std::nullopt;
     patience -= int64_t(spec.nodes.size());
     int64_t now = 0;
     trial.clear();
@@ -166,7 +168,8 @@ std::optional<std::vector<Sample>> defined_values(World& world, const Spec& spec
 }  // namespace
 
 std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
-                                            Inputs kind, uint64_t key, int64_t patience) {
+                                            Inputs kind, uint64_t key, int64_t patience,
+                                            const std::function<bool()>& stopped) {
   constexpr uint64_t kAttempts = 24;
   world.set_lenient(true);
   if (kind != Inputs::Random) {
@@ -183,14 +186,14 @@ std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, Samp
   for (bool positive : {spec.with_roots, !spec.with_roots}) {
     for (uint64_t attempt = 0; attempt < (spec.with_order ? kAttempts : 1); ++attempt) {
       std::optional<std::vector<Sample>> values =
-          defined_values(world, spec, positive, attempt, patience, store);
+          defined_values(world, spec, positive, attempt, patience, store, stopped);
       if (!values) break;
       const int count = spec.with_order ? one_sided(spec, *values) : 0;
       if (count < fewest) {
         fewest = count;
         best = std::move(values);
       }
-      if (fewest == 0) break;
+      if (fewest == 0 || (stopped && stopped())) break;
     }
     if (best && (fewest == 0 || !spec.with_roots)) break;
   }

@@ -1,5 +1,6 @@
 // Random inputs for which every value of a program is defined.
 #pragma once
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -22,9 +23,10 @@ enum class Inputs : uint8_t {
 inline constexpr int64_t kPatience = 120'000;
 
 // The samples of all values of a program; nothing where they do not become defined, which is asked
-// of random ones only.
+// of random ones only, or not before `stopped`.
 std::optional<std::vector<Sample>> evaluate(World& world, const Spec& spec, SampleStore& store,
                                             Inputs kind = Inputs::Random, uint64_t key = 0,
-                                            int64_t patience = kPatience);
+                                            int64_t patience = kPatience,
+                                            const std::function<bool()>& stopped = {});
 
 }  // namespace tessera::synth

@@ -80,13 +80,14 @@ double weight(const Graph& g, const Op& op) {
 
 // Targets from the outputs up, so that whatever is computed by the last few operations before any
 // operator lies in the part above some target.
-std::vector<Part> parts_of(const Graph& g, int most) {
+std::vector<Part> parts_of(const Graph& g, int most, const std::function<bool()>& stopped) {
   constexpr int kDepth = 4;  // operations before a target that are to be in one part with it
   std::vector<bool> covered(g.ops().size(), false);
   std::vector<std::pair<double, Part>> found;
   for (size_t i = g.ops().size(); i-- > 0;) {
     const Op& op = g.ops()[i];
     if (covered[i] || !is_value(op) || op.body.valid()) continue;
+    if (stopped()) break;
     Part part = part_above(g, OpId(uint32_t(i)), most);
     std::vector<bool> inside(g.ops().size(), false);
     for (OpId o : part.ops) inside[o.index] = true;
@@ -152,10 +153,10 @@ class Improvement {
       }
     }
     offer();
-    report_.stop = context_.cancelled()          ? StopReason::Cancelled
-                   : seconds() > budget_.seconds ? StopReason::TimeBudget
-                   : steps_ >= budget_.steps     ? StopReason::StepBudget
-                                                 : StopReason::Exhausted;
+    report_.stop = context_.cancelled()           ? StopReason::Cancelled
+                   : seconds() >= budget_.seconds ? StopReason::TimeBudget
+                   : steps_ >= budget_.steps      ? StopReason::StepBudget
+                                                  : StopReason::Exhausted;
     if (searched_ > 0 && supported_ == 0 && history_.empty()) {
       report_.stop = StopReason::Unsupported;
       report_.detail = refused_;
@@ -171,7 +172,7 @@ class Improvement {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
   bool over() const {
-    return context_.cancelled() || seconds() > budget_.seconds || steps_ >= budget_.steps;
+    return context_.cancelled() || seconds() >= budget_.seconds || steps_ >= budget_.steps;
   }
 
   void unite() {
@@ -201,7 +202,7 @@ class Improvement {
 
   // Looks at each part once; whether one got cheaper, after which the parts are others.
   bool sweep(int most, const Effort& effort) {
-    for (const Part& part : parts_of(now_, most)) {
+    for (const Part& part : parts_of(now_, most, [&] { return over(); })) {
       if (over()) return false;
       if (improve(part, most, effort)) return true;
     }

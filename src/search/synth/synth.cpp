@@ -34,24 +34,26 @@ class Search {
   int64_t steps() const { return steps_; }
 
   SearchReport run() {
+    if (stopped()) return finish(ended(), "");
     std::optional<Spec> spec = parse(program_);
     if (!spec) return finish(StopReason::Unsupported, "shapes are symbolic or of too many axes");
     World world(spec->table, spec->with_q, context_.seed);
     for (const Rational& c : spec->constants) world.constant(c);
     SampleStore store;
     const std::optional<std::vector<Sample>> values =
-        evaluate(world, *spec, store, Inputs::Random, 0, options_.patience);
+        evaluate(world, *spec, store, Inputs::Random, 0, options_.patience, stop_);
+    if (!values && stopped()) return finish(ended(), "");
     if (!values)
       return finish(StopReason::Unsupported, "no inputs found for which every value is defined");
     EGraph graph(world, options_.rates);
     const Entered program = enter(graph, *spec, *values);
     outputs_ = program.outputs;
-    own_ = program.choice;
+    own_ = agreed_ = program.choice;
     for (ValueId v = 0; v < graph.size(); ++v) own_ways_.push_back(uint32_t(graph[v].nodes.size()));
     report_.original_cost = program.seconds + graph.loop_seconds(program.choice, program.outputs);
     set_grammar(*spec);
     make_trials_ = [&] {
-      trials_.emplace(*spec, world, program.classes, context_.seed, options_.patience);
+      trials_.emplace(*spec, world, program.classes, context_.seed, options_.patience, stop_);
     };
     Choice choice = extract(graph);
     note_sharing(graph, choice);
@@ -60,18 +62,20 @@ class Search {
     if (options_.windows) improve(graph, choice);
     finish_extraction(graph, choice);
     offer(graph, choice);
-    return finish(stopped()
-                      ? (context_.cancelled() ? StopReason::Cancelled : StopReason::TimeBudget)
-                  : steps_ >= budget_.steps ? StopReason::StepBudget
-                                            : StopReason::Exhausted,
-                  "");
+    return finish(ended(), "");
   }
 
  private:
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  bool stopped() const { return context_.cancelled() || seconds() > budget_.seconds; }
+  bool stopped() const { return context_.cancelled() || seconds() >= budget_.seconds; }
+  StopReason ended() const {
+    return context_.cancelled()      ? StopReason::Cancelled
+           : stopped()               ? StopReason::TimeBudget
+           : steps_ >= budget_.steps ? StopReason::StepBudget
+                                     : StopReason::Exhausted;
+  }
 
   void set_grammar(const Spec& spec) {
     Grammar& g = grammar_;
@@ -224,7 +228,7 @@ class Search {
 
   // What the program itself computes in several ways.
   void tell_equal(const EGraph& graph, const Choice& choice) const {
-    for (ValueId v = 0; options_.discovered && v < graph.size(); ++v) {
+    for (ValueId v = 0; options_.discovered && v < graph.size() && !stopped(); ++v) {
       for (uint32_t way = 0; way < graph[v].nodes.size() && choice[v] != kNone; ++way) {
         if (way == choice[v]) continue;
         Choice other = choice;
@@ -263,8 +267,7 @@ class Search {
     for (ValueId v : graph.order(choice, outputs_))
       limits.elements =
           std::max(limits.elements, double(graph.world().dims().elements(graph[v].sample.dims)));
-    const rules::Saturation found =
-        saturate(graph, *options_.rules, limits, [&] { return stopped(); });
+    const rules::Saturation found = saturate(graph, *options_.rules, limits, stop_);
     Choice next = found.applications.empty() ? choice : extract(graph);
     steps_ += found.evaluations;
     auto& figures = report_.figures;
@@ -296,12 +299,15 @@ class Search {
     const double start = seconds();
     if (!(graph.seconds(choice, outputs_) < 1e9)) return;  // its own values were refuted
     for (int i = 0; i < kMost && !stopped(); ++i) {
-      Extraction least = extract_least(ways_of(graph, outputs_), choice);
+      ExtractLimits limits;
+      limits.stopped = stop_;
+      Extraction least = extract_least(ways_of(graph, outputs_), choice, limits);
       report_.figures["extract_optimal"] = least.optimal;
       report_.figures["extract_nodes"] += double(least.nodes);
       const double was = graph.seconds(choice, outputs_);
       if (!(least.cost < was * (1 - 1e-9))) break;
       const ValueId v = wrong(graph, least.choice, graph.order(least.choice, outputs_));
+      if (!trials_->complete()) break;
       if (v != kNone) {
         const ValueId blamed = blame(graph, least.choice, v);
         if (blamed == kNone) break;
@@ -345,30 +351,34 @@ class Search {
     return own_ways_[wrong] > 1 ? wrong : kNone;  // values of the program that are not equal
   }
 
-  // The cheapest program that other inputs do not tell from the original.
+  // The cheapest program that other inputs do not tell from the original; stopped, the one before.
   Choice extract(EGraph& graph) {
     constexpr int kMost = 200;
-    Choice choice = graph.extract(outputs_);
+    Choice choice = graph.extract(outputs_, stop_);
     own_.resize(graph.size(), kNone);
     if (choice == own_ && !trials_) return choice;
     for (int i = 0; i < kMost; ++i) {
       const std::vector<ValueId> order = graph.order(choice, outputs_);
       const ValueId v = wrong(graph, choice, order);
-      if (v == kNone) {
+      if (v == kNone && trials_->complete()) {
         for (ValueId u : order) trusted_.insert({u, choice[u]});
         break;
+      }
+      if (stopped()) {  // what no trial has seen to the end is not taken
+        agreed_.resize(graph.size(), kNone);
+        return agreed_;
       }
       const ValueId blamed = blame(graph, choice, v);
       if (blamed == kNone) break;
       graph.forbid(blamed, choice[blamed]);
       ++report_.pruned["trial"];
-      choice = graph.extract(outputs_);
+      choice = graph.extract(outputs_, stop_);
     }
     // Least trees may share less than the program does.
     if (graph.seconds(own_, outputs_) < graph.seconds(choice, outputs_) &&
         wrong(graph, own_, graph.order(own_, outputs_)) == kNone)
-      return own_;
-    return choice;
+      choice = own_;
+    return agreed_ = choice;
   }
 
   // Windows over the values of the program as it is now, those that cover most work first, until
@@ -376,7 +386,6 @@ class Search {
   void improve(EGraph& graph, Choice& choice) {
     using Key = std::pair<ValueId, std::vector<ValueId>>;
     std::set<Key> done;
-    const std::function<bool()> stop = [&] { return stopped(); };
     while (!stopped() && steps_ < budget_.steps) {
       const std::vector<ValueId> order = graph.order(choice, outputs_);
       std::vector<bool> live(graph.size(), false);
@@ -400,7 +409,7 @@ class Search {
       const int64_t left = budget_.steps - steps_;
       limits.evaluations = std::min(std::max<int64_t>(left / 4, 2'000), options_.window_steps);
       const WindowReport r =
-          search_window(graph, grammar_, best->leaves, best->target, live, limits, stop);
+          search_window(graph, grammar_, best->leaves, best->target, live, limits, stop_);
       steps_ += r.evaluations;
       report_.values += r.values;
       report_.edges += r.found;
@@ -437,6 +446,7 @@ class Search {
     const std::vector<ValueId> order =
         budget_.candidates > 1 ? graph.order(choice, outputs_) : std::vector<ValueId>();
     for (ValueId v : order) {
+      if (stopped()) break;
       const uint32_t best = choice[v];
       for (uint32_t n = 0; n < graph[v].nodes.size(); ++n) {
         if (n == best) continue;
@@ -477,6 +487,7 @@ class Search {
   std::vector<uint32_t> own_ways_;  // of classes: how many of their first ways are the program's
   double elsewhere_;
   Choice own_;                                      // the program's own ways
+  Choice agreed_;                                   // what extract() gave last
   std::set<std::pair<ValueId, uint32_t>> trusted_;  // ways of choices that were found right
   std::vector<ValueId> outputs_;                    // classes
   std::function<void()> make_trials_;
@@ -485,19 +496,37 @@ class Search {
   int64_t steps_ = 0;
   SearchReport report_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const std::function<bool()> stop_ = [this] { return stopped(); };
+};
+
+// What is left of a budget of which some time is spent.
+class Left {
+ public:
+  explicit Left(const Budget& budget) : budget_(budget) {}
+  Budget now() const {
+    Budget b = budget_;
+    b.seconds -= std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    return b;
+  }
+
+ private:
+  const Budget& budget_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 // One world, or parts of the program in worlds of their own.
 SearchReport improved(const SynthOptions& options, const Graph& program, Context& context,
                       const Budget& budget, CandidateSink& sink) {
+  const Left left(budget);
   const bool symbolic = std::any_of(program.tensors().begin(), program.tensors().end(),
                                     [](const Tensor& t) { return !is_static(t.type.shape); });
   if (!is_large(program) || symbolic) {
     SearchReport report = Search(options, program, context, budget, sink).run();
     if (report.stop != StopReason::Unsupported || symbolic || computing(program) < 2) return report;
   }
+  const Budget rest = left.now();
   return improve_large(
-      program, options.rates, context, budget, sink,
+      program, options.rates, context, rest, sink,
       [&](const Graph& part, const Effort& effort, double elsewhere, CandidateSink& found) {
         SynthOptions its = options;
         its.windows = effort.windows;
@@ -506,7 +535,7 @@ SearchReport improved(const SynthOptions& options, const Graph& program, Context
         its.max_cone = std::min(options.max_cone, effort.max_cone);
         its.patience = std::min(options.patience, effort.patience);
         its.window_steps = std::min(options.window_steps, effort.window_steps);
-        Budget share = budget;
+        Budget share = rest;
         share.steps = effort.steps;
         share.seconds = effort.seconds;
         share.candidates = 1;
@@ -520,11 +549,15 @@ SearchReport improved(const SynthOptions& options, const Graph& program, Context
 
 SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& budget,
                         CandidateSink& sink) {
+  const Left left(budget);
   const std::optional<Rerolled> rolled = reroll(sub.graph);
-  if (!rolled) return improved(options_, sub.graph, context, budget, sink);
+  const Budget rest = left.now();
+  if (!rolled) return improved(options_, sub.graph, context, rest, sink);
   // What synthesis makes of the program without its loops; at least that program itself.
   CollectingSink found;
-  SearchReport report = improved(options_, rolled->graph, context, budget, found);
+  SearchReport report = improved(options_, rolled->graph, context, rest, found);
+  if (report.original_cost == 0)
+    report.original_cost = seconds_as_written(rolled->graph, options_.rates);
   found.candidates.push_back({rolled->graph, report.original_cost, "synth", "", {}, false});
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });

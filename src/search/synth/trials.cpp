@@ -77,7 +77,7 @@ struct Trials::Trial {
 };
 
 Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>& classes,
-               uint64_t seed, int64_t patience) {
+               uint64_t seed, int64_t patience, const std::function<bool()>& stopped) {
   struct Kind {
     Inputs inputs;
     int times;
@@ -92,10 +92,14 @@ Trials::Trials(const Spec& spec, const World& world, const std::vector<ValueId>&
   uint64_t t = 1000;
   for (const Kind& kind : kinds) {
     for (int i = 0; i < kind.times; ++i, ++t) {
+      if (stopped && stopped()) {
+        complete_ = false;
+        return;
+      }
       auto trial = std::make_unique<Trial>(spec, kind.larger ? larger : spec.table,
                                            derive_key(seed, t), kind.inputs);
       for (const Rational& c : world.constants()) trial->world.constant(c);
-      auto values = evaluate(trial->world, spec, trial->store, kind.inputs, t, patience);
+      auto values = evaluate(trial->world, spec, trial->store, kind.inputs, t, patience, stopped);
       if (!values) continue;
       for (size_t v = 0; v < classes.size(); ++v) trial->known.emplace(classes[v], (*values)[v]);
       if (kind.inputs == Inputs::Shifted) {

@@ -5,6 +5,7 @@
 // ask whether rounding spoils more than it spoils in the original. What fails here would fail in
 // verify/, which is slower.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,10 +17,13 @@ namespace tessera::synth {
 
 class Trials {
  public:
-  // `classes`: the class of each of the spec's values.
+  // `classes`: the class of each of the spec's values. Stopped, it makes no more trials.
   Trials(const Spec& spec, const World& world, const std::vector<ValueId>& classes, uint64_t seed,
-         int64_t patience = kPatience);
+         int64_t patience = kPatience, const std::function<bool()>& stopped = {});
   ~Trials();
+
+  // Were all trials made?
+  bool complete() const { return complete_; }
 
   // The first class, operands before results, at which the chosen program leaves the original;
   // kNone where it nowhere does.
@@ -28,6 +32,7 @@ class Trials {
  private:
   struct Trial;
   std::vector<std::unique_ptr<Trial>> trials_;
+  bool complete_ = true;
 };
 
 }  // namespace tessera::synth

@@ -1,9 +1,9 @@
 #include "search/synth/window.h"
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "base/check.h"
+#include "search/synth/hash_index.h"
 
 namespace tessera::synth {
 namespace {
@@ -59,8 +59,9 @@ class Window {
 
  private:
   bool over() {
-    if (!over_ && (report_.evaluations >= limits_.evaluations ||
-                   ((report_.evaluations & 255) == 0 && stopped_())))
+    // By looks, not by evaluations: what is too dear is not evaluated, and takes time too.
+    if (!over_ &&
+        (report_.evaluations >= limits_.evaluations || ((looks_++ & 255) == 0 && stopped_())))
       over_ = true;
     return over_;
   }
@@ -103,7 +104,7 @@ class Window {
 
   void add_leaf(ValueId v) {
     const Sample& s = graph_[v].sample;
-    if (index_.count(s.hash)) return;
+    if (index_.find(s.hash) != kNone) return;
     Entry e;
     e.sample = s;
     e.known = v;
@@ -112,7 +113,7 @@ class Window {
   }
   void push(Entry e) {
     const uint32_t id = uint32_t(entries_.size());
-    index_.emplace(e.sample.hash, id);
+    index_.put(e.sample.hash, id);
     levels_[e.size].push_back(id);
     entries_.push_back(std::move(e));
   }
@@ -275,16 +276,16 @@ class Window {
     ++report_.evaluations;
     const std::optional<Sample> value = world_.eval(node, args);
     if (!value) return;
-    if (const auto at = index_.find(value->hash); at != index_.end()) {
-      Entry& old = entries_[at->second];
-      if (old.known == kNone && e.total < old.total * (1 - 1e-9) && at->second > last(e)) {
+    if (const uint32_t at = index_.find(value->hash); at != kNone) {
+      Entry& old = entries_[at];
+      if (old.known == kNone && e.total < old.total * (1 - 1e-9) && at > last(e)) {
         // Cheaper, of operands that were there before it: what uses it is cheaper than it says.
         old.node = node;
         old.own = e.own;
         old.total = e.total;
         old.steps = e.steps;
         old.step = e.step;
-        old.step[size_t(e.steps - 1)] = at->second;
+        old.step[size_t(e.steps - 1)] = at;
       } else if (old.known != kNone) {
         offer(e, old.known);
       }
@@ -414,12 +415,10 @@ class Window {
     const Sample* args[] = {swapped ? &base : &target, swapped ? &target : &base};
     const std::optional<Sample> value = world_.eval(node, args);
     if (!value) return;
-    uint32_t a = kNone;
-    if (const auto at = index_.find(value->hash); at != index_.end()) {
-      a = at->second;
-    } else if (varies_less(*value)) {
+    uint32_t a = index_.find(value->hash);
+    if (a == kNone && varies_less(*value)) {
       const Sample small = world_.shrunk(*value);
-      if (const auto found = index_.find(small.hash); found != index_.end()) a = found->second;
+      a = index_.find(small.hash);
       if (a == kNone && small.dims.rank == 0) a = constant_entry(small);
     }
     if (a == kNone || entries_[a].known == target_) return;
@@ -432,8 +431,7 @@ class Window {
     const ValueId v = graph_.add(constant(*number, s.dims.dtype));
     if (v == kNone) return kNone;
     add_leaf(v);
-    const auto at = index_.find(graph_[v].sample.hash);
-    return at == index_.end() ? kNone : at->second;
+    return index_.find(graph_[v].sample.hash);
   }
   // Cheap first look: do neighbours along the last axis, or the first, agree?
   bool varies_less(const Sample& s) const {
@@ -447,9 +445,9 @@ class Window {
     const Sample* args[] = {&target};
     const std::optional<Sample> value = world_.eval(pointwise(inverse, 0), args);
     if (!value) return;
-    const auto at = index_.find(value->hash);
-    if (at == index_.end() || entries_[at->second].known == target_) return;
-    meet_at(pointwise(function, at->second));
+    const uint32_t at = index_.find(value->hash);
+    if (at == kNone || entries_[at].known == target_) return;
+    meet_at(pointwise(function, at));
   }
   // Files a node that has the target's value.
   void meet_at(const Node& node) {
@@ -479,8 +477,9 @@ class Window {
   SampleStore store_;
   std::vector<Entry> entries_;
   std::vector<std::vector<uint32_t>> levels_;  // by size
-  std::unordered_map<uint64_t, uint32_t> index_;
+  HashIndex index_;
   WindowReport report_;
+  uint64_t looks_ = 0;  // at whether it is over
   bool over_ = false;
 };
 

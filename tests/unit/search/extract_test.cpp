@@ -101,6 +101,24 @@ TEST(Extract, LimitsLeaveTheStart) {
   EXPECT_LE(extract_least(g, start).cost, e.cost);
 }
 
+TEST(Extract, StoppedItLeavesTheStart) {
+  int better = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Rng rng(seed);
+    const WayGraph g = random_graph(rng, 5 + seed % 6, 4);
+    const Choice start(g.classes.size(), 0);
+    if (g.cost(start) == 0) continue;
+    ExtractLimits limits;
+    limits.stopped = [] { return true; };
+    const Extraction e = extract_least(g, start, limits);
+    EXPECT_EQ(e.choice, start) << seed;
+    EXPECT_FALSE(e.optimal) << seed;
+    EXPECT_EQ(e.nodes, 0) << seed;
+    better += extract_least(g, start).cost < e.cost;
+  }
+  EXPECT_GT(better, 0);
+}
+
 TEST(Extract, WaysOfInfiniteCostAreNotTaken) {
   WayGraph g;
   g.classes = {{{0, {}}}, {{3, {0}}, {INFINITY, {0}}}};

@@ -7,7 +7,9 @@
 #include "cost/target.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "search/synth/inputs.h"
 #include "search/synth/synth.h"
+#include "search/synth/trials.h"
 #include "verify/funnel.h"
 
 namespace tessera::synth {
@@ -131,6 +133,37 @@ TEST(Large, AGainInTheMiddleIsFound) {
     EXPECT_DOUBLE_EQ(f.candidates[0].cost, seconds_as_written(best, Rates()));
     EXPECT_EQ(f.candidates[0].derivation.find('\x01'), std::string::npos);
   }
+}
+
+TEST(Large, NothingIsSearchedWhenTheTimeIsSpent) {
+  const Target target = default_cpu_target();
+  Context context;
+  context.target = &target;
+  Budget spent;
+  spent.seconds = 0;
+  for (const int length : {2, 20}) {  // one world, and parts
+    const Graph g = chain(length, "  e = log y\n  z = exp e\n");
+    ASSERT_EQ(is_large(g), length == 20);
+    CollectingSink sink;
+    const SearchReport r = Synth().run(Subprogram{g}, context, spent, sink);
+    EXPECT_EQ(r.stop, StopReason::TimeBudget);
+    EXPECT_EQ(r.states(), 0);
+    EXPECT_TRUE(sink.candidates.empty());
+    EXPECT_FALSE(search(g).candidates.empty());
+  }
+}
+
+TEST(Large, NoTrialsAreMadeWhenTheTimeIsSpent) {
+  const Graph g = chain(2, "");
+  const Spec spec = *synth::parse(g);
+  World world(spec.table, spec.with_q, 0);
+  SampleStore store;
+  const auto stopped = [] { return true; };
+  const Rates rates;
+  EGraph graph(world, rates);
+  const Entered entered = enter(graph, spec, *evaluate(world, spec, store));
+  EXPECT_FALSE(Trials(spec, world, entered.classes, 0, kPatience, stopped).complete());
+  EXPECT_TRUE(Trials(spec, world, entered.classes, 0).complete());
 }
 
 TEST(Large, MoreAxesThanOneWorldHolds) {
