@@ -288,3 +288,10 @@ def test_casts_of_what_integers_cannot_hold(source: Any, to: Any) -> None:
         result = f.result(x)
         assert result is not None
         np.testing.assert_array_equal(result.original.run(x)[0], x.astype(to))
+
+
+def test_names_of_dtypes_are_numpys() -> None:
+    x = np.array([300, -5], np.int32)
+    assert as_numpy(lambda a: a.astype("i8") * 2, x) == ""
+    assert as_numpy(lambda a: np.asarray(a, dtype="i8") * 2, x) == ""
+    assert "uint64" in as_numpy(lambda a: a.astype("u8"), x)

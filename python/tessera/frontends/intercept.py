@@ -55,7 +55,7 @@ def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]
         if options.get("ndmin", 0) > 0:
             unsupported("np.array with ndmin is not supported for traced arrays")
         tensor = as_tensor(_builder(object), object)
-        result = tensor if dtype is None else cast(tensor, numpy_dtype(dtype))
+        result = tensor if dtype is None else cast(tensor, numpy_dtype(dtype, tensor))
         if result.ndim == 0 and original.__name__ == "ascontiguousarray":
             result = expand_dims(result, 0)
         keeps = result is object and (not copies or options.get("copy") is False)

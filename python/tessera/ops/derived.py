@@ -61,7 +61,7 @@ def prod(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = Fals
     """Product over axes, by halves; small integers and bool widen to i64 as in NumPy."""
     x = lift(builder_of(x), x)
     if dtype is not None:
-        x = cast(x, numpy_dtype(dtype))
+        x = cast(x, numpy_dtype(dtype, x))
     elif x.dtype == np.uint8:
         unsupported("the product of uint8 is uint64 in NumPy, which is not supported; pass dtype=")
     elif not is_float(x.dtype):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,8 +133,14 @@ def static_shape(x: Tensor, what: str) -> tuple[int, ...]:
     return x.shape
 
 
-def numpy_dtype(dtype: object) -> np.dtype[Any]:
-    """The NumPy dtype of any spelling of a supported dtype."""
+def numpy_dtype(dtype: object, x: Tensor | None = None) -> np.dtype[Any]:
+    """The NumPy dtype of any spelling of a supported dtype.
+
+    `x`: what takes it; in a traced function "i8" is NumPy's (of eight bytes), not Tessera's.
+    """
+    if isinstance(dtype, str) and x is not None and x.builder.numpy_dtypes:
+        with contextlib.suppress(TypeError):
+            dtype = np.dtype(dtype)
     try:
         return to_numpy(dtype_name(dtype))
     except Error as error:

@@ -316,4 +316,4 @@ def clip(x: Operand, lo: Operand = None, hi: Operand = None) -> Tensor:
 
 def astype(x: Tensor, dtype: Any) -> Tensor:
     """Conversion by C's rules."""
-    return cast(x, numpy_dtype(dtype))
+    return cast(x, numpy_dtype(dtype, x))

@@ -34,7 +34,7 @@ def sum(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = False
     """Sum over axes; small integers and bool widen to i64 as in NumPy."""
     x = lift(builder_of(x), x)
     if dtype is not None:
-        x = cast(x, numpy_dtype(dtype))
+        x = cast(x, numpy_dtype(dtype, x))
     elif x.dtype == np.uint8:
         unsupported("the sum of uint8 is uint64 in NumPy, which is not supported; pass dtype=")
     elif not is_float(x.dtype):
@@ -46,7 +46,7 @@ def mean(x: Operand, axis: Axes = None, dtype: Any = None, keepdims: bool = Fals
     """Arithmetic mean; of integers in f64."""
     x = lift(builder_of(x), x)
     if dtype is not None or not is_float(x.dtype):
-        x = cast(x, numpy_dtype(dtype) if dtype is not None else np.float64)
+        x = cast(x, numpy_dtype(dtype, x) if dtype is not None else np.float64)
     return _reduce("mean", x, axis, keepdims)
 
 
@@ -56,7 +56,7 @@ def var(
     """Mean squared deviation from the mean, with divisor n − ddof."""
     x = lift(builder_of(x), x)
     if dtype is not None or not is_float(x.dtype):
-        x = cast(x, numpy_dtype(dtype) if dtype is not None else np.float64)
+        x = cast(x, numpy_dtype(dtype, x) if dtype is not None else np.float64)
     deviation = sqr(subtract(x, mean(x, axis, keepdims=True)))
     if ddof == 0:
         return mean(deviation, axis, keepdims=keepdims)
@@ -103,7 +103,7 @@ def cumsum(x: Operand, axis: int | None = None, dtype: Any = None) -> Tensor:
     if axis is None:
         x, axis = ravel(x), 0
     if dtype is not None:
-        x = cast(x, numpy_dtype(dtype))
+        x = cast(x, numpy_dtype(dtype, x))
     elif not is_float(x.dtype):
         if x.dtype == np.uint8:
             unsupported("the cumsum of uint8 is uint64 in NumPy, which is not supported")
