@@ -1,9 +1,10 @@
 """What operations cost on this machine, by library: measured once, kept with the measurements.
 
 The search chooses among equal programs by these times before any of them runs (`cost="measured"`,
-src/search/synth/rates.h). NumPy and JAX take a second or two to measure and are measured when they
-are first needed; PyTorch compiles for half a minute, so only `tessera doctor --calibrate` measures
-it. Until then, and without a library, the built-in figures hold.
+src/search/synth/rates.h). NumPy and JAX take a second or two to measure, and are measured when they
+are first needed and the machine has nothing else to do; PyTorch compiles for half a minute, so only
+`tessera doctor --calibrate` measures it. Until then, and without a library, the built-in figures
+hold.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -70,9 +70,14 @@ def measured(flavour: str) -> Curves:
     store = MeasurementStore.default()
     key = (flavour, _version(flavour), _machine())
     curves = _remembered(store.path, key)
-    if not curves and flavour in _WHEN_NEEDED and flavour in LIBRARIES:
+    if not curves and flavour in _WHEN_NEEDED and flavour in LIBRARIES and not busy():
         curves = calibrate(flavour)
     return curves
+
+
+def busy() -> bool:
+    """Whether other work would be measured too: what is kept has to hold for long."""
+    return os.getloadavg()[0] > 0.75 * (os.cpu_count() or 1)
 
 
 @cache
@@ -134,7 +139,7 @@ def _nanoseconds(run: Callable[[], Any]) -> float:
         for _ in range(repeats):
             run()
         samples.append((time.perf_counter_ns() - start) / repeats)
-    return float(median(samples))
+    return min(samples)  # anything more was somebody else's
 
 
 def is_known(flavour: str) -> bool:
@@ -148,7 +153,7 @@ def _version(flavour: str) -> str:
     if flavour not in LIBRARIES:
         return ""
     threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or "all"
-    return f"{importlib.metadata.version(FRAMEWORKS[flavour].module)}, {threads} threads"
+    return f"{importlib.metadata.version(FRAMEWORKS[flavour].module)}, {threads} threads, least"
 
 
 @cache

@@ -145,7 +145,52 @@ class DropIn:
                 return 0
         if not all(self._equal_at(source, other, options) for other in self._untied(specs)):
             return 0
+        if not all(self._safe_at(source, other, options) for other in self._narrowed(specs)):
+            return 0
         return len(_SIZES)
+
+    def needs_rank_guards(self, graph: Graph, options: Options, **more: Any) -> bool:
+        """Whether the source takes arrays of other ranks, and computes other than the function.
+
+        What the function or the source refuses is no matter.
+        """
+        if self._function is None or self._traced is None or self._call is None:
+            return False
+        specs = [
+            a if isinstance(a, Spec) else Spec(dtype_name(a.dtype), a.shape)
+            for a in self._traced.arguments
+            if not isinstance(a, float)
+        ]
+        source = compile_source(self.source(graph, **more), self.name)
+        return not all(self._safe_at(source, other, options) for other in _other_ranks(specs))
+
+    def _narrowed(self, specs: Sequence[Spec]) -> Iterator[list[Spec]]:
+        """Each axis in turn of extent 1, which broadcasts where it did not before."""
+        small = _small(specs)
+        for k, spec in enumerate(small):
+            for d, extent in enumerate(spec.shape):
+                if extent != 1:
+                    shape = (*spec.shape[:d], 1, *spec.shape[d + 1 :])
+                    yield [*small[:k], dataclasses.replace(spec, shape=shape), *small[k + 1 :]]
+
+    def _with_others(self, specs: Sequence[Spec | float]) -> list[Any]:
+        """All inputs: these, the floats of the call where they are not among them, and arrays from
+        outside."""
+        assert self._traced is not None
+        left = iter(specs)
+        whole = len(specs) == len(self._traced.arguments)
+        given = [
+            a if isinstance(a, float) and not whole else next(left) for a in self._traced.arguments
+        ]
+        return [*given, *self._traced.extra]
+
+    def _safe_at(self, source: Callable[..., Any], specs: Sequence[Spec], options: Options) -> bool:
+        """Whether the source equals the function there, if both take such arguments.
+
+        A function that is nowhere defined there (a variance of one number) is equal to anything.
+        """
+        verdict = self._verdict_at(source, specs, options)
+        return verdict in ("equal", "refused") or "reason: undefined" in verdict
 
     def _untied(self, specs: Sequence[Spec]) -> Iterator[list[Spec]]:
         """Shapes that the function takes as well, though they look different.
@@ -186,7 +231,7 @@ class DropIn:
         """Whether the function can be called with these."""
         assert self._traced is not None
         try:
-            trace_call(self.original, *self.bind([*specs, *self._traced.extra]))
+            trace_call(self.original, *self.bind(self._with_others(specs)))
         except Exception:  # its own, or that it cannot be traced
             return False
         return True
@@ -194,23 +239,50 @@ class DropIn:
     def _equal_at(
         self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
     ) -> bool:
+        return self._verdict_at(source, specs, options) == "equal"
+
+    def _verdict_at(
+        self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
+    ) -> str:
+        """The verdict's first lines; "refused" where one of the two does not run there."""
         assert self._traced is not None
-        arrays = [*specs, *self._traced.extra]
+        arrays = self._with_others(specs)
         try:
-            floats = any(isinstance(a, float) for a in specs)
+            floats = any(isinstance(a, float) for a in arrays)
             original = trace_call(self.original, *self.bind(arrays), floats=floats)
             made = trace_call(source, *self.bind_source(arrays), floats=floats)
             if not _same_structure(original.results, made.results):
-                return False
-            return verify(
+                return "refuted"
+            verdict = verify(
                 original.graph,
                 made.graph,
                 strict=options.strict,
                 threads=options.threads,
                 budget=_SECONDS,
-            ).equal
-        except Error:  # it does not run at these sizes
-            return False
+            )
+        except Error:
+            return "refused"
+        return "equal" if verdict.equal else "\n".join(str(verdict).splitlines()[:2])
+
+
+def _small(specs: Sequence[Spec]) -> list[Spec]:
+    """The same at small extents."""
+    longer = sorted({int(n) for s in specs for n in s.shape if int(n) > 1})
+    sizes = dict(zip(longer, _SIZES[0], strict=False))
+    return [
+        dataclasses.replace(s, shape=tuple(sizes.get(int(n), int(n)) for n in s.shape))
+        for s in specs
+    ]
+
+
+def _other_ranks(specs: Sequence[Spec]) -> Iterator[list[Spec]]:
+    """One argument, or all, with an axis more, or one argument with an axis less."""
+    small = _small(specs)
+    yield [dataclasses.replace(s, shape=(2, *s.shape)) for s in small]
+    for k, spec in enumerate(small):
+        for shape in ((2, *spec.shape), (*spec.shape, 1), (*spec.shape, 2), spec.shape[1:]):
+            if len(shape) != len(spec.shape):
+                yield [*small[:k], dataclasses.replace(spec, shape=shape), *small[k + 1 :]]
 
 
 def _tied(

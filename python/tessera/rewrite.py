@@ -169,7 +169,7 @@ def rewrite(
         break
     tell("proving other sizes")
     for read_sizes in (False, True):  # as they are, or taken from the arguments
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        spelling: dict[str, Any] = {"idioms": result.idioms, "read_sizes": read_sizes}
         result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
         if result.other_sizes != 0:
             break
@@ -178,6 +178,7 @@ def rewrite(
     if result.other_sizes:
         others = f"{result.other_sizes} others of the same ranks"
         notes.append(f"proved equal at these sizes and at {others}")
+        spelling["these_ranks"] = drop_in.needs_rank_guards(result.graph, options, **spelling)
     if result.other_sizes == 0:
         spelling = {"idioms": result.idioms, "these_sizes": True}
     if notes or result.other_sizes == 0:

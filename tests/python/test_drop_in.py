@@ -229,3 +229,35 @@ def test_results_without_axes_are_scalars_where_the_originals_are() -> None:
     assert [type(r) for r in got] == [type(r) for r in want]
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_other_ranks_are_refused_where_they_would_be_wrong() -> None:
+    def weighted(a: Array, x: Array) -> Any:
+        return (a * x).sum(axis=1)
+
+    def product(a: Array, x: Array) -> Any:
+        return a @ x
+
+    made = drop_in(weighted, "f64[40,12]", "f64[12]")
+    program = trace(product, "f64[40,12]", "f64[12]")
+    assert made.needs_rank_guards(program, Options())
+    source = compile_source(made.source(program, these_ranks=True), "weighted")
+    a, x = np.ones((3, 3)), np.ones((3, 1))
+    assert weighted(a, x).shape == (3,)
+    with pytest.raises(ValueError, match="made for x of rank 1"):
+        source(a, x)
+    assert not drop_in(product, "f64[40,12]", "f64[12]").needs_rank_guards(program, Options())
+
+
+def test_axes_that_shrink_to_one_are_not_taken_for_equal() -> None:
+    def first(x: Array, y: Array) -> Any:
+        return x * 0 + y
+
+    def second(x: Array, y: Array) -> Any:
+        return y + 0 * y
+
+    made = drop_in(first, "f64[40,12]", "f64[40,12]")
+    program = trace(second, "f64[40,12]", "f64[40,12]")
+    assert made.proved_at_other_sizes(program, Options()) == 0
+    same = trace(first, "f64[40,12]", "f64[40,12]")
+    assert made.proved_at_other_sizes(same, Options())

@@ -36,6 +36,7 @@ def emit(
     as_scalars: Collection[int] = (),
     as_arrays: Collection[int] = (),
     these_sizes: bool = False,
+    these_ranks: bool = False,
     read_sizes: bool = False,
     idioms: Collection[str] = (),
 ) -> str:
@@ -46,7 +47,8 @@ def emit(
     name. `call` is how the function is called, where it is to replace another one, and `copies`
     are the outputs that are copied, lest they share memory with an argument or with each other;
     of those without axes `as_scalars` are returned as NumPy's scalars, `as_arrays` as arrays;
-    with `these_sizes` arguments of other shapes than the program's raise ValueError, and with
+    with `these_sizes` arguments of other shapes than the program's raise ValueError, with
+    `these_ranks` those of other ranks, and with
     `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`). `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
     without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
@@ -113,6 +115,7 @@ def emit(
             parameters.append(argument)
     body += call.lines if call else []
     body += _size_guards(inputs, names) if these_sizes else []
+    body += _rank_guards(inputs, names) if these_ranks else []
     body += [f"{names[n]} = {spelling.array(names[n])}" for n in (call.floats if call else ())]
     body += layout.lines
     result = call.returned(results) if call else ", ".join(results)
@@ -144,6 +147,15 @@ def _size_guards(inputs: Sequence[Node], names: Sequence[str]) -> list[str]:
         if node.ndim and all(isinstance(d, int) for d in node.shape):
             message = f"made for {name} of shape {node.shape}; optimize again for others"
             lines += [f"if {name}.shape != {node.shape}:", f'    raise ValueError("{message}")']
+    return lines
+
+
+def _rank_guards(inputs: Sequence[Node], names: Sequence[str]) -> list[str]:
+    lines: list[str] = []
+    for node, name in zip(inputs, names, strict=True):
+        if node.op == "input" and node.ndim:
+            message = f"made for {name} of rank {node.ndim}; optimize again for others"
+            lines += [f"if {name}.ndim != {node.ndim}:", f'    raise ValueError("{message}")']
     return lines
 
 

@@ -77,7 +77,7 @@ class _Maker:
                 place = sum(p.kind is not p.VAR_KEYWORD for p in written)
                 written.insert(place, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY))
         self.call.names = [self._names[n] for n in range(len(inputs))]
-        self.call.floats = [n for n, a in enumerate(traced.arguments) if type(a) is float]
+        self.call.floats = [n for n, a in enumerate(traced.arguments) if isinstance(a, float)]
         self.call.parameters = str(inspect.Signature(written))[1:-1]
         for condition, made_for in self._guards:
             message = f"made for {made_for}; optimize again for other values"
