@@ -116,9 +116,10 @@ class DropIn:
 
         `more` is for `emit`.
 
-        Axes that the function does not need to be equally long are not, and those of extent 1 are
-        longer in one more proof each. Extents of arrays from outside are kept. 0 says that it is
-        not known for any, be it that the two differ there; None that there is no function.
+        Where axes that the function does not need to be equally long are not, where those of extent
+        1 are longer and others are 1, the source equals the function too, or raises. Extents of
+        arrays from outside are kept. 0 says that it is not known for any, be it that the two differ
+        there; None that there is no function.
         """
         if self._function is None or self._traced is None or self._call is None:
             return None
@@ -143,9 +144,8 @@ class DropIn:
             ]
             if not self._equal_at(source, resized, options):
                 return 0
-        if not all(self._equal_at(source, other, options) for other in self._untied(specs)):
-            return 0
-        if not all(self._safe_at(source, other, options) for other in self._narrowed(specs)):
+        others = itertools.chain(self._untied(specs), self._narrowed(specs))
+        if not all(self._safe_at(source, other, options) for other in others):
             return 0
         return len(_SIZES)
 

@@ -168,7 +168,7 @@ def rewrite(
         result.certificate = verdict.certificate
         break
     tell("proving other sizes")
-    for read_sizes in (False, True):  # as they are, or taken from the arguments
+    for read_sizes in ("", "first", "last"):  # as they are, or taken from the arguments
         spelling: dict[str, Any] = {"idioms": result.idioms, "read_sizes": read_sizes}
         result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
         if result.other_sizes != 0:

@@ -137,7 +137,7 @@ def test_axes_that_are_equally_long_by_chance_are_told_apart() -> None:
     made = drop_in(row_means, "f64[40,40]")
     own, wrong = (trace(f, "f64[40,40]") for f in (row_means, over_columns))
     assert made.proved_at_other_sizes(own, Options())
-    assert made.proved_at_other_sizes(wrong, Options(), read_sizes=True) == 0
+    assert made.proved_at_other_sizes(wrong, Options(), read_sizes="first") == 0
 
 
 def test_axes_that_must_be_equally_long_stay_so() -> None:
@@ -195,8 +195,8 @@ def test_sizes_are_read_from_the_arguments() -> None:
     made = drop_in(spread, "f64[40,12]")
     program = trace(spread, "f64[40,12]")
     assert made.proved_at_other_sizes(program, Options()) == 0
-    assert made.proved_at_other_sizes(program, Options(), read_sizes=True)
-    source = made.source(program, read_sizes=True)
+    assert made.proved_at_other_sizes(program, Options(), read_sizes="first")
+    source = made.source(program, read_sizes="first")
     assert "/ len(x)" in source
     assert "/ (len(x) - 1)" in source
     x = np.random.default_rng(1).random((7, 3))
@@ -261,3 +261,17 @@ def test_axes_that_shrink_to_one_are_not_taken_for_equal() -> None:
     assert made.proved_at_other_sizes(program, Options()) == 0
     same = trace(first, "f64[40,12]", "f64[40,12]")
     assert made.proved_at_other_sizes(same, Options())
+
+
+def test_of_equal_sizes_the_right_one_is_read() -> None:
+    def means(x: Array) -> Any:
+        return x.mean(axis=1)
+
+    def sums(x: Array) -> Any:
+        return x.sum(axis=1) / 60
+
+    made = drop_in(means, "f64[60,60]")
+    program = trace(sums, "f64[60,60]")
+    assert made.proved_at_other_sizes(program, Options()) == 0
+    assert made.proved_at_other_sizes(program, Options(), read_sizes="first") == 0
+    assert made.proved_at_other_sizes(program, Options(), read_sizes="last")

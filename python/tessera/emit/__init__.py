@@ -37,7 +37,7 @@ def emit(
     as_arrays: Collection[int] = (),
     these_sizes: bool = False,
     these_ranks: bool = False,
-    read_sizes: bool = False,
+    read_sizes: str = "",
     idioms: Collection[str] = (),
 ) -> str:
     """The source of a program of kernel-level operators, as one function of its inputs.
@@ -49,7 +49,8 @@ def emit(
     of those without axes `as_scalars` are returned as NumPy's scalars, `as_arrays` as arrays;
     with `these_sizes` arguments of other shapes than the program's raise ValueError, with
     `these_ranks` those of other ranks, and with
-    `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`). `idioms` are
+    `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`), of several
+    that have it from the "first" or the "last". `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
     without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
     without a spelling.
@@ -90,7 +91,7 @@ def emit(
             if isinstance(extent, str):
                 symbols.setdefault(extent, f"{argument}.shape[{axis}]")
             elif read_sizes and extent > _SMALL:
-                sizes.setdefault(extent, text)
+                sizes[extent] = text if read_sizes == "last" else sizes.get(extent, text)
     for extent, text in list(sizes.items()):  # as in an unbiased variance
         sizes.setdefault(extent - 1, f"({text} - 1)")
     spelling.sizes = sizes

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -238,6 +239,12 @@ class Search {
     }
   }
 
+  // A choice that computes a value: this one, or how everything was found first, which refers only
+  // to what was there before.
+  static Choice complete(const EGraph& graph, const Choice& choice, ValueId value) {
+    return std::isfinite(graph.seconds(choice, {value})) ? choice : Choice(graph.size(), 0);
+  }
+
   // A step of the derivation: what computes `target` before and after, over `leaves`.
   void note(const EGraph& graph, const Choice& before, const Choice& after, ValueId target,
             const std::vector<ValueId>& leaves, const std::string& end) {
@@ -249,7 +256,7 @@ class Search {
       if (names.count(v) || form == Form::Const) continue;
       const std::string name = "t" + std::to_string(names.size() - inputs.size());
       where += (where.empty() ? "    where " : ", ") + name + " = " +
-               expression(graph, before, v, inputs);
+               expression(graph, complete(graph, before, v), v, inputs);
       names[v] = name;
     }
     const std::string left = expression(graph, before, target, names);
