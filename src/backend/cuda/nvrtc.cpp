@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <mutex>
 #include <optional>
-#include <regex>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -74,12 +73,13 @@ const Nvrtc& nvrtc() {
   return *loaded;
 }
 
-// The number after which `pattern` comes in the compiler's report on a kernel.
-int number_before(const std::string& report, const char* pattern) {
-  std::smatch m;
-  return std::regex_search(report, m, std::regex(std::string("(\\d+) ") + pattern))
-             ? std::stoi(m[1])
-             : 0;
+// The number that stands before `text` in the compiler's report on a kernel; 0 where it says none.
+int number_before(const std::string& report, const std::string& text) {
+  const size_t end = report.find(" " + text);
+  if (end == std::string::npos) return 0;
+  size_t begin = end;
+  while (begin > 0 && report[begin - 1] >= '0' && report[begin - 1] <= '9') --begin;
+  return std::atoi(report.substr(begin, end - begin).c_str());
 }
 
 }  // namespace
