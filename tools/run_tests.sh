@@ -20,8 +20,17 @@ for check in check_layers size; do
 done
 # With .venv's programs (z3) on the path; the sanitizer run below does without that oracle.
 step "C++ unit tests" halves env PATH="$PWD/.venv/bin:$PATH" build/release/tessera_tests
-step "2,000 random programs: search, code, run" env TESSERA_RANDOM_PROGRAMS=2000 \
-  build/release/tessera_tests --gtest_brief=1 --gtest_filter='RandomPrograms.*'
+random_programs() {
+  local pids=() first failed=0
+  for first in 1 1001; do
+    TESSERA_RANDOM_PROGRAMS=1000 TESSERA_RANDOM_SEED=$first build/release/tessera_tests \
+      --gtest_brief=1 --gtest_filter='RandomPrograms.*' &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  return $failed
+}
+step "2,000 random programs: search, code, run" random_programs
 step "Python tests" .venv/bin/python -m pytest
 if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
 step "C++ unit tests, address and undefined-behaviour sanitizers" halves build/asan/tessera_tests
