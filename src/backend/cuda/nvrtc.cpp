@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <system_error>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -33,6 +35,17 @@ std::mutex mutex;  // of what follows
 std::vector<std::string> folders;
 std::optional<Nvrtc> loaded;
 
+// NVRTC loads its built-ins by name when it compiles, and finds those that are loaded already; by
+// itself it does not find the ones beside it under a sanitizer, whose dlopen knows no caller.
+void load_builtins(const std::string& nvrtc) {
+  const std::filesystem::path folder = std::filesystem::path(nvrtc).parent_path();
+  std::error_code none;
+  if (folder.empty() || !std::filesystem::exists(nvrtc, none)) return;
+  for (const auto& file : std::filesystem::directory_iterator(folder, none))
+    if (file.path().filename().string().rfind("libnvrtc-builtins.so", 0) == 0)
+      dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 const Nvrtc& nvrtc() {
   std::lock_guard lock(mutex);
   if (loaded) return *loaded;
@@ -44,8 +57,10 @@ const Nvrtc& nvrtc() {
   places.insert(places.end(), names.begin(), names.end());
   for (const char* name : names) places.push_back(std::string("/usr/local/cuda/lib64/") + name);
   void* library = nullptr;
-  for (const std::string& place : places)
+  for (const std::string& place : places) {
+    load_builtins(place);
     if ((library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+  }
   if (library == nullptr)
     throw Error(ErrorKind::ToolMissing,
                 "CUDA kernels are compiled by NVRTC, which is not found: pip install "
