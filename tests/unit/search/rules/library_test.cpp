@@ -190,7 +190,7 @@ TEST(RuleLibrary, FoldersOfAUserNeedNotBeWhole) {
     std::ofstream(folder / name) << text;
   };
   write("a.rules", "rule a\n  A [m]\n  A + A = 2 * A\n");
-  write("b.rules", std::string("rule b\n  A [m]\n  \0\xff", 21));
+  write("b.rules", std::string("rule b\n  A [m]\n  \0\xff", 19));
   write("c.rules", "rule a\n  A [m]\n  A * 1 = A\nrule c\n  A [m]\n  A * 1 = A\n");
   write("d.txt", "no rule");
   std::vector<Rule> rules;
