@@ -24,7 +24,14 @@ SLOW_PRODUCTS = {"matrix_vector": [(1.0, 1e9)], "simple": [(1.0, 10.0)]}
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(costs, "busy", lambda: False)  # whatever else runs beside the tests
     costs._remembered.cache_clear()
+
+
+def test_nothing_is_measured_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "busy", lambda: True)
+    monkeypatch.setattr(costs, "calibrate", lambda flavour: pytest.fail("measured"))
+    assert costs.measured("numpy") == {}
 
 
 def test_every_kind_of_operation_is_measured() -> None:
