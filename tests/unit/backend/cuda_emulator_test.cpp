@@ -180,8 +180,6 @@ TEST_F(CudaEmulator, FindsEveryFault) {
       if (r.fault) {
         EXPECT_GT(r.fault->line, 0) << r.fault->str();
       }
-      if (seed == 0 && getenv("TESSERA_SHOW"))
-        printf("%zu: %s\n", n, r.fault ? r.fault->str().c_str() : "numbers");
     }
 }
 
