@@ -111,48 +111,6 @@ std::string compile(const Compiler& compiler, const std::string& source,
 
 }  // namespace
 
-Compiler find_compiler() {
-  const char* wanted = std::getenv("TESSERA_CXX");
-  std::optional<std::string> path;
-  if (wanted != nullptr && *wanted != '\0') {
-    path = find_executable(wanted);
-    if (!path) {
-      throw Error(ErrorKind::ToolMissing, std::string("TESSERA_CXX names '") + wanted +
-                                              "', which is not an executable file on PATH" +
-                                              (std::string(wanted).find(' ') != std::string::npos
-                                                   ? "; name a program without options"
-                                                   : ""));
-    }
-  } else {
-    for (const char* name : {"c++", "g++", "clang++"}) {
-      if (!path) path = find_executable(name);
-    }
-    if (!path) {
-      throw Error(ErrorKind::ToolMissing,
-                  "no C++ compiler found: install one (Debian, Ubuntu: apt-get install g++; "
-                  "Fedora: dnf install gcc-c++) or set TESSERA_CXX to its path");
-    }
-  }
-  struct stat info {};
-  stat(path->c_str(), &info);
-  const std::string stamp = std::to_string(info.st_size) + " " + std::to_string(info.st_mtime);
-  // Asking a compiler for its version costs some 5 ms: once per process and file.
-  static std::mutex mutex;
-  static std::map<std::string, Compiler> known;
-  const std::lock_guard lock(mutex);
-  const auto found = known.find(*path + " " + stamp);
-  if (found != known.end()) return found->second;
-  const ProcessResult version = run_process({*path, "--version"}, 20);
-  if (version.exit_code != 0 || version.timed_out) {
-    throw Error(ErrorKind::ToolMissing,
-                "'" + *path + "' does not answer --version; set TESSERA_CXX to a C++ compiler");
-  }
-  Compiler compiler{*path, version.out.substr(0, version.out.find('\n')),
-                    Sha256().field(version.out).field(stamp).hex()};
-  known.emplace(*path + " " + stamp, compiler);
-  return compiler;
-}
-
 Library::Library(void* handle, std::string source, bool cached, double compile_s)
     : handle_(handle), source_(std::move(source)), from_cache_(cached), compile_s_(compile_s) {}
 

@@ -8,18 +8,10 @@
 #include <vector>
 
 #include "backend/cache.h"
+#include "backend/compiler.h"
 #include "backend/cpu/isa.h"
 
 namespace tessera {
-
-struct Compiler {
-  std::string path;
-  std::string version;   // first line of --version
-  std::string identity;  // hash of --version's output, size and time of the file
-};
-
-// $TESSERA_CXX if set, else c++, g++ or clang++ on PATH. Throws Error{ToolMissing}.
-Compiler find_compiler();
 
 // A loaded shared object; symbols live as long as it does.
 class Library {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "backend/cpu/emit_kernel.h"
-#include "backend/cpu/lower.h"
+#include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/operands.h"
 #include "backend/cpu/prelude.h"
@@ -109,6 +109,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   require_runnable(graph);
   PlanBuilder plan(graph, options);
   std::vector<OpCode> codes;
+  const Lowering lowering = cpu_lowering(isa);
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
     if (op.kind == OpKind::Opaque) {
@@ -117,7 +118,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     }
     OpCode code;
     code.id = id;
-    if (op.kind != OpKind::Kernel) code.lowered = lower_to_block(graph, op, isa);
+    if (op.kind != OpKind::Kernel) code.lowered = lower_to_block(graph, op, lowering);
     code.layouts.resize(op.inputs.size());
     codes.push_back(std::move(code));
   }

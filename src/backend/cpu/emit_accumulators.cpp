@@ -6,22 +6,8 @@
 namespace tessera {
 
 std::string KernelEmitter::neutral(AccumKind kind, DType dtype) const {
-  const std::string type = compute_type(dtype);
   if (kind == AccumKind::Sum || kind == AccumKind::Concat) return "0";
-  const bool low = kind == AccumKind::Max;
-  if (is_float(dtype)) return literal(Rational::infinity(low), dtype);
-  switch (dtype) {
-  case DType::I64: return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
-  case DType::I32: return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
-  case DType::I8: return low ? "-128" : "127";
-  case DType::U8: return low ? "0" : "255";
-  case DType::Bool: return low ? "0" : "1";
-  case DType::F64:
-  case DType::F32:
-  case DType::F16:
-  case DType::BF16: break;
-  }
-  unreachable("neutral");
+  return kind == AccumKind::Max ? lowest(dtype) : highest(dtype);
 }
 
 void KernelEmitter::start_accumulator(int id) {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "backend/cpu/emit_kernel.h"
-#include "backend/cpu/nest.h"
+#include "backend/nest.h"
 #include "base/check.h"
 
 namespace tessera {

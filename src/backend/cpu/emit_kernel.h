@@ -10,7 +10,7 @@
 #include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/row_kernels.h"
 #include "backend/cpu/stream_kernels.h"
-#include "backend/cpu/values.h"
+#include "backend/values.h"
 
 namespace tessera {
 

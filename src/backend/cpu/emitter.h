@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/cpu/emit_kernel.h"
-#include "backend/cpu/nest.h"
+#include "backend/nest.h"
 #include "backend/cpu/operands.h"
 #include "plan/memory.h"
 

@@ -8,7 +8,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/panel_kernels.h"
-#include "backend/cpu/values.h"
+#include "backend/values.h"
 
 namespace tessera {
 

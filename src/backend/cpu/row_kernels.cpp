@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/cpu/nest.h"
+#include "backend/nest.h"
 #include "ir/block.h"
 
 namespace tessera {

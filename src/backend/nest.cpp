@@ -1,4 +1,4 @@
-#include "backend/cpu/nest.h"
+#include "backend/nest.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,12 +24,13 @@ void Code::close(const std::string& after) {
   line("}" + after);
 }
 
-const char* storage_type(DType dtype) {
+const char* storage_type(DType dtype, Dialect dialect) {
+  const bool cuda = dialect == Dialect::Cuda;
   switch (dtype) {
   case DType::F64: return "double";
   case DType::F32: return "float";
-  case DType::F16:
-  case DType::BF16: return "unsigned short";
+  case DType::F16: return cuda ? "ts::f16" : "unsigned short";
+  case DType::BF16: return cuda ? "ts::bf16" : "unsigned short";
   case DType::I64: return "long";
   case DType::I32: return "int";
   case DType::I8: return "signed char";
@@ -44,15 +45,19 @@ DType compute_dtype(DType dtype) {
 }
 const char* compute_type(DType dtype) { return storage_type(compute_dtype(dtype)); }
 
-std::string literal(const Rational& value, DType dtype) {
+std::string literal(const Rational& value, DType dtype, Dialect dialect) {
   if (!is_float(dtype)) {
     if (dtype == DType::Bool) return value.is_zero() ? "0" : "1";
     return "(" + std::string(compute_type(dtype)) + ")" + std::to_string(value.num()) + "L";
   }
   const bool wide = dtype == DType::F64;
   const double x = value.to_double();
+  const bool cuda = dialect == Dialect::Cuda;
+  if (std::isnan(x) && cuda) return "ts::as_float(0x7fffffffu)";
   if (std::isnan(x)) return wide ? "__builtin_nan(\"\")" : "__builtin_nanf(\"\")";
   const double rounded = wide ? x : static_cast<double>(static_cast<float>(x));
+  if (std::isinf(rounded) && cuda)
+    return rounded < 0 ? "ts::as_float(0xff800000u)" : "ts::as_float(0x7f800000u)";
   if (std::isinf(rounded)) {
     return std::string(rounded < 0 ? "-" : "") + (wide ? "__builtin_inf()" : "__builtin_inff()");
   }
@@ -64,8 +69,62 @@ std::string literal(const Rational& value, DType dtype) {
   return rounded < 0 ? "(" + result + ")" : result;
 }
 
+namespace {
+
+std::string extreme(DType dtype, bool low, Dialect dialect) {
+  if (is_float(dtype)) return literal(Rational::infinity(low), dtype, dialect);
+  switch (dtype) {
+  case DType::I64: return low ? "(-0x7fffffffffffffffL - 1)" : "0x7fffffffffffffffL";
+  case DType::I32: return low ? "(-0x7fffffff - 1)" : "0x7fffffff";
+  case DType::I8: return low ? "-128" : "127";
+  case DType::U8: return low ? "0" : "255";
+  case DType::Bool: return low ? "0" : "1";
+  case DType::F64:
+  case DType::F32:
+  case DType::F16:
+  case DType::BF16: break;
+  }
+  unreachable("extreme");
+}
+
+// Where in memory the element at an offset is.
+std::string place(const Memory& memory, const std::string& offset) {
+  if (memory.swizzle_mask == 0) return offset;
+  return "ts::swizzled<" + std::to_string(memory.swizzle_shift) + ", " +
+         std::to_string(memory.swizzle_mask) + ">(" + offset + ")";
+}
+
+}  // namespace
+
+std::string lowest(DType dtype, Dialect dialect) { return extreme(dtype, true, dialect); }
+std::string highest(DType dtype, Dialect dialect) { return extreme(dtype, false, dialect); }
+
+std::string load(const Memory& memory, const std::string& offset, std::set<std::string>& prelude) {
+  const bool sixteen = memory.storage == DType::F16 || memory.storage == DType::BF16;
+  if (memory.space == Space::Plain) {
+    const std::string x = memory.pointer + "[" + offset + "]";
+    if (!sixteen) return x;
+    const bool half = memory.storage == DType::F16;
+    prelude.insert(half ? "t_f16" : "t_bf16");
+    return (half ? "t_from_f16(" : "t_from_bf16(") + x + ")";
+  }
+  const char* from = memory.space == Space::Global ? "ts::load_global(" : "ts::load_shared(";
+  const std::string at = place(memory, offset);
+  const std::string x = from + memory.pointer + (at == "0" ? "" : " + " + at) + ")";
+  return sixteen ? "ts::to_float(" + x + ")" : x;
+}
+
 std::string store(const Memory& memory, const std::string& offset, const std::string& value,
                   std::set<std::string>& prelude) {
+  if (memory.space != Space::Plain) {
+    const std::string type = storage_type(memory.storage, Dialect::Cuda);
+    const bool sixteen = memory.storage == DType::F16 || memory.storage == DType::BF16;
+    const std::string stored = sixteen ? "ts::from_float<" + type + ">(" + value + ")"
+                                       : "static_cast<" + type + ">(" + value + ")";
+    const char* to = memory.space == Space::Global ? "ts::store_global(" : "ts::store_shared(";
+    const std::string at = place(memory, offset);
+    return to + memory.pointer + (at == "0" ? "" : " + " + at) + ", " + stored + ");";
+  }
   std::string stored = value;
   if (memory.storage == DType::F16) {
     prelude.insert("t_f16");
@@ -118,10 +177,20 @@ Index Nest::offset(const std::vector<Index>& index, const std::vector<int64_t>& 
 
 // --- the nest ----------------------------------------------------------------------------------
 
-Index Nest::loop(const std::string& to, const std::string& from) {
+std::string Nest::builtin(const std::string& function) const {
+  return (dialect_ == Dialect::Cpp ? "__builtin_" : "") + function;
+}
+
+void Nest::known(int id, const std::vector<Index>& index, const std::string& name) {
+  std::string at = std::to_string(id);
+  for (const Index& i : index) at += "," + i.text;
+  given_[at] = name;
+}
+
+Index Nest::loop(const std::string& to, const std::string& from, const std::string& step) {
   if (to == "1" && from == "0") return {};
   const std::string variable = "i" + std::to_string(loops_.size());
-  loops_.push_back({variable, from, to});
+  loops_.push_back({variable, from, to, step});
   statements_.emplace_back();
   after_.emplace_back();
   return {variable, static_cast<int>(loops_.size()) - 1};
@@ -145,8 +214,9 @@ void Nest::emit(Code& code) const {
       break;
     }
     if (innermost && vectorise_) code.line("#pragma omp simd" + (simd_.empty() ? "" : " " + simd_));
-    code.open("for (long " + loop.variable + " = " + loop.from + "; " + loop.variable + " < " +
-              loop.to + "; ++" + loop.variable + ")");
+    code.open("for (" + std::string(index_type()) + " " + loop.variable + " = " + loop.from + "; " +
+              loop.variable + " < " + loop.to + "; " +
+              (loop.step == "1" ? "++" + loop.variable : loop.variable + " += " + loop.step) + ")");
     for (const std::string& s : statements_[l + 1]) code.line(s);
   }
   for (size_t l = loops_.size(); l-- > 0;) {
@@ -197,15 +267,7 @@ Index Nest::named(const char* type, const std::string& expression, int level) {
 Index Nest::load(const Memory& memory, DType dtype, const std::vector<Index>& index) {
   CHECK(memory.panel == 0) << memory.pointer << " lies in panels, which only products read";
   const Index at = offset(index, memory.strides);
-  std::string text = memory.pointer + "[" + at.text + "]";
-  if (memory.storage == DType::F16) {
-    prelude_.insert("t_f16");
-    text = "t_from_f16(" + text + ")";
-  } else if (memory.storage == DType::BF16) {
-    prelude_.insert("t_bf16");
-    text = "t_from_bf16(" + text + ")";
-  }
-  return named(compute_type(dtype), text, at.level);
+  return named(compute_type(dtype), tessera::load(memory, at.text, prelude_), at.level);
 }
 
 std::string Nest::element(int id, const std::vector<Index>& index) {
@@ -215,6 +277,16 @@ std::string Nest::element(int id, const std::vector<Index>& index) {
 Index Nest::scalar(int id, const std::vector<Index>& index) {
   const Value& value = kernel_.values[static_cast<size_t>(id)];
   CHECK(index.size() == value.extents.size());
+  if (!given_.empty()) {
+    std::string at = std::to_string(id);
+    int level = -1;
+    for (const Index& i : index) at += "," + i.text, level = std::max(level, i.level);
+    const auto it = given_.find(at);
+    if (it != given_.end()) {
+      touched_.push_back(id);
+      return {it->second, level};
+    }
+  }
   if (value.in_memory) {
     touched_.push_back(id);
     return load(value.memory, value.dtype, index);
@@ -299,16 +371,16 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   switch (value.kind) {
   case OpKind::Neg: e = "-" + x[0]; break;
   case OpKind::Abs:
-    e = real ? "__builtin_fabs" + f + "(" + x[0] + ")" : x[0] + " < 0 ? -" + x[0] + " : " + x[0];
+    e = real ? builtin("fabs" + f) + "(" + x[0] + ")" : x[0] + " < 0 ? -" + x[0] + " : " + x[0];
     break;
   case OpKind::Sign:
     prelude_.insert("t_sign");
     e = std::string("t_sign(") + (real || dtype == DType::I64 ? "" : "(int)") + x[0] + ")";
     break;
   case OpKind::Sqr: e = x[0] + " * " + x[0]; break;
-  case OpKind::Sqrt: e = "__builtin_sqrt" + f + "(" + x[0] + ")"; break;
+  case OpKind::Sqrt: e = builtin("sqrt" + f) + "(" + x[0] + ")"; break;
   case OpKind::Rsqrt:
-    e = std::string(wide ? "1.0" : "1.0f") + " / __builtin_sqrt" + f + "(" + x[0] + ")";
+    e = std::string(wide ? "1.0" : "1.0f") + " / " + builtin("sqrt" + f) + "(" + x[0] + ")";
     break;
   case OpKind::Exp:
     if (!below_maximum(value.inputs[0]))
@@ -328,14 +400,14 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Relu: e = x[0] + " < 0 ? (" + type + ")0 : " + x[0]; break;
   case OpKind::Gelu: e = call("t_gelu", "t_erf"); break;
   case OpKind::GeluTanh: e = call("t_gelu_tanh", "t_gelu_tanh"); break;
-  case OpKind::Floor: e = "__builtin_floor" + f + "(" + x[0] + ")"; break;
-  case OpKind::Round: e = "__builtin_nearbyint" + f + "(" + x[0] + ")"; break;
+  case OpKind::Floor: e = builtin("floor" + f) + "(" + x[0] + ")"; break;
+  case OpKind::Round: e = builtin("nearbyint" + f) + "(" + x[0] + ")"; break;
   case OpKind::Log1p: e = call("t_log1p", "t_log1p"); break;
   case OpKind::Expm1: e = call("t_expm1_any", "t_expm1_any"); break;
   case OpKind::Pow: {
     const Rational exponent = std::get<PowAttrs>(value.attrs).exponent;
     const std::string one = real ? (wide ? "1.0" : "1.0f") : "1";
-    const std::string root = "__builtin_sqrt" + f + "(" + x[0] + ")";
+    const std::string root = builtin("sqrt" + f) + "(" + x[0] + ")";
     const int64_t n = exponent.is_integer() ? exponent.num() : 0;
     if (exponent.is_zero()) {
       e = one;
@@ -349,7 +421,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       e = one + " / " + root;
     } else {
       prelude_.insert("t_pow");
-      e = "t_pow(" + x[0] + ", " + literal(exponent, DType::F64) + ")";
+      e = "t_pow(" + x[0] + ", " + constant(exponent, DType::F64) + ")";
     }
     break;
   }
@@ -373,7 +445,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     if (real && !wide && levels[1] < levels[0]) {
       // One reciprocal for many elements; k keeps it finite where the divisor is subnormal.
       const Index k =
-          named("float", "__builtin_fabsf(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", levels[1]);
+          named("float", builtin("fabsf") + "(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", levels[1]);
       const Index r = named("float", "1.0f / (" + x[1] + " * " + k.text + ")", levels[1]);
       e = x[0] + " * " + r.text + " * " + k.text;
     }
@@ -467,7 +539,7 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
   const char* type = compute_type(value.dtype);
   // clang-format off
   if (value.kind == OpKind::Const) {
-    return {literal(std::get<ConstAttrs>(value.attrs).value, value.dtype), -1};
+    return {constant(std::get<ConstAttrs>(value.attrs).value, value.dtype), -1};
   }
   // clang-format on
   if (value.kind == OpKind::Iota) {
@@ -535,9 +607,9 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
       if (a.low[i] == 0 && a.high[i] == 0) continue;
       const int64_t n = operand(0).extents[i].nominal;
       // Clamped, so that the load is always allowed; the selection below discards it outside.
-      const Index shifted = named("long", plus(index[i], -a.low[i]).text, index[i].level);
+      const Index shifted = named(index_type(), plus(index[i], -a.low[i]).text, index[i].level);
       const std::string last = std::to_string(n - 1);
-      at[i] = named("long",
+      at[i] = named(index_type(),
                     shifted.text + " < 0 ? 0 : " + shifted.text + " > " + last + " ? " + last +
                         " : " + shifted.text,
                     shifted.level);
@@ -546,7 +618,7 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     }
     const Index x = scalar(value.inputs[0], at);
     if (inside.empty()) return x;
-    return named(type, inside + " ? " + x.text + " : " + literal(a.value, value.dtype),
+    return named(type, inside + " ? " + x.text + " : " + constant(a.value, value.dtype),
                  std::max(level, x.level));
   }
   if (value.kind == OpKind::Triu || value.kind == OpKind::Tril) {
@@ -580,7 +652,7 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
                                     ")";
         piece[axis] = along.level < 0 && is_zero(along)
                           ? Index{}
-                          : plus(named("long", clamped, along.level), -start);
+                          : plus(named(index_type(), clamped, along.level), -start);
       }
       const Index x = scalar(value.inputs[i], piece);
       level = std::max(level, x.level);
@@ -598,7 +670,7 @@ Index Nest::movement(int id, const Value& value, const std::vector<Index>& index
     const Index which = scalar(value.inputs[1], {begin, begin + static_cast<long>(inner)});
     prelude_.insert("t_index");
     at.assign(index.begin(), begin);
-    at.push_back(named("long",
+    at.push_back(named(index_type(),
                        "t_index(" + which.text + ", " + operand(0).extents[axis].text() + ")",
                        which.level));
     at.insert(at.end(), begin + static_cast<long>(inner), index.end());

@@ -24,6 +24,9 @@ struct Extent {
   std::string text() const { return exact() ? std::to_string(nominal) : actual; }
 };
 
+// How memory is accessed: plainly in C++; by device functions in CUDA.
+enum class Space { Plain, Global, Shared };
+
 // Where a value's elements are: `pointer` is a variable of the generated code, of type `storage`.
 struct Memory {
   std::string pointer;
@@ -34,6 +37,10 @@ struct Memory {
   // 0: no panels, any element by its strides.
   int64_t panel = 0;
   int64_t panel_pitch = 0;
+  Space space = Space::Plain;
+  // Shared memory whose 16-byte pieces change places: the element at offset x is at
+  // x ^ (x >> swizzle_shift & swizzle_mask). 0: they do not.
+  int swizzle_shift = 0, swizzle_mask = 0;
 };
 
 struct Value {

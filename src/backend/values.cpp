@@ -1,4 +1,4 @@
-#include "backend/cpu/values.h"
+#include "backend/values.h"
 
 #include <algorithm>
 #include <map>

@@ -1,17 +1,12 @@
-#include "backend/cpu/lower.h"
+#include "backend/lower.h"
 
 #include <algorithm>
 
-#include "backend/cpu/matmul.h"
-#include "backend/cpu/row_kernels.h"
 #include "base/check.h"
-#include "base/thread_pool.h"
 #include "ir/block.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kBlockElements = 16384;  // operand elements that make a block worth its start
 
 Shape shape_of(const std::vector<int64_t>& extents) {
   return Shape(extents.begin(), extents.end());
@@ -28,7 +23,7 @@ int64_t parts(int64_t extent, int64_t least) {
   return std::max<int64_t>(1, extent / std::max<int64_t>(1, least));
 }
 
-Graph lower_reduction(const Graph& graph, const Op& op) {
+Graph lower_reduction(const Graph& graph, const Op& op, const Lowering& lowering) {
   const Type& x = graph.type(op.inputs[0]);
   const auto& a = std::get<ReduceAttrs>(op.attrs);
   // Merge neighbouring axes that are both kept or both reduced.
@@ -60,7 +55,7 @@ Graph lower_reduction(const Graph& graph, const Op& op) {
   int64_t blocks = 1;
   if (axis >= 0) {
     const int64_t n = shape[static_cast<size_t>(axis)];
-    int64_t least = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, total / n));
+    int64_t least = std::max<int64_t>(1, lowering.block_elements / std::max<int64_t>(1, total / n));
     if (axis + 1 == static_cast<int>(shape.size())) least = std::max<int64_t>(least, 64);
     blocks = parts(n, least);
   }
@@ -87,7 +82,7 @@ Graph lower_reduction(const Graph& graph, const Op& op) {
   return block;
 }
 
-Graph lower_cumsum(const Graph& graph, const Op& op) {
+Graph lower_cumsum(const Graph& graph, const Op& op, const Lowering& lowering) {
   const Type& x = graph.type(op.inputs[0]);
   const int along = std::get<AxisAttrs>(op.attrs).axis;
   const std::vector<int64_t> whole = extents(x.shape);
@@ -99,8 +94,8 @@ Graph lower_cumsum(const Graph& graph, const Op& op) {
   const int64_t n = whole[static_cast<size_t>(along)];
   const Type type{x.dtype, shape_of({outer, n, inner})};
   const bool by_outer = outer > 1;
-  const int64_t blocks = by_outer ? parts(outer, kBlockElements / (n * inner))
-                                  : parts(inner, std::max<int64_t>(64, kBlockElements / n));
+  const int64_t blocks = by_outer ? parts(outer, lowering.block_elements / (n * inner))
+                                  : parts(inner, std::max<int64_t>(64, lowering.block_elements / n));
   Graph block = Graph::block({blocks}, {});
   const TensorId input = block.add_input(type);
   IterAttrs iter;
@@ -113,36 +108,7 @@ Graph lower_cumsum(const Graph& graph, const Op& op) {
   return block;
 }
 
-// Work split of a product: rows and columns per block, depth per iteration.
-struct ProductTiles {
-  int64_t row_blocks, column_blocks, iterations;
-};
-
-ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, int64_t n,
-                           int64_t k) {
-  const DType compute = dtype == DType::F64 ? DType::F64 : DType::F32;
-  const RegisterTile tile = choose_tile(isa, compute, m, n);
-  ProductTiles t;
-  const int64_t rows = m <= 192 ? m : 128;
-  // As wide as suits the kernels, yet enough blocks to keep every core busy. Narrow strips keep a
-  // block's part of the right operand near; row kernels read wide ones faster.
-  const bool by_rows = m <= kMostKernelRows;
-  const RowSchedule schedule = row_schedule(tile, m, dtype);
-  int64_t columns = std::max<int64_t>(tile.columns(), by_rows ? schedule.width : 256);
-  const int64_t blocks = by_rows ? 2 * int64_t{default_threads()} : 32;
-  while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < blocks)
-    columns /= 2;
-  columns = ceil_div(columns, tile.columns()) * tile.columns();
-  t.row_blocks = ceil_div(m, rows);
-  t.column_blocks = ceil_div(n, std::min(columns, n));
-  t.iterations = ceil_div(k, by_rows ? 128 : 256);
-  // Panels of 16-bit elements hold pairs of rows.
-  if (size_in_bytes(dtype) == 2)
-    while (t.iterations > 1 && ceil_div(k, t.iterations) % 2 != 0) --t.iterations;
-  return t;
-}
-
-Graph lower_product(const Graph& graph, const Op& op, CpuIsa isa) {
+Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) {
   const bool two = op.kind == OpKind::ConcatMatmul;
   const Type& x = graph.type(op.inputs[0]);
   const Type& result = graph.type(op.result());
@@ -185,15 +151,7 @@ Graph lower_product(const Graph& graph, const Op& op, CpuIsa isa) {
   const int64_t m = out[out.size() - 2], n = out.back();
   const int64_t k = shapes[0].back();
   const int64_t batch = batched ? out[0] : 1;
-  ProductTiles t = split_product(isa, x.dtype, batch, m, n, k);
-  const DType compute = x.dtype;
-  const bool tiled =
-      is_float(compute) && n * 2 >= lanes_of(isa, compute == DType::F64 ? DType::F64 : DType::F32);
-  if (!tiled) {
-    t.iterations = 1;
-    t.column_blocks = 1;
-    t.row_blocks = parts(m, std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, n * k)));
-  }
+  ProductTiles t = lowering.split(x.dtype, batch, m, n, k);
   if (two) t.iterations = 1;  // the two products may have different depths
   Graph block =
       Graph::block({batch, t.row_blocks, t.column_blocks},
@@ -228,14 +186,15 @@ Graph lower_product(const Graph& graph, const Op& op, CpuIsa isa) {
 
 }  // namespace
 
-std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, CpuIsa isa) {
+std::optional<Graph> lower_to_block(const Graph& graph, const Op& op,
+                                    const Lowering& lowering) {
   if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
       op.kind == OpKind::ReduceMin) {
-    return lower_reduction(graph, op);
+    return lower_reduction(graph, op, lowering);
   }
-  if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op);
+  if (op.kind == OpKind::Cumsum) return lower_cumsum(graph, op, lowering);
   if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
-    return lower_product(graph, op, isa);
+    return lower_product(graph, op, lowering);
   return std::nullopt;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/values.h"
+#include "backend/values.h"
 
 namespace tessera {
 
@@ -28,12 +28,18 @@ class Code {
   int indent_ = 0;
 };
 
-// The C++ type that elements are computed in, and the one they are stored in.
+// What code is generated: C++ without headers, or CUDA with the device functions.
+enum class Dialect { Cpp, Cuda };
+
+// The type that elements are computed in, and the one they are stored in.
 const char* compute_type(DType dtype);
-const char* storage_type(DType dtype);
+const char* storage_type(DType dtype, Dialect dialect = Dialect::Cpp);
 // f32 for 16-bit floats, the dtype itself otherwise: how block-level values are kept.
 DType compute_dtype(DType dtype);
-std::string literal(const Rational& value, DType dtype);
+std::string literal(const Rational& value, DType dtype, Dialect dialect = Dialect::Cpp);
+// The smallest (or largest) value of a type: where a maximum (minimum) over nothing begins.
+std::string lowest(DType dtype, Dialect dialect = Dialect::Cpp);
+std::string highest(DType dtype, Dialect dialect = Dialect::Cpp);
 
 // An index expression; `level` is the loop of the nest it varies with, -1 for none.
 struct Index {
@@ -44,11 +50,15 @@ struct Index {
 class Nest {
  public:
   // `touch` hears of every value whose memory is read. `prelude` collects function names.
-  Nest(const KernelValues& kernel, std::set<std::string>& prelude, std::vector<int>& touched)
-      : kernel_(kernel), prelude_(prelude), touched_(touched), statements_(1), after_(1) {}
+  Nest(const KernelValues& kernel, std::set<std::string>& prelude, std::vector<int>& touched,
+       Dialect dialect = Dialect::Cpp)
+      : kernel_(kernel), prelude_(prelude), touched_(touched), dialect_(dialect), statements_(1),
+        after_(1) {
+    vectorise_ = dialect == Dialect::Cpp;
+  }
 
   // Adds an innermost loop over [from, to) and returns its index. Loops of extent 1 vanish.
-  Index loop(const std::string& to, const std::string& from = "0");
+  Index loop(const std::string& to, const std::string& from = "0", const std::string& step = "1");
   int depth() const { return static_cast<int>(loops_.size()); }
   // Clauses of `#pragma omp simd` for the innermost loop, such as "reduction(+:s)".
   void set_simd(const std::string& clauses) { simd_ = clauses, vectorise_ = true; }
@@ -70,6 +80,8 @@ class Nest {
   void statement(int level, const std::string& text);
   // The same, after the loops inside `level`.
   void after(int level, const std::string& text);
+  // Elements of value `id` at exactly `index` are in the variable `name` already.
+  void known(int id, const std::vector<Index>& index, const std::string& name);
   // Text of an address offset: sum of index times stride.
   static Index offset(const std::vector<Index>& index, const std::vector<int64_t>& strides);
 
@@ -77,7 +89,7 @@ class Nest {
 
  private:
   struct Loop {
-    std::string variable, from, to;
+    std::string variable, from, to, step;
   };
   void emit_lanes(Code& code, const Loop& loop, const std::vector<std::string>& body) const;
   Index named(const char* type, const std::string& expression, int level);
@@ -88,9 +100,17 @@ class Nest {
   Index movement(int id, const Value& value, const std::vector<Index>& index);
   Index reshape(const Value& value, const std::vector<Index>& index);
 
+  std::string builtin(const std::string& function) const;
+  const char* index_type() const { return dialect_ == Dialect::Cpp ? "long" : "int"; }
+  std::string constant(const Rational& value, DType dtype) const {
+    return literal(value, dtype, dialect_);
+  }
+
   const KernelValues& kernel_;
   std::set<std::string>& prelude_;
   std::vector<int>& touched_;
+  Dialect dialect_;
+  std::map<std::string, std::string> given_;  // elements known from elsewhere
   std::vector<Loop> loops_;
   std::vector<std::vector<std::string>> statements_;  // [level + 1]
   std::vector<std::vector<std::string>> after_;       // [level + 1]
@@ -102,6 +122,8 @@ class Nest {
   std::string simd_;
 };
 
+// The expression that reads pointer[offset] as compute type.
+std::string load(const Memory& memory, const std::string& offset, std::set<std::string>& prelude);
 // "store `value` (of compute type) at pointer[offset]" as one statement.
 std::string store(const Memory& memory, const std::string& offset, const std::string& value,
                   std::set<std::string>& prelude);

@@ -1,0 +1,65 @@
+// A whole kernel graph as CUDA source and the plan of tasks that run it. The source includes only
+// "device.cuh" and is meant to be read; NVRTC compiles it (nvrtc.h), the emulator executes it
+// (emulate_program.h), a driver launches it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cost/target.h"
+#include "ir/graph.h"
+#include "plan/plan.h"
+
+namespace tessera {
+
+// What code is generated for: "sm_80", or with what only this very architecture has, "sm_90a".
+struct CudaArch {
+  int major = 8, minor = 0;
+  bool specific = false;
+  std::string str() const;
+  // Products of four warps (wgmma) and copies of boxes by the asynchronous proxy.
+  bool wide_products() const { return major == 9 && specific; }
+  friend bool operator==(const CudaArch&, const CudaArch&) = default;
+};
+// Throws Error(BadInput) at anything but "sm_" and a number from 80 on, perhaps with an "a".
+CudaArch parse_arch(const std::string& text);
+
+// A box of a two-dimensional row-major array that the asynchronous proxy copies (CUtensorMap). The
+// array is an argument of the kernel, its leading axes merged into rows.
+struct TensorMapSpec {
+  int argument = 0;  // position in CudaKernel::arguments
+  int element_bytes = 2;
+  int64_t rows = 0, columns = 0;
+  int box_rows = 0, box_columns = 0;
+  bool swizzled = false;  // 128-byte swizzle: box_columns · element_bytes is 128
+};
+
+// One launch. Parameters: a pointer per argument, 16-byte aligned, then the maps by value.
+struct CudaKernel {
+  std::string name;
+  std::array<int, 3> grid{1, 1, 1};
+  int threads = 128;
+  int64_t shared_bytes = 0;    // dynamic shared memory; above 48 KB it must be asked for
+  std::vector<int> arguments;  // slots of the plan: reads, then writes, then workspace
+  std::vector<TensorMapSpec> maps;
+  int min_blocks = 1;  // per multiprocessor: the bound that registers are kept under
+};
+
+struct CudaProgram {
+  Plan plan;
+  std::string source;
+  std::vector<CudaKernel> kernels;  // one per task of the plan
+  CudaArch arch;
+};
+
+// `target` tells how much shared memory a block may have and what decides about tiles. Throws
+// Error{Unsupported} naming the operator, or the limit, that cannot be met.
+CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
+                      const Target& target);
+
+// The source with the device functions in it: a file that nvcc compiles by itself.
+std::string standalone_source(const CudaProgram& program);
+
+}  // namespace tessera
