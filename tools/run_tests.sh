@@ -31,7 +31,7 @@ random_programs() {
   return $failed
 }
 step "2,000 random programs: search, code, run" random_programs
-step "Python tests" .venv/bin/python -m pytest
+step "Python tests" .venv/bin/python -m pytest -n 2 --dist loadfile
 if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
 step "C++ unit tests, address and undefined-behaviour sanitizers" halves build/asan/tessera_tests \
   --gtest_filter='-CpuPanels.*:CpuRows.*'  # minutes of the system's compiler, little of ours

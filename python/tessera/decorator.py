@@ -81,7 +81,12 @@ class Optimized(_core.Dispatch):
                 return value
         if entry.result is None or entry.floats:  # with floats: a zero or infinite one
             return self._function(*args, **kwargs)
-        return entry.result(*args, **kwargs)
+        try:
+            return entry.result(*args, **kwargs)
+        except MemoryError:  # what the search had no time to compile is compiled at the first call
+            self._fall_back("there is not memory enough to run its program")
+            entry.result = None
+            return self._function(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

@@ -1,5 +1,6 @@
 """Tests keep their cache to themselves and never touch the user's."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,12 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache folder for the whole run, so that nothing is compiled twice."""
-    folder = tmp_path_factory.mktemp("cache")
+    """One cache folder for the whole run and all its processes: nothing is compiled twice."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / "cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TESSERA_CACHE_DIR", str(folder))

@@ -181,10 +181,11 @@ def test_masked_arrays() -> None:
     np.testing.assert_array_equal(result.mask, masked.mask)
 
 
-def test_shapes_that_no_memory_holds() -> None:
+@pytest.mark.parametrize("budget", [1e-9, 10.0])  # found at the call, and by the search
+def test_shapes_that_no_memory_holds(budget: float) -> None:
     huge = np.broadcast_to(np.float32(1), (1 << 20, 1 << 18))
     with pytest.warns(RuntimeWarning, match="memory"):
-        result = ts.optimize(budget=0.1)(lambda a: a[:1, :1] + 1)(huge)
+        result = ts.optimize(budget=budget)(lambda a: a[:1, :1] + 1)(huge)
     np.testing.assert_array_equal(result, [[2.0]])
 
 
