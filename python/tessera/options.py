@@ -110,10 +110,10 @@ class Options:
             raise UsageError(f"a target is a name or a path, not {self.target!r}")
         if isinstance(self.disable, str):
             raise UsageError(f'disable is a tuple of names: disable=("{self.disable}",)')
-        if not self.target.startswith("cpu") and not Path(self.target).suffix:
+        if not self.target.startswith(("cpu", "cuda")) and not Path(self.target).suffix:
             raise UsageError(
-                f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512 "
-                "or a description file"
+                f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512, "
+                "cuda or a description file"
             )
 
     def replace(self, **changes: Any) -> Options:

@@ -22,7 +22,7 @@ def test_six_families_with_their_variants() -> None:
     assert WORKLOADS["gqa"].at(8) == {"Q": (16, 256, 64), "K": (16, 64, 4096), "V": (16, 4096, 64)}
     assert WORKLOADS["gatedmlp@llama"].at(16)["W2"] == (4096, 14336)
     assert [w.name for w in choose("gqa@decode8k")] == ["gqa@decode8k"]
-    assert len(choose("ntrans")) == 4
+    assert len(choose("ntrans")) == 5
     assert [w.name for w in choose("ntrans@")] == ["ntrans"]
     assert len(choose(None)) == len(WORKLOADS)
     with pytest.raises(UsageError, match="is not one of"):

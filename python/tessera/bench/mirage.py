@@ -19,6 +19,7 @@ from typing import Any
 from tessera.bench import peers as peer_module
 from tessera.bench.race import Race, geometric_mean
 from tessera.bench.workloads import FAMILIES, QUICK, WORKLOADS, Workload, choose
+from tessera.errors import UsageError
 from tessera.options import Options
 
 Row = dict[str, Any]
@@ -38,6 +39,7 @@ class Plan:
     peers: tuple[str, ...] = ("numpy",)
     case_limit_s: float = 420.0  # for preparing and measuring one case with one number of threads
     done: frozenset[Key] = frozenset()  # rows that need not be measured again
+    stop_after_s: float | None = None  # no case is begun after that (on a GPU)
     tell: Callable[[str], None] = lambda text: None
 
     def cases(self) -> list[tuple[Workload, int]]:
@@ -46,6 +48,8 @@ class Plan:
         chosen = [(w, b) for w in choose(self.case) for b in w.batches]
         if self.batch is not None:
             chosen = [(w, b) for w, b in chosen if b == self.batch]
+        if not chosen:
+            raise UsageError("no case of that name and --batch is measured on a CPU")
         return chosen[:1] if self.quick else chosen
 
     def threads(self) -> list[int]:
@@ -56,9 +60,12 @@ class Plan:
         return [every] if self.quick or every == 1 else [every, 1]
 
 
+KEYS = ("case", "batch", "dtype", "threads", "cache", "target")
+
+
 def key(row: Row) -> Key:
     """What tells rows apart."""
-    return tuple(row.get(k) for k in ("case", "batch", "dtype", "threads", "cache"))
+    return tuple(row.get(k) for k in KEYS)
 
 
 def run(plan: Plan) -> Iterator[Row]:
@@ -68,7 +75,8 @@ def run(plan: Plan) -> Iterator[Row]:
         with Race(threads) as race:
             for dtype in plan.dtypes[:1] if plan.quick else plan.dtypes:
                 for workload, batch in plan.cases():
-                    keys = [(workload.name, batch, dtype, threads, c) for c in caches]
+                    target = plan.options.target
+                    keys = [(workload.name, batch, dtype, threads, c, target) for c in caches]
                     if not plan.done.issuperset(keys):
                         yield from _case(race, workload, batch, dtype, caches, plan)
 
@@ -178,10 +186,10 @@ def summaries(rows: Iterable[Row]) -> list[Row]:
     """Geometric means of the speed-up over the best peer, for each dtype, threads and caches."""
     rows = [r for r in rows if r.get("speedup_vs_best") is not None and r["case"] != "geomean"]
     out = []
-    groups = sorted({(r["threads"], r["dtype"], r["cache"]) for r in rows},
-                    key=lambda g: (-g[0], g[1] != "f32", g[2] != "warm"))  # fmt: skip
+    groups = sorted({(r.get("threads"), r["dtype"], r["cache"]) for r in rows},
+                    key=lambda g: (-(g[0] or 0), g[1] == "bf16", g[2] != "warm"))  # fmt: skip
     for group in groups:
-        some = [r for r in rows if (r["threads"], r["dtype"], r["cache"]) == group]
+        some = [r for r in rows if (r.get("threads"), r["dtype"], r["cache"]) == group]
         out.append(_summary(some, *group))
     if len(groups) > 1:
         out.append(_summary(rows, None, None, None))

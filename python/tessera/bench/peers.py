@@ -123,7 +123,8 @@ def _jax(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
 # --- torch ------------------------------------------------------------------------------------
 
 
-def _torch_kit() -> Kit:
+def torch_kit() -> Kit:
+    """The programs' functions in torch's best formulations."""
     import torch
     import torch.nn.functional as F  # noqa: N812
 
@@ -165,15 +166,15 @@ def _without_grad(function: Callable[..., Any], tensors: Sequence[Any]) -> Run:
 
 
 def _torch(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
-    kit = _torch_kit()
+    kit = torch_kit()
     return _without_grad(lambda *xs: workload.program(kit, *xs), _tensors(arrays, threads))
 
 
-def _sdpa(attention: Attention) -> Callable[..., Any]:
+def sdpa(attention: Attention) -> Callable[..., Any]:
     """torch's own attention; keys come as rows."""
     import torch.nn.functional as F  # noqa: N812
 
-    kit = _torch_kit()
+    kit = torch_kit()
 
     def program(Q: Any, K: Any, V: Any) -> Any:
         q, k, v = (
@@ -195,7 +196,7 @@ def _sdpa_tensors(workload: Workload, arrays: Sequence[Array], threads: int) -> 
 
 def _torch_sdpa(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
     assert workload.attention is not None
-    return _without_grad(_sdpa(workload.attention), _sdpa_tensors(workload, arrays, threads))
+    return _without_grad(sdpa(workload.attention), _sdpa_tensors(workload, arrays, threads))
 
 
 def _compiled(function: Callable[..., Any], tensors: Sequence[Any], **options: Any) -> Run:
@@ -211,13 +212,13 @@ def _compiled(function: Callable[..., Any], tensors: Sequence[Any], **options: A
 
 
 def _inductor(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
-    kit = _torch_kit()
+    kit = torch_kit()
     return _compiled(lambda *xs: workload.program(kit, *xs), _tensors(arrays, threads))
 
 
 def _inductor_sdpa(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
     assert workload.attention is not None
-    return _compiled(_sdpa(workload.attention), _sdpa_tensors(workload, arrays, threads))
+    return _compiled(sdpa(workload.attention), _sdpa_tensors(workload, arrays, threads))
 
 
 def _inductor_max(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
@@ -226,7 +227,7 @@ def _inductor_max(workload: Workload, arrays: Sequence[Array], threads: int) -> 
     from torch import nn
 
     tensors = dict(zip(workload.shapes, _tensors(arrays, threads), strict=True))
-    kit = _torch_kit()
+    kit = torch_kit()
 
     class Model(nn.Module):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:

@@ -34,9 +34,9 @@ class Late(Exception):  # noqa: N818 - a fact about a contestant, not an error o
 
 
 class Process:
-    """One worker process."""
+    """One worker process: a module that serves orders (worker.serve)."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, module: str = "tessera.bench.worker") -> None:
         environment = os.environ | {
             name: str(threads)
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
@@ -46,7 +46,7 @@ class Process:
         path = environment.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join([root, path] if path else [root])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tessera.bench.worker", str(threads)],
+            [sys.executable, "-m", module, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if os.environ.get("TESSERA_DEBUG", "0") != "0" else subprocess.DEVNULL,

@@ -19,6 +19,7 @@ from tessera.api import superoptimize
 from tessera.bench import ablate
 from tessera.bench import mirage as mirage_suite
 from tessera.bench import stenso as stenso_suite
+from tessera.bench.cuda import suite as cuda_suite
 from tessera.bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera.graph import Graph
 from tessera.options import Options
@@ -39,6 +40,7 @@ class Settings:
     dtypes: tuple[str, ...] = mirage_suite.DTYPES
     case_limit_s: float = 420.0
     ablate: bool = False  # mirage: what each decision of the plan is worth, without peers
+    stop_after_s: float | None = None  # mirage for cuda: no case is begun after that
     known: tuple[Row, ...] = ()  # rows of an earlier run that need not be measured again
 
 
@@ -79,6 +81,7 @@ def mirage(settings: Settings) -> Iterator[Row]:
             settings.tell,
         )
         return
+    on_gpu = settings.options.target.startswith("cuda")
     known = [r for r in settings.known if r.get("ours_us") is not None]
     plan = mirage_suite.Plan(
         options=settings.options,
@@ -90,8 +93,9 @@ def mirage(settings: Settings) -> Iterator[Row]:
         case_limit_s=settings.case_limit_s,
         done=frozenset(mirage_suite.key(r) for r in known),
         tell=settings.tell,
+        stop_after_s=settings.stop_after_s,
     )
-    yield from mirage_suite.run(plan)
+    yield from (cuda_suite if on_gpu else mirage_suite).run(plan)
 
 
 # What the search can do without, one at a time: pruning rules, ways to split, representations.

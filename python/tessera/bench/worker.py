@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,6 @@ class Server:
         return {"seconds": (time.perf_counter_ns() - start) / n * 1e-9}
 
     def _ours(self, fields: dict[str, Any], facts: dict[str, Any]) -> Run:
-        import resource
-
         from tessera.api import superoptimize
         from tessera.options import Options
 
@@ -121,19 +119,7 @@ class Server:
         options = Options(**{**fields, "threads": self.threads})
         graph = self.workload.graph(self.batch, self.dtype)
         self.result = result = superoptimize(graph, options=options)
-        details = result.details
-        facts |= {
-            "verdict": "equal" if result.improved else "original",
-            "search_s": details["search_s"],
-            "verify_s": details["verify_s"],
-            "tune_s": details["compile_s"] + details["check_s"] + details["measure_s"],
-            "states": sum(s["states"] for s in details["searches"]),
-            "stop": [s["stop"] for s in details["searches"]],
-            "from_cache": details["from_cache"],
-            "kernels": sum(op["op"] == "kernel" for op in result.graph.ops) or None,
-            "candidates": _fates(result),
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
+        facts |= result_facts(result)
         arrays = self.arrays
         return lambda: result(*arrays)
 
@@ -171,6 +157,25 @@ class Server:
         return float(worst / max(float(np.abs(self.exact).max()), 1e-300))
 
 
+def result_facts(result: Any) -> dict[str, Any]:
+    """What a row says of the search and of its outcome."""
+    import resource
+
+    details = result.details
+    return {
+        "verdict": "equal" if result.improved else "original",
+        "search_s": details["search_s"],
+        "verify_s": details["verify_s"],
+        "tune_s": details["compile_s"] + details["check_s"] + details["measure_s"],
+        "states": sum(s["states"] for s in details["searches"]),
+        "stop": [s["stop"] for s in details["searches"]],
+        "from_cache": details["from_cache"],
+        "kernels": sum(op["op"] == "kernel" for op in result.graph.ops) or None,
+        "candidates": _fates(result),
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
 def _fates(result: Any) -> dict[str, int]:
     fates: dict[str, int] = {}
     for candidate in result.candidates:
@@ -195,20 +200,11 @@ def _timed(run: Run) -> float:
     return max(time.perf_counter() - start, 1e-9)
 
 
-def main() -> None:
-    die_with_parent()
-    threads = int(sys.argv[1])
-    pin(threads)
+def serve(actions: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
+    """Answers orders until there are none; an action that raises answers with "failed"."""
     # What libraries print goes to standard error; orders and answers have pipes of their own.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    server = Server(threads)
-    actions: dict[str, Callable[..., dict[str, Any]]] = {
-        "clear": server.clear,
-        "load": server.load,
-        "prepare": server.prepare,
-        "time": server.time,
-    }
     for line in sys.stdin:
         order = json.loads(line)
         try:
@@ -217,6 +213,21 @@ def main() -> None:
             answer = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
         with contextlib.suppress(BrokenPipeError):
             answers.write(json.dumps(answer) + "\n")
+
+
+def main() -> None:
+    die_with_parent()
+    threads = int(sys.argv[1])
+    pin(threads)
+    server = Server(threads)
+    serve(
+        {
+            "clear": server.clear,
+            "load": server.load,
+            "prepare": server.prepare,
+            "time": server.time,
+        }
+    )
 
 
 if __name__ == "__main__":

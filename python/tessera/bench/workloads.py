@@ -8,6 +8,8 @@ parameter of its own. Where Mirage's paper and repository differ, both are here:
   exp(S) / sum exp(S) of Mirage's scripts.
 - qknorm: queries and keys are normalised, as the paper says; `qknorm@repo` normalises Q and V.
 - ntrans: nGPT's RMS(X + α(RMS(H) − X)); `@paper` is RMS(X + α RMS(H − X)), `@repo` adds X.
+- gqa@decode1k, @decode8k: a quarter of LLaMA-3-70B's heads (tensor parallelism of 4); @llama8k:
+  LLaMA-3-8B; @qwen1k: Qwen3-30B; qknorm@chameleon: Chameleon-7B; gatedmlp@llama: LLaMA-3-8B.
 - rmsnorm, ntrans: Mirage has no eps; here it is 1e-6 except in plain `rmsnorm`, as is usual.
 """
 
@@ -147,14 +149,20 @@ class Workload:
     name: str  # workload or workload@variant
     program: Program  # (kit, *tensors) → tensor
     shapes: Mapping[str, tuple[int | str, ...]]
-    batches: tuple[int, ...] = (1, 8, 16)
+    batches: tuple[int, ...] = (1, 8, 16)  # on a CPU; none: too large for one
     weights: tuple[str, ...] = ()  # inputs that stay the same from call to call
     attention: Attention | None = None
     spread: Mapping[str, float] = field(default_factory=dict)  # standard deviations, default 1
+    cuda_batches: tuple[int, ...] | None = None  # on a GPU, where they are others
 
     @property
     def family(self) -> str:
         return self.name.partition("@")[0]
+
+    def batches_on(self, target: str) -> tuple[int, ...]:
+        """The batch sizes that are measured on a target (its name begins with "cuda", or not)."""
+        on_gpu = target.startswith("cuda") and self.cuda_batches is not None
+        return self.cuda_batches if on_gpu and self.cuda_batches is not None else self.batches
 
     def at(self, batch: int) -> Shapes:
         """The shapes for one batch."""
@@ -175,13 +183,16 @@ class Workload:
         rng = np.random.default_rng(seed)
         arrays = []
         for name, shape in self.at(batch).items():
-            std = self.spread.get(name, 1.0)
-            if name in self.weights and len(shape) > 1:
-                std = shape[-2] ** -0.5
             values = rng.standard_normal(shape, dtype=np.float32)
-            values *= np.float32(std)
+            values *= np.float32(self.deviation(name, shape))
             arrays.append(values.astype(to_numpy(dtype), copy=False))
         return arrays
+
+    def deviation(self, name: str, shape: tuple[int, ...]) -> float:
+        """The standard deviation of a random argument."""
+        if name in self.weights and len(shape) > 1:
+            return float(shape[-2] ** -0.5)
+        return self.spread.get(name, 1.0)
 
     def exact(self, arrays: Sequence[Array]) -> Array:
         """The result in f64 on the same (already rounded) arguments."""
@@ -238,17 +249,25 @@ WORKLOADS: dict[str, Workload] = {
         Workload("gqa@decode1k", gqa_decode, _decode(2, 8, 1024),
                  attention=Attention(-1, _DECODE)),
         Workload("gqa@decode8k", gqa_decode, _decode(2, 8, 8192), (1, 8),
-                 attention=Attention(-1, _DECODE)),
+                 attention=Attention(-1, _DECODE), cuda_batches=(1, 8, 16)),
+        Workload("gqa@qwen1k", gqa_decode, _decode(4, 8, 1024), (),
+                 attention=Attention(-1, _DECODE), cuda_batches=(1, 8, 16)),
+        Workload("gqa@llama8k", gqa_decode, _decode(8, 4, 8192), (),
+                 attention=Attention(-1, _DECODE), cuda_batches=(1, 8, 16)),
         Workload("qknorm", qknorm, _GQA, attention=Attention(-2, 1.0, "QK")),
         Workload("qknorm@repo", qknorm_repo, _GQA, attention=Attention(-2, 1.0, "QV"),
                  spread=_UNSCALED),
         Workload("qknorm@decode", qknorm_decode, _decode(32, 1, 1024),
                  attention=Attention(-1, _DECODE, "QK")),
+        Workload("qknorm@chameleon", qknorm_decode, _decode(32, 1, 4096), (),
+                 attention=Attention(-1, _DECODE, "QK"), cuda_batches=(1, 8, 16)),
         Workload("qknorm@prefill64", qknorm_decode, _decode(32, 64, 1024), (1, 8),
                  attention=Attention(-1, _DECODE, "QK")),
         Workload("ntrans", ntrans, _ROWS),
         Workload("ntrans@paper", ntrans_paper, _ROWS),
         Workload("ntrans@repo", ntrans_repo, _ROWS),
+        Workload("ntrans@decode", ntrans, dict.fromkeys(("H", "X", "alpha"), ("B", 4096)), (),
+                 cuda_batches=(1, 8, 16)),
         Workload("ntrans@large", ntrans,
                  dict.fromkeys(("H", "X", "alpha"), (1024, 4096)), (1,)),
     )
@@ -258,6 +277,14 @@ FAMILIES = tuple(dict.fromkeys(w.family for w in WORKLOADS.values()))
 QUICK = (
     ("rmsnorm@fig3", 1), ("gatedmlp@b", 1), ("lora", 16), ("gqa@decode1k", 1),
     ("qknorm@decode", 1), ("ntrans", 1),
+)  # fmt: skip
+
+
+# The cases of a GPU: as Mirage's paper and scripts have them, then the shapes of real models.
+PAPER = ("rmsnorm", "gatedmlp", "lora", "gqa", "qknorm", "ntrans")
+REAL = (
+    "gqa@qwen1k", "rmsnorm@real", "gatedmlp@b", "lora@real", "gqa@decode8k", "qknorm@chameleon",
+    "ntrans@decode", "gatedmlp@llama", "gqa@decode1k", "gqa@llama8k",
 )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from rich.table import Table
 
 from tessera.bench import mirage, stenso, suites
 from tessera.bench import peers as peer_module
+from tessera.bench.cuda import peers as cuda_peers
+from tessera.bench.cuda import suite as cuda_suite
 from tessera.bench.timing import machine_description
 from tessera.cli import common
 from tessera.errors import BadInputError, Location, UsageError
@@ -26,13 +28,16 @@ from tessera.files import read_text, require_folder
     help="Only this case, e.g. gqa@decode1k; gqa@ without, gqa with variants.",
 )
 @click.option("--batch", type=int, metavar="B", help="Only this batch size.")
-@click.option("--dtype", "dtypes", metavar="A,B", help="Of f32,bf16; default: both.")
+@click.option(
+    "--dtype", "dtypes", metavar="A,B", help="Of f32,bf16, with --target cuda of f16,bf16."
+)
 @click.option("--quick", is_flag=True, help="Few small cases and little time: a smoke test.")
 @click.option(
     "--peers",
     "peer_names",
     metavar="A,B",
-    help=f"Of {','.join(peer_module.NAMES)}; default: those installed.",
+    help=f"Of {','.join(peer_module.NAMES)}, with --target cuda of {','.join(cuda_peers.NAMES)};"
+    " default: those installed.",
 )
 @click.option(
     "--json",
@@ -48,6 +53,8 @@ from tessera.files import read_text, require_folder
 @click.option("--resume", is_flag=True, help="Keep the rows of OUT and measure only the others.")
 @click.option("--case-limit", type=float, default=420, show_default=True, metavar="SECONDS",
               help="Time for one case; whoever is not ready by then is left out.")  # fmt: skip
+@click.option("--stop-after", type=float, metavar="SECONDS",
+              help="With --target cuda: begin no case after that; --resume goes on.")  # fmt: skip
 @common.search_options
 def bench(
     suite: str,
@@ -60,6 +67,7 @@ def bench(
     ablate: bool,
     resume: bool,
     case_limit: float,
+    stop_after: float | None,
     **values: Any,
 ) -> int:
     """Measure a suite side by side with its peers, medians of interleaved runs.
@@ -67,7 +75,8 @@ def bench(
     \b
     Suites:
       mirage    Mirage's workloads end to end: f32 and bf16, one and all threads, warm and cold
-                caches, against the peers and the limits of the machine; hours in full
+                caches, against the peers and the limits of the machine; hours in full;
+                with --target cuda on a GPU, warm and cold L2, CUDA graphs of all contestants
       search    the search alone: states, pruning, time; limits, one thread, each rule off in turn
       stenso    NumPy programs rewritten as source and as kernels, against themselves in NumPy,
                 JAX and PyTorch; NAME@small and NAME@large at other sizes, statistics: the corpus
@@ -78,12 +87,18 @@ def bench(
       tessera bench mirage --case gqa@decode1k --dtype f32 --threads 2
       tessera bench mirage --json mirage.json --resume      go on where it was stopped
       tessera bench mirage --ablate --case rmsnorm --batch 8
+      tessera bench mirage --target cuda --stop-after 500 --json cuda.json
       tessera bench search --quick
       tessera bench verify --json -
     """
     if ablate and suite != "mirage":
         raise UsageError("--ablate goes with the suite mirage")
     options = common.options_from(**values)
+    on_gpu = options.target.startswith("cuda")
+    if ablate and on_gpu:
+        raise UsageError("--ablate is about plans for the CPU")
+    if stop_after is not None and not (on_gpu and suite == "mirage"):
+        raise UsageError("--stop-after goes with the suite mirage and --target cuda")
     err = common.stderr()
 
     def tell(text: str) -> None:
@@ -97,12 +112,13 @@ def bench(
         options,
         case,
         quick,
-        tuple(peer_module.choose(peer_names)),
+        tuple((cuda_peers if on_gpu else peer_module).choose(peer_names)),
         tell,
         batch,
-        _dtypes(dtypes),
+        _dtypes(dtypes, on_gpu),
         case_limit,
         ablate,
+        stop_after,
         tuple(known),
     )
     rows = known
@@ -130,11 +146,12 @@ def bench(
     return 0 if rows else 2
 
 
-def _dtypes(text: str | None) -> tuple[str, ...]:
-    chosen = mirage.DTYPES if text is None else tuple(text.split(","))
+def _dtypes(text: str | None, on_gpu: bool) -> tuple[str, ...]:
+    allowed = cuda_suite.DTYPES if on_gpu else mirage.DTYPES
+    chosen = allowed if text is None else tuple(text.split(","))
     for dtype in chosen:
-        if dtype not in mirage.DTYPES:
-            raise UsageError(f"--dtype: '{dtype}' is not one of {', '.join(mirage.DTYPES)}")
+        if dtype not in allowed:
+            raise UsageError(f"--dtype: '{dtype}' is not one of {', '.join(allowed)}")
     return chosen
 
 
@@ -173,7 +190,7 @@ def show(row: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, title=_title(row),
                   title_justify="left")  # fmt: skip
     skip = {"suite", "case", "machine", "target", "dtype", "kinds", "failures", "batch", "threads",
-            "cache"}  # fmt: skip
+            "cache", "gpu"}  # fmt: skip
     for key, value in row.items():
         if key in skip or value is None:
             continue

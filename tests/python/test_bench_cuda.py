@@ -1,0 +1,292 @@
+"""The GPU benchmark's machinery without a GPU: statistics, plans, rows, lost processes."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.bench import mirage
+from tessera.bench.cuda import suite
+from tessera.bench.cuda.race import Race
+from tessera.bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
+from tessera.bench.workloads import PAPER, REAL, WORKLOADS
+from tessera.cli import main
+from tessera.errors import UnsupportedError, UsageError
+from tessera.options import Options
+
+# --- sampling ---------------------------------------------------------------------------------
+
+
+class Clock:
+    """Time that passes only when somebody runs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def program(self, once: Callable[[], float], calls: int = 1) -> Entrant:
+        def seconds(times: int) -> float:
+            taken = sum(once() for _ in range(times)) * calls
+            self.now += taken
+            return taken
+
+        return Entrant(seconds, calls)
+
+
+def test_medians_and_percentiles() -> None:
+    timing = summarise([1.0, 2.0, 3.0, 4.0, 100.0])
+    assert timing.median_s == 3.0
+    assert timing.low_s == pytest.approx(1.4)
+    assert timing.high_s == pytest.approx(61.6)
+    assert timing.spread == pytest.approx((61.6 - 1.4) / 3)
+    with pytest.raises(ValueError, match="no samples"):
+        summarise([])
+
+
+def test_turns_find_medians_in_noise() -> None:
+    clock, dice = Clock(), random.Random(1)
+
+    def program(once_s: float, calls: int = 1) -> Entrant:
+        """Every tenth sample is disturbed."""
+
+        def seconds(times: int) -> float:
+            noise = 11.0 if dice.random() < 0.1 else 1 + 0.02 * dice.random()
+            clock.now += once_s * noise * times * calls
+            return once_s * noise * times * calls
+
+        return Entrant(seconds, calls)
+
+    timings = interleave({"a": program(2e-6, calls=50), "b": program(3e-6)}, 0.05, clock=clock)
+    assert timings["a"].median_s == pytest.approx(2e-6, rel=0.03)
+    assert timings["b"].median_s == pytest.approx(3e-6, rel=0.03)
+    assert timings["a"].samples == timings["b"].samples > 7
+
+
+def test_a_slow_start_does_not_count() -> None:
+    clock = Clock()
+    first = iter([1.0] * 3)  # one to see how long it takes, and two turns to settle
+    entrant = Entrant(lambda times: next(first, 1e-3 * times))
+    assert interleave({"a": entrant}, 0.0, clock=clock)["a"].high_s == pytest.approx(1e-3)
+
+
+def test_everybody_gets_the_least_number_of_turns_in_changing_orders() -> None:
+    clock, seen = Clock(), []
+
+    def entrant(name: str) -> Entrant:
+        return clock.program(lambda: seen.append(name) or 1.0)  # type: ignore[func-returns-value]
+
+    timings = interleave({n: entrant(n) for n in "abc"}, 0.0, min_turns=9, clock=clock)
+    assert [t.samples for t in timings.values()] == [9, 9, 9]
+    turns = ["".join(seen[i : i + 3]) for i in range(3, len(seen), 3)]
+    assert all(sorted(t) == ["a", "b", "c"] for t in turns)
+    assert len(set(turns)) > 3
+
+
+def test_samples_last_long_enough() -> None:
+    assert replays_of(1e-6) == 400
+    assert replays_of(1e-3) == replays_of(10.0) == 1
+    assert replays_of(0.0) == 1000
+
+
+def test_cold_runs_overflow_the_cache() -> None:
+    assert rotations(50 << 20, 50 << 20, 80 << 30) == 3
+    assert rotations(1 << 20, 50 << 20, 80 << 30) == 150
+    assert rotations(1000, 50 << 20, 80 << 30) == 512  # graphs of more calls take long to make
+    assert rotations(1 << 30, 50 << 20, 80 << 30) == 2
+    assert rotations(1 << 20, 50 << 20, 20 << 20) == 10  # half of what is free
+
+
+# --- which cases, and in which order ----------------------------------------------------------
+
+
+def plan(**changes: Any) -> mirage.Plan:
+    fields: dict[str, Any] = {"options": Options(target="cuda"), "dtypes": suite.DTYPES,
+                              "peers": ("torch", "triton"), **changes}  # fmt: skip
+    return mirage.Plan(**fields)
+
+
+def test_a_stopped_run_has_something_of_everything() -> None:
+    cases = [(w.name, b, d) for w, b, d in suite.cases(plan())]
+    assert len(cases) == len(set(cases))
+    assert {c[0] for c in cases[:14]} == set(PAPER)
+    assert {c[2] for c in cases[:14]} == {"f16"}
+    assert {c[0] for c in cases[14:44]} == set(REAL)
+    assert {c[2] for c in cases[44:58]} == {"bf16"}
+    assert {(n, d) for n, _, d in cases} >= {(w, d) for w in WORKLOADS for d in suite.DTYPES}
+    assert set(PAPER) | set(REAL) <= set(WORKLOADS)
+
+
+def test_cases_of_a_gpu_and_of_a_cpu() -> None:
+    chosen = suite.cases(plan(case="gqa@qwen1k", batch=8))
+    assert [(w.name, b, d) for w, b, d in chosen] == [
+        ("gqa@qwen1k", 8, "f16"), ("gqa@qwen1k", 8, "bf16")
+    ]  # fmt: skip
+    # 4 heads of 1,024 keys and values of 128 numbers, two bytes each: 2.1 MB.
+    q, k, v = (WORKLOADS["gqa@qwen1k"].at(1)[n] for n in "QKV")
+    assert (q, k, v) == ((1, 4, 8, 128), (1, 4, 1024, 128), (1, 4, 1024, 128))
+    with pytest.raises(UsageError, match="batch"):
+        suite.cases(plan(case="lora", batch=7))
+    with pytest.raises(UsageError, match="measured on a CPU"):
+        mirage.Plan(Options(), case="gqa@qwen1k").cases()
+
+
+# --- rows -------------------------------------------------------------------------------------
+
+GPU = {"device": "a GPU of the tests", "arch": "sm_90"}
+
+
+class FakeRace(Race):
+    """Answers of a worker that was never started."""
+
+    def __init__(self, failing: dict[str, str] | None = None, left_out: Any = None) -> None:
+        super().__init__()
+        self.failing, self.left_out = failing or {}, left_out or {}
+        self.asked: list[str] = []
+
+    def _ask(self, limit_s: float, **order: Any) -> dict[str, Any]:
+        assert limit_s > 0
+        name = str(order.get("name", order["do"]))
+        self.asked.append(name)
+        if name in self.failing:
+            return {"failed": self.failing[name]}
+        if order["do"] == "describe":
+            return GPU
+        if order["do"] == "load":
+            return {"bytes": 3_000_000}
+        if order["do"] == "prepare":
+            facts = {"verdict": "equal", "search_s": 0.1} if name == "ours" else {}
+            chosen = "BM=16" if name == "triton" else None
+            return {"error": 1e-3, "chosen": chosen, "facts": facts}
+        medians = {"torch": 4e-6, "triton": 3e-6, "ours": 2e-6, "probe_copy": 1e-3,
+                   "probe_matmul": 1e-3, "probe_launch": 1e-6}  # fmt: skip
+        kept = {n: m for n, m in medians.items() if n in self.ready or n.startswith("probe")}
+        kept = {n: m for n, m in kept.items() if n not in self.left_out}
+        return {"medians": kept, "spreads": dict.fromkeys(kept, 0.01), "samples": 9,
+                "sets": 50 if order["cold"] else 1, "copied": 3 * 10**9, "flops": 10**12,
+                "left_out": self.left_out}  # fmt: skip
+
+
+def rows_of(race: FakeRace, **changes: Any) -> list[dict[str, Any]]:
+    fields = {"case": "ntrans@", "batch": 1, "dtypes": ("f16",), **changes}
+    return list(suite.run(plan(**fields), lambda: race))
+
+
+def test_a_row_holds_the_limits_of_the_same_run() -> None:
+    warm, cold = rows_of(FakeRace())
+    assert (warm["cache"], cold["cache"], cold["sets"]) == ("warm", "cold", 50)
+    assert warm["copy_gb_s"] == pytest.approx(3000)
+    assert warm["matmul_tflop_s"] == pytest.approx(1000)
+    assert (warm["limit_us"], warm["limit_by"]) == (pytest.approx(1.0), "memory")
+    assert warm["of_limit"] == pytest.approx(0.5)
+    assert warm["gb_s"] == pytest.approx(1500)
+    assert (warm["best_peer"], warm["speedup_vs_best"]) == ("triton", pytest.approx(1.5))
+    assert warm["peers"] == pytest.approx({"torch": 4.0, "triton": 3.0})
+    assert (warm["verdict"], warm["gpu"], warm["target"]) == ("equal", GPU, "cuda")
+    assert warm["peer_chosen"] == {"triton": "BM=16"}
+    (gqa, _) = rows_of(FakeRace(), case="gqa@")  # 2 · 2 · 2 · 256 · 64 · 4096 operations
+    assert gqa["limit_us"] == pytest.approx(max(1.0, gqa["flops"] / 1e15 * 1e6))
+    assert gqa["flops"] == 4 * 2 * 256 * 64 * 4096
+
+
+def test_who_fails_is_named_and_the_rest_measured() -> None:
+    (warm, _) = rows_of(FakeRace({"triton": "OutOfResources: shared memory"}))
+    assert warm["peer_failures"] == {"triton": "OutOfResources: shared memory"}
+    assert (warm["best_peer"], warm["speedup_vs_best"]) == ("torch", pytest.approx(2.0))
+    (warm, _) = rows_of(FakeRace(left_out={"torch": "RuntimeError: not in a graph"}))
+    assert warm["peer_failures"] == {"torch": "RuntimeError: not in a graph"}
+    (warm, _) = rows_of(FakeRace({"ours": "UnsupportedError: no kernel"}))
+    assert "ours_us" not in warm
+    assert warm["failure"] == "UnsupportedError: no kernel"
+    assert warm["verdict"] == "failed"
+    assert warm["peers"]  # what others need is known all the same
+    (warm, _) = rows_of(FakeRace({"load": "out of memory"}))
+    assert warm["verdict"] == "failed: out of memory"
+    (warm,) = rows_of(FakeRace({"measure": "CUDA error: an illegal memory access"}))
+    assert "illegal" in warm["verdict"]
+
+
+def test_no_gpu_is_said_plainly() -> None:
+    with pytest.raises(UnsupportedError, match=r"^no CUDA device"):
+        rows_of(FakeRace({"describe": "UnsupportedError: no CUDA device: install one"}))
+
+
+def test_the_process_is_started_again_without_the_guilty() -> None:
+    race = FakeRace({"triton": "RuntimeError: CUDA error: an illegal memory access"})
+    rows = rows_of(race)
+    assert race.asked[:7] == ["describe", "load", "ours", "torch", "triton", "load", "ours"]
+    assert race.asked[7] == "torch"
+    assert rows[0]["peers"] == pytest.approx({"torch": 4.0})
+    assert "illegal" in rows[0]["peer_failures"]["triton"]
+
+
+def test_time_is_up_between_cases(tmp_path: Path) -> None:
+    told: list[str] = []
+    race = FakeRace()
+    assert rows_of(race, case="ntrans", batch=None, stop_after_s=-1.0, tell=told.append) == []
+    assert "left for --resume" in told[-1]
+    # Whoever has no time left is said to have had none.
+    warm, _ = rows_of(FakeRace(), case_limit_s=0.0)
+    assert warm["peer_failures"] == {"torch": "no time left", "triton": "no time left"}
+    assert warm["speedup_vs_best"] is None
+
+
+def test_rows_sum_up_and_resume() -> None:
+    rows = rows_of(FakeRace(), case=None, batch=None)
+    assert len(rows) == 2 * len(suite.cases(plan(dtypes=("f16",))))
+    summaries = mirage.summaries(rows)
+    assert [s["cache"] for s in summaries] == ["warm", "cold", None]
+    assert summaries[0]["speedup_vs_best"] == pytest.approx(1.5)
+    done = frozenset(mirage.key(r) for r in rows)
+    again = FakeRace()
+    assert list(suite.run(plan(dtypes=("f16",), done=done), lambda: again)) == []
+    assert again.asked == ["describe"]
+
+
+# --- from the command line --------------------------------------------------------------------
+
+
+def test_wrong_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "search", "--target", "cuda", "--stop-after", "9"]) == 64
+    assert main(["bench", "mirage", "--target", "cuda", "--ablate"]) == 64
+    assert main(["bench", "mirage", "--target", "cuda", "--dtype", "f32"]) == 64
+    assert main(["bench", "mirage", "--target", "cuda", "--peers", "numpy"]) == 64
+    assert "sdpa_flash" in capsys.readouterr().err
+
+
+def test_without_a_gpu_the_bench_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    out = tmp_path / "cuda.json"
+    assert main(["bench", "mirage", "--target", "cuda", "--quick", "--json", str(out)]) not in (
+        0,
+        70,
+    )
+    error = capsys.readouterr().err
+    assert "CUDA device" in error or "torch" in error
+    assert not out.exists() or json.loads(out.read_text()) == []
+
+
+# --- the worker, on a device that is this processor -------------------------------------------
+
+
+def test_a_case_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("tessera.bench.cuda.race.WORKER", "tests.python.cuda_stand_in")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    out = tmp_path / "cuda.json"
+    arguments = ["bench", "mirage", "--target", "cuda", "--case", "ntrans@repo", "--batch", "1",
+                 "--dtype", "f16", "--peers", "torch,sdpa_flash,cublaslt", "--json", str(out)]  # fmt: skip
+    assert main(arguments) == 0
+    warm, cold, *means = json.loads(out.read_text())
+    assert (warm["cache"], cold["cache"], cold["sets"]) == ("warm", "cold", 3)
+    assert list(warm["peers"]) == ["torch"]  # the others have nothing of their own to say
+    assert warm["max_rel_err"] < 4e-3
+    assert warm["ours_us"] > 0
+    assert warm["gpu"]["device"] == "stand-in"
+    assert [m["case"] for m in means] == ["geomean"] * 3
