@@ -1,7 +1,7 @@
 """A worker of the GPU benchmark whose device is this processor: torch on the CPU, wall clocks.
 
-`python -m tests.python.cuda_stand_in THREADS` serves as tessera.bench.cuda.worker does. "Graphs" are
-lists of calls. Everything but the CUDA calls themselves is the benchmark's own code.
+`python -m tests.python.cuda_stand_in THREADS` serves as tessera.bench.cuda.worker does. "Graphs"
+are lists of calls. Everything but the CUDA calls themselves is the benchmark's own code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tessera.bench.cuda.device import Device, Program, Tensors
 from tessera.bench.cuda.peers import Peer
 from tessera.bench.cuda.sampling import Entrant
 from tessera.bench.cuda.worker import Server, run
-from tessera.bench.workloads import Workload
 from tessera.bench.worker import die_with_parent
+from tessera.bench.workloads import Workload
 
 
 class StandIn(Device):

@@ -306,7 +306,7 @@ def test_options_are_checked() -> None:
     with pytest.raises(UsageError, match="budget"):
         ts.Options(budget=0)
     with pytest.raises(UsageError, match="not supported yet"):
-        ts.Options(target="cuda")
+        ts.Options(target="rocm")
     wrong: list[dict[str, Any]] = [
         {"target": None}, {"threads": 1.5}, {"threads": 1025}, {"seed": "a"}, {"seed": 2**64},
         {"verify_seed": -1}, {"disable": "fold"},

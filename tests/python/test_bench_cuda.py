@@ -281,7 +281,8 @@ def test_a_case_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     out = tmp_path / "cuda.json"
     arguments = ["bench", "mirage", "--target", "cuda", "--case", "ntrans@repo", "--batch", "1",
-                 "--dtype", "f16", "--peers", "torch,sdpa_flash,cublaslt", "--json", str(out)]  # fmt: skip
+                 "--dtype", "f16", "--peers", "torch,sdpa_flash,cublaslt", "--json",
+                 str(out)]  # fmt: skip
     assert main(arguments) == 0
     warm, cold, *means = json.loads(out.read_text())
     assert (warm["cache"], cold["cache"], cold["sets"]) == ("warm", "cold", 3)

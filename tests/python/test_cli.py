@@ -74,7 +74,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["bench", "nothing"], "is not one of"),
         (["bench", "mirage", "--peers", "abacus"], "is not one of"),
         (["bench", "search", "--case", "nothing"], "is not one of"),
-        (["emit", "--target", "cuda", "{small}"], "not supported yet"),
+        (["emit", "--target", "rocm", "{small}"], "not supported yet"),
     ],
 )
 def test_usage(
