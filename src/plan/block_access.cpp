@@ -1,0 +1,492 @@
+#include "plan/block_access.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Elements of the value per step along each axis of the space, 0 where it does not change.
+std::vector<int64_t> strides_in(const Block& block, const BlockStep& step, const BlockAccess& a) {
+  const BlockValue& v = block.values[static_cast<size_t>(a.value)];
+  std::vector<int64_t> strides(step.space.size(), 0);
+  int64_t below = 1;
+  for (size_t i = v.extents.size(); i-- > 0;) {
+    if (a.axes[i] >= 0) strides[static_cast<size_t>(a.axes[i])] = below;
+    below *= v.extents[i];
+  }
+  return strides;
+}
+
+// The space without some of its axes, numbered with the last axis fastest.
+class Outer {
+ public:
+  Outer(const std::vector<int64_t>& space, const std::vector<int64_t>& strides,
+        const std::vector<int>& without) {
+    for (size_t i = space.size(); i-- > 0;) {
+      if (std::find(without.begin(), without.end(), static_cast<int>(i)) != without.end()) continue;
+      axes_.push_back({space[i], strides[i]});
+      size_ *= space[i];
+    }
+  }
+  int64_t size() const { return size_; }
+  int64_t element(int64_t number) const {
+    int64_t at = 0;
+    for (const auto& [extent, stride] : axes_) {
+      at += number % extent * stride;
+      number /= extent;
+    }
+    return at;
+  }
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> axes_;
+  int64_t size_ = 1;
+};
+
+using Visit = std::function<void(int, const Round&)>;
+
+class Rounds {
+ public:
+  Rounds(const Block& block, const BlockStep& step, const Walk& walk, const BlockAccess& access,
+         bool write, const Visit& visit)
+      : block_(block), step_(step), walk_(walk), write_(write), visit_(visit),
+        strides_(strides_in(block, step, access)),
+        bytes_(size_in_bytes(block.values[static_cast<size_t>(access.value)].dtype)) {}
+
+  void run(AccessKind kind) {
+    switch (walk_.kind) {
+    case WalkKind::Linear: return linear();
+    case WalkKind::Rows: return rows();
+    case WalkKind::Fragments: return fragments(kind);
+    case WalkKind::WideFragments: return fragments(AccessKind::Lanes);
+    case WalkKind::Whole: return whole();
+    case WalkKind::Bulk: return;
+    }
+    unreachable("WalkKind");
+  }
+
+ private:
+  int64_t stride(int axis) const { return axis < 0 ? 0 : strides_[static_cast<size_t>(axis)]; }
+  int64_t extent(int axis) const { return axis < 0 ? 1 : step_.space[static_cast<size_t>(axis)]; }
+  int warps() const { return block_.threads / 32; }
+
+  LaneRun vector(int64_t base, int64_t first) const {
+    const int64_t along = stride(walk_.along);
+    const int64_t left = extent(walk_.along) - first;
+    if (left <= 0) return {};
+    return {base + first * along, along,
+            along == 0 ? 1 : static_cast<int>(std::min<int64_t>(walk_.width, left))};
+  }
+
+  void linear() {
+    const Outer outer(step_.space, strides_, {walk_.along});
+    const int64_t vectors = ceil_div(extent(walk_.along), walk_.width);
+    const int64_t total = vectors * outer.size();
+    for (int64_t i = 0; i < total; i += block_.threads) {
+      for (int w = 0; w < warps(); ++w) {
+        Round round;
+        for (int lane = 0; lane < 32; ++lane) {
+          const int64_t q = i + w * 32 + lane;
+          if (q < total)
+            round[static_cast<size_t>(lane)] =
+                vector(outer.element(q / vectors), q % vectors * walk_.width);
+        }
+        visit_(w, round);
+      }
+    }
+  }
+
+  void rows() {
+    const Outer outer(step_.space, strides_, {walk_.along});
+    const int64_t groups = block_.threads / walk_.lanes;
+    const bool along = stride(walk_.along) != 0;
+    const int64_t turns =
+        along ? ceil_div(ceil_div(extent(walk_.along), walk_.width), walk_.lanes) : 1;
+    for (int64_t i = 0; i < outer.size(); i += groups) {
+      for (int64_t j = 0; j < turns; ++j) {
+        for (int w = 0; w < warps(); ++w) {
+          Round round;
+          for (int lane = 0; lane < 32; ++lane) {
+            const int64_t t = w * 32 + lane, row = i + t / walk_.lanes, at = t % walk_.lanes;
+            if (row >= outer.size() || (!along && write_ && at != 0)) continue;
+            round[static_cast<size_t>(lane)] =
+                vector(outer.element(row), along ? (j * walk_.lanes + at) * walk_.width : 0);
+          }
+          visit_(w, round);
+        }
+      }
+    }
+  }
+
+  void fragments(AccessKind kind) {
+    const Outer outer(step_.space, strides_, {walk_.m, walk_.n, walk_.k});
+    const bool wide = walk_.kind == WalkKind::WideFragments;
+    const int64_t height = wide ? 64 : 16, depth = bytes_ == 4 ? 8 : 16;
+    const int64_t m = ceil_div(extent(walk_.m), height), n = ceil_div(extent(walk_.n), 8),
+                  k = ceil_div(extent(walk_.k), depth);
+    const int64_t part_m = ceil_div(m, walk_.warps_m), part_n = ceil_div(n, walk_.warps_n);
+    for (int64_t b = 0; b < outer.size(); ++b) {
+      const int64_t base = outer.element(b);
+      for (int w = 0; w < walk_.warps_m * walk_.warps_n * (wide ? 4 : 1); ++w) {
+        const int part = wide ? w / 4 : w;
+        const int64_t m0 = part / walk_.warps_n * part_m, n0 = part % walk_.warps_n * part_n;
+        const int64_t m1 = std::min(m, m0 + part_m), n1 = std::min(n, n0 + part_n);
+        if (kind == AccessKind::Left) {
+          for (int64_t i = n0 < n1 ? m0 : m1; i < m1; ++i)
+            for (int64_t j = 0; j < k; ++j)
+              operand(w, base, walk_.m, i * 16, 16, walk_.k, j * depth, depth);
+        } else if (kind == AccessKind::Right) {
+          for (int64_t i = m0 < m1 ? n0 : n1; i < n1; ++i)
+            for (int64_t j = 0; j < k; ++j)
+              operand(w, base, walk_.n, i * 8, 8, walk_.k, j * depth, depth);
+        } else {
+          for (int64_t i = m0; i < m1; ++i)
+            for (int64_t j = n0; j < n1; ++j)
+              accumulators(w, base, i * height + (wide ? w % 4 * 16 : 0), j * 8);
+        }
+      }
+    }
+  }
+  // Lane 4g + t has rows g and g + 8, columns 2t and 2t + 1 of each 16 × 8.
+  void accumulators(int warp, int64_t base, int64_t row, int64_t column) {
+    for (int64_t half = 0; half < 16; half += 8) {
+      Round round;
+      for (int lane = 0; lane < 32; ++lane) {
+        const int64_t i = row + half + lane / 4, j = column + lane % 4 * 2;
+        if (i >= extent(walk_.m) || j >= extent(walk_.n)) continue;
+        const int64_t along = stride(walk_.n);
+        round[static_cast<size_t>(lane)] = {
+            base + i * stride(walk_.m) + j * along, along,
+            along == 0 ? 1 : static_cast<int>(std::min<int64_t>(2, extent(walk_.n) - j))};
+      }
+      visit_(warp, round);
+    }
+  }
+  // Lane 4g + t has rows g (and g + 8), along k two 16-bit elements from 2t on (and from 2t + 8
+  // on), or one of 32 bits at t (and at t + 4).
+  void operand(int warp, int64_t base, int row_axis, int64_t row, int64_t rows, int k_axis,
+               int64_t k0, int64_t depth) {
+    const int64_t pair = depth / 8;
+    for (int64_t k = 0; k < depth; k += depth / 2) {
+      for (int64_t half = 0; half < rows; half += 8) {
+        Round round;
+        for (int lane = 0; lane < 32; ++lane) {
+          const int64_t i = row + half + lane / 4, j = k0 + k + lane % 4 * pair;
+          if (i >= extent(row_axis) || j >= extent(k_axis)) continue;
+          round[static_cast<size_t>(lane)] = {base + i * stride(row_axis) + j * stride(k_axis),
+                                              stride(k_axis),
+                                              static_cast<int>(std::min(pair, extent(k_axis) - j))};
+        }
+        visit_(warp, round);
+      }
+    }
+  }
+
+  void whole() {
+    const Outer outer(step_.space, strides_, {});
+    for (int64_t i = 0; i < outer.size(); ++i) {
+      for (int w = 0; w < (write_ ? 1 : warps()); ++w) {
+        Round round;
+        for (int lane = 0; lane < (write_ ? 1 : 32); ++lane)
+          round[static_cast<size_t>(lane)] = {outer.element(i), 0, 1};
+        visit_(w, round);
+      }
+    }
+  }
+
+  const Block& block_;
+  const BlockStep& step_;
+  const Walk& walk_;
+  bool write_;
+  const Visit& visit_;
+  std::vector<int64_t> strides_;
+  int bytes_;
+};
+
+bool maps(const BlockAccess& a, int axis) {
+  return axis >= 0 && std::find(a.axes.begin(), a.axes.end(), axis) != a.axes.end();
+}
+
+// Pieces of `bytes` lie together and in line wherever a lane has neighbours.
+bool in_pieces(const std::vector<Round>& rounds, const std::vector<int64_t>& offsets,
+               int element_bytes, int bytes) {
+  const int n = bytes / element_bytes;
+  for (const Round& round : rounds) {
+    for (const LaneRun& run : round) {
+      if (run.count % n != 0) return false;
+      for (int i = 0; i < run.count; ++i) {
+        const int64_t at = offsets[static_cast<size_t>(run.first + i * run.stride)];
+        if (i % n == 0 ? at % bytes != 0
+                       : at != offsets[static_cast<size_t>(run.first + (i - 1) * run.stride)] +
+                                   element_bytes)
+          return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+AccessKind access_kind(const BlockStep& step, const Walk& walk, const BlockAccess& access) {
+  (void)step;
+  if (walk.kind == WalkKind::Bulk) return AccessKind::Bulk;
+  const bool fragments = walk.kind == WalkKind::Fragments || walk.kind == WalkKind::WideFragments;
+  if (!fragments || !maps(access, walk.k)) return AccessKind::Lanes;
+  if (walk.kind == WalkKind::WideFragments) return AccessKind::Operand;
+  return maps(access, walk.n) ? AccessKind::Right : AccessKind::Left;
+}
+
+void for_each_round(const Block& block, const BlockStep& step, const Walk& walk,
+                    const BlockAccess& access, bool write, const Visit& visit) {
+  const AccessKind kind = access_kind(step, walk, access);
+  if (kind == AccessKind::Operand || kind == AccessKind::Bulk) return;
+  Rounds(block, step, walk, access, write, visit).run(kind);
+}
+
+void for_each_matrix(const Block& block, const BlockStep& step, const Walk& walk,
+                     const BlockAccess& access, int inner,
+                     const std::function<void(int, const std::array<int64_t, 8>&)>& visit) {
+  const bool left = access_kind(step, walk, access) == AccessKind::Left;
+  const std::vector<int64_t> strides = strides_in(block, step, access);
+  const int across = left ? walk.m : walk.n;
+  const Outer outer(step.space, strides, {walk.m, walk.n, walk.k});
+  const auto extent = [&](int a) { return a < 0 ? 1 : step.space[static_cast<size_t>(a)]; };
+  const auto stride = [&](int a) { return a < 0 ? 0 : strides[static_cast<size_t>(a)]; };
+  const int64_t height = left ? 16 : 8;
+  const int64_t m = ceil_div(extent(walk.m), 16), n = ceil_div(extent(walk.n), 8);
+  const int64_t part_m = ceil_div(m, walk.warps_m), part_n = ceil_div(n, walk.warps_n);
+  const bool along_k = access.axes[static_cast<size_t>(inner)] == walk.k;
+  const int run = along_k ? walk.k : across, other = along_k ? across : walk.k;
+  for (int64_t b = 0; b < outer.size(); ++b) {
+    for (int w = 0; w < walk.warps_m * walk.warps_n; ++w) {
+      const int64_t m0 = w / walk.warps_n * part_m, n0 = w % walk.warps_n * part_n;
+      const int64_t m1 = std::min(m, m0 + part_m), n1 = std::min(n, n0 + part_n);
+      if (m0 >= m1 || n0 >= n1) continue;
+      for (int64_t i = left ? m0 : n0; i < (left ? m1 : n1); ++i) {
+        for (int64_t k = 0; k < extent(walk.k); k += 8) {
+          for (int64_t half = 0; half < height; half += 8) {
+            const int64_t at_across = i * height + half;
+            const int64_t at_run = along_k ? k : at_across, at_other = along_k ? at_across : k;
+            std::array<int64_t, 8> rows{};
+            for (int64_t r = 0; r < 8; ++r)
+              rows[static_cast<size_t>(r)] =
+                  at_run >= extent(run) || at_other + r >= extent(other)
+                      ? -1
+                      : outer.element(b) + at_run * stride(run) + (at_other + r) * stride(other);
+            visit(w, rows);
+          }
+        }
+      }
+    }
+  }
+}
+
+Wavefronts wavefronts(const std::vector<int64_t>& lanes, int bytes, const BlockLimits& limits) {
+  // Lanes that are served together move at most as much as all banks hold side by side.
+  const size_t group = static_cast<size_t>(
+      std::min<int64_t>(static_cast<int64_t>(lanes.size()),
+                        std::max(1, limits.banks * limits.bank_bytes / std::max(bytes, 4))));
+  Wavefronts total;
+  std::vector<int64_t> words;
+  std::vector<int64_t> on_bank(static_cast<size_t>(limits.banks));
+  for (size_t begin = 0; begin < lanes.size(); begin += group) {
+    words.clear();
+    for (size_t l = begin; l < std::min(lanes.size(), begin + group); ++l)
+      if (lanes[l] >= 0)
+        for (int64_t w = lanes[l] / limits.bank_bytes;
+             w <= (lanes[l] + bytes - 1) / limits.bank_bytes; ++w)
+          words.push_back(w);
+    if (words.empty()) continue;
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    std::fill(on_bank.begin(), on_bank.end(), 0);
+    for (int64_t w : words) ++on_bank[static_cast<size_t>(w % limits.banks)];
+    total.taken += *std::max_element(on_bank.begin(), on_bank.end());
+    total.least += ceil_div(static_cast<int64_t>(words.size()), limits.banks);
+  }
+  return total;
+}
+
+namespace {
+
+// 128-byte rows (or blocks of them) with 128-byte swizzling.
+bool swizzled_for_hardware(const SharedLayout& l, const BlockValue& v) {
+  const size_t rank = v.extents.size();
+  const int bytes = size_in_bytes(v.dtype);
+  if (rank < 2 || l.swizzle_bits != 3 || l.swizzle_shift != 7 || l.pad != 0) return false;
+  const int64_t row = l.block > 0 ? l.block : v.extents[static_cast<size_t>(l.innermost(rank))];
+  return row * bytes == 128 && v.extents[static_cast<size_t>(l.axis(rank - 2, rank))] % 8 == 0;
+}
+
+std::optional<AccessPlan> price_bulk(const BlockStep& step, const BlockAccess& a,
+                                     const BlockValue& v, const SharedLayout& l) {
+  const size_t rank = v.extents.size();
+  const int bytes = size_in_bytes(v.dtype);
+  if (rank == 0 || step.global_along < 0 || step.global_bytes < 16) return std::nullopt;
+  if (a.axes[static_cast<size_t>(l.innermost(rank))] != step.global_along) return std::nullopt;
+  for (size_t i = 0; i + 1 < rank; ++i)
+    if (l.axis(i, rank) != static_cast<int>(i)) return std::nullopt;
+  const int64_t row = v.extents[static_cast<size_t>(l.innermost(rank))];
+  const bool as_it_is = l.plain() && row <= 256 && row * bytes % 16 == 0;
+  if (!as_it_is && !swizzled_for_hardware(l, v)) return std::nullopt;
+  const int64_t passes = ceil_div(v.elements() * bytes, 128);
+  return AccessPlan{Instruction::Bulk, 16, 1, passes, passes};
+}
+
+std::optional<AccessPlan> price_operand(const BlockStep& step, const Walk& walk,
+                                        const BlockAccess& a, const BlockValue& v,
+                                        const SharedLayout& l) {
+  const size_t rank = v.extents.size();
+  if (size_in_bytes(v.dtype) != 2 || !swizzled_for_hardware(l, v)) return std::nullopt;
+  const int inner = a.axes[static_cast<size_t>(l.innermost(rank))];
+  const int next = a.axes[static_cast<size_t>(l.axis(rank - 2, rank))];
+  const int across = maps(a, walk.n) ? walk.n : walk.m;
+  if (!((inner == walk.k && next == across) || (inner == across && next == walk.k)))
+    return std::nullopt;
+  // The right operand is read once for each 64 rows.
+  const int64_t times =
+      across == walk.n ? ceil_div(step.space[static_cast<size_t>(walk.m)], 64) : walk.warps_n;
+  const int64_t passes = ceil_div(v.elements() * 2, 128) * times;
+  return AccessPlan{Instruction::Operand, 16, times, passes, passes};
+}
+
+std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& limits,
+                                         const BlockStep& step, const Walk& walk,
+                                         const BlockAccess& a, const BlockValue& v,
+                                         const SharedLayout& l,
+                                         const std::vector<int64_t>& offsets) {
+  const size_t rank = v.extents.size();
+  if (!limits.matrix_loads || size_in_bytes(v.dtype) != 2 || rank < 2) return std::nullopt;
+  const int inner = l.innermost(rank);
+  const int by = a.axes[static_cast<size_t>(inner)];
+  const bool left = access_kind(step, walk, a) == AccessKind::Left;
+  if ((by != walk.k && by != (left ? walk.m : walk.n)) ||
+      step.space[static_cast<size_t>(by)] % 8 != 0)
+    return std::nullopt;
+  AccessPlan plan;
+  plan.instruction = by == walk.k ? Instruction::MatrixRows : Instruction::MatrixRowsTransposed;
+  plan.bytes = 16;
+  bool good = true;
+  int64_t matrices = 0;
+  std::vector<int64_t> lanes(8);
+  int64_t below = 1;  // elements from neighbour to neighbour along `inner`
+  for (size_t i = static_cast<size_t>(inner) + 1; i < rank; ++i) below *= v.extents[i];
+  for_each_matrix(block, step, walk, a, inner, [&](int, const std::array<int64_t, 8>& rows) {
+    ++matrices;
+    for (size_t r = 0; r < 8; ++r) {
+      lanes[r] = rows[r] < 0 ? -1 : offsets[static_cast<size_t>(rows[r])];
+      if (rows[r] < 0) continue;
+      good = good && lanes[r] % 16 == 0 &&
+             offsets[static_cast<size_t>(rows[r] + 7 * below)] == lanes[r] + 14;
+    }
+    const Wavefronts w = wavefronts(lanes, 16, limits);
+    plan.wavefronts += w.taken;
+    plan.least += w.least;
+  });
+  if (!good) return std::nullopt;
+  plan.instructions = ceil_div(matrices, 4);
+  return plan;
+}
+
+}  // namespace
+
+std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& limits,
+                                       const BlockStep& step, const Walk& walk,
+                                       const BlockAccess& a, bool write, const SharedLayout& layout,
+                                       const std::vector<int64_t>& offsets) {
+  const BlockValue& v = block.values[static_cast<size_t>(a.value)];
+  const AccessKind kind = access_kind(step, walk, a);
+  if (kind == AccessKind::Bulk) return price_bulk(step, a, v, layout);
+  if (kind == AccessKind::Operand) return price_operand(step, walk, a, v, layout);
+  if (kind != AccessKind::Lanes && !write)
+    if (auto plan = price_matrices(block, limits, step, walk, a, v, layout, offsets)) return plan;
+  std::vector<Round> rounds;
+  for_each_round(block, step, walk, a, write, [&](int, const Round& r) { rounds.push_back(r); });
+  // A copy from or to global memory moves pieces that lie together there too.
+  const int element = size_in_bytes(v.dtype);
+  int most = 16;
+  if (step.kind != StepKind::Compute)
+    most = walk.along >= 0 && walk.along == step.global_along ? step.global_bytes : element;
+  AccessPlan plan;
+  plan.bytes = element;
+  for (int b = std::max(most, element); b > element; b /= 2) {
+    if (!in_pieces(rounds, offsets, element, b)) continue;
+    plan.bytes = b;
+    break;
+  }
+  plan.instruction = step.kind == StepKind::Load && limits.async_copies && plan.bytes >= 4
+                         ? Instruction::AsyncCopy
+                         : Instruction::Vector;
+  const int per = plan.bytes / element;
+  std::vector<int64_t> lanes(32);
+  for (const Round& round : rounds) {
+    int most_pieces = 0;
+    for (const LaneRun& run : round) most_pieces = std::max(most_pieces, run.count / per);
+    for (int piece = 0; piece < most_pieces; ++piece) {
+      for (size_t l = 0; l < 32; ++l) {
+        const LaneRun& run = round[l];
+        lanes[l] = run.count > piece * per
+                       ? offsets[static_cast<size_t>(run.first + piece * per * run.stride)]
+                       : -1;
+      }
+      const Wavefronts w = wavefronts(lanes, plan.bytes, limits);
+      ++plan.instructions;
+      plan.wavefronts += w.taken;
+      plan.least += w.least;
+    }
+  }
+  return plan;
+}
+
+Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const BlockAccess& a,
+              bool write) {
+  const BlockValue& v = block.values[static_cast<size_t>(a.value)];
+  const size_t n = static_cast<size_t>(v.elements());
+  const AccessKind kind = access_kind(step, walk, a);
+  Owners o;
+  if (kind == AccessKind::Operand || kind == AccessKind::Bulk) {
+    o.thread.assign(n, Owners::kMany);
+    o.warp.assign(n, Owners::kMany);
+    o.proxy = true;
+    return o;
+  }
+  o.thread.assign(n, Owners::kNobody);
+  o.warp.assign(n, Owners::kNobody);
+  const auto touch = [](int& owner, int by) {
+    owner = owner == Owners::kNobody || owner == by ? by : Owners::kMany;
+  };
+  std::vector<int64_t> elements(static_cast<size_t>(block.threads), 0);
+  // ldmatrix hands a lane what others have read.
+  const bool collective = kind != AccessKind::Lanes;
+  for_each_round(block, step, walk, a, write, [&](int warp, const Round& round) {
+    for (size_t l = 0; l < 32; ++l) {
+      for (int i = 0; i < round[l].count; ++i) {
+        const size_t e = static_cast<size_t>(round[l].first + i * round[l].stride);
+        touch(o.thread[e], collective ? Owners::kMany : warp * 32 + static_cast<int>(l));
+        touch(o.warp[e], warp);
+      }
+      elements[static_cast<size_t>(warp) * 32 + l] += round[l].count;
+    }
+  });
+  o.most_elements = *std::max_element(elements.begin(), elements.end());
+  return o;
+}
+
+Sharing sharing(const Owners& a, const Owners& b) {
+  if (a.proxy || b.proxy) return Sharing::Block;
+  Sharing s = Sharing::Thread;
+  for (size_t e = 0; e < a.thread.size(); ++e) {
+    if (a.warp[e] == Owners::kNobody || b.warp[e] == Owners::kNobody) continue;
+    if (a.thread[e] == b.thread[e] && a.thread[e] >= 0) continue;
+    if (a.warp[e] != b.warp[e] || a.warp[e] < 0) return Sharing::Block;
+    s = Sharing::Warp;
+  }
+  return s;
+}
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+// Which elements of a tile each thread touches when, and what that costs in a layout: the addresses
+// of the 32 lanes of every instruction are computed, nothing is guessed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "plan/block_plan.h"
+
+namespace tessera {
+
+// Elements first, first + stride, … of a lane, as numbers in the row-major order of the value's
+// axes as they come.
+struct LaneRun {
+  int64_t first = 0, stride = 0;
+  int count = 0;  // 0: the lane is idle
+};
+using Round = std::array<LaneRun, 32>;
+
+// How the value is touched, apart from the layout.
+enum class AccessKind {
+  Lanes,  // each lane for itself, round by round
+  Left,   // fragments of the operands of mma.sync; rounds are those of loads lane by lane
+  Right,
+  Operand,  // by wgmma
+  Bulk,     // by the asynchronous proxy
+};
+AccessKind access_kind(const BlockStep& step, const Walk& walk, const BlockAccess& access);
+
+// Calls `visit` for every round of every warp, in order. Nothing for Operand and Bulk.
+void for_each_round(const Block& block, const BlockStep& step, const Walk& walk,
+                    const BlockAccess& access, bool write,
+                    const std::function<void(int warp, const Round&)>& visit);
+
+// Rows of eight 16-bit elements for ldmatrix, by matrix: the first element of each row, -1 beyond
+// the tile. `inner`: the value's axis along which rows lie. Left and Right only.
+void for_each_matrix(const Block& block, const BlockStep& step, const Walk& walk,
+                     const BlockAccess& access, int inner,
+                     const std::function<void(int warp, const std::array<int64_t, 8>&)>& visit);
+
+// The passes over all banks that one instruction takes, and those it would take without conflicts.
+// `lanes`: byte addresses, -1 for idle ones; `bytes` of each.
+struct Wavefronts {
+  int64_t taken = 0, least = 0;
+};
+Wavefronts wavefronts(const std::vector<int64_t>& lanes, int bytes, const BlockLimits& limits);
+
+// One execution of the access by the whole block; nullopt where the layout does not allow it.
+// `offsets`: shared_offsets() of the layout.
+std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& limits,
+                                       const BlockStep& step, const Walk& walk,
+                                       const BlockAccess& access, bool write,
+                                       const SharedLayout& layout,
+                                       const std::vector<int64_t>& offsets);
+
+// Who touches each element: one thread, the lanes of one warp, or more.
+struct Owners {
+  static constexpr int kNobody = -1, kMany = -2;
+  std::vector<int> thread, warp;  // by element
+  int64_t most_elements = 0;      // of one thread
+  bool proxy = false;             // the asynchronous proxy does it
+};
+Owners owners(const Block& block, const BlockStep& step, const Walk& walk,
+              const BlockAccess& access, bool write);
+
+// What must stand between two accesses to the same value: nothing, as each thread meets its own
+// elements, a barrier of each warp, or one of the block.
+enum class Sharing { Thread, Warp, Block };
+Sharing sharing(const Owners& a, const Owners& b);
+
+}  // namespace tessera

@@ -1,0 +1,117 @@
+// The plan of one thread block: which values are in registers, in shared memory or read from global
+// memory, how tiles lie there and where, how far loads run ahead, and in which order steps run with
+// which barriers (Mirage, OSDI'25, §6). Made from a description of the block alone (block.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/block.h"
+#include "plan/shared_layout.h"
+
+namespace tessera {
+
+// Each decision can be switched off, to see what it is worth.
+struct BlockPlanOptions {
+  bool layout = true;     // off: tiles row-major, the first walk of each step
+  bool schedule = true;   // off: a barrier between any two steps
+  bool memory = true;     // off: no two tiles share memory
+  bool stages = true;     // off: no load runs ahead
+  bool registers = true;  // off: what may stay in registers does not
+  bool through = true;    // off: nothing is read through from global memory
+};
+
+enum class BlockPlace { Registers, Shared, Global };
+
+struct ValuePlan {
+  BlockPlace place = BlockPlace::Shared;
+  SharedLayout layout;
+  int64_t offset = 0;  // in shared memory, of the first copy
+  int64_t bytes = 0;   // of one copy; the next one begins `pitch` bytes later
+  int64_t pitch = 0;
+  int copies = 1;  // iteration i of the loop uses copy i % copies
+};
+
+// What moves a lane's part of an access between shared memory and registers.
+enum class Instruction {
+  None,                  // the value is not in shared memory
+  Vector,                // loads and stores of `bytes`
+  AsyncCopy,             // cp.async of `bytes`
+  MatrixRows,            // ldmatrix
+  MatrixRowsTransposed,  // ldmatrix.trans
+  Bulk,                  // cp.async.bulk.tensor
+  Operand,               // read by wgmma
+};
+const char* name(Instruction);
+
+// Predicted for one execution by the whole block. A wavefront is one pass over all banks.
+struct AccessPlan {
+  Instruction instruction = Instruction::None;
+  int bytes = 0;             // per lane and instruction
+  int64_t instructions = 0;  // of warps
+  int64_t wavefronts = 0;
+  int64_t least = 0;  // wavefronts that these bytes take without any conflict
+  int64_t conflicts() const { return wavefronts - least; }
+};
+
+struct StepPlan {
+  int walk = 0;
+  std::vector<AccessPlan> reads, writes;
+};
+
+enum class ActionKind {
+  Step,         // runs `step`
+  Commit,       // ends a group of asynchronous copies (of each thread)
+  Wait,         // until no more than `pending` of the thread's groups are not complete
+  WaitBulk,     // for the boxes of this iteration (of `loop`; -1: those loaded before all loops)
+  Fence,        // what threads wrote becomes visible to the asynchronous proxy
+  WarpBarrier,  // all lanes of a warp
+  Barrier,      // all threads
+  LoopBegin,
+  LoopEnd,
+};
+
+struct Action {
+  ActionKind kind = ActionKind::Step;
+  int step = -1;
+  int loop = -1;    // LoopBegin, LoopEnd, WaitBulk
+  int pending = 0;  // Wait
+  // Step: the load of this many iterations later, none if that is beyond the last; where its loop
+  // has not begun, of iteration `ahead`.
+  int ahead = 0;
+};
+
+struct LoopPlan {
+  int stages = 1;            // copies of what its loads write
+  int ahead = 0;             // iterations that loads run ahead
+  int barriers = 0;          // of all threads, in each iteration
+  int64_t bulk_offset = -1;  // of `stages` barriers of 8 bytes in shared memory, if any
+};
+
+struct BlockPlan {
+  std::vector<ValuePlan> values;
+  std::vector<StepPlan> steps;
+  std::vector<LoopPlan> loops;
+  std::vector<Action> actions;
+  int64_t shared_bytes = 0;
+  std::vector<int64_t> scratch_offsets;  // by step; -1: it needs none
+  int64_t bulk_offset = -1;              // of the barrier for boxes loaded before all loops, if any
+
+  // Totals over the whole block's life.
+  int64_t barriers = 0, wavefronts = 0, conflicts = 0;
+  bool layouts_optimal = true, memory_optimal = true;
+  std::string str(const Block& block) const;
+};
+
+// Throws Error(Unsupported) where no plan fits the limits, naming what is too large.
+BlockPlan plan_block(const Block& block, const BlockLimits& limits = {},
+                     const BlockPlanOptions& options = {});
+
+// Replays the plan on pretended memory, thread by thread, knowing nothing of how it was made: every
+// element read must be the one that a program without parallelism would read, complete, and ordered
+// after its writing by barriers; nothing may be overwritten that is still to be read. Empty if all
+// is well, else the first fault.
+std::string block_fault(const Block& block, const BlockLimits& limits, const BlockPlan& plan);
+
+}  // namespace tessera

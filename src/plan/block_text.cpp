@@ -1,0 +1,92 @@
+// A block's plan as text.
+#include "base/check.h"
+#include "plan/block_plan.h"
+
+namespace tessera {
+namespace {
+
+std::string access(const AccessPlan& a) {
+  if (a.instruction == Instruction::None) return "";
+  std::string out = std::string(" ") + name(a.instruction);
+  if (a.instruction == Instruction::Vector || a.instruction == Instruction::AsyncCopy)
+    out += " of " + std::to_string(a.bytes);
+  out += ", " + std::to_string(a.wavefronts) + " wavefronts";
+  if (a.conflicts() > 0) out += " (" + std::to_string(a.conflicts()) + " by conflicts)";
+  return out;
+}
+
+std::string action(const Block& block, const Action& a) {
+  switch (a.kind) {
+  case ActionKind::Step: {
+    std::string out = block.steps[static_cast<size_t>(a.step)].name;
+    return a.ahead > 0 ? out + " ahead " + std::to_string(a.ahead) : out;
+  }
+  case ActionKind::Commit: return "commit";
+  case ActionKind::Wait: return "wait " + std::to_string(a.pending);
+  case ActionKind::WaitBulk: return "wait for boxes";
+  case ActionKind::Fence: return "fence";
+  case ActionKind::WarpBarrier: return "warp barrier";
+  case ActionKind::Barrier: return "barrier";
+  case ActionKind::LoopBegin:
+    return "loop " + std::to_string(block.loops[static_cast<size_t>(a.loop)].extent);
+  case ActionKind::LoopEnd: return "end";
+  }
+  unreachable("ActionKind");
+}
+
+}  // namespace
+
+const char* name(Instruction i) {
+  switch (i) {
+  case Instruction::None: return "none";
+  case Instruction::Vector: return "vector";
+  case Instruction::AsyncCopy: return "async copy";
+  case Instruction::MatrixRows: return "ldmatrix";
+  case Instruction::MatrixRowsTransposed: return "ldmatrix transposed";
+  case Instruction::Bulk: return "bulk";
+  case Instruction::Operand: return "wgmma";
+  }
+  unreachable("Instruction");
+}
+
+std::string BlockPlan::str(const Block& block) const {
+  std::string out;
+  for (size_t v = 0; v < values.size(); ++v) {
+    const ValuePlan& p = values[v];
+    out += "value " + block.values[v].name;
+    switch (p.place) {
+    case BlockPlace::Registers: out += " in registers\n"; continue;
+    case BlockPlace::Global: out += " read through\n"; continue;
+    case BlockPlace::Shared: break;
+    }
+    out += " at " + std::to_string(p.offset) + " " + p.layout.str() + ", " +
+           std::to_string(p.bytes) + " bytes";
+    if (p.copies > 1)
+      out += " in " + std::to_string(p.copies) + " copies every " + std::to_string(p.pitch);
+    out += "\n";
+  }
+  for (size_t s = 0; s < steps.size(); ++s) {
+    const BlockStep& step = block.steps[s];
+    out += "step " + step.name + " " + step.walks[static_cast<size_t>(steps[s].walk)].str() + "\n";
+    for (const bool write : {false, true}) {
+      const auto& priced = write ? steps[s].writes : steps[s].reads;
+      const auto& named = write ? step.writes : step.reads;
+      for (size_t i = 0; i < priced.size(); ++i)
+        if (const std::string a = access(priced[i]); !a.empty())
+          out += std::string(write ? "  writes " : "  reads ") +
+                 block.values[static_cast<size_t>(named[i].value)].name + a + "\n";
+    }
+  }
+  std::string indent;
+  for (const Action& a : actions) {
+    if (a.kind == ActionKind::LoopEnd) indent.resize(indent.size() - 2);
+    out += indent + action(block, a) + "\n";
+    if (a.kind == ActionKind::LoopBegin) indent += "  ";
+  }
+  return out + std::to_string(shared_bytes) + " bytes" +
+         (memory_optimal ? "" : " (not proved least)") + ", " + std::to_string(barriers) +
+         " barriers, " + std::to_string(wavefronts) + " wavefronts, " + std::to_string(conflicts) +
+         " by conflicts" + (layouts_optimal ? "" : " (layouts not proved best)") + "\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+#include "plan/shared_layout.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Elements from row to row of the innermost axis.
+int64_t pitch(const SharedLayout& l, const std::vector<int64_t>& extents) {
+  if (l.block > 0) return l.block + l.pad;
+  return extents[static_cast<size_t>(l.innermost(extents.size()))] + l.pad;
+}
+
+}  // namespace
+
+int SharedLayout::axis(size_t i, size_t rank) const {
+  return order.size() == rank ? order[i] : static_cast<int>(i);
+}
+
+std::string SharedLayout::str() const {
+  std::string out;
+  const auto add = [&](const std::string& what) { out += (out.empty() ? "" : " ") + what; };
+  if (!std::is_sorted(order.begin(), order.end())) {
+    std::string axes;
+    for (int a : order) axes += (axes.empty() ? "" : ",") + std::to_string(a);
+    add("[" + axes + "]");
+  }
+  if (block > 0) add("blocks of " + std::to_string(block));
+  if (pad > 0) add("pad " + std::to_string(pad));
+  if (swizzle_bits > 0)
+    add("swizzled " + std::to_string(swizzle_bits) + " by " + std::to_string(swizzle_shift));
+  return out.empty() ? "row-major" : out;
+}
+
+void check_shared_layout(const SharedLayout& l, size_t rank) {
+  std::vector<int> sorted = l.order;
+  std::sort(sorted.begin(), sorted.end());
+  bool good = l.pad >= 0 && l.block >= 0 && (l.block == 0 || rank >= 2) && l.swizzle_bits >= 0 &&
+              l.swizzle_bits <= 3 &&
+              (l.swizzle_bits == 0 || l.swizzle_shift >= 4 + l.swizzle_bits) &&
+              l.swizzle_shift <= 16 && (sorted.empty() || sorted.size() == rank);
+  for (size_t i = 0; i < sorted.size(); ++i) good = good && sorted[i] == static_cast<int>(i);
+  if (!good) {
+    throw Error(ErrorKind::BadInput, "layout in shared memory " + l.str() + " does not fit " +
+                                         std::to_string(rank) + " axes");
+  }
+}
+
+int64_t block_stride(const SharedLayout& l, const std::vector<int64_t>& extents,
+                     int element_bytes) {
+  if (l.block == 0) return 0;
+  const size_t rank = extents.size();
+  return pitch(l, extents) * extents[static_cast<size_t>(l.axis(rank - 2, rank))] * element_bytes;
+}
+
+std::vector<int64_t> shared_strides(const SharedLayout& l, const std::vector<int64_t>& extents,
+                                    int element_bytes) {
+  const size_t rank = extents.size();
+  std::vector<int64_t> strides(rank, element_bytes);
+  if (rank < 2) return strides;
+  int64_t below = pitch(l, extents) * element_bytes;
+  for (size_t i = rank - 1; i-- > 0;) {
+    const size_t a = static_cast<size_t>(l.axis(i, rank));
+    strides[a] = below;
+    below *= extents[a];
+    if (i + 2 == rank && l.block > 0) {
+      const int64_t columns = extents[static_cast<size_t>(l.innermost(rank))];
+      below *= up(columns, l.block) / l.block;
+    }
+  }
+  return strides;
+}
+
+int64_t swizzled(const SharedLayout& l, int64_t offset) {
+  const int64_t mask = (int64_t{1} << l.swizzle_bits) - 1;
+  return offset ^ ((offset >> l.swizzle_shift & mask) << 4);
+}
+
+int64_t shared_bytes(const SharedLayout& l, const std::vector<int64_t>& extents,
+                     int element_bytes) {
+  const size_t rank = extents.size();
+  if (rank == 0) return element_bytes;
+  int64_t n = pitch(l, extents);
+  if (l.block > 0) n *= up(extents[static_cast<size_t>(l.innermost(rank))], l.block) / l.block;
+  for (size_t i = 0; i + 1 < rank; ++i) n *= extents[static_cast<size_t>(l.axis(i, rank))];
+  // Exchanged bits stay within aligned pieces; the last one is needed whole.
+  return up(n * element_bytes, l.swizzle_bits > 0 ? int64_t{16} << l.swizzle_bits : 1);
+}
+
+int64_t shared_offset(const SharedLayout& l, const std::vector<int64_t>& extents, int element_bytes,
+                      const std::vector<int64_t>& index) {
+  const std::vector<int64_t> strides = shared_strides(l, extents, element_bytes);
+  int64_t at = 0;
+  for (size_t a = 0; a < index.size(); ++a) {
+    const bool columns = l.block > 0 && static_cast<int>(a) == l.innermost(index.size());
+    at += columns ? index[a] / l.block * block_stride(l, extents, element_bytes) +
+                        index[a] % l.block * element_bytes
+                  : index[a] * strides[a];
+  }
+  return swizzled(l, at);
+}
+
+std::vector<int64_t> shared_offsets(const SharedLayout& l, const std::vector<int64_t>& extents,
+                                    int element_bytes) {
+  const std::vector<int64_t> strides = shared_strides(l, extents, element_bytes);
+  const int64_t between = block_stride(l, extents, element_bytes);
+  const int inner = l.innermost(extents.size());
+  std::vector<int64_t> all = {0};
+  for (size_t a = 0; a < extents.size(); ++a) {
+    std::vector<int64_t> next;
+    next.reserve(all.size() * static_cast<size_t>(extents[a]));
+    const bool columns = l.block > 0 && static_cast<int>(a) == inner;
+    for (int64_t at : all)
+      for (int64_t i = 0; i < extents[a]; ++i)
+        next.push_back(
+            at + (columns ? i / l.block * between + i % l.block * element_bytes : i * strides[a]));
+    all = std::move(next);
+  }
+  for (int64_t& at : all) at = swizzled(l, at);
+  return all;
+}
+
+int64_t shared_alignment(const SharedLayout& l, bool by_hardware) {
+  if (by_hardware)
+    return l.swizzle_bits == 0 ? 128 : int64_t{1} << (l.swizzle_shift + l.swizzle_bits);
+  return l.swizzle_bits == 0 ? 16 : 128;
+}
+
+}  // namespace tessera
