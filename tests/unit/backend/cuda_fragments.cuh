@@ -1,0 +1,122 @@
+// What each thread holds after the device functions that move or multiply matrices: one kernel of one
+// block per function, which writes its registers (or shared memory) to `out`. Inputs are functions of
+// their place, so that every wrong place shows. The emulator's answers are kept in
+// tests/gpu/fragments.txt and compared with a GPU's by tests/gpu.
+#pragma once
+#include "device.cuh"
+
+// Small whole numbers: sums of products of them are exact.
+TS_DEVICE float fragment_value(int place) { return static_cast<float>((place * 37 + 11) % 13 - 6); }
+
+TS_DEVICE unsigned fragment_pair(ts::f16, int place) {
+  return ts::from_float<ts::f16>(fragment_value(place)).bits |
+         static_cast<unsigned>(ts::from_float<ts::f16>(fragment_value(place + 1)).bits) << 16;
+}
+TS_DEVICE unsigned fragment_pair(ts::bf16, int place) {
+  return ts::from_float<ts::bf16>(fragment_value(place)).bits |
+         static_cast<unsigned>(ts::from_float<ts::bf16>(fragment_value(place + 1)).bits) << 16;
+}
+TS_DEVICE unsigned fragment_pair(ts::tf32, int place) {
+  return ts::as_bits(fragment_value(place));
+}
+
+// 8×8 matrices of 16-bit elements, which are their own numbers; rows come in no order.
+template <int count, bool transposed> TS_DEVICE void fragment_load(unsigned* out) {
+  unsigned* words = reinterpret_cast<unsigned*>(ts::shared());
+  for (int i = ts::lane(); i < 128; i += 32)
+    ts::store_shared(words + i, static_cast<unsigned>(2 * i | (2 * i + 1) << 16));
+  ts::sync_warp();
+  const char* row = ts::shared() + ts::lane() * 5 % 32 * 16;
+  unsigned r[count];
+  if constexpr (transposed)
+    ts::load_matrices_transposed(r, row);
+  else
+    ts::load_matrices(r, row);
+  for (int i = 0; i < count; ++i) ts::store_global(out + ts::lane() * count + i, r[i]);
+}
+extern "C" __global__ void fragment_load_1(unsigned* out) { fragment_load<1, false>(out); }
+extern "C" __global__ void fragment_load_2(unsigned* out) { fragment_load<2, false>(out); }
+extern "C" __global__ void fragment_load_4(unsigned* out) { fragment_load<4, false>(out); }
+extern "C" __global__ void fragment_load_1_t(unsigned* out) { fragment_load<1, true>(out); }
+extern "C" __global__ void fragment_load_2_t(unsigned* out) { fragment_load<2, true>(out); }
+extern "C" __global__ void fragment_load_4_t(unsigned* out) { fragment_load<4, true>(out); }
+
+template <class T> TS_DEVICE void fragment_product(unsigned* out) {
+  unsigned a[4], b[2];
+  float d[4];
+  for (int i = 0; i < 4; ++i) a[i] = fragment_pair(T{}, ts::lane() * 8 + i * 2);
+  for (int i = 0; i < 2; ++i) b[i] = fragment_pair(T{}, 1000 + ts::lane() * 4 + i * 2);
+  for (int i = 0; i < 4; ++i) d[i] = fragment_value(2000 + ts::lane() * 4 + i);
+  ts::multiply_add(d, a, b, T{});
+  for (int i = 0; i < 4; ++i) ts::store_global(out + ts::lane() * 4 + i, ts::as_bits(d[i]));
+}
+extern "C" __global__ void fragment_product_f16(unsigned* out) { fragment_product<ts::f16>(out); }
+extern "C" __global__ void fragment_product_bf16(unsigned* out) { fragment_product<ts::bf16>(out); }
+extern "C" __global__ void fragment_product_tf32(unsigned* out) { fragment_product<ts::tf32>(out); }
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+extern "C" __global__ void fragment_store(unsigned* out) {
+  unsigned r[4];
+  for (int i = 0; i < 4; ++i) r[i] = static_cast<unsigned>(ts::lane() * 4 + i);
+  ts::store_matrices(ts::shared() + ts::lane() * 5 % 32 * 16, r);
+  ts::sync_warp();
+  const unsigned* words = reinterpret_cast<const unsigned*>(ts::shared());
+  for (int i = ts::lane(); i < 128; i += 32) ts::store_global(out + i, ts::load_shared(words + i));
+}
+
+// A box of 64 columns and 16 rows, some of both outside of the array, as it lies in shared memory.
+extern "C" __global__ void fragment_box(const __grid_constant__ ts::TensorMap map, unsigned* out) {
+  ts::Barrier* full = reinterpret_cast<ts::Barrier*>(ts::shared() + 2048);
+  if (ts::thread() == 0) {
+    ts::init_barrier(full, 1);
+    ts::publish_barriers();
+  }
+  ts::sync();
+  if (ts::thread() == 0) {
+    ts::expect_bytes(full, 2048);
+    ts::copy_tile(ts::shared(), map, 24, 5, full);
+  }
+  ts::wait(full, 0);
+  const unsigned* words = reinterpret_cast<const unsigned*>(ts::shared());
+  for (int i = ts::thread(); i < 512; i += 32) ts::store_global(out + i, ts::load_shared(words + i));
+}
+#endif
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// The second 16 of 64 (in depth) of operands that fill 128-byte swizzled memory from end to end.
+template <class T, int n, int ta, int tb> TS_DEVICE void fragment_wide(unsigned* out) {
+  constexpr int kOperand = 16384;  // bytes
+  unsigned* words = reinterpret_cast<unsigned*>(ts::shared());
+  for (int i = ts::thread(); i < 2 * kOperand / 4; i += 128)
+    ts::store_shared(words + i, fragment_pair(T{}, 2 * i));
+  ts::fence_async();
+  ts::sync();
+  float d[n / 2];
+  for (int i = 0; i < n / 2; ++i) d[i] = fragment_value(ts::thread() * n + i);
+  ts::begin_products();
+  const auto a = ts::operand(ts::shared() + (ta ? 2048 : 32), 0, 1024);
+  const auto b = ts::operand(ts::shared() + kOperand + (tb ? 2048 : 32), tb ? 8192 : 0, 1024);
+  ts::multiply_add_wide<ta, tb>(d, a, b, T{}, true);
+  ts::commit_products();
+  ts::wait_products<0>();
+  for (int i = 0; i < n / 2; ++i)
+    ts::store_global(out + ts::thread() * (n / 2) + i, ts::as_bits(d[i]));
+}
+#define FRAGMENT_WIDE(T, n)                                                                        \
+  extern "C" __global__ void fragment_wide_##T##_##n(unsigned* out) {                              \
+    fragment_wide<ts::T, n, 0, 0>(out);                                                            \
+  }                                                                                                \
+  extern "C" __global__ void fragment_wide_##T##_##n##_tb(unsigned* out) {                         \
+    fragment_wide<ts::T, n, 0, 1>(out);                                                            \
+  }
+FRAGMENT_WIDE(f16, 8)
+FRAGMENT_WIDE(f16, 16)
+FRAGMENT_WIDE(f16, 32)
+FRAGMENT_WIDE(f16, 64)
+FRAGMENT_WIDE(f16, 128)
+FRAGMENT_WIDE(bf16, 8)
+FRAGMENT_WIDE(bf16, 64)
+extern "C" __global__ void fragment_wide_f16_64_ta(unsigned* out) {
+  fragment_wide<ts::f16, 64, 1, 1>(out);
+}
+#endif
