@@ -15,6 +15,8 @@ const char* class_name(ErrorKind kind) {
   case ErrorKind::ToolMissing: return "ToolMissingError";
   case ErrorKind::Io: return "IoError";
   case ErrorKind::Cancelled: return "CancelledError";
+  case ErrorKind::OutOfMemory: return "OutOfMemoryError";
+  case ErrorKind::Device: return "DeviceError";
   case ErrorKind::Internal: return "InternalError";
   }
   return "Error";

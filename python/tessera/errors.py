@@ -90,6 +90,20 @@ class CancelledError(Error):
     kind = "cancelled"
 
 
+class OutOfMemoryError(Error, MemoryError):
+    """A device has not enough memory."""
+
+    exit_code = 70
+    kind = "out of memory"
+
+
+class DeviceError(Error, RuntimeError):
+    """A GPU or its driver reports a failure; the message says whether the process can go on."""
+
+    exit_code = 70
+    kind = "device"
+
+
 class InternalError(Error):
     """Something that should work did not: a bug of Tessera, please report it."""
 

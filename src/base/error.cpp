@@ -15,6 +15,8 @@ const char* to_string(ErrorKind kind) {
   case ErrorKind::ToolMissing: return "tool_missing";
   case ErrorKind::Io: return "io";
   case ErrorKind::Cancelled: return "cancelled";
+  case ErrorKind::OutOfMemory: return "out_of_memory";
+  case ErrorKind::Device: return "device";
   case ErrorKind::Internal: return "internal";
   }
   unreachable("ErrorKind");

@@ -16,6 +16,8 @@ enum class ErrorKind {
   ToolMissing,  // a compiler or library that has to be installed
   Io,           // the operating system refused: permissions, full disk, ...
   Cancelled,    // the user interrupted
+  OutOfMemory,  // of a device
+  Device,       // a GPU or its driver reports a failure
   Internal,     // a bug of Tessera that need not abort: a compiler rejects generated code, ...
 };
 

@@ -35,7 +35,8 @@ void write_text(const std::string& path, const std::string& text) {
   }
 }
 
-std::vector<std::string> flags_for(CpuIsa isa) {
+std::vector<std::string> flags_for(const CompileOptions& options) {
+  if (!options.flags.empty()) return options.flags;
   // No libm calls to keep errno for; contraction to FMA; everything else stays IEEE. The simd
   // pragmas count only with -fopenmp-simd, which needs no run-time library.
   std::vector<std::string> flags = {"-x",
@@ -54,7 +55,7 @@ std::vector<std::string> flags_for(CpuIsa isa) {
                                     "-fopenmp-simd",
                                     "-fno-strict-aliasing",
                                     "-fvisibility=hidden"};
-  for (std::string& flag : compiler_flags(isa)) flags.push_back(std::move(flag));
+  for (std::string& flag : compiler_flags(options.isa)) flags.push_back(std::move(flag));
   return flags;
 }
 
@@ -66,7 +67,7 @@ std::string compile(const Compiler& compiler, const std::string& source,
   const std::string object_path = stem + ".so";
   write_text(source_path, source);
   std::vector<std::string> argv = {compiler.path};
-  for (std::string& flag : flags_for(options.isa)) argv.push_back(std::move(flag));
+  for (std::string& flag : flags_for(options)) argv.push_back(std::move(flag));
   argv.insert(argv.end(), {"-o", object_path, source_path});
   const ProcessResult result = run_process(argv, options.timeout_s, options.cancel);
   if (result.cancelled) {
@@ -111,8 +112,9 @@ std::string compile(const Compiler& compiler, const std::string& source,
 
 }  // namespace
 
-Library::Library(void* handle, std::string source, bool cached, double compile_s)
-    : handle_(handle), source_(std::move(source)), from_cache_(cached), compile_s_(compile_s) {}
+Library::Library(void* handle, std::string path, std::string source, bool cached, double compile_s)
+    : handle_(handle), path_(std::move(path)), source_(std::move(source)), from_cache_(cached),
+      compile_s_(compile_s) {}
 
 Library::~Library() { dlclose(handle_); }
 
@@ -128,7 +130,7 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
   Sha256 hash;
   hash.field("cpu").field(std::to_string(kCodegenVersion)).field(source).field(compiler.path);
   hash.field(compiler.identity).field(to_string(options.isa));
-  for (const std::string& flag : flags_for(options.isa)) hash.field(flag);
+  for (const std::string& flag : flags_for(options)) hash.field(flag);
   const std::string key = hash.hex();
   const auto start = Clock::now();
   for (bool cached : {true, false}) {
@@ -143,7 +145,7 @@ std::unique_ptr<Library> compile_and_load(const std::string& source, const Compi
     CHECK(path->find('/') != std::string::npos);
     void* handle = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle != nullptr) {
-      return std::make_unique<Library>(handle, source, cached, seconds_since(start));
+      return std::make_unique<Library>(handle, *path, source, cached, seconds_since(start));
     }
     if (!cached) {
       const char* why = dlerror();

@@ -17,26 +17,28 @@ namespace tessera {
 class Library {
  public:
   // Takes a handle of dlopen.
-  Library(void* handle, std::string source, bool cached, double compile_s);
+  Library(void* handle, std::string path, std::string source, bool cached, double compile_s);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
 
   // Address of a symbol that must exist.
   void* symbol(const std::string& name) const;
+  const std::string& path() const { return path_; }  // of its file
   const std::string& source() const { return source_; }
   bool from_cache() const { return from_cache_; }
   double compile_s() const { return compile_s_; }
 
  private:
   void* handle_;
-  std::string source_;
+  std::string path_, source_;
   bool from_cache_;
   double compile_s_;
 };
 
 struct CompileOptions {
   CpuIsa isa = CpuIsa::Generic;
+  std::vector<std::string> flags;  // of the compiler; empty: those for kernels on `isa`
   double timeout_s = 120;
   const std::atomic<bool>* cancel = nullptr;  // the compiler is stopped soon after it is set
   // Null: find_compiler().

@@ -104,14 +104,21 @@ void set_cuda_folders(std::vector<std::string> where) {
   folders = std::move(where);
 }
 
-std::string nvrtc_version() {
+int nvrtc_version_number() {
   int major = 0, minor = 0;
   nvrtc().version(&major, &minor);
-  return std::to_string(major) + "." + std::to_string(minor);
+  return 1000 * major + 10 * minor;
 }
 
-CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
-                        const std::string& arch) {
+std::string nvrtc_version() {
+  const int version = nvrtc_version_number();
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+CudaObject compile_cuda_kernels(const std::string& source, const std::vector<std::string>& kernels,
+                                const std::string& arch) {
+  CHECK(!kernels.empty());
+  const std::string& kernel = kernels.front();
   const Nvrtc& n = nvrtc();
   int count = 0;
   n.arch_count(&count);
@@ -151,22 +158,35 @@ CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
   if (result != 0)
     throw Error(ErrorKind::Internal,
                 "NVRTC refuses " + kernel + " for " + arch + ": " + n.error(result) + "\n" + log);
-  CudaBinary binary;
+  CudaObject object;
   n.cubin_size(program, &size);
-  binary.cubin.resize(size);
-  n.cubin(program, binary.cubin.data());
-  // ptxas reports on one entry function after the other.
-  const size_t from = log.find("entry function '" + kernel + "'");
-  if (from == std::string::npos)
-    throw Error(ErrorKind::Internal, "NVRTC found no kernel " + kernel + " in its source\n" + log);
-  std::string report = log.substr(from);
-  if (const size_t next = report.find("entry function '", 1); next != std::string::npos)
-    report.resize(next);
-  binary.registers = number_before(report, "registers");
-  binary.spilled_bytes =
-      number_before(report, "bytes spill stores") + number_before(report, "bytes spill loads");
-  binary.stack_bytes = number_before(report, "bytes stack frame");
-  binary.static_shared_bytes = number_before(report, "bytes smem");
+  object.cubin.resize(size);
+  n.cubin(program, object.cubin.data());
+  for (const std::string& name : kernels) {
+    // ptxas reports on one entry function after the other.
+    const size_t from = log.find("entry function '" + name + "'");
+    if (from == std::string::npos)
+      throw Error(ErrorKind::Internal, "NVRTC found no kernel " + name + " in its source\n" + log);
+    std::string report = log.substr(from);
+    if (const size_t next = report.find("entry function '", 1); next != std::string::npos)
+      report.resize(next);
+    CudaBinary k;
+    k.kernel = name;
+    k.registers = number_before(report, "registers");
+    k.spilled_bytes =
+        number_before(report, "bytes spill stores") + number_before(report, "bytes spill loads");
+    k.stack_bytes = number_before(report, "bytes stack frame");
+    k.static_shared_bytes = number_before(report, "bytes smem");
+    object.kernels.push_back(std::move(k));
+  }
+  return object;
+}
+
+CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
+                        const std::string& arch) {
+  CudaObject object = compile_cuda_kernels(source, {kernel}, arch);
+  CudaBinary binary = std::move(object.kernels.front());
+  binary.cubin = std::move(object.cubin);
   return binary;
 }
 

@@ -8,7 +8,8 @@ namespace tessera {
 
 // What the compiler made of one kernel for one architecture.
 struct CudaBinary {
-  std::string cubin;
+  std::string cubin;  // of compile_cuda
+  std::string kernel;
   int registers = 0;      // of a thread
   int spilled_bytes = 0;  // stores and loads, of a thread
   int stack_bytes = 0;    // of a thread
@@ -20,9 +21,17 @@ struct CudaBinary {
 // architecture, Error(Internal) with the compiler's log where it refuses the source.
 CudaBinary compile_cuda(const std::string& source, const std::string& kernel,
                         const std::string& arch);
+// The same for a source of several kernels: one binary, and each kernel's report.
+struct CudaObject {
+  std::string cubin;
+  std::vector<CudaBinary> kernels;  // in the order of the names
+};
+CudaObject compile_cuda_kernels(const std::string& source, const std::vector<std::string>& kernels,
+                                const std::string& arch);
 
-// "13.0"; throws as above.
+// "13.0"; throws as above. The same as a number: 1000 · major + 10 · minor.
 std::string nvrtc_version();
+int nvrtc_version_number();
 // Folders to look into for CUDA's libraries, before the system's: those of Python's packages.
 void set_cuda_folders(std::vector<std::string> folders);
 
