@@ -1,6 +1,7 @@
 # Everything a person does first; each target sets up what it needs by itself.
 #   make demo   build, superoptimize a real program, print before/after, verdict and speed-up
 #   make test   build and pass all tests       make bench  measure (bench/results)
+#   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -8,7 +9,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo build test bench lint fuzz clean core
+.PHONY: all demo build test bench gpu-test gpu-bench lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -47,6 +48,13 @@ bench: core
 	@for suite in search verify "mirage --quick"; do \
 	  $(PY) -m tessera.cli bench $$suite --json build/bench/$${suite%% *}.json || exit 1; done
 	@$(PY) bench/table.py build/bench/*.json
+
+# With the machine's own Python and no .venv: GPU machines often reach no package registry.
+gpu-test:
+	@tools/gpu.sh test
+
+gpu-bench:
+	@tools/gpu.sh bench
 
 lint: .venv/stamp-dev core
 	@tools/lint.sh

@@ -22,6 +22,22 @@ COLUMNS = {
         "max_rel_err",
         "verdict",
     ),
+    "mirage cuda": (
+        "case",
+        "batch",
+        "dtype",
+        "cache",
+        "ours_us",
+        "best_peer",
+        "speedup_vs_best",
+        "limit_us",
+        "of_limit",
+        "limit_by",
+        "peer_of_limit",
+        "launch_us",
+        "max_rel_err",
+        "verdict",
+    ),
     "search": ("case", "max_block_ops", "search_s", "values", "edges", "graphs", "tilings"),
     "verify": (
         "case",
@@ -50,10 +66,24 @@ def cell(value: Any) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """One Markdown table for the rows of one suite."""
-    columns = COLUMNS[rows[0]["suite"]]
+    suite = rows[0]["suite"]
+    columns = COLUMNS[f"{suite} cuda" if "gpu" in rows[0] else suite]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(cell(row.get(c)) for c in columns) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def by_machine(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each GPU, or of the processor, by what they were measured on."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if gpu := row.get("gpu"):
+            where = f"{gpu['device']}, driver {gpu.get('driver')}, torch {gpu.get('torch')}"
+        else:
+            machine = rows[0].get("machine", {})
+            where = f"{machine.get('processor', '')}, {machine.get('threads', '?')} threads"
+        groups.setdefault(where, []).append(row)
+    return groups
 
 
 def main() -> None:
@@ -62,10 +92,9 @@ def main() -> None:
         rows = json.loads(file.read_text())
         if not rows:
             continue
-        machine = rows[0].get("machine", {})
-        threads = machine.get("threads", "?")
-        print(f"## {file.stem}\n\n{machine.get('processor', '')}, {threads} threads\n")
-        print(table(rows) + "\n")
+        print(f"## {file.stem}\n")
+        for where, some in by_machine(rows).items():
+            print(f"{where}\n\n{table(some)}\n")
 
 
 if __name__ == "__main__":

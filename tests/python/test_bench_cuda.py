@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tessera.bench import mirage
+from tessera.bench import mirage, suites
 from tessera.bench.cuda import suite
 from tessera.bench.cuda.race import Race
 from tessera.bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
@@ -245,6 +245,21 @@ def test_rows_sum_up_and_resume() -> None:
     again = FakeRace()
     assert list(suite.run(plan(dtypes=("f16",), done=done), lambda: again)) == []
     assert again.asked == ["describe"]
+    # What another GPU did says nothing about this one.
+    other = [{**r, "gpu": {"device": "another"}} for r in rows[:2]]
+    assert len(mirage.summaries([*other, *rows[:2]])) == 4
+    (first, _) = rows_of(FakeRace(), done=frozenset(mirage.key(r) for r in other), case="rmsnorm@")
+    assert first["gpu"] == GPU
+
+
+def test_what_failed_is_tried_again_at_the_end() -> None:
+    rows = rows_of(FakeRace({"ours": "UnsupportedError: no"}), case="rmsnorm@")
+    assert not any(suites._is_complete(r) for r in rows)
+    assert not suites._is_complete({"ours_us": 1.0, "peer_failures": {"triton": suite.NO_TIME}})
+    assert suites._is_complete({"ours_us": 1.0, "peer_failures": {"triton": "out of memory"}})
+    tried = frozenset(mirage.key(r) for r in rows)
+    again = rows_of(FakeRace(), case="rmsnorm", batch=None, tried=tried)
+    assert [(r["case"], r["batch"]) for r in again[-2:]] == [("rmsnorm", 1)] * 2
 
 
 # --- from the command line --------------------------------------------------------------------

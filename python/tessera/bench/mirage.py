@@ -39,6 +39,7 @@ class Plan:
     peers: tuple[str, ...] = ("numpy",)
     case_limit_s: float = 420.0  # for preparing and measuring one case with one number of threads
     done: frozenset[Key] = frozenset()  # rows that need not be measured again
+    tried: frozenset[Key] = frozenset()  # rows that failed, or lack peers: measured last (on a GPU)
     stop_after_s: float | None = None  # no case is begun after that (on a GPU)
     tell: Callable[[str], None] = lambda text: None
 
@@ -65,7 +66,7 @@ KEYS = ("case", "batch", "dtype", "threads", "cache", "target")
 
 def key(row: Row) -> Key:
     """What tells rows apart."""
-    return tuple(row.get(k) for k in KEYS)
+    return (*(row.get(k) for k in KEYS), row.get("gpu", {}).get("device"))
 
 
 def run(plan: Plan) -> Iterator[Row]:
@@ -76,7 +77,7 @@ def run(plan: Plan) -> Iterator[Row]:
             for dtype in plan.dtypes[:1] if plan.quick else plan.dtypes:
                 for workload, batch in plan.cases():
                     target = plan.options.target
-                    keys = [(workload.name, batch, dtype, threads, c, target) for c in caches]
+                    keys = [(workload.name, batch, dtype, threads, c, target, None) for c in caches]
                     if not plan.done.issuperset(keys):
                         yield from _case(race, workload, batch, dtype, caches, plan)
 
@@ -183,15 +184,20 @@ def matmul_flops(workload: Workload, batch: int, dtype: str = "f32") -> float:
 
 
 def summaries(rows: Iterable[Row]) -> list[Row]:
-    """Geometric means of the speed-up over the best peer, for each dtype, threads and caches."""
+    """Geometric means of the speed-up over the best peer: per device, dtype, threads and caches."""
     rows = [r for r in rows if r.get("speedup_vs_best") is not None and r["case"] != "geomean"]
     out = []
-    groups = sorted({(r.get("threads"), r["dtype"], r["cache"]) for r in rows},
-                    key=lambda g: (-(g[0] or 0), g[1] == "bf16", g[2] != "warm"))  # fmt: skip
+
+    def of(row: Row) -> tuple[Any, ...]:
+        return (key(row)[-1], row.get("threads"), row["dtype"], row["cache"])
+
+    groups = sorted(
+        {of(r) for r in rows},
+        key=lambda g: (g[0] or "", -(g[1] or 0), g[2] == "bf16", g[3] != "warm"),
+    )
     for group in groups:
-        some = [r for r in rows if (r.get("threads"), r["dtype"], r["cache"]) == group]
-        out.append(_summary(some, *group))
-    if len(groups) > 1:
+        out.append(_summary([r for r in rows if of(r) == group], *group[1:]))
+    if len(groups) > 1 and len({g[0] for g in groups}) == 1:
         out.append(_summary(rows, None, None, None))
     return out
 
@@ -215,4 +221,4 @@ def _summary(rows: list[Row], threads: Any, dtype: Any, cache: Any) -> Row:
         "speedup_vs_best": geometric_mean(families.values()),
         "below_1": {name: s for s, name in below if s < 1},
         "verdicts_equal": sum(r["verdict"] == "equal" for r in rows),
-    }
+    } | ({"gpu": rows[0]["gpu"], "date": rows[-1]["date"]} if "gpu" in rows[0] else {})

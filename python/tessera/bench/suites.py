@@ -82,7 +82,8 @@ def mirage(settings: Settings) -> Iterator[Row]:
         )
         return
     on_gpu = settings.options.target.startswith("cuda")
-    known = [r for r in settings.known if r.get("ours_us") is not None]
+    done = {mirage_suite.key(r) for r in settings.known if _is_complete(r)}
+    tried = {mirage_suite.key(r) for r in settings.known} - done
     plan = mirage_suite.Plan(
         options=settings.options,
         case=settings.case,
@@ -91,11 +92,18 @@ def mirage(settings: Settings) -> Iterator[Row]:
         quick=settings.quick,
         peers=settings.peers,
         case_limit_s=settings.case_limit_s,
-        done=frozenset(mirage_suite.key(r) for r in known),
+        done=frozenset(done),
+        tried=frozenset(tried),
         tell=settings.tell,
         stop_after_s=settings.stop_after_s,
     )
     yield from (cuda_suite if on_gpu else mirage_suite).run(plan)
+
+
+def _is_complete(row: Row) -> bool:
+    """Whether a row need not be measured again: ours ran, and all peers had time."""
+    failures = row.get("peer_failures", {}).values()
+    return row.get("ours_us") is not None and cuda_suite.NO_TIME not in failures
 
 
 # What the search can do without, one at a time: pruning rules, ways to split, representations.

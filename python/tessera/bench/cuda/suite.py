@@ -22,6 +22,7 @@ from tessera.errors import UnsupportedError, UsageError
 
 Row = dict[str, Any]
 DTYPES = ("f16", "bf16")
+NO_TIME = "no time left"
 _PREPARE_S = 90.0  # for one contestant; compilers that tune may take most of it
 _MEASURE_S = 0.4  # per state of the cache
 
@@ -55,6 +56,8 @@ def run(plan: Plan, make_race: Callable[[], Race] = Race) -> Iterator[Row]:
     """All rows, as they are measured; those in `plan.done` are left out."""
     caches = ("warm",) if plan.quick else ("warm", "cold")
     chosen = cases(plan)
+    failed = {key[:3] for key in plan.tried}
+    chosen.sort(key=lambda case: (case[0].name, *case[1:]) in failed)
     end = time.monotonic() + plan.stop_after_s if plan.stop_after_s is not None else None
     with make_race() as race:
         device = race.describe()
@@ -62,7 +65,9 @@ def run(plan: Plan, make_race: Callable[[], Race] = Race) -> Iterator[Row]:
             raise UnsupportedError(device["failed"].removeprefix("UnsupportedError: "))
         for index, (workload, batch, dtype) in enumerate(chosen):
             target = plan.options.target
-            keys = [(workload.name, batch, dtype, None, cache, target) for cache in caches]
+            keys = [
+                (workload.name, batch, dtype, None, c, target, device["device"]) for c in caches
+            ]
             if plan.done.issuperset(keys):
                 continue
             if end is not None and time.monotonic() > end:
@@ -99,7 +104,7 @@ def _case(race: Race, device: Row, workload: Workload, batch: int, dtype: str,
     for name in ("ours", *(n for n in plan.peers if peer_module.applies(n, workload))):
         left = deadline - time.monotonic()
         if left < 5 and name != "ours":
-            failures[name] = "no time left"
+            failures[name] = NO_TIME
             continue
         plan.tell(f"{label}: preparing {name}")
         answer = race.prepare(name, fields, max(5.0, min(left, _PREPARE_S)))
