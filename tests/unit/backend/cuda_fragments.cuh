@@ -1,7 +1,8 @@
 // What each thread holds after the device functions that move or multiply matrices: one kernel of one
-// block per function, which writes its registers (or shared memory) to `out`. Inputs are functions of
-// their place, so that every wrong place shows. The emulator's answers are kept in
-// tests/gpu/fragments.txt and compared with a GPU's by tests/gpu.
+// block per function, which writes its registers (or shared memory) to `out`; `in` is an array of
+// whole numbers that boxes are copied from. Inputs are functions of their place, so that every wrong
+// place shows. The emulator's answers are kept in tests/gpu/fragments.txt, and a GPU is held to them
+// by tests/gpu.
 #pragma once
 #include "device.cuh"
 
@@ -34,12 +35,12 @@ template <int count, bool transposed> TS_DEVICE void fragment_load(unsigned* out
     ts::load_matrices(r, row);
   for (int i = 0; i < count; ++i) ts::store_global(out + ts::lane() * count + i, r[i]);
 }
-extern "C" __global__ void fragment_load_1(unsigned* out) { fragment_load<1, false>(out); }
-extern "C" __global__ void fragment_load_2(unsigned* out) { fragment_load<2, false>(out); }
-extern "C" __global__ void fragment_load_4(unsigned* out) { fragment_load<4, false>(out); }
-extern "C" __global__ void fragment_load_1_t(unsigned* out) { fragment_load<1, true>(out); }
-extern "C" __global__ void fragment_load_2_t(unsigned* out) { fragment_load<2, true>(out); }
-extern "C" __global__ void fragment_load_4_t(unsigned* out) { fragment_load<4, true>(out); }
+extern "C" __global__ void fragment_load_1(const int*, unsigned* out) { fragment_load<1, false>(out); }
+extern "C" __global__ void fragment_load_2(const int*, unsigned* out) { fragment_load<2, false>(out); }
+extern "C" __global__ void fragment_load_4(const int*, unsigned* out) { fragment_load<4, false>(out); }
+extern "C" __global__ void fragment_load_1_t(const int*, unsigned* out) { fragment_load<1, true>(out); }
+extern "C" __global__ void fragment_load_2_t(const int*, unsigned* out) { fragment_load<2, true>(out); }
+extern "C" __global__ void fragment_load_4_t(const int*, unsigned* out) { fragment_load<4, true>(out); }
 
 template <class T> TS_DEVICE void fragment_product(unsigned* out) {
   unsigned a[4], b[2];
@@ -50,12 +51,12 @@ template <class T> TS_DEVICE void fragment_product(unsigned* out) {
   ts::multiply_add(d, a, b, T{});
   for (int i = 0; i < 4; ++i) ts::store_global(out + ts::lane() * 4 + i, ts::as_bits(d[i]));
 }
-extern "C" __global__ void fragment_product_f16(unsigned* out) { fragment_product<ts::f16>(out); }
-extern "C" __global__ void fragment_product_bf16(unsigned* out) { fragment_product<ts::bf16>(out); }
-extern "C" __global__ void fragment_product_tf32(unsigned* out) { fragment_product<ts::tf32>(out); }
+extern "C" __global__ void fragment_product_f16(const int*, unsigned* out) { fragment_product<ts::f16>(out); }
+extern "C" __global__ void fragment_product_bf16(const int*, unsigned* out) { fragment_product<ts::bf16>(out); }
+extern "C" __global__ void fragment_product_tf32(const int*, unsigned* out) { fragment_product<ts::tf32>(out); }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-extern "C" __global__ void fragment_store(unsigned* out) {
+extern "C" __global__ void fragment_store(const int*, unsigned* out) {
   unsigned r[4];
   for (int i = 0; i < 4; ++i) r[i] = static_cast<unsigned>(ts::lane() * 4 + i);
   ts::store_matrices(ts::shared() + ts::lane() * 5 % 32 * 16, r);
@@ -65,7 +66,7 @@ extern "C" __global__ void fragment_store(unsigned* out) {
 }
 
 // A box of 64 columns and 16 rows, some of both outside of the array, as it lies in shared memory.
-extern "C" __global__ void fragment_box(const __grid_constant__ ts::TensorMap map, unsigned* out) {
+TS_DEVICE void fragment_of_box(const ts::TensorMap& map, unsigned* out) {
   ts::Barrier* full = reinterpret_cast<ts::Barrier*>(ts::shared() + 2048);
   if (ts::thread() == 0) {
     ts::init_barrier(full, 1);
@@ -79,6 +80,14 @@ extern "C" __global__ void fragment_box(const __grid_constant__ ts::TensorMap ma
   ts::wait(full, 0);
   const unsigned* words = reinterpret_cast<const unsigned*>(ts::shared());
   for (int i = ts::thread(); i < 512; i += 32) ts::store_global(out + i, ts::load_shared(words + i));
+}
+extern "C" __global__ void fragment_box(const int*, unsigned* out,
+                                        const __grid_constant__ ts::TensorMap map) {
+  fragment_of_box(map, out);
+}
+extern "C" __global__ void fragment_box_swizzled(const int*, unsigned* out,
+                                                 const __grid_constant__ ts::TensorMap map) {
+  fragment_of_box(map, out);
 }
 #endif
 
@@ -103,10 +112,10 @@ template <class T, int n, int ta, int tb> TS_DEVICE void fragment_wide(unsigned*
     ts::store_global(out + ts::thread() * (n / 2) + i, ts::as_bits(d[i]));
 }
 #define FRAGMENT_WIDE(T, n)                                                                        \
-  extern "C" __global__ void fragment_wide_##T##_##n(unsigned* out) {                              \
+  extern "C" __global__ void fragment_wide_##T##_##n(const int*, unsigned* out) {                              \
     fragment_wide<ts::T, n, 0, 0>(out);                                                            \
   }                                                                                                \
-  extern "C" __global__ void fragment_wide_##T##_##n##_tb(unsigned* out) {                         \
+  extern "C" __global__ void fragment_wide_##T##_##n##_tb(const int*, unsigned* out) {                         \
     fragment_wide<ts::T, n, 0, 1>(out);                                                            \
   }
 FRAGMENT_WIDE(f16, 8)
@@ -116,7 +125,7 @@ FRAGMENT_WIDE(f16, 64)
 FRAGMENT_WIDE(f16, 128)
 FRAGMENT_WIDE(bf16, 8)
 FRAGMENT_WIDE(bf16, 64)
-extern "C" __global__ void fragment_wide_f16_64_ta(unsigned* out) {
+extern "C" __global__ void fragment_wide_f16_64_ta(const int*, unsigned* out) {
   fragment_wide<ts::f16, 64, 1, 1>(out);
 }
 #endif

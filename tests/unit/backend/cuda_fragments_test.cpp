@@ -2,6 +2,7 @@
 // which a GPU is held by tests/gpu. TESSERA_WRITE_GOLDEN=1 writes that file anew.
 #include "cuda_fragments.cuh"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,7 +10,11 @@
 #include <functional>
 #include <sstream>
 
+#include "backend/cuda/driver.h"
 #include "backend/cuda/emulator.h"
+#include "backend/cuda/fragments.h"
+#include "backend/testing.h"
+#include "stand_in.h"
 
 namespace tessera {
 namespace {
@@ -21,13 +26,13 @@ class CudaFragments : public testing::Test {
   void SetUp() override { ts::host::api = emulator_api(); }
 };
 
-Words run(int threads, int words, const std::function<void(unsigned*)>& kernel) {
+Words run(int threads, int words, const std::function<void(const int*, unsigned*)>& kernel) {
   Words out(size_t(words), 0xdeadbeefu);
   EmulatedLaunch launch;
   launch.threads = threads;
   launch.shared_bytes = 1 << 15;
   launch.buffers = {{out.data(), int64_t(words) * 4, true, false}};
-  const auto fault = emulate(launch, [&] { kernel(out.data()); });
+  const auto fault = emulate(launch, [&] { kernel(nullptr, out.data()); });
   EXPECT_FALSE(fault) << fault->str();
   return out;
 }
@@ -42,7 +47,7 @@ Words run_box(bool swizzled) {
   EmulatedLaunch launch;
   launch.shared_bytes = 4096;
   launch.buffers = {{data.data(), int64_t(data.size()) * 2}, {out.data(), 2048, true, false}};
-  const auto fault = emulate(launch, [&] { fragment_box(map, out.data()); });
+  const auto fault = emulate(launch, [&] { fragment_box(nullptr, out.data(), map); });
   EXPECT_FALSE(fault) << fault->str();
   return out;
 }
@@ -95,6 +100,40 @@ TEST_F(CudaFragments, AreThoseThatAreKept) {
   std::ostringstream kept;
   kept << in.rdbuf();
   EXPECT_EQ(kept.str(), text);
+}
+
+// The way in which a GPU is asked, on a stand-in for one.
+TEST_F(CudaFragments, AreReadFromADevice) {
+  void* library = dlopen(TESSERA_STAND_IN_CUDA, RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto reset = reinterpret_cast<decltype(&stand_in_reset)>(dlsym(library, "stand_in_reset"));
+  ASSERT_NE(reset, nullptr);
+  reset(1, 9, 0, 64 << 20, 100 << 10);
+  CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+  const std::string folder = std::string(TESSERA_SOURCE_DIR) + "/tests/";
+  std::ifstream kept(folder + "gpu/fragments.txt");
+  std::ifstream text(folder + "unit/backend/cuda_fragments.cuh");
+  std::ostringstream source;
+  source << text.rdbuf();
+  std::vector<FragmentKernel> kernels;
+  std::vector<std::string> expected;
+  for (std::string row; std::getline(kept, row);) {
+    std::istringstream in(row);
+    FragmentKernel k;
+    in >> k.name >> k.threads >> k.words;
+    if (k.name != "fragment_load_4_t" && k.name.rfind("fragment_box", 0) != 0 &&
+        k.name != "fragment_wide_bf16_8_tb")
+      continue;
+    k.box = k.name.rfind("fragment_box", 0) == 0;
+    k.swizzled = k.name == "fragment_box_swizzled";
+    kernels.push_back(k);
+    expected.push_back(row);
+  }
+  ASSERT_EQ(kernels.size(), 4u);
+  const auto found = read_fragments(source.str(), kernels, 0, test_cache());
+  for (size_t i = 0; i < kernels.size(); ++i)
+    EXPECT_EQ(line(kernels[i].name, kernels[i].threads, found[i]), expected[i]);
+  CudaDriver::use_library("");
 }
 
 // The answers themselves, from the PTX manual's tables: m16n8k16 as the product of its matrices.

@@ -1,0 +1,44 @@
+"""Which thread of the GPU holds which element, against what the emulator believes (fragments.txt)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera import _core
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parent / "unit/backend/cuda_fragments.cuh"
+KEPT = {line.split()[0]: line.split() for line in (HERE / "fragments.txt").read_text().splitlines()}
+
+
+def hash_of(words: list[int]) -> int:
+    """FNV-1a, 64 bits, over little-endian words."""
+    value = 0xCBF29CE484222325
+    for word in words:
+        for byte in word.to_bytes(4, "little"):
+            value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value
+
+
+def needs(name: str) -> tuple[int, bool]:
+    """The compute capability that a kernel needs, and whether it runs on that one alone."""
+    if name.startswith("fragment_wide"):
+        return 9, True
+    return (9, False) if name.startswith(("fragment_store", "fragment_box")) else (8, False)
+
+
+@pytest.mark.parametrize("name", list(KEPT))
+def test_fragment(name: str, cuda: Any) -> None:
+    major = cuda.cuda.get_device_capability()[0]
+    least, alone = needs(name)
+    if major < least or (alone and major != least):
+        pytest.skip(f"{name} is not for compute capability {major}")
+    _, threads, count, hashed, *first = KEPT[name]
+    kernel = (name, int(threads), int(count), name.startswith("fragment_box"),
+              name == "fragment_box_swizzled")  # fmt: skip
+    (words,) = _core.read_fragments(SOURCE.read_text(), [kernel])
+    assert [f"{w:x}" for w in words[:32]] == first
+    assert f"{hash_of(words):x}" == hashed, "differs beyond the first 32 words"
