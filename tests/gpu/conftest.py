@@ -1,4 +1,4 @@
-"""A GPU for the tests of this folder, or a plain refusal; a time after which no further one begins."""
+"""A GPU for the tests of this folder, or a plain refusal; a time after which none begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def seconds_left() -> float:
-    """Until no further test is to begin (TESSERA_GPU_SECONDS from the start, 10 minutes by default)."""
+    """Until no further test is to begin: TESSERA_GPU_SECONDS from the start."""
     return float(os.environ.get("TESSERA_GPU_SECONDS", "560")) - (time.monotonic() - START)
 
 

@@ -1,4 +1,4 @@
-"""Which thread of the GPU holds which element, against what the emulator believes (fragments.txt)."""
+"""Which thread of the GPU holds which element, against what the emulator says (fragments.txt)."""
 
 from __future__ import annotations
 
