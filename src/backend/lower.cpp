@@ -94,8 +94,9 @@ Graph lower_cumsum(const Graph& graph, const Op& op, const Lowering& lowering) {
   const int64_t n = whole[static_cast<size_t>(along)];
   const Type type{x.dtype, shape_of({outer, n, inner})};
   const bool by_outer = outer > 1;
-  const int64_t blocks = by_outer ? parts(outer, lowering.block_elements / (n * inner))
-                                  : parts(inner, std::max<int64_t>(64, lowering.block_elements / n));
+  const int64_t blocks = by_outer
+                             ? parts(outer, lowering.block_elements / (n * inner))
+                             : parts(inner, std::max<int64_t>(64, lowering.block_elements / n));
   Graph block = Graph::block({blocks}, {});
   const TensorId input = block.add_input(type);
   IterAttrs iter;
@@ -186,8 +187,7 @@ Graph lower_product(const Graph& graph, const Op& op, const Lowering& lowering) 
 
 }  // namespace
 
-std::optional<Graph> lower_to_block(const Graph& graph, const Op& op,
-                                    const Lowering& lowering) {
+std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, const Lowering& lowering) {
   if (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
       op.kind == OpKind::ReduceMin) {
     return lower_reduction(graph, op, lowering);

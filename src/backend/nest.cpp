@@ -444,8 +444,8 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     e = binary("/");
     if (real && !wide && levels[1] < levels[0]) {
       // One reciprocal for many elements; k keeps it finite where the divisor is subnormal.
-      const Index k =
-          named("float", builtin("fabsf") + "(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", levels[1]);
+      const Index k = named(
+          "float", builtin("fabsf") + "(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", levels[1]);
       const Index r = named("float", "1.0f / (" + x[1] + " * " + k.text + ")", levels[1]);
       e = x[0] + " * " + r.text + " * " + k.text;
     }

@@ -619,6 +619,27 @@ KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& 
   return Builder(block_graph, layouts).run();
 }
 
+std::vector<std::vector<int64_t>> merged_axes(std::vector<std::vector<int64_t>> shapes) {
+  const size_t rank = shapes.back().size();
+  for (auto& s : shapes) s.insert(s.begin(), rank - s.size(), 1);
+  const std::vector<int64_t> whole = shapes.back();
+  std::vector<std::vector<int64_t>> merged(shapes.size());
+  for (size_t axis = 0; axis < rank; ++axis) {
+    if (whole[axis] == 1) continue;
+    bool fits = !merged.back().empty();
+    for (size_t i = 0; fits && i < shapes.size(); ++i) {
+      fits = (shapes[i][axis] == 1) == (merged[i].back() == 1);
+    }
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      if (fits)
+        merged[i].back() *= shapes[i][axis];
+      else
+        merged[i].push_back(shapes[i][axis]);
+    }
+  }
+  return merged;
+}
+
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents) {
   std::vector<int64_t> strides(extents.size(), 1);
   for (size_t i = extents.size(); i-- > 1;) strides[i - 1] = strides[i] * extents[i];

@@ -81,6 +81,10 @@ struct KernelValues {
 // panels leave the loops they are summed over: each panel is then read from end to end.
 KernelValues kernel_values(const Graph& block_graph, const std::vector<Layout>& layouts = {});
 
+// Operand and result shapes of a pointwise operator with neighbouring axes merged where every
+// operand either has both or broadcasts both: long inner loops for any shape.
+std::vector<std::vector<int64_t>> merged_axes(std::vector<std::vector<int64_t>> shapes);
+
 // Row-major strides of a contiguous tensor.
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& extents);
 

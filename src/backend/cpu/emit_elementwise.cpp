@@ -25,29 +25,6 @@ int64_t equal_slab(int64_t extent, int64_t most, int64_t unit) {
   return ceil_div(slab, unit) * unit;
 }
 
-// Operand and result shapes of a pointwise operator with neighbouring axes merged where every
-// operand either has both or broadcasts both: long inner loops for any shape.
-std::vector<std::vector<int64_t>> collapse(std::vector<std::vector<int64_t>> shapes) {
-  const size_t rank = shapes.back().size();
-  for (auto& s : shapes) s.insert(s.begin(), rank - s.size(), 1);
-  const std::vector<int64_t> whole = shapes.back();
-  std::vector<std::vector<int64_t>> merged(shapes.size());
-  for (size_t axis = 0; axis < rank; ++axis) {
-    if (whole[axis] == 1) continue;
-    bool fits = !merged.back().empty();
-    for (size_t i = 0; fits && i < shapes.size(); ++i) {
-      fits = (shapes[i][axis] == 1) == (merged[i].back() == 1);
-    }
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      if (fits)
-        merged[i].back() *= shapes[i][axis];
-      else
-        merged[i].push_back(shapes[i][axis]);
-    }
-  }
-  return merged;
-}
-
 // A transpose that exchanges the two innermost axes of 32-bit words: tiles instead of single
 // elements. A unit is some rows of the result.
 std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph,
@@ -103,7 +80,7 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   result.attrs = op.attrs;
   result.dtype = type.dtype;
   if (has(op.kind, algebra::Pointwise)) {
-    shapes = collapse(std::move(shapes));
+    shapes = merged_axes(std::move(shapes));
   } else if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze ||
              op.kind == OpKind::Unsqueeze) {
     shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};

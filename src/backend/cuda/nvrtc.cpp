@@ -134,8 +134,8 @@ CudaObject compile_cuda_kernels(const std::string& source, const std::vector<std
   if (!supported)
     throw Error(ErrorKind::Unsupported, "NVRTC " + nvrtc_version() + " does not compile for '" +
                                             arch + "', only for " + known);
-  const std::array<const char*, 2> names = {"device.cuh", "ptx.cuh"};
-  std::array<const char*, 2> texts{};
+  const std::array<const char*, 3> names = {"device.cuh", "ptx.cuh", "tiles.cuh"};
+  std::array<const char*, 3> texts{};
   for (size_t i = 0; i < names.size(); ++i) texts[i] = device_header(names[i]).c_str();
   Nvrtc::Program program = nullptr;
   if (n.create(&program, source.c_str(), (kernel + ".cu").c_str(), int(names.size()), texts.data(),

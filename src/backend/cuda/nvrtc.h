@@ -35,7 +35,8 @@ int nvrtc_version_number();
 // Folders to look into for CUDA's libraries, before the system's: those of Python's packages.
 void set_cuda_folders(std::vector<std::string> folders);
 
-// The text of a device header: "device.cuh", "ptx.cuh", "host.cuh", "api.h".
+// The text of a device header: "device.cuh", "ptx.cuh", "host.cuh", "api.h",
+// "tiles.cuh".
 const std::string& device_header(const std::string& name);
 
 }  // namespace tessera

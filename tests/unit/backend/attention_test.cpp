@@ -5,69 +5,13 @@
 
 #include <cmath>
 
+#include "backend/block_programs.h"
 #include "backend/testing.h"
 #include "eval/eval.h"
 #include "ir/validate.h"
 
 namespace tessera {
 namespace {
-
-struct Shape4 {
-  int64_t b, m, d, s, e;  // batch, queries, depth, keys, depth of the values
-  int64_t rows, loops;    // parts of the queries and of the keys
-  bool transposed = false;
-  const char* dtype = "f32";
-  bool mask = false;
-};
-
-int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-std::string attention(const Shape4& p) {
-  const auto n = [](int64_t i) { return std::to_string(i); };
-  const std::string t = p.dtype;
-  const auto type = [&](std::initializer_list<int64_t> dims) {
-    std::string s;
-    for (int64_t d : dims) s += (s.empty() ? "" : ",") + n(d);
-    return t + "[" + s + "]";
-  };
-  const int64_t mt = up(p.m, p.rows), st = up(p.s, p.loops);
-  std::string g = "graph attention {\n";
-  const std::string q = "Q = input : " + type({p.b, p.m, p.d}) + "\n";
-  const std::string k =
-      "K = input : " + (p.transposed ? type({p.b, p.s, p.d}) : type({p.b, p.d, p.s})) + "\n";
-  const std::string v = "V = input : " + type({p.b, p.s, p.e}) + "\n";
-  const std::string mask = p.mask ? "M = input : " + type({p.m, p.s}) + "\n" : "";
-  g += q + k + v + mask + "O = kernel Q, K, V" + (p.mask ? ", M" : "") + " grid[x=" + n(p.b) +
-       ", y=" + n(p.rows) + "] loops[i=" + n(p.loops) + "] {\n";
-  g += q + "q = iter Q {imap={x:0, y:1}} : " + type({1, mt, p.d}) + "\n" + k;
-  if (p.transposed) {
-    g += "kr = iter K {imap={x:0}, fmap={i:1}} : " + type({1, st, p.d}) + "\n" +
-         "k = transpose kr {perm=[0,2,1]}\n";
-  } else {
-    g += "k = iter K {imap={x:0}, fmap={i:2}} : " + type({1, p.d, st}) + "\n";
-  }
-  g += v + "v = iter V {imap={x:0}, fmap={i:1}} : " + type({1, st, p.e}) + "\n";
-  g += "s0 = matmul q, k\n";
-  if (p.mask) {
-    g += mask + "mi = iter M {imap={y:0}, fmap={i:1}} : " + type({mt, st}) + "\ns = add s0, mi\n";
-  } else {
-    g += "c = const {value=1/2} : " + t + "[]\ns = mul s0, c\n";
-  }
-  g += R"(m = reduce_max s {axes=[2], keepdims=true}
-lo = const {value=-16777215*2^104} : T[]
-mm = max m, lo
-z = sub s, mm
-e = exp z
-r = sum e {axes=[2], keepdims=true}
-R = accum_rescale r, mm {loops=[0]}
-p = matmul e, v
-P = accum_rescale p, mm {loops=[0]}
-o = div P, R
-O = save o {omap={x:0, y:1}} : )" +
-       type({p.b, p.m, p.e}) + "\nreturn O\n} : " + type({p.b, p.m, p.e}) + "\nreturn O\n}\n";
-  for (size_t at = 0; (at = g.find("T[]", at)) != std::string::npos;) g.replace(at, 1, t);
-  return g;
-}
 
 void expect_right_everywhere(const Shape4& p) {
   const Graph graph = parse(attention(p));

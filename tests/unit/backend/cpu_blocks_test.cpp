@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "backend/block_programs.h"
 #include "backend/testing.h"
 #include "ir/validate.h"
 
@@ -14,63 +15,6 @@ void expect_right_everywhere(const std::string& text) {
   const Graph graph = parse(text);
   validate(graph);
   for (CpuIsa isa : runnable_isas()) expect_right(graph, isa);
-}
-
-std::string replaced(std::string text,
-                     const std::vector<std::pair<std::string, std::string>>& pairs) {
-  for (const auto& [from, to] : pairs) {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-      text.replace(at, from.size(), to);
-  }
-  return text;
-}
-
-int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Mirage's Fig. 3b for RMSNorm + Linear, for any shape, grid and loop.
-std::string rms_norm_linear(int64_t m, int64_t k, int64_t n, int64_t grid, int64_t loops,
-                            const std::string& dtype = "f32") {
-  const auto s = [](int64_t i) { return std::to_string(i); };
-  return replaced(R"(graph fused {
-  X = input : T[M,K]
-  G = input : T[K]
-  W = input : T[K,N]
-  O = kernel X, G, W grid[x=GRID] loops[i=LOOPS] {
-    X = input : T[M,K]
-    G = input : T[K]
-    W = input : T[K,N]
-    x = iter X {fmap={i:1}} : T[M,Kt]
-    g = iter G {fmap={i:0}} : T[Kt]
-    w = iter W {imap={x:1}, fmap={i:0}} : T[Kt,Nt]
-    xg = mul x, g : T[M,Kt]
-    p = matmul xg, w : T[M,Nt]
-    a = accum p {loops=[0]} : T[M,Nt]
-    x2 = sqr x : T[M,Kt]
-    s = sum x2 {axes=[1], keepdims=true} : T[M,1]
-    b = accum s {loops=[0]} : T[M,1]
-    c = const {value=1/K} : T[]
-    m = mul b, c : T[M,1]
-    e = const {value=1e-05} : T[]
-    f = add m, e : T[M,1]
-    r = sqrt f : T[M,1]
-    d = div a, r : T[M,Nt]
-    o = save d {omap={x:1}} : T[M,N]
-    return o
-  } : T[M,N]
-  return O
-}
-)",
-                  {{"GRID", s(grid)},
-                   {"LOOPS", s(loops)},
-                   {"T[", dtype + "["},
-                   {"Kt", s(up(k, loops))},
-                   {"Nt", s(up(n, grid))},
-                   {"M,", s(m) + ","},
-                   {"[K]", "[" + s(k) + "]"},
-                   {"[K,", "[" + s(k) + ","},
-                   {",K]", "," + s(k) + "]"},
-                   {"/K}", "/" + s(k) + "}"},
-                   {",N]", "," + s(n) + "]"}});
 }
 
 TEST(CpuBlocks, RmsNormLinear) { expect_right_everywhere(rms_norm_linear(16, 256, 512, 16, 4)); }

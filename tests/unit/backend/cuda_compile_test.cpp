@@ -42,7 +42,7 @@ bool have_nvrtc() {
 }
 
 TEST(CudaCompile, DeviceHeadersAreThoseOfTheTree) {
-  for (const char* name : {"device.cuh", "ptx.cuh", "host.cuh", "api.h"})
+  for (const char* name : {"device.cuh", "ptx.cuh", "host.cuh", "api.h", "tiles.cuh"})
     EXPECT_EQ(device_header(name), text_of(kRoot / "src/backend/cuda/device" / name)) << name;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "backend/block_programs.h"
 #include "backend/check.h"
 #include "backend/cpu/module.h"
 #include "base/error.h"
@@ -24,25 +25,6 @@ namespace {
 uint64_t number_from(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-// Appends the operators of `g`: the inputs and outputs of several programs side by side.
-void append(Graph& all, const Graph& g) {
-  std::vector<TensorId> to(g.tensors().size());
-  for (const Op& op : g.ops()) {
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
-    const TensorId first(uint32_t(all.tensors().size()));
-    if (op.kind == OpKind::Input)
-      all.add_input(g.type(op.result()));
-    else if (op.body.valid())
-      all.add_graph_op(op.kind, inputs, g.body(op));
-    else
-      all.add_op(op.kind, inputs, op.attrs);
-    for (uint32_t r = 0; r < op.num_results; r++)
-      to[op.result(r).index] = TensorId(first.index + r);
-  }
-  for (TensorId t : g.outputs()) all.add_output(to[t.index]);
 }
 
 // Where compiled code leaves the interpreter; empty if nowhere.

@@ -60,6 +60,12 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #include "ptx.cuh"
+#define TS_WHERE
+#define TS_HERE
 #else
 #include "host.cuh"
+// The line of the kernel's source that a function was called from, handed on.
+#define TS_WHERE , int line = __builtin_LINE()
+#define TS_HERE , line
 #endif
+#include "tiles.cuh"

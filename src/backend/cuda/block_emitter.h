@@ -1,0 +1,203 @@
+// The generator behind emit_cuda: decides where the values of one block graph live (registers,
+// shared memory, global memory) and writes the kernel step by step. Private to backend/cuda.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/emit.h"
+#include "backend/cuda/steps.h"
+#include "backend/nest.h"
+#include "backend/values.h"
+
+namespace tessera {
+
+inline bool is_reduction(OpKind kind) {
+  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
+         kind == OpKind::ReduceMin;
+}
+inline bool is_product(OpKind kind) {
+  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
+}
+inline bool is_accumulator(OpKind kind) {
+  return kind == OpKind::Accum || kind == OpKind::AccumRescale;
+}
+
+struct BlockText {
+  std::string text;
+  std::array<int, 3> grid{1, 1, 1};
+  int threads = 128;
+  int64_t shared_bytes = 0;
+};
+
+// How much a kernel may take, and how deep its pipelines are.
+struct BlockLimits {
+  int64_t shared_bytes = 48 << 10;
+  int stages = 4;  // of tiles in flight, at most
+  CudaArch arch;
+};
+
+class BlockEmitter {
+ public:
+  BlockEmitter(const KernelValues& kernel, const BlockLimits& limits,
+               std::set<std::string>& prelude);
+  // Throws Error(Unsupported) where shared memory does not suffice.
+  BlockText run(const std::string& name);
+
+ private:
+  // Where the elements of a value are when something else reads them.
+  enum class Home {
+    None,    // nobody needs it
+    Inline,  // computed where it is used
+    Direct,  // an operand's tile, read from global memory
+    Tile,    // an operand's tile, copied to shared memory
+    Shared,  // computed into shared memory
+    Stored,  // a result
+  };
+  // How a product is given to warps (of tensor cores) or threads: units of `rows` × `columns`
+  // fragments (of single elements), `slots` units each.
+  struct Units {
+    bool tensor_cores = false;
+    int rows = 1, columns = 1;
+    int64_t row_units = 1, column_units = 1, batch = 1;
+    int workers = 1, slots = 1;
+    bool registers = false;  // sums stay in registers from one iteration to the next
+    int64_t units() const { return row_units * column_units * batch; }
+    int numbers() const { return rows * columns * (tensor_cores ? 4 : 1); }
+  };
+  struct Pair {
+    int left, right;
+  };
+
+  const Value& value(int id) const { return kernel_.values[size_t(id)]; }
+  Value& value(int id) { return kernel_.values[size_t(id)]; }
+  Home home(int id) const { return home_[size_t(id)]; }
+  bool root(int id) const {
+    return value(id).kind == OpKind::Save || is_accumulator(value(id).kind);
+  }
+  uint8_t update_loops(const Value& v) const;
+
+  // decide.cpp
+  void decide();
+  void choose_threads();
+  int operand_source(int input, bool tensor_cores) const;
+  void copy_operands();
+  void place_shared(int id, bool operand);
+  bool tensor_cores(const Value& product) const;
+  std::vector<Pair> pairs(const Value& product) const;
+  Units units(const Value& product, bool accumulates) const;
+  // Memory that shows the value's elements without a copy.
+  std::optional<Memory> view(int id) const;
+  // Values in memory that `id` is computed from, in region `loops` or outside it.
+  void dependencies(int id, uint8_t loops, std::set<int>& found) const;
+  int work_inline(int id) const;
+
+  // emit_block.cpp
+  size_t buffer(const std::string& name, const std::string& type, int64_t bytes,
+                bool whole_loop = false);
+  std::vector<BlockStep>& steps() { return *steps_; }
+  // Opens a step whose lines go to `code_`; finish() closes it.
+  void begin(const std::string& comment);
+  void finish();
+  void reads(const std::string& buffer, const std::string& mapping);
+  void writes(const std::string& buffer, const std::string& mapping);
+  // Adds the reads that `touched_` lists. `roots`: what was computed element by element, each by
+  // the thread that `mapping` says.
+  void reads_touched(const std::string& mapping, const std::vector<int>& roots = {});
+  void region(uint8_t loops, int last);
+  void compute(int id);
+  std::string n(int64_t x) const { return std::to_string(x); }
+
+  // emit_tiles.cpp
+  struct Split {
+    std::string variable;
+    int64_t size;
+  };
+  std::vector<Split> splits(int64_t extent, size_t axis, const GridMap& grid,
+                            const LoopMap& loop) const;
+  // Lines that declare begin and extent of tiles that may be shorter, of the loop they vary with.
+  void declare_extents(uint8_t loops, int last, std::vector<std::string>& lines) const;
+  void declare_extent(int id, size_t axis, std::vector<std::string>& lines) const;
+  std::string tile_offset(int id) const;
+  int piece_bytes(int id) const;
+  int64_t memory_elements(int id) const;
+  void copy_code(int id, Code& code) const;
+  void load_tile(int id);
+  void load_stages(const std::vector<int>& tiles, int loop);
+  void next_stage(const std::vector<int>& tiles, int loop);
+  void direct_tile(int id);
+
+  // emit_values.cpp
+  // How each() gives elements to threads: one after the other.
+  std::string mapping_of(const std::vector<Extent>& extents) const;
+  // Declares an index for each axis, from that of the element.
+  std::vector<Index> indices(const std::vector<Extent>& extents, const std::string& flat);
+  // Whether an element lies within a tile that may be shorter; empty where it always does.
+  std::string guard(const std::vector<Extent>& extents, const std::vector<Index>& index) const;
+  // Opens a loop over `i` below `elements`.
+  void open_each(int64_t elements);
+  std::vector<Index> each(const std::vector<Extent>& extents);
+  Nest nest() { return Nest(kernel_, prelude_, touched_, Dialect::Cuda); }
+  std::string element(Nest& nest, int id, const std::vector<Index>& index);
+  std::string shape_text(const Value& v) const;
+  void elementwise(int id);
+  void cumsum(int id);
+  void save(int id);
+  void reduce(int id, int into);
+
+  // emit_accumulators.cpp
+  void fill(const std::string& pointer, const Value& shape, const Memory& memory,
+            const std::string& x);
+  void start_accumulator(int id);
+  void accumulate(int id);
+  void finish_accumulator(int id);
+  // Where the running maximum and the scales of a rescaling accumulator are; accumulators with the
+  // same maxima share them.
+  std::string scales_of(int id) const;
+  Memory scale_memory(int id, const char* part) const;
+  void scales(int id);
+  std::string factor(int id, const char* part, const std::vector<Index>& index);
+
+  // emit_product.cpp
+  std::string sums_shape(const Units& u) const;
+  std::vector<Index> leading_index(int id);
+  void open_units(const Units& u);
+  void product(int id, int into);
+  std::string matrix_of(int operand, const Memory& m) const;
+  void fragments(int id, const Pair& pair, const Units& u, const std::string& sums, int number);
+  void scalars(int id, const Pair& pair, const Units& u, const std::string& sums);
+  void each_sum(int id, const Units& u, const std::string& sums, bool padded,
+                const std::function<void(const std::string&, const std::vector<Index>&)>& inside);
+  void store_sums(int id, int into, const Units& u, const std::string& sums, bool accumulates);
+  void rescale_sums(int id, int into, const Units& u);
+  void spill(int accumulator);
+
+  KernelValues original_, kernel_;
+  BlockLimits limits_;
+  std::set<std::string>& prelude_;
+  std::vector<std::vector<int>> users_;
+  std::vector<bool> needed_;
+  std::vector<Home> home_;
+  std::vector<bool> fragment_;  // operands of tensor cores, in 16 bits
+  std::vector<int> fused_;      // accumulator that a product or reduction adds to, or -1
+  std::map<int, Units> units_;  // of products
+  std::map<int, std::vector<int>> tiles_of_;  // that a loop brings in ahead of their use
+  int threads_ = 128;
+
+  std::vector<SharedBuffer> buffers_;
+  std::vector<bool> whole_loop_;
+  std::map<std::string, size_t> buffer_of_;
+  std::vector<std::string> head_;  // declarations of the kernel
+  std::vector<BlockStep>* steps_ = nullptr;
+  BlockStep step_;
+  Code code_;
+  std::vector<int> touched_;
+  std::set<std::string> scaled_;
+  std::vector<Index> leading_;  // of the product's unit that is being written
+};
+
+}  // namespace tessera

@@ -1,0 +1,337 @@
+// Where the values of a block live, and how products are given to warps and threads.
+#include <algorithm>
+
+#include "backend/cuda/block_emitter.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+// Rough operations per element, to decide what is worth computing once.
+int work(OpKind kind) {
+  if (kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt) return 3;
+  static const std::set<OpKind> heavy = {
+      OpKind::Exp,   OpKind::Log,   OpKind::Sin,  OpKind::Cos,      OpKind::Erf,     OpKind::Tanh,
+      OpKind::Pow,   OpKind::Silu,  OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid, OpKind::Log1p,
+      OpKind::Expm1, OpKind::Power, OpKind::Mod,  OpKind::Atan2};
+  if (heavy.count(kind) != 0) return 6;
+  return has(kind, algebra::Pointwise) ? 1 : 0;
+}
+
+int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
+
+// Registers of a thread that sums of products may take.
+constexpr int kMostSums = 128;
+
+}  // namespace
+
+BlockEmitter::BlockEmitter(const KernelValues& kernel, const BlockLimits& limits,
+                           std::set<std::string>& prelude)
+    : original_(kernel), kernel_(kernel), limits_(limits), prelude_(prelude) {
+  choose_threads();
+  copy_operands();
+  users_ = kernel_.users();
+  const size_t count = kernel_.values.size();
+  needed_.assign(count, false);
+  home_.assign(count, Home::None);
+  fused_.assign(count, -1);
+  for (size_t i = count; i-- > 0;) {
+    const Value& v = kernel_.values[i];
+    if (v.kind == OpKind::Save) needed_[i] = true;
+    if (!needed_[i]) continue;
+    for (int input : v.inputs) needed_[size_t(input)] = true;
+  }
+  decide();
+}
+
+uint8_t BlockEmitter::update_loops(const Value& v) const {
+  uint8_t loops = v.phase.varies;
+  if (is_accumulator(v.kind))
+    for (int l : std::get<AccumAttrs>(v.attrs).loops) loops = uint8_t(loops | 1u << l);
+  return loops;
+}
+
+void BlockEmitter::choose_threads() {
+  int64_t most = 0;
+  for (size_t i = 0; i < kernel_.values.size(); ++i) {
+    const Value& v = kernel_.values[i];
+    const int64_t elements = v.elements();
+    most = std::max(most, is_product(v.kind) ? 2 * elements : elements);
+  }
+  threads_ = most > 16384 ? 256 : 128;
+}
+
+std::vector<BlockEmitter::Pair> BlockEmitter::pairs(const Value& v) const {
+  if (v.kind == OpKind::Matmul) return {{v.inputs[0], v.inputs[1]}};
+  return {{v.inputs[0], v.inputs[2]}, {v.inputs[1], v.inputs[3]}};
+}
+
+bool BlockEmitter::tensor_cores(const Value& v) const {
+  return is_product(v.kind) && (v.dtype == DType::F16 || v.dtype == DType::BF16);
+}
+
+BlockEmitter::Units BlockEmitter::units(const Value& v, bool accumulates) const {
+  Units u;
+  u.tensor_cores = tensor_cores(v);
+  const size_t rank = v.extents.size();
+  for (size_t i = 0; i + 2 < rank; ++i) u.batch *= v.extents[i].nominal;
+  const int64_t m = ceil_div(v.extents[rank - 2].nominal, u.tensor_cores ? 16 : 1);
+  const int64_t columns = ceil_div(v.extents[rank - 1].nominal, u.tensor_cores ? 8 : 1);
+  u.workers = u.tensor_cores ? threads_ / 32 : threads_;
+  const int most = u.tensor_cores ? 16 : 32;  // fragments, or numbers, of a unit
+  double best = 0;
+  for (int r = 1; r <= 8; r *= 2)
+    for (int c = 1; c <= 8; c *= 2) {
+      if (r * c > most || (r > 1 && r >= 2 * m) || (c > 1 && c >= 2 * columns)) continue;
+      const int64_t row_units = ceil_div(m, r), column_units = ceil_div(columns, c);
+      const double rounds = double(ceil_div(row_units * column_units * u.batch, u.workers));
+      const double cost = rounds * (r * c + 0.6 * (r + (u.tensor_cores ? 0.5 : 1) * c));
+      if (best != 0 && cost >= best) continue;
+      best = cost;
+      u.rows = r, u.columns = c;
+      u.row_units = row_units, u.column_units = column_units;
+      u.slots = int(rounds);
+    }
+  u.registers = accumulates && u.slots * u.numbers() <= kMostSums;
+  return u;
+}
+
+std::optional<Memory> BlockEmitter::view(int id) const {
+  const Value& v = value(id);
+  if (home(id) == Home::Tile || home(id) == Home::Shared) return v.memory;
+  if (home(id) != Home::Inline) return std::nullopt;
+  std::optional<Memory> m;
+  if (v.kind == OpKind::Transpose) {
+    if (!(m = view(v.inputs[0]))) return m;
+    const std::vector<int64_t> strides = m->strides;
+    m->strides.clear();
+    for (int p : std::get<PermAttrs>(v.attrs).perm) m->strides.push_back(strides[size_t(p)]);
+  } else if (v.kind == OpKind::Unsqueeze) {
+    if (!(m = view(v.inputs[0]))) return m;
+    for (int axis : std::get<AxesAttrs>(v.attrs).axes)
+      m->strides.insert(m->strides.begin() + axis, 0);
+  } else if (v.kind == OpKind::Squeeze) {
+    if (!(m = view(v.inputs[0]))) return m;
+    const auto& axes = std::get<AxesAttrs>(v.attrs).axes;
+    for (size_t i = axes.size(); i-- > 0;) m->strides.erase(m->strides.begin() + axes[i]);
+  }
+  return m;
+}
+
+// Gives a value memory of its own. An operand of tensor cores has rows and columns of whole
+// fragments, filled up with zeros, in pieces of 16 bytes that eight rows have in different banks.
+void BlockEmitter::place_shared(int id, bool operand) {
+  Value& v = value(id);
+  v.in_memory = true;
+  Memory& m = v.memory;
+  m.pointer = "v" + n(id);
+  m.space = Space::Shared;
+  std::vector<int64_t> shape;
+  for (const Extent& e : v.extents) shape.push_back(e.nominal);
+  const size_t rank = shape.size();
+  if (operand) {
+    m.storage = v.dtype;
+    for (size_t axis : {rank - 2, rank - 1}) shape[axis] = round_up(shape[axis], 16);
+    const int64_t pitch = shape[rank - 1];
+    if ((pitch & (pitch - 1)) == 0) {
+      int shift = 3;
+      for (int64_t p = pitch; p > 64; p /= 2) ++shift;
+      m.swizzle_shift = shift;
+      m.swizzle_mask = int(std::min<int64_t>(pitch / 8, 8) - 1) << 3;
+    } else {
+      shape[rank - 1] = (pitch / 8 | 1) * 8;
+    }
+  } else {
+    const bool tile = home(id) == Home::Tile;
+    m.storage = tile ? v.dtype : compute_dtype(v.dtype);
+    if (rank > 0 && tile) {
+      const int64_t whole = std::max<int64_t>(1, 16 / size_in_bytes(m.storage));
+      shape[rank - 1] = round_up(shape[rank - 1], whole);
+    }
+    // Rows that begin in the same bank would be read one after the other.
+    const int64_t words = rank > 0 ? shape[rank - 1] * size_in_bytes(m.storage) / 4 : 0;
+    if (rank > 1 && words >= 32 && words % 32 == 0)
+      shape[rank - 1] += 16 / std::max(1, size_in_bytes(m.storage));
+  }
+  m.strides = contiguous_strides(shape);
+}
+
+int BlockEmitter::work_inline(int id) const {
+  if (home(id) != Home::Inline) return 0;
+  const Value& v = value(id);
+  int sum = work(v.kind);
+  for (int input : v.inputs) sum += work_inline(input);
+  return sum;
+}
+
+// Views of a product's operand down to what has memory of its own.
+int BlockEmitter::operand_source(int input, bool tensor_cores) const {
+  for (int at = input;;) {
+    const Value& x = value(at);
+    const size_t rank = x.extents.size();
+    const bool through =
+        x.kind == OpKind::Transpose || x.kind == OpKind::Squeeze || x.kind == OpKind::Unsqueeze;
+    if (!through) return at;
+    const Value& y = value(x.inputs[0]);
+    if (y.extents.size() < 2) return at;
+    // Only where the innermost axis of the memory stays one of the two that count.
+    const int last = int(y.extents.size()) - 1;
+    if (x.kind == OpKind::Transpose) {
+      const auto& perm = std::get<PermAttrs>(x.attrs).perm;
+      const int right = perm[rank - 1], left = perm[rank - 2];
+      if (right != last && left != last) return at;
+      // Rows of fragments are those of the memory.
+      if (tensor_cores && (right == last ? left : right) != last - 1) return at;
+    } else {
+      const size_t r = x.kind == OpKind::Unsqueeze ? rank : y.extents.size();
+      for (int a : std::get<AxesAttrs>(x.attrs).axes)
+        if (size_t(a) + 2 >= r) return at;
+    }
+    at = x.inputs[0];
+  }
+}
+
+// Operands of tensor cores that are added up in 32 bits first are copied to 16 bits.
+void BlockEmitter::copy_operands() {
+  std::map<int, int> copy_of;
+  for (const Value& v : kernel_.values) {
+    if (!tensor_cores(v)) continue;
+    for (int input : v.inputs) {
+      const int source = operand_source(input, true);
+      const OpKind kind = value(source).kind;
+      if (is_accumulator(kind) || is_reduction(kind) || kind == OpKind::Cumsum)
+        copy_of[source] = -1;
+    }
+  }
+  if (copy_of.empty()) return;
+  std::vector<Value> values;
+  std::vector<int> to, plain;  // what a value has become, for products and for others
+  for (size_t i = 0; i < kernel_.values.size(); ++i) {
+    Value v = kernel_.values[i];
+    // Views are copied along, one of the sum and one of its copy.
+    const bool product = tensor_cores(v);
+    for (int& input : v.inputs) input = product ? to[size_t(input)] : plain[size_t(input)];
+    const bool view =
+        v.kind == OpKind::Transpose || v.kind == OpKind::Squeeze || v.kind == OpKind::Unsqueeze;
+    values.push_back(v);
+    plain.push_back(int(values.size()) - 1);
+    to.push_back(plain.back());
+    if (view &&
+        to[size_t(kernel_.values[i].inputs[0])] != plain[size_t(kernel_.values[i].inputs[0])]) {
+      v.inputs[0] = to[size_t(kernel_.values[i].inputs[0])];
+      values.push_back(v);
+      to.back() = int(values.size()) - 1;
+    }
+    if (copy_of.count(int(i)) == 0) continue;
+    Value copy = v;
+    copy.kind = OpKind::Cast;
+    copy.attrs = CastAttrs{v.dtype};
+    copy.inputs = {plain.back()};
+    copy.in_memory = false;
+    values.push_back(copy);
+    to.back() = int(values.size()) - 1;
+  }
+  kernel_.values = std::move(values);
+}
+
+void BlockEmitter::decide() {
+  const int count = int(kernel_.values.size());
+  // What products read, through views; what tensor cores read is kept in 16 bits.
+  std::vector<bool> operand(size_t(count), false);
+  fragment_.assign(size_t(count), false);
+  for (int i = 0; i < count; ++i) {
+    const Value& v = value(i);
+    if (!needed_[size_t(i)] || !is_product(v.kind)) continue;
+    for (int input : v.inputs) {
+      const int at = operand_source(input, tensor_cores(v));
+      operand[size_t(at)] = true;
+      if (tensor_cores(v)) fragment_[size_t(at)] = true;
+    }
+  }
+  const auto uses = [&](int id) {
+    int sum = 0;
+    for (int user : users_[size_t(id)]) sum += needed_[size_t(user)] ? 1 : 0;
+    return sum;
+  };
+  // Products and reductions that are added to an accumulator and have no other use.
+  for (int i = 0; i < count; ++i) {
+    const Value& v = value(i);
+    if (!needed_[size_t(i)] || !is_accumulator(v.kind)) continue;
+    const int from = v.inputs[0];
+    const Value& x = value(from);
+    const AccumKind kind = std::get<AccumAttrs>(v.attrs).kind;
+    if (uses(from) != 1 || x.phase.varies != update_loops(v) || v.kind != OpKind::Accum) {
+      const bool rescaled = v.kind == OpKind::AccumRescale && is_product(x.kind) &&
+                            uses(from) == 1 && x.phase.varies == update_loops(v);
+      if (!rescaled) continue;
+      const Units u = units(x, true);
+      if (!u.registers) continue;
+      fused_[size_t(from)] = i;
+      units_[from] = u;
+      continue;
+    }
+    if (is_product(x.kind) && kind == AccumKind::Sum) {
+      fused_[size_t(from)] = i;
+      units_[from] = units(x, true);
+    } else if ((x.kind == OpKind::Sum && kind == AccumKind::Sum) ||
+               (x.kind == OpKind::ReduceMax && kind == AccumKind::Max) ||
+               (x.kind == OpKind::ReduceMin && kind == AccumKind::Min)) {
+      fused_[size_t(from)] = i;
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    Value& v = value(i);
+    if (!needed_[size_t(i)]) continue;
+    Home& h = home_[size_t(i)];
+    if (v.kind == OpKind::Save) {
+      h = Home::Stored;
+    } else if (v.kind == OpKind::Iter) {
+      // Tiles that are read once go past shared memory.
+      h = operand[size_t(i)] || uses(i) > 1 ? Home::Tile : Home::Direct;
+      if (h == Home::Direct) {
+        v.in_memory = true;
+        v.memory = kernel_.argument_memory(v.argument, "v" + n(i));
+        v.memory.space = Space::Global;
+        continue;
+      }
+      place_shared(i, fragment_[size_t(i)]);
+    } else if (is_accumulator(v.kind) || is_product(v.kind) || is_reduction(v.kind) ||
+               v.kind == OpKind::Cumsum || operand[size_t(i)]) {
+      h = Home::Shared;
+      if (fused_[size_t(i)] >= 0) {
+        h = Home::None;
+        continue;
+      }
+      if (is_product(v.kind)) units_.try_emplace(i, units(v, false));
+      place_shared(i, fragment_[size_t(i)]);
+    } else {
+      h = Home::Inline;
+      const bool leaf = v.kind == OpKind::Const || v.kind == OpKind::Iota;
+      if (leaf) continue;
+      bool repeated = uses(i) > 1, outside = false;
+      for (int user : users_[size_t(i)]) {
+        if (!needed_[size_t(user)]) continue;
+        repeated = repeated || value(user).elements() > v.elements();
+        outside = outside || (update_loops(value(user)) & ~v.phase.varies) != 0;
+      }
+      const int cost = work_inline(i);
+      if ((repeated && cost >= 4) || (outside && cost >= 1)) {
+        h = Home::Shared;
+        place_shared(i, false);
+      }
+    }
+  }
+}
+
+void BlockEmitter::dependencies(int id, uint8_t loops, std::set<int>& found) const {
+  for (int input : value(id).inputs) {
+    const Value& v = value(input);
+    if ((v.phase.varies & ~loops) == 0 && home(input) != Home::Inline && home(input) != Home::None)
+      found.insert(input);
+    else
+      dependencies(input, loops, found);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+#include "backend/cuda/emit.h"
+
+#include <algorithm>
+#include <map>
+
+#include "backend/cuda/block_emitter.h"
+#include "backend/cuda/flat.h"
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/prelude.h"
+#include "backend/lower.h"
+#include "base/error.h"
+#include "ir/text.h"
+
+namespace tessera {
+namespace {
+
+void require_runnable(const Graph& graph) {
+  if (graph.level() != Level::Kernel)
+    throw Error(ErrorKind::BadInput, std::string("only kernel graphs can be run, not a ") +
+                                         name(graph.level()) + " graph");
+  for (const Tensor& t : graph.tensors())
+    if (!is_static(t.type.shape))
+      throw Error(ErrorKind::Unsupported, "code needs known extents, but a tensor is " +
+                                              t.type.str() + "; bind its symbols first");
+}
+
+// How plain products and reductions are split: enough blocks for all multiprocessors, tiles of a
+// size that tensor cores keep busy.
+Lowering gpu_lowering(const Target& target) {
+  Lowering lowering;
+  lowering.block_elements = 8192;
+  const int64_t cores = std::max(1, target.cores);
+  lowering.split = [cores](DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k) {
+    const int64_t wide = size_in_bytes(dtype) == 2 ? 128 : 64;
+    ProductTiles t;
+    int64_t rows = std::min<int64_t>(m, wide), columns = std::min<int64_t>(n, wide);
+    while (columns > 32 && batch * ceil_div(m, rows) * ceil_div(n, columns) < cores) columns /= 2;
+    while (rows > 32 && batch * ceil_div(m, rows) * ceil_div(n, columns) < cores) rows /= 2;
+    t.row_blocks = ceil_div(m, rows);
+    t.column_blocks = ceil_div(n, columns);
+    t.iterations = ceil_div(k, size_in_bytes(dtype) == 2 ? 64 : 32);
+    return t;
+  };
+  return lowering;
+}
+
+// Stands for a function's name until it is known whether there is one with the same text.
+const std::string kUnnamed = "k@";
+
+// What fits in a block besides what the driver keeps for itself.
+int64_t shared_limit(const CudaArch& arch, const Target& target) {
+  const int64_t architecture = arch.major == 8 && arch.minor != 0 && arch.minor != 7
+                                   ? int64_t{99} << 10
+                               : arch.major == 8 ? int64_t{163} << 10
+                                                 : int64_t{227} << 10;
+  return target.kind == TargetKind::Gpu ? std::min(architecture, target.block_bytes())
+                                        : architecture;
+}
+
+}  // namespace
+
+CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
+                      const Target& target) {
+  require_runnable(graph);
+  PlanBuilder plan(graph, options);
+  const std::vector<std::string> lines = print_ops(graph);
+  const Lowering lowering = gpu_lowering(target);
+  BlockLimits limits;
+  limits.shared_bytes = shared_limit(arch, target);
+  limits.arch = arch;
+  CudaProgram program;
+  program.arch = arch;
+  std::set<std::string> prelude;
+  std::string kernels;
+  std::map<std::string, std::string> name_of;  // functions by their text
+  std::vector<CudaKernel> codes;
+  for (OpId id : plan.ops()) {
+    const Op& op = graph.op(id);
+    if (op.kind == OpKind::Opaque)
+      throw Error(ErrorKind::Unsupported,
+                  "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
+    std::optional<Graph> lowered;
+    if (op.kind != OpKind::Kernel) lowered = lower_to_block(graph, op, lowering);
+    Task task;
+    task.op = id;
+    task.once = plan.once(id);
+    for (TensorId t : op.inputs) task.reads.push_back(plan.slot(t));
+    task.layouts.resize(op.inputs.size());
+    for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan.slot(op.result(r)));
+    const BlockText text =
+        op.kind == OpKind::Kernel || lowered
+            ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
+                  .run(kUnnamed)
+            : emit_flat(kUnnamed, graph, op, prelude);
+    CudaKernel kernel;
+    kernel.grid = text.grid;
+    kernel.threads = text.threads;
+    kernel.shared_bytes = text.shared_bytes;
+    kernel.arguments = task.reads;
+    kernel.arguments.insert(kernel.arguments.end(), task.writes.begin(), task.writes.end());
+    kernels += "\n// " + lines[id.index] + "\n";
+    const auto [it, fresh] = name_of.emplace(text.text, "k" + std::to_string(name_of.size()));
+    kernel.name = it->second;
+    if (fresh) {
+      std::string named = text.text;
+      named.replace(named.find(kUnnamed), kUnnamed.size(), kernel.name);
+      kernels += "// " + std::to_string(text.grid[0]) + "×" + std::to_string(text.grid[1]) + "×" +
+                 std::to_string(text.grid[2]) + " blocks of " + std::to_string(text.threads) +
+                 " threads, " + std::to_string(text.shared_bytes) + " bytes of shared memory\n" +
+                 named;
+    } else {
+      kernels += "// the same code as " + kernel.name + "\n";
+    }
+    task.code = int(codes.size());
+    plan.add(std::move(task));
+    codes.push_back(std::move(kernel));
+  }
+  program.plan = plan.finish();
+  for (const Task& task : program.plan.tasks) program.kernels.push_back(codes[size_t(task.code)]);
+  program.source = "// Generated by Tessera for " + arch.str() + ": graph " + graph.name() +
+                   "\n#include \"device.cuh\"\n" + cuda_prelude(prelude) + kernels;
+  return program;
+}
+
+std::string standalone_source(const CudaProgram& program) {
+  const auto without_includes = [](const std::string& text) {
+    std::string out;
+    for (size_t from = 0; from < text.size();) {
+      const size_t to = std::min(text.find('\n', from), text.size() - 1);
+      const std::string line = text.substr(from, to - from + 1);
+      if (line.rfind("#include \"", 0) != 0 && line.rfind("#pragma once", 0) != 0) out += line;
+      from = to + 1;
+    }
+    return out;
+  };
+  return device_header("ptx.cuh").empty() ? "" : [&] {
+    std::string all;
+    const std::string device = device_header("device.cuh");
+    const size_t bodies = device.find("#if defined(__CUDACC__)");
+    all = without_includes(device.substr(0, bodies)) + without_includes(device_header("ptx.cuh")) +
+          "#define TS_WHERE\n#define TS_HERE\n" + without_includes(device_header("tiles.cuh"));
+    return all + without_includes(program.source);
+  }();
+}
+
+}  // namespace tessera

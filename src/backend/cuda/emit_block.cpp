@@ -1,0 +1,256 @@
+// The kernel as a whole: the order of its steps, loop by loop, and its shared memory.
+#include <algorithm>
+
+#include "backend/cuda/block_emitter.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+// True when the loops of `inner` begin with those of `outer` and then `next`.
+bool continues(uint8_t inner, uint8_t outer, int next) {
+  if ((inner & outer) != outer) return false;
+  const unsigned rest = inner & ~unsigned(outer);
+  return rest != 0 && __builtin_ctz(rest) == next;
+}
+
+constexpr int64_t kMostGridYZ = 65535;
+
+}  // namespace
+
+// --- buffers and steps ---------------------------------------------------------------------------
+
+size_t BlockEmitter::buffer(const std::string& name, const std::string& type, int64_t bytes,
+                            bool whole_loop) {
+  const auto [it, fresh] = buffer_of_.try_emplace(name, buffers_.size());
+  if (fresh) {
+    buffers_.push_back({name, type, bytes});
+    whole_loop_.push_back(whole_loop);
+  }
+  return it->second;
+}
+
+void BlockEmitter::begin(const std::string& comment) {
+  step_ = BlockStep();
+  code_ = Code();
+  touched_.clear();
+  if (!comment.empty()) code_.line("// " + comment);
+}
+
+void BlockEmitter::finish() {
+  const std::string& text = code_.text();
+  for (size_t from = 0; from < text.size();) {
+    const size_t to = text.find('\n', from);
+    step_.lines.push_back(text.substr(from, to - from));
+    from = to + 1;
+  }
+  steps().push_back(std::move(step_));
+}
+
+void BlockEmitter::reads(const std::string& name, const std::string& mapping) {
+  const auto it = buffer_of_.find(name);
+  CHECK(it != buffer_of_.end()) << name << " is read before it has memory";
+  step_.accesses.push_back({it->second, false, mapping});
+}
+
+void BlockEmitter::writes(const std::string& name, const std::string& mapping) {
+  const auto it = buffer_of_.find(name);
+  CHECK(it != buffer_of_.end()) << name << " is written before it has memory";
+  step_.accesses.push_back({it->second, true, mapping});
+}
+
+void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<int>& roots) {
+  std::set<int> here, elsewhere;  // read at the element's own index, and at others
+  const std::function<void(int, bool)> walk = [&](int id, bool own) {
+    if (home(id) != Home::Inline) {
+      (own ? here : elsewhere).insert(id);
+      return;
+    }
+    for (int input : value(id).inputs) walk(input, own && has(value(id).kind, algebra::Pointwise));
+  };
+  for (int root : roots) walk(root, true);
+  std::sort(touched_.begin(), touched_.end());
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  for (int id : touched_) {
+    if (home(id) == Home::Tile) reads("v" + n(id), "");
+    if (home(id) != Home::Shared) continue;
+    const bool own =
+        here.count(id) != 0 && elsewhere.count(id) == 0 && mapping_of(value(id).extents) == mapping;
+    reads("v" + n(id), own ? mapping : "");
+  }
+  touched_.clear();
+}
+
+// --- the body of each loop -----------------------------------------------------------------------
+
+void BlockEmitter::compute(int id) {
+  const Value& v = value(id);
+  if (v.kind == OpKind::Save) return save(id);
+  if (is_accumulator(v.kind)) return accumulate(id);
+  if (home(id) == Home::Direct) return direct_tile(id);
+  if (home(id) == Home::Tile) return load_tile(id);
+  if (home(id) != Home::Shared) return;
+  if (is_product(v.kind)) return product(id, id);
+  if (is_reduction(v.kind)) return reduce(id, id);
+  if (v.kind == OpKind::Cumsum) return cumsum(id);
+  elementwise(id);
+}
+
+void BlockEmitter::region(uint8_t loops, int last) {
+  const int count = int(kernel_.values.size());
+  std::vector<bool> here(size_t(count), false);
+  for (int i = count; i-- > 0;) {
+    const Value& v = value(i);
+    if (!needed_[size_t(i)]) continue;
+    const uint8_t updates = update_loops(v);
+    const bool at_home = v.phase.varies == loops;
+    const bool again =
+        last >= 0 && (v.phase.varies & ~loops) == 0 && (v.phase.varies >> last & 1) != 0;
+    if (root(i) ? updates == loops || at_home : at_home) {
+      here[size_t(i)] = true;
+    } else if (!root(i) && again) {
+      // Varies with fewer loops than this nest has: computed again if something here needs it.
+      for (int user : users_[size_t(i)])
+        here[size_t(i)] = here[size_t(i)] || here[size_t(user)] ||
+                          (needed_[size_t(user)] && (update_loops(value(user)) & loops) == loops);
+    }
+  }
+  std::map<int, std::vector<int>> nests;  // loops directly inside this one: their roots
+  for (int i = 0; i < count; ++i) {
+    if (!needed_[size_t(i)] || !root(i)) continue;
+    for (int l = last + 1; l < int(kernel_.loops.size()); ++l)
+      if (continues(update_loops(value(i)), loops, l)) nests[l].push_back(i);
+  }
+  std::vector<bool> done(size_t(count), false);
+  // Tiles that this loop brings in ahead of their use.
+  std::vector<int> tiles;
+  if (last >= 0)
+    for (int i = 0; i < count; ++i)
+      if (here[size_t(i)] && home(i) == Home::Tile && (value(i).phase.varies >> last & 1) != 0)
+        tiles.push_back(i);
+  if (!tiles.empty()) next_stage(tiles, last);
+  for (int i : tiles) done[size_t(i)] = true;
+  const auto ready = [&](int id, const std::vector<int>& siblings) {
+    std::set<int> needs;
+    dependencies(id, loops, needs);
+    return std::all_of(needs.begin(), needs.end(), [&](int d) {
+      return !here[size_t(d)] || done[size_t(d)] ||
+             std::find(siblings.begin(), siblings.end(), d) != siblings.end();
+    });
+  };
+  for (;;) {
+    bool progress = false;
+    for (int i = 0; i < count; ++i) {
+      if (!here[size_t(i)] || done[size_t(i)]) continue;
+      const bool folded_inside = is_accumulator(value(i).kind) && update_loops(value(i)) != loops;
+      if (folded_inside || !ready(i, {})) continue;
+      done[size_t(i)] = true;
+      progress = true;
+      compute(i);
+    }
+    for (auto it = nests.begin(); it != nests.end(); ++it) {
+      const std::vector<int> roots = it->second;
+      if (!std::all_of(roots.begin(), roots.end(), [&](int r) { return ready(r, roots); }))
+        continue;
+      const int l = it->first;
+      nests.erase(it);
+      for (int r : roots)
+        if (is_accumulator(value(r).kind) && value(r).phase.varies == loops) start_accumulator(r);
+      BlockStep loop;
+      const std::string variable = "l" + n(l);
+      loop.lines.push_back("for (int " + variable + " = 0; " + variable + " < " +
+                           n(kernel_.loops[size_t(l)]) + "; ++" + variable + ") {");
+      std::vector<BlockStep>* const outside = steps_;
+      std::vector<BlockStep> before;
+      steps_ = &loop.body;
+      const std::set<std::string> scaled = std::move(scaled_);
+      scaled_.clear();
+      BlockStep extents;
+      declare_extents(uint8_t(loops | 1u << l), l, extents.lines);
+      if (!extents.lines.empty()) loop.body.push_back(std::move(extents));
+      tiles_of_[l].clear();
+      region(uint8_t(loops | 1u << l), l);
+      steps_ = outside;
+      scaled_ = scaled;
+      load_stages(tiles_of_[l], l);
+      steps().push_back(std::move(loop));
+      for (int r : roots) {
+        if (!is_accumulator(value(r).kind) || value(r).phase.varies != loops) continue;
+        done[size_t(r)] = true;
+        finish_accumulator(r);
+      }
+      progress = true;
+      break;
+    }
+    if (!progress) break;
+  }
+  for (int i = 0; i < count; ++i)
+    CHECK(!here[size_t(i)] || done[size_t(i)])
+        << "value " << i << " (" << tessera::name(value(i).kind) << ") cannot be scheduled";
+  CHECK(nests.empty()) << "a loop cannot be scheduled";
+}
+
+// --- the kernel ----------------------------------------------------------------------------------
+
+BlockText BlockEmitter::run(const std::string& name) {
+  std::vector<BlockStep> all;
+  steps_ = &all;
+  declare_extents(0, -1, head_);
+  region(0, -1);
+  const MemoryPlan plan = plan_shared(buffers_, whole_loop_, all);
+  if (plan.bytes > limits_.shared_bytes && limits_.stages > 1) {
+    BlockLimits fewer = limits_;
+    --fewer.stages;
+    return BlockEmitter(original_, fewer, prelude_).run(name);
+  }
+  if (plan.bytes > limits_.shared_bytes)
+    throw Error(ErrorKind::Unsupported,
+                "a block needs " + n(plan.bytes) + " bytes of shared memory, but " +
+                    n(limits_.shared_bytes) + " is the limit; use smaller tiles");
+  place_barriers(all, buffers_, plan);
+
+  BlockText out;
+  out.threads = threads_;
+  out.shared_bytes = plan.bytes;
+  // The grid as it is, or in one row where CUDA's other dimensions are too short.
+  bool flat = false;
+  for (size_t d = 1; d < kernel_.grid.size(); ++d) flat = flat || kernel_.grid[d] > kMostGridYZ;
+  int64_t blocks = 1;
+  for (int64_t d : kernel_.grid) blocks *= d;
+  if (blocks > 0x7fffffff)
+    throw Error(ErrorKind::Unsupported, "a grid of " + n(blocks) + " blocks; CUDA has 2^31 - 1");
+  std::string head =
+      "extern \"C\" __global__ void __launch_bounds__(" + n(threads_) + ") " + name + "(";
+  for (size_t i = 0; i < kernel_.argument_dtypes.size(); ++i)
+    head += std::string(i == 0 ? "" : ", ") + (int(i) < kernel_.operands ? "const " : "") +
+            storage_type(kernel_.argument_dtypes[i], Dialect::Cuda) + "* __restrict__ a" +
+            n(int64_t(i));
+  out.text = head + ") {\n";
+  const auto line = [&](const std::string& s) { out.text += "  " + s + "\n"; };
+  if (flat) {
+    out.grid[0] = int(blocks);
+    int64_t below = blocks;
+    std::string rest = "ts::block(0)";
+    for (size_t d = 0; d < kernel_.grid.size(); ++d) {
+      below /= kernel_.grid[d];
+      line("const int g" + n(int64_t(d)) + " = " + rest + " / " + n(below) +
+           (d == 0 ? "" : " % " + n(kernel_.grid[d])) + ";");
+    }
+  } else {
+    for (size_t d = 0; d < kernel_.grid.size(); ++d) {
+      out.grid[d] = int(kernel_.grid[d]);
+      line("const int g" + n(int64_t(d)) + " = ts::block(" + n(int64_t(d)) + ");");
+    }
+  }
+  for (size_t b = 0; b < buffers_.size(); ++b)
+    line(buffers_[b].type + "* const " + (whole_loop_[b] ? "s" : "") + buffers_[b].name +
+         " = reinterpret_cast<" + buffers_[b].type + "*>(ts::shared() + " + n(plan.offsets[b]) +
+         ");  // " + n(buffers_[b].bytes) + " bytes");
+  for (const std::string& s : head_) line(s);
+  print_steps(all, 1, out.text);
+  out.text += "}\n";
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,285 @@
+// Matrix products: by tensor cores, a warp to a unit of fragments, or by plain multiply-adds, a
+// thread to a unit of numbers.
+#include <algorithm>
+
+#include "backend/cuda/block_emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+
+std::string BlockEmitter::sums_shape(const Units& u) const {
+  return "[" + n(u.slots) + "][" + n(u.rows) + "][" + n(u.columns) + "]" +
+         (u.tensor_cores ? "[4]" : "");
+}
+
+// The indices of the leading axes of a unit's matrix.
+std::vector<Index> BlockEmitter::leading_index(int id) {
+  const Value& v = value(id);
+  std::vector<Extent> leading(v.extents.begin(), v.extents.end() - 2);
+  for (Extent& e : leading) e.actual.clear();
+  return indices(leading, "matrix");
+}
+
+// For each unit of the worker: its first row and column, and which of the matrices it is of.
+void BlockEmitter::open_units(const Units& u) {
+  const int row = u.tensor_cores ? 16 * u.rows : 1, column = u.tensor_cores ? 8 * u.columns : 1;
+  const std::string worker = u.tensor_cores ? "ts::warp()" : "ts::thread()";
+  if (u.slots > 1) {
+    if (u.registers) code_.line("#pragma unroll");
+    code_.open("for (int s = 0; s < " + n(u.slots) + "; ++s)");
+  } else {
+    code_.open("");
+    code_.line("const int s = 0;");
+  }
+  code_.line("const int u = " + worker + (u.slots > 1 ? " + s * " + n(u.workers) : "") + ";");
+  code_.open(int64_t(u.slots) * u.workers == u.units() ? "" : "if (u < " + n(u.units()) + ")");
+  const auto times = [&](const std::string& x, int by) { return by == 1 ? x : x + " * " + n(by); };
+  const int64_t per_matrix = u.row_units * u.column_units;
+  code_.line("const int column = " +
+             (u.column_units == 1 ? "0" : times("u % " + n(u.column_units), column)) + ", row = " +
+             (u.row_units == 1 ? "0"
+                               : times((u.column_units == 1 ? "u" : "u / " + n(u.column_units)) +
+                                           (u.batch == 1 ? "" : " % " + n(u.row_units)),
+                                       row)) +
+             ";");
+  if (u.batch > 1)
+    code_.line("const int matrix = u" + (per_matrix == 1 ? "" : " / " + n(per_matrix)) + ";");
+}
+
+void BlockEmitter::product(int id, int into) {
+  const Units u = units_.at(id);
+  const Value& v = value(id);
+  const Memory& m = value(into).memory;
+  if (!u.registers && into == id)
+    buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
+           memory_elements(into) * size_in_bytes(m.storage));
+  begin(m.pointer + " " + shape_text(v) + (into == id ? ": " : " += ") + name(v.kind) + ", " +
+        (u.tensor_cores ? "fragments of 16×8, " : "") + n(u.rows) + "×" + n(u.columns) +
+        (u.tensor_cores ? " a warp" : " a thread"));
+  open_units(u);
+  const std::string sums =
+      u.registers && value(into).kind != OpKind::AccumRescale ? "r" + n(into) + "[s]" : "d";
+  if (sums == "d")
+    code_.line(std::string(compute_type(v.dtype)) + " d[" + n(u.rows) + "][" + n(u.columns) + "]" +
+               (u.tensor_cores ? "[4]" : "") + " = {};");
+  leading_ = u.batch > 1 ? leading_index(id) : std::vector<Index>(v.extents.size() - 2);
+  int number = 0;
+  for (const Pair& pair : pairs(v)) {
+    if (u.tensor_cores)
+      fragments(id, pair, u, sums, number++);
+    else
+      scalars(id, pair, u, sums);
+  }
+  if (u.registers && sums == "d") {
+    rescale_sums(id, into, u);
+  } else if (!u.registers) {
+    store_sums(id, into, u, sums, into != id);
+  }
+  code_.close();
+  code_.close();
+  for (const Pair& pair : pairs(v))
+    for (int operand : {pair.left, pair.right}) reads(view(operand)->pointer, "");
+  if (!u.registers) writes(m.pointer, into == id ? "" : "units of " + m.pointer);
+  if (value(into).kind == OpKind::AccumRescale)
+    for (const char* part : {"s", "p"}) reads(scales_of(into) + part, "");
+  finish();
+}
+
+// Pointer to the operand's matrix that belongs to the unit's.
+std::string BlockEmitter::matrix_of(int operand, const Memory& m) const {
+  const Value& x = value(operand);
+  const size_t axes = x.extents.size() - 2, skip = leading_.size() - axes;
+  std::vector<Index> index;
+  std::vector<int64_t> strides;
+  for (size_t i = 0; i < axes; ++i) {
+    index.push_back(x.extents[i].nominal == 1 ? Index{} : leading_[skip + i]);
+    strides.push_back(m.strides[i]);
+  }
+  return Nest::offset(index, strides).text;
+}
+
+void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std::string& sums,
+                             int number) {
+  const Value& v = value(id);
+  const std::string type = storage_type(v.dtype, Dialect::Cuda);
+  const auto tile = [&](int operand, const char* side) {
+    const std::optional<Memory> m = view(operand);
+    CHECK(m) << "an operand of a product has no memory";
+    const int64_t row = m->strides[m->strides.size() - 2], column = m->strides.back();
+    const bool transposed = column != 1;
+    CHECK(!transposed || row == 1) << "an operand of tensor cores lies across";
+    const std::string offset = matrix_of(operand, *m);
+    code_.line("const ts::Tile<" + type + ", " + n(transposed ? column : row) + ", " +
+               n(m->swizzle_shift) + ", " + n(m->swizzle_mask) + ", " +
+               (transposed ? "true" : "false") + "> " + side + n(number) + "{" + m->pointer +
+               (offset == "0" ? "" : " + " + offset) + "};");
+  };
+  tile(pair.left, "left");
+  tile(pair.right, "right");
+  const Value& x = value(pair.left);
+  const size_t rank = v.extents.size();
+  const int64_t depth = ceil_div(x.extents.back().nominal, 16) * 16;
+  const int64_t rows = ceil_div(v.extents[rank - 2].nominal, 16) * 16,
+                columns = ceil_div(v.extents[rank - 1].nominal, 16) * 16;
+  const bool more_rows = u.row_units * u.rows * 16 > rows,
+             more_columns = u.column_units * u.columns * 8 > columns;
+  if (depth > 16)
+    code_.open("for (int k = 0; k < " + n(depth) + "; k += 16)");
+  else
+    code_.open("");
+  if (depth == 16) code_.line("const int k = 0;");
+  code_.line("unsigned a[" + n(u.rows) + "][4], b[" + n(u.columns) + "][2];");
+  const auto unrolled = [&](const char* i, int count) {
+    code_.line("#pragma unroll");
+    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+  };
+  const std::string row = "row + 16 * i", column = "column + 8 * j";
+  unrolled("i", u.rows);
+  code_.line("left" + n(number) + ".left(a[i], " +
+             (more_rows ? "ts::least(" + row + ", " + n(rows - 16) + ")" : row) + ", k);");
+  code_.close();
+  unrolled("j", u.columns);
+  code_.line("right" + n(number) + ".right(b[j], k, " +
+             (more_columns ? "ts::least(" + column + ", " + n(columns - 8) + ")" : column) + ");");
+  code_.close();
+  unrolled("i", u.rows);
+  unrolled("j", u.columns);
+  code_.line("ts::multiply_add(" + sums + "[i][j], a[i], b[j], " + type + "{});");
+  code_.close();
+  code_.close();
+  code_.close();
+}
+
+void BlockEmitter::scalars(int id, const Pair& pair, const Units& u, const std::string& sums) {
+  const Value& v = value(id);
+  const size_t rank = v.extents.size();
+  const std::optional<Memory> left = view(pair.left), right = view(pair.right);
+  CHECK(left && right) << "an operand of a product has no memory";
+  const Value &x = value(pair.left), &y = value(pair.right);
+  const Extent& k = x.extents.back().exact() ? y.extents[y.extents.size() - 2] : x.extents.back();
+  const std::string type = compute_type(v.dtype);
+  const int64_t rows = v.extents[rank - 2].nominal, columns = v.extents[rank - 1].nominal;
+  code_.open("for (int k = 0; k < " + k.text() + "; ++k)");
+  code_.line(type + " a[" + n(u.rows) + "], b[" + n(u.columns) + "];");
+  const auto unrolled = [&](const char* i, int count) {
+    code_.line("#pragma unroll");
+    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+  };
+  // Neighbouring threads have neighbouring rows and columns, those of one thread lie apart.
+  const auto along = [&](const char* first, const char* i, int64_t step, int count,
+                         int64_t extent) {
+    std::string at = first;
+    if (count > 1) at += std::string(" + ") + i + " * " + n(step);
+    return step * count > extent ? "ts::least(" + at + ", " + n(extent - 1) + ")" : "(" + at + ")";
+  };
+  const auto element = [&](int operand, const Memory& m, const std::string& row,
+                           const std::string& column) {
+    const std::string offset = matrix_of(operand, m);
+    const int64_t rs = m.strides[m.strides.size() - 2], cs = m.strides.back();
+    return load(m,
+                (offset == "0" ? "" : offset + " + ") + row + " * " + n(rs) + " + " + column +
+                    " * " + n(cs),
+                prelude_);
+  };
+  unrolled("i", u.rows);
+  code_.line("a[i] = " +
+             element(pair.left, *left, along("row", "i", u.row_units, u.rows, rows), "k") + ";");
+  code_.close();
+  unrolled("j", u.columns);
+  code_.line(
+      "b[j] = " +
+      element(pair.right, *right, "k", along("column", "j", u.column_units, u.columns, columns)) +
+      ";");
+  code_.close();
+  unrolled("i", u.rows);
+  unrolled("j", u.columns);
+  code_.line(sums + "[i][j] += a[i] * b[j];");
+  code_.close();
+  code_.close();
+  code_.close();
+}
+
+// Runs `inside` for every number of the unit that lies in the matrix: its name, its indices.
+void BlockEmitter::each_sum(
+    int id, const Units& u, const std::string& sums, bool padded,
+    const std::function<void(const std::string&, const std::vector<Index>&)>& inside) {
+  const Value& v = value(id);
+  const size_t rank = v.extents.size();
+  int64_t rows = v.extents[rank - 2].nominal, columns = v.extents[rank - 1].nominal;
+  if (padded) rows = ceil_div(rows, 16) * 16, columns = ceil_div(columns, 16) * 16;
+  const auto unrolled = [&](const char* i, int count) {
+    code_.line("#pragma unroll");
+    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+  };
+  unrolled("i", u.rows);
+  unrolled("j", u.columns);
+  std::string number = sums + "[i][j]";
+  int64_t covered_rows, covered_columns;
+  if (u.tensor_cores) {
+    unrolled("e", 4);
+    code_.line("const int y = row + 16 * i + ts::lane() / 4 + e / 2 * 8, x = column + 8 * j + "
+               "ts::lane() % 4 * 2 + e % 2;");
+    number += "[e]";
+    covered_rows = u.row_units * u.rows * 16;
+    covered_columns = u.column_units * u.columns * 8;
+  } else {
+    code_.line("const int y = row + i * " + n(u.row_units) + ", x = column + j * " +
+               n(u.column_units) + ";");
+    covered_rows = u.row_units * u.rows;
+    covered_columns = u.column_units * u.columns;
+  }
+  std::string within = covered_rows > rows ? "y < " + n(rows) : "";
+  if (covered_columns > columns) within += (within.empty() ? "" : " && ") + ("x < " + n(columns));
+  if (!within.empty()) code_.open("if (" + within + ")");
+  std::vector<Index> index = leading_;
+  index.push_back({"y", -1});
+  index.push_back({"x", -1});
+  inside(number, index);
+  if (!within.empty()) code_.close();
+  if (u.tensor_cores) code_.close();
+  code_.close();
+  code_.close();
+}
+
+void BlockEmitter::store_sums(int id, int into, const Units& u, const std::string& sums,
+                              bool accumulates) {
+  const Memory& m = value(into).memory;
+  each_sum(id, u, sums, fragment_[size_t(into)],
+           [&](const std::string& number, const std::vector<Index>& index) {
+             const std::string at = Nest::offset(index, m.strides).text;
+             std::string x = number;
+             if (accumulates && value(into).kind == OpKind::AccumRescale)
+               x = load(m, at, prelude_) + " * " + factor(into, "s", index) + " + " + number +
+                   " * " + factor(into, "p", index);
+             else if (accumulates)
+               x = load(m, at, prelude_) + " + " + number;
+             code_.line(store(m, at, x, prelude_));
+           });
+}
+
+void BlockEmitter::rescale_sums(int id, int into, const Units& u) {
+  each_sum(id, u, "d", false, [&](const std::string& number, const std::vector<Index>& index) {
+    const std::string sum = "r" + n(into) + "[s]" + number.substr(1);
+    code_.line(sum + " = " + sum + " * " + factor(into, "s", index) + " + " + number + " * " +
+               factor(into, "p", index) + ";");
+  });
+}
+
+// Sums leave the registers for shared memory, where any thread finds them.
+void BlockEmitter::spill(int accumulator) {
+  const int from = value(accumulator).inputs[0];
+  const Units& u = units_.at(from);
+  const Memory& m = value(accumulator).memory;
+  buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
+         memory_elements(accumulator) * size_in_bytes(m.storage));
+  begin(m.pointer + ": from registers");
+  open_units(u);
+  leading_ = u.batch > 1 ? leading_index(from) : std::vector<Index>(value(from).extents.size() - 2);
+  store_sums(from, accumulator, u, "r" + n(accumulator) + "[s]", false);
+  code_.close();
+  code_.close();
+  writes(m.pointer, "");
+  finish();
+}
+
+}  // namespace tessera

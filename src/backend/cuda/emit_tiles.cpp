@@ -1,0 +1,288 @@
+// Tiles of operands: which part of an array a block and iteration see, and how it comes to shared
+// memory.
+#include <algorithm>
+
+#include "backend/cuda/block_emitter.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+const GridMap& grid_map(const Value& v) {
+  return v.kind == OpKind::Iter ? std::get<IterAttrs>(v.attrs).imap
+                                : std::get<SaveAttrs>(v.attrs).omap;
+}
+const LoopMap& loop_map(const Value& v) {
+  return v.kind == OpKind::Iter ? std::get<IterAttrs>(v.attrs).fmap
+                                : std::get<SaveAttrs>(v.attrs).fmap;
+}
+
+}  // namespace
+
+std::vector<BlockEmitter::Split>
+BlockEmitter::splits(int64_t extent, size_t axis, const GridMap& grid, const LoopMap& loop) const {
+  std::vector<Split> result;
+  for (size_t d = 0; d < kernel_.grid.size(); ++d) {
+    if (grid[d] != int(axis)) continue;
+    extent = ceil_div(extent, kernel_.grid[d]);
+    result.push_back({"g" + n(int64_t(d)), extent});
+  }
+  for (size_t l = 0; l < kernel_.loops.size(); ++l) {
+    if (loop[l] != int(axis)) continue;
+    extent = ceil_div(extent, kernel_.loops[l]);
+    result.push_back({"l" + n(int64_t(l)), extent});
+  }
+  return result;
+}
+
+void BlockEmitter::declare_extent(int id, size_t axis, std::vector<std::string>& lines) const {
+  const Value& v = value(id);
+  const std::string stem = n(id) + "_" + n(int64_t(axis));
+  const int64_t whole = kernel_.argument_extents[size_t(v.argument)][axis];
+  std::string low = "0", high = n(whole);
+  // Begin and end of the part, clipped at every split.
+  const std::vector<Split> parts = splits(whole, axis, grid_map(v), loop_map(v));
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const Split& s = parts[k];
+    const std::string at = stem + (k + 1 == parts.size() ? "" : "_" + n(int64_t(k)));
+    const std::string part = s.variable + "*" + n(s.size);
+    const std::string from = low == "0" ? part : low + " + " + part;
+    lines.push_back("const int b" + at + " = ts::least(" + from + ", " + high + "), e" + at +
+                    " = ts::least(b" + at + " + " + n(s.size) + ", " + high + ");");
+    low = "b" + at;
+    high = "e" + at;
+  }
+  lines.push_back("const int " + v.extents[axis].actual + " = " + high + " - " + low + ";");
+}
+
+void BlockEmitter::declare_extents(uint8_t loops, int last, std::vector<std::string>& lines) const {
+  for (int id = 0; id < int(kernel_.values.size()); ++id) {
+    const Value& v = value(id);
+    if (v.kind != OpKind::Iter && v.kind != OpKind::Save) continue;
+    for (size_t axis = 0; axis < v.extents.size(); ++axis) {
+      const Extent& e = v.extents[axis];
+      if (e.exact()) continue;
+      const bool here =
+          last < 0 ? e.loops == 0 : (e.loops >> last & 1) != 0 && (e.loops & ~loops) == 0;
+      if (here) declare_extent(id, axis, lines);
+    }
+  }
+}
+
+std::string BlockEmitter::tile_offset(int id) const {
+  const Value& v = value(id);
+  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
+  const std::vector<int64_t> strides = contiguous_strides(whole);
+  int64_t elements = 1;
+  for (int64_t e : whole) elements *= e;
+  const std::string wide = elements > 0x7fffffff ? "LL" : "";
+  std::string offset;
+  for (size_t axis = 0; axis < whole.size(); ++axis) {
+    const std::vector<Split> parts = splits(whole[axis], axis, grid_map(v), loop_map(v));
+    if (parts.empty()) continue;
+    std::string begin;
+    if (v.extents[axis].exact()) {
+      for (const Split& s : parts)
+        begin += (begin.empty() ? "" : " + ") + s.variable + "*" + n(s.size);
+      if (parts.size() > 1 && strides[axis] != 1) begin = "(" + begin + ")";
+    } else {
+      begin = "b" + n(id) + "_" + n(int64_t(axis));
+    }
+    if (strides[axis] != 1) begin += "*" + n(strides[axis]) + wide;
+    offset += (offset.empty() ? "" : " + ") + begin;
+  }
+  return offset;
+}
+
+void BlockEmitter::direct_tile(int id) {
+  const Value& v = value(id);
+  begin("");
+  const std::string offset = tile_offset(id);
+  code_.line("const " + std::string(storage_type(v.dtype, Dialect::Cuda)) + "* const v" + n(id) +
+             " = a" + n(v.argument) + (offset.empty() ? "" : " + " + offset) + ";");
+  finish();
+}
+
+// Bytes that one copy moves: as many as the rows of the array allow.
+int BlockEmitter::piece_bytes(int id) const {
+  const Value& v = value(id);
+  const int size = size_in_bytes(v.dtype);
+  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
+  if (whole.empty()) return size;
+  for (int bytes : {16, 8, 4}) {
+    bool fits = bytes % size == 0 && whole.back() * size % bytes == 0;
+    for (const Split& s : splits(whole.back(), whole.size() - 1, grid_map(v), loop_map(v)))
+      fits = fits && s.size * size % bytes == 0;
+    if (fits) return bytes;
+  }
+  return size;
+}
+
+// Copies the tile of the iteration that the loop variables name to `to`, zeros around it.
+void BlockEmitter::copy_code(int id, Code& code) const {
+  const Value& v = value(id);
+  const Memory& m = v.memory;
+  const std::string type = storage_type(v.dtype, Dialect::Cuda);
+  const size_t rank = v.extents.size();
+  const std::vector<int64_t> strides =
+      contiguous_strides(kernel_.argument_extents[size_t(v.argument)]);
+  const std::string offset = tile_offset(id);
+  code.line("const " + type + "* const from = a" + n(v.argument) +
+            (offset.empty() ? "" : " + " + offset) + ";");
+  const int size = size_in_bytes(v.dtype), bytes = piece_bytes(id);
+  const int64_t piece = std::max(1, bytes / size);
+  // Rows and columns in memory, with what fills them up; leading axes in between are whole.
+  std::vector<int64_t> stored;
+  for (size_t i = 0; i < rank; ++i) {
+    int64_t e = v.extents[i].nominal;
+    if (fragment_[size_t(id)] && i + 2 >= rank) e = ceil_div(e, 16) * 16;
+    if (i + 1 == rank) e = ceil_div(e, piece);
+    stored.push_back(e);
+  }
+  int64_t pieces = 1;
+  for (int64_t e : stored) pieces *= e;
+  code.open("for (int i = ts::thread(); i < " + n(pieces) + "; i += " + n(threads_) + ")");
+  int64_t below = pieces;
+  std::string rest = "i", to, where, inside;
+  for (size_t axis = 0; axis < rank; ++axis) {
+    below /= stored[axis];
+    const std::string x = "x" + n(int64_t(axis));
+    std::string index = below == 1 ? "i" : "i / " + n(below);
+    if (axis > 0) index += " % " + n(stored[axis]);
+    const bool last = axis + 1 == rank;
+    if (last && piece > 1) index = (axis > 0 ? "(" + index + ")" : index) + " * " + n(piece);
+    if (stored[axis] == 1 && !(last && piece > 1)) index = "0";
+    if (stored[axis] == 1 && last) index = "0";
+    code.line("const int " + x + " = " + index + ";");
+    to += (to.empty() ? "" : " + ") + x + (m.strides[axis] == 1 ? "" : "*" + n(m.strides[axis]));
+    where += (where.empty() ? "" : " + ") + x + (strides[axis] == 1 ? "" : "*" + n(strides[axis]));
+    const Extent& e = v.extents[axis];
+    const int64_t covered = stored[axis] * (last ? piece : 1);
+    if (!last && (!e.exact() || covered != e.nominal))
+      inside += (inside.empty() ? "" : " && ") + x + " < " + e.text();
+    if (last && piece == 1 && (!e.exact() || covered != e.nominal))
+      inside += (inside.empty() ? "" : " && ") + x + " < " + e.text();
+  }
+  if (to.empty()) to = where = "0";
+  if (m.swizzle_mask != 0)
+    to = "ts::swizzled<" + n(m.swizzle_shift) + ", " + n(m.swizzle_mask) + ">(" + to + ")";
+  if (bytes >= 4) {
+    const Extent& e = v.extents[rank == 0 ? 0 : rank - 1];
+    const int64_t covered = rank == 0 ? 1 : stored[rank - 1] * piece;
+    std::string read;
+    if (rank > 0 && piece > 1 && (!e.exact() || covered != e.nominal))
+      read = "ts::clamped((" + e.text() + " - x" + n(int64_t(rank) - 1) + ") * " + n(size) + ", " +
+             n(bytes) + ")";
+    if (!inside.empty()) read = inside + " ? " + (read.empty() ? n(bytes) : read) + " : 0";
+    code.line("ts::copy_async<" + n(bytes) + ">(to + " + to + ", from + " + where +
+              (read.empty() ? "" : ", " + read) + ");");
+  } else {
+    const std::string zero = v.dtype == DType::F16 || v.dtype == DType::BF16
+                                 ? type + "{}"
+                                 : "static_cast<" + type + ">(0)";
+    const std::string x = "ts::load_global(from + " + where + ")";
+    code.line("ts::store_shared(to + " + to + ", " +
+              (inside.empty() ? x : inside + " ? " + x + " : " + zero) + ");");
+  }
+  code.close();
+}
+
+// Elements that a value takes in shared memory, with what fills it up.
+int64_t BlockEmitter::memory_elements(int id) const {
+  const Value& v = value(id);
+  if (v.extents.empty()) return 1;
+  int64_t first = v.extents[0].nominal;
+  if (v.extents.size() == 1) return ceil_div(first, 16) * 16;
+  if (v.extents.size() == 2 && fragment_[size_t(id)]) first = ceil_div(first, 16) * 16;
+  return first * v.memory.strides[0];
+}
+
+// A tile that no loop brings in: needed at once, or in the loop that comes next.
+void BlockEmitter::load_tile(int id) {
+  const Value& v = value(id);
+  const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
+  buffer("v" + n(id), type, memory_elements(id) * size_in_bytes(v.memory.storage));
+  begin("v" + n(id) + ": a tile of operand " + n(v.argument));
+  code_.open("");
+  code_.line(type + "* const to = v" + n(id) + ";");
+  copy_code(id, code_);
+  code_.line("ts::commit_copies();");
+  code_.close();
+  writes("v" + n(id), "");
+  step_.copies = true;
+  finish();
+}
+
+// The stages of a loop: `load` copies what iteration `next` needs.
+void BlockEmitter::load_stages(const std::vector<int>& tiles, int loop) {
+  if (tiles.empty()) return;
+  const int64_t count = kernel_.loops[size_t(loop)];
+  const int stages = int(std::min<int64_t>(limits_.stages, count));
+  const std::string l = "l" + n(loop);
+  begin("tiles of loop " + n(loop) + ", " + n(stages) + (stages == 1 ? " stage" : " stages"));
+  code_.open("const auto load" + n(loop) + " = [&](int " + l + ")");
+  for (int id : tiles) {
+    const Value& v = value(id);
+    for (size_t axis = 0; axis < v.extents.size(); ++axis) {
+      const Extent& e = v.extents[axis];
+      std::vector<std::string> lines;
+      if (!e.exact() && (e.loops >> loop & 1) != 0) declare_extent(id, axis, lines);
+      for (const std::string& s : lines) code_.line(s);
+    }
+    code_.open("");
+    const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
+    code_.line(type + "* const to = sv" + n(id) +
+               (stages > 1 ? " + " + l + " % " + n(stages) + " * " + n(memory_elements(id)) : "") +
+               ";");
+    copy_code(id, code_);
+    code_.close();
+    writes("v" + n(id), "");
+  }
+  code_.close(";");
+  if (stages > 1) {
+    code_.open("for (int s = 0; s < " + n(stages - 1) + "; ++s)");
+    code_.line("load" + n(loop) + "(s);");
+    code_.line("ts::commit_copies();");
+    code_.close();
+  }
+  finish();
+}
+
+// At the begin of an iteration: its tiles are there, and later ones are asked for.
+void BlockEmitter::next_stage(const std::vector<int>& tiles, int loop) {
+  const int64_t count = kernel_.loops[size_t(loop)];
+  const int stages = int(std::min<int64_t>(limits_.stages, count));
+  const std::string l = "l" + n(loop);
+  tiles_of_[loop] = tiles;
+  begin("");
+  for (int id : tiles) {
+    const Value& v = value(id);
+    buffer("v" + n(id), storage_type(v.memory.storage, Dialect::Cuda),
+           stages * memory_elements(id) * size_in_bytes(v.memory.storage), true);
+    writes("v" + n(id), "");
+  }
+  if (stages > 1) {
+    code_.line("ts::wait_copies<" + n(stages - 2) + ">();");
+    code_.line("ts::sync();");
+    code_.line("if (" + l + " + " + n(stages - 1) + " < " + n(count) + ") load" + n(loop) + "(" +
+               l + " + " + n(stages - 1) + ");");
+    code_.line("ts::commit_copies();");
+  } else {
+    code_.line("ts::sync();");
+    code_.line("load" + n(loop) + "(" + l + ");");
+    code_.line("ts::commit_copies();");
+    code_.line("ts::wait_copies<0>();");
+    code_.line("ts::sync();");
+  }
+  for (int id : tiles) {
+    const Value& v = value(id);
+    const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
+    code_.line("const " + type + "* const v" + n(id) + " = sv" + n(id) +
+               (stages > 1 ? " + " + l + " % " + n(stages) + " * " + n(memory_elements(id)) : "") +
+               ";");
+  }
+  step_.meets = true;
+  finish();
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// Runs the very source that a GPU would run, on the host: compiled by the system's C++ compiler
+// against the host bodies of the device functions, kernel after kernel in the emulator.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "backend/cuda/emit.h"
+#include "backend/cuda/emulator.h"
+
+namespace tessera {
+
+class EmulatedProgram {
+ public:
+  // `graph` is what `program` was made of. Throws Error: ToolMissing without a compiler, Internal
+  // where it refuses the source.
+  EmulatedProgram(const Graph& graph, CudaProgram program);
+  ~EmulatedProgram();
+  EmulatedProgram(const EmulatedProgram&) = delete;
+  EmulatedProgram& operator=(const EmulatedProgram&) = delete;
+
+  // Contiguous row-major arrays in the order and with the types of the graph's inputs and outputs,
+  // in memory format. `seed`: of the order in which threads run. The first fault ends the run.
+  std::optional<KernelFault> run(std::span<const void* const> inputs,
+                                 std::span<void* const> outputs, uint64_t seed = 1) const;
+  const CudaProgram& program() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#include "backend/cuda/flat.h"
+
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kThreads = 256;
+
+}  // namespace
+
+BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
+                    std::set<std::string>& prelude) {
+  KernelValues kernel;
+  const Type& type = graph.type(op.result());
+  std::vector<std::vector<int64_t>> shapes;
+  for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
+  shapes.push_back(extents(type.shape));
+  Value result;
+  result.kind = op.kind;
+  result.attrs = op.attrs;
+  result.dtype = type.dtype;
+  if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze) {
+    shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
+    result.kind = OpKind::Reshape;
+    result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
+  } else if (has(op.kind, algebra::Pointwise)) {
+    shapes = merged_axes(std::move(shapes));
+  }
+  std::string head = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(kThreads) +
+                     ") " + name + "(";
+  const auto set_extents = [](Value& v, const std::vector<int64_t>& shape) {
+    for (int64_t n : shape) v.extents.push_back({n, "", 0});
+  };
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    Value v;
+    v.dtype = graph.type(op.inputs[i]).dtype;
+    set_extents(v, shapes[i]);
+    v.in_memory = true;
+    v.memory = {"a" + std::to_string(i), v.dtype, contiguous_strides(shapes[i])};
+    v.memory.space = Space::Global;
+    head += std::string("const ") + storage_type(v.dtype, Dialect::Cuda) + "* __restrict__ a" +
+            std::to_string(i) + ", ";
+    result.inputs.push_back(int(i));
+    kernel.values.push_back(std::move(v));
+  }
+  head += std::string(storage_type(type.dtype, Dialect::Cuda)) + "* __restrict__ out)";
+  set_extents(result, shapes.back());
+  kernel.values.push_back(std::move(result));
+  const std::vector<int64_t>& shape = shapes.back();
+  int64_t elements = 1;
+  for (int64_t n : shape) elements *= n;
+  if (elements > 0x7fffffffLL * kThreads)
+    throw Error(ErrorKind::Unsupported, std::string(tessera::name(op.kind)) + " of " +
+                                            std::to_string(elements) + " elements in one kernel");
+  const std::string wide = elements > 0x7fffffff - kThreads ? "long long" : "int";
+
+  Code code;
+  code.open(head);
+  code.line("const " + wide +
+            " i = " + (wide == "int" ? "" : "static_cast<long long>(ts::block(0))") +
+            (wide == "int" ? "ts::block(0)" : "") + " * " + std::to_string(kThreads) +
+            " + ts::thread();");
+  code.line("if (i >= " + std::to_string(elements) + ") return;");
+  std::vector<Index> index;
+  int64_t below = elements;
+  bool first = true;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] == 1) {
+      index.push_back({});
+      continue;
+    }
+    below /= shape[axis];
+    std::string text = below == 1 ? "i" : "i / " + std::to_string(below);
+    if (!first) text += " % " + std::to_string(shape[axis]);
+    first = false;
+    const std::string x = "x" + std::to_string(axis);
+    code.line("const " + wide + " " + x + " = " + text + ";");
+    index.push_back({x, -1});
+  }
+  std::vector<int> touched;
+  Nest nest(kernel, prelude, touched, Dialect::Cuda);
+  const std::string x = nest.element(int(op.inputs.size()), index);
+  Memory to{"out", type.dtype, contiguous_strides(shape)};
+  to.space = Space::Global;
+  nest.statement(-1, store(to, Nest::offset(index, to.strides).text, x, prelude));
+  nest.emit(code);
+  code.close();
+  BlockText out;
+  out.text = code.text();
+  out.threads = kThreads;
+  out.grid[0] = int(ceil_div(elements, kThreads));
+  return out;
+}
+
+}  // namespace tessera
