@@ -46,7 +46,7 @@ TESSERA_EXPORTED void tessera_bind(const void* api) {
 std::string host_kernels(const std::string& source, const std::vector<std::string>& kernels,
                          Cache& cache) {
   std::string device = "#include \"device.cuh\"\n";
-  for (const char* name : {"device.cuh", "host.cuh", "api.h"}) paste(device, name);
+  for (const char* name : {"device.cuh", "host.cuh", "api.h", "tiles.cuh"}) paste(device, name);
   std::string text = device;
   std::string own = source;
   const std::string line = "#include \"device.cuh\"\n";

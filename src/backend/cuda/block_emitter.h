@@ -35,7 +35,7 @@ struct BlockText {
 };
 
 // How much a kernel may take, and how deep its pipelines are.
-struct BlockLimits {
+struct EmitLimits {
   int64_t shared_bytes = 48 << 10;
   int stages = 4;  // of tiles in flight, at most
   CudaArch arch;
@@ -43,7 +43,7 @@ struct BlockLimits {
 
 class BlockEmitter {
  public:
-  BlockEmitter(const KernelValues& kernel, const BlockLimits& limits,
+  BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
                std::set<std::string>& prelude);
   // Throws Error(Unsupported) where shared memory does not suffice.
   BlockText run(const std::string& name);
@@ -99,7 +99,7 @@ class BlockEmitter {
   // emit_block.cpp
   size_t buffer(const std::string& name, const std::string& type, int64_t bytes,
                 bool whole_loop = false);
-  std::vector<BlockStep>& steps() { return *steps_; }
+  std::vector<EmitStep>& steps() { return *steps_; }
   // Opens a step whose lines go to `code_`; finish() closes it.
   void begin(const std::string& comment);
   void finish();
@@ -177,7 +177,7 @@ class BlockEmitter {
   void spill(int accumulator);
 
   KernelValues original_, kernel_;
-  BlockLimits limits_;
+  EmitLimits limits_;
   std::set<std::string>& prelude_;
   std::vector<std::vector<int>> users_;
   std::vector<bool> needed_;
@@ -192,8 +192,8 @@ class BlockEmitter {
   std::vector<bool> whole_loop_;
   std::map<std::string, size_t> buffer_of_;
   std::vector<std::string> head_;  // declarations of the kernel
-  std::vector<BlockStep>* steps_ = nullptr;
-  BlockStep step_;
+  std::vector<EmitStep>* steps_ = nullptr;
+  EmitStep step_;
   Code code_;
   std::vector<int> touched_;
   std::set<std::string> scaled_;

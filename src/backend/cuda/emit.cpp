@@ -65,7 +65,7 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
   PlanBuilder plan(graph, options);
   const std::vector<std::string> lines = print_ops(graph);
   const Lowering lowering = gpu_lowering(target);
-  BlockLimits limits;
+  EmitLimits limits;
   limits.shared_bytes = shared_limit(arch, target);
   limits.arch = arch;
   CudaProgram program;

@@ -32,7 +32,7 @@ size_t BlockEmitter::buffer(const std::string& name, const std::string& type, in
 }
 
 void BlockEmitter::begin(const std::string& comment) {
-  step_ = BlockStep();
+  step_ = EmitStep();
   code_ = Code();
   touched_.clear();
   if (!comment.empty()) code_.line("// " + comment);
@@ -157,16 +157,16 @@ void BlockEmitter::region(uint8_t loops, int last) {
       nests.erase(it);
       for (int r : roots)
         if (is_accumulator(value(r).kind) && value(r).phase.varies == loops) start_accumulator(r);
-      BlockStep loop;
+      EmitStep loop;
       const std::string variable = "l" + n(l);
       loop.lines.push_back("for (int " + variable + " = 0; " + variable + " < " +
                            n(kernel_.loops[size_t(l)]) + "; ++" + variable + ") {");
-      std::vector<BlockStep>* const outside = steps_;
-      std::vector<BlockStep> before;
+      std::vector<EmitStep>* const outside = steps_;
+      std::vector<EmitStep> before;
       steps_ = &loop.body;
       const std::set<std::string> scaled = std::move(scaled_);
       scaled_.clear();
-      BlockStep extents;
+      EmitStep extents;
       declare_extents(uint8_t(loops | 1u << l), l, extents.lines);
       if (!extents.lines.empty()) loop.body.push_back(std::move(extents));
       tiles_of_[l].clear();
@@ -194,13 +194,13 @@ void BlockEmitter::region(uint8_t loops, int last) {
 // --- the kernel ----------------------------------------------------------------------------------
 
 BlockText BlockEmitter::run(const std::string& name) {
-  std::vector<BlockStep> all;
+  std::vector<EmitStep> all;
   steps_ = &all;
   declare_extents(0, -1, head_);
   region(0, -1);
   const MemoryPlan plan = plan_shared(buffers_, whole_loop_, all);
   if (plan.bytes > limits_.shared_bytes && limits_.stages > 1) {
-    BlockLimits fewer = limits_;
+    EmitLimits fewer = limits_;
     --fewer.stages;
     return BlockEmitter(original_, fewer, prelude_).run(name);
   }

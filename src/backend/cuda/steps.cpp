@@ -12,9 +12,9 @@ struct Lifetime {
 
 // Numbers the steps and notes first and last use of each buffer. What was born before a loop and is
 // used in it stays until its end.
-void lifetimes(const std::vector<BlockStep>& steps, const std::vector<bool>& whole_loop, int& clock,
+void lifetimes(const std::vector<EmitStep>& steps, const std::vector<bool>& whole_loop, int& clock,
                std::vector<Lifetime>& life) {
-  for (const BlockStep& step : steps) {
+  for (const EmitStep& step : steps) {
     ++clock;
     for (const SharedAccess& a : step.accesses) {
       Lifetime& l = life[a.buffer];
@@ -68,8 +68,8 @@ class Hazards {
   std::map<size_t, bool> copying_;
 };
 
-void place(std::vector<BlockStep>& steps, Hazards& hazards) {
-  for (BlockStep& step : steps) {
+void place(std::vector<EmitStep>& steps, Hazards& hazards) {
+  for (EmitStep& step : steps) {
     if (step.meets) {
       hazards.wait();
       hazards.sync();
@@ -94,7 +94,7 @@ void place(std::vector<BlockStep>& steps, Hazards& hazards) {
 }  // namespace
 
 MemoryPlan plan_shared(const std::vector<SharedBuffer>& buffers,
-                       const std::vector<bool>& whole_loop, const std::vector<BlockStep>& steps) {
+                       const std::vector<bool>& whole_loop, const std::vector<EmitStep>& steps) {
   std::vector<Lifetime> life(buffers.size());
   int clock = 0;
   lifetimes(steps, whole_loop, clock, life);
@@ -107,17 +107,17 @@ MemoryPlan plan_shared(const std::vector<SharedBuffer>& buffers,
   return plan_memory(requests, options);
 }
 
-void place_barriers(std::vector<BlockStep>& steps, const std::vector<SharedBuffer>& buffers,
+void place_barriers(std::vector<EmitStep>& steps, const std::vector<SharedBuffer>& buffers,
                     const MemoryPlan& plan) {
   Hazards hazards(buffers, plan);
   place(steps, hazards);
 }
 
-void print_steps(const std::vector<BlockStep>& steps, int indent, std::string& text) {
+void print_steps(const std::vector<EmitStep>& steps, int indent, std::string& text) {
   const auto line = [&](int by, const std::string& s) {
     text += std::string(size_t(2 * by), ' ') + s + "\n";
   };
-  for (const BlockStep& step : steps) {
+  for (const EmitStep& step : steps) {
     if (step.wait) line(indent, "ts::wait_copies<0>();");
     if (step.sync) line(indent, "ts::sync();");
     for (const std::string& s : step.lines) line(indent, s);

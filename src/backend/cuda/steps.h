@@ -24,11 +24,11 @@ struct SharedAccess {
   std::string mapping;
 };
 
-struct BlockStep {
+struct EmitStep {
   std::vector<std::string> lines;
   std::vector<SharedAccess> accesses;
   // A loop: `lines` is its head, this its body.
-  std::vector<BlockStep> body;
+  std::vector<EmitStep> body;
   bool copies = false;  // starts asynchronous copies into what it writes
   bool meets = false;   // begins with a wait for all earlier copies and a barrier
   // Set by place_barriers: before the step, copies are waited for and all threads meet.
@@ -38,14 +38,14 @@ struct BlockStep {
 // Offsets of the buffers, with memory used again where lifetimes allow. Buffers of `whole_loop`
 // live as long as the loop that they are used in.
 MemoryPlan plan_shared(const std::vector<SharedBuffer>& buffers,
-                       const std::vector<bool>& whole_loop, const std::vector<BlockStep>& steps);
+                       const std::vector<bool>& whole_loop, const std::vector<EmitStep>& steps);
 
 // Marks the steps before which threads must meet: what two steps do to overlapping memory, one of
 // them writing, is divided by a barrier; also from one iteration of a loop to the next.
-void place_barriers(std::vector<BlockStep>& steps, const std::vector<SharedBuffer>& buffers,
+void place_barriers(std::vector<EmitStep>& steps, const std::vector<SharedBuffer>& buffers,
                     const MemoryPlan& plan);
 
 // The text, barriers included.
-void print_steps(const std::vector<BlockStep>& steps, int indent, std::string& text);
+void print_steps(const std::vector<EmitStep>& steps, int indent, std::string& text);
 
 }  // namespace tessera
