@@ -54,6 +54,13 @@ void check_bodies(const Block& block) {
   }
 }
 
+bool is_read(const Block& block, int value) {
+  for (const BlockStep& s : block.steps)
+    for (const BlockAccess& a : s.reads)
+      if (a.value == value) return true;
+  return false;
+}
+
 void check_access(const Block& block, const BlockStep& s, const BlockAccess& a, bool write) {
   if (a.value < 0 || a.value >= static_cast<int>(block.values.size()))
     bad("step " + s.name + " names no value");
@@ -146,6 +153,8 @@ void check_block(const Block& block) {
     const bool load = s.kind == StepKind::Load, store = s.kind == StepKind::Store;
     if ((load && (!s.reads.empty() || s.writes.size() != 1)) || (store && !s.writes.empty()))
       bad("step " + s.name + ": a load writes one tile and reads none, a store writes none");
+    if (load && !is_read(block, s.writes[0].value))
+      bad("step " + s.name + " loads what no step reads");
     if (!power_of_two(s.global_bytes) || s.global_bytes > 16 || s.barriers < 0 ||
         s.scratch_bytes < 0)
       bad("step " + s.name + " has impossible numbers");

@@ -31,7 +31,8 @@ enum class WalkKind {
   Linear,
   // `lanes` neighbouring threads share a row along `along`: the lane-th takes vectors lane, lane +
   // lanes, … of `width` elements; rows are dealt to the groups in turn, numbered likewise. What has
-  // no axis `along` is read by all lanes and written by the first.
+  // no axis `along` is read by all lanes and written by the first, which alone reads what it
+  // updates.
   Rows,
   // mma.sync.m16n8k16 (or m16n8k8 of 32-bit elements): rows and columns of the product are cut into
   // warps_m × warps_n parts of whole tiles, warp w has part (w / warps_n, w % warps_n). The values

@@ -245,7 +245,12 @@ void for_each_round(const Block& block, const BlockStep& step, const Walk& walk,
                     const BlockAccess& access, bool write, const Visit& visit) {
   const AccessKind kind = access_kind(step, walk, access);
   if (kind == AccessKind::Operand || kind == AccessKind::Bulk) return;
-  Rounds(block, step, walk, access, write, visit).run(kind);
+  // Who updates an element reads it.
+  const bool updates =
+      std::any_of(step.writes.begin(), step.writes.end(), [&](const BlockAccess& w) {
+        return w.value == access.value && w.axes == access.axes;
+      });
+  Rounds(block, step, walk, access, write || updates, visit).run(kind);
 }
 
 void for_each_matrix(const Block& block, const BlockStep& step, const Walk& walk,

@@ -49,6 +49,10 @@ class Writer {
       while (!inside(block_, step(first).loop, static_cast<int>(l))) ++first;
       out.push_back({order_.begin[l], first, -1, static_cast<int>(l)});
     }
+    // What runs ahead starts first, all at once: a group of copies.
+    for (Item& item : out)
+      if (item.step >= 0 && loop >= 0 && early(item.step, loop))
+        item.listed -= static_cast<int>(block_.steps.size());
     std::sort(out.begin(), out.end(), [](const Item& a, const Item& b) {
       return a.time != b.time ? a.time < b.time : a.listed < b.listed;
     });
@@ -97,9 +101,7 @@ class Writer {
 
   // Loads of loop `l` that run ahead.
   bool early(int s, int l) const {
-    return active_[index(s)] && step(s).loop == l && step(s).kind == StepKind::Load &&
-           plan_.loops[index(l)].ahead > 0 &&
-           plan_.values[index(step(s).writes[0].value)].copies > 1;
+    return active_[index(s)] && step(s).loop == l && plan_.steps[index(s)].ahead > 0;
   }
   void run_step(int s) {
     const int l = step(s).loop;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <set>
 
 #include "base/check.h"
@@ -367,93 +366,175 @@ double choice_cycles(const Block& block, const BlockPrices& p, const BlockChoice
   return total;
 }
 
-BlockChoice choose_block(const Block& block, const BlockPrices& p) {
-  Ilp ilp;
-  std::vector<std::vector<int>> x(block.values.size()), y(block.steps.size());
-  const auto exactly_one = [&](const std::vector<int>& group) {
-    std::vector<std::pair<int, double>> row;
-    for (int j : group) row.emplace_back(j, 1);
-    ilp.add(std::move(row), Relation::Equal, 1);
-  };
-  std::vector<std::pair<int, double>> registers;
-  for (size_t v = 0; v < block.values.size(); ++v) {
-    for (const PlaceOption& o : p.options[v]) {
-      x[v].push_back(ilp.add_variable(p.per_byte * static_cast<double>(o.bytes)));
-      if (o.registers > 0) registers.emplace_back(x[v].back(), static_cast<double>(o.registers));
+namespace {
+
+// The integer program. Once the walks of the steps that touch a value are known, so is the value's
+// best option: a variable stands for a value and one combination of those walks.
+class Chooser {
+ public:
+  Chooser(const Block& block, const BlockPrices& prices) : block_(block), prices_(prices) {
+    of_value_.resize(block.values.size());
+    for (size_t i = 0; i < prices.accesses.size(); ++i)
+      of_value_[static_cast<size_t>(prices.accesses[i].value)].push_back(i);
+    walks_.assign(block.steps.size(), 1);
+    for (const PricedAccess& a : prices.accesses)
+      if (!a.cycles.empty())
+        walks_[static_cast<size_t>(a.step)] = static_cast<int>(a.cycles.size());
+    int64_t most = 0;
+    for (const auto& options : prices.options) {
+      int64_t mine = 0;
+      for (const PlaceOption& o : options) mine = std::max(mine, o.registers);
+      most += mine;
     }
-    if (!x[v].empty()) exactly_one(x[v]);
-  }
-  if (!registers.empty())
-    ilp.add(registers, Relation::LessEqual, static_cast<double>(p.register_bytes));
-  for (const PricedAccess& a : p.accesses) {
-    const size_t s = static_cast<size_t>(a.step);
-    if (!y[s].empty() || a.cycles.size() < 2) continue;
-    for (size_t w = 0; w < a.cycles.size(); ++w) y[s].push_back(ilp.add_variable(0));
-    exactly_one(y[s]);
-  }
-  for (const PricedAccess& a : p.accesses) {
-    const size_t v = static_cast<size_t>(a.value), s = static_cast<size_t>(a.step);
-    if (block.values[v].registers) continue;
-    if (x[v].empty()) impossible(block, a);
-    if (a.cycles.size() == 1) {
-      for (size_t o = 0; o < x[v].size(); ++o) {
-        if (a.cycles[0][o] < kNever)
-          ilp.cost[static_cast<size_t>(x[v][o])] += a.cycles[0][o];
-        else
-          ilp.add({{x[v][o], 1}}, Relation::Equal, 0);
-      }
-      continue;
-    }
-    // One variable for each pair of walk and option; their sums are those of the two.
-    std::vector<std::vector<std::pair<int, double>>> by_option(x[v].size()), by_walk(y[s].size());
-    for (size_t w = 0; w < y[s].size(); ++w) {
-      for (size_t o = 0; o < x[v].size(); ++o) {
-        if (a.cycles[w][o] == kNever) continue;
-        const int z = ilp.add_variable(a.cycles[w][o]);
-        by_option[o].emplace_back(z, 1);
-        by_walk[w].emplace_back(z, 1);
-      }
-    }
-    for (size_t o = 0; o < x[v].size(); ++o) {
-      by_option[o].emplace_back(x[v][o], -1);
-      ilp.add(by_option[o], Relation::Equal, 0);
-    }
-    for (size_t w = 0; w < y[s].size(); ++w) {
-      by_walk[w].emplace_back(y[s][w], -1);
-      ilp.add(by_walk[w], Relation::Equal, 0);
-    }
-  }
-  for (const Apart& a : p.apart) {
-    const size_t v = static_cast<size_t>(a.value);
-    std::map<int, double> row;
-    double bound = 0;
-    for (size_t o = 0; o < x[v].size(); ++o)
-      if (p.options[v][o].place == BlockPlace::Registers) row[x[v][o]] += 1;
-    std::set<std::pair<int, int>> walks = {{a.step, a.walk}, {a.other_step, a.other_walk}};
-    for (const auto& [s, w] : walks) {
-      if (y[static_cast<size_t>(s)].empty()) continue;
-      row[y[static_cast<size_t>(s)][static_cast<size_t>(w)]] += 1;
-      bound += 1;
-    }
-    ilp.add({row.begin(), row.end()}, Relation::LessEqual, bound);
+    scarce_ = most > prices.register_bytes;
   }
 
-  const IlpResult solved = solve_ilp(ilp);
-  if (solved.x.empty()) {
-    throw Error(ErrorKind::Unsupported,
-                std::string("no layouts of the block's tiles: ") + name(solved.status));
+  BlockChoice run() {
+    limit_combinations();
+    for (size_t s = 0; s < walks_.size(); ++s) {
+      walk_.emplace_back();
+      if (walks_[s] < 2) continue;
+      for (int w = 0; w < walks_[s]; ++w) walk_[s].push_back(ilp_.add_variable(0));
+      exactly_one(walk_[s]);
+    }
+    for (size_t v = 0; v < block_.values.size(); ++v)
+      if (!block_.values[v].registers) add_value(static_cast<int>(v));
+    if (scarce_)
+      ilp_.add(registers_, Relation::LessEqual, static_cast<double>(prices_.register_bytes));
+    IlpOptions how;
+    how.max_nodes = 2000;  // what describes real kernels takes a few dozen
+    const IlpResult solved = solve_ilp(ilp_, how);
+    if (solved.x.empty()) {
+      throw Error(ErrorKind::Unsupported,
+                  std::string("no layouts of the block's tiles: ") + name(solved.status));
+    }
+    BlockChoice choice;
+    choice.optimal = solved.status == IlpStatus::Optimal && !limited_;
+    choice.option.assign(block_.values.size(), -1);
+    for (const Column& c : columns_)
+      if (solved.x[static_cast<size_t>(c.variable)])
+        choice.option[static_cast<size_t>(c.value)] = c.option;
+    for (const auto& group : walk_) {
+      choice.walk.push_back(0);
+      for (size_t w = 0; w < group.size(); ++w)
+        if (solved.x[static_cast<size_t>(group[w])]) choice.walk.back() = static_cast<int>(w);
+    }
+    choice.cycles = choice_cycles(block_, prices_, choice);
+    return choice;
   }
-  BlockChoice choice;
-  choice.optimal = solved.status == IlpStatus::Optimal;
-  const auto taken = [&](const std::vector<int>& group, int otherwise) {
-    for (size_t i = 0; i < group.size(); ++i)
-      if (solved.x[static_cast<size_t>(group[i])]) return static_cast<int>(i);
-    return otherwise;
+
+ private:
+  struct Column {
+    int variable, value, option;
   };
-  for (const auto& group : x) choice.option.push_back(taken(group, -1));
-  for (const auto& group : y) choice.walk.push_back(taken(group, 0));
-  choice.cycles = choice_cycles(block, p, choice);
-  return choice;
+  void exactly_one(const std::vector<int>& group) {
+    std::vector<std::pair<int, double>> row;
+    for (int j : group) row.emplace_back(j, 1);
+    ilp_.add(std::move(row), Relation::Equal, 1);
+  }
+  // Steps that touch the value and have a choice of walks, ascending.
+  std::vector<int> steps_of(int v) const {
+    std::set<int> steps;
+    for (size_t i : of_value_[static_cast<size_t>(v)])
+      if (walks_[static_cast<size_t>(prices_.accesses[i].step)] > 1)
+        steps.insert(prices_.accesses[i].step);
+    return {steps.begin(), steps.end()};
+  }
+  int64_t combinations(const std::vector<int>& steps) const {
+    int64_t n = 1;
+    for (int s : steps) n *= walks_[static_cast<size_t>(s)];
+    return n;
+  }
+  // Tiles that very many steps touch: the last of them do as they would without a choice.
+  void limit_combinations() {
+    constexpr int64_t kMost = 2048;
+    for (size_t v = 0; v < block_.values.size(); ++v) {
+      std::vector<int> steps = steps_of(static_cast<int>(v));
+      while (combinations(steps) > kMost) {
+        walks_[static_cast<size_t>(steps.back())] = 1;
+        steps.pop_back();
+        limited_ = true;
+      }
+    }
+  }
+
+  void add_value(int v) {
+    const std::vector<PlaceOption>& options = prices_.options[static_cast<size_t>(v)];
+    const std::vector<int> steps = steps_of(v);
+    std::vector<int> all;
+    std::vector<std::vector<std::vector<std::pair<int, double>>>> linked;  // [step][walk]
+    for (int s : steps) linked.emplace_back(static_cast<size_t>(walks_[static_cast<size_t>(s)]));
+    std::vector<int> walk(block_.steps.size(), 0);
+    for (int64_t c = 0; c < combinations(steps); ++c) {
+      int64_t rest = c;
+      for (int s : steps) {
+        walk[static_cast<size_t>(s)] = static_cast<int>(rest % walks_[static_cast<size_t>(s)]);
+        rest /= walks_[static_cast<size_t>(s)];
+      }
+      // Where registers are scarce, staying there is a choice of its own.
+      for (const bool stays : {false, true}) {
+        int best = -1;
+        double least = kNever;
+        for (size_t o = 0; o < options.size(); ++o) {
+          if (scarce_ ? (options[o].registers > 0) != stays : stays) continue;
+          const double cost = option_cycles(v, static_cast<int>(o), walk);
+          if (cost < least) least = cost, best = static_cast<int>(o);
+        }
+        if (best < 0) continue;
+        const int j = ilp_.add_variable(least);
+        columns_.push_back({j, v, best});
+        all.push_back(j);
+        if (options[static_cast<size_t>(best)].registers > 0)
+          registers_.emplace_back(
+              j, static_cast<double>(options[static_cast<size_t>(best)].registers));
+        for (size_t i = 0; i < steps.size(); ++i)
+          linked[i][static_cast<size_t>(walk[static_cast<size_t>(steps[i])])].emplace_back(j, 1);
+      }
+    }
+    if (all.empty() && !of_value_[static_cast<size_t>(v)].empty())
+      impossible(block_, prices_.accesses[of_value_[static_cast<size_t>(v)][0]]);
+    if (all.empty()) return;
+    exactly_one(all);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      for (size_t w = 0; w < linked[i].size(); ++w) {
+        linked[i][w].emplace_back(walk_[static_cast<size_t>(steps[i])][w], -1);
+        ilp_.add(std::move(linked[i][w]), Relation::Equal, 0);
+      }
+    }
+  }
+
+  double option_cycles(int v, int o, const std::vector<int>& walk) const {
+    const PlaceOption& option = prices_.options[static_cast<size_t>(v)][static_cast<size_t>(o)];
+    double total = prices_.per_byte * static_cast<double>(option.bytes);
+    for (size_t i : of_value_[static_cast<size_t>(v)]) {
+      const PricedAccess& a = prices_.accesses[i];
+      total +=
+          a.cycles[static_cast<size_t>(walk[static_cast<size_t>(a.step)])][static_cast<size_t>(o)];
+    }
+    if (option.place != BlockPlace::Registers) return total;
+    for (const Apart& a : prices_.apart)
+      if (a.value == v && walk[static_cast<size_t>(a.step)] == a.walk &&
+          walk[static_cast<size_t>(a.other_step)] == a.other_walk)
+        return kNever;
+    return total;
+  }
+
+  const Block& block_;
+  const BlockPrices& prices_;
+  std::vector<std::vector<size_t>> of_value_;  // accesses
+  std::vector<int> walks_;                     // by step: how many
+  bool scarce_ = false;                        // registers may not do for all that may stay
+  bool limited_ = false;
+  Ilp ilp_;
+  std::vector<std::vector<int>> walk_;  // variables, by step
+  std::vector<Column> columns_;
+  std::vector<std::pair<int, double>> registers_;
+};
+
+}  // namespace
+
+BlockChoice choose_block(const Block& block, const BlockPrices& prices) {
+  return Chooser(block, prices).run();
 }
 
 }  // namespace tessera

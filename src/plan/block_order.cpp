@@ -126,6 +126,7 @@ class Orderer {
     int last = -1;
     for (int s = 0; s < static_cast<int>(block_.steps.size()); ++s) {
       if (!active_[static_cast<size_t>(s)] || !within(s, loop)) continue;
+      if (tied(s)) continue;
       if (last >= 0) d.add(last, s, 1);
       last = s;
     }
@@ -133,12 +134,18 @@ class Orderer {
       if (!inside(block_, l, loop)) continue;
       int first = -1, final = -1;
       for (int s = 0; s < static_cast<int>(block_.steps.size()); ++s) {
-        if (!active_[static_cast<size_t>(s)] || !within(s, l)) continue;
+        if (!active_[static_cast<size_t>(s)] || !within(s, l) || tied(s)) continue;
         first = first < 0 ? s : first;
         final = s;
       }
-      if (first >= 0) d.add(final, first, 1 - barriers_[static_cast<size_t>(l)]);
+      if (first >= 0 && first != final) d.add(final, first, 1 - barriers_[static_cast<size_t>(l)]);
     }
+  }
+  // Whether the step shares its interval with others whatever happens.
+  bool tied(int s) const {
+    return std::any_of(edges_.begin(), edges_.end(), [&](const OrderEdge& e) {
+      return (e.from == s || e.to == s) && e.loop >= 0 && e.iterations == 0;
+    });
   }
   int first_step(int l) const {
     int s = 0;

@@ -96,7 +96,8 @@ class Planner {
         active_[s] = false;
     }
     home_.assign(block_.values.size(), -1);
-    for (size_t v = 0; v < block_.values.size(); ++v) home_[v] = home(static_cast<int>(v));
+    for (size_t v = 0; v < block_.values.size(); ++v)
+      base_.values[v].loop = home_[v] = home(static_cast<int>(v));
   }
 
   // A step that reads and writes the same tile must do so thread by thread.
@@ -195,6 +196,7 @@ class Planner {
           static_cast<int>(std::min<int64_t>(manner.stages - 1, block_.loops[l].extent - 1));
       ahead_[v] = ahead;
       plan.values[v].copies = ahead + 1;
+      plan.steps[index(accesses_[v][0].step)].ahead = ahead;
       plan.loops[l].ahead = ahead;
       plan.loops[l].stages = ahead + 1;
     }
@@ -242,12 +244,50 @@ class Planner {
         for (const PlacedAccess& b : accesses)
           if (a.write || b.write) relate(plan, static_cast<int>(v), a, b, all, how);
     }
+    together(all);
     for (size_t s = 0; s < block_.steps.size(); ++s) {
       if (block_.steps[s].scratch_bytes == 0) continue;
       for (int l = block_.steps[s].loop; l >= 0; l = block_.loops[index(l)].around)
         all.push_back({static_cast<int>(s), static_cast<int>(s), 1, l, 1});
     }
     return all;
+  }
+
+  // The loads of a loop that run ahead are one group of copies in each iteration; boxes that do not
+  // are waited for together.
+  void together(std::vector<OrderEdge>& all) const {
+    std::vector<int> last(block_.loops.size(), -1);
+    for (size_t s = 0; s < block_.steps.size(); ++s) {
+      const BlockStep& st = block_.steps[s];
+      if (st.kind != StepKind::Load || !active_[s]) continue;
+      const int v = st.writes[0].value;
+      if (ahead_[index(v)] > 0) {
+        int& other = last[index(st.loop)];
+        if (other >= 0) {
+          all.push_back({other, static_cast<int>(s), 0, st.loop, 0});
+          all.push_back({static_cast<int>(s), other, 0, st.loop, 0});
+        }
+        other = static_cast<int>(s);
+      } else if (base_.steps[s].writes[0].instruction == Instruction::Bulk) {
+        for (size_t r = 0; r < block_.steps.size(); ++r)
+          if (reads_boxes(static_cast<int>(r), st.loop)) {
+            if (r < s)
+              throw Error(ErrorKind::Unsupported, "step " + st.name +
+                                                      " loads boxes after others of its loop are "
+                                                      "read; list loads first");
+            all.push_back({static_cast<int>(s), static_cast<int>(r), 0, -1, 0});
+          }
+      }
+    }
+  }
+  bool reads_boxes(int s, int loop) const {
+    for (const std::vector<PlacedAccess>& all : accesses_)
+      for (const PlacedAccess& a : all)
+        for (const PlacedAccess& b : all)
+          if (b.step == s && !b.write && a.write && a.instruction == Instruction::Bulk &&
+              step(a.step).loop == loop)
+            return true;
+    return false;
   }
 
   void relate(const BlockPlan& plan, int v, const PlacedAccess& a, const PlacedAccess& b,

@@ -30,7 +30,8 @@ struct ValuePlan {
   int64_t offset = 0;  // in shared memory, of the first copy
   int64_t bytes = 0;   // of one copy; the next one begins `pitch` bytes later
   int64_t pitch = 0;
-  int copies = 1;  // iteration i of the loop uses copy i % copies
+  int copies = 1;  // iteration i of `loop` uses copy i % copies
+  int loop = -1;
 };
 
 // What moves a lane's part of an access between shared memory and registers.
@@ -57,6 +58,7 @@ struct AccessPlan {
 
 struct StepPlan {
   int walk = 0;
+  int ahead = 0;  // Load: iterations that it runs ahead
   std::vector<AccessPlan> reads, writes;
 };
 

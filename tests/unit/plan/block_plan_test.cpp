@@ -2,12 +2,26 @@
 
 #include <gtest/gtest.h>
 
-#include "block_testing.h"
+#include "base/error.h"
+#include "block_random.h"
 
 namespace tessera {
 namespace {
 
 using namespace testing;
+
+BlockLimits hopper() {
+  BlockLimits l;
+  l.shared_bytes = 227 * 1024;
+  l.shared_bytes_sm = 228 * 1024;
+  return l;
+}
+
+int count(const BlockPlan& p, ActionKind kind) {
+  int n = 0;
+  for (const Action& a : p.actions) n += a.kind == kind;
+  return n;
+}
 
 TEST(BlockPlan, ProductRunsAheadWithOneBarrierAnIterationAndNoConflicts) {
   const Block b = product_block();
@@ -15,6 +29,147 @@ TEST(BlockPlan, ProductRunsAheadWithOneBarrierAnIterationAndNoConflicts) {
   EXPECT_EQ(p.loops[0].barriers, 1);
   EXPECT_GT(p.loops[0].ahead, 0);
   EXPECT_EQ(p.conflicts, 0);
+  EXPECT_EQ(p.steps[3].reads[0].instruction, Instruction::MatrixRows);
+  EXPECT_EQ(p.steps[3].reads[1].instruction, Instruction::MatrixRowsTransposed);
+  EXPECT_EQ(p.steps[1].writes[0].bytes, 16);
+  EXPECT_EQ(block_fault(b, {}, p), "");
+}
+
+TEST(BlockPlan, EachDecisionIsWorthSomething) {
+  const Block b = product_block();
+  const BlockPlan all = plan_block(b);
+  BlockPlanOptions o;
+  o.layout = false;
+  EXPECT_GT(plan_block(b, {}, o).conflicts, 1000);
+  o = {};
+  o.stages = false;
+  EXPECT_EQ(plan_block(b, {}, o).loops[0].ahead, 0);
+  EXPECT_LT(plan_block(b, {}, o).shared_bytes, all.shared_bytes);
+  o = {};
+  o.schedule = false;
+  EXPECT_GT(plan_block(b, {}, o).barriers, all.barriers);
+  const Block a = attention_block();
+  o = {};
+  o.memory = false;
+  EXPECT_GT(plan_block(a, {}, o).shared_bytes, plan_block(a).shared_bytes);
+  const Block n = norm_block();
+  o = {};
+  o.registers = false;
+  EXPECT_GT(plan_block(n, {}, o).wavefronts, plan_block(n).wavefronts);
+  o.through = false;
+  EXPECT_GT(plan_block(n, {}, o).shared_bytes, plan_block(n).shared_bytes);
+}
+
+TEST(BlockPlan, ElementByElementKernelsPassSharedMemoryBy) {
+  const Block b = norm_block();
+  const BlockPlan p = plan_block(b);
+  EXPECT_EQ(p.values[0].place, BlockPlace::Registers) << p.str(b);
+  EXPECT_EQ(p.values[1].place, BlockPlace::Global);
+  EXPECT_EQ(p.barriers, 0);
+  // A row belongs to one warp.
+  EXPECT_EQ(count(p, ActionKind::WarpBarrier), 1);
+  EXPECT_EQ(block_fault(b, {}, p), "");
+}
+
+TEST(BlockPlan, MatricesOfTheAsynchronousProxyAreSwizzledFencedAndAligned) {
+  const Block b = wide_product_block();
+  const BlockPlan p = plan_block(b, hopper());
+  for (const int v : {0, 1}) {
+    EXPECT_EQ(p.values[size_t(v)].layout.swizzle_bits, 3);
+    EXPECT_EQ(p.values[size_t(v)].offset % 1024, 0);
+  }
+  EXPECT_EQ(p.values[1].layout.block, 64);
+  EXPECT_EQ(p.loops[0].barriers, 1);
+  EXPECT_EQ(count(p, ActionKind::WaitBulk), 1);
+  EXPECT_EQ(count(p, ActionKind::Fence), 1);
+  EXPECT_GE(p.loops[0].bulk_offset, 0);
+  EXPECT_EQ(block_fault(b, hopper(), p), "");
+}
+
+TEST(BlockPlan, FewStagesWhereMemoryIsScarceAndAnErrorWhereItDoesNotDo) {
+  const Block b = product_block();
+  BlockLimits tight;
+  tight.shared_bytes = 27 * 1024;
+  const BlockPlan p = plan_block(b, tight);
+  EXPECT_EQ(p.loops[0].stages, 2);
+  EXPECT_LE(p.shared_bytes, tight.shared_bytes);
+  tight.shared_bytes = 8 * 1024;
+  try {
+    plan_block(b, tight);
+    FAIL() << "it cannot fit";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::Unsupported);
+    EXPECT_NE(e.message().find("smaller tiles"), std::string::npos) << e.message();
+  }
+}
+
+TEST(BlockPlan, BadBlocksAreRefused) {
+  const auto refused = [](void (*spoil)(Block&)) {
+    Block b = product_block();
+    spoil(b);
+    try {
+      plan_block(b);
+      return std::string();
+    } catch (const Error& e) {
+      return e.message();
+    }
+  };
+  EXPECT_NE(refused([](Block& b) { b.threads = 100; }).find("100 threads"), std::string::npos);
+  EXPECT_NE(refused([](Block& b) {
+              b.steps[3].reads[0].axes = {0, 3};
+            }).find("lacks"),
+            std::string::npos);
+  EXPECT_NE(refused([](Block& b) { b.steps[3].space[1] = 128; }).find("leaves"), std::string::npos);
+  EXPECT_NE(refused([](Block& b) { b.steps[4].loop = 0, b.steps[3].loop = -1; }).find("apart"),
+            std::string::npos);
+  EXPECT_NE(refused([](Block& b) { b.steps[1].walks.clear(); }).find("no walk"), std::string::npos);
+  EXPECT_NE(refused([](Block& b) { b.steps[1].walks[0].width = 3; }).find("cannot be walked"),
+            std::string::npos);
+  EXPECT_NE(refused([](Block& b) {
+              b.steps.pop_back(), b.steps[3].reads.erase(b.steps[3].reads.begin());
+            }).find("no step reads"),
+            std::string::npos);
+  // Threads that overwrite what others read in the same step.
+  EXPECT_NE(refused([](Block& b) {
+              b.steps.push_back({"turn",
+                                 StepKind::Compute,
+                                 -1,
+                                 {16, 16},
+                                 {linear(1, 2)},
+                                 {{3, {1, 0}}},
+                                 {{3, {0, 1}}}});
+            }).find("other threads read"),
+            std::string::npos);
+}
+
+TEST(BlockPlan, RandomBlocksReplayWithoutFault) {
+  int64_t tiles = 0, ahead = 0, doubled = 0, warps = 0, kept = 0, through = 0;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    const Block b = RandomBlock(seed).make(5);
+    BlockPlanOptions options;
+    if (seed % 7 == 1) options.layout = false;
+    if (seed % 7 == 2) options.schedule = false;
+    if (seed % 7 == 3) options.memory = false;
+    if (seed % 7 == 4) options.stages = false;
+    if (seed % 7 == 5) options.registers = options.through = false;
+    const BlockPlan p = plan_block(b, {}, options);
+    ASSERT_EQ(block_fault(b, {}, p), "") << "seed " << seed << "\n" << p.str(b);
+    for (size_t v = 0; v < p.values.size(); ++v) {
+      tiles += p.values[v].place == BlockPlace::Shared;
+      kept += p.values[v].place == BlockPlace::Registers;
+      through += p.values[v].place == BlockPlace::Global;
+      doubled += p.values[v].copies == 2;
+    }
+    for (const LoopPlan& l : p.loops) ahead += l.ahead > 0;
+    warps += count(p, ActionKind::WarpBarrier);
+  }
+  // None of the cases went untried.
+  EXPECT_GT(tiles, 500);
+  EXPECT_GT(ahead, 50);
+  EXPECT_GT(doubled, 5);
+  EXPECT_GT(warps, 50);
+  EXPECT_GT(kept, 50);
+  EXPECT_GT(through, 20);
 }
 
 }  // namespace

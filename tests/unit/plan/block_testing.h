@@ -57,4 +57,132 @@ inline Block product_block(int64_t k = 64, int64_t iterations = 8, int threads =
   return b;
 }
 
+// The same by four warps at once from boxes: O[64,128] = X[64,k] · W[k,128].
+inline Block wide_product_block(int64_t k = 64, int64_t iterations = 8) {
+  Block b;
+  b.threads = 128;
+  b.values = {{"X", DType::F16, {64, k}, false, false, false},
+              {"W", DType::F16, {k, 128}, false, false, false},
+              {"acc", DType::F32, {64, 128}, true, false, false},
+              {"O", DType::F16, {64, 128}, false, false, false}};
+  b.loops = {{iterations, -1}};
+  Walk bulk;
+  bulk.kind = WalkKind::Bulk;
+  const auto wide = [](int kk) {
+    Walk w = fragments(0, 1, kk, 1, 1);
+    w.kind = WalkKind::WideFragments;
+    return w;
+  };
+  b.steps = {{"zero", StepKind::Compute, -1, {64, 128}, {wide(-1)}, {}, {{2, {0, 1}}}},
+             {"load X", StepKind::Load, 0, {64, k}, {bulk}, {}, {{0, {0, 1}}}, 1},
+             {"load W", StepKind::Load, 0, {k, 128}, {bulk}, {}, {{1, {0, 1}}}, 1},
+             {"product",
+              StepKind::Compute,
+              0,
+              {64, 128, k},
+              {wide(2)},
+              {{0, {0, 2}}, {1, {2, 1}}, {2, {0, 1}}},
+              {{2, {0, 1}}}},
+             {"result", StepKind::Compute, -1, {64, 128}, {wide(-1)}, {{2, {0, 1}}}, {{3, {0, 1}}}},
+             {"store", StepKind::Store, -1, {64, 128}, {bulk}, {{3, {0, 1}}}, {}, 1}};
+  return b;
+}
+
+// Attention over keys in a loop with running maxima and sums: scores by products, exponentials in
+// shared memory as the left operand of the second product.
+inline Block attention_block(int64_t keys = 64, int64_t iterations = 6, int threads = 128) {
+  Block b;
+  b.threads = threads;
+  const int warps = threads / 32;
+  b.values = {{"Q", DType::F16, {16, 64}, false, false, false},
+              {"K", DType::F16, {64, keys}, false, false, false},
+              {"V", DType::F16, {keys, 64}, false, false, false},
+              {"S", DType::F32, {16, keys}, false, true, false},
+              {"m", DType::F32, {16}, false, false, false},
+              {"old m", DType::F32, {16}, false, false, false},
+              {"E", DType::F16, {16, keys}, false, false, false},
+              {"l", DType::F32, {16}, false, false, false},
+              {"acc", DType::F32, {16, 64}, true, false, false},
+              {"O", DType::F16, {16, 64}, false, false, false}};
+  b.loops = {{iterations, -1}};
+  const Walk result = fragments(0, 1, -1, 1, warps);
+  const Walk products = fragments(0, 1, 2, 1, warps);
+  const Walk row = linear(0, 1);
+  b.steps = {
+      {"load Q", StepKind::Load, -1, {16, 64}, {linear(1, 8)}, {}, {{0, {0, 1}}}, 1},
+      {"zero m", StepKind::Compute, -1, {16}, {row}, {}, {{4, {0}}}},
+      {"zero l", StepKind::Compute, -1, {16}, {row}, {}, {{7, {0}}}},
+      {"zero acc", StepKind::Compute, -1, {16, 64}, {result}, {}, {{8, {0, 1}}}},
+      {"load K", StepKind::Load, 0, {64, keys}, {linear(1, 8)}, {}, {{1, {0, 1}}}, 1},
+      {"load V", StepKind::Load, 0, {keys, 64}, {linear(1, 8)}, {}, {{2, {0, 1}}}, 1},
+      {"scores",
+       StepKind::Compute,
+       0,
+       {16, keys, 64},
+       {products},
+       {{0, {0, 2}}, {1, {2, 1}}},
+       {{3, {0, 1}}}},
+      {"keep m", StepKind::Compute, 0, {16}, {row}, {{4, {0}}}, {{5, {0}}}},
+      {"maxima",
+       StepKind::Compute,
+       0,
+       {16, keys},
+       {rows(1, 32), rows(1, 8)},
+       {{3, {0, 1}}, {5, {0}}},
+       {{4, {0}}}},
+      {"exponentials",
+       StepKind::Compute,
+       0,
+       {16, keys},
+       {linear(1, 2), linear(1, 8), result},
+       {{3, {0, 1}}, {4, {0}}},
+       {{6, {0, 1}}}},
+      {"sums",
+       StepKind::Compute,
+       0,
+       {16, keys},
+       {rows(1, 32), rows(1, 8)},
+       {{6, {0, 1}}, {4, {0}}, {5, {0}}, {7, {0}}},
+       {{7, {0}}}},
+      {"rescale",
+       StepKind::Compute,
+       0,
+       {16, 64},
+       {result},
+       {{8, {0, 1}}, {4, {0}}, {5, {0}}},
+       {{8, {0, 1}}}},
+      {"products",
+       StepKind::Compute,
+       0,
+       {16, 64, keys},
+       {products},
+       {{6, {0, 2}}, {2, {2, 1}}, {8, {0, 1}}},
+       {{8, {0, 1}}}},
+      {"result", StepKind::Compute, -1, {16, 64}, {result}, {{8, {0, 1}}, {7, {0}}}, {{9, {0, 1}}}},
+      {"store", StepKind::Store, -1, {16, 64}, {linear(1, 8)}, {{9, {0, 1}}}, {}, 1}};
+  return b;
+}
+
+// Rows scaled by the root of their mean square: one pass, nothing but element by element work.
+inline Block norm_block(int64_t n = 1024, int threads = 128) {
+  Block b;
+  b.threads = threads;
+  b.values = {{"X", DType::F16, {4, n}, false, true, true},
+              {"G", DType::F16, {n}, false, true, true},
+              {"s", DType::F32, {4}, false, false, false},
+              {"Y", DType::F16, {4, n}, false, true, false}};
+  b.steps = {
+      {"load X", StepKind::Load, -1, {4, n}, {rows(1, 32, 8), linear(1, 8)}, {}, {{0, {0, 1}}}, 1},
+      {"load G", StepKind::Load, -1, {n}, {linear(0, 8)}, {}, {{1, {0}}}, 0},
+      {"squares", StepKind::Compute, -1, {4, n}, {rows(1, 32, 8)}, {{0, {0, 1}}}, {{2, {0}}}},
+      {"scaled",
+       StepKind::Compute,
+       -1,
+       {4, n},
+       {rows(1, 32, 8), linear(1, 8)},
+       {{0, {0, 1}}, {1, {1}}, {2, {0}}},
+       {{3, {0, 1}}}},
+      {"store", StepKind::Store, -1, {4, n}, {rows(1, 32, 8), linear(1, 8)}, {{3, {0, 1}}}, {}, 1}};
+  return b;
+}
 }  // namespace tessera::testing
