@@ -57,6 +57,31 @@ struct Node {
   DType dtype = DType::F32;  // of the result, where operands do not say: Const, Cast
 };
 
+inline Node view(Form form, ValueId a, uint64_t attr, OpKind kind = OpKind::Input) {
+  Node n;
+  n.form = form;
+  n.kind = kind;
+  n.arity = 1;
+  n.arg[0] = a;
+  n.attr = attr;
+  return n;
+}
+inline Node pointwise(OpKind kind, ValueId a, ValueId b = kNone, ValueId c = kNone) {
+  Node n;
+  n.form = Form::Pointwise;
+  n.kind = kind;
+  n.arity = uint8_t(1 + (b != kNone) + (c != kNone));
+  n.arg = {a, b, c};
+  return n;
+}
+inline Node product(ValueId a, ValueId b) {  // Dot
+  Node n;
+  n.form = Form::Dot;
+  n.arity = 2;
+  n.arg = {a, b, kNone};
+  return n;
+}
+
 // An operator of any arity: what Kept and Stack refer to.
 struct KeptOp {
   OpKind kind = OpKind::Opaque;

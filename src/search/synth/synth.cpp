@@ -118,6 +118,9 @@ class Search {
     g.constants.assign(constants.begin(), constants.end());
   }
 
+  static constexpr size_t kWideCone = 4;       // operations that a wide window replaces at least
+  static constexpr double kNarrowShare = 0.6;  // of the steps, before wide windows have their turn
+
   static bool constant(Form form) { return form == Form::Const || form == Form::Extent; }
 
   struct Cut {
@@ -128,8 +131,9 @@ class Search {
     double elements = 0;
   };
 
-  // Sets of few values from which the target is computed, small ones first.
-  std::vector<Cut> cuts(const EGraph& graph, const Choice& choice, ValueId target) const {
+  // Sets of at most so many values from which the target is computed, small ones first.
+  std::vector<Cut> cuts(const EGraph& graph, const Choice& choice, ValueId target,
+                        size_t most_leaves) const {
     constexpr size_t kMost = 24;
     auto args_of = [&](ValueId v) {
       std::vector<ValueId> args;
@@ -147,9 +151,23 @@ class Search {
     auto add = [&](std::vector<ValueId> set) {
       std::sort(set.begin(), set.end());
       set.erase(std::unique(set.begin(), set.end()), set.end());
-      if (int(set.size()) <= options_.max_leaves && seen.insert(set).second) found.push_back(set);
+      if (set.size() <= most_leaves && seen.insert(set).second) found.push_back(set);
     };
     add(args_of(target));
+    // Whatever lies between, the values that nothing computes.
+    std::vector<ValueId> ends, open{target};
+    std::set<ValueId> reached{target};
+    while (!open.empty() && ends.size() <= most_leaves) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (leaf(v)) {
+        ends.push_back(v);
+        continue;
+      }
+      for (ValueId a : args_of(v))
+        if (reached.insert(a).second) open.push_back(a);
+    }
+    if (!ends.empty()) add(std::move(ends));
     for (size_t i = 0; i < found.size() && found.size() < kMost; ++i) {
       const std::vector<ValueId> set = found[i];
       for (ValueId v : set) {
@@ -389,32 +407,38 @@ class Search {
   }
 
   // Windows over the values of the program as it is now, those that cover most work first, until
-  // there is none that was not looked through.
+  // there is none that was not looked through; then, over more values, those where sketches of
+  // several levels reach what no window found.
   void improve(EGraph& graph, Choice& choice) {
-    using Key = std::pair<ValueId, std::vector<ValueId>>;
-    std::set<Key> done;
+    std::set<std::pair<ValueId, std::vector<ValueId>>> done;
+    int wide = 0;
     while (!stopped() && steps_ < budget_.steps) {
-      const std::vector<ValueId> order = graph.order(choice, outputs_);
-      std::vector<bool> live(graph.size(), false);
       std::optional<Cut> best;
-      for (ValueId v : order) {
-        live[v] = true;
-        const Form form = graph[v].nodes[choice[v]].form;
-        if (form == Form::Leaf || constant(form) || form == Form::Kept) continue;
-        for (Cut& c : cuts(graph, choice, v)) {
-          if (done.count({c.target, c.leaves})) continue;
-          if (!best || c.seconds > best->seconds * (1 + 1e-9)) best = std::move(c);
-        }
+      const bool may_widen = options_.holes && wide < options_.wide_windows;
+      const bool late = double(steps_) > kNarrowShare * double(budget_.steps);
+      if (!(late && may_widen))
+        best = next_cut(graph, choice, size_t(options_.max_leaves), 1, done);
+      const bool narrow = best.has_value();
+      if (!narrow && may_widen) {
+        ++wide;
+        best = next_cut(graph, choice, size_t(options_.max_wide_leaves), kWideCone, done);
+        if (!best) wide = options_.wide_windows;
+        if (!best && late) continue;
       }
       if (!best) break;
       done.insert({best->target, best->leaves});
       WindowLimits limits;
-      limits.max_size = options_.max_size;
+      limits.max_size = narrow ? options_.max_size : std::min(options_.max_size, 2);
       limits.holes = options_.holes;
       limits.seconds = best->seconds;
       limits.elements = best->elements;
+      limits.operations = int(best->cone);
+      limits.probes = options_.probes;
       const int64_t left = budget_.steps - steps_;
-      limits.evaluations = std::min(std::max<int64_t>(left / 4, 2'000), options_.window_steps);
+      limits.evaluations = std::min(std::max<int64_t>(left / 4, 2'000),
+                                    narrow ? options_.window_steps : options_.window_steps / 10);
+      std::vector<bool> live(graph.size(), false);
+      for (ValueId v : graph.order(choice, outputs_)) live[v] = true;
       const WindowReport r =
           search_window(graph, grammar_, best->leaves, best->target, live, limits, stop_);
       steps_ += r.evaluations;
@@ -431,6 +455,22 @@ class Search {
       }
       choice = std::move(next);
     }
+  }
+
+  // The cut that covers most work of those with so many leaves and operations that are not done.
+  std::optional<Cut>
+  next_cut(const EGraph& graph, const Choice& choice, size_t most_leaves, size_t least_cone,
+           const std::set<std::pair<ValueId, std::vector<ValueId>>>& done) const {
+    std::optional<Cut> best;
+    for (ValueId v : graph.order(choice, outputs_)) {
+      const Form form = graph[v].nodes[choice[v]].form;
+      if (form == Form::Leaf || constant(form) || form == Form::Kept) continue;
+      for (Cut& c : cuts(graph, choice, v, most_leaves)) {
+        if (c.cone < least_cone || done.count({c.target, c.leaves})) continue;
+        if (!best || c.seconds > best->seconds * (1 + 1e-9)) best = std::move(c);
+      }
+    }
+    return best;
   }
 
   void offer(const EGraph& graph, const Choice& choice) {
@@ -539,9 +579,11 @@ SearchReport improved(const SynthOptions& options, const Graph& program, Context
         its.windows = effort.windows;
         its.max_size = std::min(options.max_size, effort.max_size);
         its.max_leaves = std::min(options.max_leaves, effort.max_leaves);
+        if (its.max_leaves < options.max_leaves) its.wide_windows = 0;
         its.max_cone = std::min(options.max_cone, effort.max_cone);
         its.patience = std::min(options.patience, effort.patience);
         its.window_steps = std::min(options.window_steps, effort.window_steps);
+        its.probes = std::min(options.probes, 5 * its.window_steps);
         Budget share = rest;
         share.steps = effort.steps;
         share.seconds = effort.seconds;

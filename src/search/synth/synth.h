@@ -27,6 +27,10 @@ struct SynthOptions {
   int max_size = 4;    // operations in one discovery, found bottom-up
   int max_leaves = 4;  // values that a discovery may start from
   bool holes = true;   // top-down steps too: off for comparison only
+  int64_t probes =
+      1'000'000;            // look-ups of sketches of two levels and more, in one window; 0: none
+  int max_wide_leaves = 8;  // of windows in which little is enumerated and sketches do the rest
+  int wide_windows = 6;     // of those in one program
   Discovered discovered;
   int max_cone = 1'000;                   // operations that it may replace
   int64_t window_steps = 200'000;         // values tried for one target over one set of leaves

@@ -28,6 +28,8 @@ struct WindowLimits {
   double seconds = 1e30;   // programs that cost more are not kept
   double elements = 1e18;  // nor values with more elements
   bool holes = true;       // top-down steps too; without them a plain enumeration
+  int operations = 0;      // that the target takes now: few are in reach of enumeration alone
+  int64_t probes = 0;      // look-ups of sketches of two levels and more
 };
 
 struct WindowReport {

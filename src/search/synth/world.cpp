@@ -769,6 +769,44 @@ std::optional<Rational> World::number(const Sample& s) const {
   return rational(s.p[0]);
 }
 
+bool World::agree(const Sample& target, const Sample& value, const Sample& mask, bool truth) {
+  auto map_to_target = [&](const Dims& from) -> const Map* {
+    Dims to = target.dims;
+    to.dtype = from.dtype;
+    return from == to ? nullptr : &broadcast_map(from, to);
+  };
+  const Map* masks = map_to_target(mask.dims);
+  const Map* values = map_to_target(value.dims);
+  bool any = false;
+  for (int i = 0; i < target.n; ++i) {
+    if ((mask.p[masks ? (*masks)[size_t(i)] : i] != 0) != truth) continue;
+    const int at = values ? (*values)[size_t(i)] : i;
+    if (target.v ? target.v[i] != value.v[at] : target.p[i] != value.p[at]) return false;
+    any = true;
+  }
+  return any;
+}
+
+std::array<int, kDraws> World::picks(const Dims& dims) const {
+  const auto& last = dims_.sizes[dims.back(0)];
+  return {last[0] - 1, dims_.count(dims, 0) + last[1] - 1};
+}
+
+std::optional<std::array<uint32_t, kDraws>> World::product_picks(const Sample& a, const Sample& b) {
+  const DotMap* map = dot_map(a.dims, b.dims);
+  if (!map) return std::nullopt;
+  const std::array<int, kDraws> at = picks(map->out);
+  std::array<uint32_t, kDraws> r{};
+  for (size_t draw = 0; draw < kDraws; ++draw) {
+    const size_t k = size_t(map->k[draw]);
+    const size_t before = draw == 0 ? 0 : size_t(map->n0 * map->k[0]);
+    const size_t first = before + size_t(at[draw] - (draw == 0 ? 0 : map->n0)) * k;
+    for (size_t j = first; j < first + k; ++j)
+      r[draw] = field().add(r[draw], field().mul(a.p[map->a[j]], b.p[map->b[j]]));
+  }
+  return r;
+}
+
 Sample World::shrunk(const Sample& s) {
   Dims to = s.dims;
   for (int a = 0; a < to.rank; ++a) {

@@ -81,6 +81,7 @@ class World {
   const std::vector<KeptOp>& kept_ops() const { return kept_; }
   bool with_q() const { return with_q_; }
   const FieldModel& model() const { return model_; }
+  const Modulus<uint32_t>& field() const { return chain().modulus[0]; }  // of p
 
   // The value of an operation on operands; nothing where shapes do not fit, a value would have more
   // than kMaxCount elements, or some element is undefined. It lives until the next call: keep it.
@@ -102,6 +103,15 @@ class World {
   // c with target = c·base in both draws; nothing where there is no such small rational (for
   // integers: integer of their dtype).
   std::optional<Rational> ratio(const Sample& target, const Sample& base) const;
+  // Does a value, broadcast, equal the target wherever the mask is `truth`, and is it that
+  // anywhere?
+  bool agree(const Sample& target, const Sample& value, const Sample& mask, bool truth);
+  // Two elements of numpy.matmul(a, b), p alone: picks() of the result; nothing where the shapes do
+  // not fit.
+  std::optional<std::array<uint32_t, kDraws>> product_picks(const Sample& a, const Sample& b);
+  // One element of each draw, first along all axes but the last and last along that: operations
+  // element by element take picks to picks, however their operands broadcast.
+  std::array<int, kDraws> picks(const Dims& dims) const;
   // The number that all elements are.
   std::optional<Rational> number(const Sample& s) const;
   // The smallest value that broadcasts to this one: axes along which it does not vary become 1,
