@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from tessera import _core
+from tessera.contest import Known
 from tessera.decorator import Optimized
 from tessera.errors import UsageError
 from tessera.frontends.trace import Traced, trace_call
@@ -51,12 +52,15 @@ def optimize_traced(
     options: Options,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    known: Known | None = None,
 ) -> Result:
-    """`superoptimize` for a function that has been traced already; `stop` is asked now and then."""
+    """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
+
+    `known` is source that was found for the function at other extents."""
     call = FunctionCall(function, traced)
     result = _optimize_graph(traced.graph, call, options, progress, stop)
     if not result.interrupted:
-        result.hold_contest(options)
+        result.hold_contest(options, known)
     return result
 
 

@@ -123,13 +123,12 @@ void KernelPool::post(const Job& job, int helpers, bool alone) {
     post.alone = alone;
     post.begin = part.next.load(std::memory_order_relaxed);
     post.end = part.end;
-    post.state.store(Post::kPosted, std::memory_order_release);
+    post.state.store(Post::kPosted);
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int w = 1; w <= helpers; ++w) {
     Post& post = posts_[static_cast<size_t>(w)];
     // Once for each sleep: until it wakes there may be many jobs.
-    if (post.asleep.load(std::memory_order_relaxed) != 0 && post.asleep.exchange(0) != 0)
+    if (post.asleep.load() != 0 && post.asleep.exchange(0) != 0)
       post.state.notify_one();
   }
 }

@@ -41,6 +41,19 @@ TEST(KernelPool, ManyShortJobsWithPauses) {
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), 16 * 3000);
 }
 
+// One chunk for each thread, which nobody takes from another unless it does not come at all.
+TEST(KernelPool, ChunksOfWorkersAsleepAreDone) {
+  for (int threads : {2, 5}) {
+    KernelPool pool(threads);
+    std::vector<int> counts(64, 0);
+    for (int i = 0; i < 600; ++i) {
+      pool.parallel_for(64, (64 + threads - 1) / threads, add_one, &counts);
+      if (i % 100 == 0) usleep(3000);
+    }
+    EXPECT_EQ(std::count(counts.begin(), counts.end(), 600), 64) << threads;
+  }
+}
+
 TEST(KernelPool, CallersShareIt) {
   KernelPool pool(2);
   std::vector<std::thread> callers;
