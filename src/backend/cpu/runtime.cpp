@@ -129,7 +129,7 @@ void KernelPool::post(const Job& job, int helpers, bool alone) {
     Post& post = posts_[static_cast<size_t>(w)];
     // Once for each sleep: until it wakes there may be many jobs.
     if (post.asleep.load() != 0 && post.asleep.exchange(0) != 0)
-      post.state.notify_one();
+      post.asleep.notify_one();
   }
 }
 
