@@ -49,9 +49,10 @@ def emit(
     are the outputs that are copied, lest they share memory with an argument or with each other;
     of those without axes `as_scalars` are returned as NumPy's scalars, `as_arrays` as arrays;
     with `these_sizes` arguments of other shapes than the program's raise ValueError, with
-    `these_ranks` those of other ranks, with `these_ties` also those of which other axes are equally
-    long, or of extent 1, or shorter than it says by extent, and with `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`), of several
-    that have it from the "first" or the "last". `idioms` are
+    `these_ranks` those of other ranks, with `these_ties` also those of which other axes are
+    equally long, or of extent 1, or shorter than it says by extent; with `read_sizes` numbers
+    that are an extent of an argument are read from it (`len(x)`), of several that have it from
+    the "first" or the "last". `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
     without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
     without a spelling.
@@ -126,9 +127,7 @@ def emit(
     long = len(results) > 1 and len(one_line) > 88 and result[0] not in "{[("
     body.append(f"return ({result})" if long else one_line)
     body = [
-        part
-        for line in body
-        for part in ([line] if line.lstrip()[0] in "#\"" else wrapped(line))
+        part for line in body for part in ([line] if line.lstrip()[0] in '#"' else wrapped(line))
     ]
     imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
     head = "\n".join(imports) + "\n\n" + "".join(f"{line}\n" for line in before) + "\n"

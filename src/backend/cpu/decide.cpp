@@ -335,16 +335,16 @@ bool KernelEmitter::turned(int id) const {
   for (size_t i = 0; i < last; ++i)
     tiles |= m->strides[i] == 1 && v.extents[i].nominal >= 8 && v.extents[last].nominal >= 8;
   if (!tiles) return false;
-  return std::any_of(users_[static_cast<size_t>(id)].begin(),
-                     users_[static_cast<size_t>(id)].end(), [&](int user) {
-    const Value& u = value(user);
-    if (!has(u.kind, algebra::Pointwise)) return false;
-    return std::any_of(u.inputs.begin(), u.inputs.end(), [&](int other) {
-      const std::optional<Memory> o = view(other);
-      return other != id && value(other).elements() == v.elements() && o &&
-             o->strides.back() == 1;
-    });
-  });
+  return std::any_of(users_[static_cast<size_t>(id)].begin(), users_[static_cast<size_t>(id)].end(),
+                     [&](int user) {
+                       const Value& u = value(user);
+                       if (!has(u.kind, algebra::Pointwise)) return false;
+                       return std::any_of(u.inputs.begin(), u.inputs.end(), [&](int other) {
+                         const std::optional<Memory> o = view(other);
+                         return other != id && value(other).elements() == v.elements() && o &&
+                                o->strides.back() == 1;
+                       });
+                     });
 }
 
 int KernelEmitter::inlined_work(int id) const {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "backend/cpu/emit_kernel.h"
-#include "backend/nest.h"
 #include "backend/cpu/operands.h"
+#include "backend/nest.h"
 #include "plan/memory.h"
 
 namespace tessera {

@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Helpers spin for as long as it takes to bridge the gaps between kernels of a program and the calls
-// of a loop that does other things too: to wake a thread takes a virtual machine 50 µs and more.
-// From kPolite on they give their processor to whoever wants it.
+// Helpers spin for as long as it takes to bridge the gaps between kernels of a program and the
+// calls of a loop that does other things too: to wake a thread takes a virtual machine 50 µs and
+// more. From kPolite on they give their processor to whoever wants it.
 constexpr std::chrono::microseconds kPolite{100};
 constexpr std::chrono::microseconds kSpin{1000};
 
@@ -128,8 +128,7 @@ void KernelPool::post(const Job& job, int helpers, bool alone) {
   for (int w = 1; w <= helpers; ++w) {
     Post& post = posts_[static_cast<size_t>(w)];
     // Once for each sleep: until it wakes there may be many jobs.
-    if (post.asleep.load() != 0 && post.asleep.exchange(0) != 0)
-      post.asleep.notify_one();
+    if (post.asleep.load() != 0 && post.asleep.exchange(0) != 0) post.asleep.notify_one();
   }
 }
 

@@ -63,7 +63,8 @@ TEST(KernelPool, HelpersComeBackFromSleep) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!came && std::chrono::steady_clock::now() < end) {
       pool.parallel_for(
-          2, 1, [](void* c, long, long, int worker) {
+          2, 1,
+          [](void* c, long, long, int worker) {
             if (worker != 0) *static_cast<std::atomic<bool>*>(c) = true;
             const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
             while (std::chrono::steady_clock::now() < until) {
