@@ -18,7 +18,7 @@ import numpy as np
 
 from tessera import _core, costs
 from tessera.api import verify
-from tessera.conditions import conditions
+from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
@@ -178,11 +178,15 @@ def rewrite(
     tied: dict[int, int] = {}
     for read_sizes in ways if result.other_sizes == 0 else ():
         spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
-        if (found := drop_in.least_extents(result.graph, options, **spelling)) is not None:
-            tied, result.other_sizes = found
+        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
+            tied, result.other_sizes = holds
             break
     result.conditions = conditions(graph, result.graph, result.certificate)
     notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
+    if result.improved:
+        narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
+        notes += [f"equal where {c}" for c in narrower]
+        result.conditions += narrower
     if result.other_sizes:
         others = f"{result.other_sizes} others of the same ranks"
         notes.append(f"proved equal at these sizes and at {others}")
