@@ -15,6 +15,7 @@ void bind_errors(nb::module_& m);
 void bind_backend(nb::module_& m);
 void bind_call(nb::module_& m);
 void bind_cuda_checks(nb::module_& m);
+void bind_cuda(nb::module_& m);
 void bind_driver(nb::module_& m);
 void bind_eval(nb::module_& m);
 void bind_ir(nb::module_& m);

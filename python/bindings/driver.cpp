@@ -76,6 +76,8 @@ nb::dict record(const OptimizeReport& r) {
   d["resumable"] = r.resumable;
   d["resumed"] = r.resumed;
   d["target"] = r.target;
+  d["not_measured"] = r.not_measured;
+  d["device"] = r.device;
   d["threads"] = r.threads;
   return d;
 }
@@ -162,6 +164,7 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   d["improved"] = result.improved;
   d["certificate"] = result.certificate ? nb::cast(*result.certificate) : nb::object(nb::none());
   d["module"] = result.module ? nb::cast(result.module) : nb::object(nb::none());
+  d["cuda"] = result.cuda ? nb::cast(result.cuda) : nb::object(nb::none());
   d["original_s"] = result.original_s;
   d["seconds"] = result.seconds;
   d["speedup"] = result.speedup;

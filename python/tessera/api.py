@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from tessera import _core
-from tessera.contest import Known
+from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
 from tessera.errors import UsageError
 from tessera.frontends.trace import Traced, trace_call
 from tessera.graph import Graph
-from tessera.options import Options, require_budget, require_seed, require_threads
+from tessera.options import Options, is_gpu, require_budget, require_seed, require_threads
 from tessera.result import FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 
@@ -42,6 +42,8 @@ def superoptimize(
         return _optimize_graph(program, GraphCall(program), chosen, progress)
     if not callable(program):
         raise UsageError(f"superoptimize takes a Graph or a function, not {program!r}")
+    if is_gpu(chosen.target):
+        args = tuple(placeholder(a) if is_device_array(a) else a for a in args)
     traced = trace_call(program, args, {})
     return optimize_traced(program, traced, chosen, progress)
 
@@ -52,15 +54,12 @@ def optimize_traced(
     options: Options,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
-    known: Known | None = None,
 ) -> Result:
-    """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
-
-    `known` is source that was found for the function at other extents."""
+    """`superoptimize` for a function that has been traced already; `stop` is asked now and then."""
     call = FunctionCall(function, traced)
     result = _optimize_graph(traced.graph, call, options, progress, stop)
     if not result.interrupted:
-        result.hold_contest(options, known)
+        result.hold_contest(options)
     return result
 
 
@@ -80,8 +79,10 @@ def _optimize_graph(
         if progress is not None:
             progress(news)
 
+    if is_gpu(options.target):
+        find_libraries()
     record = _core.optimize(graph.core, options.fields(), watch, stop)
-    result = Result({**record, "timeline": timeline}, call)
+    result = Result({**record, "timeline": timeline, "requested": options.target}, call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
     return result

@@ -22,6 +22,19 @@ def target_directory() -> str:
     return ""
 
 
+def is_described(target: str) -> bool:
+    """Whether there is a machine description of this name."""
+    return (Path(target_directory()) / f"{target}.target").is_file()
+
+
+def is_gpu(target: str) -> bool:
+    """Whether this names a GPU."""
+    if target == "cuda" or target.startswith("cuda:"):
+        return True
+    path = Path(target_directory()) / f"{target}.target" if is_described(target) else Path(target)
+    return target != "cpu" and path.is_file() and "\nkind gpu" in path.read_text(errors="replace")
+
+
 def rule_folders() -> list[str]:
     """Where rules are: those that ship, then the user's own."""
     return [str(shipped_rules() or ""), str(user_rules())]
@@ -66,7 +79,9 @@ class Options:
     'cpu'
     """
 
-    target: str = "cpu"  # this machine, or a description: a name such as cpu-avx2, or a path
+    # This machine, its GPU ("cuda", "cuda:1"), a GPU of an architecture ("cuda:sm_90a"), or a
+    # description: a name such as cpu-avx2 or h100, or a path.
+    target: str = "cpu"
     budget: float = 30.0  # seconds of wall time for everything
     threads: int = 0  # 0: TESSERA_THREADS, or all processors
     seed: int = 0  # of search and measurement
@@ -110,10 +125,12 @@ class Options:
             raise UsageError(f"a target is a name or a path, not {self.target!r}")
         if isinstance(self.disable, str):
             raise UsageError(f'disable is a tuple of names: disable=("{self.disable}",)')
-        if not self.target.startswith(("cpu", "cuda")) and not Path(self.target).suffix:
+        known = self.target.startswith("cpu") or self.target == "cuda" or Path(self.target).suffix
+        if not (known or self.target.startswith("cuda:") or is_described(self.target)):
             raise UsageError(
-                f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512, "
-                "cuda or a description file"
+                f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512, cuda (the "
+                "GPU of this machine), an architecture such as cuda:sm_90a, a GPU that there is a "
+                "description of (h200, …), or a description file"
             )
 
     def replace(self, **changes: Any) -> Options:

@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from tessera import _core
-from tessera.contest import Choice, Known
+from tessera.contest import Choice
+from tessera.cuda import DeviceRunner, Elsewhere, is_device_array, placeholder
 from tessera.direct import Slot, direct_call, slots
 from tessera.errors import BadInputError, UsageError, WrongTypeError
 from tessera.files import write_text
@@ -311,6 +312,8 @@ class FunctionCall:
                     break
             else:  # the common case, without a detour
                 return [*args, *self.traced.extra]
+        held: dict[int, tuple[Array, Any]] = {}
+        args, kwargs = _standing(tuple(args), held), _standing(dict(kwargs), held)
         args = [from_tensor(a) if is_tensor(a) else a for a in args]
         kwargs = {name: from_tensor(a) if is_tensor(a) else a for name, a in kwargs.items()}
         tree, leaves = bind_arguments(self._function, tuple(args), kwargs)
@@ -319,12 +322,28 @@ class FunctionCall:
                 f"{self.traced.graph.name} was optimised for arguments of another structure or "
                 "with other constants; optimise it again for these"
             )
-        return [value for _, value in leaves] + list(self.traced.extra)
+        found = [value for _, value in leaves] + list(self.traced.extra)
+        return [held[id(a)][1] if id(a) in held else a for a in found] if held else found
 
     def result(self, outputs: list[Array]) -> Any:
         if self._single:
             return outputs[0]
+        if outputs and not isinstance(outputs[0], np.ndarray):
+            return unflatten(self.traced.results, outputs)
         return unflatten(self.traced.results, [a[()] if a.ndim == 0 else a for a in outputs])
+
+
+def _standing(value: Any, held: dict[int, tuple[Array, Any]]) -> Any:
+    """Arguments in which arrays of the same types stand for a device's, which `held` tells."""
+    if type(value) in (tuple, list):
+        return type(value)(_standing(v, held) for v in value)
+    if type(value) is dict:
+        return {k: _standing(v, held) for k, v in value.items()}
+    if not is_device_array(value):
+        return value
+    array = placeholder(value)
+    held[id(array)] = (array, value)
+    return array
 
 
 def same_structure(a: Any, b: Any) -> bool:
@@ -419,12 +438,24 @@ class Result:
         self._direct: _core.Call | None = None
         self._source: Callable[..., Any] | None = None
         self._run: Callable[..., list[Array]]
-        if self._module is not None:
-            self._run = Runner(self._module, call.names)
+        self._cuda: _core.CudaCode | None = record.get("cuda")
+        self._target: str = record.get("requested", "cpu")
+        if self._module is not None or self._cuda is not None:
+            self._run = self._runner(self._module, self._cuda)
         elif self.details["unfinished"]:
             self._run = self._compile_original
         else:
             self._no_code(self.details["original_failed"])
+
+    def _runner(
+        self, module: _core.Module | None, cuda: _core.CudaCode | None
+    ) -> Callable[..., list[Any]]:
+        if module is not None:
+            return Runner(module, self._call.names)
+        assert cuda is not None
+        if cuda.module is not None:
+            return DeviceRunner(cuda.module, self._call.names)
+        return Elsewhere(cuda.arch, self.details["not_measured"])
 
     def _no_code(self, reason: str) -> None:
         warnings.warn(
@@ -464,10 +495,8 @@ class Result:
             return self._call.of_source(self._source(*arrays))
         return self._call.result(self._run(arrays))
 
-    def hold_contest(self, options: Options, known: Known | None = None) -> None:
-        """Has the kernels, NumPy source and the function itself race, and runs who wins.
-
-        `known`: source that calls of other extents have found."""
+    def hold_contest(self, options: Options) -> None:
+        """Has the kernels, NumPy source and the function itself race, and runs who wins."""
         from tessera.contest import choose
         from tessera.rewrite import arguments
 
@@ -480,16 +509,16 @@ class Result:
         order = None
         if not any(isinstance(v, (list, tuple, dict)) for v in (*args, *kwargs.values())):
             order = [*range(len(args)), *kwargs]
-        places = slots(args, kwargs, order, floats, traced.extra)
+        known = slots(args, kwargs, order, floats, traced.extra)
 
         def kernel() -> Callable[[], Any]:
-            direct = self.direct_call(places, None)
+            direct = self.direct_call(known, None)
             if direct is not None:
                 return functools.partial(direct, *args, **kwargs)
             return lambda: call.result(self._run(arrays))
 
         def as_call(function: Callable[..., Any], as_given: bool) -> Callable[[], Any]:
-            direct = direct_call(places, None)
+            direct = direct_call(known, None)
             if direct is not None:
                 direct.run_function(function, self._finish_source(as_given), as_given)
                 return functools.partial(direct, *args, **kwargs)
@@ -497,14 +526,14 @@ class Result:
                 return functools.partial(function, *args, **kwargs)
             return lambda: call.of_source(function(*arrays))
 
-        self.choice = choose(call.function, traced, arrays, kernel(), as_call, options, known)
+        self.choice = choose(call.function, traced, arrays, kernel(), as_call, options)
         if self.choice.graph is not None:
             from tessera.emit import compile_source
 
             self._source = compile_source(self.choice.source, self.choice.name)
             self.graph = self.choice.graph
             self._certificate = self.choice.certificate
-        self._direct = self.direct_call(places, None)
+        self._direct = self.direct_call(known, None)
 
     def _finish_source(self, as_given: bool) -> Callable[[Any], Any] | None:
         call = self._call
@@ -542,7 +571,7 @@ class Result:
         Weights (`Graph.input(..., weight=True)`, option `weights`) are promised to keep their
         values: they are folded and packed once per set of arrays, known by identity.
         """
-        if isinstance(self._run, Runner):
+        if isinstance(self._run, (Runner, DeviceRunner)):
             self._run.refresh()
 
     def __reduce__(self) -> Any:
@@ -558,12 +587,16 @@ class Result:
     def _compile_original(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         """The first call of a program whose compiled code the budget left no time for."""
         options = Options(
-            budget=1e6, disable=("mugraph", "fold"), cache=False, threads=self.details["threads"]
+            target=self._target,
+            budget=1e6,
+            disable=("mugraph", "fold"),
+            cache=False,
+            threads=self.details["threads"],
         )
         record = _core.optimize(self.original.core, options.fields())
-        self._module = record["module"]
-        if self._module is not None:
-            self._run = Runner(self._module, self._call.names)
+        self._module, self._cuda = record["module"], record["cuda"]
+        if self._module is not None or self._cuda is not None:
+            self._run = self._runner(self._module, self._cuda)
         elif record["interrupted"]:
             raise KeyboardInterrupt
         else:
@@ -602,8 +635,15 @@ class Result:
 
     @property
     def kernel_source(self) -> str:
-        """The generated C++; empty where calls are interpreted."""
+        """The generated C++ or CUDA; empty where calls are interpreted."""
+        if self._cuda is not None:
+            return self._cuda.source
         return self._module.source if self._module is not None else ""
+
+    @property
+    def kernels(self) -> list[dict[str, Any]]:
+        """Grid, threads, registers and shared memory of each kernel of a program for a GPU."""
+        return self._cuda.kernels if self._cuda is not None else []
 
     @property
     def weights(self) -> list[str]:
@@ -614,6 +654,8 @@ class Result:
     @property
     def prepared_bytes(self) -> int:
         """Memory that folded and packed weights take, per set of arrays."""
+        if self._cuda is not None:
+            return self._cuda.module.prepared_bytes if self._cuda.module is not None else 0
         return self._module.prepared_bytes if self._module is not None else 0
 
     @property
@@ -622,7 +664,10 @@ class Result:
         return self._module.plan if self._module is not None else ""
 
     def save(self, path: str | Path) -> None:
-        """Writes the program (`.ug`, with its certificate as comments) or its source (`.cpp`)."""
+        """Writes the program (`.ug`, with its certificate as comments) or its source.
+
+        Source is `.cpp`, or `.cu` of a program for a GPU, which nvcc compiles by itself.
+        """
         path = Path(path)
         if path.suffix == ".ug":
             text = ""
@@ -631,10 +676,11 @@ class Result:
                     f"// {line}".rstrip() + "\n" for line in str(self._certificate).splitlines()
                 )
             write_text(path, text + str(self.graph))
-        elif path.suffix in (".cpp", ".cc", ".c"):
+        elif path.suffix in ((".cpp", ".cc", ".c") if self._cuda is None else (".cu", ".cuh")):
             write_text(path, self.kernel_source)
         else:
-            raise UsageError(f"save: '{path}' must end in .ug (program) or .cpp (source)")
+            source = ".cpp" if self._cuda is None else ".cu"
+            raise UsageError(f"save: '{path}' must end in .ug (program) or {source} (source)")
 
     def report(self, path: str | Path) -> None:
         """Writes one HTML page about this optimisation; it needs neither network nor other files.
@@ -666,6 +712,9 @@ class Result:
             "shape": {n: list(s) for n, (_, s) in self.original.input_types().items()},
             "dtype": {n: dtype_name(d) for n, (d, _) in self.original.input_types().items()},
             "target": self.details["target"],
+            "device": self.details["device"],
+            "not_measured": self.details["not_measured"],
+            "kernels": self.kernels,
             "threads": self.details["threads"],
             "verdict": "equal" if self.improved else "original",
             "improved": self.improved,

@@ -25,7 +25,8 @@ def from_tensor(tensor: Any) -> Any:
     """A NumPy array of the tensor's memory and strides; refused unless it is on the CPU."""
     if tensor.device.type != "cpu":
         raise BadInputError(
-            f"a tensor is on {tensor.device}; only the cpu back end exists, so call .cpu() first"
+            f"a tensor is on {tensor.device}, and the program runs on the processor: call .cpu() "
+            'first, or optimize with target="cuda"'
         )
     tensor = tensor.detach()
     if str(tensor.dtype) == "torch.bfloat16":

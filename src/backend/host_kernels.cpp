@@ -1,5 +1,7 @@
 #include "backend/host_kernels.h"
 
+#include <set>
+
 #include "backend/cpu/compile.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
@@ -7,15 +9,19 @@
 namespace tessera {
 namespace {
 
-// A header's text in place of the line that includes it.
-void paste(std::string& text, const std::string& name) {
-  const std::string line = "#include \"" + name + "\"\n";
-  const size_t at = text.find(line);
-  if (at == std::string::npos) return;
-  std::string header = device_header(name);
-  const std::string once = "#pragma once\n";
-  if (const size_t p = header.find(once); p != std::string::npos) header.erase(p, once.size());
-  text.replace(at, line.size(), header);
+// The text of a header with those that it includes in their places.
+std::string with_headers(std::string text) {
+  const std::string begin = "#include \"";
+  std::set<std::string> pasted;
+  for (size_t at; (at = text.find(begin)) != std::string::npos;) {
+    const size_t name = at + begin.size(), end = text.find('"', name);
+    const bool first = pasted.insert(text.substr(name, end - name)).second;
+    std::string header = first ? device_header(text.substr(name, end - name)) : "";
+    const std::string once = "#pragma once\n";
+    if (const size_t p = header.find(once); p != std::string::npos) header.erase(p, once.size());
+    text.replace(at, end + 1 - at, header);
+  }
+  return text;
 }
 
 // Calls a kernel with parameters that lie in memory.
@@ -45,9 +51,7 @@ TESSERA_EXPORTED void tessera_bind(const void* api) {
 
 std::string host_kernels(const std::string& source, const std::vector<std::string>& kernels,
                          Cache& cache) {
-  std::string device = "#include \"device.cuh\"\n";
-  for (const char* name : {"device.cuh", "host.cuh", "api.h", "tiles.cuh"}) paste(device, name);
-  std::string text = device;
+  std::string text = with_headers("#include \"device.cuh\"\n");
   std::string own = source;
   const std::string line = "#include \"device.cuh\"\n";
   if (const size_t at = own.find(line); at != std::string::npos) own.replace(at, line.size(), "\n");

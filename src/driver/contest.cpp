@@ -16,7 +16,7 @@ namespace {
 // A compiled candidate and how fast it was in its last race.
 struct Racer {
   size_t outcome = 0;
-  std::shared_ptr<Module> module;
+  Code code;
   Timing timing;
 };
 
@@ -41,7 +41,7 @@ class Contest {
     result.finished = searched_;
     if (first_ == s_.outcomes.size()) return result;
     try {
-      result.module = original_ = s_.compiled(spec_);
+      result.code = original_ = s_.compiled(spec_);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       result.finished = false;
@@ -64,9 +64,8 @@ class Contest {
         s_.tell("compile", label_, int(next), int(order.size()));
         Outcome& o = s_.outcomes[order[next]];
         if (fell_before(o) || !keep_verdict(o, s_.passes_filter(filter, o))) continue;
-        auto module = s_.code_for(o);
-        if (keep_verdict(o, module != nullptr))
-          racers.push_back({order[next], std::move(module), {}});
+        Code code = s_.code_for(o);
+        if (keep_verdict(o, bool(code))) racers.push_back({order[next], std::move(code), {}});
       }
       if (racers.size() < wanted_ && next < order.size()) result.finished = false;
       if (racers.empty()) break;
@@ -93,13 +92,13 @@ class Contest {
         Outcome& o = s_.outcomes[racer.outcome];
         s_.tell("verify", label_, tried++, int(racers.size()));
         std::optional<Certificate> certificate = s_.prove(verifier, o);
-        if (!keep_verdict(o, certificate && s_.passes_check(o, *racer.module))) {
+        if (!keep_verdict(o, certificate && s_.passes_check(o, racer.code))) {
           again = !late();
           continue;
         }
         o.fate = Fate::Chosen;
         result.best = o.graph;
-        result.module = racer.module;
+        result.code = racer.code;
         result.certificate = std::move(*certificate);
         result.seconds = racer.timing.median_s;
         result.speedup = racer.timing.speedup;
@@ -238,22 +237,22 @@ class Contest {
   // Times the racers from `from` on against the original, and returns its seconds.
   double race(std::vector<Racer>& racers, size_t from) {
     Stopwatch watch(s_.report.measure_s);
-    std::vector<std::shared_ptr<Module>> modules{original_};
-    for (size_t i = from; i < racers.size(); i++) modules.push_back(racers[i].module);
+    std::vector<Code> codes{original_};
+    for (size_t i = from; i < racers.size(); i++) codes.push_back(racers[i].code);
     const double left = times_.end - s_.deadline.spent();
     const double most = std::max(0.02, 0.4 * left);
-    const double wanted = std::min(s_.options.tune ? 4.0 : 1.0, 0.15 * double(modules.size()));
-    const std::vector<Timing> timings =
-        tessera::race(modules, *inputs_, std::min(wanted, most), most);
-    if (timings.size() < modules.size()) {
+    const double wanted = std::min(s_.options.tune ? 4.0 : 1.0, 0.15 * double(codes.size()));
+    const std::vector<Timing> timings = s_.race(codes, *inputs_, std::min(wanted, most), most);
+    if (timings.size() < codes.size()) {
       racers.resize(from + timings.size() - 1);
       cut_short_ = true;
     }
     for (size_t i = from; i < racers.size(); i++) {
       Outcome& o = s_.outcomes[racers[i].outcome];
       racers[i].timing = timings[i - from + 1];
-      o.fate = Fate::Measured;
-      o.seconds = racers[i].timing.median_s;
+      const bool measured = racers[i].timing.rounds > 0;
+      o.fate = measured ? Fate::Measured : Fate::Proposed;
+      o.seconds = measured ? racers[i].timing.median_s : 0;
       o.speedup = racers[i].timing.speedup;
     }
     return timings[0].median_s;
@@ -301,8 +300,8 @@ class Contest {
         s_.outcomes.push_back(std::move(o));
         Outcome& made = s_.outcomes.back();
         if (!s_.passes_filter(*filter_, made)) continue;
-        if (auto module = s_.code_for(made))
-          racers.push_back({s_.outcomes.size() - 1, std::move(module), {}});
+        if (Code code = s_.code_for(made))
+          racers.push_back({s_.outcomes.size() - 1, std::move(code), {}});
       }
       if (racers.size() == from) break;
       race(racers, from);
@@ -322,7 +321,7 @@ class Contest {
   const size_t first_;   // of this part's outcomes
   bool searched_ = false;
   bool cut_short_ = false;  // some of a wave did not race
-  std::shared_ptr<Module> original_;
+  Code original_;
   const RaceInputs* inputs_ = nullptr;
   const Filter* filter_ = nullptr;
 };

@@ -16,8 +16,7 @@ struct Timetable {
 
 struct PartResult {
   Graph best;
-  std::shared_ptr<Module>
-      module;  // of the best; null where nobody needed its code, or time ran out
+  Code code;  // of the best; none where nobody needed it, or time ran out
   std::optional<Certificate> certificate;
   double original_s = 0, seconds = 0, speedup = 1;
   bool improved = false;

@@ -33,6 +33,9 @@ const char* name(Fate fate) {
 
 Target resolve_target(const OptimizeOptions& options) {
   const std::string& name = options.target;
+  if (const CodePlace place = place_of(name, options.target_directory); place.gpu)
+    return fitted_target(find_target(place.description, options.target_directory), place.arch,
+                         place.context ? &place.context->device() : nullptr);
   if (name != "cpu") return find_target(name, options.target_directory);
   Target t = default_cpu_target();
   if (best_isa() < CpuIsa::Avx512 && !options.target_directory.empty())
@@ -100,7 +103,7 @@ class Optimizer {
       s_.report.resumable = saved_.save(s_.deadline.spent());
     // A search that was cut short and found nothing is worth another try.
     const bool cancelled = s_.deadline.cancelled();
-    if (options_.use_cache && !cancelled && result_.module &&
+    if (options_.use_cache && !cancelled && has_code() &&
         (result_.improved || (finished && !s_.deadline.ended()))) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
@@ -151,9 +154,16 @@ class Optimizer {
     return true;
   }
 
+  void use(const Code& code) {
+    result_.module = code.cpu;
+    result_.cuda = code.cuda;
+  }
+  bool has_code() const { return result_.module != nullptr || result_.cuda != nullptr; }
+  Code own_code() const { return {result_.module, result_.cuda}; }
+
   void take(PartResult part) {
     result_.graph = std::move(part.best);
-    result_.module = std::move(part.module);
+    use(part.code);
     result_.certificate = std::move(part.certificate);
     result_.improved = part.improved;
     result_.original_s = part.original_s;
@@ -321,13 +331,13 @@ class Optimizer {
     s_.tell("verify", "", 0, 1);
     Verifier verifier(program_, s_.verify_options());
     std::optional<Certificate> certificate = s_.prove(verifier, whole);
-    std::shared_ptr<Module> module = certificate ? s_.code_for(whole) : nullptr;
-    if (module && s_.passes_check(whole, *module)) race_whole(whole, module, *certificate);
+    const Code code = certificate ? s_.code_for(whole) : Code();
+    if (code && s_.passes_check(whole, code)) race_whole(whole, code, *certificate);
     s_.outcomes.push_back(std::move(whole));
   }
 
-  void race_whole(Outcome& whole, const std::shared_ptr<Module>& module, Certificate& certificate) {
-    std::shared_ptr<Module> original;
+  void race_whole(Outcome& whole, const Code& code, Certificate& certificate) {
+    Code original;
     try {
       original = s_.compiled(program_);
     } catch (const Error& e) {
@@ -336,16 +346,16 @@ class Optimizer {
     }
     const double most = std::max(0.02, 0.5 * s_.deadline.left());
     const auto timings =
-        race({original, module}, RaceInputs(program_, options_.seed), std::min(0.3, most), most);
-    whole.fate = Fate::Measured;
-    whole.seconds = timings[1].median_s;
+        s_.race({original, code}, RaceInputs(program_, options_.seed), std::min(0.3, most), most);
+    whole.fate = timings[1].rounds > 0 ? Fate::Measured : Fate::Proposed;
+    whole.seconds = timings[1].rounds > 0 ? timings[1].median_s : 0;
     whole.speedup = timings[1].speedup;
     if (!worthwhile(timings[1]) || (result_.improved && whole.speedup < result_.speedup)) return;
     for (Outcome& o : s_.outcomes)
       if (o.part == -1 && o.fate == Fate::Chosen) o.fate = Fate::Measured;
     whole.fate = Fate::Chosen;
     result_.graph = whole.graph;
-    result_.module = module;
+    use(code);
     result_.certificate = std::move(certificate);
     result_.improved = true;
     result_.original_s = timings[0].median_s;
@@ -359,9 +369,9 @@ class Optimizer {
   // `checked`: SHA-256 of source that agreed with the interpreter before.
   void keep_original(const std::string& checked = "") {
     try {
-      std::shared_ptr<Module> module = result_.module ? result_.module : s_.compiled(program_);
-      if (checked.empty() || checked != sha256_hex(module->source()))
-        s_.report.original_failed = s_.check_failure(program_, *module);
+      const Code code = has_code() ? own_code() : s_.compiled(program_);
+      if (checked.empty() || checked != sha256_hex(code.source()))
+        s_.report.original_failed = s_.check_failure(program_, code);
       if (!s_.report.original_failed.empty()) {
         s_.report.unfinished = s_.report.unfinished || s_.deadline.ended();  // it says nothing
         s_.report.original_failed =
@@ -369,12 +379,12 @@ class Optimizer {
                 ? "the budget ended before its compiled code was checked"
                 : "its compiled code differs from the interpreter: " + s_.report.original_failed;
       }
-      result_.module = s_.report.original_failed.empty() ? module : nullptr;
+      use(s_.report.original_failed.empty() ? code : Code());
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       s_.report.original_failed = "the budget ended before it was compiled";
       s_.report.unfinished = true;
-      result_.module = nullptr;
+      use(Code());
     }
   }
 
@@ -395,15 +405,15 @@ class Optimizer {
         Verifier verifier(program_, s_.verify_options());
         certificate = s_.prove(verifier, o);
       }
-      std::shared_ptr<Module> module = certificate ? s_.code_for(o) : nullptr;
-      if (!module) return false;
-      const bool checked = kept && stored.checked == sha256_hex(module->source());
-      if (!checked && !s_.passes_check(o, *module)) return false;
+      const Code code = certificate ? s_.code_for(o) : Code();
+      if (!code) return false;
+      const bool checked = kept && stored.checked == sha256_hex(code.source());
+      if (!checked && !s_.passes_check(o, code)) return false;
       o.fate = Fate::Chosen;
       o.seconds = stored.seconds;
       o.speedup = stored.speedup;
       result_.graph = stored.graph;
-      result_.module = module;
+      use(code);
       result_.certificate = std::move(*certificate);
       result_.improved = true;
       s_.outcomes.push_back(std::move(o));

@@ -12,6 +12,7 @@
 
 #include "backend/cache.h"
 #include "backend/cpu/module.h"
+#include "backend/cuda_code.h"
 #include "cost/target.h"
 #include "search/engine.h"
 #include "verify/funnel.h"
@@ -19,7 +20,9 @@
 namespace tessera {
 
 struct OptimizeOptions {
-  std::string target = "cpu";           // "cpu" (this machine) or a description: name or path
+  // "cpu" (this machine), "cuda" (its GPU), "cuda:sm_90a" (an architecture), or a description: name
+  // or path.
+  std::string target = "cpu";
   std::string target_directory;         // where descriptions by name are; empty: built-in ones only
   double budget_seconds = 30;           // of wall time for everything
   int threads = 0;                      // 0: default_threads()
@@ -99,6 +102,8 @@ struct OptimizeReport {
   std::string resumed;          // with `resume`: what it went on from, or why from the beginning
   std::string original_failed;  // empty, or why there is no code of the original
   std::string target;
+  std::string not_measured;  // empty, or why the cost model alone decided
+  std::string device;        // a GPU that measured
   int threads = 0;
 };
 
@@ -108,9 +113,12 @@ struct OptimizeResult {
   std::optional<Certificate> certificate;  // present exactly when improved
   // Runs `graph`, checked against the interpreter. Null only when nothing was found and there is no
   // checked code of the original (report.original_failed says why): then the original stays as it
-  // was.
+  // was. Of a program for a GPU there is `cuda` instead, which runs where its device is here, and
+  // was compiled and emulated at reduced size where it is not (report.not_measured says why).
   std::shared_ptr<Module> module;
-  double original_s = 0, seconds = 0;  // measured medians, interleaved
+  std::shared_ptr<CudaCode> cuda;
+  // Measured medians, interleaved; where report.not_measured, what the cost model expects.
+  double original_s = 0, seconds = 0;
   double speedup = 1;
   std::vector<Outcome> candidates;  // ascending by part and rank
   OptimizeReport report;

@@ -1,11 +1,14 @@
 // Programs of the same inputs timed against each other, on the same data in the same place of the
 // memory hierarchy.
 #pragma once
+#include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/cpu/module.h"
 #include "backend/measure.h"
+#include "driver/code.h"
 #include "ir/graph.h"
 
 namespace tessera {
@@ -26,6 +29,11 @@ class RaceInputs {
 // result.
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const RaceInputs& inputs, double seconds, double limit_seconds);
+
+// The same on the GPU where the codes are loaded, by its own events; `cancel` ends it after a
+// round.
+std::vector<Timing> race_on_device(const std::vector<Code>& codes, const RaceInputs& inputs,
+                                   double seconds, const std::atomic<bool>* cancel);
 
 // Is it faster than the baseline, beyond noise?
 inline bool worthwhile(const Timing& t) {

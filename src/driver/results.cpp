@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/thread_pool.h"
+#include "driver/code.h"
 #include "ir/text.h"
 
 namespace tessera {
@@ -21,12 +22,20 @@ std::string number(double x) {
   return buffer;
 }
 
+// Where code for a GPU runs, and that it does.
+std::string gpu_of(const OptimizeOptions& o) {
+  const CodePlace place = place_of(o.target, o.target_directory);
+  if (!place.gpu) return "";
+  return place.arch.str() + " " + (place.context ? place.context->device().str() : "not here");
+}
+
 }  // namespace
 
 std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
   std::ostringstream text;
   text << "result " << kResultVersion << " codegen " << kCodegenVersion << "\n"
        << target.str() << to_string(best_isa()) << "\n"
+       << gpu_of(o) << "\n"
        << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
        << " strict " << o.strict << " tune " << o.tune << " exhaustive " << o.exhaustive
        << " budget " << o.budget_seconds << " max_block_ops "
@@ -106,6 +115,7 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
   r.speedup = result.speedup;
   if (result.certificate) r.certificate = result.certificate->str();
   if (result.module) r.checked = sha256_hex(result.module->source());
+  if (result.cuda) r.checked = sha256_hex(result.cuda->program.source);
   cache.store_text(key, print_result(r));
 }
 

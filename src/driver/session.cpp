@@ -3,21 +3,30 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "backend/check.h"
+#include "backend/cuda/emulate_program.h"
 #include "base/error.h"
+#include "base/sha256.h"
 #include "cost/analytical.h"
+#include "ir/text.h"
 #include "search/mugraph/mugraph.h"
 #include "search/rules/library.h"
 #include "search/synth/synth.h"
+#include "verify/symmetry.h"
+#include "verify/work.h"
 
 namespace tessera {
 
 Session::Session(const OptimizeOptions& o, const std::function<void(const Progress&)>& progress,
                  const std::atomic<bool>* cancel, const std::atomic<bool>* abandon)
-    : options(o), deadline(o.budget_seconds, cancel, abandon), target(resolve_target(o)),
+    : options(o), deadline(o.budget_seconds, cancel, abandon),
+      place(place_of(o.target, o.target_directory)), target(resolve_target(o)),
       threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
       progress_(progress), cancel_(cancel) {
   if (threads != KernelPool::shared().threads()) pool_.emplace(threads);
+  if (place.gpu && !place.context)
+    report.not_measured = place.why_not;
+  else if (place.gpu)
+    report.device = place.context->device().str();
 }
 
 void Session::tell(const std::string& stage, const std::string& part, int done, int total,
@@ -95,39 +104,119 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
   return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
 }
 
-std::shared_ptr<Module> Session::compiled(const Graph& graph) {
+Code Session::compiled(const Graph& graph) {
   Stopwatch watch(report.compile_s);
+  Code code;
+  PlanOptions plan;
+  for (const std::string& name : options.disable)
+    if (name.starts_with("plan:")) disable_plan(plan, name);
+  if (place.gpu) {
+    if (deadline.ended()) throw Error(ErrorKind::Cancelled, "compiling was stopped");
+    // A kernel that fails takes everything down that this process has on the device, so none is
+    // launched that the emulator has not seen.
+    if (place.context) {
+      const std::string fault = emulated_failure(graph);
+      if (!fault.empty())
+        throw Error(ErrorKind::Internal, "the kernels are wrong (please report this): " + fault);
+    }
+    code.cuda = make_cuda_code(graph, cache, {place.arch, target, plan, place.context});
+    code.model_seconds = AnalyticalModel(target).cost(graph).seconds;
+    return code;
+  }
   ModuleOptions module_options;
   module_options.pool = pool_ ? &*pool_ : nullptr;
   module_options.cancel = deadline.hard();
-  for (const std::string& name : options.disable)
-    if (name.starts_with("plan:")) disable_plan(module_options.plan, name);
-  return Module::compile(graph, cache, module_options);
+  module_options.plan = plan;
+  code.cpu = Module::compile(graph, cache, module_options);
+  return code;
 }
 
-std::shared_ptr<Module> Session::code_for(Outcome& outcome) {
+Code Session::code_for(Outcome& outcome) {
   try {
     return compiled(outcome.graph);
   } catch (const Error& e) {
-    if (e.kind() == ErrorKind::Cancelled) return nullptr;
-    // A missing compiler or a full disk would fail every candidate: the user has to know.
-    if (e.kind() == ErrorKind::ToolMissing || e.kind() == ErrorKind::Io) throw;
+    if (e.kind() == ErrorKind::Cancelled) return {};
+    // A missing compiler, a full disk or a broken device would fail every candidate: the user has
+    // to know.
+    if (e.kind() == ErrorKind::ToolMissing || e.kind() == ErrorKind::Io ||
+        e.kind() == ErrorKind::Device)
+      throw;
     outcome.fate = Fate::NotCompiled;
     outcome.why = e.what();
-    return nullptr;
+    return {};
   }
 }
 
-std::string Session::check_failure(const Graph& graph, const Module& module) {
+std::string Session::check_failure(const Graph& graph, const Code& code) {
   Stopwatch watch(report.check_s);
+  if (code.cuda && !code.runs()) return emulated_failure(graph);
   CheckOptions check;
   check.seed = options.seed;
   check.pool = &eval_pool;
   check.cancel = deadline.hard();
   CheckReport found;
-  auto run_module = [&](auto in, auto out) { module.run(in, out); };
-  if (check_compiled(graph, run_module, check, &found)) return "";
+  auto run = [&](auto in, auto out) {
+    if (code.cpu)
+      code.cpu->run(in, out);
+    else
+      code.cuda->module->run_on_host_arrays(in, out);
+  };
+  if (check_compiled(graph, run, check, &found)) return "";
   return found.what.empty() ? "the compiled code is wrong" : found.what;
+}
+
+// The code of a smaller instance of the same program, of the same tiles, in the emulator.
+std::string Session::emulated_failure(const Graph& graph) {
+  constexpr double kMostWork = 2e6;  // multiply-adds: a second or two
+  std::optional<Graph> small;
+  if (evaluation_cost(graph) > kMostWork) {
+    const Symmetry symmetry({&graph}, Folds::Restricted);
+    if (const auto kept = symmetry.choose(kMostWork, 2, Rng(options.seed)))
+      small = symmetry.restrict(0, *kept);
+  }
+  const Graph& run = small ? *small : graph;
+  CudaProgram emitted = emit_cuda(run, place.arch, {}, target);
+  const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
+  if (cache.find_text(key)) return "";
+  const EmulatedProgram program(run, std::move(emitted));
+  std::optional<KernelFault> fault;
+  CheckOptions check;
+  check.seed = options.seed;
+  check.pool = &eval_pool;
+  check.cancel = deadline.hard();
+  check.max_work = evaluation_cost(run);  // the most telling inputs
+  CheckReport found;
+  const auto emulated = [&](auto in, auto out) {
+    if (!fault) fault = program.run(in, out, options.seed + 1);
+  };
+  const bool right = check_compiled(run, emulated, check, &found).has_value();
+  if (fault) return "the emulator finds a fault: " + fault->str();
+  if (!right && deadline.ended())
+    throw Error(ErrorKind::Cancelled, "the budget ended before the kernels were emulated");
+  if (right) {
+    cache.store_text(key, "right");
+    return "";
+  }
+  return found.what.empty() ? "the emulated code is wrong" : found.what;
+}
+
+std::vector<Timing> Session::race(const std::vector<Code>& codes, const RaceInputs& inputs,
+                                  double seconds, double limit_seconds) {
+  std::vector<Timing> timings;
+  if (codes[0].runs()) {
+    if (codes[0].cuda) return race_on_device(codes, inputs, seconds, deadline.hard());
+    std::vector<std::shared_ptr<Module>> modules;
+    for (const Code& c : codes) modules.push_back(c.cpu);
+    return tessera::race(modules, inputs, seconds, limit_seconds);
+  }
+  for (const Code& c : codes) {
+    Timing t;
+    t.median_s = t.min_s = t.p10_s = t.p90_s = c.model_seconds;
+    t.speedup = codes[0].model_seconds / c.model_seconds;
+    t.speedup_low = t.speedup_p10 = t.speedup_p90 = t.speedup;
+    timings.push_back(t);
+  }
+  return timings;
 }
 
 bool Session::passes_filter(const Filter& filter, Outcome& outcome) {
@@ -157,8 +246,8 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome) 
   return std::nullopt;
 }
 
-bool Session::passes_check(Outcome& outcome, const Module& module) {
-  outcome.why = check_failure(outcome.graph, module);
+bool Session::passes_check(Outcome& outcome, const Code& code) {
+  outcome.why = check_failure(outcome.graph, code);
   if (outcome.why.empty()) return true;
   if (!deadline.ended()) outcome.fate = Fate::CheckFailed;
   return false;

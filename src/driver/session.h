@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "backend/check.h"
 #include "base/deadline.h"
 #include "base/thread_pool.h"
+#include "driver/code.h"
 #include "driver/optimize.h"
+#include "driver/race.h"
 #include "driver/saved_search.h"
 #include "search/rules/match.h"
 #include "verify/filter.h"
@@ -41,17 +44,22 @@ class Session {
   const rules::RuleSet* rules();
   // What synthesis proposes for a program, within `seconds`, at costs of NumPy's functions.
   SearchReport synthesize(const Graph& graph, double seconds, CandidateSink& sink);
-  // Throws Error: Cancelled where the deadline ended it, others as Module::compile.
-  std::shared_ptr<Module> compiled(const Graph& graph);
-  // Code for a candidate; null where the back end refuses or fails, or the deadline ended it.
-  std::shared_ptr<Module> code_for(Outcome& outcome);
-  // Where compiled code leaves the interpreter of its own graph; empty if nowhere.
-  std::string check_failure(const Graph& graph, const Module& module);
+  // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
+  // make_cuda_code.
+  Code compiled(const Graph& graph);
+  // Code for a candidate; none where the back end refuses or fails, or the deadline ended it.
+  Code code_for(Outcome& outcome);
+  // Where compiled code leaves the interpreter of its own graph; empty if nowhere. Code for a GPU
+  // that is not here is emulated, at reduced size.
+  std::string check_failure(const Graph& graph, const Code& code);
+  // As race(); code that cannot run here races by what the cost model expects.
+  std::vector<Timing> race(const std::vector<Code>& codes, const RaceInputs& inputs, double seconds,
+                           double limit_seconds);
   // These three change the candidate's fate where it falls out. What the deadline ended stays
   // Proposed.
   bool passes_filter(const Filter& filter, Outcome& outcome);
   std::optional<Certificate> prove(Verifier& verifier, Outcome& outcome);
-  bool passes_check(Outcome& outcome, const Module& module);
+  bool passes_check(Outcome& outcome, const Code& code);
 
   VerifyOptions verify_options() const;
   void tell(const std::string& stage, const std::string& part, int done, int total,
@@ -59,6 +67,7 @@ class Session {
 
   const OptimizeOptions& options;
   Deadline deadline;
+  CodePlace place;
   Target target;
   int threads;
   ThreadPool eval_pool;
@@ -68,6 +77,8 @@ class Session {
   double best_speedup = 1;
 
  private:
+  std::string emulated_failure(const Graph& graph);
+
   const std::function<void(const Progress&)>& progress_;
   const std::atomic<bool>* cancel_;
   std::optional<KernelPool> pool_;

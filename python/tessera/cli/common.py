@@ -79,7 +79,8 @@ def search_options(function: F) -> F:
     for option in reversed(
         [
             click.option("--target", default="cpu", show_default=True, metavar="NAME",
-                         help="Machine: cpu (this one), cpu-avx2, … or a .target file."),
+                         help="Machine: cpu (this one), cpu-avx2, cuda (its GPU), cuda:sm_90a, "
+                              "h200, … or a .target file."),
             click.option("--budget", type=float, default=30, show_default=True,
                          metavar="SECONDS", help="Wall time for everything."),
             click.option("--threads", type=int, default=0, metavar="N",

@@ -15,6 +15,7 @@ import numpy as np
 from tessera import _core, costs
 from tessera.calibrate import calibrate, calibrated_path
 from tessera.cli import common
+from tessera.cuda import find_libraries
 
 
 @click.command()
@@ -86,5 +87,30 @@ def examine() -> list[dict[str, Any]]:
     known = [library for library in costs.LIBRARIES if costs.is_known(library)]
     rows.append(_row("costs of operations", bool(known), f"measured: {', '.join(known)}" if known
                      else "measured when first needed, or by --calibrate", False))  # fmt: skip
+    rows += _cuda_rows()
     rows.append(_row("platform", sys.platform == "linux", platform.platform()))
+    return rows
+
+
+def _cuda_rows() -> list[dict[str, Any]]:
+    """What of CUDA is here; nothing of it is needed."""
+    find_libraries()
+    found = _core.cuda_machine()
+    devices = [
+        f"cuda:{d['ordinal']} {d['name']} ({d['arch']}, {d['multiprocessors']} multiprocessors, "
+        f"{d['memory_bytes'] / 2**30:.0f} GiB, {d['shared_bytes'] / 1024:.0f} KiB of shared memory "
+        "a block)"
+        for d in found["devices"]
+    ]
+    driver = f"for CUDA {found['driver']}" if found["driver"] else found["driver_problem"]
+    nvrtc = found["nvrtc_problem"] or f"version {found['nvrtc']}"
+    rows = [
+        _row("CUDA driver", found["driver"] is not None, driver, False),
+        _row("CUDA devices", bool(devices), "; ".join(devices) or "none", False),
+        _row("NVRTC", not found["nvrtc_problem"], nvrtc, False),
+    ]
+    for name, library in found.get("libraries", {}).items():
+        rows.append(
+            _row(name, not library["problem"], library["problem"] or library["found"], False)
+        )
     return rows

@@ -15,12 +15,13 @@ from tessera.emit import FLAVOURS
 from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
+from tessera.options import is_gpu, target_directory
 from tessera.result import Candidate, Result
 from tessera.rewrite import Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
 
-OUTPUTS = (".ug", ".cpp", ".py", ".json", ".html")
+OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".json", ".html")
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -68,6 +69,8 @@ def optimize(
       tessera optimize prog.ug --json
       tessera optimize stats.py:zscore -o fast.py       NumPy in, NumPy out
       tessera optimize stats.py:zscore --emit jax
+      tessera optimize model.py --target cuda -o winner.cu       for the GPU of this machine
+      tessera optimize model.py --target cuda:sm_90a             also without one
 
     The original is always a candidate, so the result is never slower by choice. Ctrl-C ends the
     search and proves the best so far, a second Ctrl-C ends that too; without any, the exit code
@@ -209,15 +212,39 @@ def show_result(result: Result, output: str | None = None) -> None:
             console.print(common.in_short(result.certificate), markup=False)
             console.print()
             console.print(common.error_table(result.certificate))
+        measured = "measured side by side"
+        if result.details["not_measured"]:
+            measured = "by the cost model alone"
         console.print(
             f"\n[bold green]{result.speedup:.2f}x[/]: {common.duration(result.measured_us / 1e6)} "
             f"against {common.duration(result.original_us / 1e6)} for the original, one kernel "
-            "per operator, measured side by side"
+            f"per operator, {measured}"
         )
     else:
         console.print("\nnothing faster was found; the original is kept")
+    show_kernels(result)
     if output:
         console.print(f"saved {output}")
+
+
+def show_kernels(result: Result) -> None:
+    """What a program for a GPU is made of, and whether it ran."""
+    console = common.stdout()
+    for k in result.kernels:
+        grid = "x".join(str(n) for n in k["grid"])
+        line = f"{k['name']}: {grid} blocks of {k['threads']} threads, "
+        line += f"{k['shared_bytes'] / 1024:.1f} KiB of shared memory"
+        if "registers" in k:
+            line += f", {k['registers']} registers"
+        if k.get("spilled_bytes"):
+            line += f", {k['spilled_bytes']} bytes spilled"
+        console.print(line, markup=False)
+    if reason := result.details["not_measured"]:
+        console.print(
+            "[yellow]nothing was measured[/]: the kernels were compiled, and run in the emulator "
+            "at reduced size"
+        )
+        console.print(f"({reason})", markup=False)
 
 
 def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
@@ -339,7 +366,7 @@ def search(
     default="cpu",
     show_default=True,
     metavar="NAME",
-    help="cpu, or cpu-generic, cpu-avx2, cpu-avx512.",
+    help="cpu, or cpu-generic, cpu-avx2, cpu-avx512; cuda, cuda:sm_90a, h200 ….",
 )
 @click.option(
     "--emit",
@@ -360,6 +387,7 @@ def emit(
     Examples:
       tessera emit winner.ug
       tessera emit winner.ug --target cpu-avx2 -o kernel.cpp
+      tessera emit winner.ug --target cuda:sm_80 -o kernel.cu
       tessera emit prog.py --emit jax
 
     For the source of the best program: `tessera optimize SRC -o kernel.cpp`.
@@ -374,13 +402,17 @@ def emit(
         else:
             common.write_output(output, source)
         return 0
-    kind, _, isa = target.partition("-")
-    if kind != "cpu" or target == "cpu-":
-        raise UsageError(
-            f"target '{target}' is not supported yet; use cpu, cpu-generic, cpu-avx2 or cpu-avx512"
-        )
     program.graph.validate()
-    source = _core.emit_source(program.graph.core, isa)
+    if is_gpu(target):
+        source = _core.emit_cuda(program.graph.core, target, target_directory()).source
+    else:
+        kind, _, isa = target.partition("-")
+        if kind != "cpu" or target == "cpu-":
+            raise UsageError(
+                f"target '{target}' is not supported yet; use cpu, cpu-generic, cpu-avx2, cpu-avx512, "
+                "cuda or an architecture such as cuda:sm_90a"
+            )
+        source = _core.emit_source(program.graph.core, isa)
     if as_json:
         common.print_json({"program": program.graph.name, "target": target, "source": source})
     else:

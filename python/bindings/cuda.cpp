@@ -1,0 +1,328 @@
+// backend/cuda: programs on a device, arrays that are handed over without a copy (DLPack), and what
+// of CUDA this machine has.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+
+#include "backend/cuda_code.h"
+#include "base/error.h"
+#include "bindings.h"
+#include "driver/code.h"
+#include "driver/optimize.h"
+
+namespace tessera::python {
+namespace {
+
+// DLPack's structures (dmlc.github.io/dlpack, version 0).
+struct DlTensor {
+  void* data;
+  int32_t device_type, device;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: row-major
+  uint64_t offset;   // in bytes
+};
+struct DlManaged {
+  DlTensor tensor;
+  void* context;
+  void (*release)(DlManaged*);
+};
+constexpr int kDlCuda = 2, kDlManaged = 13;
+constexpr const char* kFresh = "dltensor";
+constexpr const char* kTaken = "used_dltensor";
+
+struct DlType {
+  DType dtype;
+  uint8_t code, bits;
+};
+constexpr DlType kDlTypes[] = {
+    {DType::F64, 2, 64},  {DType::F32, 2, 32}, {DType::F16, 2, 16},
+    {DType::BF16, 4, 16}, {DType::I64, 0, 64}, {DType::I32, 0, 32},
+    {DType::I8, 0, 8},    {DType::U8, 1, 8},   {DType::Bool, 6, 8},
+};
+
+// An array of somebody else's, as long as this lives.
+class ForeignArray {
+ public:
+  explicit ForeignArray(nb::object capsule) {
+    auto* managed = static_cast<DlManaged*>(PyCapsule_GetPointer(capsule.ptr(), kFresh));
+    if (managed == nullptr) {
+      PyErr_Clear();
+      throw Error(ErrorKind::BadInput, "this is no DLPack capsule, or one that was used before");
+    }
+    const DlTensor& t = managed->tensor;
+    for (const DlType& known : kDlTypes)
+      if (known.code == t.code && known.bits == t.bits && t.lanes == 1) dtype = name(known.dtype);
+    if (dtype.empty())
+      throw Error(ErrorKind::Unsupported, "arrays of this dtype (DLPack code " +
+                                              std::to_string(t.code) + ", " +
+                                              std::to_string(t.bits) + " bits) are not supported");
+    int64_t expected = 1;
+    for (int d = t.ndim; d-- > 0;) {
+      shape.insert(shape.begin(), t.shape[d]);
+      if (t.strides != nullptr && t.shape[d] != 1 && t.strides[d] != expected) contiguous = false;
+      expected *= t.shape[d];
+    }
+    address = reinterpret_cast<CudaAddress>(t.data) + t.offset;
+    device_type = t.device_type;
+    device = t.device;
+    PyCapsule_SetName(capsule.ptr(), kTaken);
+    managed_ = managed;
+  }
+  ForeignArray(const ForeignArray&) = delete;
+  ForeignArray& operator=(const ForeignArray&) = delete;
+  ~ForeignArray() {
+    if (managed_ != nullptr && managed_->release != nullptr) managed_->release(managed_);
+  }
+
+  CudaAddress address = 0;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  bool contiguous = true;
+  int device_type = 0, device = 0;
+
+ private:
+  DlManaged* managed_ = nullptr;
+};
+
+// An array of ours on a device.
+class DeviceArray {
+ public:
+  DeviceArray(int device, Type type)
+      : type_(std::move(type)), context_(CudaContext::of(device)),
+        memory_(std::make_shared<DeviceMemory>(context_, type_.bytes(), "the results")) {}
+
+  CudaAddress address() const { return memory_->address(); }
+  const Type& type() const { return type_; }
+  int device() const { return context_->device().ordinal; }
+
+  void write(nb::bytes data) {
+    require_bytes(data.size());
+    memory_->fill(data.c_str(), nullptr);
+  }
+  nb::bytes read() const {
+    std::string data(size_t(memory_->bytes()), '\0');
+    {
+      nb::gil_scoped_release release;
+      memory_->read(data.data(), nullptr);
+    }
+    return nb::bytes(data.data(), data.size());
+  }
+  // Work that the consumer puts on its stream comes after what made the array, which was on the
+  // default one.
+  nb::object dlpack(std::optional<int64_t> stream) const {
+    if (stream && *stream > 2) {
+      const CudaContext::Current current(*context_);
+      const CudaApi& api = context_->driver().api();
+      CudaHandle event = nullptr;
+      context_->check(api.event_create(&event, 2), "make an event");  // 2: without a time
+      const int recorded = api.event_record(event, nullptr);
+      const int waiting = recorded != 0
+                              ? recorded
+                              : api.stream_wait(reinterpret_cast<CudaStream>(*stream), event, 0);
+      api.event_destroy(event);
+      context_->check(waiting, "hand an array over to another stream");
+    }
+    struct Held {
+      DlManaged managed{};
+      std::shared_ptr<DeviceMemory> memory;
+      std::vector<int64_t> shape;
+    };
+    auto held = std::make_unique<Held>();
+    held->memory = memory_;
+    held->shape = extents(type_.shape);
+    DlTensor& t = held->managed.tensor;
+    t.data = reinterpret_cast<void*>(address());
+    t.device_type = kDlCuda;
+    t.device = device();
+    t.ndim = int32_t(held->shape.size());
+    for (const DlType& known : kDlTypes)
+      if (known.dtype == type_.dtype) {
+        t.code = known.code;
+        t.bits = known.bits;
+      }
+    t.lanes = 1;
+    t.shape = held->shape.data();
+    held->managed.context = held.get();
+    held->managed.release = [](DlManaged* m) { delete static_cast<Held*>(m->context); };
+    PyObject* capsule = PyCapsule_New(&held->managed, kFresh, [](PyObject* c) {
+      // Nobody took it.
+      if (!PyCapsule_IsValid(c, kFresh)) return;
+      auto* m = static_cast<DlManaged*>(PyCapsule_GetPointer(c, kFresh));
+      m->release(m);
+    });
+    if (capsule == nullptr) throw nb::python_error();
+    held.release();
+    return nb::steal(capsule);
+  }
+
+ private:
+  void require_bytes(size_t bytes) const {
+    if (int64_t(bytes) != memory_->bytes())
+      throw Error(ErrorKind::BadInput, "the array takes " + std::to_string(memory_->bytes()) +
+                                           " bytes, not " + std::to_string(bytes));
+  }
+  Type type_;
+  std::shared_ptr<CudaContext> context_;
+  std::shared_ptr<DeviceMemory> memory_;
+};
+
+nb::list types_of(const std::vector<Type>& types) {
+  nb::list list;
+  for (const Type& type : types) list.append(to_python(type));
+  return list;
+}
+
+void run_module(const CudaModule& module, const std::vector<CudaAddress>& inputs,
+                const std::vector<CudaAddress>& outputs, const CudaWeights* prepared,
+                uint64_t stream) {
+  nb::gil_scoped_release release;
+  module.run(inputs, outputs, prepared, reinterpret_cast<CudaStream>(stream));
+}
+
+std::shared_ptr<CudaWeights>
+prepare_module(const CudaModule& module, const std::vector<CudaAddress>& inputs, uint64_t stream) {
+  nb::gil_scoped_release release;
+  return std::const_pointer_cast<CudaWeights>(
+      module.prepare(inputs, reinterpret_cast<CudaStream>(stream)));
+}
+
+nb::list kernels_of(const CudaCode& code) {
+  nb::list list;
+  for (const CudaKernel& k : code.program.kernels) {
+    nb::dict d;
+    d["name"] = k.name;
+    d["grid"] = nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]);
+    d["threads"] = k.threads;
+    d["shared_bytes"] = k.shared_bytes;
+    for (const CudaBinary& b : code.kernels) {
+      if (b.kernel != k.name) continue;
+      d["registers"] = b.registers;
+      d["spilled_bytes"] = b.spilled_bytes;
+    }
+    list.append(d);
+  }
+  return list;
+}
+
+nb::dict describe(const CudaDevice& device) {
+  nb::dict d;
+  d["name"] = device.name;
+  d["ordinal"] = device.ordinal;
+  d["arch"] = device.arch();
+  d["memory_bytes"] = device.memory_bytes;
+  d["shared_bytes"] = device.shared_bytes;
+  d["multiprocessors"] = device.multiprocessors;
+  return d;
+}
+
+// What there is of CUDA: versions, devices, and what is wrong.
+nb::dict cuda_machine() {
+  nb::dict d;
+  d["driver"] = nb::none();
+  d["nvrtc"] = nb::none();
+  d["devices"] = nb::list();
+  d["driver_problem"] = "";
+  d["nvrtc_problem"] = "";
+  try {
+    const auto driver = CudaDriver::get();
+    d["driver"] = cuda_version_text(driver->version());
+    nb::list devices;
+    for (const CudaDevice& device : cuda_devices()) devices.append(describe(device));
+    d["devices"] = devices;
+  } catch (const Error& error) {
+    d["driver_problem"] = error.message();
+  }
+  try {
+    d["nvrtc"] = nvrtc_version();
+    if (!d["driver"].is_none()) {
+      const int version = nvrtc_version_number();
+      require_driver_for(*CudaDriver::get(), version / 1000, version % 1000 / 10);
+    }
+  } catch (const Error& error) {
+    d["nvrtc_problem"] = error.message();
+  }
+  return d;
+}
+
+std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string& target,
+                                         const std::string& directory) {
+  nb::gil_scoped_release release;
+  const CodePlace place = place_of(target, directory);
+  if (!place.gpu) throw Error(ErrorKind::Usage, "target '" + target + "' is no GPU");
+  OptimizeOptions options;
+  options.target = target;
+  options.target_directory = directory;
+  auto code = std::make_shared<CudaCode>();
+  code->program = emit_cuda(program, place.arch, {}, resolve_target(options));
+  return code;
+}
+
+}  // namespace
+
+void bind_cuda(nb::module_& m) {
+  nb::class_<CudaWeights>(m, "CudaWeights")
+      .def_prop_ro("bytes", &CudaWeights::bytes)
+      .def_prop_ro("seconds", &CudaWeights::seconds);
+
+  nb::class_<CudaModule>(m, "CudaModule")
+      .def("run", &run_module, nb::arg("inputs"), nb::arg("outputs"),
+           nb::arg("prepared").none() = nb::none(), nb::arg("stream") = 0)
+      .def("prepare", &prepare_module, nb::arg("inputs"), nb::arg("stream") = 0)
+      .def("may_overwrite", &CudaModule::may_overwrite, nb::arg("input"), nb::arg("output"))
+      .def_prop_ro("weights", &CudaModule::weights)
+      .def_prop_ro("prepared_bytes", &CudaModule::prepared_bytes)
+      .def_prop_ro("workspace_bytes", &CudaModule::workspace_bytes)
+      .def_prop_ro("device", [](const CudaModule& s) { return s.context()->device().ordinal; })
+      .def_prop_ro("device_name", [](const CudaModule& s) { return s.context()->device().str(); })
+      .def_prop_ro("input_types", [](const CudaModule& s) { return types_of(s.input_types()); })
+      .def_prop_ro("output_types", [](const CudaModule& s) { return types_of(s.output_types()); });
+
+  nb::class_<CudaCode>(m, "CudaCode")
+      .def_prop_ro("module", [](const CudaCode& s) { return s.module; })
+      .def_prop_ro("arch", [](const CudaCode& s) { return s.program.arch.str(); })
+      .def_prop_ro("source", [](const CudaCode& s) { return standalone_source(s.program); })
+      .def_prop_ro("kernels", &kernels_of)
+      .def_prop_ro("summary", &CudaCode::str)
+      .def_prop_ro("from_cache", [](const CudaCode& s) { return s.from_cache; })
+      .def_prop_ro("compile_s", [](const CudaCode& s) { return s.compile_s; });
+
+  nb::class_<ForeignArray>(m, "ForeignArray")
+      .def(nb::init<nb::object>(), nb::arg("capsule"))
+      .def_ro("address", &ForeignArray::address)
+      .def_ro("dtype", &ForeignArray::dtype)
+      .def_ro("shape", &ForeignArray::shape)
+      .def_ro("contiguous", &ForeignArray::contiguous)
+      .def_ro("device_type", &ForeignArray::device_type)
+      .def_ro("device", &ForeignArray::device);
+
+  nb::class_<DeviceArray>(m, "DeviceArray")
+      .def(
+          "__init__",
+          [](DeviceArray* self, int device, const std::string& dtype, nb::handle shape) {
+            new (self) DeviceArray(device, type_from(dtype, shape));
+          },
+          nb::arg("device"), nb::arg("dtype"), nb::arg("shape"))
+      .def_prop_ro("address", &DeviceArray::address)
+      .def_prop_ro("device", &DeviceArray::device)
+      .def_prop_ro("type", [](const DeviceArray& s) { return to_python(s.type()); })
+      .def("write", &DeviceArray::write, nb::arg("data"))
+      .def("read", &DeviceArray::read)
+      .def("__dlpack_device__", [](const DeviceArray& s) { return std::pair(kDlCuda, s.device()); })
+      .def(
+          "__dlpack__",
+          [](const DeviceArray& s, std::optional<int64_t> stream, const nb::kwargs&) {
+            return s.dlpack(stream);
+          },
+          nb::arg("stream").none() = nb::none(), nb::arg("kwargs"));
+
+  m.def("cuda_machine", &cuda_machine);
+  m.def("set_cuda_folders", &set_cuda_folders, nb::arg("folders"));
+  m.def("emit_cuda", &emit_cuda_code, nb::arg("program"), nb::arg("target"), nb::arg("directory"));
+  // For tests alone: a stand-in for the driver; "" for the system's.
+  m.def("use_cuda_driver", &CudaDriver::use_library, nb::arg("path"));
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,323 @@
+"""Programs on a CUDA device, and arrays that are handed over without a copy.
+
+PyTorch tensors are taken as they are; other libraries' arrays by DLPack (`__dlpack__`, as CuPy and
+JAX have it). Where an input is a tensor results are tensors; else they are arrays that speak DLPack
+as well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera import _core
+from tessera.errors import BadInputError, NotFoundError, WrongTypeError
+from tessera.types import dtype_name, format_type, to_numpy
+
+_ALIGNMENT = 16  # bytes
+_CUDA_DEVICES = (2, 13)  # DLPack: on a device, and managed memory
+_MOST_WEIGHT_SETS = 4
+_LEGACY_STREAM = 1  # DLPack: the default stream, which is 0 for the driver
+
+_TORCH_DTYPES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i8": "int8",
+    "u8": "uint8",
+    "bool": "bool",
+}
+
+
+def library_folders() -> list[str]:
+    """Where Python's packages keep CUDA's libraries: nvidia/*/lib."""
+    folders = []
+    spec = importlib.util.find_spec("nvidia")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        folders += [str(p) for p in sorted(Path(place).glob("*/lib")) if p.is_dir()]
+        folders += [str(p) for p in sorted(Path(place).glob("*/lib/x86_64")) if p.is_dir()]
+    return folders
+
+
+def find_libraries() -> None:
+    """Has the core look for CUDA's libraries in Python's packages first."""
+    _core.set_cuda_folders(library_folders())
+
+
+def is_device_array(value: Any) -> bool:
+    """Whether this is an array on a CUDA device."""
+    if _is_tensor(value):
+        return bool(value.device.type == "cuda")
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return False
+    return value.__dlpack_device__()[0] in _CUDA_DEVICES
+
+
+def placeholder(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array of the same type and no memory, for what only looks at types."""
+    if _is_tensor(value):
+        known = {name: ours for ours, name in _TORCH_DTYPES.items()}
+        name = str(value.dtype).removeprefix("torch.")
+        if name not in known:
+            raise WrongTypeError(f"tensors of {name} are not supported")
+        return np.broadcast_to(np.zeros((), to_numpy(known[name])), tuple(value.shape))
+    view = _core.ForeignArray(value.__dlpack__(stream=_LEGACY_STREAM))
+    return np.broadcast_to(np.zeros((), to_numpy(view.dtype)), tuple(view.shape))
+
+
+def to_device(array: Any, device: int = 0) -> _core.DeviceArray:
+    """A copy of a NumPy array on a device; for programs without PyTorch or CuPy."""
+    array = np.ascontiguousarray(array)
+    made = _core.DeviceArray(device, dtype_name(array.dtype), list(array.shape))
+    made.write(array.tobytes())
+    return made
+
+
+def to_host(array: _core.DeviceArray) -> np.ndarray[Any, np.dtype[Any]]:
+    """A copy of a device's array as a NumPy array; waits for what computes it."""
+    dtype, shape = array.type
+    return np.frombuffer(bytearray(array.read()), to_numpy(dtype)).reshape(shape)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+@dataclass(frozen=True)
+class _View:
+    """An array's memory, and what keeps it."""
+
+    address: int
+    bytes: int
+    owner: Any
+
+
+@dataclass(frozen=True)
+class _WeightSet:
+    prepared: _core.CudaWeights
+    given: list[Any]  # kept, so that their identities cannot be used again
+    address: tuple[int, ...]
+
+
+class DeviceRunner:
+    """A module loaded on a device, on arrays: checks them, allocates results, launches.
+
+    Work goes to PyTorch's current stream where an input is a tensor, else to the default stream.
+    """
+
+    def __init__(self, module: _core.CudaModule, names: Sequence[str]) -> None:
+        self._module = module
+        self._device = module.device
+        self._where = module.device_name
+        self._inputs = [
+            (name, dtype, tuple(shape))
+            for name, (dtype, shape) in zip(names, module.input_types, strict=True)
+        ]
+        self._outputs = [(dtype, tuple(shape)) for dtype, shape in module.output_types]
+        self._weights = tuple(module.weights)
+        self._sets: dict[tuple[int, ...], _WeightSet] = {}
+        self._told: set[str] = set()
+
+    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Any]:
+        if len(arrays) != len(self._inputs):
+            raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
+        given = [] if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
+        torch = sys.modules["torch"] if any(_is_tensor(a) for a in (*arrays, *given)) else None
+        stream = int(torch.cuda.current_stream(self._device).cuda_stream) if torch else 0
+        inputs = [
+            self._view(array, name, dtype, shape, stream, True)
+            for array, (name, dtype, shape) in zip(arrays, self._inputs, strict=True)
+        ]
+        addresses = [view.address for view in inputs]
+        prepared = None
+        if self._weights:
+            prepared = self._weight_set(arrays, inputs, addresses, stream)
+        if out is None:
+            given = [self._new(torch, dtype, shape) for dtype, shape in self._outputs]
+        elif len(given) != len(self._outputs):
+            raise BadInputError(
+                f"out must hold {len(self._outputs)} arrays, one per result, not {len(given)}"
+            )
+        outputs = [
+            self._view(array, _out_name(i, len(given)), dtype, shape, stream, False)
+            for i, (array, (dtype, shape)) in enumerate(zip(given, self._outputs, strict=True))
+        ]
+        if out is not None:
+            self._refuse_overlaps(inputs, outputs)
+        self._module.run(addresses, [view.address for view in outputs], prepared, stream)
+        return given
+
+    def refresh(self) -> None:
+        """Forgets what was computed from weights: the next call does it again."""
+        self._sets.clear()
+
+    def fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether the arrays are on a device."""
+        return all(is_device_array(a) for a in arrays)
+
+    def _new(self, torch: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+        if torch is None:
+            return _core.DeviceArray(self._device, dtype, list(shape))
+        kind = getattr(torch, _TORCH_DTYPES[dtype])
+        return torch.empty(shape, dtype=kind, device=f"cuda:{self._device}")
+
+    def _view(
+        self, value: Any, name: str, dtype: str, shape: tuple[int, ...], stream: int, read: bool
+    ) -> _View:
+        """The memory of an argument; refused where it is not what the program takes."""
+        if _is_tensor(value):
+            view = self._tensor_view(value, name, dtype, shape, read)
+        elif isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+            kind = BadInputError if isinstance(value, np.ndarray) else WrongTypeError
+            raise kind(
+                f"argument {name} is {_article(value)}; the program runs on {self._where}: give "
+                f"a tensor there (torch.from_numpy(x).cuda({self._device})), or "
+                "tessera.cuda.to_device(x)"
+            )
+        else:
+            view = self._foreign_view(value, name, dtype, shape, stream)
+        if view.address % _ALIGNMENT and view.bytes:
+            raise BadInputError(
+                f"argument {name} begins at an address that is no multiple of {_ALIGNMENT} bytes "
+                "(a part of another array?); give it memory of its own, as x.clone() does"
+            )
+        return view
+
+    def _tensor_view(
+        self, tensor: Any, name: str, dtype: str, shape: tuple[int, ...], read: bool
+    ) -> _View:
+        if tensor.device.type != "cuda" or tensor.device.index != self._device:
+            raise BadInputError(
+                f"argument {name} is on {tensor.device}; the program runs on {self._where}: give "
+                f"{name}.to('cuda:{self._device}')"
+            )
+        kind = str(tensor.dtype).removeprefix("torch.")
+        self._require_type(name, dtype, shape, kind == _TORCH_DTYPES[dtype], kind, tensor.shape)
+        if str(tensor.layout) != "torch.strided":
+            raise BadInputError(f"argument {name} is sparse ({tensor.layout}); give a dense tensor")
+        if not read and tensor.requires_grad:
+            raise BadInputError(f"{name} requires a gradient; give {name}.detach()")
+        if tensor.is_neg():  # a view of numbers whose signs are still to be changed
+            tensor = tensor.resolve_neg()
+        if not tensor.is_contiguous():
+            if not read:
+                raise BadInputError(
+                    f"{name} must be contiguous (C order), but has gaps or another order"
+                )
+            self._tell_copy(name)
+            tensor = tensor.contiguous()
+        return _View(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor)
+
+    def _foreign_view(
+        self, value: Any, name: str, dtype: str, shape: tuple[int, ...], stream: int
+    ) -> _View:
+        kind, device = value.__dlpack_device__()
+        if kind not in _CUDA_DEVICES or device != self._device:
+            place = f"cuda:{device}" if kind in _CUDA_DEVICES else "not on a CUDA device"
+            raise BadInputError(
+                f"argument {name} is {'on ' if kind in _CUDA_DEVICES else ''}{place}; the program "
+                f"runs on {self._where}"
+            )
+        array = _core.ForeignArray(value.__dlpack__(stream=stream or _LEGACY_STREAM))
+        self._require_type(name, dtype, shape, array.dtype == dtype, array.dtype, array.shape)
+        if not array.contiguous:
+            raise BadInputError(
+                f"argument {name} is not contiguous (C order); give it in memory of its own"
+            )
+        size = math.prod(shape) * to_numpy(dtype).itemsize
+        return _View(array.address, size, array)
+
+    @staticmethod
+    def _require_type(
+        name: str, dtype: str, shape: tuple[int, ...], same_dtype: bool, kind: str, given: Any
+    ) -> None:
+        if same_dtype and tuple(given) == shape:
+            return
+        error = BadInputError if same_dtype else WrongTypeError
+        had = ",".join(str(n) for n in given)
+        raise error(
+            f"argument {name} must be {format_type(to_numpy(dtype), shape)}, not {kind}[{had}]"
+        )
+
+    def _tell_copy(self, name: str) -> None:
+        if name in self._told:
+            return
+        self._told.add(name)
+        warnings.warn(
+            f"tessera: argument {name} is not contiguous and is copied in every call; give "
+            f"{name}.contiguous()",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
+    def _refuse_overlaps(self, inputs: Sequence[_View], outputs: Sequence[_View]) -> None:
+        """Raises where writing a result would change what is still to be read."""
+        for o, result in enumerate(outputs):
+            name = _out_name(o, len(outputs))
+            for other in outputs[:o]:
+                if _meet(result, other):
+                    raise BadInputError(f"{name} shares memory with another result")
+            for i, array in enumerate(inputs):
+                if not _meet(result, array):
+                    continue
+                same = result.address == array.address and result.bytes == array.bytes
+                if not (same and self._module.may_overwrite(i, o)):
+                    raise BadInputError(
+                        f"{name} shares memory with argument {self._inputs[i][0]}, which the "
+                        "program reads while it writes results; give it memory of its own"
+                    )
+
+    def _weight_set(
+        self, arrays: Sequence[Any], inputs: Sequence[_View], addresses: list[int], stream: int
+    ) -> _core.CudaWeights:
+        """What was prepared from these weights, by the arrays' identity or memory."""
+        key = tuple(id(arrays[i]) for i in self._weights)
+        if (known := self._sets.get(key)) is not None:
+            return known.prepared
+        address = tuple(addresses[i] for i in self._weights)
+        for known in self._sets.values():
+            if known.address == address:
+                return known.prepared
+        while len(self._sets) >= _MOST_WEIGHT_SETS:
+            del self._sets[next(iter(self._sets))]
+        prepared = self._module.prepare(addresses, stream)
+        kept = [arrays[i] for i in self._weights] + [inputs[i].owner for i in self._weights]
+        self._sets[key] = _WeightSet(prepared, kept, address)
+        return prepared
+
+
+class Elsewhere:
+    """Stands for a program whose device is not here: says so when it is called."""
+
+    def __init__(self, arch: str, reason: str) -> None:
+        self._message = (
+            f"the program is for a GPU ({arch}) that is not here: {reason}; result.save('k.cu') "
+            "writes its kernels"
+        )
+
+    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Any]:
+        raise NotFoundError(self._message)
+
+
+def _meet(a: _View, b: _View) -> bool:
+    return a.address < b.address + b.bytes and b.address < a.address + a.bytes
+
+
+def _out_name(position: int, count: int) -> str:
+    return "out" if count == 1 else f"out[{position}]"
+
+
+def _article(value: Any) -> str:
+    return "a NumPy array" if isinstance(value, np.ndarray) else f"of type {type(value).__name__}"

@@ -1,0 +1,121 @@
+#include "backend/cuda_code.h"
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+
+#include "backend/host_kernels.h"
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace tessera {
+namespace {
+
+std::vector<std::string> names_of(const CudaProgram& program) {
+  std::vector<std::string> names;
+  for (const CudaKernel& k : program.kernels)
+    if (std::find(names.begin(), names.end(), k.name) == names.end()) names.push_back(k.name);
+  return names;
+}
+
+std::string print_reports(const std::vector<CudaBinary>& kernels) {
+  std::ostringstream text;
+  for (const CudaBinary& k : kernels)
+    text << k.kernel << ' ' << k.registers << ' ' << k.spilled_bytes << ' ' << k.stack_bytes << ' '
+         << k.static_shared_bytes << '\n';
+  return text.str();
+}
+
+std::vector<CudaBinary> read_reports(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<CudaBinary> kernels;
+  CudaBinary k;
+  while (in >> k.kernel >> k.registers >> k.spilled_bytes >> k.stack_bytes >> k.static_shared_bytes)
+    kernels.push_back(k);
+  return kernels;
+}
+
+// Compiles with NVRTC, or finds what it made.
+void compile(CudaCode& code, Cache& cache) {
+  const std::vector<std::string> names = names_of(code.program);
+  const std::string arch = code.program.arch.str();
+  Sha256 hash;
+  hash.field("cuda").field(nvrtc_version()).field(arch).field(code.program.source);
+  for (const char* header : {"device.cuh", "ptx.cuh", "tiles.cuh"})
+    hash.field(device_header(header));
+  for (const std::string& n : names) hash.field(n);
+  const std::string key = hash.hex(), report_key = sha256_hex("report " + key);
+  const auto path = cache.find(key, ".cubin");
+  const auto report = cache.find_text(report_key);
+  if (path && report) {
+    if (auto bytes = read_file(*path)) {
+      code.kernels = read_reports(*report);
+      code.from_cache = code.kernels.size() == names.size();
+      code.image = *std::move(bytes);
+    }
+  }
+  if (code.from_cache) return;
+  CudaObject made = compile_cuda_kernels(code.program.source, names, arch);
+  cache.store(key, ".cubin", made.cubin);
+  cache.store_text(report_key, print_reports(made.kernels));
+  code.image = std::move(made.cubin);
+  code.kernels = std::move(made.kernels);
+}
+
+// Shared memory of a block (CUDA C++ Programming Guide, technical specifications per compute
+// capability).
+int64_t shared_bytes(const CudaArch& arch) {
+  if (arch.major == 8) return (arch.minor == 0 || arch.minor == 7 ? 163 : 99) << 10;
+  return (arch.major == 12 ? 99 : 227) << 10;
+}
+
+}  // namespace
+
+std::string CudaCode::str() const {
+  std::ostringstream text;
+  for (const CudaKernel& k : program.kernels) {
+    text << k.name << ": " << k.grid[0] << 'x' << k.grid[1] << 'x' << k.grid[2] << " blocks of "
+         << k.threads << " threads, " << k.shared_bytes << " bytes of shared memory";
+    for (const CudaBinary& b : kernels)
+      if (b.kernel == k.name) {
+        text << ", " << b.registers << " registers";
+        if (b.spilled_bytes > 0) text << ", " << b.spilled_bytes << " bytes spilled";
+      }
+    text << '\n';
+  }
+  return text.str();
+}
+
+std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
+                                         const CudaCodeOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  auto code = std::make_shared<CudaCode>();
+  code->program = emit_cuda(graph, options.arch, options.plan, options.target);
+  const CudaDriver* driver = options.context ? &options.context->driver() : nullptr;
+  if (driver != nullptr && driver->runs_host_code()) {
+    code->image = host_kernels(code->program.source, names_of(code->program), cache);
+  } else {
+    if (driver != nullptr) {
+      const int toolkit = nvrtc_version_number();
+      require_driver_for(*driver, toolkit / 1000, toolkit % 1000 / 10);
+    }
+    compile(*code, cache);
+  }
+  if (options.context)
+    code->module = std::make_shared<CudaModule>(graph, code->program, code->image, options.context);
+  code->compile_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return code;
+}
+
+Target fitted_target(Target t, const CudaArch& arch, const CudaDevice* device) {
+  MemoryLevel& block = t.levels.back();
+  block.capacity =
+      device != nullptr ? device->shared_bytes : std::min(block.capacity, shared_bytes(arch));
+  if (device != nullptr) {
+    t.cores = device->multiprocessors;
+    t.levels.front().capacity = device->memory_bytes;
+  }
+  return t;
+}
+
+}  // namespace tessera

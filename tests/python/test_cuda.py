@@ -1,0 +1,394 @@
+"""Programs for a GPU, from Python: on a stand-in for the driver, and without any."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tessera as ts
+from tessera import _core
+from tessera.cli.app import cli
+from tessera.cuda import DeviceRunner, is_device_array, to_device, to_host
+from tessera.errors import (
+    BadInputError,
+    DeviceError,
+    NotFoundError,
+    OutOfMemoryError,
+    UsageError,
+    WrongTypeError,
+)
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "build/release/libtessera_stand_in_cuda.so"
+OPTIONS: dict[str, Any] = {"target": "cuda", "budget": 100, "cache": False, "threads": 1}
+QUICK = {**OPTIONS, "disable": ("mugraph", "fold")}  # one kernel per operator
+
+
+class StandIn:
+    """The stand-in's controls, and the driver functions that a host program would call."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(str(LIBRARY))
+        self.library.stand_in_allocated.restype = ctypes.c_int64
+        self.reset()
+
+    def reset(self, devices: int = 2, memory: int = 1 << 28) -> None:
+        self.library.stand_in_reset(
+            devices, 9, 0, ctypes.c_int64(memory), ctypes.c_int64(227 << 10)
+        )
+        _core.use_cuda_driver(str(LIBRARY))
+
+    def calls(self, function: str) -> int:
+        return int(self.library.stand_in_calls(function.encode()))
+
+    def fail(self, function: str, result: int, nth: int = 1) -> None:
+        self.library.stand_in_fail(function.encode(), nth, result)
+
+    def stream(self) -> int:
+        """A stream that the default one does not wait for."""
+        handle = ctypes.c_void_p()
+        self.enter()
+        assert self.library.cuStreamCreate(ctypes.byref(handle), 1) == 0
+        self.leave()
+        return int(handle.value or 0)
+
+    def synchronize(self, stream: int) -> None:
+        self.enter()
+        assert self.library.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
+        self.leave()
+
+    def enter(self) -> None:
+        context = ctypes.c_void_p()
+        assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert self.library.cuCtxPushCurrent_v2(context) == 0
+
+    def leave(self) -> None:
+        context = ctypes.c_void_p()
+        assert self.library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+        assert self.library.cuDevicePrimaryCtxRelease_v2(0) == 0
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    if not LIBRARY.exists():
+        pytest.skip("the stand-in for CUDA's driver is not built (ninja tessera_stand_in_cuda)")
+    yield StandIn()
+    _core.use_cuda_driver("")
+
+
+def program(weight: bool = False) -> ts.Graph:
+    """y = (x + h)·h with h = g·g."""
+    g = ts.Graph("small")
+    x = g.input("x", (8, 64), "f32")
+    gain = g.input("g", (64,), "f32", weight=weight)
+    h = gain * gain
+    g.output((x + h) * h)
+    return g
+
+
+X = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32)
+G = np.linspace(1, 2, 64, dtype=np.float32)
+Y = (X + G * G) * (G * G)
+
+
+def optimized(**options: Any) -> Any:
+    return ts.superoptimize(program(options.pop("weight", False)), **{**QUICK, **options})
+
+
+def close(array: Any, expected: Any = Y) -> None:
+    np.testing.assert_allclose(to_host(array), expected, rtol=1e-4)
+
+
+def test_a_graph_runs_on_the_device(stand_in: StandIn) -> None:
+    result = ts.superoptimize(program(), **OPTIONS)
+    assert result.improved
+    assert "measured" in {c.fate for c in result.candidates}
+    assert result.details["device"] == "Stand-in 0 (cuda:0, compute capability 9.0)"
+    assert result.details["not_measured"] == ""
+    assert result.original_us > 0
+    assert result.kernels[0]["threads"] >= 32
+    x, g = to_device(X), to_device(G)
+    close(result(x, g))
+    close(result(g=g, x=x))
+    out = to_device(np.zeros_like(X))
+    assert result(x, g, out=out) is out
+    close(out)
+
+
+def test_a_function_runs_on_the_device(stand_in: StandIn) -> None:
+    def scaled(x: Any, pair: Any) -> Any:
+        return {"y": (x + pair[0]) * pair[1], "z": x * 2}
+
+    result = ts.superoptimize(scaled, X, (G, G), **QUICK)
+    x, g = to_device(X), to_device(G)
+    assert is_device_array(x)
+    assert not is_device_array(X)
+    with pytest.raises(BadInputError, match="to_device"):
+        result(X, (G, G))
+    got = result(x, (g, g))
+    close(got["y"], (X + G) * G)
+    close(got["z"], X * 2)
+
+
+def test_weights_are_prepared_once(stand_in: StandIn) -> None:
+    result = optimized(weight=True)
+    x, g = to_device(X), to_device(G)
+    close(result(x, g))
+    launches = stand_in.calls("cuLaunchKernel")
+    close(result(x, g))
+    later = stand_in.calls("cuLaunchKernel") - launches
+    g.write((2 * G).tobytes())
+    result.refresh()
+    close(result(x, g), (X + 4 * G * G) * (4 * G * G))
+    assert stand_in.calls("cuLaunchKernel") - launches - later > later
+
+
+class Foreign:
+    """Another library's array, by DLPack."""
+
+    def __init__(self, array: Any, device: int = 0) -> None:
+        self.array, self.device = array, device
+        self.streams: list[int | None] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device
+
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        self.streams.append(stream)
+        return self.array.__dlpack__(stream=stream)
+
+
+def test_arrays_of_other_libraries_come_by_dlpack(stand_in: StandIn) -> None:
+    result = optimized()
+    x, g = Foreign(to_device(X)), Foreign(to_device(G))
+    copies = stand_in.calls("cuMemcpyDtoDAsync_v2")
+    made = result(x, g)
+    close(made)
+    assert x.streams == [1]  # the default stream, as DLPack calls it
+    assert stand_in.calls("cuMemcpyDtoDAsync_v2") == copies
+    # Results speak it as well.
+    view = _core.ForeignArray(made.__dlpack__())
+    assert (view.address, view.dtype, view.shape) == (made.address, "f32", [8, 64])
+    assert (view.contiguous, view.device_type, view.device) == (True, 2, 0)
+    with pytest.raises(BadInputError, match="on cuda:1; the program runs on Stand-in 0"):
+        result(Foreign(to_device(X), 1), g)
+    capsule = made.__dlpack__()
+    _core.ForeignArray(capsule)
+    with pytest.raises(BadInputError, match="used before"):
+        _core.ForeignArray(capsule)
+    strided = _core.ForeignArray(X.T.__dlpack__())
+    assert (strided.contiguous, strided.shape, strided.device_type) == (False, [64, 8], 1)
+
+
+def test_another_stream_waits_for_a_result(stand_in: StandIn) -> None:
+    stream = stand_in.stream()
+    made = to_device(X)
+    waits = stand_in.calls("cuStreamWaitEvent")
+    made.__dlpack__(stream=1)
+    assert stand_in.calls("cuStreamWaitEvent") == waits
+    made.__dlpack__(stream=stream)
+    assert stand_in.calls("cuStreamWaitEvent") == waits + 1
+
+
+@dataclass(frozen=True)
+class Where:
+    """A torch device."""
+
+    type: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.index}"
+
+
+class Tensor:
+    """What Tessera asks of a torch tensor on a device."""
+
+    layout = "torch.strided"
+    requires_grad = False
+
+    def __init__(self, array: Any, where: str = "cuda", index: int = 0) -> None:
+        self.array = array
+        self.device = Where(where, index)
+        dtype, shape = array.type
+        self.dtype = {"f32": "torch.float32", "f16": "torch.float16"}[dtype]
+        self.shape = tuple(shape)
+        self.strided = self.negative = False
+        self.offset = 0
+
+    def is_neg(self) -> bool:
+        return self.negative
+
+    def resolve_neg(self) -> Tensor:
+        return Tensor(to_device(-to_host(self.array)))
+
+    def is_contiguous(self) -> bool:
+        return not self.strided
+
+    def contiguous(self) -> Tensor:
+        return Tensor(self.array)
+
+    def data_ptr(self) -> int:
+        return int(self.array.address) + self.offset
+
+    def numel(self) -> int:
+        return int(np.prod(self.shape))
+
+    def element_size(self) -> int:
+        return 4
+
+
+@pytest.fixture
+def torch(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As much of torch as is looked at, with a current stream of its own."""
+    module: Any = types.ModuleType("torch")
+    module.Tensor = Tensor
+    module.float32 = "f32"
+    module.empty = lambda shape, dtype, device: Tensor(
+        _core.DeviceArray(int(device.removeprefix("cuda:")), dtype, list(shape))
+    )
+    module.stream = stand_in.stream()
+    current = types.SimpleNamespace(cuda_stream=module.stream)
+    module.cuda = types.SimpleNamespace(current_stream=lambda device: current)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def test_tensors_in_tensors_out_on_the_current_stream(stand_in: StandIn, torch: Any) -> None:
+    result = optimized()
+    x, g = Tensor(to_device(X)), Tensor(to_device(G))
+    result(x, g)
+    # Calls only put work on torch's stream.
+    before = stand_in.calls("cuStreamSynchronize")
+    made = result(x, g)
+    assert isinstance(made, Tensor)
+    assert stand_in.calls("cuStreamSynchronize") == before
+    assert np.isnan(to_host(made.array)).all()
+    stand_in.synchronize(torch.stream)
+    close(made.array)
+
+
+def test_tensors_are_looked_at(stand_in: StandIn, torch: Any) -> None:
+    result = optimized()
+    x, g = Tensor(to_device(X)), Tensor(to_device(G))
+    with pytest.raises(BadInputError, match=r"g is on cuda:1; the .*: give g.to\('cuda:0'\)"):
+        result(x, Tensor(to_device(G), "cuda", 1))
+    odd = Tensor(to_device(X))
+    odd.offset = 4
+    with pytest.raises(BadInputError, match="multiple of 16 bytes"):
+        result(odd, g)
+    with pytest.raises(BadInputError, match=r"x must be f32\[8,64\], not float32\[64\]"):
+        result(g, g)
+    with pytest.raises(WrongTypeError, match=r"x must be f32\[8,64\], not float16\[8,64\]"):
+        result(Tensor(to_device(X.astype(np.float16))), g)
+    strided = Tensor(to_device(X))
+    strided.strided = True
+    with pytest.warns(RuntimeWarning, match="x is not contiguous and is copied in every call"):
+        result(strided, g)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        made = result(strided, g)
+        stand_in.synchronize(torch.stream)
+        close(made.array)
+    with pytest.raises(BadInputError, match="out must be contiguous"):
+        result(x, g, out=strided)
+    negative = Tensor(to_device(-X))
+    negative.negative = True
+    made = result(negative, g)
+    stand_in.synchronize(torch.stream)
+    close(made.array)
+
+
+def test_results_do_not_overlap_what_is_read(stand_in: StandIn) -> None:
+    graph = ts.Graph("rolled")
+    square = graph.input("x", (64, 64), "f32")
+    graph.output(square @ square)
+    result = ts.superoptimize(graph, **QUICK)
+    x = to_device(np.eye(64, dtype=np.float32))
+    with pytest.raises(BadInputError, match="out shares memory with argument x"):
+        result(x, out=x)
+
+
+def test_failures_of_the_device_are_told(stand_in: StandIn) -> None:
+    result = optimized()
+    x, g = to_device(X), to_device(G)
+    stand_in.fail("cuLaunchKernel", 701)
+    with pytest.raises(DeviceError, match="cannot launch k0"):
+        result(x, g)
+    close(result(x, g))  # it was this call alone
+    stand_in.fail("cuMemAlloc_v2", 2)
+    with pytest.raises(OutOfMemoryError, match="the results take 1 MiB"):
+        result(x, g)
+    stand_in.fail("cuLaunchKernel", 700)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="restart it"):
+            result(x, g)
+    with pytest.raises(MemoryError):
+        raise OutOfMemoryError("also Python's own")
+
+
+def test_targets_are_told_apart(stand_in: StandIn) -> None:
+    with pytest.raises(NotFoundError, match="no device cuda:7; there are 2"):
+        optimized(target="cuda:7")
+    with pytest.raises(UsageError, match="cuda:sm_80"):
+        optimized(target="cuda:fast")
+    with pytest.raises(UsageError, match="use cpu"):
+        ts.Options(target="tpu")
+    second = optimized(target="cuda:1")
+    assert isinstance(second._run, DeviceRunner)
+    x, g = to_device(X, 1), to_device(G, 1)
+    made = second(x, g)
+    assert made.device == 1
+    close(made)
+
+
+def test_without_a_gpu_it_is_compiled_and_emulated(tmp_path: Path) -> None:
+    if _core.cuda_machine()["devices"]:
+        pytest.skip("there is a GPU")
+    result = optimized(target="cuda:sm_90a")
+    assert "libcuda.so.1 is not found" in result.details["not_measured"]
+    assert result.details["original_failed"] == ""
+    assert result.details["check_s"] > 0
+    assert all(0 < k["registers"] <= 255 for k in result.kernels)
+    assert result.json()["kernels"] == result.kernels
+    result.save(tmp_path / "k.cu")
+    text = (tmp_path / "k.cu").read_text()
+    assert "__global__" in text
+    assert '#include "' not in text
+    with pytest.raises(UsageError, match=r"or \.cu"):
+        result.save(tmp_path / "k.cpp")
+    with pytest.raises(NotFoundError, match=r"for a GPU .sm_90a. that is not here"):
+        result(X, G)
+
+
+def test_command_line(tmp_path: Path) -> None:
+    if _core.cuda_machine()["devices"]:
+        pytest.skip("there is a GPU")
+    path = tmp_path / "small.ug"
+    path.write_text(str(program()))
+    run = CliRunner().invoke(cli, ["emit", str(path), "--target", "cuda:sm_80"])
+    assert run.exit_code == 0
+    assert "__global__" in run.output
+    out = tmp_path / "k.cu"
+    arguments = ["optimize", str(path), "--target", "cuda:sm_80", "--no-cache", "--budget", "10"]
+    run = CliRunner().invoke(cli, [*arguments, "-o", str(out)])
+    assert run.exit_code == 0, run.output
+    said = " ".join(run.output.split())
+    assert "nothing was measured: the kernels were compiled" in said
+    assert "registers" in said
+    assert "__global__" in out.read_text()
+    run = CliRunner().invoke(cli, ["emit", str(path), "--target", "gpu"])
+    assert run.exit_code != 0
+    run = CliRunner().invoke(cli, ["doctor"])
+    assert "CUDA driver" in run.output
+    assert "NVRTC" in run.output
