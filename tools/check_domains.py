@@ -27,7 +27,13 @@ import numpy as np
 from tessera import _core
 from tessera.api import verify
 from tessera.bench.corpus import CorpusProgram, programs
-from tessera.edges import differing, differs_at_edges, edge_inputs, results
+from tessera.edges import (
+    differing,
+    differs_at_edges,
+    edge_inputs,
+    results,
+    zeros_of_other_sign,
+)
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UnsupportedError
 from tessera.frontends.trace import Spec, Traced, trace_call
@@ -202,10 +208,8 @@ def compare_special(
     for a, b in zip(expected, results(rewritten, *arrays), strict=True):
         if special := differing(a, b):
             report.special.append(f"{special} of {a.size}")
-        if a.dtype.kind == "f":
-            zeros = (a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))
-            if zeros.any():
-                report.zeros.append(f"{int(zeros.sum())} of {a.size}")
+        if zeros := zeros_of_other_sign(a, b):
+            report.zeros.append(f"{zeros} of {a.size}")
 
 
 def compare_defined(

@@ -1,11 +1,17 @@
-// What `make gpu-test` asks of the core besides what users do: fragments of a device, random
-// programs.
+// What `make gpu-test` and `tessera bench mirage --emulate` ask of the core besides what users do:
+// fragments of a device, random programs, kernels that are emulated and compiled without a GPU.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
 #include <tuple>
 
+#include "arrays.h"
+#include "backend/cuda/emulate_program.h"
 #include "backend/cuda/fragments.h"
+#include "backend/cuda/nvrtc.h"
+#include "base/error.h"
 #include "bindings.h"
+#include "cost/target.h"
 #include "verify/bench/random_program.h"
 
 namespace tessera::python {
@@ -31,10 +37,81 @@ Graph random(uint64_t seed, const std::string& dtype, double kernel_chance, int6
   return random_program(seed, options);
 }
 
+CudaProgram emit(const Graph& graph, const std::string& arch, const std::string& target,
+                 const std::string& folder) {
+  return emit_cuda(graph, parse_arch(arch), {}, find_target(target, folder));
+}
+
+// What each kernel takes of a multiprocessor.
+nb::list compiled(const Graph& graph, const std::string& arch, const std::string& target,
+                  const std::string& folder) {
+  CudaProgram program;
+  CudaObject object;
+  {
+    nb::gil_scoped_release release;
+    program = emit(graph, arch, target, folder);
+    std::vector<std::string> names;
+    for (const CudaKernel& k : program.kernels) names.push_back(k.name);
+    object = compile_cuda_kernels(program.source, names, arch);
+  }
+  nb::list list;
+  for (size_t i = 0; i < program.kernels.size(); ++i) {
+    const CudaKernel& k = program.kernels[i];
+    const CudaBinary& b = object.kernels[i];
+    nb::dict d;
+    d["name"] = k.name;
+    d["grid"] = nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]);
+    d["threads"] = k.threads;
+    d["registers"] = b.registers;
+    d["spilled_bytes"] = b.spilled_bytes;
+    d["stack_bytes"] = b.stack_bytes;
+    d["smem_bytes"] = k.shared_bytes + b.static_shared_bytes;
+    list.append(d);
+  }
+  return list;
+}
+
+std::vector<void*> arrays_at(const nb::list& arrays, const Graph& graph,
+                             const std::vector<TensorId>& tensors, const char* what, int flags) {
+  std::vector<void*> memory;
+  if (arrays.size() != tensors.size())
+    throw Error(ErrorKind::BadInput, "expected " + std::to_string(tensors.size()) + " " + what +
+                                         "s, got " + std::to_string(arrays.size()));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    PyObject* array = arrays[i].ptr();
+    const Type& type = graph.type(tensors[i]);
+    if (!is_plain_array(array) || (head_of(array).flags & flags) != flags ||
+        nb::cast<int64_t>(arrays[i].attr("nbytes")) != type.bytes())
+      throw Error(ErrorKind::BadInput, std::string(what) + " " + std::to_string(i) +
+                                           " must be a row-major NumPy array of " + type.str());
+    memory.push_back(head_of(array).data);
+  }
+  return memory;
+}
+
+// The kernels' first fault in the emulator; none: `outputs` are filled.
+std::optional<std::string> emulated(const Graph& graph, const nb::list& inputs,
+                                    const nb::list& outputs, const std::string& arch,
+                                    const std::string& target, const std::string& folder,
+                                    uint64_t seed) {
+  const auto in = arrays_at(inputs, graph, graph.inputs(), "input", kRowMajor | kAligned);
+  const auto out =
+      arrays_at(outputs, graph, graph.outputs(), "output", kRowMajor | kAligned | kWriteable);
+  const std::vector<const void*> read(in.begin(), in.end());
+  nb::gil_scoped_release release;
+  const EmulatedProgram program(graph, emit(graph, arch, target, folder));
+  const auto fault = program.run(read, out, seed);
+  return fault ? std::optional(fault->str()) : std::nullopt;
+}
+
 }  // namespace
 
 void bind_cuda_checks(nb::module_& m) {
   m.def("read_fragments", &fragments, nb::arg("source"), nb::arg("kernels"), nb::arg("device") = 0);
+  m.def("cuda_compiled", &compiled, nb::arg("graph"), nb::arg("arch"), nb::arg("target"),
+        nb::arg("target_directory"));
+  m.def("cuda_emulated", &emulated, nb::arg("graph"), nb::arg("inputs"), nb::arg("outputs"),
+        nb::arg("arch"), nb::arg("target"), nb::arg("target_directory"), nb::arg("seed") = 1);
   m.def("random_program", &random, nb::arg("seed"), nb::arg("dtype") = "f32",
         nb::arg("kernel_chance") = 0.35, nb::arg("max_extent") = 7);
 }

@@ -274,6 +274,18 @@ def rule_exercise(seed: int) -> Graph: ...
 def read_fragments(
     source: str, kernels: Sequence[tuple[str, int, int, bool, bool]], device: int = 0
 ) -> list[list[int]]: ...
+def cuda_compiled(
+    graph: Graph, arch: str, target: str, target_directory: str
+) -> list[dict[str, Any]]: ...
+def cuda_emulated(
+    graph: Graph,
+    inputs: list[Any],
+    outputs: list[Any],
+    arch: str,
+    target: str,
+    target_directory: str,
+    seed: int = 1,
+) -> str | None: ...
 def random_program(
     seed: int, dtype: str = "f32", kernel_chance: float = 0.35, max_extent: int = 7
 ) -> Graph: ...

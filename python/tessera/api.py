@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from tessera import _core
+from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
 from tessera.errors import UsageError
@@ -54,12 +55,15 @@ def optimize_traced(
     options: Options,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    known: Known | None = None,
 ) -> Result:
-    """`superoptimize` for a function that has been traced already; `stop` is asked now and then."""
+    """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
+
+    `known` is source that was found for the function at other extents."""
     call = FunctionCall(function, traced)
     result = _optimize_graph(traced.graph, call, options, progress, stop)
     if not result.interrupted:
-        result.hold_contest(options)
+        result.hold_contest(options, known)
     return result
 
 

@@ -53,6 +53,52 @@ def conditions(
     return list(found) or ["the original is finite"]
 
 
+def ranges(original: Graph, rewritten: Graph) -> list[str]:
+    """Products that only the rewrite divides by, which may overflow, or vanish, where the original
+    does not: a / b / b is 1 where a and b are 1e-200, and a / (b * b) is not."""
+    known = set(_keys(original))
+    keys = _keys(rewritten)
+    made = {r: key for key, op in zip(keys, rewritten.ops, strict=True) for r in op["results"]}
+    found: dict[str, None] = {}
+    for key, op in zip(keys, rewritten.ops, strict=True):
+        if op["op"] != "div" or key in known or made[op["inputs"][1]] in known:
+            continue
+        maker = _maker(rewritten, op["inputs"][1])
+        if maker is None or maker["op"] not in ("mul", "sqr") or _dtype_kind(rewritten, op) != "f":
+            continue
+        if any(_constant(rewritten, i) for i in maker["inputs"]):
+            continue
+        text = _expression(rewritten, op["inputs"][1]) or "a product that is divided by"
+        found[f"{text} neither overflows nor vanishes"] = None
+    return list(found)
+
+
+def numbers_only(original: Graph, rewritten: Graph) -> list[str]:
+    """A choice by comparison that became a maximum, a minimum or an absolute value: comparisons
+    with NaN are false, so that where(x > 0, x, 0) of NaN is 0, and maximum(x, 0) is NaN."""
+    before, after = (set(_keys(g)) for g in (original, rewritten))
+    chosen = [op for k, op in zip(_keys(original), original.ops, strict=True)
+              if op["op"] == "where" and k not in after]  # fmt: skip
+    extreme = ("max", "min", "relu", "abs", "reduce_max", "reduce_min")
+    made = [op for k, op in zip(_keys(rewritten), rewritten.ops, strict=True)
+            if op["op"] in extreme and k not in before]  # fmt: skip
+    if not any(_dtype_kind(original, op) == "f" for op in chosen) or not made:
+        return []
+    return ["no compared number is NaN"]
+
+
+def _dtype_kind(graph: Graph, op: Mapping[str, Any]) -> str:
+    dtype, _ = graph.core.type(op["results"][0])
+    return "f" if "f" in str(dtype) else ""
+
+
+def _constant(graph: Graph, tensor: int) -> bool:
+    maker = _maker(graph, tensor)
+    if maker is not None and maker["op"] in ("broadcast", "cast", "reshape"):
+        return _constant(graph, maker["inputs"][0])
+    return maker is not None and maker["op"] == "const"
+
+
 def _of_power(op: Mapping[str, Any]) -> tuple[int, str] | None:
     if op["op"] != "pow":
         return None

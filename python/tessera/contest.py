@@ -32,11 +32,19 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 Run = Callable[[], Any]
 
-_VERSION = 1  # of what is remembered
+_VERSION = 2  # of what is remembered
 _SECONDS = 0.2  # that the race takes
 _DECIDED = 0.05  # seconds of one call; from here on each runs once
 _FASTER = 1.02  # than kernels, to be preferred to them
 _REWRITE_SECONDS = 2.0  # budget of the search for source
+
+
+@dataclass(frozen=True)
+class Known:
+    """NumPy source that was proved at other extents than those it was found at."""
+
+    source: str
+    name: str
 
 
 @dataclass
@@ -49,6 +57,7 @@ class Choice:
     name: str = ""
     graph: Graph | None = None
     certificate: _core.Certificate | None = None
+    known: Known | None = None  # what calls of other extents need not search for
 
     def json(self) -> dict[str, Any]:
         """Plain data: microseconds per call, by kind."""
@@ -66,24 +75,27 @@ def choose(
     kernel: Run,
     as_call: Callable[[Callable[..., Any], bool], Run],
     options: Options,
+    known: Known | None = None,
 ) -> Choice:
     """The fastest of what computes a traced function on these arrays.
 
     `kernel` runs the compiled program; `as_call(f, as_given)` makes a run of a function that takes
-    the call's arguments or, unless `as_given`, the program's inputs.
+    the call's arguments or, unless `as_given`, the program's inputs. `known` is taken for the
+    source where it is proved for these extents too: then there is no search.
     """
     if "numpy" in options.disable:
         return Choice("kernel")
     key = _key(function, traced.graph, arrays, options)
-    if options.cache and (known := _remembered(key, traced.graph)) is not None:
-        return known
+    if options.cache and (remembered := _remembered(key, traced.graph)) is not None:
+        return remembered
     repeatable = may_run_again(function)
     runs: dict[str, Run] = {"kernel": kernel}
     if repeatable:
         runs["function"] = as_call(function, True)
-    rewritten = (
-        None if "synth" in options.disable else _source(function, traced, repeatable, options)
-    )
+    rewritten = None
+    if "synth" not in options.disable:
+        rewritten = _at_these_extents(known, traced, options) if known is not None else None
+        rewritten = rewritten or _source(function, traced, repeatable, options)
     if rewritten is not None and rewritten.graph is not None:
         from tessera.emit import compile_source
 
@@ -94,7 +106,7 @@ def choose(
     if not seconds:
         return Choice("kernel")
     best = min(seconds, key=lambda kind: seconds[kind] * (1 if kind == "kernel" else _FASTER))
-    choice = Choice(best, seconds)
+    choice = Choice(best, seconds, known=rewritten.known if rewritten is not None else None)
     if best == "source" and rewritten is not None:
         choice.source, choice.name = rewritten.source, rewritten.name
         choice.graph, choice.certificate = rewritten.graph, rewritten.certificate
@@ -132,7 +144,28 @@ def _source(
         return None
     if repeatable and not found.improved:
         return None
-    return Choice("source", {}, found.source, found.name, found.graph, found.certificate)
+    general = Known(found.source, found.name) if found.other_sizes else None
+    return Choice("source", {}, found.source, found.name, found.graph, found.certificate, general)
+
+
+def _at_these_extents(known: Known, traced: Traced, options: Options) -> Choice | None:
+    """Source found at other extents, proved at these; None where it is not."""
+    from tessera.api import verify
+    from tessera.emit import compile_source
+    from tessera.frontends.trace import trace_call
+
+    arrays = [*traced.arguments, *traced.extra]
+    if options.strict or any(isinstance(a, float) for a in arrays):
+        return None  # which looks at edges, and is traced otherwise
+    try:
+        made = trace_call(compile_source(known.source, known.name), arrays, {}).graph
+        budget = min(options.budget, _REWRITE_SECONDS)
+        verdict = verify(traced.graph, made, threads=options.threads, budget=budget)
+    except (Error, MemoryError):
+        return None
+    if not verdict.equal:
+        return None
+    return Choice("source", {}, known.source, known.name, made, verdict.certificate, known)
 
 
 def _alike(run: Run, original: Run, arrays: Sequence[Any]) -> bool:
@@ -313,6 +346,7 @@ def _written(choice: Choice) -> str:
         "name": choice.name,
         "graph": "" if choice.graph is None else str(choice.graph),
         "certificate": "" if choice.certificate is None else str(choice.certificate),
+        "known": None if choice.known is None else [choice.known.source, choice.known.name],
     }
     return json.dumps(record)
 
@@ -327,6 +361,7 @@ def _remembered(key: str, original: Graph) -> Choice | None:
     try:
         record = json.loads(text)
         choice = Choice(record["runs"], record["seconds"], record["source"], record["name"])
+        choice.known = Known(*record["known"]) if record["known"] is not None else None
         if choice.runs != "source":
             return choice if choice.runs in ("kernel", "function") else None
         choice.graph = Graph.from_core(_core.parse(record["graph"], "<choice>"))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
+from tessera.contest import Known
 from tessera.direct import Slot, call_order, layout, slots
 from tessera.errors import CancelledError, Error, Location
 from tessera.frontends.trace import (
@@ -69,6 +70,7 @@ class Optimized(_core.Dispatch):
         self._variants: Counter[Any] = Counter()
         self._warned = False
         self._tuner = Tuner()
+        self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
 
     def _call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
@@ -169,7 +171,12 @@ class Optimized(_core.Dispatch):
             traced = self._trace(entry.environment, args, kwargs, floats)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
-                result = self._optimize(self._function, traced, self._options)
+                family = _ranks(args, kwargs)
+                result = self._optimize(
+                    self._function, traced, self._options, known=self._sources.get(family)
+                )
+            if result.choice is not None and result.choice.known is not None:
+                self._sources[family] = result.choice.known
             if result.interpreted:
                 why = result.details["original_failed"]
                 self._fall_back(f"it has no compiled code that is right ({why})")
@@ -300,6 +307,17 @@ def _shapes(key: Any) -> Any:
     if not isinstance(key[0], int):
         return key[1]
     return tuple(k[:1] if type(k) is tuple and k and isinstance(k[0], type) else k for k in key)
+
+
+def _ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call's form but for the extents of its arrays; what is no array counts by its text."""
+    return (
+        *((a.ndim, a.dtype) if isinstance(a, np.ndarray) else repr(a) for a in args),
+        *(
+            (name, a.ndim, a.dtype) if isinstance(a, np.ndarray) else (name, repr(a))
+            for name, a in kwargs.items()
+        ),
+    )
 
 
 def _same_draws(a: Any, b: Any) -> bool:

@@ -25,6 +25,10 @@ from tessera.types import dtype_name
 # Extents that take the place of the program's own, ascending with them, so that what is long stays
 # long; all different, so that what does not belong together does not fit.
 _SIZES = ((3, 5, 7, 9, 11, 13, 15, 17), (2, 4, 6, 10, 12, 14, 18, 20))
+# And where those are too short for the program's windows: longer ones, and those of the program and
+# a few more; beside the least that is claimed to do. With _SIZES it is 2.
+_LONGER = ((13, 17, 19, 23, 29, 31, 37, 41), (12, 14, 18, 22, 26, 30, 34, 38))
+_LONGEST = 512
 _WIDE = 23  # in place of 1
 _OTHERS = 24  # and up: for axes that need not be as long as others
 _FEW = 8  # axes of one extent of which any two may belong together
@@ -121,33 +125,76 @@ class DropIn:
         arrays from outside are kept. 0 says that it is not known for any, be it that the two differ
         there; None that there is no function.
         """
-        if self._function is None or self._traced is None or self._call is None:
+        if self._function is None:
             return None
-        traced = self._traced
-        given: list[Spec | float] = [
-            a if isinstance(a, (Spec, float)) else Spec(dtype_name(a.dtype), a.shape)
-            for a in traced.arguments
-        ]
-        specs = [s for s in given if isinstance(s, Spec)]
-        fixed = {extent for array in traced.extra for extent in array.shape}
-        extents = sorted({int(d) for s in specs for d in s.shape if int(d) > 1})
-        if len(extents) > len(_SIZES[0]) or fixed.intersection(extents):
+        if not self._equal_with(_SIZES, graph, options, **more):
             return 0
         source = compile_source(self.source(graph, **more), self.name)
-        for sizes in _SIZES:
+        specs = [s for s in self._given() if isinstance(s, Spec)]
+        others = itertools.chain(self._untied(specs), self._narrowed(specs))
+        if not all(self._safe_at(source, other, options) for other in others):
+            return 0
+        return len(_SIZES)
+
+    def least_extents(
+        self, graph: Graph, options: Options, **more: Any
+    ) -> tuple[dict[int, int], int] | None:
+        """From where on the source equals the function, for each extent of the program.
+
+        For arguments of which the same axes are equally long as here and only those that are of
+        extent 1 here are so: `these_ties` of `emit` refuses others. Also the number of other
+        choices of extents at which this was proved. None where it is not known.
+        """
+        if self._function is None:
+            return None
+        extents = self._extents()
+        own = tuple(tuple(n * k + k + j for j, n in enumerate(extents)) for k in (1, 2))
+        least = {"small": dict.fromkeys(extents, 2),
+                 "longer": dict(zip(extents, _LONGER[1], strict=False)),
+                 "own": {n: n for n in extents}}  # fmt: skip
+        for which, choices in (("small", _SIZES), ("longer", _LONGER), ("own", own)):
+            if which == "own" and max(extents, default=0) > _LONGEST:
+                continue
+            if any(n < m for n, m in least[which].items()):
+                continue
+            if self._equal_with(choices, graph, options, **more):
+                return least[which], len(choices)
+        return None
+
+    def _given(self) -> list[Spec | float]:
+        assert self._traced is not None
+        return [
+            a if isinstance(a, (Spec, float)) else Spec(dtype_name(a.dtype), a.shape)
+            for a in self._traced.arguments
+        ]
+
+    def _extents(self) -> list[int]:
+        """Those of arguments that are longer than 1."""
+        specs = [s for s in self._given() if isinstance(s, Spec)]
+        return sorted({int(d) for s in specs for d in s.shape if int(d) > 1})
+
+    def _equal_with(
+        self, choices: Sequence[Sequence[int]], graph: Graph, options: Options, **more: Any
+    ) -> bool:
+        """Whether source and function are equal with each of these in place of the extents."""
+        if self._traced is None or self._call is None:
+            return False
+        extents = self._extents()
+        fixed = {extent for array in self._traced.extra for extent in array.shape}
+        if len(extents) > len(choices[0]) or fixed.intersection(extents):
+            return False
+        source = compile_source(self.source(graph, **more), self.name)
+        for sizes in choices:
             other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
             resized = [
                 dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
                 if isinstance(s, Spec)
                 else s
-                for s in given
+                for s in self._given()
             ]
             if not self._equal_at(source, resized, options):
-                return 0
-        others = itertools.chain(self._untied(specs), self._narrowed(specs))
-        if not all(self._safe_at(source, other, options) for other in others):
-            return 0
-        return len(_SIZES)
+                return False
+        return True
 
     def needs_rank_guards(self, graph: Graph, options: Options, **more: Any) -> bool:
         """Whether the source takes arrays of other ranks, and computes other than the function.

@@ -83,10 +83,18 @@ def differing(a: Array, b: Array) -> int:
     return int((special & ~same).sum())
 
 
+def zeros_of_other_sign(a: Array, b: Array) -> int:
+    """Elements that are zero in both, of different signs: their inverses differ."""
+    if a.dtype.kind != "f":
+        return 0
+    return int(((a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b))).sum())
+
+
 def differs_at_edges(
     original: Function, rewritten: Function, samples: Sequence[Any], seed: int = 0, rounds: int = 4
 ) -> str:
-    """How a rewrite's NaN and infinities differ from the original's; empty where they do not.
+    """How a rewrite's NaN, infinities and signs of zero differ from the original's; empty where
+    they do not.
 
     Both take arrays like `samples`. An input at which the original raises counts for nothing.
     """
@@ -102,6 +110,11 @@ def differs_at_edges(
                     return (
                         f"not strict: {count} of {a.size} elements of output {n + 1} are NaN or "
                         "infinite in one program only"
+                    )
+                if count := zeros_of_other_sign(a, b):
+                    return (
+                        f"not strict: {count} of {a.size} elements of output {n + 1} are zeros of "
+                        "another sign"
                     )
     return ""
 

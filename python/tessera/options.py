@@ -128,8 +128,8 @@ class Options:
         known = self.target.startswith("cpu") or self.target == "cuda" or Path(self.target).suffix
         if not (known or self.target.startswith("cuda:") or is_described(self.target)):
             raise UsageError(
-                f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512, cuda (the "
-                "GPU of this machine), an architecture such as cuda:sm_90a, a GPU that there is a "
+                f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512, "
+                "cuda (the GPU of this machine), an architecture such as cuda:sm_90a, a GPU that there is a "
                 "description of (h200, …), or a description file"
             )
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from tessera import _core
-from tessera.contest import Choice
+from tessera.contest import Choice, Known
 from tessera.cuda import DeviceRunner, Elsewhere, is_device_array, placeholder
 from tessera.direct import Slot, direct_call, slots
 from tessera.errors import BadInputError, UsageError, WrongTypeError
@@ -495,8 +495,10 @@ class Result:
             return self._call.of_source(self._source(*arrays))
         return self._call.result(self._run(arrays))
 
-    def hold_contest(self, options: Options) -> None:
-        """Has the kernels, NumPy source and the function itself race, and runs who wins."""
+    def hold_contest(self, options: Options, known: Known | None = None) -> None:
+        """Has the kernels, NumPy source and the function itself race, and runs who wins.
+
+        `known`: source that calls of other extents have found."""
         from tessera.contest import choose
         from tessera.rewrite import arguments
 
@@ -509,16 +511,16 @@ class Result:
         order = None
         if not any(isinstance(v, (list, tuple, dict)) for v in (*args, *kwargs.values())):
             order = [*range(len(args)), *kwargs]
-        known = slots(args, kwargs, order, floats, traced.extra)
+        places = slots(args, kwargs, order, floats, traced.extra)
 
         def kernel() -> Callable[[], Any]:
-            direct = self.direct_call(known, None)
+            direct = self.direct_call(places, None)
             if direct is not None:
                 return functools.partial(direct, *args, **kwargs)
             return lambda: call.result(self._run(arrays))
 
         def as_call(function: Callable[..., Any], as_given: bool) -> Callable[[], Any]:
-            direct = direct_call(known, None)
+            direct = direct_call(places, None)
             if direct is not None:
                 direct.run_function(function, self._finish_source(as_given), as_given)
                 return functools.partial(direct, *args, **kwargs)
@@ -526,14 +528,14 @@ class Result:
                 return functools.partial(function, *args, **kwargs)
             return lambda: call.of_source(function(*arrays))
 
-        self.choice = choose(call.function, traced, arrays, kernel(), as_call, options)
+        self.choice = choose(call.function, traced, arrays, kernel(), as_call, options, known)
         if self.choice.graph is not None:
             from tessera.emit import compile_source
 
             self._source = compile_source(self.choice.source, self.choice.name)
             self.graph = self.choice.graph
             self._certificate = self.choice.certificate
-        self._direct = self.direct_call(known, None)
+        self._direct = self.direct_call(places, None)
 
     def _finish_source(self, as_given: bool) -> Callable[[Any], Any] | None:
         call = self._call

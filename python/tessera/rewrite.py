@@ -18,7 +18,7 @@ import numpy as np
 
 from tessera import _core, costs
 from tessera.api import verify
-from tessera.conditions import conditions
+from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
@@ -168,17 +168,33 @@ def rewrite(
         result.certificate = verdict.certificate
         break
     tell("proving other sizes")
-    for read_sizes in ("", "first", "last"):  # as they are, or taken from the arguments
-        spelling: dict[str, Any] = {"idioms": result.idioms, "read_sizes": read_sizes}
+    spelling: dict[str, Any] = {}
+    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
+    for read_sizes in ways:
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
         result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
         if result.other_sizes != 0:
             break
+    tied: dict[int, int] = {}
+    for read_sizes in ways if result.other_sizes == 0 else ():
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
+            tied, result.other_sizes = holds
+            break
     result.conditions = conditions(graph, result.graph, result.certificate)
     notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
+    if result.improved:
+        narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
+        notes += [f"equal where {c}" for c in narrower]
+        result.conditions += narrower
     if result.other_sizes:
         others = f"{result.other_sizes} others of the same ranks"
         notes.append(f"proved equal at these sizes and at {others}")
-        spelling["these_ranks"] = drop_in.needs_rank_guards(result.graph, options, **spelling)
+        if tied:
+            spelling["these_ties"] = tied
+            notes[-1] += ", with the same axes equally long"
+        else:
+            spelling["these_ranks"] = drop_in.needs_rank_guards(result.graph, options, **spelling)
     if result.other_sizes == 0:
         spelling = {"idioms": result.idioms, "these_sizes": True}
     if notes or result.other_sizes == 0:

@@ -20,7 +20,8 @@ void check_walk(const Block& block, const BlockStep& s, const Walk& w) {
   bool good = true;
   switch (w.kind) {
   case WalkKind::Linear:
-    good = (rank == 0 || axis(w.along, 0)) && power_of_two(w.width) && w.width <= 16;
+    good = (rank == 0 || axis(w.along, 0)) && power_of_two(w.width) && w.width <= 16 &&
+           axis(w.k, -1) && (w.k < 0 || w.k != w.along);
     break;
   case WalkKind::Rows:
     good = axis(w.along, 0) && power_of_two(w.width) && w.width <= 16 && power_of_two(w.lanes) &&
@@ -65,6 +66,7 @@ void check_access(const Block& block, const BlockStep& s, const BlockAccess& a, 
   if (a.value < 0 || a.value >= static_cast<int>(block.values.size()))
     bad("step " + s.name + " names no value");
   const BlockValue& v = block.values[static_cast<size_t>(a.value)];
+  if (a.anyhow) return;
   if (a.axes.size() != v.extents.size()) bad("step " + s.name + " has not every axis of " + v.name);
   for (size_t i = 0; i < a.axes.size(); ++i) {
     const int to = a.axes[i];

@@ -20,6 +20,7 @@ struct BlockValue {
   bool registers = false;  // in registers whatever happens (accumulators of products)
   bool may_stay = false;   // may be kept in registers by the threads that make its elements
   bool may_be_read_through = false;  // made by a Load alone: readers may read global memory instead
+  int innermost = -1;                // the only axis that may be innermost in memory; -1: any
   int64_t elements() const;
 };
 
@@ -27,7 +28,7 @@ struct BlockValue {
 enum class WalkKind {
   // Vectors of `width` neighbours along `along` are dealt to the threads in turn: vector
   // i·threads + t to thread t. They are numbered with `along` fastest, then the other axes from the
-  // last to the first.
+  // last to the first. Each thread runs through axis `k`, if there is one, by itself.
   Linear,
   // `lanes` neighbouring threads share a row along `along`: the lane-th takes vectors lane, lane +
   // lanes, … of `width` elements; rows are dealt to the groups in turn, numbered likewise. What has
@@ -37,7 +38,9 @@ enum class WalkKind {
   // mma.sync.m16n8k16 (or m16n8k8 of 32-bit elements): rows and columns of the product are cut into
   // warps_m × warps_n parts of whole tiles, warp w has part (w / warps_n, w % warps_n). The values
   // with axes (m, k), (k, n) and (m, n) are operands and accumulators in fragments; other values
-  // are read element by element with the accumulators.
+  // are read element by element with the accumulators, of which `width` neighbours (1 or 2) are
+  // moved at once. `by_matrices`: operands are read by ldmatrix or not at all; their tiles are then
+  // as large as whole matrices where the space is not.
   Fragments,
   // wgmma.m64nNk16 by groups of four warps, each with a part of 64-row tiles (warps_m groups):
   // operands
@@ -57,6 +60,7 @@ struct Walk {
   int lanes = 32;              // of Rows: a power of two
   int m = -1, n = -1, k = -1;  // axes of the space: Fragments; k may be missing
   int warps_m = 1, warps_n = 1;
+  bool by_matrices = false;
   std::string str() const;
 };
 
@@ -64,6 +68,8 @@ struct Walk {
 struct BlockAccess {
   int value = -1;
   std::vector<int> axes;
+  // Any thread may touch any element, in no way that can be said; `axes` do not count.
+  bool anyhow = false;
 };
 
 enum class StepKind {

@@ -14,7 +14,7 @@ std::vector<int64_t> strides_in(const Block& block, const BlockStep& step, const
   const BlockValue& v = block.values[static_cast<size_t>(a.value)];
   std::vector<int64_t> strides(step.space.size(), 0);
   int64_t below = 1;
-  for (size_t i = v.extents.size(); i-- > 0;) {
+  for (size_t i = a.anyhow ? 0 : v.extents.size(); i-- > 0;) {
     if (a.axes[i] >= 0) strides[static_cast<size_t>(a.axes[i])] = below;
     below *= v.extents[i];
   }
@@ -83,19 +83,23 @@ class Rounds {
   }
 
   void linear() {
-    const Outer outer(step_.space, strides_, {walk_.along});
+    const Outer outer(step_.space, strides_, {walk_.along, walk_.k});
     const int64_t vectors = ceil_div(extent(walk_.along), walk_.width);
     const int64_t total = vectors * outer.size();
+    // What does not change along k is touched once.
+    const int64_t depth = stride(walk_.k) == 0 ? 1 : extent(walk_.k);
     for (int64_t i = 0; i < total; i += block_.threads) {
-      for (int w = 0; w < warps(); ++w) {
-        Round round;
-        for (int lane = 0; lane < 32; ++lane) {
-          const int64_t q = i + w * 32 + lane;
-          if (q < total)
-            round[static_cast<size_t>(lane)] =
-                vector(outer.element(q / vectors), q % vectors * walk_.width);
+      for (int64_t k = 0; k < depth; ++k) {
+        for (int w = 0; w < warps(); ++w) {
+          Round round;
+          for (int lane = 0; lane < 32; ++lane) {
+            const int64_t q = i + w * 32 + lane;
+            if (q < total)
+              round[static_cast<size_t>(lane)] = vector(
+                  outer.element(q / vectors) + k * stride(walk_.k), q % vectors * walk_.width);
+          }
+          visit_(w, round);
         }
-        visit_(w, round);
       }
     }
   }
@@ -153,17 +157,19 @@ class Rounds {
   }
   // Lane 4g + t has rows g and g + 8, columns 2t and 2t + 1 of each 16 × 8.
   void accumulators(int warp, int64_t base, int64_t row, int64_t column) {
+    const int64_t along = stride(walk_.n), width = along == 0 || walk_.width > 1 ? 2 : 1;
     for (int64_t half = 0; half < 16; half += 8) {
-      Round round;
-      for (int lane = 0; lane < 32; ++lane) {
-        const int64_t i = row + half + lane / 4, j = column + lane % 4 * 2;
-        if (i >= extent(walk_.m) || j >= extent(walk_.n)) continue;
-        const int64_t along = stride(walk_.n);
-        round[static_cast<size_t>(lane)] = {
-            base + i * stride(walk_.m) + j * along, along,
-            along == 0 ? 1 : static_cast<int>(std::min<int64_t>(2, extent(walk_.n) - j))};
+      for (int64_t first = 0; first < 2; first += width) {
+        Round round;
+        for (int lane = 0; lane < 32; ++lane) {
+          const int64_t i = row + half + lane / 4, j = column + lane % 4 * 2 + first;
+          if (i >= extent(walk_.m) || j >= extent(walk_.n)) continue;
+          round[static_cast<size_t>(lane)] = {
+              base + i * stride(walk_.m) + j * along, along,
+              along == 0 ? 1 : static_cast<int>(std::min(width, extent(walk_.n) - j))};
+        }
+        visit_(warp, round);
       }
-      visit_(warp, round);
     }
   }
   // Lane 4g + t has rows g (and g + 8), along k two 16-bit elements from 2t on (and from 2t + 8
@@ -234,6 +240,7 @@ bool in_pieces(const std::vector<Round>& rounds, const std::vector<int64_t>& off
 
 AccessKind access_kind(const BlockStep& step, const Walk& walk, const BlockAccess& access) {
   (void)step;
+  if (access.anyhow) return AccessKind::Anyhow;
   if (walk.kind == WalkKind::Bulk) return AccessKind::Bulk;
   const bool fragments = walk.kind == WalkKind::Fragments || walk.kind == WalkKind::WideFragments;
   if (!fragments || !maps(access, walk.k)) return AccessKind::Lanes;
@@ -244,7 +251,7 @@ AccessKind access_kind(const BlockStep& step, const Walk& walk, const BlockAcces
 void for_each_round(const Block& block, const BlockStep& step, const Walk& walk,
                     const BlockAccess& access, bool write, const Visit& visit) {
   const AccessKind kind = access_kind(step, walk, access);
-  if (kind == AccessKind::Operand || kind == AccessKind::Bulk) return;
+  if (kind == AccessKind::Operand || kind == AccessKind::Bulk || kind == AccessKind::Anyhow) return;
   // Who updates an element reads it.
   const bool updates =
       std::any_of(step.writes.begin(), step.writes.end(), [&](const BlockAccess& w) {
@@ -371,7 +378,7 @@ std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& 
   const int by = a.axes[static_cast<size_t>(inner)];
   const bool left = access_kind(step, walk, a) == AccessKind::Left;
   if ((by != walk.k && by != (left ? walk.m : walk.n)) ||
-      step.space[static_cast<size_t>(by)] % 8 != 0)
+      ceil_div(step.space[static_cast<size_t>(by)], 8) * 8 > v.extents[static_cast<size_t>(inner)])
     return std::nullopt;
   AccessPlan plan;
   plan.instruction = by == walk.k ? Instruction::MatrixRows : Instruction::MatrixRowsTransposed;
@@ -408,8 +415,17 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
   const AccessKind kind = access_kind(step, walk, a);
   if (kind == AccessKind::Bulk) return price_bulk(step, a, v, layout);
   if (kind == AccessKind::Operand) return price_operand(step, walk, a, v, layout);
-  if (kind != AccessKind::Lanes && !write)
-    if (auto plan = price_matrices(block, limits, step, walk, a, v, layout, offsets)) return plan;
+  if (kind == AccessKind::Anyhow) {
+    // Nothing is known but how much it is.
+    const int64_t passes =
+        ceil_div(v.elements() * size_in_bytes(v.dtype), int64_t{limits.banks} * limits.bank_bytes);
+    return AccessPlan{Instruction::Vector, size_in_bytes(v.dtype), ceil_div(v.elements(), 32),
+                      passes, passes};
+  }
+  if (kind != AccessKind::Lanes && !write) {
+    auto plan = price_matrices(block, limits, step, walk, a, v, layout, offsets);
+    if (plan || walk.by_matrices) return plan;
+  }
   std::vector<Round> rounds;
   for_each_round(block, step, walk, a, write, [&](int, const Round& r) { rounds.push_back(r); });
   // A copy from or to global memory moves pieces that lie together there too.
@@ -454,10 +470,11 @@ Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const
   const size_t n = static_cast<size_t>(v.elements());
   const AccessKind kind = access_kind(step, walk, a);
   Owners o;
-  if (kind == AccessKind::Operand || kind == AccessKind::Bulk) {
+  if (kind == AccessKind::Operand || kind == AccessKind::Bulk || kind == AccessKind::Anyhow) {
     o.thread.assign(n, Owners::kMany);
     o.warp.assign(n, Owners::kMany);
-    o.proxy = true;
+    o.proxy = kind != AccessKind::Anyhow;
+    o.most_elements = static_cast<int64_t>(n);
     return o;
   }
   o.thread.assign(n, Owners::kNobody);

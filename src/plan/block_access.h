@@ -27,6 +27,7 @@ enum class AccessKind {
   Right,
   Operand,  // by wgmma
   Bulk,     // by the asynchronous proxy
+  Anyhow,   // by whatever thread
 };
 AccessKind access_kind(const BlockStep& step, const Walk& walk, const BlockAccess& access);
 

@@ -12,11 +12,12 @@ namespace {
 
 using Iteration = std::vector<int64_t>;  // of each loop; those not begun are 0
 constexpr int kMany = -2;                // threads or warps
+constexpr int kProxy = -3;               // as a warp: the asynchronous proxy
 
 // What one access touches, in the order in which its threads do.
 struct Touch {
-  int thread;  // kMany: the lanes of a warp together, or the asynchronous proxy
-  int warp;    // kMany: the asynchronous proxy
+  int thread;  // kMany: the lanes of a warp together, or whoever
+  int warp;    // or kMany, or kProxy
   int64_t element;
 };
 
@@ -230,9 +231,10 @@ class Replay {
         for (const BlockAccess& a : write ? st.writes : st.reads) {
           std::vector<Touch> one;
           const AccessKind kind = access_kind(st, w, a);
-          if (kind == AccessKind::Operand || kind == AccessKind::Bulk) {
+          if (kind == AccessKind::Operand || kind == AccessKind::Bulk ||
+              kind == AccessKind::Anyhow) {
             for (int64_t e = 0; e < block_.values[index(a.value)].elements(); ++e)
-              one.push_back({kMany, kMany, e});
+              one.push_back({kMany, kind == AccessKind::Anyhow ? kMany : kProxy, e});
           } else {
             for_each_round(block_, st, w, a, write, [&](int warp, const Round& round) {
               for (int lane = 0; lane < 32; ++lane)
@@ -439,6 +441,10 @@ class Replay {
         value.offset + (value.copies == 1 ? 0 : i[index(value.loop)] % value.copies) * value.pitch;
     const AccessKind kind = access_kind(step(s), w, a);
     const bool by_proxy = kind == AccessKind::Operand || kind == AccessKind::Bulk;
+    if (kind == AccessKind::Anyhow)
+      return p.instruction == Instruction::Vector && p.bytes == bytes && base % bytes == 0
+                 ? ""
+                 : "in pieces of more than an element";
     switch (p.instruction) {
     case Instruction::None: return "by no instruction";
     case Instruction::Bulk:
@@ -513,7 +519,7 @@ class Replay {
     if (c.value != value || c.element != t.element)
       return c.value == -1 ? "where nothing was written" : "where something else lies by now";
     if (c.execution != wanted) return "of another iteration";
-    const bool proxy = t.warp == kMany;
+    const bool proxy = t.warp == kProxy;
     // Boxes are complete for all who have waited.
     if (!c.proxy && !ordered(c.thread, c.warp, c.block_time, c.warp_time, t))
       return "without a barrier after it was written";
@@ -539,7 +545,7 @@ class Replay {
         !ordered(c.reader, c.reader_warp, c.read_block_time, c.read_warp_time, t))
       return "while others may still read there";
     // Nobody has looked at it; it must not come afterwards.
-    if (!ordered(c.thread, c.warp, c.block_time, c.warp_time, t) && !(c.proxy && t.warp == kMany))
+    if (!ordered(c.thread, c.warp, c.block_time, c.warp_time, t) && !(c.proxy && t.warp == kProxy))
       return "while others may still write there";
     return "";
   }

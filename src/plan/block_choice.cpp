@@ -61,9 +61,10 @@ class Pricer {
   // Axes that may be innermost: all along which some step has neighbours, and the last.
   std::set<int> inner_axes(int value) const {
     const BlockValue& v = block_.values[static_cast<size_t>(value)];
+    if (v.innermost >= 0) return {v.innermost};
     std::set<int> axes = {static_cast<int>(v.extents.size()) - 1};
     const auto add = [&](const BlockAccess& a, int to) {
-      for (size_t i = 0; i < a.axes.size(); ++i)
+      for (size_t i = 0; !a.anyhow && i < a.axes.size(); ++i)
         if (to >= 0 && a.axes[i] == to) axes.insert(static_cast<int>(i));
     };
     for (const BlockStep& s : block_.steps) {
@@ -88,7 +89,7 @@ class Pricer {
       if (!known.insert(shared_offsets(l, v.extents, bytes)).second) return;
       out.push_back({BlockPlace::Shared, l, shared_bytes(l, v.extents, bytes), 0});
     };
-    add({});
+    if (v.innermost < 0 || v.innermost == rank - 1) add({});
     if (rank < 2) return out;
     for (int inner : inner_axes(value)) {
       SharedLayout l;
@@ -113,7 +114,7 @@ class Pricer {
           if (shift == 7 || row >= int64_t{1} << (shift - 1)) add(l);
         }
       }
-      if (row > 128 && row % 128 == 0) {
+      if (row > 128 && row % 128 == 0 && by_hardware(value)) {
         l = base;
         l.block = 128 / bytes;
         l.swizzle_bits = 3;
@@ -121,6 +122,19 @@ class Pricer {
       }
     }
     return out;
+  }
+
+  // Whether the asynchronous proxy may touch the value.
+  bool by_hardware(int value) const {
+    for (const BlockStep& s : block_.steps)
+      for (const auto* list : {&s.reads, &s.writes})
+        for (const BlockAccess& a : *list)
+          for (const Walk& w : s.walks) {
+            const AccessKind kind = access_kind(s, w, a);
+            if (a.value == value && (kind == AccessKind::Bulk || kind == AccessKind::Operand))
+              return true;
+          }
+    return false;
   }
 
   bool may_stay(const BlockPrices& p, int value, PlaceOption& o) const {

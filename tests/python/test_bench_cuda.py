@@ -1,5 +1,6 @@
 """The GPU benchmark's machinery without a GPU: statistics, plans, rows, lost processes."""
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -8,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tessera import _core
 from tessera.bench import mirage, suites
-from tessera.bench.cuda import suite
+from tessera.bench.cuda import emulate, suite
 from tessera.bench.cuda.race import Race
 from tessera.bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
 from tessera.bench.workloads import PAPER, REAL, WORKLOADS
@@ -266,6 +268,7 @@ def test_what_failed_is_tried_again_at_the_end() -> None:
 
 
 def test_wrong_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "mirage", "--emulate"]) == 64
     assert main(["bench", "search", "--target", "cuda", "--stop-after", "9"]) == 64
     assert main(["bench", "mirage", "--target", "cuda", "--ablate"]) == 64
     assert main(["bench", "mirage", "--target", "cuda", "--dtype", "f32"]) == 64
@@ -306,3 +309,57 @@ def test_a_case_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert warm["ours_us"] > 0
     assert warm["gpu"]["device"] == "stand-in"
     assert [m["case"] for m in means] == ["geomean"] * 3
+
+
+# --- without a GPU: the emulator and the compiler ---------------------------------------------
+
+SMALL = ["bench", "mirage", "--target", "cuda", "--emulate", "--case", "ntrans@decode",
+         "--batch", "1", "--dtype", "f16", "--json", "-"]  # fmt: skip
+
+
+def test_reduced_sizes_keep_what_is_equal_equal() -> None:
+    for workload in WORKLOADS.values():
+        for batch in workload.batches_on("cuda"):
+            full, small = workload.at(batch), emulate.reduced(workload, batch).at(1)
+            pairs = {(a, b) for n in full for a, b in zip(full[n], small[n], strict=True)}
+            assert all(b <= a and b <= 640 for a, b in pairs)
+            assert len({a for a, _ in pairs}) == len(pairs)  # one extent becomes one
+            emulate.reduced(workload, batch).graph(1).validate()
+
+
+def test_a_row_of_the_emulator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(emulate, "ARCHS", {"sm_90a": "h200"})
+    assert main(SMALL) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    if "nvidia-cuda-nvrtc" in row["failures"].get("sm_90a", ""):
+        pytest.skip("needs NVRTC (pip install nvidia-cuda-nvrtc)")
+    assert row["verdict"] == "equal", row["failures"]
+    assert row["compiled_for"] == ["sm_90a"]
+    assert 8 < row["registers"]["sm_90a"] <= 255
+    assert row["spills"] == {"sm_90a": 0}
+    assert 0 <= row["smem_bytes"]["sm_90a"] <= 227 << 10
+    assert 0 < row["max_rel_err"] < 4e-3
+    assert row["shape"]["X"] == [1, 4096]
+    assert row["emulated_shape"]["X"] == [1, 416]
+
+
+def test_a_fault_in_the_emulator_fails_the_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(emulate, "ARCHS", {"sm_90a": "h200"})
+    kernel = {"registers": 32, "spilled_bytes": 0, "smem_bytes": 0}
+    monkeypatch.setattr(_core, "cuda_compiled", lambda *_: [kernel])
+    program = WORKLOADS["ntrans@repo"].program
+    wrong = dataclasses.replace(WORKLOADS["ntrans@decode"], program=program)
+    other = emulate.reduced(wrong, 1).graph(1, "f16")
+    choose = emulate.chosen
+    monkeypatch.setattr(emulate, "chosen", lambda _, *rest: choose(other, *rest))
+    assert main(SMALL) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["verdict"] == "failed"
+    monkeypatch.setattr(_core, "cuda_emulated", lambda *_: "a race, k.cu:7")
+    assert main(SMALL) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["failures"]["sm_90a"].endswith("a race, k.cu:7")

@@ -186,6 +186,37 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known("0" * 64, traced.graph) is None
 
 
+def test_source_that_holds_for_other_extents_is_not_searched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    winner(monkeypatch, "source")
+    monkeypatch.setattr("tessera.rewrite._LEAST_GAIN", 0.0)
+    fast = ts.optimize(budget=10)(rows)
+    fast(A, B)
+    first = fast.result(A, B)
+    assert first is not None
+    assert first.choice.known is not None
+    searched = []
+    monkeypatch.setattr(contest, "_source", lambda *args: searched.append(args))
+    c, d = A[:5, :9], B[:5, :9]
+    np.testing.assert_allclose(fast(c, d), rows(c, d), rtol=1e-5)
+    again = fast.result(c, d)
+    assert again is not None
+    assert again.choice.runs == "source"
+    assert again.choice.source == first.choice.source
+    assert again.certificate is not None
+    assert again.certificate.is_of(again.original.core, again.graph.core)
+    assert not searched
+    fast(A.astype(np.float64), B.astype(np.float64))  # another program
+    assert searched
+    # What is not proved at these extents is not taken.
+    wrong = contest.Known("def rows(a, b):\n    return (a * b).sum(axis=1) * len(a) / 5\n", "rows")
+    traced = trace_call(rows, (c, d), {})
+    assert contest._at_these_extents(wrong, traced, Options()) is not None
+    traced = trace_call(rows, (A, B), {})
+    assert contest._at_these_extents(wrong, traced, Options()) is None
+
+
 def test_slow_functions_are_not_run_often() -> None:
     count = {"slow": 0, "fast": 0}
 

@@ -127,6 +127,60 @@ def test_programs_that_hold_a_size_refuse_others() -> None:
         guarded(x[:20])
 
 
+def test_rewrites_of_square_matrices_hold_for_all_of_them() -> None:
+    def diagonal(a: Array, b: Array) -> Any:
+        return np.diag(a @ b) * 1
+
+    def products(a: Array, b: Array) -> Any:
+        return (a * b.T).sum(axis=1)
+
+    made = drop_in(diagonal, "f64[12,12]", "f64[12,12]")
+    program = trace(products, "f64[12,12]", "f64[12,12]")
+    assert made.proved_at_other_sizes(program, Options()) == 0  # with 1 by n it is another
+    least = made.least_extents(program, Options())
+    assert least == ({12: 2}, 2)
+    source = compile_source(made.source(program, these_ties=least[0]), "diagonal")
+    for n in (2, 12, 30):
+        a, b = np.random.default_rng(n).random((2, n, n))
+        np.testing.assert_allclose(source(a, b), diagonal(a, b))
+    for shapes in (((1, 3), (3, 4)), ((1, 1), (1, 1)), ((3, 4), (4, 3))):
+        with pytest.raises(ValueError, match=r"made for a of shape \(n, n\), b of shape \(n, n\)"):
+            source(*map(np.ones, shapes))
+    with pytest.raises(ValueError, match="made for a of rank 2"):
+        source(np.ones((2, 3, 3)), np.ones((2, 3, 3)))
+    wrong = trace(lambda a, b: (a * b).sum(axis=1), "f64[12,12]", "f64[12,12]")
+    assert made.least_extents(wrong, Options()) is None
+
+
+def test_rewrites_of_windows_hold_from_some_length_on() -> None:
+    def edges(x: Array, w: Array) -> Any:
+        return (x[2:] - x[1:-1]) - (x[1:-1] - x[:-2]) + w
+
+    def curvature(x: Array, w: Array) -> Any:
+        return x[2:] - 2 * x[1:-1] + x[:-2] + w
+
+    made = drop_in(edges, "f64[40]", "f64[1]")
+    program = trace(curvature, "f64[40]", "f64[1]")
+    least = made.least_extents(program, Options())
+    assert least == ({40: 12}, 2)
+    source = compile_source(made.source(program, these_ties=least[0]), "edges")
+    for n in (12, 40, 77):
+        x = np.random.default_rng(n).random(n)
+        np.testing.assert_allclose(source(x, x[:1]), edges(x, x[:1]))
+    with pytest.raises(ValueError, match="n at least 12"):
+        source(np.ones(11), np.ones(1))
+    with pytest.raises(ValueError, match=r"made for x of shape \(n,\), w of shape \(1,\)"):
+        source(np.ones(40), np.ones(38))
+
+    def window(x: Array) -> Any:
+        return np.sum(x[50:150] ** 2) / 100
+
+    made = drop_in(window, "f64[200]")
+    assert made.least_extents(trace(window, "f64[200]"), Options()) == ({200: 200}, 2)
+    fixed = trace(lambda x: np.sum(x[50:150] ** 2) / len(x) * 2, "f64[200]")
+    assert made.least_extents(fixed, Options(), read_sizes="first") is None
+
+
 def test_axes_that_are_equally_long_by_chance_are_told_apart() -> None:
     def row_means(x: Array) -> Any:
         return x.mean(axis=1)

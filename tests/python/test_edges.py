@@ -32,6 +32,7 @@ def test_rewrites_are_as_defined_and_as_accurate_as_originals(program: object) -
     small = smaller(program)  # type: ignore[arg-type]
     for report in check(small, strict=True, most=2, seeds=1):
         assert not report.special, report.source
+        assert not report.zeros, report.source
     for report in check(small, strict=False, most=2, seeds=1):
         assert not report.undefined, report.source
         assert {f: r for f, r in report.accuracy.items() if r > 3} == {}, report.source
@@ -48,6 +49,8 @@ def test_edges_are_told_apart() -> None:
     assert "not strict" in differs_at_edges(np.exp, lambda a: np.exp(a / 2) ** 2 + 0 * a, [x])
     assert "not strict" in differs_at_edges(lambda a: a * a / a, lambda a: a, [x])
     assert "not strict" in differs_at_edges(lambda a: a > 1, lambda a: ~(a <= 1), [x])
+    assert "zeros of another sign" in differs_at_edges(lambda a: 0 + a, lambda a: a.copy(), [x])
+    assert differs_at_edges(lambda a: a * 1, lambda a: a.copy(), [x]) == ""
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -87,3 +90,28 @@ def test_conditions_are_reported_and_strict_keeps_the_domain(name: str) -> None:
     )
     assert strict.conditions == []
     assert differs_at_edges(function, strict.function(), [np.ones((5, 5))] * len(types)) == ""
+
+
+def test_narrower_ranges_and_nan_are_told() -> None:
+    from tessera.conditions import numbers_only, ranges
+    from tessera.frontends.trace import trace
+
+    def of(function: Any) -> Any:
+        return trace(function, *["f64[5]"] * function.__code__.co_argcount)
+
+    twice = of(lambda a, b: a / b / b)
+    assert ranges(twice, of(lambda a, b: a / (b * b))) == ["b * b neither overflows nor vanishes"]
+    assert ranges(twice, of(lambda a, b: a / b / b * 1)) == []
+    assert ranges(twice, of(lambda a, b: a / (2 * b))) == []  # by a constant
+    own = of(lambda a, b: a / (a * b) + b)
+    assert ranges(own, of(lambda a, b: b + a / (a * b))) == []  # the original divides by it too
+    chosen = of(lambda x: np.where(x > 0, x, 0))
+    assert numbers_only(chosen, of(lambda x: np.maximum(x, 0))) == ["no compared number is NaN"]
+    assert numbers_only(chosen, chosen) == []
+    assert numbers_only(of(lambda x: x + x), of(lambda x: np.maximum(x, x) * 2)) == []
+    x = np.array([1.0, -2.0, np.nan])
+    function = lambda x: np.where(x > 0, x, 0)  # noqa: E731
+    traced = trace_call(function, ["f64[3000]"], {})
+    strict = rewrite(traced.graph, function=function, traced=traced, options=Options(strict=True))
+    assert strict.conditions == []
+    assert strict.function()(np.resize(x, 3000))[2] == 0

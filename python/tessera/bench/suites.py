@@ -7,6 +7,7 @@ Each row has `suite`, `case`, `shape`, `dtype`, `target` and, as far as they app
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from tessera.api import superoptimize
 from tessera.bench import ablate
 from tessera.bench import mirage as mirage_suite
 from tessera.bench import stenso as stenso_suite
+from tessera.bench.cuda import emulate
 from tessera.bench.cuda import suite as cuda_suite
 from tessera.bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera.graph import Graph
@@ -40,6 +42,7 @@ class Settings:
     dtypes: tuple[str, ...] = mirage_suite.DTYPES
     case_limit_s: float = 420.0
     ablate: bool = False  # mirage: what each decision of the plan is worth, without peers
+    emulate: bool = False  # mirage for cuda: kernels in the emulator, and compiled, without a GPU
     stop_after_s: float | None = None  # mirage for cuda: no case is begun after that
     known: tuple[Row, ...] = ()  # rows of an earlier run that need not be measured again
 
@@ -97,7 +100,11 @@ def mirage(settings: Settings) -> Iterator[Row]:
         tell=settings.tell,
         stop_after_s=settings.stop_after_s,
     )
-    yield from (cuda_suite if on_gpu else mirage_suite).run(plan)
+    if settings.emulate:
+        done = {mirage_suite.key(r) for r in settings.known if r.get("verdict") == "equal"}
+        yield from emulate.run(dataclasses.replace(plan, done=frozenset(done)))
+    else:
+        yield from (cuda_suite if on_gpu else mirage_suite).run(plan)
 
 
 def _is_complete(row: Row) -> bool:

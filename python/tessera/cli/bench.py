@@ -53,6 +53,9 @@ from tessera.files import read_text, require_folder
 @click.option("--resume", is_flag=True, help="Keep the rows of OUT and measure only the others.")
 @click.option("--case-limit", type=float, default=420, show_default=True, metavar="SECONDS",
               help="Time for one case; whoever is not ready by then is left out.")  # fmt: skip
+@click.option("--emulate", is_flag=True,
+              help="mirage with --target cuda, without a GPU: kernels run in the emulator at"
+              " reduced sizes, and are compiled for sm_80, sm_90a and sm_100a.")  # fmt: skip
 @click.option("--stop-after", type=float, metavar="SECONDS",
               help="With --target cuda: begin no case after that; --resume goes on.")  # fmt: skip
 @common.search_options
@@ -67,6 +70,7 @@ def bench(
     ablate: bool,
     resume: bool,
     case_limit: float,
+    emulate: bool,
     stop_after: float | None,
     **values: Any,
 ) -> int:
@@ -88,6 +92,7 @@ def bench(
       tessera bench mirage --json mirage.json --resume      go on where it was stopped
       tessera bench mirage --ablate --case rmsnorm --batch 8
       tessera bench mirage --target cuda --stop-after 500 --json cuda.json
+      tessera bench mirage --target cuda --emulate --quick
       tessera bench search --quick
       tessera bench verify --json -
     """
@@ -97,8 +102,8 @@ def bench(
     on_gpu = options.target.startswith("cuda")
     if ablate and on_gpu:
         raise UsageError("--ablate is about plans for the CPU")
-    if stop_after is not None and not (on_gpu and suite == "mirage"):
-        raise UsageError("--stop-after goes with the suite mirage and --target cuda")
+    if (emulate or stop_after is not None) and not (on_gpu and suite == "mirage"):
+        raise UsageError("--emulate and --stop-after go with the suite mirage and --target cuda")
     err = common.stderr()
 
     def tell(text: str) -> None:
@@ -118,6 +123,7 @@ def bench(
         _dtypes(dtypes, on_gpu),
         case_limit,
         ablate,
+        emulate,
         stop_after,
         tuple(known),
     )
@@ -181,7 +187,7 @@ def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that sum up the others."""
     if suite == "stenso":
         return stenso.summaries(rows)
-    raced = suite == "mirage" and not any("ablation" in row for row in rows)
+    raced = suite == "mirage" and not any("ablation" in r or "compiled_for" in r for r in rows)
     return mirage.summaries(rows) if raced else []
 
 

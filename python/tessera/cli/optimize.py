@@ -409,8 +409,8 @@ def emit(
         kind, _, isa = target.partition("-")
         if kind != "cpu" or target == "cpu-":
             raise UsageError(
-                f"target '{target}' is not supported yet; use cpu, cpu-generic, cpu-avx2, cpu-avx512, "
-                "cuda or an architecture such as cuda:sm_90a"
+                f"target '{target}' is not supported yet; use cpu, cpu-generic, cpu-avx2, "
+                "cpu-avx512, cuda or an architecture such as cuda:sm_90a"
             )
         source = _core.emit_source(program.graph.core, isa)
     if as_json:

@@ -37,6 +37,7 @@ def emit(
     as_arrays: Collection[int] = (),
     these_sizes: bool = False,
     these_ranks: bool = False,
+    these_ties: Mapping[int, int] | None = None,
     read_sizes: str = "",
     idioms: Collection[str] = (),
 ) -> str:
@@ -48,9 +49,10 @@ def emit(
     are the outputs that are copied, lest they share memory with an argument or with each other;
     of those without axes `as_scalars` are returned as NumPy's scalars, `as_arrays` as arrays;
     with `these_sizes` arguments of other shapes than the program's raise ValueError, with
-    `these_ranks` those of other ranks, and with
-    `read_sizes` numbers that are an extent of an argument are read from it (`len(x)`), of several
-    that have it from the "first" or the "last". `idioms` are
+    `these_ranks` those of other ranks, with `these_ties` also those of which other axes are
+    equally long, or of extent 1, or shorter than it says by extent; with `read_sizes` numbers
+    that are an extent of an argument are read from it (`len(x)`), of several that have it from
+    the "first" or the "last". `idioms` are
     names of IDIOMS[flavour]: other spellings of the same program, of which some run faster;
     without any it is the plainest source. Raises UnsupportedError for fused kernels and operators
     without a spelling.
@@ -116,14 +118,17 @@ def emit(
             parameters.append(argument)
     body += call.lines if call else []
     body += _size_guards(inputs, names) if these_sizes else []
-    body += _rank_guards(inputs, names) if these_ranks else []
+    body += _rank_guards(inputs, names) if these_ranks or these_ties is not None else []
+    body += [] if these_ties is None else _tie_guards(inputs, names, these_ties)
     body += [f"{names[n]} = {spelling.array(names[n])}" for n in (call.floats if call else ())]
     body += layout.lines
     result = call.returned(results) if call else ", ".join(results)
     one_line = f"return {result}"
     long = len(results) > 1 and len(one_line) > 88 and result[0] not in "{[("
     body.append(f"return ({result})" if long else one_line)
-    body = [p for line in body for p in ([line] if line[0] == "#" else wrapped(line))]
+    body = [
+        part for line in body for part in ([line] if line.lstrip()[0] in '#"' else wrapped(line))
+    ]
     imports = sorted(spelling.imports | {spelling.header}, key=lambda x: (x.startswith("from"), x))
     head = "\n".join(imports) + "\n\n" + "".join(f"{line}\n" for line in before) + "\n"
     title = name or (graph.name if valid_name(graph.name) else "program")
@@ -158,6 +163,46 @@ def _rank_guards(inputs: Sequence[Node], names: Sequence[str]) -> list[str]:
             message = f"made for {name} of rank {node.ndim}; optimize again for others"
             lines += [f"if {name}.ndim != {node.ndim}:", f'    raise ValueError("{message}")']
     return lines
+
+
+def _tie_guards(
+    inputs: Sequence[Node], names: Sequence[str], least: Mapping[int, int]
+) -> list[str]:
+    """What refuses arguments of which other axes are equally long, or too short."""
+    axes: dict[int, list[str]] = {}
+    letters: dict[int, str] = {}
+    shapes = []
+    for name, node in zip(names, inputs, strict=True):
+        if node.op != "input" or not node.ndim:
+            continue
+        for axis, extent in enumerate(int(e) for e in node.shape):
+            axes.setdefault(extent, []).append(
+                f"len({name})" if axis == 0 else f"{name}.shape[{axis}]"
+            )
+            if extent > 1 and len(letters) < len(_LETTERS):
+                letters.setdefault(extent, _LETTERS[len(letters)])
+        shape = ", ".join(letters.get(int(e), str(e)) for e in node.shape)
+        shapes.append(f"{name} of shape ({shape}{',' if node.ndim == 1 else ''})")
+    lines = []
+    for extent, texts in axes.items():
+        low = least.get(extent)
+        test = f"{texts[0]} != {extent}" if low is None else f"{texts[0]} < {low}"
+        if len(texts) > 1:
+            bound = f"== {extent}" if low is None else f">= {low}"
+            test = f"not {' == '.join(texts)} {bound}"
+        message = f"made for {', '.join(shapes)}"
+        if low is not None:
+            message += f", {letters.get(extent, extent)} at least {low}"
+        message += "; optimize again for others"
+        lines += [f"if {test}:", "    raise ValueError("]
+        parts = textwrap.wrap(message, 76, break_long_words=False)
+        parts = [p + " " for p in parts[:-1]] + parts[-1:]
+        lines += [f'        "{part}"' for part in parts]
+        lines += ["    )"]
+    return lines
+
+
+_LETTERS = "nmkpqrst"  # for extents, in messages
 
 
 def _types(inputs: Sequence[Node], names: Sequence[str]) -> str:

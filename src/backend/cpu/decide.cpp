@@ -24,6 +24,9 @@ int work(OpKind kind) {
 
 }  // namespace
 
+// Bytes of a transposed tile that is put down before it is used: it should stay in the cache.
+constexpr int64_t kMostTurned = int64_t{256} << 10;
+
 // A workspace that would fall out of the cache is not worth it.
 constexpr int64_t kMostWorkspace = int64_t{8} << 20;
 
@@ -246,6 +249,9 @@ void KernelEmitter::decide() {
       }
     }
   }
+  for (size_t i = 0; i < n; ++i) {
+    if (needed_[i] && turned(static_cast<int>(i))) place(i);
+  }
   // A product or reduction that only feeds an accumulator adds to it directly.
   for (size_t i = 0; i < n; ++i) {
     const Value& v = values[i];
@@ -315,6 +321,30 @@ void KernelEmitter::decide() {
       }
     }
   }
+}
+
+bool KernelEmitter::turned(int id) const {
+  const Value& v = value(id);
+  if (v.kind != OpKind::Transpose || v.in_memory || size_in_bytes(compute_dtype(v.dtype)) != 4 ||
+      v.elements() * 4 > kMostTurned)
+    return false;
+  const std::optional<Memory> m = view(id);
+  if (!m || m->storage != compute_dtype(v.dtype) || m->strides.back() == 1) return false;
+  const size_t last = m->strides.size() - 1;
+  bool tiles = false;
+  for (size_t i = 0; i < last; ++i)
+    tiles |= m->strides[i] == 1 && v.extents[i].nominal >= 8 && v.extents[last].nominal >= 8;
+  if (!tiles) return false;
+  return std::any_of(users_[static_cast<size_t>(id)].begin(), users_[static_cast<size_t>(id)].end(),
+                     [&](int user) {
+                       const Value& u = value(user);
+                       if (!has(u.kind, algebra::Pointwise)) return false;
+                       return std::any_of(u.inputs.begin(), u.inputs.end(), [&](int other) {
+                         const std::optional<Memory> o = view(other);
+                         return other != id && value(other).elements() == v.elements() && o &&
+                                o->strides.back() == 1;
+                       });
+                     });
 }
 
 int KernelEmitter::inlined_work(int id) const {

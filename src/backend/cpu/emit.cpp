@@ -181,6 +181,9 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       step.units = block.num_blocks();
       step.scratch_bytes = text.scratch_bytes;
       step.together = text.together;
+      step.streams = std::none_of(block.ops().begin(), block.ops().end(), [](const Op& o) {
+        return o.kind == OpKind::Matmul || o.kind == OpKind::ConcatMatmul;
+      });
       step.symbol = define(text.text);
       if (text.workspace_bytes > 0) {
         // What all blocks share is a task of its own, which only reads operands.
@@ -205,6 +208,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       task.in_place = in_place_operand(graph, op);
       const ElementwiseText text = emit_elementwise(kUnnamed, graph, op, unit);
       step.units = text.units;
+      step.streams = true;
       step.symbol = define(text.text);
     }
     if (step.arguments.empty()) {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "backend/cpu/emit_kernel.h"
-#include "backend/nest.h"
 #include "backend/cpu/operands.h"
+#include "backend/nest.h"
 #include "plan/memory.h"
 
 namespace tessera {
@@ -73,6 +73,9 @@ class KernelEmitter {
   // The same, with the memory of the value in memory that is looked at given.
   std::optional<Memory> view_of(int id, const Memory* source) const;
   int inlined_work(int id) const;
+  // Whether a transposed value meets one that lies the other way: put down in tiles first, both are
+  // read along their rows.
+  bool turned(int id) const;
   // Loops in whose body a value is computed; for accumulators, where they are updated.
   uint8_t update_loops(const Value& v) const;
 

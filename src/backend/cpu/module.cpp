@@ -22,11 +22,17 @@ struct Call {
   const PackJob* pack = nullptr;
   std::vector<int> slots;
   int64_t units = 1, chunk = 0, together = 1;
+  bool is_short = false;
 };
+
+// What a phase may touch to be short: over in some ten microseconds, where data that change from
+// one core's cache to another's cost more than unequal progress.
+constexpr int64_t kShortBytes = 1 << 20;
 
 // Units to hand out at a time; 0: the pool chooses. Whole groups of units that share work, unless
 // some thread would then have nothing to do.
 int64_t chunk_of(const Call& call, int threads) {
+  if (call.is_short) return (call.units + threads - 1) / threads;
   if (call.chunk > 0 || call.together <= 1) return call.chunk;
   const int64_t usual = std::max<int64_t>(1, call.units / (threads * 8));
   const int64_t whole = (usual + call.together - 1) / call.together * call.together;
@@ -238,6 +244,11 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
   compile.timeout_s = options.compile_timeout_s;
   compile.cancel = options.cancel;
   impl->library = compile_and_load(impl->program.source, compile, cache);
+  const auto bytes_of = [&](const Step& step) {
+    int64_t bytes = 0;
+    for (int s : step.arguments) bytes += plan.slots[static_cast<size_t>(s)].bytes;
+    return bytes;
+  };
   const auto phases = [&](const Schedule& schedule) {
     std::vector<Phase> list;
     for (const std::vector<int>& tasks : schedule.phases) {
@@ -253,6 +264,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
         call.units = step.units;
         call.chunk = step.chunk;
         call.together = step.together;
+        call.is_short = step.streams && bytes_of(step) <= kShortBytes;
         phase.units += call.units;
         phase.calls.push_back(std::move(call));
       }

@@ -18,8 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Long enough to bridge the gaps between the kernels of a program and the calls of a hot loop.
-constexpr std::chrono::microseconds kSpin{150};
+// Helpers spin for as long as it takes to bridge the gaps between kernels of a program and the
+// calls of a loop that does other things too: to wake a thread takes a virtual machine 50 µs and
+// more. From kPolite on they give their processor to whoever wants it.
+constexpr std::chrono::microseconds kPolite{100};
+constexpr std::chrono::microseconds kSpin{1000};
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -30,12 +33,15 @@ void relax() {
 }  // namespace
 
 KernelPool::KernelPool(int threads)
-    : threads_(threads > 0 ? threads : default_threads()), parts_(static_cast<size_t>(threads_)) {}
+    : threads_(threads > 0 ? threads : default_threads()), parts_(static_cast<size_t>(threads_)),
+      posts_(static_cast<size_t>(threads_)) {}
 
 KernelPool::~KernelPool() {
-  stop_ = true;
-  epoch_.fetch_add(1);
-  epoch_.notify_all();
+  for (size_t i = 1; i <= helpers_.size(); ++i) {
+    posts_[i].state.store(Post::kStop);
+    posts_[i].asleep.store(0);
+    posts_[i].asleep.notify_one();
+  }
   for (std::thread& helper : helpers_) helper.join();
 }
 
@@ -66,67 +72,105 @@ void KernelPool::start_helpers() {
   }
 }
 
-void KernelPool::take_chunks(int worker) {
+void KernelPool::take_chunks(const Job& job, int worker) {
   for (int i = 0; i < threads_; ++i) {
     Part& part = parts_[static_cast<size_t>((worker + i) % threads_)];
     for (;;) {
-      const long begin = part.next.fetch_add(chunk_, std::memory_order_relaxed);
+      const long begin = part.next.fetch_add(job.chunk, std::memory_order_relaxed);
       if (begin >= part.end) break;
-      body_(context_, begin, std::min(begin + chunk_, part.end), worker);
+      job.body(job.context, begin, std::min(begin + job.chunk, part.end), worker);
     }
   }
 }
 
 void KernelPool::work(int worker) {
-  uint32_t seen = 0;
-  while (!stop_.load(std::memory_order_relaxed)) {
-    // Wait for an epoch not yet served: spin first, then sleep.
-    const Clock::time_point spin_end = Clock::now() + kSpin;
-    for (int i = 0; epoch_.load(std::memory_order_acquire) == seen; ++i) {
+  Post& post = posts_[static_cast<size_t>(worker)];
+  for (;;) {
+    Clock::time_point begin;
+    for (int i = 0; post.state.load(std::memory_order_acquire) == Post::kFree; ++i) {
       relax();
-      if (i % 64 == 63 && Clock::now() > spin_end) {
-        sleepers_.fetch_add(1);
-        epoch_.wait(seen);
-        sleepers_.fetch_sub(1);
+      if (i % 64 != 63) continue;
+      const Clock::time_point now = Clock::now();
+      if (i == 63) begin = now;
+      if (now - begin > kSpin) {
+        // The caller posts and then looks at `asleep`; of both, one sees what the other said.
+        post.asleep.store(1);
+        if (post.state.load() == Post::kFree) post.asleep.wait(1);
+        post.asleep.store(0);
+        i = 0;
+      } else if (now - begin > kPolite) {
+        sched_yield();
       }
     }
-    seen = epoch_.load(std::memory_order_acquire);
-    // Enter only while the gate is open; a job that has closed is over.
-    uint32_t gate = gate_.load(std::memory_order_acquire);
-    while ((gate & kOpen) != 0 &&
-           !gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel)) {
+    uint32_t state = Post::kPosted;
+    if (!post.state.compare_exchange_strong(state, Post::kTaken, std::memory_order_acq_rel)) {
+      if (state == Post::kStop) return;
+      continue;  // taken back
     }
-    if ((gate & kOpen) == 0) continue;
-    take_chunks(worker);
-    gate_.fetch_sub(1, std::memory_order_release);
+    if (post.alone)
+      post.job.body(post.job.context, post.begin, post.end, worker);
+    else
+      take_chunks(post.job, worker);
+    post.state.store(Post::kFree, std::memory_order_release);
+  }
+}
+
+void KernelPool::post(const Job& job, int helpers, bool alone) {
+  for (int w = 1; w <= helpers; ++w) {
+    Post& post = posts_[static_cast<size_t>(w)];
+    const Part& part = parts_[static_cast<size_t>(w)];
+    post.job = job;
+    post.alone = alone;
+    post.begin = part.next.load(std::memory_order_relaxed);
+    post.end = part.end;
+    post.state.store(Post::kPosted);
+  }
+  for (int w = 1; w <= helpers; ++w) {
+    Post& post = posts_[static_cast<size_t>(w)];
+    // Once for each sleep: until it wakes there may be many jobs.
+    if (post.asleep.load() != 0 && post.asleep.exchange(0) != 0) post.asleep.notify_one();
+  }
+}
+
+void KernelPool::finish(int helpers) {
+  for (int w = 1; w <= helpers; ++w) {
+    Post& post = posts_[static_cast<size_t>(w)];
+    uint32_t state = Post::kPosted;
+    if (post.state.load(std::memory_order_relaxed) == Post::kPosted &&
+        post.state.compare_exchange_strong(state, Post::kFree, std::memory_order_acq_rel)) {
+      if (post.alone) post.job.body(post.job.context, post.begin, post.end, 0);
+      continue;
+    }
+    while (post.state.load(std::memory_order_acquire) != Post::kFree) relax();
   }
 }
 
 void KernelPool::parallel_for(long count, long chunk, Body body, void* context) {
   if (count <= 0) return;
-  if (threads_ == 1 || count == 1 || !busy_.try_lock()) {
+  // A few chunks per thread even out unequal progress; neighbours stay on one thread.
+  if (chunk <= 0) chunk = std::max(1L, count / (threads_ * 8L));
+  const long chunks = (count + chunk - 1) / chunk;
+  if (threads_ == 1 || chunks == 1 || !busy_.try_lock()) {
     body(context, 0, count, 0);
     return;
   }
   const std::lock_guard lock(busy_, std::adopt_lock);
   if (!started_) start_helpers();
   make_room();
-  body_ = body;
-  context_ = context;
-  // A few chunks per thread even out unequal progress; neighbours stay on one thread.
-  chunk_ = chunk > 0 ? chunk : std::max(1L, count / (threads_ * 8L));
-  const long chunks = (count + chunk_ - 1) / chunk_;
-  for (int w = 0; w < threads_; ++w) {
+  const Job job{body, context, chunk};
+  const int workers = static_cast<int>(std::min<long>(threads_, chunks));
+  for (int w = 0; w < workers; ++w) {
     Part& part = parts_[static_cast<size_t>(w)];
-    part.next.store(std::min(count, chunks * w / threads_ * chunk_), std::memory_order_relaxed);
-    part.end = std::min(count, chunks * (w + 1) / threads_ * chunk_);
+    part.next.store(std::min(count, chunks * w / workers * chunk), std::memory_order_relaxed);
+    part.end = std::min(count, chunks * (w + 1) / workers * chunk);
   }
-  gate_.store(kOpen, std::memory_order_release);
-  epoch_.fetch_add(1);
-  if (sleepers_.load() > 0) epoch_.notify_all();
-  take_chunks(0);
-  gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
-  while (gate_.load(std::memory_order_acquire) != 0) relax();
+  const bool alone = chunks <= threads_;
+  post(job, workers - 1, alone);
+  if (alone)
+    body(context, 0, parts_[0].end, 0);
+  else
+    take_chunks(job, 0);
+  finish(workers - 1);
 }
 
 namespace {

@@ -38,15 +38,37 @@ class KernelPool {
   static KernelPool& shared();
 
  private:
+  struct alignas(64) Part {  // of a job: what one worker begins with, and others take from
+    std::atomic<long> next{0};
+    long end = 0;
+  };
+  struct Job {
+    Body body;
+    void* context;
+    long chunk;
+  };
+  // What passes between the caller and one helper: one cache line, so that a job that is over in a
+  // microsecond is not spent on waiting for lines. Free → Posted (caller) → Taken (helper) → Free
+  // (helper), or Posted → Free (caller, where the helper did not come).
+  struct alignas(64) Post {
+    static constexpr uint32_t kFree = 0, kPosted = 1, kTaken = 2, kStop = 3;
+    std::atomic<uint32_t> state{kFree};
+    std::atomic<uint32_t> asleep{0};  // the helper is, or is about to be
+    Job job{};
+    bool alone = false;  // the helper works on [begin, end), and nobody else does
+    long begin = 0, end = 0;
+  };
+
   void work(int worker);
-  void take_chunks(int worker);
+  void take_chunks(const Job& job, int worker);
   void start_helpers();
+  // The caller's posts to helpers 1 … `helpers`, and what it does when its own part is done: it
+  // takes back what was not begun, and waits for the rest.
+  void post(const Job& job, int helpers, bool alone);
+  void finish(int helpers);
   // Keeps helpers off the CPU that the caller is on: a busy scheduler would leave them there, one
   // waiting for the other, for many milliseconds.
   void make_room();
-
-  // gate_: bit 31 = open for helpers, the rest counts the helpers inside.
-  static constexpr uint32_t kOpen = 1u << 31;
 
   int threads_;
   bool started_ = false;
@@ -54,19 +76,8 @@ class KernelPool {
   cpu_set_t allowed_;    // CPUs of the process when the helpers started
   std::vector<std::thread> helpers_;
   std::mutex busy_;
-
-  Body body_ = nullptr;
-  void* context_ = nullptr;
-  long chunk_ = 1;
-  struct alignas(64) Part {
-    std::atomic<long> next{0};
-    long end = 0;
-  };
   std::vector<Part> parts_;  // one per worker
-  alignas(64) std::atomic<uint32_t> gate_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-  alignas(64) std::atomic<int> sleepers_{0};
-  std::atomic<bool> stop_{false};
+  std::vector<Post> posts_;  // one per worker; that of the caller is not used
 };
 
 // Zeroed memory, aligned to 64 bytes (2 MiB and huge pages from 2 MiB on).

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/describe.h"
 #include "backend/cuda/emit.h"
 #include "backend/cuda/steps.h"
 #include "backend/nest.h"
@@ -47,8 +48,11 @@ class BlockEmitter {
                std::set<std::string>& prelude);
   // Throws Error(Unsupported) where shared memory does not suffice.
   BlockText run(const std::string& name);
+  // What was decided, for the plan of the block (describe.cpp).
+  DescribedBlock describe() const;
 
  private:
+  friend class BlockDescriber;
   // Where the elements of a value are when something else reads them.
   enum class Home {
     None,    // nobody needs it

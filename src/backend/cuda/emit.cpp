@@ -122,6 +122,36 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
   return program;
 }
 
+BlockLimits block_limits(const CudaArch& arch, const Target& target) {
+  BlockLimits limits;
+  limits.shared_bytes = shared_limit(arch, target);
+  limits.shared_bytes_sm = limits.shared_bytes + (int64_t{1} << 10);
+  return limits;
+}
+
+std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& arch,
+                                          const Target& target) {
+  require_runnable(graph);
+  PlanBuilder plan(graph, {});
+  const Lowering lowering = gpu_lowering(target);
+  EmitLimits limits;
+  limits.shared_bytes = shared_limit(arch, target);
+  limits.arch = arch;
+  std::vector<DescribedBlock> out;
+  for (OpId id : plan.ops()) {
+    const Op& op = graph.op(id);
+    std::optional<Graph> lowered;
+    if (op.kind == OpKind::Opaque) continue;
+    if (op.kind != OpKind::Kernel) lowered = lower_to_block(graph, op, lowering);
+    if (op.kind != OpKind::Kernel && !lowered) continue;
+    std::set<std::string> prelude;
+    out.push_back(
+        BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
+            .describe());
+  }
+  return out;
+}
+
 std::string standalone_source(const CudaProgram& program) {
   const auto without_includes = [](const std::string& text) {
     std::string out;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "backend/block_programs.h"
+#include "backend/cpu/emit.h"
 #include "backend/testing.h"
 #include "ir/validate.h"
 
@@ -108,6 +109,35 @@ TEST(CpuBlocks, ProductsWithTransposedTiles) {
   return S
 }
 )");
+}
+
+// Beside rows of another operand a transposed tile is put down first; alone it is read as it lies.
+TEST(CpuBlocks, TransposedTilesMeetRows) {
+  const std::string rows = R"(graph rows_by_columns {
+  A = input : f32[37,45]
+  B = input : f32[45,37]
+  o = kernel A, B grid[x=2] {
+    A = input : f32[37,45]
+    B = input : f32[45,37]
+    a = iter A {imap={x:0}} : f32[19,45]
+    b = iter B {imap={x:1}} : f32[45,19]
+    t = transpose b {perm=[1,0]} : f32[19,45]
+    p = mul a, t : f32[19,45]
+    s = sum p {axes=[1]} : f32[19]
+    o = save s {omap={x:0}} : f32[37]
+    return o
+  } : f32[37]
+  return o
+}
+)";
+  const auto source = [](const std::string& text) {
+    return emit_program(parse(text), CpuIsa::Avx2).source;
+  };
+  EXPECT_NE(source(rows).find("t_transpose(v"), std::string::npos);
+  const std::string alone = replaced(rows, {{"mul a, t", "sqr t"}});
+  EXPECT_EQ(source(alone).find("t_transpose(v"), std::string::npos);
+  expect_right_everywhere(rows);
+  expect_right_everywhere(alone);
 }
 
 TEST(CpuBlocks, NestedLoopsStreamingSavesAndOtherAccumulators) {

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <numeric>
 
 #include "backend/measure.h"
@@ -39,6 +41,43 @@ TEST(KernelPool, ManyShortJobsWithPauses) {
     if (i % 500 == 0) usleep(2000);  // let the helpers fall asleep
   }
   EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), 16 * 3000);
+}
+
+// One chunk for each thread, which nobody takes from another unless it does not come at all.
+TEST(KernelPool, ChunksOfWorkersAsleepAreDone) {
+  for (int threads : {2, 5}) {
+    KernelPool pool(threads);
+    std::vector<int> counts(64, 0);
+    for (int i = 0; i < 600; ++i) {
+      pool.parallel_for(64, (64 + threads - 1) / threads, add_one, &counts);
+      if (i % 100 == 0) usleep(3000);
+    }
+    EXPECT_EQ(std::count(counts.begin(), counts.end(), 600), 64) << threads;
+  }
+}
+
+TEST(KernelPool, HelpersComeBackFromSleep) {
+  KernelPool pool(2);
+  const auto one_came = [&] {
+    std::atomic<bool> came = false;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!came && std::chrono::steady_clock::now() < end) {
+      pool.parallel_for(
+          2, 1,
+          [](void* c, long, long, int worker) {
+            if (worker != 0) *static_cast<std::atomic<bool>*>(c) = true;
+            const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
+            while (std::chrono::steady_clock::now() < until) {
+            }
+          },
+          &came);
+    }
+    return came.load();
+  };
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(one_came());
+    usleep(5000);
+  }
 }
 
 TEST(KernelPool, CallersShareIt) {

@@ -60,6 +60,7 @@ class Optimize : public ::testing::Test {
 
 // The module computes what the original program means.
 void expect_right(const OptimizeResult& r) {
+  ASSERT_NE(r.module, nullptr) << "the budget left no time to compile";
   Rng rng(3);
   std::vector<NDArray> inputs;
   std::vector<std::vector<std::byte>> memory;

@@ -27,6 +27,7 @@ inline Walk fragments(int m, int n, int k, int warps_m, int warps_n) {
   w.k = k;
   w.warps_m = warps_m;
   w.warps_n = warps_n;
+  w.width = 2;
   return w;
 }
 

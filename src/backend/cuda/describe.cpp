@@ -1,0 +1,412 @@
+#include "backend/cuda/describe.h"
+
+#include <algorithm>
+
+#include "backend/cuda/block_emitter.h"
+
+namespace tessera {
+
+// Follows the generator's decisions: each value that has memory is a tile, each piece of code that
+// makes one is a step, with the way in which that code shares elements among the threads.
+class BlockDescriber {
+ public:
+  explicit BlockDescriber(const BlockEmitter& e) : e_(e), count_(int(e.kernel_.values.size())) {}
+
+  DescribedBlock run() {
+    out_.block.threads = e_.threads_;
+    out_.value_of.assign(size_t(count_), -1);
+    for (int i = 0; i < count_; ++i) add_value(i);
+    bodies();
+    made_.assign(size_t(count_), false);
+    body(0, -1);
+    leave_out_unread();
+    return std::move(out_);
+  }
+
+ private:
+  using Home = BlockEmitter::Home;
+  struct Reads {
+    std::vector<BlockAccess> all;
+    void add(BlockAccess a) {
+      for (const BlockAccess& b : all)
+        if (b.value == a.value && b.axes == a.axes && b.anyhow == a.anyhow) return;
+      all.push_back(std::move(a));
+    }
+  };
+
+  const Value& value(int id) const { return e_.value(id); }
+  bool has_memory(int id) const {
+    return e_.needed_[size_t(id)] && (e_.home(id) == Home::Tile || e_.home(id) == Home::Shared);
+  }
+  int block_value(int id) const { return out_.value_of[size_t(id)]; }
+  static std::vector<int64_t> nominal(const Value& v) {
+    std::vector<int64_t> out;
+    for (const Extent& x : v.extents) out.push_back(x.nominal);
+    return out;
+  }
+
+  void add_value(int id) {
+    if (!has_memory(id)) return;
+    const Value& v = value(id);
+    BlockValue b;
+    b.name = "v" + std::to_string(id);
+    b.dtype = v.memory.storage;
+    b.extents = nominal(v);
+    if (e_.fragment_[size_t(id)])
+      for (size_t i = b.extents.size() - 2; i < b.extents.size(); ++i)
+        b.extents[i] = ceil_div(b.extents[i], 16) * 16;
+    // Loads move pieces of rows; the generator addresses matrices by their rows.
+    if (e_.home(id) == Home::Tile || e_.fragment_[size_t(id)])
+      b.innermost = int(b.extents.size()) - 1;
+    out_.value_of[size_t(id)] = int(out_.block.values.size());
+    out_.block.values.push_back(std::move(b));
+  }
+
+  // --- loops
+  // Bodies are sets of loops, each inside the one without its last loop.
+  void bodies() {
+    std::set<uint8_t> masks;
+    for (int i = 0; i < count_; ++i) {
+      if (!e_.needed_[size_t(i)] || !e_.root(i)) continue;
+      for (unsigned mask = e_.update_loops(value(i)); mask != 0; mask &= ~(1u << last(mask)))
+        masks.insert(uint8_t(mask));
+    }
+    masks_.assign(masks.begin(), masks.end());
+    std::sort(masks_.begin(), masks_.end(), [](uint8_t a, uint8_t b) {
+      const int x = __builtin_popcount(a), y = __builtin_popcount(b);
+      return x != y ? x < y : a < b;
+    });
+  }
+  static int last(unsigned mask) { return 31 - __builtin_clz(mask); }
+  static unsigned around(unsigned mask) { return mask & ~(1u << last(mask)); }
+  // Where the value is computed: in the loops it varies with, or in the least body with these.
+  unsigned body_of(int id) const {
+    const unsigned varies = e_.root(id) ? e_.update_loops(value(id)) : value(id).phase.varies;
+    if (varies == 0) return 0;
+    for (uint8_t m : masks_)
+      if ((m & varies) == varies) return m;
+    return 0;
+  }
+
+  // --- the order of steps
+  bool ready(int id, unsigned mask, const std::set<int>& beside) const {
+    std::set<int> needs;
+    e_.dependencies(id, 0xff, needs);
+    return std::all_of(needs.begin(), needs.end(), [&](int d) {
+      (void)mask;
+      return made_[size_t(d)] || !(has_memory(d) || e_.home(d) == Home::Direct) ||
+             e_.home(d) == Home::Direct || beside.count(d) != 0;
+    });
+  }
+  bool computes(int id) const {
+    if (!e_.needed_[size_t(id)]) return false;
+    const Home h = e_.home(id);
+    return h == Home::Tile || h == Home::Shared || h == Home::Stored || (h == Home::None && false);
+  }
+  // What must be done inside the body or in loops of it.
+  std::set<int> within(unsigned mask) const {
+    std::set<int> out;
+    for (int i = 0; i < count_; ++i)
+      if (computes(i) && (body_of(i) & mask) == mask) out.insert(i);
+    return out;
+  }
+  void body(unsigned mask, int loop) {
+    std::vector<uint8_t> inner;
+    for (uint8_t m : masks_)
+      if (around(m) == mask) inner.push_back(m);
+    // Loads first: they run ahead.
+    for (const bool loads : {true, false}) {
+      for (bool progress = true; progress;) {
+        progress = false;
+        for (int i = 0; i < count_; ++i) {
+          if (!computes(i) || made_[size_t(i)] || body_of(i) != mask ||
+              (loads && e_.home(i) != Home::Tile) || !ready(i, mask, {}))
+            continue;
+          step(i, loop);
+          made_[size_t(i)] = progress = true;
+        }
+        if (loads || progress) continue;
+        for (size_t k = 0; k < inner.size() && !progress; ++k) {
+          const std::set<int> all = within(inner[k]);
+          if (!std::all_of(all.begin(), all.end(), [&](int i) { return ready(i, inner[k], all); }))
+            continue;
+          run_loop(inner[k], loop);
+          inner.erase(inner.begin() + long(k));
+          progress = true;
+        }
+      }
+    }
+  }
+  void run_loop(unsigned mask, int outer) {
+    for (int i = 0; i < count_; ++i)
+      if (computes(i) && is_accumulator(value(i).kind) && body_of(i) == mask) start(i, outer);
+    const size_t first = out_.block.steps.size();
+    const int loop = int(out_.block.loops.size());
+    out_.block.loops.push_back({e_.kernel_.loops[size_t(last(mask))], outer});
+    body(mask, loop);
+    if (out_.block.steps.size() == first) out_.block.loops.pop_back();
+    for (int i = 0; i < count_; ++i)
+      if (computes(i) && is_accumulator(value(i).kind) && body_of(i) == mask) spill(i, outer);
+  }
+
+  // --- accesses
+  // What is read to compute the value at the elements that `axes` of a step's space name.
+  void reads(int id, const std::vector<int>& axes, bool known, Reads& found) const {
+    const Value& v = value(id);
+    if (has_memory(id)) {
+      BlockAccess a{block_value(id), axes};
+      a.anyhow = !known;
+      if (known)
+        for (size_t i = 0; i < axes.size(); ++i)
+          if (v.extents[i].nominal == 1) a.axes[i] = -1;
+      if (!known) a.axes.clear();
+      found.add(std::move(a));
+      return;
+    }
+    if (e_.home(id) != Home::Inline) return;
+    for (size_t o = 0; o < v.inputs.size(); ++o) {
+      const Value& x = value(v.inputs[o]);
+      const size_t rank = x.extents.size();
+      std::vector<int> to(rank, -1);
+      bool good = known;
+      if (!known) {
+      } else if (has(v.kind, algebra::Pointwise) || v.kind == OpKind::Broadcast) {
+        const size_t skip = axes.size() - std::min(axes.size(), rank);
+        for (size_t i = 0; i < rank; ++i) to[i] = x.extents[i].nominal == 1 ? -1 : axes[skip + i];
+      } else if (v.kind == OpKind::Transpose) {
+        const auto& perm = std::get<PermAttrs>(v.attrs).perm;
+        for (size_t i = 0; i < perm.size(); ++i) to[size_t(perm[i])] = axes[i];
+      } else if (v.kind == OpKind::Unsqueeze || v.kind == OpKind::Squeeze) {
+        const auto& cut = std::get<AxesAttrs>(v.attrs).axes;
+        const bool added = v.kind == OpKind::Unsqueeze;
+        size_t from = 0;
+        for (size_t i = 0; i < std::max(rank, axes.size()); ++i) {
+          const bool gone = std::binary_search(cut.begin(), cut.end(), int(i));
+          if (added && !gone) to[from++] = axes[i];
+          if (!added && !gone) to[i] = axes[from++];
+        }
+      } else {
+        good = false;
+      }
+      reads(v.inputs[o], to, good, found);
+    }
+  }
+  static std::vector<int> all_axes(size_t rank) {
+    std::vector<int> out(rank);
+    for (size_t i = 0; i < rank; ++i) out[i] = int(i);
+    return out;
+  }
+  BlockAccess whole_tile(int id) const {
+    BlockAccess a{block_value(id), {}};
+    for (size_t i = 0; i < value(id).extents.size(); ++i)
+      a.axes.push_back(value(id).extents[i].nominal == 1 ? -1 : int(i));
+    return a;
+  }
+  static Walk each(const std::vector<int64_t>& space, int width = 1) {
+    Walk w;
+    w.along = space.empty() ? -1 : int(space.size()) - 1;
+    w.width = width;
+    return w;
+  }
+  BlockStep& add(const std::string& what, int id, StepKind kind, int loop,
+                 std::vector<int64_t> space, Walk walk) {
+    BlockStep s;
+    s.name = what + std::to_string(id);
+    s.kind = kind;
+    s.loop = loop;
+    s.space = std::move(space);
+    s.walks = {walk};
+    out_.block.steps.push_back(std::move(s));
+    return out_.block.steps.back();
+  }
+
+  // --- steps
+  void step(int id, int loop) {
+    const Value& v = value(id);
+    if (v.kind == OpKind::Iter) return load(id, loop);
+    if (is_accumulator(v.kind)) return update(id, loop);
+    if (is_product(v.kind)) return product(id, id, loop);
+    if (is_reduction(v.kind)) return reduce(id, id, loop);
+    const bool store = v.kind == OpKind::Save;
+    const std::vector<int64_t> space = nominal(v);
+    BlockStep& s = add(store ? "save" : "v", id, store ? StepKind::Store : StepKind::Compute, loop,
+                       space, each(space));
+    if (store) s.global_along = s.walks[0].along, s.global_bytes = size_in_bytes(v.dtype);
+    Reads found;
+    if (store || v.kind == OpKind::Cumsum || has_memory(id)) {
+      for (int input : v.inputs) {
+        const bool same = has(v.kind, algebra::Pointwise) || store;
+        std::vector<int> axes(value(input).extents.size(), -1);
+        const size_t skip = space.size() - std::min(space.size(), axes.size());
+        for (size_t i = 0; i < axes.size(); ++i)
+          axes[i] = value(input).extents[i].nominal == 1 ? -1 : int(skip + i);
+        reads(input, axes, same, found);
+      }
+    }
+    BlockStep& again = out_.block.steps.back();
+    again.reads = std::move(found.all);
+    if (!store) again.writes = {whole_tile(id)};
+  }
+
+  void load(int id, int loop) {
+    const Value& v = value(id);
+    const std::vector<int64_t>& space =
+        out_.block.values[size_t(block_value(id))].extents;  // zeros around it too
+    const int bytes = e_.piece_bytes(id);
+    BlockStep& s = add("load v", id, StepKind::Load, loop, space,
+                       each(space, std::max(1, bytes / size_in_bytes(v.dtype))));
+    s.global_along = s.walks[0].along;
+    s.global_bytes = bytes;
+    s.writes = {{block_value(id), all_axes(space.size())}};
+  }
+
+  // Axes of an operand of a product with (…, m, n, k) as the space.
+  std::vector<int> operand_axes(int operand, size_t rank, bool left) const {
+    const size_t r = value(operand).extents.size();
+    std::vector<int> axes(r, -1);
+    for (size_t i = 0; i + 2 < r; ++i)
+      axes[i] = value(operand).extents[i].nominal == 1 ? -1 : int(rank - r + i);
+    axes[r - 2] = int(left ? rank - 2 : rank);
+    axes[r - 1] = int(left ? rank : rank - 1);
+    return axes;
+  }
+  void product(int id, int into, int loop) {
+    const Value& v = value(id);
+    const BlockEmitter::Units& u = e_.units_.at(id);
+    const size_t rank = v.extents.size();
+    int number = 0;
+    for (const BlockEmitter::Pair& pair : e_.pairs(v)) {
+      std::vector<int64_t> space = nominal(v);
+      const int64_t depth = value(pair.left).extents.back().nominal;
+      space.push_back(depth);
+      BlockStep& s = add(number++ > 0 ? "more of v" : "product v", id, StepKind::Compute, loop,
+                         space, product_walk(u, rank, true));
+      Reads found;
+      reads(pair.left, operand_axes(pair.left, rank, true), true, found);
+      reads(pair.right, operand_axes(pair.right, rank, false), true, found);
+      s.reads = std::move(found.all);
+      if (u.registers && into != id) continue;  // sums stay in registers
+      BlockAccess sums = whole_tile(into);
+      if (into != id || number > 1) s.reads.push_back(sums);
+      s.writes = {sums};
+    }
+  }
+  Walk product_walk(const BlockEmitter::Units& u, size_t rank, bool deep) const {
+    Walk w;
+    w.n = int(rank) - 1;
+    w.m = int(rank) - 2;
+    w.k = deep ? int(rank) : -1;
+    if (!u.tensor_cores) {
+      w.along = w.n;
+      w.m = w.n = -1;
+      return w;
+    }
+    w.kind = WalkKind::Fragments;
+    w.by_matrices = true;
+    while (w.warps_n * 2 <= u.column_units && w.warps_n * 2 <= u.workers) w.warps_n *= 2;
+    while (w.warps_m * 2 <= u.row_units && w.warps_n * w.warps_m * 2 <= u.workers) w.warps_m *= 2;
+    return w;
+  }
+
+  void reduce(int id, int into, int loop) {
+    const Value& v = value(id);
+    const Value& x = value(v.inputs[0]);
+    const auto& a = std::get<ReduceAttrs>(v.attrs);
+    const std::vector<int64_t> space = nominal(x);
+    int64_t outputs = 1, terms = 1;
+    std::vector<int> kept;
+    for (size_t i = 0; i < space.size(); ++i) {
+      const bool gone = std::binary_search(a.axes.begin(), a.axes.end(), int(i));
+      (gone ? terms : outputs) *= space[i];
+      if (!gone || a.keepdims) kept.push_back(gone ? -1 : int(i));
+    }
+    Walk w;
+    w.kind = WalkKind::Rows;
+    w.along = a.axes.back();
+    w.lanes = 1;
+    while (w.lanes < e_.threads_ && w.lanes < terms && outputs * w.lanes < e_.threads_)
+      w.lanes *= 2;
+    const bool one = a.axes.size() == 1;
+    if (!one) w.kind = WalkKind::Whole;
+    BlockStep& s = add("reduce v", id, StepKind::Compute, loop, space, w);
+    Reads found;
+    reads(v.inputs[0], all_axes(space.size()), one, found);
+    s.reads = std::move(found.all);
+    BlockAccess r{block_value(into), kept, !one};
+    if (!one) r.axes.clear();
+    for (size_t i = 0; i < r.axes.size(); ++i)
+      if (r.axes[i] >= 0 && space[size_t(r.axes[i])] == 1) r.axes[i] = -1;
+    if (into != id) s.reads.push_back(r);
+    s.writes = {r};
+    if (w.lanes > 32) {
+      s.scratch_bytes = outputs * (w.lanes / 32) * 8;
+      s.barriers = 1;
+    }
+  }
+
+  bool in_registers(int id) const {
+    const int from = value(id).inputs[0];
+    const auto u = e_.units_.find(from);
+    return e_.fused_[size_t(from)] == id && u != e_.units_.end() && u->second.registers;
+  }
+  void start(int id, int loop) {
+    if (in_registers(id)) return;
+    const std::vector<int64_t> space = nominal(value(id));
+    add("start v", id, StepKind::Compute, loop, space, each(space)).writes = {whole_tile(id)};
+  }
+  void update(int id, int loop) {
+    const Value& v = value(id);
+    const int from = v.inputs[0];
+    if (e_.fused_[size_t(from)] == id && is_product(value(from).kind))
+      return product(from, id, loop);
+    if (e_.fused_[size_t(from)] == id) return reduce(from, id, loop);
+    const std::vector<int64_t> space = nominal(value(from));
+    BlockStep& s = add("update v", id, StepKind::Compute, loop, space, each(space));
+    Reads found;
+    for (int input : v.inputs) {
+      std::vector<int> axes(value(input).extents.size(), -1);
+      const size_t skip = space.size() - std::min(space.size(), axes.size());
+      for (size_t i = 0; i < axes.size(); ++i)
+        axes[i] = value(input).extents[i].nominal == 1 ? -1 : int(skip + i);
+      reads(input, axes, axes.size() <= space.size(), found);
+    }
+    BlockAccess sums = whole_tile(id);
+    if (std::get<AccumAttrs>(v.attrs).kind == AccumKind::Concat) sums = {block_value(id), {}, true};
+    found.add(sums);
+    s.reads = std::move(found.all);
+    s.writes = {sums};
+  }
+  // Sums leave the registers.
+  void spill(int id, int loop) {
+    if (!in_registers(id)) return;
+    const Value& v = value(id);
+    const std::vector<int64_t> space = nominal(v);
+    add("sums v", id, StepKind::Compute, loop, space,
+        product_walk(e_.units_.at(v.inputs[0]), v.extents.size(), false))
+        .writes = {whole_tile(id)};
+  }
+
+  // A tile may be loaded for code that reads nothing of it but its extents.
+  void leave_out_unread() {
+    std::vector<BlockStep>& steps = out_.block.steps;
+    const auto unread = [&](const BlockStep& s) {
+      if (s.kind != StepKind::Load) return false;
+      for (const BlockStep& other : steps)
+        for (const BlockAccess& a : other.reads)
+          if (a.value == s.writes[0].value) return false;
+      return true;
+    };
+    for (size_t i = steps.size(); i-- > 0;)
+      if (unread(steps[i])) steps.erase(steps.begin() + long(i));
+  }
+
+  const BlockEmitter& e_;
+  int count_;
+  DescribedBlock out_;
+  std::vector<uint8_t> masks_;  // bodies besides the block's own, outer ones first
+  std::vector<bool> made_;      // by value
+};
+
+DescribedBlock BlockEmitter::describe() const { return BlockDescriber(*this).run(); }
+
+}  // namespace tessera
