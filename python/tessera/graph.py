@@ -268,6 +268,8 @@ class Tensor:
     __and__, __rand__ = _operator(np.bitwise_and)
     __or__, __ror__ = _operator(np.bitwise_or)
     __xor__, __rxor__ = _operator(np.bitwise_xor)
+    __lshift__, __rlshift__ = _operator(np.left_shift)
+    __rshift__, __rrshift__ = _operator(np.right_shift)
     __lt__, __gt__ = _operator(np.less)[0], _operator(np.greater)[0]
     __le__, __ge__ = _operator(np.less_equal)[0], _operator(np.greater_equal)[0]
     __eq__ = _operator(np.equal)[0]  # type: ignore[assignment]
@@ -299,6 +301,8 @@ class Tensor:
         from tessera.ops.index import getitem
 
         result = getitem(self, key)
+        if not isinstance(result, Tensor):
+            return result  # picked by a mask: ops/masked.py
         return view(result, self) if result.ndim else Tensor(self.builder, result.id)
 
 

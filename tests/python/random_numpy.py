@@ -1,7 +1,8 @@
 """Random small NumPy programs of all dtypes, compared with plain NumPy.
 
 `python -m tests.python.random_numpy SECONDS [SEED]` runs until time is up and prints what differs;
-test_random_numpy.py runs a few of them.
+test_random_numpy.py runs a few of them, or TESSERA_RANDOM_PROGRAMS. Rewrites are also compared at
+other sizes, where they claim to be right there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import tessera as ts
 from tessera import _core
 from tessera.api import verify
+from tessera.drop_in import DropIn
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UnsupportedError
 from tessera.frontends.trace import trace_call, unflatten
@@ -34,7 +36,8 @@ UNARY = ["-{}", "np.abs({})", "{} * 2", "{} + {}", "{} * {}", "np.square({})", "
          "np.cumsum({})", "np.ravel({})", "np.clip({}, -1, 2)", "np.where({} > 0, {}, 0)",
          "np.mean({})", "np.dot({}, {}.T)", "np.any({})", "np.trace(np.atleast_2d({}))",
          "{}[::-1]", "{}[..., :1]", "{} * 2.5", "{} * True", "np.float32(3) * {}",
-         "{} << 1"]  # fmt: skip
+         "{} << 1", "{} >> 2", "{} & 7", "{} // 5", "{}[{} > 0].sum()", "{}[{} < 1].mean()",
+         "({}[{} > 0] * 2).sum()", "{}[..., 1:] - {}[..., :-1]"]  # fmt: skip
 BINARY = ["{} + {}", "{} - {}", "{} * {}", "{} / {}", "np.maximum({}, {})", "np.minimum({}, {})",
           "np.where({} > {}, 1, 0)", "{} @ {}", "{} == {}", "{} % {}", "np.dot({}, {})",
           "np.stack([{}, {}])", "{} < {}", "np.outer({}, {})", "({} > 0) & ({} > 0)",
@@ -144,6 +147,44 @@ def unstable(function: Any, arrays: list[np.ndarray[Any, Any]]) -> bool:
     return any("invalid value" in str(w.message) for w in caught)
 
 
+def resized(array: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """An array like this with longer axes, those of extent 1 excepted, of its own values."""
+    shape = [2 * n + 7 if n > 1 else n for n in array.shape]
+    return np.asarray(rng.choice(array.reshape(-1), shape), array.dtype)
+
+
+def at_other_sizes(
+    function: Any, arrays: list[np.ndarray[Any, Any]], rng: np.random.Generator
+) -> tuple[str, str]:
+    """How a rewrite that is proved for other sizes differs there, and its source; "" where not."""
+    try:
+        traced = trace_call(function, arrays, {})
+        if traced.extra:
+            return "", ""
+        fields = {**Options().fields(), "engine": "synth", "budget": 1.0}
+        found = _core.search(traced.graph.core, fields, None)["candidates"][:1]
+        graph = Graph.from_core(found[0]["graph"]) if found else traced.graph
+        if not verify(traced.graph, graph, seed=1).equal:
+            return "", ""
+        drop_in = DropIn(traced.graph, function, traced, "g", arrays)
+        spelling: dict[str, Any] = {}
+        if not drop_in.proved_at_other_sizes(graph, Options()):
+            if (least := drop_in.least_extents(graph, Options())) is None:
+                return "", ""
+            spelling = {"these_ties": least[0]}
+        else:
+            spelling = {"these_ranks": drop_in.needs_rank_guards(graph, Options())}
+        source = drop_in.source(graph, **spelling)
+    except Error:
+        return "", ""
+    others = [resized(a, rng) for a in arrays]
+    expected, got = run(function, others), run(compile_source(source, "g"), others)
+    if isinstance(expected, Exception) or isinstance(got, ValueError):
+        return "", ""
+    why = difference(got, expected)
+    return ("", "") if not why or unstable(function, others) else (why, source)
+
+
 def accepted_sources(
     function: Any, arrays: list[np.ndarray[Any, Any]]
 ) -> Iterator[tuple[Any, str]]:
@@ -174,7 +215,7 @@ def accepted_sources(
         yield call, source
 
 
-def check(seed: int, kernels: bool) -> list[str]:
+def check(seed: int, kernels: bool, sizes: bool = True) -> list[str]:
     """What is wrong with one random program."""
     rng = np.random.default_rng(seed)
     text, arrays = random_source(rng)
@@ -197,6 +238,10 @@ def check(seed: int, kernels: bool) -> list[str]:
         why = difference(run(call, arrays), expected, scalars=False)
         if why and not unstable(function, arrays):
             wrong.append(f"source: {why}\n{told}{source}")
+    if sizes:
+        why, source = at_other_sizes(function, arrays, rng)
+        if why:
+            wrong.append(f"source at other sizes: {why}\n{told}{source}")
     return wrong
 
 

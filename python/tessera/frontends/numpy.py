@@ -24,6 +24,7 @@ _SAME_UFUNCS = """
     reciprocal equal not_equal less less_equal greater greater_equal logical_and logical_or
     logical_xor logical_not matmul power erf vecdot log1p expm1 log2 log10 exp2 tan sinh cosh
     arctan arcsin arccos arctan2 hypot logaddexp floor ceil trunc rint remainder floor_divide
+    left_shift right_shift
 """
 UFUNCS: dict[str, Function] = {name: ops.function(name) for name in _SAME_UFUNCS.split()}
 UFUNCS |= {

@@ -21,6 +21,7 @@ import numpy as np
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor
+from tessera.ops.masked import Masked
 from tessera.ops.operands import cast
 from tessera.types import (
     EVERY,
@@ -557,7 +558,17 @@ def _run(
         raise UnsupportedError(
             f"{_name(function)} is a generator; return a list or tuple", definition(function)
         )
-    results = flatten(result, "out", outputs, lambda v: isinstance(v, Tensor))
+
+    def is_leaf(value: Any) -> bool:
+        if isinstance(value, Masked):
+            raise UnsupportedError(
+                f"{_name(function)} returns what a mask picks, whose shape depends on values; use "
+                "np.where",
+                definition(function),
+            )
+        return isinstance(value, Tensor)
+
+    results = flatten(result, "out", outputs, is_leaf)
     if not outputs:
         raise BadInputError(
             f"{_name(function)} returns no array that depends on its arguments",

@@ -99,14 +99,23 @@ def take(x: Operand, indices: Operand, axis: int | None = None) -> Tensor:
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
-    """Indexing by constants (integers, slices, None, `...`) and by arrays of integers."""
+    """Indexing by constants (integers, slices, None, `...`) and by arrays of integers; by a mask of
+    the same shape a Masked (ops/masked.py)."""
     items = list(key) if isinstance(key, tuple) else [key]
     arrays = [i for i in items if isinstance(i, (Tensor, np.ndarray, list)) and np.ndim(i) > 0]
     for item in items:
         if isinstance(item, (Tensor, np.ndarray, list)):
             dtype = operand_dtype(item)
             if dtype == np.bool_:
-                unsupported("indexing by a mask gives a shape that depends on values; use np.where")
+                from tessera.ops.masked import Masked
+
+                mask = lift(x.builder, item)
+                if len(items) == 1 and mask.shape == x.shape:
+                    return Masked(x, mask)  # type: ignore[return-value]
+                unsupported(
+                    "indexing by a mask gives a shape that depends on values; use np.where, or a "
+                    "mask of the array's own shape with a sum or mean of what it picks"
+                )
     used = len([i for i in items if i is not None and i is not Ellipsis])
     if used > x.ndim:
         bad_input(f"too many indices for {x!r}: {used}")
@@ -224,6 +233,10 @@ def _wrapped(index: Tensor, extent: int) -> Tensor:
 def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:
     """`x` with `x[key] = value` done: for slices of step 1, integers, and masks of x's shape."""
     if isinstance(key, Tensor) and key.dtype == np.bool_ and key.shape == x.shape:
+        from tessera.ops.masked import Masked
+
+        if isinstance(value, Masked) and value.mask.id == key.id and value.x.shape == x.shape:
+            return where(key, cast(value.x, x.dtype), x)
         filler = lift(x.builder, value, x.dtype)
         if filler.ndim:
             unsupported("assigning more than one value by a mask is not supported; use np.where")

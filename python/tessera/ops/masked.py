@@ -1,0 +1,136 @@
+"""Elements picked by a mask, `x[x > 0]`: how many they are depends on values, their sum does not.
+
+A Masked stands for them while a function is traced. Functions of single elements apply to all of
+`x`; reductions leave out what the mask does (`np.where(mask, x, 0).sum()`); what would have to know
+their number or their places is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from tessera.graph import Tensor, unsupported
+from tessera.ops import pointwise, reduce
+from tessera.ops.operands import is_scalar, lift
+
+_WHY = (
+    "indexing by a mask gives a shape that depends on values; of x[mask] sums, means, counts and "
+    "functions of single elements can be traced, else use np.where"
+)
+
+
+class Masked(NDArrayOperatorsMixin):
+    """The elements of `x` where `mask`, which has its shape, is true."""
+
+    def __init__(self, x: Tensor, mask: Tensor) -> None:
+        # Handles of its own: what the mask picked stays when the arrays are written to.
+        self.x, self.mask = Tensor(x.builder, x.id), Tensor(mask.builder, mask.id)
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.x.dtype
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
+        from tessera.frontends import numpy as frontend
+
+        if method == "reduce" and ufunc is np.add and kwargs.get("axis", 0) in (0, None):
+            rest = {k: v for k, v in kwargs.items() if k != "axis" and v is not None}
+            return self.sum(**rest)
+        masked = [a for a in args if isinstance(a, Masked)]
+        alike = all(a.mask.id == self.mask.id and a.x.shape == self.x.shape for a in masked)
+        single = all(isinstance(a, Masked) or is_scalar(a) or _is_number(a) for a in args)
+        if method != "__call__" or kwargs or ufunc.signature or not alike or not single:
+            unsupported(_WHY)
+        values = [a.x if isinstance(a, Masked) else a for a in args]
+        return Masked(frontend.apply_ufunc(ufunc, method, values, {}), self.mask)
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: object, args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        ours = _FUNCTIONS.get(function)
+        if ours is None or not args or args[0] is not self:
+            unsupported(_WHY)
+        return ours(self, *args[1:], **{k: v for k, v in kwargs.items() if v is not np._NoValue})
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+        unsupported(_WHY)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        unsupported(_WHY)
+
+    def __len__(self) -> int:
+        unsupported(_WHY)
+
+    def __iter__(self) -> NoReturn:
+        unsupported(_WHY)
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        unsupported(_WHY)
+
+    def __bool__(self) -> NoReturn:
+        unsupported(_WHY)
+
+    def or_else(self, value: Any) -> Tensor:
+        """`x` where the mask is true, else a number of `x`'s dtype."""
+        return pointwise.where(self.mask, self.x, lift(self.x.builder, value, self.x.dtype))
+
+    def count(self) -> Tensor:
+        """How many elements these are."""
+        return reduce.sum(self.mask)
+
+    def sum(self, axis: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+        _plain(axis, options)
+        return reduce.sum(self.or_else(0), dtype=dtype)
+
+    def mean(self, axis: Any = None, dtype: Any = None, **options: Any) -> Tensor:
+        """Sum by count: NaN where there is no element, as NumPy's."""
+        _plain(axis, options)
+        if self.x.dtype == np.float16:
+            unsupported("the mean of float16 elements picked by a mask")
+        wide = self.x.dtype if self.x.dtype.kind == "f" else np.dtype(np.float64)
+        total = reduce.sum(self.or_else(0), dtype=dtype or wide)
+        return pointwise.divide(total, pointwise.astype(self.count(), total.dtype))
+
+    def any(self, axis: Any = None, **options: Any) -> Tensor:
+        _plain(axis, options)
+        return reduce.any(pointwise.logical_and(self.mask, self.x))
+
+    def all(self, axis: Any = None, **options: Any) -> Tensor:
+        _plain(axis, options)
+        return reduce.all(pointwise.logical_or(pointwise.logical_not(self.mask), self.x))
+
+    def astype(self, dtype: Any) -> Masked:
+        return Masked(pointwise.astype(self.x, dtype), self.mask)
+
+    def copy(self) -> Masked:
+        return self
+
+
+def _plain(axis: Any, options: Mapping[str, Any]) -> None:
+    if axis not in (None, 0, -1) or any(v is not None for v in options.values()):
+        unsupported(_WHY)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.shape == ()
+
+
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.sum: Masked.sum,
+    np.mean: Masked.mean,
+    np.any: Masked.any,
+    np.all: Masked.all,
+    np.count_nonzero: lambda m: reduce.sum(
+        pointwise.logical_and(m.mask, pointwise.not_equal(m.x, 0))
+    ),
+}
