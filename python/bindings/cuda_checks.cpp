@@ -11,7 +11,8 @@
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
 #include "bindings.h"
-#include "cost/target.h"
+#include "driver/code.h"
+#include "driver/optimize.h"
 #include "verify/bench/random_program.h"
 
 namespace tessera::python {
@@ -37,22 +38,23 @@ Graph random(uint64_t seed, const std::string& dtype, double kernel_chance, int6
   return random_program(seed, options);
 }
 
-CudaProgram emit(const Graph& graph, const std::string& arch, const std::string& target,
-                 const std::string& folder) {
-  return emit_cuda(graph, parse_arch(arch), {}, find_target(target, folder));
+CudaProgram emit(const Graph& graph, const std::string& target, const std::string& folder) {
+  OptimizeOptions options;
+  options.target = target;
+  options.target_directory = folder;
+  return emit_cuda(graph, place_of(target, folder).arch, {}, resolve_target(options));
 }
 
 // What each kernel takes of a multiprocessor.
-nb::list compiled(const Graph& graph, const std::string& arch, const std::string& target,
-                  const std::string& folder) {
+nb::list compiled(const Graph& graph, const std::string& target, const std::string& folder) {
   CudaProgram program;
   CudaObject object;
   {
     nb::gil_scoped_release release;
-    program = emit(graph, arch, target, folder);
+    program = emit(graph, target, folder);
     std::vector<std::string> names;
     for (const CudaKernel& k : program.kernels) names.push_back(k.name);
-    object = compile_cuda_kernels(program.source, names, arch);
+    object = compile_cuda_kernels(program.source, names, program.arch.str());
   }
   nb::list list;
   for (size_t i = 0; i < program.kernels.size(); ++i) {
@@ -91,15 +93,14 @@ std::vector<void*> arrays_at(const nb::list& arrays, const Graph& graph,
 
 // The kernels' first fault in the emulator; none: `outputs` are filled.
 std::optional<std::string> emulated(const Graph& graph, const nb::list& inputs,
-                                    const nb::list& outputs, const std::string& arch,
-                                    const std::string& target, const std::string& folder,
-                                    uint64_t seed) {
+                                    const nb::list& outputs, const std::string& target,
+                                    const std::string& folder, uint64_t seed) {
   const auto in = arrays_at(inputs, graph, graph.inputs(), "input", kRowMajor | kAligned);
   const auto out =
       arrays_at(outputs, graph, graph.outputs(), "output", kRowMajor | kAligned | kWriteable);
   const std::vector<const void*> read(in.begin(), in.end());
   nb::gil_scoped_release release;
-  const EmulatedProgram program(graph, emit(graph, arch, target, folder));
+  const EmulatedProgram program(graph, emit(graph, target, folder));
   const auto fault = program.run(read, out, seed);
   return fault ? std::optional(fault->str()) : std::nullopt;
 }
@@ -108,10 +109,10 @@ std::optional<std::string> emulated(const Graph& graph, const nb::list& inputs,
 
 void bind_cuda_checks(nb::module_& m) {
   m.def("read_fragments", &fragments, nb::arg("source"), nb::arg("kernels"), nb::arg("device") = 0);
-  m.def("cuda_compiled", &compiled, nb::arg("graph"), nb::arg("arch"), nb::arg("target"),
+  m.def("cuda_compiled", &compiled, nb::arg("graph"), nb::arg("target"),
         nb::arg("target_directory"));
   m.def("cuda_emulated", &emulated, nb::arg("graph"), nb::arg("inputs"), nb::arg("outputs"),
-        nb::arg("arch"), nb::arg("target"), nb::arg("target_directory"), nb::arg("seed") = 1);
+        nb::arg("target"), nb::arg("target_directory"), nb::arg("seed") = 1);
   m.def("random_program", &random, nb::arg("seed"), nb::arg("dtype") = "f32",
         nb::arg("kernel_chance") = 0.35, nb::arg("max_extent") = 7);
 }

@@ -274,14 +274,11 @@ def rule_exercise(seed: int) -> Graph: ...
 def read_fragments(
     source: str, kernels: Sequence[tuple[str, int, int, bool, bool]], device: int = 0
 ) -> list[list[int]]: ...
-def cuda_compiled(
-    graph: Graph, arch: str, target: str, target_directory: str
-) -> list[dict[str, Any]]: ...
+def cuda_compiled(graph: Graph, target: str, target_directory: str) -> list[dict[str, Any]]: ...
 def cuda_emulated(
     graph: Graph,
     inputs: list[Any],
     outputs: list[Any],
-    arch: str,
     target: str,
     target_directory: str,
     seed: int = 1,

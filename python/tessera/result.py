@@ -457,6 +457,16 @@ class Result:
             return DeviceRunner(cuda.module, self._call.names)
         return Elsewhere(cuda.arch, self.details["not_measured"])
 
+    def runner(self) -> Callable[..., list[Any]]:
+        """What runs the program, apart from this result: runner(arrays) → its results, in order.
+
+        It has prepared weights of its own, and keeps what it prepared for the sets it saw last; a
+        CUDA graph that was captured from its calls needs it to stay alive.
+        """
+        if self._module is None and self._cuda is None:
+            return self._run
+        return self._runner(self._module, self._cuda)
+
     def _no_code(self, reason: str) -> None:
         warnings.warn(
             f"{self.original.name}: nothing faster was found, and the original has no code "

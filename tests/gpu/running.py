@@ -41,8 +41,8 @@ def on_device(result: ts.Result, arrays: list[Array]) -> list[Array]:
 def difference(graph: ts.Graph, arrays: list[Array], results: list[Array]) -> str:
     """What is wrong with results; empty if nothing is.
 
-    A result may be four times as far from the exact one as the interpreter in the same dtypes is, and
-    64 roundings of its largest element.
+    A result may be four times as far from the exact one as the interpreter in the same dtypes is,
+    and 64 roundings of its largest element.
     """
     exact = _core.evaluate(graph.core, arrays, exact=True)
     native = _core.evaluate(graph.core, arrays)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import tessera as ts
+from gpu.conftest import seconds_left
+from gpu.running import check, difference, on_device
 from tessera import _core
 from tessera.bench.cuda.emulate import reduced
 from tessera.bench.workloads import PAPER, REAL, WORKLOADS
 from tessera.cuda import to_device, to_host
 from tessera.errors import UnsupportedError
-from tests.gpu.conftest import seconds_left
-from tests.gpu.running import check, difference, on_device
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([*ROOT.glob("examples/*.ug"), *ROOT.glob("tests/corpus/*.ug")])

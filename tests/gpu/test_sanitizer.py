@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.conftest import seconds_left
+from gpu.conftest import seconds_left
 
 ROOT = Path(__file__).resolve().parents[2]
 REFUSALS = ("Device not supported", "not supported on this", "Unable to find injection library")

@@ -88,10 +88,10 @@ class StandInServer(Server):
         peer, facts = super()._ours(fields | {"target": "cpu", "budget": 5.0})
         torch = self.device.torch
 
-        def program(*tensors: Any) -> Any:
-            return torch.from_numpy(peer.program(*[t.numpy() for t in tensors]))
+        def program(*arranged: Any) -> Any:
+            return torch.from_numpy(peer.program(*arranged))
 
-        return Peer(program), facts
+        return Peer(program, lambda tensors: peer.arrange([t.numpy() for t in tensors])), facts
 
 
 if __name__ == "__main__":

@@ -330,7 +330,7 @@ def test_reduced_sizes_keep_what_is_equal_equal() -> None:
 def test_a_row_of_the_emulator(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(emulate, "ARCHS", {"sm_90a": "h200"})
+    monkeypatch.setattr(emulate, "ARCHS", ("sm_90a",))
     assert main(SMALL) == 0
     (row,) = json.loads(capsys.readouterr().out)
     if "nvidia-cuda-nvrtc" in row["failures"].get("sm_90a", ""):
@@ -348,7 +348,7 @@ def test_a_row_of_the_emulator(
 def test_a_fault_in_the_emulator_fails_the_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(emulate, "ARCHS", {"sm_90a": "h200"})
+    monkeypatch.setattr(emulate, "ARCHS", ("sm_90a",))
     kernel = {"registers": 32, "spilled_bytes": 0, "smem_bytes": 0}
     monkeypatch.setattr(_core, "cuda_compiled", lambda *_: [kernel])
     program = WORKLOADS["ntrans@repo"].program

@@ -12,7 +12,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,15 @@ from tessera import _core
 from tessera.bench.cuda.suite import cases
 from tessera.bench.mirage import Plan, key
 from tessera.bench.workloads import Workload
+from tessera.cuda import find_libraries
 from tessera.errors import Error
 from tessera.graph import Graph
 from tessera.options import Options, target_directory
 from tessera.types import to_numpy
 
 Row = dict[str, Any]
-# Architecture → the machine whose description decides about sizes.
-ARCHS = {"sm_80": "h200", "sm_90a": "h200", "sm_100a": "h200"}
-Choose = Callable[[Graph, str, Options], Graph]  # the program for a machine
+ARCHS = ("sm_80", "sm_90a", "sm_100a")
+Choose = Callable[[Graph, str, Options], Graph]  # the program for an architecture
 
 
 def reduced(workload: Workload, batch: int) -> Workload:
@@ -51,6 +50,7 @@ def _less(extent: int) -> int:
 
 def run(plan: Plan, choose: Choose | None = None) -> Iterator[Row]:
     """All rows, as they are known; those in `plan.done` are left out."""
+    find_libraries()
     for workload, batch, dtype in cases(plan):
         row: Row = {
             "suite": "mirage",
@@ -67,10 +67,9 @@ def run(plan: Plan, choose: Choose | None = None) -> Iterator[Row]:
         yield row | _case(workload, batch, dtype, plan.options, choose or chosen)
 
 
-def chosen(graph: Graph, machine: str, options: Options) -> Graph:
-    """The program that the model of a machine prefers, of those that pass the field filter."""
-    description = str(Path(target_directory()) / f"{machine}.target")
-    found = _core.search(graph.core, options.replace(target=description).fields())
+def chosen(graph: Graph, arch: str, options: Options) -> Graph:
+    """What the model of an architecture prefers, of what passes the field filter."""
+    found = _core.search(graph.core, options.replace(target=f"cuda:{arch}").fields())
     if found["interrupted"]:
         raise KeyboardInterrupt
     candidates = [c["graph"] for c in found["candidates"]]
@@ -86,10 +85,10 @@ def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: 
     facts["emulated_shape"] = {name: list(shape) for name, shape in small.shapes.items()}
     errors = []
     start = time.perf_counter()
-    for arch, machine in ARCHS.items():
+    for arch in ARCHS:
         try:
             kernels = _core.cuda_compiled(
-                choose(workload.graph(batch, dtype), machine, options).core, arch, machine,
+                choose(workload.graph(batch, dtype), arch, options).core, f"cuda:{arch}",
                 target_directory())  # fmt: skip
             facts["compiled_for"].append(arch)
             facts["kernels"][arch] = len(kernels)
@@ -99,7 +98,7 @@ def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: 
         except Error as error:
             facts["failures"][arch] = f"compile: {_first_line(error)}"
         try:
-            errors.append(_emulate(small, dtype, arch, machine, options, choose))
+            errors.append(_emulate(small, dtype, arch, options, choose))
         except Error as error:
             facts["failures"].setdefault(arch, f"emulate: {_first_line(error)}")
     if errors:
@@ -109,14 +108,14 @@ def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: 
     return facts
 
 
-def _emulate(small: Workload, dtype: str, arch: str, machine: str, options: Options,
+def _emulate(small: Workload, dtype: str, arch: str, options: Options,
              choose: Choose) -> float:  # fmt: skip
     """Largest difference from f64, relative to the largest element; raises a kernel's fault."""
-    graph = choose(small.graph(1, dtype), machine, options).core
+    graph = choose(small.graph(1, dtype), arch, options).core
     arrays = small.arrays(1, dtype)
     shapes = [tuple(int(d) for d in graph.type(t)[1]) for t in graph.outputs]
     outputs = [np.empty(shape, to_numpy(dtype)) for shape in shapes]
-    fault = _core.cuda_emulated(graph, arrays, outputs, arch, machine, target_directory())
+    fault = _core.cuda_emulated(graph, arrays, outputs, f"cuda:{arch}", target_directory())
     if fault is not None:
         raise Error(fault)
     exact = small.exact(arrays)

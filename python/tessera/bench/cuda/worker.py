@@ -140,7 +140,7 @@ class Server:
         fields = fields | {"disable": tuple(fields.get("disable", ())), "threads": self.threads}
         graph = self.workload.graph(self.batch, self.dtype)
         result = superoptimize(graph, options=Options(**fields))
-        return Peer(lambda *tensors: result(*tensors)), result_facts(result)
+        return ours(result), result_facts(result)
 
     def _error(self, result: Any) -> float:
         """Largest difference from the exact result, relative to its largest element."""
@@ -150,6 +150,21 @@ class Server:
         if difference != difference:
             raise ValueError("a result that is not a number")
         return float(difference / max(self.exact.abs().max().item(), 1e-300))
+
+
+def ours(result: Any) -> Peer:
+    """An optimised program; weights are folded and packed beforehand for each set of arguments.
+
+    A Result keeps what it prepared for a few sets only, and a captured graph goes on using it: so
+    each set has a runner of its own, which lives as long as the set.
+    """
+
+    def arrange(tensors: Tensors) -> list[Any]:
+        runner = result.runner()
+        runner(tensors)  # prepares, which cannot be done while a graph is captured
+        return [runner, *tensors]
+
+    return Peer(lambda runner, *tensors: runner(tensors)[0], arrange)
 
 
 def _reason(error: Exception) -> str:
