@@ -39,14 +39,11 @@ enum class WalkKind {
   // warps_m × warps_n parts of whole tiles, warp w has part (w / warps_n, w % warps_n). The values
   // with axes (m, k), (k, n) and (m, n) are operands and accumulators in fragments; other values
   // are read element by element with the accumulators, of which `width` neighbours (1 or 2) are
-  // moved at once. `by_matrices`: operands are read by ldmatrix or not at all; their tiles are then
-  // as large as whole matrices where the space is not.
+  // moved at once.
   Fragments,
-  // wgmma.m64nNk16 by groups of four warps, each with a part of 64-row tiles (warps_m groups):
-  // operands
-  // are read by the asynchronous proxy, in 128-byte swizzling; accumulators like Fragments' with
-  // one
-  // warp having 16 of 64 rows.
+  // wgmma.m64nNk16 by warps_m × warps_n groups of four warps, each with a part of tiles of 64 rows:
+  // operands are read by the asynchronous proxy, in 128-byte swizzling; accumulators are like those
+  // of Fragments, each warp having 16 of 64 rows.
   WideFragments,
   Bulk,   // boxes copied by the asynchronous proxy, issued by one thread
   Whole,  // every thread reads everything, thread 0 writes: a scalar, or what is not known better
@@ -60,7 +57,9 @@ struct Walk {
   int lanes = 32;              // of Rows: a power of two
   int m = -1, n = -1, k = -1;  // axes of the space: Fragments; k may be missing
   int warps_m = 1, warps_n = 1;
-  bool by_matrices = false;
+  // Operands are read by ldmatrix, and vectors moved at once, or not at all. Tiles are then as
+  // large as whole matrices where the space is not.
+  bool whole = false;
   std::string str() const;
 };
 

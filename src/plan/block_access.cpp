@@ -424,7 +424,7 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
   }
   if (kind != AccessKind::Lanes && !write) {
     auto plan = price_matrices(block, limits, step, walk, a, v, layout, offsets);
-    if (plan || walk.by_matrices) return plan;
+    if (plan || walk.whole) return plan;
   }
   std::vector<Round> rounds;
   for_each_round(block, step, walk, a, write, [&](int, const Round& r) { rounds.push_back(r); });
@@ -440,6 +440,9 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
     plan.bytes = b;
     break;
   }
+  if (walk.whole && kind == AccessKind::Lanes && walk.kind != WalkKind::Fragments &&
+      plan.bytes < std::min(16, walk.width * element))
+    return std::nullopt;
   plan.instruction = step.kind == StepKind::Load && limits.async_copies && plan.bytes >= 4
                          ? Instruction::AsyncCopy
                          : Instruction::Vector;

@@ -53,6 +53,7 @@ class BlockEmitter {
 
  private:
   friend class BlockDescriber;
+  void plan_layouts();  // describe.cpp
   // Where the elements of a value are when something else reads them.
   enum class Home {
     None,    // nobody needs it
@@ -191,6 +192,7 @@ class BlockEmitter {
   std::map<int, Units> units_;  // of products
   std::map<int, std::vector<int>> tiles_of_;  // that a loop brings in ahead of their use
   int threads_ = 128;
+  std::vector<int64_t> planned_elements_;  // of each value in shared memory, padding included
 
   std::vector<SharedBuffer> buffers_;
   std::vector<bool> whole_loop_;

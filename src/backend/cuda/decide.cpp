@@ -19,8 +19,6 @@ int work(OpKind kind) {
   return has(kind, algebra::Pointwise) ? 1 : 0;
 }
 
-int64_t round_up(int64_t x, int64_t to) { return ceil_div(x, to) * to; }
-
 // Registers of a thread that sums of products may take.
 constexpr int kMostSums = 128;
 
@@ -43,6 +41,7 @@ BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
     for (int input : v.inputs) needed_[size_t(input)] = true;
   }
   decide();
+  plan_layouts();
 }
 
 uint8_t BlockEmitter::update_loops(const Value& v) const {
@@ -119,42 +118,14 @@ std::optional<Memory> BlockEmitter::view(int id) const {
   return m;
 }
 
-// Gives a value memory of its own. An operand of tensor cores has rows and columns of whole
-// fragments, filled up with zeros, in pieces of 16 bytes that eight rows have in different banks.
+// Gives a value memory of its own; how it lies there is decided for all together (plan_layouts). An
+// operand of tensor cores has rows and columns of whole fragments, filled up with zeros.
 void BlockEmitter::place_shared(int id, bool operand) {
   Value& v = value(id);
   v.in_memory = true;
-  Memory& m = v.memory;
-  m.pointer = "v" + n(id);
-  m.space = Space::Shared;
-  std::vector<int64_t> shape;
-  for (const Extent& e : v.extents) shape.push_back(e.nominal);
-  const size_t rank = shape.size();
-  if (operand) {
-    m.storage = v.dtype;
-    for (size_t axis : {rank - 2, rank - 1}) shape[axis] = round_up(shape[axis], 16);
-    const int64_t pitch = shape[rank - 1];
-    if ((pitch & (pitch - 1)) == 0) {
-      int shift = 3;
-      for (int64_t p = pitch; p > 64; p /= 2) ++shift;
-      m.swizzle_shift = shift;
-      m.swizzle_mask = int(std::min<int64_t>(pitch / 8, 8) - 1) << 3;
-    } else {
-      shape[rank - 1] = (pitch / 8 | 1) * 8;
-    }
-  } else {
-    const bool tile = home(id) == Home::Tile;
-    m.storage = tile ? v.dtype : compute_dtype(v.dtype);
-    if (rank > 0 && tile) {
-      const int64_t whole = std::max<int64_t>(1, 16 / size_in_bytes(m.storage));
-      shape[rank - 1] = round_up(shape[rank - 1], whole);
-    }
-    // Rows that begin in the same bank would be read one after the other.
-    const int64_t words = rank > 0 ? shape[rank - 1] * size_in_bytes(m.storage) / 4 : 0;
-    if (rank > 1 && words >= 32 && words % 32 == 0)
-      shape[rank - 1] += 16 / std::max(1, size_in_bytes(m.storage));
-  }
-  m.strides = contiguous_strides(shape);
+  v.memory.pointer = "v" + n(id);
+  v.memory.space = Space::Shared;
+  v.memory.storage = operand || home(id) == Home::Tile ? v.dtype : compute_dtype(v.dtype);
 }
 
 int BlockEmitter::work_inline(int id) const {

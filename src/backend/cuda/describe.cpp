@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
+#include "plan/block_choice.h"
 
 namespace tessera {
 
@@ -55,6 +56,10 @@ class BlockDescriber {
     if (e_.fragment_[size_t(id)])
       for (size_t i = b.extents.size() - 2; i < b.extents.size(); ++i)
         b.extents[i] = ceil_div(b.extents[i], 16) * 16;
+    if (e_.home(id) == Home::Tile && !b.extents.empty()) {
+      const int64_t piece = std::max(1, e_.piece_bytes(id) / size_in_bytes(v.dtype));
+      b.extents.back() = ceil_div(b.extents.back(), piece) * piece;
+    }
     // Loads move pieces of rows; the generator addresses matrices by their rows.
     if (e_.home(id) == Home::Tile || e_.fragment_[size_t(id)])
       b.innermost = int(b.extents.size()) - 1;
@@ -255,6 +260,7 @@ class BlockDescriber {
     const int bytes = e_.piece_bytes(id);
     BlockStep& s = add("load v", id, StepKind::Load, loop, space,
                        each(space, std::max(1, bytes / size_in_bytes(v.dtype))));
+    s.walks[0].whole = true;
     s.global_along = s.walks[0].along;
     s.global_bytes = bytes;
     s.writes = {{block_value(id), all_axes(space.size())}};
@@ -302,7 +308,7 @@ class BlockDescriber {
       return w;
     }
     w.kind = WalkKind::Fragments;
-    w.by_matrices = true;
+    w.whole = true;
     while (w.warps_n * 2 <= u.column_units && w.warps_n * 2 <= u.workers) w.warps_n *= 2;
     while (w.warps_m * 2 <= u.row_units && w.warps_n * w.warps_m * 2 <= u.workers) w.warps_m *= 2;
     return w;
@@ -408,5 +414,37 @@ class BlockDescriber {
 };
 
 DescribedBlock BlockEmitter::describe() const { return BlockDescriber(*this).run(); }
+
+// Order, padding and swizzling of all tiles, as the plan of the block has them.
+void BlockEmitter::plan_layouts() {
+  const DescribedBlock described = describe();
+  BlockLimits limits;
+  limits.shared_bytes = INT64_MAX / 2;  // what is too large is refused where memory is planned
+  const BlockPrices prices = price_block(described.block, limits, {});
+  const BlockChoice choice = choose_block(described.block, prices);
+  planned_elements_.assign(kernel_.values.size(), 0);
+  for (size_t id = 0; id < described.value_of.size(); ++id) {
+    const int v = described.value_of[id];
+    if (v < 0) continue;
+    const BlockValue& tile = described.block.values[size_t(v)];
+    const int bytes = size_in_bytes(tile.dtype);
+    PlaceOption o;  // row-major, where nothing is ever read or written
+    o.bytes = tile.elements() * bytes;
+    if (choice.option[size_t(v)] >= 0)
+      o = prices.options[size_t(v)][size_t(choice.option[size_t(v)])];
+    Memory& m = kernel_.values[id].memory;
+    m.strides.clear();
+    for (int64_t stride : shared_strides(o.layout, tile.extents, bytes))
+      m.strides.push_back(stride / bytes);
+    m.swizzle_mask = m.swizzle_shift = 0;
+    if (o.layout.swizzle_bits > 0) {
+      // In elements: the bits of a 16-byte piece, changed by those that lie `shift` above.
+      m.swizzle_shift = o.layout.swizzle_shift - 4;
+      m.swizzle_mask = ((1 << o.layout.swizzle_bits) - 1) * (16 / bytes);
+    }
+    const int64_t aligned = std::max<int64_t>(shared_alignment(o.layout), 128);
+    planned_elements_[id] = ceil_div(o.bytes, aligned) * aligned / bytes;
+  }
+}
 
 }  // namespace tessera

@@ -188,14 +188,7 @@ void BlockEmitter::copy_code(int id, Code& code) const {
 }
 
 // Elements that a value takes in shared memory, with what fills it up.
-int64_t BlockEmitter::memory_elements(int id) const {
-  const Value& v = value(id);
-  if (v.extents.empty()) return 1;
-  int64_t first = v.extents[0].nominal;
-  if (v.extents.size() == 1) return ceil_div(first, 16) * 16;
-  if (v.extents.size() == 2 && fragment_[size_t(id)]) first = ceil_div(first, 16) * 16;
-  return first * v.memory.strides[0];
-}
+int64_t BlockEmitter::memory_elements(int id) const { return planned_elements_[size_t(id)]; }
 
 // A tile that no loop brings in: needed at once, or in the loop that comes next.
 void BlockEmitter::load_tile(int id) {
