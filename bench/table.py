@@ -38,6 +38,18 @@ COLUMNS = {
         "max_rel_err",
         "verdict",
     ),
+    "mirage emulated": (
+        "case",
+        "batch",
+        "dtype",
+        "compiled_for",
+        "kernels",
+        "registers",
+        "spills",
+        "smem_bytes",
+        "max_rel_err",
+        "verdict",
+    ),
     "search": ("case", "max_block_ops", "search_s", "values", "edges", "graphs", "tilings"),
     "verify": (
         "case",
@@ -67,7 +79,11 @@ def cell(value: Any) -> str:
 def table(rows: list[dict[str, Any]]) -> str:
     """One Markdown table for the rows of one suite."""
     suite = rows[0]["suite"]
-    columns = COLUMNS[f"{suite} cuda" if "gpu" in rows[0] else suite]
+    if "gpu" in rows[0]:
+        suite += " cuda"
+    elif "compiled_for" in rows[0]:
+        suite += " emulated"
+    columns = COLUMNS[suite]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(cell(row.get(c)) for c in columns) + " |" for row in rows]
     return "\n".join(lines)

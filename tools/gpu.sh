@@ -36,7 +36,8 @@ case $mode in
   bench)
     results=${GPU_RESULTS:-bench/results/cuda.json}
     stop=$(($(left) - 45)) # a case that is begun then is finished
-    "$python" -m tessera.cli bench mirage --target cuda --json "$results" --resume --stop-after "$stop"
+    "$python" -m tessera.cli bench mirage --target cuda --json "$results" --resume --budget 12 \
+      --stop-after "$stop"
     "$python" bench/table.py "$results"
     ;;
   *) echo "usage: gpu.sh test|bench" >&2; exit 64 ;;

@@ -333,9 +333,9 @@ def test_a_row_of_the_emulator(
     monkeypatch.setattr(emulate, "ARCHS", ("sm_90a",))
     assert main(SMALL) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    if "nvidia-cuda-nvrtc" in row["failures"].get("sm_90a", ""):
+    if "nvidia-cuda-nvrtc" in row["arch_failures"].get("sm_90a", ""):
         pytest.skip("needs NVRTC (pip install nvidia-cuda-nvrtc)")
-    assert row["verdict"] == "equal", row["failures"]
+    assert row["verdict"] == "equal", row["arch_failures"]
     assert row["compiled_for"] == ["sm_90a"]
     assert 8 < row["registers"]["sm_90a"] <= 255
     assert row["spills"] == {"sm_90a": 0}
@@ -360,6 +360,8 @@ def test_a_fault_in_the_emulator_fails_the_row(
     (row,) = json.loads(capsys.readouterr().out)
     assert row["verdict"] == "failed"
     monkeypatch.setattr(_core, "cuda_emulated", lambda *_: "a race, k.cu:7")
+    assert main(SMALL[:-2]) == 0
+    assert "a race, k.cu:7" in capsys.readouterr().out
     assert main(SMALL) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row["failures"]["sm_90a"].endswith("a race, k.cu:7")
+    assert row["arch_failures"]["sm_90a"].endswith("a race, k.cu:7")

@@ -108,7 +108,8 @@ class Device:
                     program(*tensors)  # libraries choose algorithms and take workspaces
             self.stream.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self.stream):
+            # Other threads (of compilers) may do what they like meanwhile.
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 results = [program(*tensors) for tensors in sets]
         return Replay(self, graph, results)
 

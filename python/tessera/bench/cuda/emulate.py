@@ -80,7 +80,7 @@ def chosen(graph: Graph, arch: str, options: Options) -> Graph:
 
 def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: Choose) -> Row:
     facts: Row = {"compiled_for": [], "registers": {}, "spills": {}, "smem_bytes": {},
-                  "kernels": {}, "failures": {}}  # fmt: skip
+                  "kernels": {}, "arch_failures": {}}  # fmt: skip
     small = reduced(workload, batch)
     facts["emulated_shape"] = {name: list(shape) for name, shape in small.shapes.items()}
     errors = []
@@ -96,14 +96,14 @@ def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: 
                               ("smem_bytes", "smem_bytes")):  # fmt: skip
                 facts[name][arch] = max(k[key] for k in kernels)
         except Error as error:
-            facts["failures"][arch] = f"compile: {_first_line(error)}"
+            facts["arch_failures"][arch] = f"compile: {_first_line(error)}"
         try:
             errors.append(_emulate(small, dtype, arch, options, choose))
         except Error as error:
-            facts["failures"].setdefault(arch, f"emulate: {_first_line(error)}")
+            facts["arch_failures"].setdefault(arch, f"emulate: {_first_line(error)}")
     if errors:
         facts["max_rel_err"] = max(errors)
-    facts["verdict"] = "failed" if facts["failures"] else "equal"
+    facts["verdict"] = "failed" if facts["arch_failures"] else "equal"
     facts["seconds"] = time.perf_counter() - start
     return facts
 

@@ -96,7 +96,7 @@ def _case(race: Race, device: Row, workload: Workload, batch: int, dtype: str,
     if "failed" in loaded:
         yield from ({**row, "cache": c, "verdict": f"failed: {loaded['failed']}"} for c in caches)
         return
-    fields = dataclasses.asdict(plan.options)
+    fields = dataclasses.asdict(plan.options.replace(cache=False, resume=False))
     if plan.quick:
         fields["budget"] = min(plan.options.budget, 8.0)
     failures: dict[str, str] = {}
