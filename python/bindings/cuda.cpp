@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 
+#include "backend/cuda/library.h"
 #include "backend/cuda_code.h"
 #include "base/error.h"
 #include "bindings.h"
@@ -243,6 +244,13 @@ nb::dict cuda_machine() {
     }
   } catch (const Error& error) {
     d["nvrtc_problem"] = error.message();
+  }
+  d["cublaslt"] = nb::none();
+  d["cublaslt_problem"] = "";
+  try {
+    d["cublaslt"] = cublaslt_version();
+  } catch (const Error& error) {
+    d["cublaslt_problem"] = error.message();
   }
   return d;
 }

@@ -129,8 +129,8 @@ class Options:
         if not (known or self.target.startswith("cuda:") or is_described(self.target)):
             raise UsageError(
                 f"target '{self.target}' is not supported yet; use cpu, cpu-avx2, cpu-avx512, "
-                "cuda (the GPU of this machine), an architecture such as cuda:sm_90a, a GPU that there is a "
-                "description of (h200, …), or a description file"
+                "cuda (the GPU of this machine), an architecture such as cuda:sm_90a, a GPU that "
+                "there is a description of (h200, …), or a description file"
             )
 
     def replace(self, **changes: Any) -> Options:

@@ -104,13 +104,10 @@ def _cuda_rows() -> list[dict[str, Any]]:
     ]
     driver = f"for CUDA {found['driver']}" if found["driver"] else found["driver_problem"]
     nvrtc = found["nvrtc_problem"] or f"version {found['nvrtc']}"
-    rows = [
+    return [
         _row("CUDA driver", found["driver"] is not None, driver, False),
         _row("CUDA devices", bool(devices), "; ".join(devices) or "none", False),
         _row("NVRTC", not found["nvrtc_problem"], nvrtc, False),
-    ]
-    for name, library in found.get("libraries", {}).items():
-        rows.append(
-            _row(name, not library["problem"], library["problem"] or library["found"], False)
-        )
-    return rows
+        _row("cuBLASLt", found["cublaslt"] is not None,
+             found["cublaslt_problem"] or f"version {found['cublaslt']}", False),
+    ]  # fmt: skip

@@ -110,6 +110,11 @@ int nvrtc_version_number() {
   return 1000 * major + 10 * minor;
 }
 
+std::vector<std::string> cuda_folders() {
+  std::lock_guard lock(mutex);
+  return folders;
+}
+
 std::string nvrtc_version() {
   const int version = nvrtc_version_number();
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);

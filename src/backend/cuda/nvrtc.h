@@ -34,6 +34,7 @@ std::string nvrtc_version();
 int nvrtc_version_number();
 // Folders to look into for CUDA's libraries, before the system's: those of Python's packages.
 void set_cuda_folders(std::vector<std::string> folders);
+std::vector<std::string> cuda_folders();
 
 // The text of a device header: "device.cuh", "ptx.cuh", "host.cuh", "api.h",
 // "tiles.cuh".
