@@ -216,8 +216,9 @@ LibraryCallable::LibraryCallable(std::shared_ptr<CudaContext> context,
 }
 
 LibraryCallable::~LibraryCallable() {
+  const std::shared_ptr<CudaContext> context = impl_->context;  // outlives what is in it
   try {
-    const CudaContext::Current current(*impl_->context);
+    const CudaContext::Current current(*context);
     impl_.reset();
   } catch (const Error&) {  // the context is gone, and what is in it
     impl_.release();
