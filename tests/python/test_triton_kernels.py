@@ -4,7 +4,10 @@ The interpreter multiplies bf16 matrices as integers, so products are tested in 
 """
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,3 +116,16 @@ def test_every_choice_computes_the_workload(name: str) -> None:
     assert 2 < len(choices) == len({tuple(c.items()) for c, _ in choices}) < 20
     for _, run in choices if DEVICE == "cuda" else choices[-1:]:
         check(run, workload, "float16", roundings=8)
+
+
+def test_kernels_compile_for_a_gpu_that_is_not_here() -> None:
+    """In a process of its own: in this one the interpreter may have taken the kernels' place."""
+    root = Path(__file__).resolve().parents[2]
+    environment = {n: v for n, v in os.environ.items() if n != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = f"{root / 'python'}:{environment.get('PYTHONPATH', '')}"
+    command = [sys.executable, "-m", "tests.python.triton_compile"]
+    done = subprocess.run(
+        command, cwd=root, env=environment, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(done.stdout.splitlines()) == 19

@@ -166,9 +166,9 @@ def _attention(q, k, v, out, parts, parts_max, parts_sum, M, L, k_head, k_key, k
     queries = tl.load(q + head * M * D + rows[:, None] * D + dims[None, :],
                       mask=rows[:, None] < M, other=0.0)  # fmt: skip
     if NORM_Q:
-        wide = queries.to(tl.float32)
-        scale = tl.rsqrt(tl.sum(wide * wide, axis=1) / D + eps)
-        queries = (wide * scale[:, None]).to(queries.dtype)
+        wide_q = queries.to(tl.float32)
+        scale = tl.rsqrt(tl.sum(wide_q * wide_q, axis=1) / D + eps)
+        queries = (wide_q * scale[:, None]).to(queries.dtype)
     high = tl.full((BM,), float("-inf"), tl.float32)
     total = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, D), tl.float32)
@@ -179,8 +179,8 @@ def _attention(q, k, v, out, parts, parts_max, parts_sum, M, L, k_head, k_key, k
                      mask=keys[None, :] < L, other=0.0)  # fmt: skip
         scores = tl.dot(queries, kt) * scale_log2
         if NORM_K:
-            wide = kt.to(tl.float32)
-            scores = scores * tl.rsqrt(tl.sum(wide * wide, axis=0) / D + eps)[None, :]
+            wide_k = kt.to(tl.float32)
+            scores = scores * tl.rsqrt(tl.sum(wide_k * wide_k, axis=0) / D + eps)[None, :]
         scores = tl.where(keys[None, :] < L, scores, float("-inf"))
         higher = tl.maximum(high, tl.max(scores, axis=1))
         # A part of the keys may be empty: no difference of infinities.
@@ -191,8 +191,8 @@ def _attention(q, k, v, out, parts, parts_max, parts_sum, M, L, k_head, k_key, k
         vt = tl.load(v + head * L * D + keys[:, None] * D + dims[None, :],
                      mask=keys[:, None] < L, other=0.0)  # fmt: skip
         if NORM_V:
-            wide = vt.to(tl.float32)
-            p = p * tl.rsqrt(tl.sum(wide * wide, axis=1) / D + eps)[None, :]
+            wide_v = vt.to(tl.float32)
+            p = p * tl.rsqrt(tl.sum(wide_v * wide_v, axis=1) / D + eps)[None, :]
         acc = tl.dot(p.to(vt.dtype), vt, acc * shrink[:, None])
         high = higher
     inside = rows < M
