@@ -39,12 +39,35 @@ template <class T> nb::object to_numpy(std::vector<T> values, const std::vector<
   return nb::cast(nb::ndarray<nb::numpy, T>(owned->data(), extents.size(), extents.data(), owner));
 }
 
+nb::object to_numpy(NDArray array) {
+  return is_float(array.dtype) ? to_numpy(std::move(array.reals), array.shape)
+                               : to_numpy(std::move(array.ints), array.shape);
+}
+
+// Gives opaque operators the meaning of a Python function of (function, payload, arrays).
+OpaqueFunction calling(const nb::object& function) {
+  return [&function](const Op& op, const std::vector<NDArray>& in) {
+    const auto& a = std::get<OpaqueAttrs>(op.attrs);
+    nb::gil_scoped_acquire hold;
+    nb::list arrays;
+    for (const NDArray& x : in) arrays.append(to_numpy(x));
+    const nb::list given = nb::cast<nb::list>(function(a.function, a.payload, arrays));
+    if (given.size() != a.results.size())
+      throw Error(ErrorKind::BadInput, a.function + " gave " + std::to_string(given.size()) +
+                                           " results, not " + std::to_string(a.results.size()));
+    std::vector<NDArray> results;
+    for (size_t i = 0; i < a.results.size(); ++i)
+      results.push_back(array_from(given[i], a.results[i], i));
+    return results;
+  };
+}
+
 }  // namespace
 
 void bind_eval(nb::module_& m) {
   m.def(
       "evaluate",
-      [](const Graph& graph, const nb::list& inputs, bool exact) {
+      [](const Graph& graph, const nb::list& inputs, bool exact, const nb::object& opaque) {
         if (inputs.size() != graph.inputs().size()) {
           throw Error(ErrorKind::BadInput, "expected " + std::to_string(graph.inputs().size()) +
                                                " inputs, got " + std::to_string(inputs.size()));
@@ -60,16 +83,15 @@ void bind_eval(nb::module_& m) {
           options.precision = exact ? Precision::Exact : Precision::Native;
           ThreadPool pool;
           options.pool = &pool;
+          if (!opaque.is_none()) options.opaque = calling(opaque);
           outputs = eval(graph, arrays, options);
         }
         nb::list results;
-        for (NDArray& array : outputs) {
-          results.append(is_float(array.dtype) ? to_numpy(std::move(array.reals), array.shape)
-                                               : to_numpy(std::move(array.ints), array.shape));
-        }
+        for (NDArray& array : outputs) results.append(to_numpy(std::move(array)));
         return results;
       },
-      nb::arg("graph"), nb::arg("inputs"), nb::arg("exact") = false);
+      nb::arg("graph"), nb::arg("inputs"), nb::arg("exact") = false,
+      nb::arg("opaque") = nb::none());
 }
 
 }  // namespace tessera::python

@@ -98,6 +98,21 @@ void bind_ir(nb::module_& m) {
           },
           nb::arg("op"), nb::arg("inputs"), nb::arg("attrs") = nb::dict(), nb::arg("name") = "")
       .def(
+          "add_opaque",
+          [](Graph& g, const std::vector<uint32_t>& inputs, const std::string& function,
+             const std::string& payload, const nb::list& types,
+             const std::vector<std::string>& names) {
+            nb::dict fields;
+            fields["function"] = function;
+            fields["payload"] = payload;
+            fields["results"] = types;
+            const OpId id = g.add_op(OpKind::Opaque, tensors_from(g, inputs),
+                                     attrs_from(OpKind::Opaque, fields), names);
+            return results(g.op(id));
+          },
+          nb::arg("inputs"), nb::arg("function"), nb::arg("payload"), nb::arg("results"),
+          nb::arg("names") = std::vector<std::string>())
+      .def(
           "add_graph_op",
           [](Graph& g, const std::string& op, const std::vector<uint32_t>& inputs,
              const Graph& body, const std::vector<std::string>& names) {

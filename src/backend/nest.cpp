@@ -469,6 +469,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
 // Not pointwise:
 #define OP(...)
 #define REDUCTION(kind, ...) case OpKind::kind:
+#define WINDOWED(kind, ...) case OpKind::kind:
 #define MOVEMENT(kind, ...) case OpKind::kind:
 #include "ir/ops.def"
   case OpKind::Input:

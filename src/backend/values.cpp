@@ -526,6 +526,7 @@ class Builder {
       // Pointwise operators returned above; the others never reach a block's values.
 #define OP(...)
 #define POINTWISE(kind, ...) case OpKind::kind:
+#define WINDOWED(kind, ...) case OpKind::kind:
 #include "ir/ops.def"
     case OpKind::Input:
     case OpKind::Opaque:

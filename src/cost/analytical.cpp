@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "ir/block_schedule.h"
+#include "ir/window.h"
 
 namespace tessera {
 namespace {
@@ -136,6 +137,13 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
     }
     return total;
   }
+  if (is_convolution(op.kind)) {
+    const double batch = elements({out.dtype, {out.shape[0]}});
+    const double m = elements({out.dtype, {out.shape[1]}});
+    return machine_.matmul(out.dtype, batch, m, elements(out) / std::max(1.0, batch * m),
+                           terms_of(g, op));
+  }
+  if (is_windowed(op.kind)) return machine_.reduce(in.dtype, elements(out) * terms_of(g, op));
   if (row.flags & algebra::Pointwise) return machine_.pointwise(op.kind, in.dtype, elements(out));
   if (row.flags & algebra::Movement) {
     bool view =

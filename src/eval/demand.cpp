@@ -27,7 +27,8 @@ Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) 
   case OpKind::Max:
   case OpKind::Min:
   case OpKind::ReduceMax:
-  case OpKind::ReduceMin: return m | 1;
+  case OpKind::ReduceMin:
+  case OpKind::PoolMax: return m | 1;
   case OpKind::Accum:
     return g.attrs<AccumAttrs>(op).kind == AccumKind::Max ||
                    g.attrs<AccumAttrs>(op).kind == AccumKind::Min
@@ -72,6 +73,9 @@ Components operand_demand(const Graph& g, const Op& op, size_t i, Components m) 
   case OpKind::Cumsum:
   case OpKind::Matmul:
   case OpKind::ConcatMatmul:
+  case OpKind::Conv:
+  case OpKind::ConvTranspose:
+  case OpKind::PoolSum:
 #define OP(...)
 #define POINTWISE(...)
 #define REDUCTION(...)

@@ -155,6 +155,7 @@ void find_modelled(const Graph& g, bool& found) {
     case OpKind::Ge:
     case OpKind::ReduceMax:
     case OpKind::ReduceMin:
+    case OpKind::PoolMax:
     case OpKind::AccumRescale:
     case OpKind::Opaque: found = true; break;
     case OpKind::Pow: found = found || !g.attrs<PowAttrs>(op).exponent.is_integer(); break;
@@ -193,6 +194,9 @@ void find_modelled(const Graph& g, bool& found) {
     case OpKind::Cumsum:
     case OpKind::Matmul:
     case OpKind::ConcatMatmul:
+    case OpKind::Conv:
+    case OpKind::ConvTranspose:
+    case OpKind::PoolSum:
     case OpKind::Transpose:
     case OpKind::Reshape:
     case OpKind::Broadcast:

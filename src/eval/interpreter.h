@@ -10,6 +10,7 @@
 #include "eval/pointwise.h"
 #include "eval/trace.h"
 #include "ir/block_schedule.h"
+#include "ir/window.h"
 
 namespace tessera {
 
@@ -190,6 +191,17 @@ template <class D> class Interpreter {
   View cumsum(Arena& arena, const View& x, int axis, Components demand) const;
   View matmul(Arena& arena, const View& a, const View& b, Components demand,
               ThreadPool* pool) const;
+  // interpreter_windows.h
+  View windows(Arena& arena, const View& x, const std::vector<WindowAxis>& axes,
+               const Rational& outside, Components demand, ThreadPool* pool) const;
+  View slide(Arena& arena, const View& windows, const View& w, int64_t groups, Components demand,
+             ThreadPool* pool) const;
+  View conv(Arena& arena, const Graph& g, const Op& op, const View& x, const View& w,
+            Components demand, ThreadPool* pool) const;
+  View conv_transpose(Arena& arena, const Graph& g, const Op& op, const View& x, const View& w,
+                      Components demand, ThreadPool* pool) const;
+  View pooled(Arena& arena, const Graph& g, const Op& op, const View& x, Components demand,
+              ThreadPool* pool) const;
   View gather(Arena& arena, const Op& op, const View& x, const View& index,
               Components demand) const;
   View scalar(Arena& arena, DType dtype, const Rational& value, Components demand) const;
@@ -221,3 +233,4 @@ template <class D> class Interpreter {
 
 #include "eval/interpreter_blocks.h"
 #include "eval/interpreter_ops.h"
+#include "eval/interpreter_windows.h"

@@ -231,6 +231,7 @@ template <class D> void Interpreter<D>::run_block_op(BlockState& state, const Op
   case OpKind::Input: return;
 #define OP(...)
 #define POINTWISE(kind, ...) case OpKind::kind:
+#define WINDOWED(kind, ...) case OpKind::kind:
 #define REDUCTION(kind, ...) case OpKind::kind:
 #define MOVEMENT(kind, ...) case OpKind::kind:
 #include "ir/ops.def"

@@ -99,6 +99,11 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     View right = matmul(arena, in[1], in[3], demand, pool);
     return finish(combine(arena, OpKind::Add, left, right, demand));
   }
+  case OpKind::Conv: return finish(conv(arena, g, op, in[0], in[1], demand, pool));
+  case OpKind::ConvTranspose:
+    return finish(conv_transpose(arena, g, op, in[0], in[1], demand, pool));
+  case OpKind::PoolSum:
+  case OpKind::PoolMax: return finish(pooled(arena, g, op, in[0], demand, pool));
   case OpKind::Transpose: {
     View v = in[0];
     const auto& perm = g.attrs<PermAttrs>(op).perm;

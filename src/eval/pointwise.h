@@ -128,6 +128,10 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Cumsum:
   case OpKind::Matmul:
   case OpKind::ConcatMatmul:
+  case OpKind::Conv:
+  case OpKind::ConvTranspose:
+  case OpKind::PoolSum:
+  case OpKind::PoolMax:
   case OpKind::Transpose:
   case OpKind::Reshape:
   case OpKind::Broadcast:

@@ -4,6 +4,7 @@
 
 #include "eval/domains.h"
 #include "eval/eval.h"
+#include "ir/window.h"
 
 namespace tessera {
 namespace {
@@ -80,6 +81,61 @@ void mark_cumsum(int axis, const Marked& operand, const Marked& result) {
     if (i + 1 == n) continue;
     later.plane[0] = operand.marks->data() + (i + 1) * step;
     unite(to, later);
+  }
+}
+
+// An element of x feeds the results whose windows it lies in, in all channels of its group; a
+// weight those of its output channel.
+void mark_windows(const Graph& g, const Op& op, const std::vector<Marked>& operands,
+                  const Marked& result) {
+  const std::vector<WindowAxis> axes = window_axes(g, op);
+  const bool products = is_convolution(op.kind), transposed = op.kind == OpKind::ConvTranspose;
+  const int64_t groups = products ? g.attrs<ConvAttrs>(op).groups : 1;
+  int64_t taps = 1, in = 1, out = 1;
+  for (const WindowAxis& a : axes) taps *= a.taps, in *= a.in, out *= a.out;
+  // Leading axes as [outer, channels]: channels mix within groups, of pooling not at all.
+  const int64_t from = int64_t(operands[0].marks->size()) / in;
+  const int64_t to = int64_t(result.marks->size()) / out;
+  const int64_t batch = products ? operands[0].shape[0] : from;
+  const int64_t c = from / batch / groups, f = to / batch / groups;
+  for (int64_t b = 0; b < batch * groups; ++b) {
+    Marks results(size_t(out), 0);
+    for (int64_t k = 0; k < f; ++k)
+      for (int64_t o = 0; o < out; ++o)
+        results[size_t(o)] |= (*result.marks)[size_t((b * f + k) * out + o)];
+    Marks elements(size_t(in), 0);
+    // conv: o and t tell i; conv_transpose: i and t tell o
+    const int64_t walked = transposed ? in : out;
+    for (int64_t p = 0; p < walked * taps; ++p) {
+      int64_t at = p / taps, tap = p % taps, met = 0, step = 1;
+      bool inside = true;
+      for (size_t d = axes.size(); d-- > 0;) {
+        const WindowAxis& a = axes[d];
+        const int64_t mine = transposed ? a.in : a.out, other = transposed ? a.out : a.in;
+        const int64_t x = at % mine * a.stride + tap % a.taps * a.dilation - a.low;
+        inside = inside && x >= 0 && x < other;
+        met += x * step;
+        step *= other;
+        at /= mine;
+        tap /= a.taps;
+      }
+      if (!inside) continue;
+      const int64_t i = transposed ? p / taps : met, o = transposed ? met : p / taps;
+      elements[size_t(i)] |= results[size_t(o)];
+    }
+    for (int64_t k = 0; k < c; ++k)
+      for (int64_t i = 0; i < in; ++i)
+        (*operands[0].marks)[size_t((b * c + k) * in + i)] |= elements[size_t(i)];
+  }
+  if (!products) return;
+  std::vector<uint8_t> channel(size_t(groups * f), 0);
+  for (size_t i = 0; i < result.marks->size(); ++i)
+    channel[i / size_t(out) % channel.size()] |= (*result.marks)[i];
+  Marks& w = *operands[1].marks;
+  for (int64_t i = 0; i < int64_t(w.size()); ++i) {
+    // [G·F, C, t…], transposed [G·C, F, t…]
+    const int64_t first = i / taps / operands[1].shape[1], second = i / taps % operands[1].shape[1];
+    w[size_t(i)] |= channel[size_t(transposed ? first / c * f + second : first)];
   }
 }
 
@@ -184,6 +240,8 @@ void mark_operands(const Graph& g, const Op& op, const std::vector<Marked>& oper
     mark_matmul(operands[1], operands[3], result);
   } else if (op.kind == OpKind::Cumsum) {
     mark_cumsum(g.attrs<AxisAttrs>(op).axis, operands[0], result);
+  } else if (is_windowed(op.kind)) {
+    mark_windows(g, op, operands, result);
   } else {  // opaque: anything may feed anything
     uint8_t all = 0;
     for (uint8_t m : *result.marks) all |= m;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/block.h"
+#include "ir/window.h"
 
 namespace tessera {
 namespace {
@@ -191,6 +192,69 @@ Type gather(const Inference& in, AxisAttrs& a) {
   return r;
 }
 
+// The extent of a result axis, of which the window needs at least one.
+Dim slide(const Inference& in, const Dim& extent, const Dim& taps, int64_t stride, int64_t dilation,
+          int64_t low, int64_t high, bool transposed) {
+  const int64_t n = in.extent(extent, "an axis the window slides over");
+  const int64_t k = in.extent(taps, "the window");
+  // Extents are checked before they are multiplied.
+  if (k < 1 || n > kMaxElements || dilation > kMaxElements / k || stride > kMaxElements / n)
+    in.fail("a window of " + std::to_string(k) + " elements with dilation " +
+            std::to_string(dilation) + " and stride " + std::to_string(stride) +
+            " does not fit an axis of " + std::to_string(n));
+  const int64_t span = (k - 1) * dilation + 1;
+  const int64_t r = transposed              ? (n - 1) * stride + span - low - high
+                    : n + low + high < span ? 0
+                                            : (n + low + high - span) / stride + 1;
+  if (r < 1)
+    in.fail("a window that spans " + std::to_string(span) + " elements does not fit an axis of " +
+            std::to_string(n) + " with " + std::to_string(low) + " and " + std::to_string(high) +
+            (transposed ? " taken off" : " added"));
+  return Dim(r);
+}
+
+Type convolution(const Inference& in, OpKind kind, ConvAttrs& a) {
+  const Type &x = in.operand(0), &w = in.operand(1);
+  if (x.rank() < 3 || x.rank() > 5 || w.rank() != x.rank())
+    in.fail("needs [batch, channels, 1 to 3 axes…] and weights of the same rank, got " +
+            in.types());
+  const bool transposed = kind == OpKind::ConvTranspose;
+  complete_window(name(kind), x.shape.size() - 2, a.strides, a.dilations, a.low, a.high);
+  const int64_t channels = in.extent(x.shape[1], "the number of channels");
+  const int64_t first = in.extent(w.shape[0], "the weights");
+  const int64_t second = in.extent(w.shape[1], "the weights");
+  if (a.groups < 1 || channels % a.groups != 0 || first % a.groups != 0)
+    in.fail(std::to_string(a.groups) + " groups do not divide the channels of " + in.types());
+  if (transposed ? first != channels : second != channels / a.groups)
+    in.fail("weights " + w.str() + " do not fit " + std::to_string(channels) + " channels in " +
+            std::to_string(a.groups) + " groups");
+  if (second > kMaxElements / a.groups) in.fail("the result has too many channels");
+  Type r{x.dtype, {x.shape[0], Dim(transposed ? second * a.groups : first)}};
+  for (size_t i = 0; i < a.strides.size(); i++) {
+    if (!transposed && (a.low[i] < 0 || a.high[i] < 0)) in.fail("low and high must be 0 or more");
+    r.shape.push_back(slide(in, x.shape[i + 2], w.shape[i + 2], a.strides[i], a.dilations[i],
+                            a.low[i], a.high[i], transposed));
+  }
+  return r;
+}
+
+Type pooling(const Inference& in, OpKind kind, WindowAttrs& a) {
+  Type r = in.operand();
+  const size_t n = a.size.size();
+  if (n < 1 || n > 3 || int(n) > r.rank())
+    in.fail("size needs an entry for each of 1 to 3 innermost axes of " + r.str());
+  complete_window(name(kind), n, a.strides, a.dilations, a.low, a.high);
+  if (2 * n + (r.shape.size() - n) > size_t(kMaxRank)) in.fail(r.str() + " has too many axes");
+  for (size_t i = 0; i < n; i++) {
+    if (a.low[i] < 0 || a.high[i] < 0) in.fail("low and high must be 0 or more");
+    if (a.size[i] < 1 || a.size[i] > kMaxElements)
+      in.fail(std::to_string(a.size[i]) + " is no size of a window");
+    Dim& d = r.shape[r.shape.size() - n + i];
+    d = slide(in, d, Dim(a.size[i]), a.strides[i], a.dilations[i], a.low[i], a.high[i], false);
+  }
+  return r;
+}
+
 // Maps must name axes of the tensor, and only dimensions the block graph has.
 template <class Map>
 void check_map(const Inference& in, const Map& map, size_t dims, int rank, const char* what) {
@@ -360,6 +424,15 @@ std::vector<Type> infer_types(OpKind kind, const std::vector<Type>& operands, At
     if (!(left == right)) in.fail("W·Y and X·Z have different shapes: " + in.types());
     return one({in.operand().dtype, left});
   }
+  case OpKind::Conv:
+  case OpKind::ConvTranspose:
+    in.require_number();
+    in.require_same_dtype();
+    return one(convolution(in, kind, std::get<ConvAttrs>(attrs)));
+  case OpKind::PoolSum:
+  case OpKind::PoolMax:
+    in.require_number();
+    return one(pooling(in, kind, std::get<WindowAttrs>(attrs)));
   case OpKind::Transpose: {
     auto& a = std::get<PermAttrs>(attrs);
     const Type& x = in.operand();

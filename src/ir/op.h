@@ -13,6 +13,15 @@
 //   cumsum        inclusive running sum along `axis`
 //   matmul        the innermost two axes contracted, leading axes broadcast; rank ≥ 2
 //   concat_matmul (W‖X)(Y;Z) = W·Y + X·Z for operands W X Y Z (Mirage §8.1)
+//   conv          x [N, G·C, i…] with w [G·F, C, k…], G `groups`: r[n, gF+f, o] = Σ over c and taps
+//   t
+//                 x[n, gC+c, o·stride + t·dilation − low] · w[gF+f, c, t]; outside x there are
+//                 zeros
+//   conv_transpose  x [N, G·C, i…] with w [G·C, F, k…]: r[n, gF+f, o] = Σ over c and those i, t
+//   with
+//                 o = i·stride + t·dilation − low of x[n, gC+c, i] · w[gC+c, f, t]
+//   pool_sum pool_max  over windows of the innermost axes; outside x there are 0, −∞ (of integers
+//                 the lowest)
 //   repeat        the whole tensor copied repeats[d] times along each axis d (numpy.tile)
 //   triu/tril     zero below/above the k-th diagonal of the innermost two axes
 //   gather        elements of x along `axis` at integer indices y (numpy.take)
@@ -150,6 +159,32 @@ struct PadAttrs {  // counts >= 0, one per axis
   }
   TESSERA_EQUAL(PadAttrs);
 };
+// One entry per axis the window slides over; left out: strides and dilations 1, counts 0. `low` and
+// `high` elements are added before and behind x; of conv_transpose they are taken off the result,
+// where negative ones add zeros.
+struct ConvAttrs {
+  std::vector<int64_t> strides, dilations, low, high;
+  int64_t groups = 1;
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("strides", s.strides);
+    f("dilations", s.dilations);
+    f("low", s.low);
+    f("high", s.high);
+    f("groups", s.groups);
+  }
+  TESSERA_EQUAL(ConvAttrs);
+};
+struct WindowAttrs {
+  std::vector<int64_t> size, strides, dilations, low, high;  // as many as `size` has, see ConvAttrs
+  template <class S, class F> static void fields(S& s, F&& f) {
+    f("size", s.size);
+    f("strides", s.strides);
+    f("dilations", s.dilations);
+    f("low", s.low);
+    f("high", s.high);
+  }
+  TESSERA_EQUAL(WindowAttrs);
+};
 struct DiagonalAttrs {
   int64_t k = 0;
   template <class S, class F> static void fields(S& s, F&& f) { f("k", s.k); }
@@ -197,10 +232,10 @@ struct SaveAttrs {
 };
 #undef TESSERA_EQUAL
 
-using Attrs =
-    std::variant<NoAttrs, InputAttrs, ConstAttrs, IotaAttrs, PowAttrs, CastAttrs, ReduceAttrs,
-                 AxisAttrs, AxesAttrs, PermAttrs, ShapeAttrs, RepeatAttrs, SliceAttrs, PadAttrs,
-                 DiagonalAttrs, OpaqueAttrs, IterAttrs, AccumAttrs, SaveAttrs>;
+using Attrs = std::variant<NoAttrs, InputAttrs, ConstAttrs, IotaAttrs, PowAttrs, CastAttrs,
+                           ReduceAttrs, AxisAttrs, AxesAttrs, PermAttrs, ShapeAttrs, RepeatAttrs,
+                           SliceAttrs, PadAttrs, ConvAttrs, WindowAttrs, DiagonalAttrs, OpaqueAttrs,
+                           IterAttrs, AccumAttrs, SaveAttrs>;
 
 // --- the table --------------------------------------------------------------------------------
 

@@ -195,6 +195,10 @@ class ClipCheck {
     case OpKind::Triu:
     case OpKind::Tril:
     case OpKind::Gather:
+    case OpKind::Conv:
+    case OpKind::ConvTranspose:
+    case OpKind::PoolSum:
+    case OpKind::PoolMax:
       for (TensorId t : op.inputs)
         if (clipped(t)) bad(g_, op, "its operand's tile is cut at the tensor's edge");
       return;

@@ -289,6 +289,9 @@ bool is_nonnegative(const Graph& g, TensorId t) {
     case OpKind::Min:
     case OpKind::Matmul:
     case OpKind::ConcatMatmul:
+    case OpKind::Conv:
+    case OpKind::ConvTranspose:
+    case OpKind::PoolSum:
     case OpKind::Sum:
     case OpKind::Mean:
     case OpKind::Cumsum:
@@ -305,6 +308,7 @@ bool is_nonnegative(const Graph& g, TensorId t) {
     case OpKind::Slice:
     case OpKind::Triu:
     case OpKind::Tril: result = all(); break;
+    case OpKind::PoolMax:  // of padding alone it is −∞
     case OpKind::Input:
     case OpKind::Neg:
     case OpKind::Sign:

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "ir/block_schedule.h"
+#include "ir/window.h"
 #include "verify/degree_algebra.h"
 
 namespace tessera {
@@ -275,6 +276,15 @@ class Analysis : public Algebra {
       Value r = all_axes(raw(0));
       r.sampled = r.sampled || raw(1).sampled;
       return r;
+    }
+    case OpKind::Conv:
+    case OpKind::ConvTranspose:
+      return sum(multiply(all_axes(raw(0)), all_axes(raw(1))), 0xffu, terms_of(g, op));
+    case OpKind::PoolSum: return sum(all_axes(raw(0)), 0xffu, terms_of(g, op));
+    case OpKind::PoolMax: {
+      const double n = terms_of(g, op);
+      const Value x = all_axes(raw(0));
+      return set_of(sum(x, 0xffu, n), x, 0xffu, n);
     }
     case OpKind::Opaque: {
       Value all;

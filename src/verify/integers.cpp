@@ -25,6 +25,9 @@ bool is_ring_operator(const Graph& g, const Op& op) {
   case OpKind::Cumsum:
   case OpKind::Matmul:
   case OpKind::ConcatMatmul:
+  case OpKind::Conv:
+  case OpKind::ConvTranspose:
+  case OpKind::PoolSum:
   case OpKind::Transpose:
   case OpKind::Reshape:
   case OpKind::Broadcast:
@@ -84,6 +87,7 @@ bool is_ring_operator(const Graph& g, const Op& op) {
   case OpKind::Mean:
   case OpKind::ReduceMax:
   case OpKind::ReduceMin:
+  case OpKind::PoolMax:
   case OpKind::Gather:
   case OpKind::Opaque:
   case OpKind::AccumRescale: return false;

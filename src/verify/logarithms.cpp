@@ -11,16 +11,17 @@ namespace {
 // Meromorphic in every operand, so that two such programs that agree for positive inputs agree.
 bool analytic(const Graph& g, bool in_kernel) {
   static const std::set<OpKind> kAnalytic = {
-      OpKind::Input,     OpKind::Const,    OpKind::Iota,      OpKind::Neg,
-      OpKind::Sqr,       OpKind::Exp,      OpKind::Sin,       OpKind::Cos,
-      OpKind::Erf,       OpKind::Tanh,     OpKind::Sigmoid,   OpKind::Silu,
-      OpKind::Gelu,      OpKind::GeluTanh, OpKind::Expm1,     OpKind::Add,
-      OpKind::Sub,       OpKind::Mul,      OpKind::Div,       OpKind::Sum,
-      OpKind::Mean,      OpKind::Cumsum,   OpKind::Matmul,    OpKind::ConcatMatmul,
-      OpKind::Transpose, OpKind::Reshape,  OpKind::Broadcast, OpKind::Unsqueeze,
-      OpKind::Squeeze,   OpKind::Repeat,   OpKind::Concat,    OpKind::Stack,
-      OpKind::Slice,     OpKind::Pad,      OpKind::Triu,      OpKind::Tril,
-      OpKind::Iter,      OpKind::Save,     OpKind::Kernel,    OpKind::Thread};
+      OpKind::Input,   OpKind::Const,         OpKind::Iota,      OpKind::Neg,
+      OpKind::Sqr,     OpKind::Exp,           OpKind::Sin,       OpKind::Cos,
+      OpKind::Erf,     OpKind::Tanh,          OpKind::Sigmoid,   OpKind::Silu,
+      OpKind::Gelu,    OpKind::GeluTanh,      OpKind::Expm1,     OpKind::Add,
+      OpKind::Sub,     OpKind::Mul,           OpKind::Div,       OpKind::Sum,
+      OpKind::Mean,    OpKind::Cumsum,        OpKind::Matmul,    OpKind::ConcatMatmul,
+      OpKind::Conv,    OpKind::ConvTranspose, OpKind::PoolSum,   OpKind::Transpose,
+      OpKind::Reshape, OpKind::Broadcast,     OpKind::Unsqueeze, OpKind::Squeeze,
+      OpKind::Repeat,  OpKind::Concat,        OpKind::Stack,     OpKind::Slice,
+      OpKind::Pad,     OpKind::Triu,          OpKind::Tril,      OpKind::Iter,
+      OpKind::Save,    OpKind::Kernel,        OpKind::Thread};
   return std::all_of(g.ops().begin(), g.ops().end(), [&](const Op& op) {
     for (uint32_t r = 0; r < op.num_results; ++r)
       if (!is_float(g.type(op.result(r)).dtype)) return false;

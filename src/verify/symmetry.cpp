@@ -338,6 +338,36 @@ class Symmetry::Builder {
       for (int d = 0; d < v.rank(v.in(1)); d++) same(v, v.in(1), d, v.out(), axis + d);
       return;
     }
+    case OpKind::Conv:
+    case OpKind::ConvTranspose: {
+      // Channels are contracted as in a product; of groups, and along the window, every index
+      // counts.
+      const bool grouped = g.attrs<ConvAttrs>(op).groups != 1;
+      const int in = op.kind == OpKind::Conv ? 1 : 0;  // axis of the weights
+      same(v, v.in(0), 0, v.out(), 0);
+      if (!grouped) {
+        same(v, v.in(0), 1, v.in(1), in);
+        same(v, v.in(1), 1 - in, v.out(), 1);
+      }
+      for (TensorId t : {v.in(0), v.in(1), v.out()})
+        for (int d = grouped && t != v.in(1) ? 1 : 2; d < v.rank(t); d++) fix(v.node(t, d));
+      if (grouped)
+        for (int d : {0, 1}) fix(v.node(v.in(1), d));
+      return;
+    }
+    case OpKind::PoolSum:
+    case OpKind::PoolMax: {
+      const int lead = v.rank(v.out()) - int(g.attrs<WindowAttrs>(op).size.size());
+      for (int d = 0; d < v.rank(v.out()); d++) {
+        if (d < lead) {
+          same(v, v.in(0), d, v.out(), d);
+          continue;
+        }
+        fix(v.node(v.in(0), d));
+        fix(v.node(v.out(), d));
+      }
+      return;
+    }
     case OpKind::Opaque:
       for (TensorId t : op.inputs) fix_all(v, t);
       for (uint32_t r = 0; r < op.num_results; r++) fix_all(v, op.result(r));

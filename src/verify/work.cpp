@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "ir/block_schedule.h"
+#include "ir/window.h"
 
 namespace tessera {
 
@@ -29,6 +30,8 @@ double count_work(const Graph& g) {
     if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
       n *= double(g.type(op.inputs[0]).shape.back().extent) +
            (op.kind == OpKind::ConcatMatmul ? double(g.type(op.inputs[1]).shape.back().extent) : 0);
+    else if (is_windowed(op.kind))
+      n *= terms_of(g, op);
     else
       for (TensorId t : op.inputs) n = std::max(n, double(num_elements(g.type(t).shape)));
     if (op.kind == OpKind::Input || op.kind == OpKind::Save || op.kind == OpKind::Iter) continue;
@@ -52,6 +55,8 @@ double rounding_length(const Graph& g) {
         own *= double(g.type(op.inputs[0]).shape[size_t(a)].extent);
     } else if (op.kind == OpKind::Cumsum) {
       own = double(g.type(op.inputs[0]).shape[size_t(g.attrs<AxisAttrs>(op).axis)].extent);
+    } else if (is_windowed(op.kind)) {
+      own = terms_of(g, op);
     } else if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
       for (int l : g.attrs<AccumAttrs>(op).loops) own *= double(g.loops()[size_t(l)]);
     }

@@ -5,12 +5,14 @@
 #include <optional>
 
 #include "backend/cpu/emit_kernel.h"
+#include "backend/cpu/emit_windows.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/operands.h"
 #include "backend/cpu/prelude.h"
 #include "base/error.h"
 #include "ir/text.h"
+#include "ir/window.h"
 #include "plan/choose_layouts.h"
 
 namespace tessera {
@@ -202,6 +204,28 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         first.code = static_cast<int>(code_steps.size());
         plan.add(std::move(first));
         code_steps.push_back(std::move(once));
+        step.arguments = code_steps.back().arguments;
+      }
+    } else if (is_windowed(op.kind)) {
+      const WindowText text = emit_windows(kUnnamed, graph, op, unit);
+      step.units = text.units;
+      step.scratch_bytes = text.scratch_bytes;
+      step.symbol = define(text.text);
+      if (text.workspace_bytes > 0) {
+        const int workspace = plan.workspace("k" + std::to_string(code_steps.size()) + ".staged",
+                                             text.workspace_bytes);
+        Task first = task;
+        Step staging = step;
+        staging.symbol += "_once";
+        staging.units = text.staging_units;
+        first.writes = {workspace};
+        staging.arguments = task.reads;
+        for (int s : task.writes) staging.arguments.push_back(s);
+        staging.arguments.push_back(workspace);
+        task.reads.push_back(workspace);
+        first.code = static_cast<int>(code_steps.size());
+        plan.add(std::move(first));
+        code_steps.push_back(std::move(staging));
         step.arguments = code_steps.back().arguments;
       }
     } else {

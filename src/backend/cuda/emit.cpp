@@ -10,6 +10,7 @@
 #include "backend/lower.h"
 #include "base/error.h"
 #include "ir/text.h"
+#include "ir/window.h"
 
 namespace tessera {
 namespace {
@@ -79,6 +80,9 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
     if (op.kind == OpKind::Opaque)
       throw Error(ErrorKind::Unsupported,
                   "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
+    if (is_windowed(op.kind))
+      throw Error(ErrorKind::Unsupported,
+                  std::string(name(op.kind)) + " has no CUDA kernel yet; use --target cpu");
     std::optional<Graph> lowered;
     if (op.kind != OpKind::Kernel) lowered = lower_to_block(graph, op, lowering);
     Task task;
@@ -145,9 +149,8 @@ std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& ar
     if (op.kind != OpKind::Kernel) lowered = lower_to_block(graph, op, lowering);
     if (op.kind != OpKind::Kernel && !lowered) continue;
     std::set<std::string> prelude;
-    out.push_back(
-        BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
-            .describe());
+    out.push_back(BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
+                      .describe());
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/window.h"
 #include "verify/bench/edit.h"
 #include "verify/bench/structures.h"
 
@@ -64,6 +65,27 @@ std::optional<Graph> exclusive_cumsum(const Graph& g, Rng& rng) {
                  [](const Graph&, Graph& out, const Op& op, const Tensors& in) {
                    return one(out.add(OpKind::Sub, {out.add(op.kind, in, op.attrs), in[0]}));
                  });
+}
+
+// The window one element further, or its padding on the other side.
+std::optional<Graph> shifted_window(const Graph& g, Rng& rng) {
+  return at_random_site(g, rng,
+                        [&](const Graph&, Graph& out, const Op& op, const Tensors& in) -> Result {
+                          if (!is_windowed(op.kind)) return std::nullopt;
+                          Attrs attrs = op.attrs;
+                          auto shift = [&](auto& a) {
+                            const size_t i = rng.below(a.low.size());
+                            if (a.low[i] == a.high[i])
+                              a.low[i]++, a.high[i]--;
+                            else
+                              std::swap(a.low[i], a.high[i]);
+                          };
+                          if (is_convolution(op.kind))
+                            shift(std::get<ConvAttrs>(attrs));
+                          else
+                            shift(std::get<WindowAttrs>(attrs));
+                          return one(out.add(op.kind, in, attrs));
+                        });
 }
 
 std::optional<Graph> wrong_perm(const Graph& g, Rng& rng) {
@@ -501,6 +523,21 @@ std::optional<Graph> wrong_omap(const Graph& g, Rng& rng) {
                  });
 }
 
+// One channel with weights that are not turned round.
+std::optional<Graph> conv_to_conv_transpose(const Graph& g, Rng& rng) {
+  return at_kind(g, rng, OpKind::ConvTranspose,
+                 [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+                   const auto& a = home.attrs<ConvAttrs>(op);
+                   const int64_t k = home.type(op.inputs[1]).shape[2].extent;
+                   if (a.groups != 1 || a.strides[0] != 1 || k < 2) return std::nullopt;
+                   ConvAttrs b = a;
+                   b.low[0] = (k - 1) * a.dilations[0] - a.low[0];
+                   b.high[0] = (k - 1) * a.dilations[0] - a.high[0];
+                   TensorId w = out.add(OpKind::Transpose, {in[1]}, PermAttrs{{1, 0, 2}});
+                   return one(out.add(OpKind::Conv, {in[0], w}, b));
+                 });
+}
+
 std::optional<Graph> wrong_gather(const Graph& g, Rng& rng) {
   return at_kind(g, rng, OpKind::Gather,
                  [&](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
@@ -682,6 +719,9 @@ const std::vector<ProgramEdit>& mutations() {
         {"max_to_min", other_kind<Max, Min>},
         {"and_to_or", other_kind<And, Or>},
         {"triu_to_tril", other_kind<Triu, Tril>},
+        {"shifted_window", shifted_window},
+        {"conv_to_conv_transpose", conv_to_conv_transpose},
+        {"pool_sum_to_max", other_kind<PoolSum, PoolMax>},
         {"shifted_slice", shifted_slice},
         {"swapped_concat", swapped_concat},
         {"wrong_pad_value", wrong_pad_value},

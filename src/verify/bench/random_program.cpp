@@ -25,7 +25,7 @@ struct Facts {
 class Generator {
  public:
   Generator(uint64_t seed, const RandomProgramOptions& options)
-      : rng_(seed), o_(options), g_("random") {}
+      : rng_(seed), windows_(mix64(seed)), o_(options), g_("random") {}
 
   Graph run() {
     for (int& d : dims_) d = int(rng_.between(2, o_.max_extent));
@@ -46,6 +46,10 @@ class Generator {
       }
       if (g_.ops().size() > before && size_of(last()) > 4096) break;
     }
+    // Drawn apart, so that the other programs are what they are without them.
+    if (!integral && windows_.chance(0.15))
+      for (int tries = 0; tries < 8; tries++)
+        if (attempt([&] { return window(); })) break;
     return finish();
   }
 
@@ -487,6 +491,42 @@ class Generator {
     });
     return keep(emit(OpKind::Concat, {x, y}, AxisAttrs{axis}));
   }
+  // A convolution with weights of constants and rows of the operand, or pooling.
+  bool window() {
+    TensorId x = real_of_rank(2);
+    auto below = [&](int n) { return int64_t(windows_.below(uint64_t(n))); };
+    const OpKind kind = std::array{OpKind::Conv, OpKind::ConvTranspose, OpKind::PoolSum,
+                                   OpKind::PoolMax}[size_t(below(4))];
+    const int64_t n = shape(x).back().extent, size = std::min<int64_t>(n, 1 + below(4));
+    const int64_t low = below(2), high = below(2), stride = below(4) == 0 ? 2 : 1;
+    if (kind == OpKind::PoolSum || kind == OpKind::PoolMax) {
+      if (kind == OpKind::PoolMax && (fact(x).order || fact(x).repeats)) return false;
+      WindowAttrs a{{size}, {stride}, {1}, {low}, {high}};
+      TensorId t = emit(kind, {x}, a);
+      if (kind == OpKind::PoolSum) fact(t).size += 2;
+      fact(t).order = fact(t).order || kind == OpKind::PoolMax;
+      return keep(t);
+    }
+    // [rows, columns] as one batch of `rows` channels
+    const int64_t rows = shape(x)[shape(x).size() - 2].extent;
+    if (rank(x) != 2) return false;
+    TensorId image = emit(OpKind::Reshape, {x}, ShapeAttrs{{1, rows, n}});
+    const int64_t groups = rows % 2 == 0 && windows_.chance(0.4) ? 2 : 1;
+    const int64_t filters = 1 + below(3);
+    // weights that differ: 1, 1/2, 1/3 … in order
+    const Shape w = kind == OpKind::Conv ? Shape{groups * filters, rows / groups, size}
+                                         : Shape{rows, filters, size};
+    TensorId count =
+        g_.add(OpKind::Iota, {}, IotaAttrs{0, {g_.type(x).dtype, {Dim(num_elements(w))}}});
+    fact(count);
+    TensorId more = emit(OpKind::Add, {count, constant(Rational(1), g_.type(x).dtype)});
+    TensorId weights =
+        emit(OpKind::Reshape, {emit(OpKind::Pow, {more}, PowAttrs{Rational(-1)})}, ShapeAttrs{w});
+    TensorId t =
+        emit(kind, {image, weights}, ConvAttrs{{stride}, {1 + below(2)}, {low}, {high}, groups});
+    fact(t).size = fact(x).size + 2;
+    return keep(t);
+  }
   bool mask() {
     TensorId x = real_of_rank(2);
     return keep(
@@ -859,7 +899,7 @@ class Generator {
     return out;
   }
 
-  Rng rng_;
+  Rng rng_, windows_;
   RandomProgramOptions o_;
   Graph g_;
   int dims_[3] = {};

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <limits>
 
 #include "ir/block.h"
+#include "ir/window.h"
 #include "verify/bench/edit.h"
 #include "verify/bench/mutations.h"
 #include "verify/bench/structures.h"
@@ -598,6 +600,68 @@ std::optional<Graph> gather_as_slice(const Graph& g, Rng& rng) {
                  });
 }
 
+// A window as the sum (or maximum) of shifted, strided slices of the padded operand, one per tap;
+// of a convolution each times its tap's weights.
+std::optional<Graph> window_by_taps(const Graph& g, Rng& rng) {
+  return at_random_site(
+      g, rng, [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+        if (!is_windowed(op.kind) || op.kind == OpKind::ConvTranspose) return std::nullopt;
+        const std::vector<WindowAxis> axes = window_axes(home, op);
+        if (axes.size() != 1) return std::nullopt;
+        const WindowAxis& a = axes[0];
+        const bool products = op.kind == OpKind::Conv;
+        if (products && home.attrs<ConvAttrs>(op).groups != 1) return std::nullopt;
+        const DType dtype = out.type(in[0]).dtype;
+        const size_t rank = out.type(in[0]).shape.size();
+        PadAttrs pad;
+        pad.low.assign(rank, 0), pad.high.assign(rank, 0);
+        pad.low.back() = a.low, pad.high.back() = a.high;
+        if (op.kind == OpKind::PoolMax)
+          pad.value = is_float(dtype) ? Rational::infinity(true)
+                                      : Rational(std::numeric_limits<int32_t>::min());
+        TensorId x = in[0];
+        if (a.low + a.high > 0) x = out.add(OpKind::Pad, {x}, pad);
+        std::optional<TensorId> sum;
+        for (int64_t t = 0; t < a.taps; t++) {
+          SliceAttrs s;
+          for (const Dim& d : out.type(x).shape) {
+            s.starts.push_back(0), s.stops.push_back(d.extent), s.steps.push_back(1);
+          }
+          s.starts.back() = t * a.dilation;
+          s.stops.back() = t * a.dilation + (a.out - 1) * a.stride + 1;
+          s.steps.back() = a.stride;
+          TensorId term = out.add(OpKind::Slice, {x}, s);
+          if (products) {
+            TensorId w = out.add(OpKind::Squeeze, {cut(out, in[1], 2, t, t + 1)}, AxesAttrs{{2}});
+            term = out.add(OpKind::Matmul, {w, term});
+          }
+          const OpKind fold = op.kind == OpKind::PoolMax ? OpKind::Max : OpKind::Add;
+          sum = sum ? out.add(fold, {*sum, term}) : term;
+        }
+        return one(*sum);
+      });
+}
+
+// A transposed convolution of stride 1 as a convolution with its weights gathered backwards.
+std::optional<Graph> conv_transpose_as_conv(const Graph& g, Rng& rng) {
+  return at_kind(g, rng, OpKind::ConvTranspose,
+                 [](const Graph& home, Graph& out, const Op& op, const Tensors& in) -> Result {
+                   ConvAttrs a = home.attrs<ConvAttrs>(op);
+                   const Shape w = home.type(op.inputs[1]).shape;
+                   if (a.groups != 1 || a.strides.size() != 1 || a.strides[0] != 1)
+                     return std::nullopt;
+                   const int64_t reach = (w[2].extent - 1) * a.dilations[0];
+                   a.low[0] = reach - a.low[0], a.high[0] = reach - a.high[0];
+                   const Type line{DType::I64, {w[2]}};
+                   TensorId back =
+                       out.add(OpKind::Sub, {out.add_const(Rational(w[2].extent - 1), line),
+                                             out.add(OpKind::Iota, {}, IotaAttrs{0, line})});
+                   TensorId turned = out.add(OpKind::Gather, {in[1], back}, AxisAttrs{2});
+                   turned = out.add(OpKind::Transpose, {turned}, PermAttrs{{1, 0, 2}});
+                   return one(out.add(OpKind::Conv, {in[0], turned}, a));
+                 });
+}
+
 }  // namespace
 
 const std::vector<ProgramEdit>& rewrites() {
@@ -630,6 +694,8 @@ const std::vector<ProgramEdit>& rewrites() {
         {"concat_of_slices", concat_of_slices},
         {"pad_and_cut", pad_and_cut},
         {"gather_as_slice", gather_as_slice},
+        {"window_by_taps", window_by_taps},
+        {"conv_transpose_as_conv", conv_transpose_as_conv},
         {"tile_matmul", tile_matmul},
         {"tile_sum", tile_sum},
         {"tile_pointwise", tile_pointwise},

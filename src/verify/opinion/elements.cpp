@@ -268,6 +268,10 @@ class Evaluation {
       return out;
     }
     case OpKind::Gather: return gather(*in[0], *in[1], g.attrs<AxisAttrs>(op).axis);
+    case OpKind::Conv:
+    case OpKind::ConvTranspose:
+    case OpKind::PoolSum:
+    case OpKind::PoolMax: throw NoTerms{"a sliding window"};
     case OpKind::Opaque: throw NoTerms{"an opaque operator"};
 #define OP(...)
 #define POINTWISE(kind, ...) case OpKind::kind:

@@ -5,6 +5,7 @@
 #include "backend/measure.h"
 #include "backend/testing.h"
 #include "base/error.h"
+#include "ir/window.h"
 
 namespace tessera {
 namespace {
@@ -205,6 +206,48 @@ TEST(CpuOps, DataMovement) {
   }
 }
 
+// Every combination meets another path: whole tiles and rests, planes read in place and staged,
+// residues of strides, groups of one channel, lines shorter than a vector.
+TEST(CpuOps, Convolutions) {
+  const std::vector<std::tuple<Shape, Shape, ConvAttrs>> convolutions = {
+      {{1, 3, 16, 16}, {8, 3, 1, 1}, {}},
+      {{2, 5, 9, 11}, {10, 5, 3, 3}, {{}, {}, {1, 1}, {1, 1}}},
+      {{1, 4, 9, 14}, {6, 2, 3, 2}, {{2, 3}, {1, 2}, {1, 0}, {2, 3}, 2}},
+      {{1, 6, 20}, {6, 1, 5}, {{1}, {3}, {6}, {6}, 6}},
+      {{3, 2, 7}, {17, 2, 7}, {}},
+      {{1, 2, 5, 6, 7}, {3, 2, 3, 2, 3}, {{2, 1, 2}, {1, 2, 1}, {1, 1, 0}, {0, 2, 1}}},
+      {{1, 33, 40, 40}, {9, 33, 3, 3}, {{2, 2}, {}, {1, 1}, {1, 1}}},
+  };
+  const std::vector<std::tuple<Shape, Shape, ConvAttrs>> transposed = {
+      {{1, 3, 6, 7}, {3, 4, 3, 3}, {{2, 2}, {}, {1, 1}, {0, 1}}},
+      {{2, 4, 5}, {4, 3, 4}, {{3}, {2}, {0}, {-2}, 2}},
+      {{1, 2, 3, 4, 3}, {2, 9, 2, 3, 2}, {{1, 2, 2}, {2, 1, 1}, {3, 0, 1}, {0, 0, 0}}},
+  };
+  for (DType d : {DType::F32, DType::F64, DType::BF16, DType::F16, DType::I32, DType::I64,
+                  DType::I8, DType::U8}) {
+    SCOPED_TRACE(name(d));
+    Case c;
+    for (const auto& [x, w, a] : convolutions) c.op(OpKind::Conv, d, {x, w}, a);
+    for (const auto& [x, w, a] : transposed) c.op(OpKind::ConvTranspose, d, {x, w}, a);
+    c.check(d == DType::F32);
+  }
+}
+
+TEST(CpuOps, Pooling) {
+  for (DType d :
+       {DType::F32, DType::F64, DType::BF16, DType::I32, DType::I64, DType::I8, DType::U8}) {
+    SCOPED_TRACE(name(d));
+    Case c;
+    for (OpKind kind : {OpKind::PoolSum, OpKind::PoolMax}) {
+      c.op(kind, d, {{2, 3, 9, 20}}, WindowAttrs{{3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}});
+      c.op(kind, d, {{4, 33}}, WindowAttrs{{4}, {1}, {5}, {3}, {9}});
+      c.op(kind, d, {{1, 2, 5, 6, 7}}, WindowAttrs{{2, 3, 2}, {1, 2, 3}, {2, 1, 1}, {}, {0, 1, 0}});
+      c.op(kind, d, {{3, 7, 7}}, WindowAttrs{{7, 7}, {}, {}, {}, {}});
+    }
+    c.check(d == DType::F32);
+  }
+}
+
 TEST(CpuOps, EveryKernelOperatorIsCovered) {
   // Those above, and those that have no code of their own.
   for (OpKind kind : all_op_kinds()) {
@@ -214,7 +257,7 @@ TEST(CpuOps, EveryKernelOperatorIsCovered) {
                        kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
                        kind == OpKind::ReduceMin || kind == OpKind::Cumsum ||
                        kind == OpKind::Matmul || kind == OpKind::ConcatMatmul ||
-                       kind == OpKind::Opaque || kind == OpKind::Kernel;
+                       is_windowed(kind) || kind == OpKind::Opaque || kind == OpKind::Kernel;
     EXPECT_TRUE(known) << name(kind);
   }
 }

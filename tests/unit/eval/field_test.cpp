@@ -305,6 +305,34 @@ TYPED_TEST(Field, RationalProgramsAreExact) {
   }
 }
 
+// Windows in the field are what pads, slices, products and extrema say; and not where one is moved.
+TYPED_TEST(Field, WindowsAreSumsOverTaps) {
+  const std::string conv =
+      "graph g { X = input : f64[1,2,7]\n W = input : f64[3,2,2]\n"
+      " o = conv X, W {strides=[2], dilations=[3], low=[1], high=[2]}\n return o }";
+  const std::string taps =
+      "graph g { X = input : f64[1,2,7]\n W = input : f64[3,2,2]\n"
+      " p = pad X {low=[0,0,1], high=[0,0,2]}\n"
+      " a = slice p {starts=[0,0,0], stops=[1,2,7], steps=[1,1,2]}\n"
+      " b = slice p {starts=[0,0,3], stops=[1,2,10], steps=[1,1,2]}\n"
+      " u = slice W {starts=[0,0,0], stops=[3,2,1], steps=[1,1,1]}\n u1 = squeeze u {axes=[2]}\n"
+      " v = slice W {starts=[0,0,1], stops=[3,2,2], steps=[1,1,1]}\n v1 = squeeze v {axes=[2]}\n"
+      " m = matmul u1, a\n n = matmul v1, b\n o = add m, n\n return o }";
+  const std::string moved =
+      "graph g { X = input : f64[1,2,7]\n W = input : f64[3,2,2]\n"
+      " o = conv X, W {strides=[2], dilations=[3], low=[2], high=[1]}\n return o }";
+  const std::string pool =
+      "graph g { X = input : f64[3,6]\n o = pool_max X {size=[2], strides=[2]}\n return o }";
+  const std::string grouped =
+      "graph g { X = input : f64[3,6]\n r = reshape X {shape=[3,3,2]}\n o = "
+      "reduce_max r {axes=[2]}\n return o }";
+  for (uint64_t seed = 1; seed < 4; ++seed) {
+    EXPECT_TRUE(field_equal(conv, taps, this->size(), seed));
+    EXPECT_FALSE(field_equal(conv, moved, this->size(), seed));
+    EXPECT_TRUE(field_equal(pool, grouped, this->size(), seed));
+  }
+}
+
 TYPED_TEST(Field, MaximaIgnoreOrderAndGrouping) {
   const std::string whole =
       "graph g { X = input : f64[5,24]\n o = reduce_max X {axes=[1]}\n return o }";
@@ -429,6 +457,23 @@ TYPED_TEST(Field, RedrawThroughDataMovement) {
   ASSERT_FALSE(eval_field(g, model, in).outputs[0].flags.empty());
   EXPECT_TRUE(redraw_inputs(g, model, in).ok());
   EXPECT_TRUE(eval_field(g, model, in).outputs[0].flags.empty());
+}
+
+// A root behind a window names the few elements it comes from: of 40 roots half are undefined, and
+// drawing everything again would never help.
+TYPED_TEST(Field, RedrawThroughWindows) {
+  for (const char* line :
+       {"c = conv X, W {strides=[2], groups=2}", "c = conv_transpose X, V {low=[1], groups=2}",
+        "c = pool_sum X {size=[2], strides=[2]}"}) {
+    const Graph g = parse(std::string("graph g { X = input : f64[2,4,20]\n W = input : f64[2,2,1]\n"
+                                      " V = input : f64[4,1,1]\n ") +
+                          line + "\n o = sqrt c\n return o }");
+    const FieldModel model(this->size(), 5);
+    std::vector<FieldArray> in = draw_inputs(g, model, needed_components(g));
+    ASSERT_FALSE(eval_field(g, model, in).outputs[0].flags.empty()) << line;
+    EXPECT_TRUE(redraw_inputs(g, model, in).ok()) << line;
+    EXPECT_TRUE(eval_field(g, model, in).outputs[0].flags.empty()) << line;
+  }
 }
 
 TYPED_TEST(Field, RedrawGivesUpWhereNothingHelps) {

@@ -187,6 +187,54 @@ void block_case(const std::string& body, const D& want) {
   expect_near(eval(g, {NDArray::of(DType::F64, {5}, {1, 2, 3, 4, 5})})[0].reals, want);
 }
 
+// Convolutions by their defining sum, element by element.
+void expect_windows(OpKind kind, const std::vector<int64_t>& xs, const std::vector<int64_t>& ws,
+                    const ConvAttrs& a) {
+  auto values = [](const std::vector<int64_t>& shape, int64_t factor) {
+    NDArray v = NDArray::zeros(DType::F64, shape);
+    for (size_t i = 0; i < v.reals.size(); ++i) v.reals[i] = double(int64_t(i) * factor % 17 - 8);
+    return v;
+  };
+  const NDArray x = values(xs, 7), w = values(ws, 5);
+  const NDArray got = run1(kind, {x, w}, a);
+  const bool transposed = kind == OpKind::ConvTranspose;
+  const size_t n = xs.size() - 2;
+  const int64_t c = xs[1] / a.groups, f = got.shape[1] / a.groups;
+  D want(got.reals.size(), 0);
+  auto walk = [](const std::vector<int64_t>& shape, auto visit) {
+    std::vector<int64_t> at(shape.size(), 0);
+    for (;;) {
+      visit(at);
+      size_t i = shape.size();
+      while (i-- > 0 && ++at[i] == shape[i]) at[i] = 0;
+      if (i == size_t(-1)) return;
+    }
+  };
+  auto flat = [](const std::vector<int64_t>& shape, const std::vector<int64_t>& at) {
+    int64_t i = 0;
+    for (size_t d = 0; d < shape.size(); ++d) i = i * shape[d] + at[d];
+    return size_t(i);
+  };
+  // Either way the first axis of the weights [gF+f, c, t] or [gC+c, f, t] is the walked channel.
+  const std::vector<int64_t>& walked = transposed ? xs : got.shape;
+  const std::vector<int64_t>& other = transposed ? got.shape : xs;
+  walk(walked, [&](const std::vector<int64_t>& at) {
+    walk(ws, [&](const std::vector<int64_t>& tap) {
+      if (tap[0] != at[1]) return;
+      std::vector<int64_t> met = at;
+      met[1] = at[1] / (transposed ? c : f) * (transposed ? f : c) + tap[1];
+      for (size_t d = 0; d < n; ++d) {
+        met[2 + d] = at[2 + d] * a.strides[d] + tap[2 + d] * a.dilations[d] - a.low[d];
+        if (met[2 + d] < 0 || met[2 + d] >= other[2 + d]) return;
+      }
+      const auto& i = transposed ? at : met;
+      const auto& o = transposed ? met : at;
+      want[flat(got.shape, o)] += x.reals[flat(xs, i)] * w.reals[flat(ws, tap)];
+    });
+  });
+  expect_near(got.reals, want);
+}
+
 const std::map<OpKind, std::function<void()>>& cases() {
   static const std::map<OpKind, std::function<void()>> table = {
       {OpKind::Input,
@@ -646,6 +694,55 @@ const std::map<OpKind, std::function<void()>>& cases() {
          EXPECT_THROW(run1(OpKind::Gather, {numbered({2, 3}), NDArray::of(DType::I64, {1}, {3})},
                            AxisAttrs{1}),
                       Error);
+       }},
+      {OpKind::Conv,
+       [] {
+         // stride 2, dilation 2, unequal padding; x padded is 0 1 2 3 4 5 0 0
+         expect_near(run1(OpKind::Conv,
+                          {numbered({1, 1, 5}), NDArray::of(DType::F64, {1, 1, 2}, {1, 10})},
+                          ConvAttrs{{2}, {2}, {1}, {2}})
+                         .reals,
+                     {20, 42, 4});
+         expect_windows(OpKind::Conv, {2, 4, 5, 6}, {6, 2, 3, 2},
+                        ConvAttrs{{2, 1}, {1, 2}, {1, 0}, {2, 1}, 2});
+         expect_windows(OpKind::Conv, {1, 2, 3, 4, 5}, {3, 2, 2, 3, 2},
+                        ConvAttrs{{1, 2, 2}, {2, 1, 1}, {1, 1, 0}, {0, 1, 1}});
+         const NDArray narrow = run1(
+             OpKind::Conv,
+             {NDArray::of(DType::I8, {1, 1, 1}, {100}), NDArray::of(DType::I8, {1, 1, 1}, {2})},
+             ConvAttrs{});
+         EXPECT_EQ(narrow.ints, (std::vector<int64_t>{-56}));
+       }},
+      {OpKind::ConvTranspose,
+       [] {
+         expect_near(run1(OpKind::ConvTranspose,
+                          {numbered({1, 1, 2}), NDArray::of(DType::F64, {1, 1, 3}, {1, 10, 100})},
+                          ConvAttrs{{2}, {1}, {0}, {0}})
+                         .reals,
+                     {1, 10, 102, 20, 200});
+         expect_windows(OpKind::ConvTranspose, {2, 4, 3, 4}, {4, 3, 3, 2},
+                        ConvAttrs{{2, 3}, {2, 1}, {1, 0}, {2, -1}, 2});
+         expect_windows(OpKind::ConvTranspose, {1, 1, 4}, {1, 2, 2}, ConvAttrs{{1}, {1}, {2}, {0}});
+       }},
+      {OpKind::PoolSum,
+       [] {
+         expect_near(
+             run1(OpKind::PoolSum, {numbered({2, 4})}, WindowAttrs{{3}, {2}, {1}, {1}, {1}}).reals,
+             {3, 9, 11, 21});
+       }},
+      {OpKind::PoolMax,
+       [] {
+         expect_near(run1(OpKind::PoolMax, {numbered({3, 3})},
+                          WindowAttrs{{2, 2}, {1, 1}, {2, 1}, {0, 1}, {0, 0}})
+                         .reals,
+                     {7, 8, 9});
+         expect_near(
+             run1(OpKind::PoolMax, {numbered({1})}, WindowAttrs{{1}, {1}, {1}, {1}, {1}}).reals,
+             {-INFINITY, 1, -INFINITY});
+         EXPECT_EQ(run1(OpKind::PoolMax, {NDArray::of(DType::I8, {1}, {-5})},
+                        WindowAttrs{{1}, {1}, {1}, {1}, {0}})
+                       .ints,
+                   (std::vector<int64_t>{-128, -5}));
        }},
       {OpKind::Opaque,
        [] {

@@ -1,0 +1,461 @@
+#include "backend/cpu/emit_windows.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "backend/nest.h"
+#include "base/check.h"
+#include "ir/window.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kUnitProducts = int64_t{1} << 20;  // work worth handing to a thread
+constexpr int64_t kUnitElements = 8192;
+
+std::string n(int64_t i) { return std::to_string(i); }
+
+std::string array(const std::string& name, const std::vector<int64_t>& values) {
+  std::string text = "static const long " + name + "[] = {";
+  for (size_t i = 0; i < values.size(); ++i) text += (i > 0 ? ", " : "") + n(values[i]);
+  return text + "};";
+}
+
+std::string loaded(DType storage, const std::string& x, std::set<std::string>& prelude) {
+  if (storage == DType::F16) {
+    prelude.insert("t_f16");
+    return "t_from_f16(" + x + ")";
+  }
+  if (storage == DType::BF16) {
+    prelude.insert("t_bf16");
+    return "t_from_bf16(" + x + ")";
+  }
+  return x;
+}
+
+std::string head(const std::string& name) {
+  return "extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
+         "(void** args, long begin, long end, char* scratch)";
+}
+
+// --- convolutions
+
+class Convolution {
+ public:
+  Convolution(const std::string& name, const Graph& graph, const Op& op, UnitContext& unit)
+      : name_(name), graph_(graph), op_(op), unit_(unit), axes_(window_axes(graph, op)),
+        transposed_(op.kind == OpKind::ConvTranspose) {
+    const std::vector<int64_t> x = extents(graph.type(op.inputs[0]).shape);
+    const std::vector<int64_t> out = extents(graph.type(op.result()).shape);
+    dtype_ = graph.type(op.result()).dtype;
+    groups_ = graph.attrs<ConvAttrs>(op).groups;
+    batch_ = x[0];
+    channels_ = x[1] / groups_;
+    filters_ = out[1] / groups_;
+    const bool wide = dtype_ == DType::F64 || dtype_ == DType::I64;
+    type_ = is_float(dtype_) ? (wide ? "double" : "float") : wide ? "unsigned long" : "unsigned";
+    bytes_ = wide ? 8 : 4;
+    stage_weights_ = transposed_ || size_in_bytes(dtype_) != bytes_;
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      const WindowAxis& a = axes_[i];
+      // The plane of a transposed convolution is that of the convolution it amounts to.
+      const int64_t stride = transposed_ ? 1 : a.stride;
+      strides_.push_back(stride);
+      plane_.push_back(a.out + (a.taps - 1) * a.dilation / stride);
+      taps_ *= a.taps;
+      in_ *= a.in;
+      out_ *= a.out;
+      size_ *= plane_.back();
+      residues_ *= stride;
+    }
+    int64_t step = 1, phase = size_;
+    last_ = 0;
+    std::vector<int64_t> along(axes_.size()), residue(axes_.size());
+    for (size_t i = axes_.size(); i-- > 0;) {
+      last_ += (axes_[i].out - 1) * step;
+      along[i] = step;
+      residue[i] = phase;
+      step *= plane_[i];
+      phase *= strides_[i];
+    }
+    for (int64_t t = 0; t < taps_; ++t) {
+      int64_t at = t, offset = 0;
+      for (size_t i = axes_.size(); i-- > 0;) {
+        const int64_t p = at % axes_[i].taps * axes_[i].dilation;
+        offset += p / strides_[i] * along[i] + p % strides_[i] * residue[i];
+        at /= axes_[i].taps;
+      }
+      offsets_.push_back(offset);
+    }
+    tile_ = choose_tile(unit.isa, wide ? DType::F64 : DType::F32, filters_, last_ + 1);
+    pitch_ = size_ * residues_;  // of a channel
+    const bool as_it_is =
+        !transposed_ && size_in_bytes(dtype_) == bytes_ && residues_ == 1 && size_ == in_ &&
+        columns() * tile_.columns() + *std::max_element(offsets_.begin(), offsets_.end()) <=
+            size_ &&
+        std::all_of(axes_.begin(), axes_.end(),
+                    [](const WindowAxis& a) { return a.low == 0 && a.high == 0; });
+    stage_x_ = !as_it_is;
+  }
+
+  WindowText emit() {
+    WindowText text;
+    const int64_t planes = stage_x_ ? batch_ * groups_ * channels_ : 0;
+    // The last tile may reach beyond the last plane.
+    const int64_t x_elements = stage_x_ ? (planes * pitch_ + tile_.columns() + 15) / 16 * 16 : 0;
+    const int64_t rows = stage_weights_ ? groups_ * filters_ : 0;
+    text.workspace_bytes = (x_elements + rows * channels_ * taps_) * bytes_;
+    text.staging_units = planes + rows;
+    Code code;
+    if (text.workspace_bytes > 0) {
+      code.open(head(name_ + "_once"));
+      operands(code, x_elements);
+      code.open("for (long unit = begin; unit < end; ++unit)");
+      if (stage_x_) {
+        code.open("if (unit < " + n(planes) + ")");
+        stage_plane(code);
+        code.line("continue;");
+        code.close();
+      }
+      if (stage_weights_) stage_filter(code, planes);
+      code.close();
+      code.close();
+    }
+    const std::string kernel = "tile_" + name_;
+    const int64_t whole = filters_ / tile_.rows * tile_.rows;
+    code.append(micro_kernel(kernel, tile_.rows));
+    if (whole < filters_) code.append(micro_kernel(kernel + "_rest", int(filters_ - whole)));
+    const int64_t tiles = ceil_div(filters_, int64_t{tile_.rows}), across = columns();
+    const int64_t products = int64_t{tile_.rows} * tile_.columns() * channels_ * taps_;
+    const int64_t chunk =
+        std::clamp<int64_t>(kUnitProducts / std::max<int64_t>(1, products), 1, across);
+    const int64_t chunks = ceil_div(across, chunk);
+    text.units = batch_ * groups_ * tiles * chunks;
+    code.open(head(name_));
+    operands(code, x_elements);
+    const std::string stored = storage_type(dtype_);
+    code.line(array("offsets", offsets_));
+    code.open("for (long unit = begin; unit < end; ++unit)");
+    code.line("const long part = unit % " + n(chunks) + ", f = unit / " + n(chunks) + " % " +
+              n(tiles) + " * " + n(tile_.rows) + ", image = unit / " + n(chunks * tiles) + ";");
+    code.line("const long group = image % " + n(groups_) + ";");
+    code.line("const " + type_ + "* const xs = x + image * " + n(channels_ * pitch_) + ";");
+    code.line("const " + type_ + "* const ws = w + (group * " + n(filters_) + " + f) * " +
+              n(channels_ * taps_) + ";");
+    code.line(stored + "* const to = out + (image * " + n(filters_) + " + f) * " + n(out_) + ";");
+    code.line("const long last = part * " + n(chunk) + " + " + n(chunk) + " < " + n(across) +
+              " ? part * " + n(chunk) + " + " + n(chunk) + " : " + n(across) + ";");
+    code.open("for (long tile = part * " + n(chunk) + "; tile < last; ++tile)");
+    const std::string columns = n(tile_.columns());
+    code.line(type_ + " sums[" + n(int64_t{tile_.rows} * tile_.columns()) + "];");
+    code.line("long rows = " + n(tile_.rows) + ";");
+    if (whole < filters_) {
+      code.open("if (f < " + n(whole) + ")");
+      code.line(kernel + "(ws, xs + tile * " + columns + ", offsets, sums);");
+      code.close(" else {");
+      code.set_indent(code.indent() + 1);
+      code.line("rows = " + n(filters_ - whole) + ";");
+      code.line(kernel + "_rest(ws, xs + tile * " + columns + ", offsets, sums);");
+      code.close();
+    } else {
+      code.line(kernel + "(ws, xs + tile * " + columns + ", offsets, sums);");
+    }
+    write_lines(code);
+    code.close();
+    code.close();
+    code.close();
+    text.text = code.text();
+    return text;
+  }
+
+ private:
+  int64_t columns() const { return ceil_div(last_ + 1, int64_t{tile_.columns()}); }
+
+  void operands(Code& code, int64_t x_elements) {
+    const std::string stored = storage_type(dtype_);
+    code.line("const " + stored + "* const given = (const " + stored + "*)args[0];");
+    code.line("const " + stored + "* const weights = (const " + stored + "*)args[1];");
+    code.line(stored + "* const out = (" + stored + "*)args[2];");
+    const bool workspace = stage_x_ || stage_weights_;
+    code.line(type_ + "* const x = (" + type_ + "*)" + (stage_x_ ? "args[3]" : "given") + ";");
+    code.line(type_ + "* const w = " +
+              (stage_weights_ ? "(" + type_ + "*)args[3] + " + n(x_elements)
+                              : "(" + type_ + "*)weights") +
+              ";");
+    code.line("(void)given, (void)weights, (void)out, (void)x, (void)w, (void)scratch;");
+    (void)workspace;
+  }
+
+  // Element by element of the staged plane: what lies there, or zero.
+  void stage_plane(Code& code) {
+    const std::string stored = storage_type(dtype_);
+    code.line(type_ + "* const plane = x + unit * " + n(pitch_) + ";");
+    code.line("const " + stored + "* const from = given + unit * " + n(in_) + ";");
+    const size_t rank = axes_.size();
+    // Residues, then places; `inside` says whether the line is one of x's.
+    std::string residue = "0", place = "0", row = "0", inside;
+    for (size_t i = 0; i < rank; ++i)
+      if (strides_[i] > 1) {
+        code.open("for (long r" + n(int64_t(i)) + " = 0; r" + n(int64_t(i)) + " < " +
+                  n(strides_[i]) + "; ++r" + n(int64_t(i)) + ")");
+        residue = "(" + residue + " * " + n(strides_[i]) + " + r" + n(int64_t(i)) + ")";
+      }
+    for (size_t i = 0; i + 1 < rank; ++i) {
+      const std::string q = "q" + n(int64_t(i)), y = "y" + n(int64_t(i));
+      code.open("for (long " + q + " = 0; " + q + " < " + n(plane_[i]) + "; ++" + q + ")");
+      code.line("const long " + y + " = " + position(i, q) + ";");
+      place = "(" + place + " + " + q + ") * " + n(plane_[i + 1]);
+      const std::string element = spread(i) == 1 ? y : y + " / " + n(spread(i));
+      row = "(" + row + " + " + element + ") * " + n(axes_[i + 1].in);
+      inside += (inside.empty() ? "" : " && ") + within(i, y);
+    }
+    const size_t last = rank - 1;
+    code.line(type_ + "* const line = plane + " + residue + " * " + n(size_) + " + " + place + ";");
+    if (!inside.empty()) {
+      code.open("if (!(" + inside + "))");
+      code.line("for (long q = 0; q < " + n(plane_[last]) + "; ++q) line[q] = 0;");
+      code.line("continue;");
+      code.close();
+    }
+    code.line("const " + stored + "* const source = from + " + row + ";");
+    const std::string value =
+        "(" + type_ + ")" +
+        loaded(dtype_, "source[y" + (spread(last) == 1 ? "" : " / " + n(spread(last))) + "]",
+               unit_.prelude);
+    if (strides_[last] == 1 && spread(last) == 1) {
+      // zeros, a piece of x, zeros
+      const int64_t before = std::clamp<int64_t>(-origin(last), 0, plane_[last]);
+      const int64_t end = std::clamp<int64_t>(axes_[last].in - origin(last), before, plane_[last]);
+      code.line("for (long q = 0; q < " + n(before) + "; ++q) line[q] = 0;");
+      code.line("#pragma omp simd");
+      code.open("for (long q = " + n(before) + "; q < " + n(end) + "; ++q)");
+      code.line("const long y = q + " + n(origin(last)) + ";");
+      code.line("line[q] = " + value + ";");
+      code.close();
+      code.line("for (long q = " + n(end) + "; q < " + n(plane_[last]) + "; ++q) line[q] = 0;");
+    } else {
+      code.open("for (long q = 0; q < " + n(plane_[last]) + "; ++q)");
+      code.line("const long y = " + position(last, "q") + ";");
+      code.line("line[q] = " + within(last, "y") + " ? " + value + " : (" + type_ + ")0;");
+      code.close();
+    }
+    for (size_t i = 0; i + 1 < rank; ++i) code.close();
+    for (size_t i = 0; i < rank; ++i)
+      if (strides_[i] > 1) code.close();
+  }
+  // How far apart elements of x lie in the plane, and where in x (spread so) the plane begins.
+  int64_t spread(size_t i) const { return transposed_ ? axes_[i].stride : 1; }
+  int64_t origin(size_t i) const {
+    const WindowAxis& a = axes_[i];
+    return transposed_ ? a.low - (a.taps - 1) * a.dilation : -a.low;
+  }
+  std::string position(size_t i, const std::string& q) const {
+    std::string p = q;
+    if (strides_[i] > 1) p += " * " + n(strides_[i]) + " + r" + n(int64_t(i));
+    return p + " + " + n(origin(i));
+  }
+  std::string within(size_t i, const std::string& y) const {
+    const int64_t extent = (axes_[i].in - 1) * spread(i) + 1;
+    std::string text = y + " >= 0 && " + y + " < " + n(extent);
+    if (spread(i) > 1) text += " && " + y + " % " + n(spread(i)) + " == 0";
+    return text;
+  }
+
+  // Weights as [G·F, C, T]; those of a transposed convolution are [G·C, F, T] turned round.
+  void stage_filter(Code& code, int64_t first) {
+    code.line("const long f = unit - " + n(first) + ";");
+    code.open("for (long c = 0; c < " + n(channels_) + "; ++c)");
+    code.open("for (long t = 0; t < " + n(taps_) + "; ++t)");
+    const std::string from = transposed_ ? "((f / " + n(filters_) + " * " + n(channels_) +
+                                               " + c) * " + n(filters_) + " + f % " + n(filters_) +
+                                               ") * " + n(taps_) + " + " + n(taps_ - 1) + " - t"
+                                         : "(f * " + n(channels_) + " + c) * " + n(taps_) + " + t";
+    code.line("w[(f * " + n(channels_) + " + c) * " + n(taps_) + " + t] = (" + type_ + ")" +
+              loaded(dtype_, "weights[" + from + "]", unit_.prelude) + ";");
+    code.close();
+    code.close();
+  }
+
+  // sums[i][j] = Σ over channels and taps of w[i] · x at the tap's offset + j, in registers.
+  std::string micro_kernel(const std::string& name, int rows) const {
+    const int vectors = tile_.vectors;
+    const std::string v = "v_" + name;
+    const auto acc = [](int i, int j) { return "c" + n(i) + "_" + n(j); };
+    std::string out = "typedef " + type_ + " " + v + " __attribute__((vector_size(" +
+                      n(int64_t{tile_.lanes} * bytes_) + "), aligned(" + n(bytes_) +
+                      "), may_alias));\n";
+    out += "static __attribute__((noinline)) void " + name + "(const " + type_ + "* w, const " +
+           type_ + "* x, const long* offsets, " + type_ + "* sums) {\n  " + v;
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + acc(i, j) + " = {}";
+    out += ";\n  for (long c = 0; c < " + n(channels_) + "; ++c, x += " + n(pitch_) +
+           ")\n    for (long t = 0; t < " + n(taps_) + "; ++t, ++w) {\n      const " + type_ +
+           "* const b = x + offsets[t];\n      const " + v;
+    for (int j = 0; j < vectors; ++j)
+      out += (j > 0 ? ", " : " ") + ("b" + n(j)) + " = *(const " + v + "*)(b + " +
+             n(int64_t{j} * tile_.lanes) + ")";
+    out += ";\n";
+    for (int i = 0; i < rows; ++i) {
+      out += "     ";
+      for (int j = 0; j < vectors; ++j)
+        out += " " + acc(i, j) + " += w[" + n(i * channels_ * taps_) + "] * b" + n(j) + ";";
+      out += "\n";
+    }
+    out += "    }\n";
+    for (int i = 0; i < rows; ++i) {
+      out += " ";
+      for (int j = 0; j < vectors; ++j)
+        out += " *(" + v + "*)(sums + " +
+               n(int64_t{i} * tile_.columns() + int64_t{j} * tile_.lanes) + ") = " + acc(i, j) +
+               ";";
+      out += "\n";
+    }
+    return out + "}\n";
+  }
+
+  // Copies what a tile holds of each line of the result.
+  void write_lines(Code& code) {
+    const size_t rank = axes_.size(), last = rank - 1;
+    const std::string columns = n(tile_.columns()), line = n(plane_[last]);
+    code.line("long at = tile * " + columns + ";");
+    code.line("const long stop = at + " + columns + " < " + n(last_ + 1) + " ? at + " + columns +
+              " : " + n(last_ + 1) + ";");
+    code.open("while (at < stop)");
+    code.line("const long row = at / " + line + ", o = at % " + line + ", begin_ = at;");
+    code.line("const long next = (row + 1) * " + line + " < stop ? (row + 1) * " + line +
+              " : stop;");
+    code.line("at = next;");
+    code.line("const long keep = next - begin_ < " + n(axes_[last].out) +
+              " - o ? next - begin_ : " + n(axes_[last].out) + " - o;");
+    // The row's place in the result, unless it lies between planes.
+    std::string place = "0", skip = "keep <= 0";
+    int64_t below = 1;
+    for (size_t i = 1; i < rank; ++i) below *= plane_[i - 1];
+    for (size_t i = 0; i + 1 < rank; ++i) {
+      below /= plane_[i];
+      const std::string o = "row / " + n(below) + " % " + n(plane_[i]);
+      place = "(" + place + " + " + o + ") * " + n(axes_[i + 1].out);
+      skip += " || " + o + " >= " + n(axes_[i].out);
+    }
+    code.line("if (" + skip + ") continue;");
+    const Memory memory{"line", dtype_, {}};
+    code.open("for (long i = 0; i < rows; ++i)");
+    code.line(std::string(storage_type(dtype_)) + "* const line = to + i * " + n(out_) + " + " +
+              place + " + o;");
+    code.line("const " + type_ + "* const from = sums + i * " + columns + " + (begin_ - tile * " +
+              columns + ");");
+    const std::string value =
+        is_float(dtype_) ? "from[j]" : "(" + std::string(storage_type(dtype_)) + ")from[j]";
+    code.line("#pragma omp simd");
+    code.line("for (long j = 0; j < keep; ++j) " + store(memory, "j", value, unit_.prelude));
+    code.close();
+    code.close();
+  }
+
+  const std::string name_;
+  const Graph& graph_;
+  const Op& op_;
+  UnitContext& unit_;
+  const std::vector<WindowAxis> axes_;
+  const bool transposed_;
+  DType dtype_ = DType::F32;
+  std::string type_;  // computed in
+  int64_t bytes_ = 4;
+  bool stage_x_ = true, stage_weights_ = false;
+  int64_t groups_ = 1, batch_ = 1, channels_ = 1, filters_ = 1;  // the latter two of a group
+  int64_t taps_ = 1, in_ = 1, out_ = 1;                          // elements of a channel
+  std::vector<int64_t> strides_, plane_, offsets_;               // offsets_: by tap
+  int64_t size_ = 1, residues_ = 1, pitch_ = 1;                  // of a plane
+  int64_t last_ = 0;                                             // place of the last result
+  RegisterTile tile_;
+};
+
+// --- pooling
+
+// A line of the result at a time: each tap adds a strided piece of a line of x to it.
+WindowText emit_pooling(const std::string& name, const Graph& graph, const Op& op,
+                        UnitContext& unit) {
+  const std::vector<WindowAxis> axes = window_axes(graph, op);
+  const Type& result = graph.type(op.result());
+  const DType dtype = result.dtype;
+  const bool maximum = op.kind == OpKind::PoolMax, real = is_float(dtype);
+  const size_t rank = axes.size(), last = rank - 1;
+  const std::string stored = storage_type(dtype);
+  const std::string type = real || dtype == DType::I64 ? compute_type(dtype) : "int";
+  int64_t in = 1, out = 1;
+  for (const WindowAxis& a : axes) in *= a.in, out *= a.out;
+  const int64_t planes = num_elements(result.shape) / out;
+  const WindowAxis& line = axes[last];
+  const int64_t lines = out / line.out;
+  std::string start = "0";
+  if (maximum) {
+    unit.prelude.insert("t_max");
+    const int64_t lowest =
+        dtype == DType::U8 ? 0
+                           : std::numeric_limits<int64_t>::min() >> (64 - 8 * size_in_bytes(dtype));
+    start = real                  ? literal(Rational::infinity(true), compute_dtype(dtype))
+            : dtype == DType::I64 ? "(-0x7fffffffffffffffL - 1)"
+                                  : "(int)" + n(lowest) + "L";
+  }
+  WindowText text;
+  text.scratch_bytes = line.out * 8;
+  const int64_t per_unit = std::max<int64_t>(1, kUnitElements / std::max(in, out));
+  text.units = ceil_div(planes, per_unit);
+  Code code;
+  code.open(head(name));
+  code.line("const " + stored + "* const x = (const " + stored + "*)args[0];");
+  code.line(stored + "* const out = (" + stored + "*)args[1];");
+  code.line(type + "* const sums = (" + type + "*)scratch;");
+  code.line("const long stop = end * " + n(per_unit) + " < " + n(planes) + " ? end * " +
+            n(per_unit) + " : " + n(planes) + ";");
+  code.open("for (long plane = begin * " + n(per_unit) + "; plane < stop; ++plane)");
+  code.open("for (long row = 0; row < " + n(lines) + "; ++row)");
+  code.line("for (long o = 0; o < " + n(line.out) + "; ++o) sums[o] = " + start + ";");
+  std::string row = "plane";
+  int64_t below = lines;
+  for (size_t i = 0; i < last; ++i) {
+    const WindowAxis& a = axes[i];
+    below /= a.out;
+    const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
+    code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
+    code.line("const long " + y + " = row / " + n(below) + " % " + n(a.out) + " * " + n(a.stride) +
+              " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
+    code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
+    row = "(" + row + ") * " + n(a.in) + " + " + y;
+  }
+  code.line("const " + stored + "* const from = x + (" + row + ") * " + n(line.in) + ";");
+  code.open("for (long t = 0; t < " + n(line.taps) + "; ++t)");
+  // first <= o < behind: the tap lies in x
+  code.line("const long shift = t * " + n(line.dilation) + " - " + n(line.low) + ";");
+  code.line("const long first = shift >= 0 ? 0 : (-shift + " + n(line.stride - 1) + ") / " +
+            n(line.stride) + ";");
+  code.line("const long room = " + n(line.in - 1) + " - shift;");
+  code.line("long behind = room < 0 ? 0 : room / " + n(line.stride) + " + 1;");
+  code.line("if (behind > " + n(line.out) + ") behind = " + n(line.out) + ";");
+  const std::string value =
+      "(" + type + ")" + loaded(dtype, "from[o * " + n(line.stride) + " + shift]", unit.prelude);
+  code.line("#pragma omp simd");
+  code.line("for (long o = first; o < behind; ++o) sums[o] = " +
+            (maximum ? "t_max(sums[o], " + value + ");" : "sums[o] + " + value + ";"));
+  for (size_t i = 0; i < last; ++i) code.close();
+  code.close();
+  code.line(stored + "* const to = out + (plane * " + n(lines) + " + row) * " + n(line.out) + ";");
+  const Memory memory{"to", dtype, {}};
+  code.line("for (long o = 0; o < " + n(line.out) + "; ++o) " +
+            store(memory, "o", real ? "sums[o]" : "(" + stored + ")sums[o]", unit.prelude));
+  code.close();
+  code.close();
+  code.close();
+  text.text = code.text();
+  return text;
+}
+
+}  // namespace
+
+WindowText emit_windows(const std::string& name, const Graph& graph, const Op& op,
+                        UnitContext& unit) {
+  if (is_convolution(op.kind)) return Convolution(name, graph, op, unit).emit();
+  return emit_pooling(name, graph, op, unit);
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// The geometry of operators that slide a window over the innermost axes of their operand:
+// convolutions and pooling.
+#pragma once
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// One axis. Element i of the operand meets tap t in result element o where
+//   conv, pooling:   i = o·stride + t·dilation − low
+//   conv_transpose:  o = i·stride + t·dilation − low
+struct WindowAxis {
+  int64_t in = 1, taps = 1, out = 1;  // extents of the operand, the window and the result
+  int64_t stride = 1, dilation = 1, low = 0, high = 0;
+};
+
+// The axes of an operator with static shapes, outermost first.
+std::vector<WindowAxis> window_axes(const Graph& graph, const Op& op);
+// Fills in attributes that were left out and throws Error(BadInput) where they do not fit `n` axes.
+void complete_window(const char* name, size_t n, std::vector<int64_t>& strides,
+                     std::vector<int64_t>& dilations, std::vector<int64_t>& low,
+                     std::vector<int64_t>& high);
+inline bool is_windowed(OpKind kind) {
+  return kind == OpKind::Conv || kind == OpKind::ConvTranspose || kind == OpKind::PoolSum ||
+         kind == OpKind::PoolMax;
+}
+inline bool is_convolution(OpKind kind) {
+  return kind == OpKind::Conv || kind == OpKind::ConvTranspose;
+}
+// How many operand elements (or products) a result element takes together, at most.
+double terms_of(const Graph& graph, const Op& op);
+
+}  // namespace tessera
