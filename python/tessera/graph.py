@@ -412,12 +412,28 @@ class Graph(Builder):
 
     def __init__(self, name: str = "g") -> None:
         super().__init__(_core.Graph(name))
+        self._init_values()
+
+    def _init_values(self) -> None:
+        # Inputs whose values come with the program (a model's initialisers), by name.
+        self.weights: dict[str, np.ndarray[Any, Any]] = {}
+        # What gives opaque operators a meaning: (function, payload, arrays) → arrays.
+        self.opaque: Callable[[str, str, list[Any]], list[Any]] | None = None
+        self.notes: list[str] = []  # what a front end has to say, a line each
 
     @classmethod
     def from_core(cls, core: _core.Graph) -> Graph:
         """Wraps a graph of the core without copying it."""
         graph = cls.__new__(cls)
         Builder.__init__(graph, core)
+        graph._init_values()
+        return graph
+
+    def with_core(self, core: _core.Graph) -> Graph:
+        """Another program of the same inputs, with the values that come with this one."""
+        graph = Graph.from_core(core)
+        graph.weights, graph.opaque = dict(self.weights), self.opaque
+        graph.notes = list(self.notes)
         return graph
 
     @classmethod
@@ -532,8 +548,10 @@ class Graph(Builder):
         [array([0., 2., 4.], dtype=float32)]
         """
         types = list(self.input_types().items())
+        arrays = tuple(self.with_weights(arrays))
         if len(arrays) != len(types):
-            raise BadInputError(f"expected {len(types)} arrays, got {len(arrays)}")
+            free = len(types) - len(self.weights)
+            raise BadInputError(f"expected {free} arrays, got {len(arrays) - len(self.weights)}")
         inputs = []
         for array, (name, (dtype, shape)) in zip(arrays, types, strict=True):
             array = np.asarray(array)
@@ -544,7 +562,7 @@ class Graph(Builder):
                 )
             wide = np.float64 if is_float(dtype) else np.int64
             inputs.append(np.asarray(array, wide, order="C"))  # ascontiguousarray adds an axis
-        outputs = _core.evaluate(self.core, inputs, exact)
+        outputs = _core.evaluate(self.core, inputs, exact, self.opaque)
         if exact:
             return outputs
         with np.errstate(over="ignore", invalid="ignore"):
@@ -552,9 +570,17 @@ class Graph(Builder):
                 np.asarray(a).astype(t.dtype) for a, t in zip(outputs, self.outputs, strict=True)
             ]
 
+    def with_weights(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Arrays for all inputs: the given ones, and in between the weights that are known."""
+        names = list(self.input_types()) if self.weights else []
+        if not self.weights or len(arrays) != len(names) - len(self.weights):
+            return arrays
+        given = iter(arrays)
+        return [self.weights[n] if n in self.weights else next(given) for n in names]
+
     def bind(self, **extents: int) -> Graph:
         """The program with symbols replaced by extents: `g.bind(N=128)`."""
-        return Graph.from_core(self.core.bind_symbols(list(extents.items())))
+        return self.with_core(self.core.bind_symbols(list(extents.items())))
 
     def save(self, path: str | Path) -> None:
         """Writes the `.ug` text, all or nothing."""

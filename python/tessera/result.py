@@ -253,14 +253,16 @@ class GraphCall:
 
     def __init__(self, graph: Graph) -> None:
         self.names = list(graph.input_types())
+        self.weights = graph.weights
+        self._free = [name for name in self.names if name not in self.weights]
         self._single = len(graph.outputs) == 1
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         if not kwargs and len(args) == len(self.names):
             return args
-        given = dict(zip(self.names, args, strict=False))
-        if len(args) > len(self.names):
-            raise BadInputError(f"expected {len(self.names)} arrays, got {len(args)}")
+        given = dict(zip(self._free, args, strict=False))
+        if len(args) > len(self._free):
+            raise BadInputError(f"expected {len(self._free)} arrays, got {len(args)}")
         for name, value in kwargs.items():
             if name not in self.names:
                 raise BadInputError(
@@ -269,6 +271,7 @@ class GraphCall:
             if name in given:
                 raise BadInputError(f"argument {name} is given twice")
             given[name] = value
+        given = self.weights | given
         missing = [name for name in self.names if name not in given]
         if missing:
             raise BadInputError(f"missing argument {', '.join(missing)}")
@@ -423,6 +426,8 @@ class Result:
     ) -> None:
         self.original = Graph.from_core(record["original"])
         self.graph = Graph.from_core(record["graph"])
+        if isinstance(call, GraphCall):
+            self.original.weights = self.graph.weights = call.weights
         self.improved: bool = record["improved"]
         self.speedup: float = record["speedup"]  # over the original, both compiled by Tessera
         self.candidates = [Candidate.of(c) for c in record["candidates"]]

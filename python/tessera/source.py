@@ -1,4 +1,4 @@
-"""Where programs come from: `.ug` files, Python files with a function or graph, later ONNX.
+"""Where programs come from: `.ug` files, Python files with a function or graph, ONNX models.
 
 A Python file is a program that the user asks to run. Its function's argument types come from, in
 this order: `--shape NAME=TYPE`; `example_inputs` in the file (a dict, or a function that returns
@@ -55,7 +55,11 @@ class Program:
 
 
 def load(path: str | Path) -> Graph:
-    """Reads a program from a `.ug` file, or from `file.py` or `file.py:name`."""
+    """Reads a program from a `.ug` or `.onnx` file, or from `file.py` or `file.py:name`.
+
+    The initialisers of an ONNX model become the program's weights; frontends.onnx.load takes
+    shapes and values of its inputs.
+    """
     return load_program(str(path), {}).graph
 
 
@@ -72,10 +76,18 @@ def load_program(source: str, shapes: Mapping[str, str]) -> Program:
     if suffix == ".py":
         return _load_python(Path(path), name, shapes)
     if suffix == ".onnx":
-        raise UnsupportedError(
-            "ONNX models are not supported yet; use a .py function or .ug text", Location(path)
-        )
-    raise UsageError(f"'{path}' is neither .py nor .ug, so its format is not known")
+        return Program(_load_onnx(path, shapes))
+    raise UsageError(f"'{path}' is neither .py, .onnx nor .ug, so its format is not known")
+
+
+def _load_onnx(path: str, given: Mapping[str, str]) -> Graph:
+    """`given`: extents of symbols (N=8) and types of inputs (x=f32[1,3,224,224])."""
+    from tessera.frontends.onnx import load as load_onnx
+    from tessera.types import parse_type
+
+    extents = {name: int(text) for name, text in given.items() if text.isdecimal()}
+    shapes = {name: parse_type(text)[1] for name, text in given.items() if not text.isdecimal()}
+    return load_onnx(path, shapes=shapes, extents=extents)
 
 
 def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:

@@ -58,7 +58,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["optimize", "--shape", "x", "{small}"], "write NAME=TYPE"),
         (["optimize", "--shape", "x=f32[2]", "{small}"], "has its types in the file"),
         (["optimize", "-o", "out.txt", "{small}"], "must end in"),
-        (["optimize", "README.md"], "neither .py nor .ug"),
+        (["optimize", "README.md"], "neither .py, .onnx nor .ug"),
         (["optimize", "--shape", "N=4", "{small}"], "there is no 'N' in the program"),
         (["optimize", "--threads", "100000", "{small}"], "from 0 (all) to 1024"),
         (["optimize", "--seed", "-1", "{small}"], "from 0 to 2^64 - 1"),
@@ -174,7 +174,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run("optimize", str(tmp_path / "model.onnx")) == 65
     (tmp_path / "model.onnx").write_bytes(b"")
     assert run("optimize", str(tmp_path / "model.onnx")) == 65
-    assert "not supported yet" in capsys.readouterr().err
+    assert "not an ONNX model" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -51,6 +51,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     """The rows of one suite, as they are measured."""
     suites: dict[str, Callable[[Settings], Iterator[Row]]] = {
         "mirage": mirage,
+        "onnx": onnx,
         "search": search,
         "stenso": stenso,
         "verify": verify,
@@ -58,7 +59,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     yield from suites[suite](settings)
 
 
-SUITES = ("mirage", "search", "stenso", "verify")
+SUITES = ("mirage", "onnx", "search", "stenso", "verify")
 
 
 def stenso(settings: Settings) -> Iterator[Row]:
@@ -67,6 +68,13 @@ def stenso(settings: Settings) -> Iterator[Row]:
     yield from stenso_suite.run(
         settings.options, settings.case, settings.quick, known, settings.tell, settings.peers
     )
+
+
+def onnx(settings: Settings) -> Iterator[Row]:
+    """ONNX's own backend tests in three modes; see bench/onnx_nodes.py."""
+    from tessera.bench import onnx_nodes
+
+    yield from onnx_nodes.run(settings.quick, settings.tell)
 
 
 # --- search -----------------------------------------------------------------------------------

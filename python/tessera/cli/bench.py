@@ -81,6 +81,8 @@ def bench(
       mirage    Mirage's workloads end to end: f32 and bf16, one and all threads, warm and cold
                 caches, against the peers and the limits of the machine; hours in full;
                 with --target cuda on a GPU, warm and cold L2, CUDA graphs of all contestants
+      onnx      ONNX's backend tests of core types: interpreted, compiled, and compiled with a
+                rewrite forced; minutes in full, of which half a one goes to making them
       search    the search alone: states, pruning, time; limits, one thread, each rule off in turn
       stenso    NumPy programs rewritten as source and as kernels, against themselves in NumPy,
                 JAX and PyTorch; NAME@small and NAME@large at other sizes, statistics: the corpus

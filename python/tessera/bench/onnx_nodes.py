@@ -1,0 +1,228 @@
+"""ONNX's own backend tests: which of them Tessera computes, in which mode.
+
+The tests are those of the installed package onnx: the node tests, which it makes when asked (half a
+minute), and the models converted from PyTorch that it carries. A test of
+`skips.txt` is not run; every line there says why.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera import _core
+from tessera.errors import UnsupportedError
+from tessera.frontends.onnx.model import Model
+from tessera.graph import Graph
+from tessera.options import Options
+from tessera.result import GraphCall, Runner
+
+Array = np.ndarray[Any, Any]
+MODES = ("interpreter", "compiled", "forced")
+CORE_TYPES = frozenset(np.dtype(t) for t in ("f4", "i8", "i4", "?"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: a model with inputs and the results to expect."""
+
+    name: str
+    model: Any
+    data: Sequence[tuple[Sequence[Any], Sequence[Any]]]
+    rtol: float = 1e-3
+    atol: float = 1e-7
+
+    @property
+    def ops(self) -> set[str]:
+        return {n.op_type for n in self.model.graph.node}
+
+    @property
+    def core_types(self) -> bool:
+        """Only tensors of f32, i64, i32 and bool go in and come out."""
+        values = [*self.model.graph.input, *self.model.graph.output]
+        return all(
+            v.type.HasField("tensor_type") and v.type.tensor_type.elem_type in (1, 6, 7, 9)
+            for v in values
+        )
+
+
+def node_cases(op_types: Sequence[str] | None = None) -> list[Case]:
+    """The node tests of the installed onnx, all or those of some operators."""
+    import onnx.backend.test.case.node
+
+    node: Any = onnx.backend.test.case.node
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if op_types is None:
+            made = node.collect_testcases()
+        else:
+            import importlib
+
+            made = []
+            for op in op_types:
+                node._TargetOpType = op
+                importlib.import_module(f"onnx.backend.test.case.node.{op.lower()}")
+            made = [c for c in node._NodeTestCases if any(c.model.graph.node)]
+    return [Case(c.name, c.model, c.data_sets or [], c.rtol, c.atol) for c in made]
+
+
+def model_cases() -> Iterator[Case]:
+    """The converted models that the package carries as files."""
+    import onnx
+    from onnx import numpy_helper
+
+    root = Path(onnx.__file__).parent / "backend" / "test" / "data"
+    for kind in ("pytorch-converted", "pytorch-operator", "simple"):
+        for folder in sorted((root / kind).glob("test_*")):
+            if not (folder / "model.onnx").is_file():
+                continue
+            model = onnx.load(str(folder / "model.onnx"))
+            data = []
+            for one in sorted(folder.glob("test_data_set_*")):
+                sides = []
+                for side in ("input", "output"):
+                    arrays: list[Any] = []
+                    for i in range(len(list(one.glob(f"{side}_*.pb")))):
+                        tensor = onnx.TensorProto()
+                        tensor.ParseFromString((one / f"{side}_{i}.pb").read_bytes())
+                        try:
+                            arrays.append(numpy_helper.to_array(tensor))
+                        except Exception:  # sequences and the like
+                            arrays.append(None)
+                    sides.append(arrays)
+                data.append((sides[0], sides[1]))
+            yield Case(folder.name, model, data)
+
+
+def run_case(case: Case, mode: str) -> None:
+    """Runs a test in a mode; raises Error, or AssertionError where a result is wrong."""
+    model = Model(case.model, opaque=False)
+    for inputs, wanted in case.data:
+        arrays = {}
+        for name, value in zip((v.name for v in case.model.graph.input), inputs, strict=False):
+            if not isinstance(value, (np.ndarray, np.generic)):
+                raise UnsupportedError(f"the input '{name}' is not a tensor")
+            arrays[name] = np.asarray(value)
+        arrays = {n: a for n, a in arrays.items() if n in model.inputs}
+        graph, taken = model.program(arrays)
+        got = run_graph(graph, [arrays[n] for n in taken], mode)
+        compare(case, got, wanted)
+
+
+def run_graph(graph: Graph, arrays: Sequence[Array], mode: str) -> list[Array]:
+    if mode == "interpreter":
+        return graph.run(*arrays)
+    if mode == "forced":
+        graph = forced(graph)
+    runner = Runner(_core.compile(graph.core), GraphCall(graph).names)
+    return runner(graph.with_weights(list(arrays)))
+
+
+def forced(graph: Graph) -> Graph:
+    """The best rewrite that the engines propose and the verifier accepts, whatever it costs."""
+    for engine in ("synth", "mugraph"):
+        fields = Options(budget=5.0, threads=1, cache=False).fields() | {"engine": engine}
+        try:
+            found = _core.search(graph.core, fields)["candidates"]
+        except UnsupportedError:
+            continue
+        for candidate in found[:4]:
+            core = candidate["graph"]
+            if core == graph.core:
+                continue
+            if _core.verify(graph.core, core, budget=5.0)["verdict"] == "equal":
+                graph = graph.with_core(core)
+                break
+    return graph
+
+
+def compare(case: Case, got: Sequence[Array], wanted: Sequence[Any]) -> None:
+    assert len(got) == len(wanted), f"{len(got)} results, not {len(wanted)}"
+    for a, b in zip(got, wanted, strict=True):
+        b = np.asarray(b)
+        assert a.dtype == b.dtype, f"dtype {a.dtype}, not {b.dtype}"
+        assert a.shape == b.shape, f"shape {a.shape}, not {b.shape}"
+        if a.dtype.kind in "biu":
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(
+                a.astype(np.float64), b.astype(np.float64), case.rtol, case.atol
+            )
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A line of the list: tests by pattern, in which modes, and why."""
+
+    pattern: re.Pattern[str]
+    modes: frozenset[str]
+    reason: str
+
+
+def read_skips(path: Path) -> list[Skip]:
+    """Lines of `pattern [mode,mode] : reason`; without modes, all of them."""
+    skips = []
+    for line in path.read_text().splitlines():
+        text = line.split("#", 1)[0].strip()
+        if not text:
+            continue
+        head, _, reason = text.partition(" : ")
+        pattern, *modes = head.split()
+        if not reason.strip():
+            raise ValueError(f"{path}: '{text}' gives no reason")
+        skips.append(
+            Skip(
+                re.compile(pattern),
+                frozenset(modes[0].strip("[]").split(",") if modes else MODES),
+                reason.strip(),
+            )
+        )
+    return skips
+
+
+def skipped(skips: Sequence[Skip], name: str, mode: str) -> str | None:
+    for skip in skips:
+        if mode in skip.modes and skip.pattern.fullmatch(name):
+            return skip.reason
+    return None
+
+
+def run(quick: bool, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """The rows of `tessera bench onnx`: how many tests pass in each mode, and which do not."""
+    skips = read_skips(Path(__file__).with_name("onnx_skips.txt"))
+    cases = [c for c in (*node_cases(), *model_cases()) if c.core_types]
+    for mode in MODES:
+        some = (
+            cases[:: (1 if mode == "interpreter" else 10 if mode == "compiled" else 50)]
+            if (quick)
+            else cases
+        )
+        start, passed, left_out = time.perf_counter(), 0, 0
+        failures: list[str] = []
+        for i, case in enumerate(some):
+            if skipped(skips, case.name, mode) is not None:
+                left_out += 1
+                continue
+            tell(f"{mode} {i + 1}/{len(some)}: {case.name}")
+            try:
+                run_case(case, mode)
+                passed += 1
+            except Exception as error:
+                failures.append(f"{case.name}: {error}")
+        yield {
+            "suite": "onnx",
+            "case": mode,
+            "count": len(some),
+            "passed": passed,
+            "skipped": left_out,
+            "failures": failures,
+            "seconds": time.perf_counter() - start,
+        }

@@ -1,0 +1,467 @@
+"""Writes a Graph as a standard ONNX model, where every operator of it has a standard form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.files import write_bytes
+from tessera.frontends.onnx.opaque import OpaqueNodes
+from tessera.frontends.onnx.reader import onnx_package
+from tessera.graph import Graph
+from tessera.types import is_float, to_numpy
+
+Array = np.ndarray[Any, Any]
+OPSET = 20  # what is written: old enough for common runtimes, new enough for Gelu
+
+
+def inexpressible(graph: Graph) -> list[str]:
+    """The operators that have no standard ONNX form, a line each; empty: `export` writes it all."""
+    lines = []
+    for record in graph.ops:
+        op = record["op"]
+        if op == "input":
+            continue
+        if op == "opaque":
+            models = graph.opaque.models if isinstance(graph.opaque, OpaqueNodes) else {}
+            if record["attrs"]["payload"] in models:
+                continue
+            lines.append(f"opaque {record['attrs']['function']}: its node is not known")
+        elif op == "kernel":
+            names = [graph.core.tensor_name(t) or f"t{t}" for t in record["results"]]
+            lines.append(f"kernel {', '.join(names)}: a fused kernel of Tessera's own")
+        elif op not in _WRITERS:
+            lines.append(f"{op}: ONNX has no such operator")
+    return lines
+
+
+def to_onnx(graph: Graph) -> Any:
+    """The ModelProto of a program; weights become initialisers, names are kept.
+
+    Raises UnsupportedError that lists what has no ONNX form.
+    """
+    if missing := inexpressible(graph):
+        raise UnsupportedError(
+            "this program cannot be written as standard ONNX: " + "; ".join(missing)
+        )
+    return _Writer(graph).run()
+
+
+def export(graph: Graph, path: str | Path) -> None:
+    """Writes a program as an ONNX file, all or nothing; see `to_onnx`."""
+    write_bytes(Path(path), to_onnx(graph).SerializeToString())
+
+
+class _Writer:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.onnx = onnx_package()
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.opsets: dict[str, int] = {"": OPSET}
+        self._names: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self._constants: dict[Any, str] = {}
+
+    def run(self) -> Any:
+        helper, graph = self.onnx.helper, self.graph
+        core = graph.core
+        types = list(graph.input_types())
+        inputs = []
+        for name, t in zip(types, core.inputs, strict=True):
+            self._names[t] = self._claim(name)
+            if name in graph.weights:
+                self.initializers.append(self._tensor(self._names[t], graph.weights[name]))
+            else:
+                inputs.append(self._value(t))
+        for record in graph.ops:
+            if record["op"] == "input":
+                continue
+            for t in record["results"]:
+                self._names[t] = self._claim(core.tensor_name(t) or f"t{t}")
+            names = [self._names[t] for t in record["inputs"]]
+            if record["op"] == "opaque":
+                self._opaque(record, names)
+            else:
+                _WRITERS[record["op"]](self, record, names)
+        outputs = []
+        seen: set[int] = set()
+        for t in core.outputs:
+            if t in core.inputs or t in seen:  # ONNX wants a value of its own
+                name = self.add("Identity", [self._names[t]], {}, f"{self._names[t]}_out")
+            else:
+                name = self._names[t]
+            seen.add(t)
+            outputs.append(self._value(t, name))
+        proto = helper.make_graph(self.nodes, graph.name, inputs, outputs, self.initializers)
+        model = helper.make_model(
+            proto,
+            opset_imports=[helper.make_opsetid(d, v) for d, v in self.opsets.items()],
+            producer_name="tessera",
+        )
+        model.ir_version = 9
+        return model
+
+    # --- names and values
+    def _claim(self, name: str) -> str:
+        fresh, i = name, 1
+        while fresh in self._taken:
+            fresh, i = f"{name}_{i}", i + 1
+        self._taken.add(fresh)
+        return fresh
+
+    def _value(self, t: int, name: str | None = None) -> Any:
+        dtype, shape = self.graph.core.type(t)
+        code = self.onnx.helper.np_dtype_to_tensor_dtype(to_numpy(dtype))
+        return self.onnx.helper.make_tensor_value_info(name or self._names[t], code, shape)
+
+    def _tensor(self, name: str, array: Array) -> Any:
+        code = self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        data = np.ascontiguousarray(array).reshape(array.shape).tobytes()
+        return self.onnx.helper.make_tensor(name, code, array.shape, data, raw=True)
+
+    def dtype(self, t: int) -> np.dtype[Any]:
+        return to_numpy(self.graph.core.type(t)[0])
+
+    def shape(self, t: int) -> list[Any]:
+        return list(self.graph.core.type(t)[1])
+
+    # --- nodes
+    def add(
+        self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None, result: str = ""
+    ) -> str:
+        """Appends a node and returns its result's name."""
+        name = self._claim(result) if result and result not in self._names.values() else result
+        name = name or self._claim(f"{op.lower()}_{len(self.nodes)}")
+        self.nodes.append(
+            self.onnx.helper.make_node(op, list(inputs), [name], name=name, **(attrs or {}))
+        )
+        return name
+
+    def constant(self, values: Any, dtype: Any = np.int64) -> str:
+        array = np.asarray(values, dtype)
+        key = (array.tobytes(), array.dtype.str, array.shape)
+        if key not in self._constants:
+            self._constants[key] = self._claim(f"constant_{len(self._constants)}")
+            self.initializers.append(self._tensor(self._constants[key], array))
+        return self._constants[key]
+
+    def result(self, record: dict[str, Any]) -> str:
+        return self._names[record["results"][0]]
+
+    def code(self, dtype: np.dtype[Any]) -> int:
+        return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype))
+
+    def _opaque(self, record: dict[str, Any], names: Sequence[str]) -> None:
+        assert isinstance(self.graph.opaque, OpaqueNodes)
+        model = self.graph.opaque.models[record["attrs"]["payload"]]
+        node = self.onnx.NodeProto()
+        node.CopyFrom(model.graph.node[0])
+        given, made = iter(names), iter(self._names[t] for t in record["results"])
+        own = {t.name: t for t in model.graph.initializer}
+        for i, name in enumerate(node.input):
+            if name in own:
+                array = self.onnx.numpy_helper.to_array(own[name])
+                node.input[i] = self.constant(array, array.dtype)
+            else:
+                node.input[i] = next(given) if name else ""
+        for i, name in enumerate(node.output):
+            node.output[i] = next(made) if name else ""
+        node.name = node.output[0]
+        for opset in model.opset_import:
+            if opset.domain not in ("", "ai.onnx"):
+                self.opsets[opset.domain] = opset.version
+        self.nodes.append(node)
+
+
+Writer = Callable[[_Writer, dict[str, Any], Sequence[str]], None]
+_WRITERS: dict[str, Writer] = {}
+
+
+def _writes(*ops: str) -> Callable[[Writer], Writer]:
+    def register(writer: Writer) -> Writer:
+        for op in ops:
+            _WRITERS[op] = writer
+        return writer
+
+    return register
+
+
+def _plain(onnx_op: str, **attrs: Any) -> Writer:
+    return lambda w, r, x: void(w.add(onnx_op, x, attrs, w.result(r)))
+
+
+def void(_: Any) -> None:
+    return None
+
+
+for _op, _name in {
+    "neg": "Neg", "abs": "Abs", "sign": "Sign", "sqrt": "Sqrt", "exp": "Exp", "log": "Log",
+    "sin": "Sin", "cos": "Cos", "erf": "Erf", "tanh": "Tanh", "sigmoid": "Sigmoid",
+    "relu": "Relu", "gelu": "Gelu", "floor": "Floor", "round": "Round", "not": "Not",
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "power": "Pow", "max": "Max",
+    "min": "Min", "and": "And", "or": "Or", "eq": "Equal", "lt": "Less", "le": "LessOrEqual",
+    "gt": "Greater", "ge": "GreaterOrEqual", "where": "Where", "matmul": "MatMul",
+}.items():  # fmt: skip
+    _WRITERS[_op] = _plain(_name)
+_WRITERS["gelu_tanh"] = _plain("Gelu", approximate="tanh")
+
+
+def _like(w: _Writer, record: dict[str, Any], value: float) -> str:
+    return w.constant(value, w.dtype(record["results"][0]))
+
+
+@_writes("sqr")
+def _sqr(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Mul", [x[0], x[0]], {}, w.result(r))
+
+
+@_writes("rsqrt")
+def _rsqrt(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Reciprocal", [w.add("Sqrt", x)], {}, w.result(r))
+
+
+@_writes("silu")
+def _silu(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Mul", [x[0], w.add("Sigmoid", x)], {}, w.result(r))
+
+
+@_writes("log1p")
+def _log1p(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Log", [w.add("Add", [x[0], _like(w, r, 1)])], {}, w.result(r))
+
+
+@_writes("expm1")
+def _expm1(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Sub", [w.add("Exp", x), _like(w, r, 1)], {}, w.result(r))
+
+
+@_writes("ne")
+def _ne(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Not", [w.add("Equal", x)], {}, w.result(r))
+
+
+@_writes("pow")
+def _pow(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    exponent = float(_fraction(r["attrs"]["exponent"]))
+    w.add("Pow", [x[0], _like(w, r, exponent)], {}, w.result(r))
+
+
+@_writes("mod")
+def _mod(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    if not is_float(w.dtype(r["inputs"][0])):
+        w.add("Mod", x, {}, w.result(r))
+        return
+    zero = _like(w, r, 0)  # Mod of floats has the dividend's sign, ours the divisor's
+    rest = w.add("Mod", x, {"fmod": 1})
+    signs = w.add("Xor", [w.add("Less", [rest, zero]), w.add("Less", [x[1], zero])])
+    other = w.add("And", [signs, w.add("Not", [w.add("Equal", [rest, zero])])])
+    w.add("Where", [other, w.add("Add", [rest, x[1]]), rest], {}, w.result(r))
+
+
+@_writes("atan2")
+def _atan2(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    y, z = x
+    zero = _like(w, r, 0)
+    behind, above = w.add("Less", [z, zero]), w.add("GreaterOrEqual", [y, zero])
+    angle = w.add("Atan", [w.add("Div", [y, z])])
+    half_turn = w.add("Where", [above, _like(w, r, np.pi), _like(w, r, -np.pi)])
+    angle = w.add("Where", [behind, w.add("Add", [angle, half_turn]), angle])
+    none = w.add("And", [w.add("Equal", [y, zero]), w.add("Equal", [z, zero])])
+    w.add("Where", [none, zero, angle], {}, w.result(r))
+
+
+@_writes("cast")
+def _cast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Cast", x, {"to": w.code(w.dtype(r["results"][0]))}, w.result(r))
+
+
+@_writes("const")
+def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    t = r["results"][0]
+    value = np.asarray(float(_fraction(r["attrs"]["value"])), np.float64)
+    dims = w.shape(t)
+    if any(isinstance(d, str) for d in dims):
+        raise UnsupportedError("const: ONNX needs its extents; bind symbols")
+    scalar = w._tensor("value", value.astype(w.dtype(t)).reshape([1] if dims else []))
+    if dims:
+        w.add("ConstantOfShape", [w.constant(dims)], {"value": scalar}, w.result(r))
+    else:
+        w.add("Constant", [], {"value": scalar}, w.result(r))
+
+
+def _fraction(text: Any) -> float:
+    numerator, _, denominator = str(text).partition("/")
+    return float(numerator) / float(denominator) if denominator else float(numerator)
+
+
+@_writes("iota")
+def _iota(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    t, axis = r["results"][0], r["attrs"]["axis"]
+    dims = w.shape(t)
+    line = np.arange(dims[axis]).reshape([-1 if a == axis else 1 for a in range(len(dims))])
+    w.add("Expand", [w.constant(line, w.dtype(t)), w.constant(dims)], {}, w.result(r))
+
+
+def _reduction(op: str) -> Writer:
+    def write(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+        axes, keep = r["attrs"]["axes"], int(r["attrs"]["keepdims"])
+        w.add(op, [x[0], w.constant(axes)], {"keepdims": keep}, w.result(r))
+
+    return write
+
+
+for _op, _name in {
+    "sum": "ReduceSum", "mean": "ReduceMean", "reduce_max": "ReduceMax",
+    "reduce_min": "ReduceMin",
+}.items():  # fmt: skip
+    _WRITERS[_op] = _reduction(_name)
+
+
+@_writes("cumsum")
+def _cumsum(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("CumSum", [x[0], w.constant(r["attrs"]["axis"])], {}, w.result(r))
+
+
+@_writes("concat_matmul")
+def _concat_matmul(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    parts = [w.add("MatMul", [x[0], x[2]]), w.add("MatMul", [x[1], x[3]])]
+    w.add("Add", parts, {}, w.result(r))
+
+
+@_writes("conv", "conv_transpose")
+def _conv(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    a = r["attrs"]
+    attrs = {"strides": a["strides"], "dilations": a["dilations"], "group": a["groups"]}
+    low, high = list(a["low"]), list(a["high"])
+    if r["op"] == "conv":
+        w.add("Conv", x, {**attrs, "pads": low + high}, w.result(r))
+        return
+    extra = [max(0, -h) for h in high]
+    source = x[0]
+    if any(v < 0 for v in low) or any(e >= s for e, s in zip(extra, a["strides"], strict=True)):
+        # zeros around, which ONNX's attributes cannot say
+        before, behind = [max(0, -v) for v in low], extra
+        name = w.add("ConvTranspose", x, {**attrs, "pads": [max(0, v) for v in low + high]})
+        w.add("Pad", [name, w.constant([0, 0, *before, 0, 0, *behind])], {}, w.result(r))
+        return
+    pads = low + [max(0, h) for h in high]
+    w.add(
+        "ConvTranspose",
+        [source, x[1]],
+        {**attrs, "pads": pads, "output_padding": extra},
+        w.result(r),
+    )
+
+
+@_writes("pool_max", "pool_sum")
+def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    a = r["attrs"]
+    t = r["inputs"][0]
+    dims, n = w.shape(t), len(a["size"])
+    lead = dims[: len(dims) - n]
+    attrs = {
+        "kernel_shape": a["size"], "strides": a["strides"], "dilations": a["dilations"],
+        "pads": [*a["low"], *a["high"]],
+    }  # fmt: skip
+    direct = len(lead) == 2
+    source = x[0]
+    maximum = r["op"] == "pool_max"
+    if not direct:
+        flat = [1, int(np.prod(lead, dtype=np.int64)), *dims[len(lead) :]]
+        source = w.add("Reshape", [source, w.constant(flat)])
+    if any(p >= s for p, s in zip([*a["low"], *a["high"]], 2 * a["size"], strict=True)):
+        raise UnsupportedError(f"{r['op']}: ONNX has no padding as wide as the window")
+    last = w.result(r) if direct and maximum else ""
+    if maximum:
+        source = w.add("MaxPool", [source], attrs, last)
+    else:
+        source = w.add("AveragePool", [source], {**attrs, "count_include_pad": 1})
+        count = _like(w, r, float(np.prod(a["size"])))
+        source = w.add("Mul", [source, count], {}, w.result(r) if direct else "")
+    if not direct:
+        w.add("Reshape", [source, w.constant(w.shape(r["results"][0]))], {}, w.result(r))
+
+
+@_writes("transpose")
+def _transpose(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Transpose", x, {"perm": r["attrs"]["perm"]}, w.result(r))
+
+
+@_writes("reshape")
+def _reshape(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Reshape", [x[0], _target(w, r)], {}, w.result(r))
+
+
+def _target(w: _Writer, r: dict[str, Any]) -> str:
+    """A shape as an operand; one extent may be a symbol."""
+    dims = r["attrs"]["shape"]
+    symbols = [d for d in dims if isinstance(d, str)]
+    if len(symbols) > 1:
+        raise UnsupportedError(f"{r['op']} to {dims}: ONNX can leave one extent open; bind symbols")
+    return w.constant([-1 if isinstance(d, str) else d for d in dims])
+
+
+@_writes("broadcast")
+def _broadcast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    dims = [1 if isinstance(d, str) else d for d in r["attrs"]["shape"]]
+    have = w.shape(r["inputs"][0])
+    for d, h in zip(reversed(r["attrs"]["shape"]), reversed(have), strict=False):
+        if isinstance(d, str) and h != d:
+            raise UnsupportedError(f"broadcast to {d}: ONNX needs the extent; bind symbols")
+    w.add("Expand", [x[0], w.constant(dims)], {}, w.result(r))
+
+
+@_writes("unsqueeze", "squeeze")
+def _squeeze(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    op = "Unsqueeze" if r["op"] == "unsqueeze" else "Squeeze"
+    w.add(op, [x[0], w.constant(r["attrs"]["axes"])], {}, w.result(r))
+
+
+@_writes("repeat")
+def _repeat(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Tile", [x[0], w.constant(r["attrs"]["repeats"])], {}, w.result(r))
+
+
+@_writes("concat")
+def _concat(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Concat", x, {"axis": r["attrs"]["axis"]}, w.result(r))
+
+
+@_writes("stack")
+def _stack(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    axis = r["attrs"]["axis"]
+    parts = [w.add("Unsqueeze", [name, w.constant([axis])]) for name in x]
+    w.add("Concat", parts, {"axis": axis}, w.result(r))
+
+
+@_writes("slice")
+def _slice(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    a = r["attrs"]
+    dims = w.shape(r["inputs"][0])
+    axes = [i for i, d in enumerate(dims) if not isinstance(d, str)]
+    columns = [[a[key][i] for i in axes] for key in ("starts", "stops")]
+    steps = [a["steps"][i] for i in axes]
+    w.add("Slice", [x[0], *(w.constant(c) for c in (*columns, axes, steps))], {}, w.result(r))
+
+
+@_writes("pad")
+def _pad(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    a = r["attrs"]
+    value = _like(w, r, _fraction(a["value"]))
+    w.add("Pad", [x[0], w.constant([*a["low"], *a["high"]]), value], {}, w.result(r))
+
+
+@_writes("triu", "tril")
+def _trilu(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    k = w.constant(r["attrs"]["k"])
+    w.add("Trilu", [x[0], k], {"upper": int(r["op"] == "triu")}, w.result(r))
+
+
+@_writes("gather")
+def _gather(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    w.add("Gather", x, {"axis": r["attrs"]["axis"]}, w.result(r))

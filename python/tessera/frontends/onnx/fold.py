@@ -1,0 +1,236 @@
+"""Nodes whose operands are all known, computed while importing: the arithmetic of shapes.
+
+Only what models use to compute shapes and indices is here; anything else stays in the program,
+where what depends on weights alone is computed once per set of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tessera.errors import BadInputError
+
+if TYPE_CHECKING:
+    from tessera.frontends.onnx.importer import Node
+
+Array = np.ndarray[Any, Any]
+
+_LARGEST = 1 << 16  # elements: more is data, not a shape
+_FREE = {"Constant", "Shape", "Size", "ConstantOfShape", "Range", "Identity", "Cast", "Dropout"}
+
+
+def fold(node: Node) -> list[Array] | None:
+    """The results of a node as arrays, or None where it is to be part of the program."""
+    operands = [o for o in node.operands if o is not None]
+    kind = node.proto.op_type
+    if kind not in _FREE and any(o.size > _LARGEST for o in operands):
+        return None
+    function = _FOLDS.get(kind)
+    if function is None or any(o.dtype.kind == "V" for o in operands):
+        return None
+    with np.errstate(all="ignore"):
+        result = function(node, *operands)
+    if result is None:
+        return None
+    results = result if isinstance(result, list) else [result]
+    return [np.asarray(r) for r in results]
+
+
+def constant(node: Node) -> Array:
+    """The value of a Constant node in any of its spellings."""
+    from tessera.frontends.onnx.reader import array_of, onnx_package
+
+    if node.has_attr("value"):
+        return array_of(
+            node.require_attr("value", onnx_package().TensorProto),
+            node.importer.folder,
+            node.importer.where,
+        )
+    for name, dtype in (
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
+        if node.has_attr(name):
+            return np.asarray(node.attr(name), dtype)
+    raise BadInputError("a constant without a value that is supported")
+
+
+def _shape(node: Node, x: Array) -> Array:
+    return np.asarray(x.shape[slice(node.attr("start", 0), node.attr("end"))], np.int64)
+
+
+def constant_of_shape(node: Node, shape: Sequence[int]) -> Array:
+    from tessera.frontends.onnx.reader import array_of, onnx_package
+
+    value: Any = np.float32(0)
+    if node.has_attr("value"):
+        value = array_of(
+            node.require_attr("value", onnx_package().TensorProto),
+            node.importer.folder,
+            node.importer.where,
+        )
+    count = 1
+    for d in shape:
+        count *= int(d)
+    if count < 0 or count > 1 << 24:
+        raise BadInputError(f"a constant of shape {list(shape)} is too large")
+    return np.full([int(d) for d in shape], np.asarray(value).reshape(-1)[0])
+
+
+def _range(node: Node, start: Array, limit: Array, delta: Array) -> Array:
+    first, end, step = (v.reshape(-1)[0].item() for v in (start, limit, delta))
+    if step == 0 or abs((end - first) / step) > 1 << 24:
+        raise BadInputError("a range that is endless or too large")
+    return np.arange(first, end, step, dtype=start.dtype)
+
+
+def _reshape(node: Node, x: Array, shape: Array) -> Array:
+    target = [int(d) for d in shape]
+    if not node.attr("allowzero", 0):
+        target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
+    return x.reshape(target)
+
+
+def axes_operand(node: Node) -> list[int] | None:
+    """Axes given as an attribute (before opset 13) or as the second operand."""
+    if node.has_attr("axes"):
+        return [int(a) for a in node.attr("axes")]
+    return node.ints(1, "the list of axes") if node.has(1) else None
+
+
+def _unsqueeze(node: Node, x: Array, *rest: Array) -> Array:
+    return np.expand_dims(x, tuple(axes_operand(node) or ()))
+
+
+def _squeeze(node: Node, x: Array, *rest: Array) -> Array:
+    axes = axes_operand(node)
+    return np.squeeze(x, None if axes is None else tuple(axes))
+
+
+def _slice(node: Node, x: Array, *rest: Array) -> Array:
+    from tessera.frontends.onnx.operators.movement import slice_parameters
+
+    key = [slice(None)] * x.ndim
+    for axis, start, stop, step in slice_parameters(node, x.shape):
+        key[axis] = slice(start, stop if stop >= 0 else None, step)
+    return x[tuple(key)]
+
+
+def _div(node: Node, x: Array, y: Array) -> Array:
+    if x.dtype.kind not in "iu":
+        return x / y
+    if (y == 0).any():
+        raise BadInputError("an integer is divided by zero")
+    whole = np.abs(x) // np.abs(y)
+    return np.asarray(whole * np.sign(x) * np.sign(y), x.dtype)
+
+
+def _reduce(function: Any) -> Callable[..., Array]:
+    def run(node: Node, x: Array, *rest: Array) -> Array:
+        axes = axes_operand(node)
+        if not axes:
+            if axes is not None and node.attr("noop_with_empty_axes", 0):
+                return x
+            axes = list(range(x.ndim))
+        result = function(x, axis=tuple(axes), keepdims=bool(node.attr("keepdims", 1)))
+        return np.asarray(result).astype(x.dtype)
+
+    return run
+
+
+def _cast(node: Node, x: Array) -> Array | None:
+    from tessera.frontends.onnx.reader import dtype_of
+
+    to = dtype_of(node.require_attr("to"), "the result of a Cast", node.importer.where)
+    return None if x.dtype.kind == "f" and to.kind in "iu" and x.size > _LARGEST else x.astype(to)
+
+
+def _tile(node: Node, x: Array, repeats: Array) -> Array | None:
+    return np.tile(x, repeats) if np.prod(repeats) * x.size <= _LARGEST else None
+
+
+def _expand(node: Node, x: Array, shape: Array) -> Array | None:
+    target = np.broadcast_shapes(x.shape, tuple(int(d) for d in shape))
+    return np.broadcast_to(x, target) if np.prod(target, dtype=np.float64) <= 1 << 20 else None
+
+
+def _plain(function: Any) -> Callable[..., Array]:
+    return lambda node, *operands: function(*operands)
+
+
+def _split(node: Node, x: Array, *rest: Array) -> list[Array]:
+    from tessera.frontends.onnx.operators.movement import split_sizes
+
+    axis = node.attr("axis", 0)
+    return np.split(x, np.cumsum(split_sizes(node, x.shape[axis]))[:-1], axis)
+
+
+def _only_small(function: Any) -> Callable[..., Any]:
+    """Floats are data: only integers, and single numbers, are computed while importing."""
+
+    def run(node: Node, *operands: Array) -> Any:
+        if any(o.dtype.kind == "f" and o.size > 16 for o in operands):
+            return None
+        return function(node, *operands)
+
+    return run
+
+
+_FOLDS: dict[str, Callable[..., Any]] = {
+    "Constant": lambda node: constant(node),
+    "Shape": _shape,
+    "Size": lambda node, x: np.int64(x.size),
+    "ConstantOfShape": lambda node, shape: constant_of_shape(node, [int(d) for d in shape]),
+    "Range": _range,
+    "Identity": _plain(lambda x: x),
+    "Cast": _cast,
+    **{
+        name: _only_small(function)
+        for name, function in {
+            "Reshape": _reshape,
+            "Unsqueeze": _unsqueeze,
+            "Squeeze": _squeeze,
+            "Slice": _slice,
+            "Gather": lambda node, x, i: np.take(x, i, axis=node.attr("axis", 0)),
+            "Concat": lambda node, *xs: np.concatenate(xs, axis=node.require_attr("axis")),
+            "Split": _split,
+            "Transpose": lambda node, x: np.transpose(x, node.attr("perm")),
+            "Expand": _expand,
+            "Tile": _tile,
+            "Add": _plain(np.add),
+            "Sub": _plain(np.subtract),
+            "Mul": _plain(np.multiply),
+            "Div": _div,
+            "Neg": _plain(np.negative),
+            "Abs": _plain(np.absolute),
+            "Floor": _plain(np.floor),
+            "Ceil": _plain(np.ceil),
+            "Sqrt": _plain(np.sqrt),
+            "Min": lambda node, *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
+            "Max": lambda node, *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
+            "Mod": lambda node, x, y: (np.fmod if node.attr("fmod", 0) else np.mod)(x, y),
+            "Equal": _plain(np.equal),
+            "Less": _plain(np.less),
+            "LessOrEqual": _plain(np.less_equal),
+            "Greater": _plain(np.greater),
+            "GreaterOrEqual": _plain(np.greater_equal),
+            "And": _plain(np.logical_and),
+            "Or": _plain(np.logical_or),
+            "Not": _plain(np.logical_not),
+            "Where": _plain(np.where),
+            "ReduceProd": _reduce(np.prod),
+            "ReduceSum": _reduce(np.sum),
+            "ReduceMax": _reduce(np.max),
+            "ReduceMin": _reduce(np.min),
+            "NonZero": _plain(lambda x: np.array(np.nonzero(x), np.int64)),
+            "Flatten": lambda node, x: x.reshape(
+                int(np.prod(x.shape[: node.attr("axis", 1)], dtype=np.int64)), -1
+            ),
+        }.items()
+    },
+}

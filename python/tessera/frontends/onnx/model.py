@@ -1,0 +1,111 @@
+"""A model as a whole: read once, turned into a Graph for given types and values of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import BadInputError
+from tessera.frontends.onnx.importer import Importer, NeedsValueError
+from tessera.frontends.onnx.opaque import OpaqueNodes
+from tessera.frontends.onnx.reader import Array, parse_model, read_model
+from tessera.graph import Graph
+
+
+def load(
+    path: str | Path,
+    *,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    extents: Mapping[str, int] | None = None,
+    values: Mapping[str, Array] | None = None,
+) -> Graph:
+    """The program of an ONNX file; initialisers become its weights (`Graph.weights`).
+
+    Extents the model leaves open are symbols, as far as its operators allow; `extents` gives some
+    of them numbers, `shapes` replaces an input's shape. `values` fixes inputs that decide about
+    shapes: they are no inputs of the program then. Raises BadInputError (a malformed file),
+    UnsupportedError (what has no meaning here) with the file and the offending node.
+    """
+    return Model(path).graph(shapes=shapes, extents=extents, values=values)
+
+
+class Model:
+    """An ONNX model to call: programs are made for the shapes (and shape-deciding values) of calls.
+
+    `source`: a file, the bytes of one, or a ModelProto. `opaque=False`: an operator that Tessera
+    does not know is an error instead of being left to onnxruntime.
+    """
+
+    def __init__(self, source: Any, *, opaque: bool = True) -> None:
+        self.folder: Path | None = None
+        self.name = "<model>"
+        if isinstance(source, (str, Path)):
+            self.name, self.folder = str(source), Path(source).resolve().parent
+            self.proto = read_model(Path(source))
+        elif isinstance(source, bytes):
+            self.proto = parse_model(source)
+        else:
+            self.proto = parse_model(source.SerializeToString())
+        self.opaque = opaque
+        known = {t.name for t in self.proto.graph.initializer}
+        self.inputs = [v.name for v in self.proto.graph.input if v.name not in known]
+        self.outputs = [v.name for v in self.proto.graph.output]
+        self._deciding: set[str] = set()
+        self._programs: dict[Any, tuple[Graph, list[str]]] = {}
+
+    def graph(
+        self,
+        *,
+        shapes: Mapping[str, Sequence[int | str]] | None = None,
+        extents: Mapping[str, int] | None = None,
+        values: Mapping[str, Array] | None = None,
+    ) -> Graph:
+        """The program; see `load`."""
+        importer = Importer(
+            self.proto, name=self.name, folder=self.folder, shapes=shapes, extents=extents,
+            values=values, opaque=self.opaque,
+        )  # fmt: skip
+        graph = importer.run()
+        if importer.opaque_nodes:
+            graph.opaque = OpaqueNodes(importer.opaque_nodes)
+        graph.notes = importer.notes
+        return graph
+
+    def program(self, arrays: Mapping[str, Array]) -> tuple[Graph, list[str]]:
+        """The program for arrays by input name, and which of them it takes, in order."""
+        for name in arrays:
+            if name not in self.inputs:
+                raise BadInputError(f"{self.name}: the model has no input '{name}'")
+        while True:
+            values = {n: a for n, a in sorted(arrays.items()) if n in self._deciding or a.size == 0}
+            key = (
+                tuple((n, a.dtype.str, a.shape) for n, a in sorted(arrays.items())),
+                tuple(a.tobytes() for a in values.values()),
+            )
+            if key in self._programs:
+                return self._programs[key]
+            shapes = {n: list(a.shape) for n, a in arrays.items() if n not in values}
+            try:
+                graph = self.graph(shapes=shapes, values=values)
+            except NeedsValueError as need:
+                fresh = [n for n in need.inputs if n not in self._deciding]
+                if not fresh:
+                    raise
+                self._deciding.update(fresh)
+                continue
+            taken = [n for n in self.inputs if n in arrays and n not in values]
+            self._programs[key] = (graph, taken)
+            return graph, taken
+
+    def __call__(self, *arrays: Any, **named: Any) -> list[Array]:
+        """Interprets the model on arrays by position or name.
+
+        Raises BadInputError where they do not fit what the model declares.
+        """
+        given = {n: np.asarray(a) for n, a in zip(self.inputs, arrays, strict=False)}
+        given.update({n: np.asarray(a) for n, a in named.items()})
+        graph, taken = self.program(given)
+        return graph.run(*(given[n] for n in taken))

@@ -1,0 +1,230 @@
+"""Convolutions and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.graph import Tensor
+
+
+def _list(node: Node, name: str, n: int, default: int) -> list[int]:
+    values = [int(v) for v in node.attr(name, [default] * n)]
+    if len(values) != n:
+        raise node.bad(f"{name} needs {n} entries, not {len(values)}")
+    return values
+
+
+def _extents(node: Node, x: Tensor, n: int) -> list[int]:
+    if x.ndim - n < 0 or any(isinstance(d, str) for d in x.shape[x.ndim - n :]):
+        raise UnsupportedError(
+            "a window slides over known extents only; give them: --shape, load(shapes=…)",
+            node.importer.where,
+        )
+    return [int(d) for d in x.shape[x.ndim - n :]]
+
+
+def _padding(
+    node: Node, extents: list[int], size: list[int], strides: list[int], dilations: list[int]
+) -> tuple[list[int], list[int]]:
+    """Counts added before and behind each axis, as `pads` or `auto_pad` say."""
+    n = len(extents)
+    auto = node.attr("auto_pad", "NOTSET")
+    if auto in ("NOTSET", ""):
+        pads = _list(node, "pads", 2 * n, 0)
+        return pads[:n], pads[n:]
+    if auto == "VALID":
+        return [0] * n, [0] * n
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        raise node.bad(f"auto_pad {auto!r} is not known")
+    low, high = [], []
+    for i in range(n):
+        out = -(-extents[i] // strides[i])
+        span = (size[i] - 1) * dilations[i] + 1
+        total = max(0, (out - 1) * strides[i] + span - extents[i])
+        less, more = total // 2, total - total // 2
+        low.append(less if auto == "SAME_UPPER" else more)
+        high.append(more if auto == "SAME_UPPER" else less)
+    return low, high
+
+
+def _positive(node: Node, *lists: list[int]) -> None:
+    if any(v < 1 for values in lists for v in values):
+        raise node.bad("sizes, strides and dilations must be 1 or more")
+
+
+def _biased(y: Tensor, node: Node, position: int) -> Tensor:
+    if not node.has(position):
+        return y
+    bias = node.x(position)
+    return y + f("reshape")(bias, [bias.shape[0], *[1] * (y.ndim - 2)])
+
+
+def _convolved(node: Node, x: Tensor, w: Tensor) -> Tensor:
+    n = x.ndim - 2
+    if n < 1 or w.ndim != x.ndim:
+        raise node.bad(f"operands of {x.ndim} and {w.ndim} axes do not fit")
+    size = [int(d) for d in w.shape[2:]]
+    if node.has_attr("kernel_shape") and _list(node, "kernel_shape", n, 0) != size:
+        raise node.bad(f"kernel_shape differs from the weights' {size}")
+    strides, dilations = _list(node, "strides", n, 1), _list(node, "dilations", n, 1)
+    _positive(node, strides, dilations)
+    low, high = _padding(node, _extents(node, x, n), size, strides, dilations)
+    return emit(
+        "conv", x, w, strides=strides, dilations=dilations, low=low, high=high,
+        groups=int(node.attr("group", 1)),
+    )  # fmt: skip
+
+
+@handles("Conv")
+def conv(node: Node) -> Tensor:
+    return _biased(_convolved(node, node.x(0), node.x(1)), node, 2)
+
+
+@handles("ConvInteger")
+def conv_integer(node: Node) -> Tensor:
+    x, w = (f("astype")(node.x(i), np.int32) for i in range(2))
+    if node.has(2):
+        x = x - f("reshape")(f("astype")(node.x(2), np.int32), [])
+    if node.has(3):
+        zero = f("astype")(node.x(3), np.int32)
+        w = w - (
+            f("reshape")(zero, [-1, *[1] * (w.ndim - 1)])
+            if zero.size > 1
+            else f("reshape")(zero, [])
+        )
+    return _convolved(node, x, w)
+
+
+@handles("ConvTranspose")
+def conv_transpose(node: Node) -> Tensor:
+    x, w = node.x(0), node.x(1)
+    n = x.ndim - 2
+    if n < 1 or w.ndim != x.ndim:
+        raise node.bad(f"operands of {x.ndim} and {w.ndim} axes do not fit")
+    size = [int(d) for d in w.shape[2:]]
+    strides, dilations = _list(node, "strides", n, 1), _list(node, "dilations", n, 1)
+    _positive(node, strides, dilations)
+    extra = _list(node, "output_padding", n, 0)
+    extents = _extents(node, x, n)
+    auto = node.attr("auto_pad", "NOTSET")
+    full = [
+        s * (e - 1) + (k - 1) * d + 1
+        for s, e, k, d in zip(strides, extents, size, dilations, strict=True)
+    ]
+    if node.has_attr("output_shape") or auto in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [e * s for e, s in zip(extents, strides, strict=True)]
+        if node.has_attr("output_shape"):
+            wanted = [int(v) for v in node.require_attr("output_shape", list)][-n:]
+        totals = [a - b for a, b in zip(full, wanted, strict=True)]
+        less = [max(0, t) // 2 for t in totals]
+        more = [t - s for t, s in zip(totals, less, strict=True)]
+        spare = [t < 0 for t in totals]  # zeros behind
+        upper = [s or auto == "SAME_UPPER" for s in spare]
+        low = [s if u else m for s, m, u in zip(less, more, upper, strict=True)]
+        high = [m if u else s for s, m, u in zip(less, more, upper, strict=True)]
+    else:
+        low, high = _padding(node, extents, size, strides, dilations)
+        high = [h - o for h, o in zip(high, extra, strict=True)]
+    y = emit(
+        "conv_transpose", x, w, strides=strides, dilations=dilations, low=low, high=high,
+        groups=int(node.attr("group", 1)),
+    )  # fmt: skip
+    return _biased(y, node, 2)
+
+
+# --- pooling
+
+
+def _window(node: Node, x: Tensor) -> dict[str, Any]:
+    n = x.ndim - 2
+    size = [int(v) for v in node.require_attr("kernel_shape", list)]
+    if len(size) != n:
+        raise node.bad(f"kernel_shape needs {n} entries, not {len(size)}")
+    strides, dilations = _list(node, "strides", n, 1), _list(node, "dilations", n, 1)
+    _positive(node, size, strides, dilations)
+    extents = _extents(node, x, n)
+    low, high = _padding(node, extents, size, strides, dilations)
+    asked = list(high)
+    if node.attr("ceil_mode", 0):
+        for i in range(n):
+            span = (size[i] - 1) * dilations[i] + 1
+            room = extents[i] + low[i] + high[i] - span
+            out = -(-room // strides[i]) + 1
+            if (out - 1) * strides[i] >= extents[i] + low[i]:
+                out -= 1  # a window must begin before the padding behind
+            high[i] = max(high[i], (out - 1) * strides[i] + span - extents[i] - low[i])
+    return {"size": size, "strides": strides, "dilations": dilations, "low": low, "high": high,
+            "asked": asked}  # fmt: skip
+
+
+def _pool(op: str, x: Tensor, window: dict[str, Any]) -> Tensor:
+    return emit(op, x, **{k: v for k, v in window.items() if k != "asked"})
+
+
+@handles("MaxPool")
+def max_pool(node: Node) -> Tensor | None:
+    if node.wants(1) or node.attr("storage_order", 0):
+        return None
+    x = node.x()
+    return _pool("pool_max", x, _window(node, x))
+
+
+@handles("AveragePool")
+def average_pool(node: Node) -> Tensor:
+    x = node.x()
+    window = _window(node, x)
+    total = _pool("pool_sum", x, window)
+    padded = bool(node.attr("count_include_pad", 0))
+    counts = np.ones(total.shape[2:], np.float64)
+    for i, d in enumerate(total.shape[2:]):
+        begin = np.arange(d) * window["strides"][i] - window["low"][i]
+        taps = begin[:, None] + np.arange(window["size"][i]) * window["dilations"][i]
+        extent = x.shape[2 + i]
+        first, last = (-window["low"][i], extent + window["asked"][i]) if padded else (0, extent)
+        inside = ((taps >= first) & (taps < last)).sum(1)
+        counts = counts * inside.reshape([-1, *[1] * (len(total.shape) - 3 - i)])
+    counts = np.maximum(counts, 1)
+    if (counts == counts.flat[0]).all():
+        return total / total.builder.const(float(counts.flat[0]), x.dtype)
+    return total * node.importer.tensor((1 / counts).astype(x.dtype), "average_factors")
+
+
+@handles("GlobalAveragePool")
+def global_average_pool(node: Node) -> Tensor:
+    x = node.x()
+    return emit("mean", x, axes=list(range(2, x.ndim)), keepdims=True)
+
+
+@handles("GlobalMaxPool")
+def global_max_pool(node: Node) -> Tensor:
+    x = node.x()
+    return emit("reduce_max", x, axes=list(range(2, x.ndim)), keepdims=True)
+
+
+def _lp(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
+    if p == 1:
+        return total(f("abs")(x))
+    if p == 2:
+        return f("sqrt")(total(emit("sqr", x)))
+    powers = emit("pow", f("abs")(x), exponent=p)
+    return emit("power", total(powers), x.builder.const(1 / p, x.dtype))
+
+
+@handles("LpPool")
+def lp_pool(node: Node) -> Tensor:
+    x = node.x()
+    window = _window(node, x)
+    return _lp(x, int(node.attr("p", 2)), lambda t: _pool("pool_sum", t, window))
+
+
+@handles("GlobalLpPool")
+def global_lp_pool(node: Node) -> Tensor:
+    x = node.x()
+    axes = list(range(2, x.ndim))
+    return _lp(x, int(node.attr("p", 2)), lambda t: emit("sum", t, axes=axes, keepdims=True))

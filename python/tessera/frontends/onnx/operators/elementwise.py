@@ -1,0 +1,328 @@
+"""Element by element: arithmetic, activations, comparisons, conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tessera import ops
+from tessera.errors import UnsupportedError
+from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.reader import dtype_of
+from tessera.graph import Tensor
+from tessera.types import is_float
+
+# A function of tensors by its NumPy name.
+f: Callable[[str], Callable[..., Tensor]] = ops.function
+
+
+def number(like: Tensor, value: float) -> Tensor:
+    """A constant of a tensor's dtype: a float attribute has the precision of f32."""
+    return like.builder.const(
+        float(np.float32(value)) if is_float(like.dtype) else value, like.dtype
+    )
+
+
+def emit(op: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+    return inputs[0].builder.emit(op, list(inputs), attrs)
+
+
+def _unary(name: str) -> Callable[[Node], Tensor]:
+    return lambda node: f(name)(node.x())
+
+
+for _onnx, _name in {
+    "Abs": "abs", "Acos": "arccos", "Asin": "arcsin", "Atan": "arctan", "Ceil": "ceil",
+    "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
+    "Neg": "negative", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
+    "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "Reciprocal": "reciprocal",
+    "Round": "round",
+}.items():  # fmt: skip
+    handles(_onnx)(_unary(_name))
+
+
+@handles("Identity")
+def identity(node: Node) -> Value:
+    return node.value(0)
+
+
+@handles("Acosh", "Asinh", "Atanh")
+def inverse_hyperbolic(node: Node) -> Tensor:
+    x = node.x()
+    one = number(x, 1)
+    if node.proto.op_type == "Atanh":
+        return (f("log1p")(x) - f("log1p")(-x)) * 0.5
+    if node.proto.op_type == "Acosh":
+        return f("log")(x + f("sqrt")(x * x - one))
+    # of |x|, with the sign afterwards: near 0 nothing cancels
+    a = f("abs")(x)
+    s = a * a
+    return f("sign")(x) * f("log1p")(a + s / (one + f("sqrt")(s + one)))
+
+
+def broadcast_pair(node: Node) -> list[Tensor]:
+    """Operands; in opset 6, `broadcast` and `axis` say where the second one's axes lie."""
+    x, y = node.all()
+    if node.opset < 7 and node.attr("broadcast", 0) and node.has_attr("axis"):
+        behind = x.ndim - int(node.attr("axis")) % max(1, x.ndim) - y.ndim
+        y = f("reshape")(y, [*y.shape, *[1] * max(0, behind)])
+    return [x, y]
+
+
+def _binary(op: str) -> Callable[[Node], Tensor]:
+    return lambda node: emit(op, *broadcast_pair(node))
+
+
+for _onnx, _name in {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Equal": "eq", "Less": "lt",
+    "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "And": "and", "Or": "or",
+}.items():  # fmt: skip
+    handles(_onnx)(_binary(_name))
+
+
+@handles("Xor")
+def xor(node: Node) -> Tensor:
+    return emit("ne", *node.all())
+
+
+@handles("Not")
+def logical_not(node: Node) -> Tensor:
+    return emit("not", node.x())
+
+
+@handles("Div")
+def div(node: Node) -> Tensor:
+    x, y = broadcast_pair(node)
+    if is_float(x.dtype):
+        return emit("div", x, y)
+    # Integers round towards zero: (x − (x mod y as C has it)) / y, in floats that hold it.
+    if x.dtype.itemsize == 8:
+        quotient = emit("div", *(f("astype")(f("abs")(t), np.float64) for t in (x, y)))
+        whole = f("astype")(f("floor")(quotient), x.dtype)
+        ax, ay = f("abs")(x), f("abs")(y)
+        for _ in range(2):  # the float may be off by one, whichever way
+            rest = ax - whole * ay
+            low, high = f("astype")(rest < 0, x.dtype), f("astype")(rest >= ay, x.dtype)
+            whole = whole - low + high
+        return whole * f("sign")(x) * f("sign")(y)
+    quotient = emit("div", *(f("astype")(t, np.float64) for t in (x, y)))
+    return f("astype")(f("trunc")(quotient), x.dtype)
+
+
+@handles("Mod")
+def mod(node: Node) -> Tensor:
+    x, y = node.all()
+    if not node.attr("fmod", 0):
+        return emit("mod", x, y)
+    rest = emit("mod", f("abs")(x), f("abs")(y))
+    return f("where")(x < 0, -rest, rest)
+
+
+@handles("Pow")
+def power(node: Node) -> Tensor | None:
+    x = node.x()
+    exponent = node.value(1)
+    splat = exponent if isinstance(exponent, np.ndarray) else None
+    if splat is not None and splat.size == 1:
+        e = float(splat.reshape(-1)[0])
+        if e == int(e) and (is_float(x.dtype) or e >= 0) and abs(e) <= 64:
+            r = emit("pow", x, exponent=int(e))
+            return f("broadcast_to")(r, np.broadcast_shapes(x.shape, splat.shape))
+        if is_float(x.dtype) and 2 * e == int(2 * e) and abs(e) <= 8:
+            return emit("pow", x, exponent=e)
+    y = node.x(1)
+    if is_float(x.dtype):
+        return emit("power", x, f("astype")(y, x.dtype))
+    wide = emit("power", f("astype")(x, np.float64), f("astype")(y, np.float64))
+    return f("astype")(f("round")(wide) if not is_float(y.dtype) else wide, x.dtype)
+
+
+@handles("Max", "Min", "Sum", "Mean")
+def variadic(node: Node) -> Tensor:
+    op = {"Max": "max", "Min": "min"}.get(node.proto.op_type, "add")
+    terms = node.all()
+    if not terms:
+        raise node.bad("has no operands")
+    result = terms[0]
+    for t in terms[1:]:
+        result = emit(op, result, t)
+    if node.proto.op_type == "Mean":
+        result = emit("div", result, number(result, len(terms)))
+    return result
+
+
+@handles("Where")
+def where(node: Node) -> Tensor:
+    return emit("where", *node.all())
+
+
+@handles("Clip")
+def clip(node: Node) -> Tensor:
+    x = node.x()
+    low = node.x(1) if node.has(1) else None
+    high = node.x(2) if node.has(2) else None
+    if node.opset < 11:
+        low = number(x, node.attr("min", 0.0)) if node.has_attr("min") else None
+        high = number(x, node.attr("max", 0.0)) if node.has_attr("max") else None
+    if low is not None:
+        x = emit("max", x, low)
+    return x if high is None else emit("min", x, high)
+
+
+def _convert(x: Tensor, to: np.dtype[Any]) -> Tensor:
+    if x.dtype == to:
+        return x
+    if to == np.bool_:
+        return emit("ne", x, x.builder.const(0, x.dtype))
+    return f("astype")(x, to)
+
+
+@handles("Cast")
+def cast(node: Node) -> Value:
+    to = dtype_of(node.require_attr("to"), "the result of a Cast", node.importer.where)
+    return _convert(node.x(), to)
+
+
+@handles("CastLike")
+def cast_like(node: Node) -> Value:
+    value = node.value(0)
+    if isinstance(value, np.ndarray) and value.size <= 16:
+        with np.errstate(all="ignore"):
+            return value.astype(node.dtype(1))
+    return _convert(node.x(), node.dtype(1))
+
+
+@handles("IsNaN")
+def is_nan(node: Node) -> Tensor:
+    return emit("ne", node.x(), node.x())
+
+
+@handles("IsInf")
+def is_inf(node: Node) -> Tensor:
+    x = node.x()
+    infinity = float("inf")
+    signs = []
+    if node.attr("detect_positive", 1):
+        signs.append(emit("eq", x, x.builder.const(infinity, x.dtype)))
+    if node.attr("detect_negative", 1):
+        signs.append(emit("eq", x, x.builder.const(-infinity, x.dtype)))
+    if not signs:
+        return emit("and", emit("eq", x, x), emit("ne", x, x))
+    return signs[0] if len(signs) == 1 else emit("or", *signs)
+
+
+@handles("Dropout")
+def dropout(node: Node) -> list[Value] | None:
+    if node.has(2) and bool(node.known(2, "training_mode").reshape(-1)[0]):
+        ratio = node.known(1, "ratio").reshape(-1)[0] if node.has(1) else 0.5
+        if ratio != 0:
+            raise UnsupportedError("dropout while training is random", node.importer.where)
+    results = [node.value(0)]
+    if node.num_outputs > 1:
+        results.append(np.ones(node.shape(), np.bool_))
+    return results
+
+
+# --- activations
+
+
+@handles("LeakyRelu")
+def leaky_relu(node: Node) -> Tensor:
+    x = node.x()
+    return f("where")(x < 0, x * number(x, node.attr("alpha", 0.01)), x)
+
+
+@handles("PRelu")
+def prelu(node: Node) -> Tensor:
+    x, slope = node.all()
+    if node.opset < 7 and slope.ndim == 1 and slope.shape[0] > 1:  # one per channel
+        slope = f("reshape")(slope, [slope.shape[0], *[1] * (x.ndim - 2)])
+    return emit("where", emit("lt", x, number(x, 0)), emit("mul", x, slope), x)
+
+
+@handles("ThresholdedRelu")
+def thresholded_relu(node: Node) -> Tensor:
+    x = node.x()
+    return emit("where", emit("gt", x, number(x, node.attr("alpha", 1.0))), x, number(x, 0))
+
+
+@handles("Elu")
+def elu(node: Node) -> Tensor:
+    x = node.x()
+    return f("where")(x < 0, f("expm1")(x) * number(x, node.attr("alpha", 1.0)), x)
+
+
+@handles("Celu")
+def celu(node: Node) -> Tensor:
+    x = node.x()
+    alpha = number(x, node.attr("alpha", 1.0))
+    zero = number(x, 0)
+    return emit("max", zero, x) + emit("min", zero, alpha * f("expm1")(x / alpha))
+
+
+@handles("Selu")
+def selu(node: Node) -> Tensor:
+    x = node.x()
+    alpha = number(x, node.attr("alpha", 1.67326319217681884765625))
+    gamma = number(x, node.attr("gamma", 1.05070102214813232421875))
+    return f("where")(x <= 0, gamma * alpha * f("expm1")(x), gamma * x)
+
+
+@handles("HardSigmoid")
+def hard_sigmoid(node: Node) -> Tensor:
+    x = node.x()
+    y = x * number(x, node.attr("alpha", 0.2)) + number(x, node.attr("beta", 0.5))
+    return emit("max", number(x, 0), emit("min", number(x, 1), y))
+
+
+@handles("HardSwish")
+def hard_swish(node: Node) -> Tensor:
+    x = node.x()
+    gate = x * x.builder.const(1 / 6, x.dtype) + number(x, 0.5)
+    return x * emit("max", number(x, 0), emit("min", number(x, 1), gate))
+
+
+@handles("Swish")
+def swish(node: Node) -> Tensor:
+    x = node.x()
+    alpha = node.attr("alpha", 1.0)
+    return emit("silu", x) if alpha == 1 else x * f("sigmoid")(x * number(x, alpha))
+
+
+@handles("Softplus")
+def softplus(node: Node) -> Tensor:
+    x = node.x()
+    return f("relu")(x) + f("log1p")(f("exp")(-f("abs")(x)))
+
+
+@handles("Mish")
+def mish(node: Node) -> Tensor:
+    return node.x() * f("tanh")(softplus(node))
+
+
+@handles("Softsign")
+def softsign(node: Node) -> Tensor:
+    x = node.x()
+    return x / (f("abs")(x) + number(x, 1))
+
+
+@handles("Shrink")
+def shrink(node: Node) -> Tensor:
+    x = node.x()
+    bias, lambd = number(x, node.attr("bias", 0.0)), number(x, node.attr("lambd", 0.5))
+    inner = f("where")(x > lambd, x - bias, number(x, 0))
+    return f("where")(x < -lambd, x + bias, inner)
+
+
+@handles("Gelu")
+def gelu(node: Node) -> Tensor:
+    tanh = node.attr("approximate", "none") == "tanh"
+    return emit("gelu_tanh" if tanh else "gelu", node.x())
+
+
+@handles("BitwiseNot")
+def bitwise_not(node: Node) -> Tensor:
+    x = node.x()
+    return emit("sub", emit("neg", x), x.builder.const(1, x.dtype))

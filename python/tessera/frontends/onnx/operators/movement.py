@@ -1,0 +1,481 @@
+"""Operators that move elements, and those that make them from nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.onnx.fold import axes_operand, constant_of_shape
+from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.graph import Tensor
+from tessera.types import dtype_name
+
+
+def pick(node: Node, x: Tensor, axis: int, places: Sequence[int]) -> Value:
+    """Elements of an axis at known places: a slice, a walk in equal steps, or any; or none."""
+    places = [int(p) for p in places]
+    if not places:
+        dims = [extent(node, x, a) for a in range(x.ndim)]
+        return np.empty([*dims[:axis], 0, *dims[axis + 1 :]], x.dtype)
+    n = len(places)
+    step = places[1] - places[0] if n > 1 else 1
+    even = all(b - a == step for a, b in itertools.pairwise(places))
+    if even and step > 0:
+        if places == list(range(x.shape[axis])):
+            return x
+        lead = (slice(None),) * axis
+        return x[(*lead, slice(places[0], places[-1] + 1, step))]
+    if even:
+        walk = x.builder.emit("iota", [], {"axis": 0, "type": ("i64", [n])})
+        at = x.builder.const(places[0], np.int64) + walk * x.builder.const(step, np.int64)
+    else:
+        at = node.importer.tensor(np.asarray(places, np.int64), "places")
+    return emit("gather", x, at, axis=axis)
+
+
+def full(node: Node, x: Tensor, axis: int, places: Sequence[int]) -> Tensor:
+    """What `pick` takes, where it must not be empty."""
+    return node.importer.tensor(pick(node, x, axis, places), "a selection")
+
+
+def extent(node: Node, x: Tensor, axis: int) -> int:
+    d = x.shape[axis]
+    if isinstance(d, str):
+        raise UnsupportedError(
+            f"the extent '{d}' must be known here; give it: --shape, load(shapes=…)",
+            node.importer.where,
+        )
+    return int(d)
+
+
+def axis_of(node: Node, rank: int, default: int | None = None) -> int:
+    axis = node.require_attr("axis") if default is None else node.attr("axis", default)
+    if not -rank <= axis < max(rank, 1):
+        raise node.bad(f"axis {axis} is out of range for {rank} axes")
+    return int(axis) % max(rank, 1)
+
+
+@handles("Shape")
+def shape(node: Node) -> Value:
+    dims = list(node.shape()[slice(node.attr("start", 0), node.attr("end"))])
+    for d in dims:
+        if isinstance(d, str):
+            raise UnsupportedError(
+                f"it asks for the extent '{d}', which must be known: give it with --shape "
+                f"{d}=…, load(extents={{'{d}': …}}), or call the model",
+                node.importer.where,
+            )
+    return np.asarray(dims, np.int64)
+
+
+@handles("Size")
+def size(node: Node) -> Value:
+    return np.asarray(
+        np.prod([extent(node, node.x(), a) for a in range(len(node.shape()))], dtype=np.int64)
+    )
+
+
+@handles("ConstantOfShape")
+def constant_shape(node: Node) -> Value:
+    return constant_of_shape(node, node.ints(0, "the shape"))
+
+
+@handles("Range")
+def range_(node: Node) -> Value | None:
+    start, limit, delta = (node.known(i, "a bound").reshape(-1)[0] for i in range(3))
+    if delta == 0 or abs((float(limit) - float(start)) / float(delta)) > 1 << 24:
+        raise node.bad("an endless range, or one too large")
+    return np.arange(start, limit, delta, dtype=node.dtype())
+
+
+@handles("EyeLike")
+def eye_like(node: Node) -> Value:
+    from tessera.frontends.onnx.reader import dtype_of
+
+    rows, columns = (int(d) for d in node.shape())
+    dtype = node.dtype()
+    if node.has_attr("dtype"):
+        dtype = dtype_of(node.attr("dtype"), "the result of EyeLike", node.importer.where)
+    return np.eye(rows, columns, int(node.attr("k", 0)), dtype=dtype)
+
+
+@handles("Reshape")
+def reshape(node: Node) -> Tensor:
+    x = node.x()
+    target: list[Any] = list(node.ints(1, "the shape"))
+    if not node.attr("allowzero", 0):
+        target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
+    return reshaped(node, x, target)
+
+
+def reshaped(node: Node, x: Tensor, target: list[Any]) -> Tensor:
+    """Where one extent is -1, symbols that both shapes share cancel."""
+    if target.count(-1) == 1:
+        rest = list(x.shape)
+        for d in target:
+            if isinstance(d, str) and d in rest:
+                rest.remove(d)
+        others = [d for d in target if not isinstance(d, str) and d != -1]
+        symbols = [d for d in rest if isinstance(d, str)]
+        known = int(np.prod([d for d in rest if not isinstance(d, str)], dtype=np.int64))
+        product = int(np.prod(others, dtype=np.int64))
+        missing: Any = -1
+        if len(symbols) == 1 and known == product:
+            missing = symbols[0]
+        elif not symbols and product and known % product == 0:
+            missing = known // product
+        elif symbols:
+            raise UnsupportedError(
+                f"a reshape of {list(x.shape)} to {target} needs '{symbols[0]}' to be known; give "
+                f"it with --shape {symbols[0]}=…, load(extents={{'{symbols[0]}': …}}), or call the "
+                "model",
+                node.importer.where,
+            )
+        else:
+            raise node.bad(f"{list(x.shape)} cannot be reshaped to {target}")
+        target[target.index(-1)] = missing
+    return f("reshape")(x, target)
+
+
+@handles("Flatten")
+def flatten(node: Node) -> Tensor:
+    x = node.x()
+    axis = int(node.attr("axis", 1))
+    if not -x.ndim <= axis <= x.ndim:
+        raise node.bad(f"axis {axis} is out of range for {x.ndim} axes")
+    axis += x.ndim if axis < 0 else 0
+    if axis == 1:
+        return reshaped(node, x, [x.shape[0], -1])
+    lead = [extent(node, x, a) for a in range(axis)]
+    return reshaped(node, x, [int(np.prod(lead, dtype=np.int64)), -1])
+
+
+@handles("Transpose")
+def transpose(node: Node) -> Tensor:
+    return f("transpose")(node.x(), node.attr("perm"))
+
+
+@handles("Squeeze")
+def squeeze(node: Node) -> Tensor:
+    axes = axes_operand(node)
+    return f("squeeze")(node.x(), None if axes is None else tuple(axes))
+
+
+@handles("Unsqueeze")
+def unsqueeze(node: Node) -> Tensor:
+    return f("expand_dims")(node.x(), tuple(axes_operand(node) or ()))
+
+
+@handles("Expand")
+def expand(node: Node) -> Tensor:
+    x = node.x()
+    wanted = node.ints(1, "the shape")
+    rank = max(x.ndim, len(wanted))
+    have = [1] * (rank - x.ndim) + list(x.shape)
+    want = [1] * (rank - len(wanted)) + wanted
+    target = [h if w == 1 else w for h, w in zip(have, want, strict=True)]
+    return f("broadcast_to")(x, target)
+
+
+@handles("Tile")
+def tile(node: Node) -> Tensor:
+    x = node.x()
+    repeats = node.ints(1, "the counts")
+    if len(repeats) != x.ndim:
+        raise node.bad(f"{len(repeats)} counts for {x.ndim} axes")
+    return emit("repeat", x, repeats=repeats) if any(r != 1 for r in repeats) else x
+
+
+@handles("Concat")
+def concat(node: Node) -> Value:
+    axis = axis_of(node, len(node.shape()))
+    full = [i for i in range(len(node.operands)) if 0 not in node.shape(i)]
+    if not full:
+        return np.concatenate([node.value(i) for i in range(len(node.operands))], axis)
+    parts = [node.x(i) for i in full]
+    return emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
+
+
+def split_sizes(node: Node, n: int) -> list[int]:
+    """The lengths of a Split's results along its axis of extent `n`."""
+    if node.has_attr("split"):
+        sizes = [int(s) for s in node.attr("split")]
+    elif node.has(1):
+        sizes = node.ints(1, "the sizes")
+    else:
+        count = int(node.attr("num_outputs", node.num_outputs))
+        each = -(-n // count)
+        sizes = [max(0, min(each, n - i * each)) for i in range(count)]
+    if sum(sizes) != n or any(s < 0 for s in sizes):
+        raise node.bad(f"sizes {sizes} do not add up to an axis of {n}")
+    return sizes
+
+
+@handles("Split")
+def split(node: Node) -> list[Value]:
+    x = node.x()
+    axis = axis_of(node, x.ndim, 0)
+    n = extent(node, x, axis)
+    parts, at = [], 0
+    for s in split_sizes(node, n):
+        parts.append(pick(node, x, axis, range(at, at + s)))
+        at += s
+    return parts
+
+
+def slice_parameters(node: Node, dims: Sequence[Any]) -> list[tuple[int, int, int, int]]:
+    """(axis, start, stop, step) of a Slice, clamped; with a negative step, stop may be -1."""
+    rank = len(dims)
+    if node.has_attr("starts"):
+        starts, stops = list(node.attr("starts")), list(node.require_attr("ends", list))
+        axes = list(node.attr("axes", list(range(len(starts)))))
+        steps = [1] * len(starts)
+    else:
+        starts, stops = node.ints(1, "the starts"), node.ints(2, "the ends")
+        axes = node.ints(3, "the axes") if node.has(3) else list(range(len(starts)))
+        steps = node.ints(4, "the steps") if node.has(4) else [1] * len(starts)
+    if not len(starts) == len(stops) == len(axes) == len(steps):
+        raise node.bad("starts, ends, axes and steps differ in length")
+    result = []
+    for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
+        if not -rank <= axis < rank or step == 0:
+            raise node.bad(f"axis {axis} with step {step} of {rank} axes")
+        axis %= rank
+        n = dims[axis]
+        if isinstance(n, str):
+            if start == 0 and step == 1 and stop >= 1 << 31:
+                continue
+            raise UnsupportedError(
+                f"it cuts the extent '{n}', which must be known: give it with --shape {n}=…, "
+                f"load(extents={{'{n}': …}}), or call the model",
+                node.importer.where,
+            )
+        result.append((axis, *slice(start, stop, step).indices(n)))
+    return [(a, b, c, d) for a, b, c, d in result]
+
+
+@handles("Slice")
+def slice_(node: Node) -> Value:
+    value: Value = node.x()
+    for axis, start, stop, step in slice_parameters(node, tuple(value.shape)):
+        if isinstance(value, np.ndarray):  # empty already
+            value = np.take(value, range(start, stop, step), axis)
+        else:
+            value = pick(node, value, axis, range(start, stop, step))
+    return value
+
+
+@handles("Gather")
+def gather(node: Node) -> Value:
+    x = node.x()
+    axis = axis_of(node, x.ndim, 0)
+    index = node.value(1)
+    if isinstance(index, np.ndarray) and not isinstance(x.shape[axis], str):
+        n = extent(node, x, axis)
+        if ((index < -n) | (index >= n)).any():
+            raise node.bad(f"an index is out of range for an extent of {n}")
+        places = np.where(index < 0, index + n, index)
+        if places.ndim == 0:
+            return f("squeeze")(pick(node, x, axis, [int(places)]), axis)
+        if places.ndim == 1 and places.size <= 4096:
+            return pick(node, x, axis, places.tolist())
+    return emit("gather", x, node.x(1), axis=axis)
+
+
+def _wrapped(index: Tensor, n: int) -> Tensor:
+    """Indices counted from the front."""
+    return emit("where", index < 0, index + index.builder.const(n, index.dtype), index)
+
+
+@handles("GatherElements")
+def gather_elements(node: Node) -> Tensor:
+    x, index = node.x(0), f("astype")(node.x(1), np.int64)
+    axis = axis_of(node, x.ndim, 0)
+    if index.ndim != x.ndim:
+        raise node.bad("the indices must have as many axes as the data")
+    linear: Tensor | None = None
+    step = 1
+    for a in range(x.ndim - 1, -1, -1):
+        at = (
+            _wrapped(index, extent(node, x, a))
+            if a == axis
+            else index.builder.emit("iota", [], {"axis": a, "type": ("i64", list(index.shape))})
+        )
+        at = at * at.builder.const(step, np.int64) if step != 1 else at
+        linear = at if linear is None else linear + at
+        step *= extent(node, x, a)
+    return emit("gather", f("reshape")(x, [step]), linear, axis=0)  # type: ignore[arg-type]
+
+
+@handles("GatherND")
+def gather_nd(node: Node) -> Tensor:
+    x, index = node.x(0), f("astype")(node.x(1), np.int64)
+    batch = int(node.attr("batch_dims", 0))
+    depth = extent(node, index, index.ndim - 1)
+    dims = [extent(node, x, a) for a in range(x.ndim)]
+    if batch + depth > x.ndim or batch >= index.ndim:
+        raise node.bad("indices are longer than the data has axes")
+    lead = list(index.shape[:-1])
+    linear: Tensor | None = None
+    for k in range(batch + depth):
+        if k < batch:
+            at = index.builder.emit("iota", [], {"axis": k, "type": ("i64", lead)})
+        else:
+            at = f("squeeze")(index[..., k - batch : k - batch + 1], index.ndim - 1)
+            at = _wrapped(at, dims[k])
+        so_far = None if linear is None else linear * linear.builder.const(dims[k], np.int64)
+        linear = at if so_far is None else so_far + at
+    rest = dims[batch + depth :]
+    flat = f("reshape")(x, [int(np.prod(dims[: batch + depth], dtype=np.int64)), *rest])
+    return emit("gather", flat, linear, axis=0)  # type: ignore[arg-type]
+
+
+@handles("OneHot")
+def one_hot(node: Node) -> Tensor:
+    index, values = node.x(0), node.x(2)
+    depth = int(node.known(1, "the depth").reshape(-1)[0])
+    axis = int(node.attr("axis", -1))
+    axis += index.ndim + 1 if axis < 0 else 0
+    dims = list(index.shape)
+    dims.insert(axis, depth)
+    kind = index.dtype if index.dtype.kind == "i" else np.dtype(np.int64)
+    index = f("astype")(index, kind)
+    at = index.builder.emit("iota", [], {"axis": axis, "type": (dtype_name(kind), dims)})
+    hot = emit("eq", at, f("expand_dims")(_wrapped(index, depth), axis))
+    return emit("where", hot, f("squeeze")(values[1:2], 0), f("squeeze")(values[0:1], 0))
+
+
+@handles("Trilu")
+def trilu(node: Node) -> Tensor:
+    x = node.x()
+    k = int(node.known(1, "the diagonal").reshape(-1)[0]) if node.has(1) else 0
+    k = max(-(1 << 40), min(1 << 40, k))
+    as_int = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
+    y = emit("triu" if node.attr("upper", 1) else "tril", as_int, k=k)
+    return emit("ne", y, y.builder.const(0, y.dtype)) if x.dtype == np.bool_ else y
+
+
+@handles("Pad")
+def pad(node: Node) -> Tensor:
+    x = node.x()
+    if node.has_attr("pads"):
+        pads, value = [int(p) for p in node.attr("pads")], node.attr("value", 0.0)
+    else:
+        pads = node.ints(1, "the counts")
+        value = node.known(2, "the value").reshape(-1)[0].item() if node.has(2) else 0
+    axes = [a % x.ndim for a in node.ints(3, "the axes")] if node.has(3) else list(range(x.ndim))
+    if len(pads) != 2 * len(axes):
+        raise node.bad(f"{len(pads)} counts for {len(axes)} axes")
+    low, high = [0] * x.ndim, [0] * x.ndim
+    for i, a in enumerate(axes):
+        low[a], high[a] = pads[i], pads[len(axes) + i]
+    mode = node.attr("mode", "constant")
+    for a in range(x.ndim):  # negative counts cut
+        if low[a] < 0 or high[a] < 0:
+            n = extent(node, x, a)
+            x = full(node, x, a, range(max(0, -low[a]), n - max(0, -high[a])))
+            low[a], high[a] = max(0, low[a]), max(0, high[a])
+    if mode == "constant":
+        if not any(low) and not any(high):
+            return x
+        if x.dtype == np.bool_:
+            y = emit("pad", f("astype")(x, np.int32), low=low, high=high, value=int(bool(value)))
+            return emit("ne", y, y.builder.const(0, np.int32))
+        return emit("pad", x, low=low, high=high, value=value)
+    for a in range(x.ndim):
+        if low[a] == 0 and high[a] == 0:
+            continue
+        n = extent(node, x, a)
+        at = np.arange(-low[a], n + high[a])
+        if mode == "edge":
+            at = at.clip(0, n - 1)
+        elif mode == "wrap":
+            at = at % n
+        elif mode == "reflect":
+            period = max(1, 2 * (n - 1))
+            at = at % period
+            at = np.where(at < n, at, period - at)
+        else:
+            raise node.bad(f"mode {mode!r} is not known")
+        x = full(node, x, a, at.tolist())
+    return x
+
+
+@handles("CenterCropPad")
+def center_crop_pad(node: Node) -> Tensor:
+    x = node.x()
+    wanted = node.ints(1, "the shape")
+    axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
+    for a, want in zip(axes, wanted, strict=True):
+        n = extent(node, x, a)
+        if want < n:
+            first = (n - want) // 2
+            x = full(node, x, a, range(first, first + want))
+        elif want > n:
+            low, high = [0] * x.ndim, [0] * x.ndim
+            low[a] = (want - n) // 2
+            high[a] = want - n - low[a]
+            x = emit("pad", x, low=low, high=high, value=0)
+    return x
+
+
+@handles("SpaceToDepth")
+def space_to_depth(node: Node) -> Tensor:
+    x = node.x()
+    b = int(node.require_attr("blocksize"))
+    n, c, h, w = x.shape
+    x = f("reshape")(x, [n, c, h // b, b, w // b, b])
+    perm = [0, 1, 3, 5, 2, 4] if node.attr("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    return f("reshape")(f("transpose")(x, perm), [n, c * b * b, h // b, w // b])
+
+
+@handles("DepthToSpace")
+def depth_to_space(node: Node) -> Tensor:
+    x = node.x()
+    b = int(node.require_attr("blocksize"))
+    n, c, h, w = x.shape
+    if node.attr("mode", "DCR") == "CRD":
+        x = f("transpose")(f("reshape")(x, [n, c // (b * b), b, b, h, w]), [0, 1, 4, 2, 5, 3])
+    else:
+        x = f("transpose")(f("reshape")(x, [n, b, b, c // (b * b), h, w]), [0, 3, 4, 1, 5, 2])
+    return f("reshape")(x, [n, c // (b * b), h * b, w * b])
+
+
+@handles("ReverseSequence")
+def reverse_sequence(node: Node) -> Tensor:
+    x = node.x()
+    batch, time = int(node.attr("batch_axis", 1)), int(node.attr("time_axis", 0))
+    lengths = f("astype")(node.x(1), np.int64)
+    dims = [1] * x.ndim
+    dims[batch] = extent(node, x, batch)
+    lengths = f("reshape")(lengths, dims)
+    at = x.builder.emit("iota", [], {"axis": time, "type": ("i64", list(x.shape))})
+    mirrored = emit("where", emit("lt", at, lengths), lengths - 1 - at, at)
+    linear: Tensor | None = None
+    step = 1
+    for a in range(x.ndim - 1, -1, -1):
+        place = (
+            mirrored
+            if a == time
+            else x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(x.shape))})
+        )
+        place = place * place.builder.const(step, np.int64)
+        linear = place if linear is None else linear + place
+        step *= extent(node, x, a)
+    return emit("gather", f("reshape")(x, [step]), linear, axis=0)  # type: ignore[arg-type]
+
+
+@handles("Compress")
+def compress(node: Node) -> Value:
+    x = node.x()
+    keep = node.known(1, "the condition").astype(bool)
+    if not node.has_attr("axis"):
+        x = f("reshape")(x, [-1])
+    axis = axis_of(node, x.ndim, 0)
+    places = np.flatnonzero(keep)
+    return pick(node, x, axis, places.tolist())

@@ -1,0 +1,340 @@
+"""Reductions, normalisations and contractions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tessera.frontends.onnx.fold import axes_operand
+from tessera.frontends.onnx.importer import Node, Value, handles
+from tessera.frontends.onnx.operators.elementwise import emit, f, number
+from tessera.graph import Tensor
+from tessera.types import is_float
+
+
+def _axes(node: Node, x: Tensor) -> list[int] | None:
+    """The axes of a reduction; None where it is to do nothing."""
+    axes = axes_operand(node)
+    if not axes:
+        if node.attr("noop_with_empty_axes", 0):
+            return None
+        axes = list(range(x.ndim))
+    for a in axes:
+        if not -x.ndim <= a < x.ndim:
+            raise node.bad(f"axis {a} is out of range for {x.ndim} axes")
+    return sorted({a % x.ndim for a in axes})
+
+
+def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
+    return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
+
+
+def _reduction(
+    op: str,
+    before: Callable[[Tensor], Tensor] | None = None,
+    after: Callable[[Tensor], Tensor] | None = None,
+) -> Callable[[Node], Tensor]:
+    def run(node: Node) -> Tensor:
+        x = node.x()
+        axes = _axes(node, x)
+        if before is not None:
+            x = before(x)
+        if axes is not None:
+            x = reduced(op, x, axes, bool(node.attr("keepdims", 1)))
+        return x if after is None else after(x)
+
+    return run
+
+
+def _square(x: Tensor) -> Tensor:
+    return emit("sqr", x)
+
+
+def _bits(x: Tensor) -> Tensor:
+    return f("astype")(x, np.int32) if x.dtype == np.bool_ else x
+
+
+for _name, _handler in {
+    "ReduceSum": _reduction("sum"),
+    "ReduceL1": _reduction("sum", f("abs")),
+    "ReduceSumSquare": _reduction("sum", _square),
+    "ReduceL2": _reduction("sum", _square, f("sqrt")),
+    "ReduceLogSum": _reduction("sum", None, f("log")),
+}.items():
+    handles(_name)(_handler)
+
+
+@handles("ReduceMax", "ReduceMin")
+def reduce_extremum(node: Node) -> Tensor:
+    op = "reduce_max" if node.proto.op_type == "ReduceMax" else "reduce_min"
+    result = _reduction(op, _bits)(node)
+    return (
+        emit("ne", result, result.builder.const(0, result.dtype))
+        if (node.dtype() == np.bool_)
+        else result
+    )
+
+
+@handles("ReduceMean")
+def reduce_mean(node: Node) -> Tensor:
+    x = node.x()
+    if is_float(x.dtype):
+        return _reduction("mean")(node)
+    axes = _axes(node, x)
+    count = int(np.prod([x.shape[a] for a in axes or ()], dtype=np.int64))
+    total = f("astype")(_reduction("sum")(node), np.float64)
+    return f("astype")(f("trunc")(total / float(count)), x.dtype)
+
+
+@handles("ReduceLogSumExp")
+def reduce_log_sum_exp(node: Node) -> Tensor:
+    x = node.x()
+    axes = _axes(node, x)
+    if axes is None:
+        return x
+    top = reduced("reduce_max", x, axes, True)
+    total = f("log")(reduced("sum", f("exp")(x - top), axes, True)) + top
+    return total if node.attr("keepdims", 1) else f("squeeze")(total, tuple(axes))
+
+
+@handles("ReduceProd")
+def reduce_prod(node: Node) -> Tensor:
+    x = node.x()
+    axes = _axes(node, x)
+    for a in axes or ():  # halves, until one is left
+        while (n := x.shape[a]) > 1:
+            half = n // 2
+            lead = (slice(None),) * a
+            y = x[(*lead, slice(0, half))] * x[(*lead, slice(half, 2 * half))]
+            rest = [x[(*lead, slice(2 * half, n))]] if n % 2 else []
+            x = f("concatenate")([y, *rest], a) if rest else y
+    if axes and not node.attr("keepdims", 1):
+        x = f("squeeze")(x, tuple(axes))
+    return x
+
+
+@handles("ArgMax", "ArgMin")
+def arg_extremum(node: Node) -> Tensor:
+    x = _bits(node.x())
+    axis = int(node.attr("axis", 0)) % max(1, x.ndim)
+    largest = node.proto.op_type == "ArgMax"
+    best = reduced("reduce_max" if largest else "reduce_min", x, [axis], True)
+    n = x.shape[axis]
+    places = x.builder.emit("iota", [], {"axis": axis, "type": ("i64", list(x.shape))})
+    last = bool(node.attr("select_last_index", 0))
+    none = x.builder.const(-1 if last else n, np.int64)
+    found = emit("where", emit("eq", x, best), places, none)
+    result = reduced("reduce_max" if last else "reduce_min", found, [axis], True)
+    return result if node.attr("keepdims", 1) else f("squeeze")(result, axis)
+
+
+@handles("CumSum")
+def cumsum(node: Node) -> Tensor:
+    x = node.x()
+    axis = int(node.known(1, "the axis").reshape(-1)[0]) % x.ndim
+    reverse = bool(node.attr("reverse", 0))
+    if reverse:
+        x = f("flip")(x, axis)
+    total = emit("cumsum", x, axis=axis)
+    if node.attr("exclusive", 0):
+        total = total - x
+    return f("flip")(total, axis) if reverse else total
+
+
+# --- softmax and its kin
+
+
+def _softmax_axes(node: Node, x: Tensor) -> list[int]:
+    if node.opset >= 13:
+        return [int(node.attr("axis", -1)) % max(1, x.ndim)]
+    return list(range(int(node.attr("axis", 1)) % max(1, x.ndim), x.ndim))
+
+
+@handles("Softmax", "LogSoftmax")
+def softmax(node: Node) -> Tensor:
+    x = node.x()
+    axes = _softmax_axes(node, x)
+    shifted = x - reduced("reduce_max", x, axes, True)
+    powers = f("exp")(shifted)
+    total = reduced("sum", powers, axes, True)
+    if node.proto.op_type == "LogSoftmax":
+        return shifted - f("log")(total)
+    return emit("div", powers, total)
+
+
+@handles("Hardmax")
+def hardmax(node: Node) -> Tensor:
+    x = node.x()
+    axes = _softmax_axes(node, x)
+    shape = x.shape
+    lead = list(shape[: axes[0]])
+    if len(axes) > 1:
+        x = f("reshape")(x, [*lead, int(np.prod([shape[a] for a in axes], dtype=np.int64))])
+    axis = axes[0]
+    places = x.builder.emit("iota", [], {"axis": axis, "type": ("i64", list(x.shape))})
+    none = x.builder.const(x.shape[axis], np.int64)
+    best = reduced("reduce_max", x, [axis], True)
+    first = reduced("reduce_min", emit("where", emit("eq", x, best), places, none), [axis], True)
+    hot = f("astype")(emit("eq", places, first), x.dtype)
+    return f("reshape")(hot, list(shape))
+
+
+@handles("LpNormalization")
+def lp_normalization(node: Node) -> Tensor:
+    x = node.x()
+    axis = int(node.attr("axis", -1)) % x.ndim
+    if node.attr("p", 2) == 1:
+        size = reduced("sum", f("abs")(x), [axis], True)
+    else:
+        size = f("sqrt")(reduced("sum", _square(x), [axis], True))
+    zero = number(x, 0)
+    return emit("where", emit("eq", size, zero), zero, x / size)
+
+
+# --- normalisations
+
+
+def _channels(x: Tensor, v: Tensor) -> Tensor:
+    """A value per channel beside a tensor [N, C, …]."""
+    return f("reshape")(v, [v.shape[0], *[1] * (x.ndim - 2)]) if x.ndim > 2 else v
+
+
+@handles("BatchNormalization")
+def batch_normalization(node: Node) -> Tensor | None:
+    if node.attr("training_mode", 0) or node.wants(1):
+        return None
+    x, scale, bias, mean, variance = node.all()
+    epsilon = number(variance, node.attr("epsilon", 1e-5))
+    factor = scale * emit("rsqrt", variance + epsilon)  # computed once per set of weights
+    shift = bias - mean * factor
+    if factor.dtype != x.dtype:
+        factor, shift = f("astype")(factor, x.dtype), f("astype")(shift, x.dtype)
+    return x * _channels(x, factor) + _channels(x, shift)
+
+
+def _standardised(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    mean = reduced("mean", x, axes, True)
+    centred = x - mean
+    variance = reduced("mean", _square(centred), axes, True)
+    inverse = emit("rsqrt", variance + number(x, epsilon))
+    return centred * inverse, mean, inverse
+
+
+def _wide(node: Node, x: Tensor) -> Tensor:
+    """16-bit floats are normalised in f32."""
+    return f("astype")(x, np.float32) if x.dtype.itemsize == 2 else x
+
+
+@handles("LayerNormalization")
+def layer_normalization(node: Node) -> list[Value]:
+    x = node.x()
+    axis = int(node.attr("axis", -1)) % x.ndim
+    axes = list(range(axis, x.ndim))
+    y, mean, inverse = _standardised(_wide(node, x), axes, node.attr("epsilon", 1e-5))
+    y = f("astype")(y, x.dtype) * node.x(1)
+    if node.has(2):
+        y = y + node.x(2)
+    return [y, mean, inverse]
+
+
+@handles("RMSNormalization")
+def rms_normalization(node: Node) -> Tensor:
+    x = node.x()
+    axis = int(node.attr("axis", -1)) % x.ndim
+    wide = _wide(node, x)
+    mean = reduced("mean", _square(wide), list(range(axis, x.ndim)), True)
+    y = wide * emit("rsqrt", mean + number(wide, node.attr("epsilon", 1e-5)))
+    return f("astype")(y, x.dtype) * node.x(1)
+
+
+@handles("InstanceNormalization")
+def instance_normalization(node: Node) -> Tensor:
+    x, scale, bias = node.all()
+    y, _, _ = _standardised(x, list(range(2, x.ndim)), node.attr("epsilon", 1e-5))
+    return y * _channels(x, scale) + _channels(x, bias)
+
+
+@handles("GroupNormalization")
+def group_normalization(node: Node) -> Tensor | None:
+    x, scale, bias = node.all()
+    groups = int(node.require_attr("num_groups"))
+    n, c, *rest = x.shape
+    if groups < 1 or c % groups:
+        raise node.bad(f"{groups} groups do not divide {c} channels")
+    if scale.shape[0] != c:
+        return None  # opset 18: a value per group
+    parts = f("reshape")(x, [n, groups, c // groups, *rest])
+    y, _, _ = _standardised(
+        _wide(node, parts), list(range(2, parts.ndim)), node.attr("epsilon", 1e-5)
+    )
+    y = f("astype")(f("reshape")(y, [n, c, *rest]), x.dtype)
+    return y * _channels(x, scale) + _channels(x, bias)
+
+
+@handles("MeanVarianceNormalization")
+def mean_variance_normalization(node: Node) -> Tensor:
+    x = node.x()
+    axes = [int(a) % x.ndim for a in node.attr("axes", [0, 2, 3])]
+    centred = x - reduced("mean", x, axes, True)
+    deviation = f("sqrt")(reduced("mean", _square(centred), axes, True))
+    return centred / (deviation + number(x, 1e-9))
+
+
+@handles("LRN")
+def local_response_normalization(node: Node) -> Tensor:
+    x = node.x()
+    size = int(node.require_attr("size"))
+    low = (size - 1) // 2
+    n, c, *rest = x.shape
+    flat = f("reshape")(_square(x), [n, c, int(np.prod(rest, dtype=np.int64))])
+    total = f("reshape")(
+        emit("pool_sum", flat, size=[size, 1], low=[low, 0], high=[size - 1 - low, 0]),
+        [n, c, *rest],
+    )
+    base = number(x, node.attr("bias", 1.0)) + total * x.builder.const(
+        node.attr("alpha", 1e-4) / size, x.dtype
+    )
+    return x / emit("power", base, number(x, node.attr("beta", 0.75)))
+
+
+# --- contractions
+
+
+@handles("MatMul")
+def matmul(node: Node) -> Tensor:
+    return f("matmul")(*node.all())
+
+
+@handles("Gemm")
+def gemm(node: Node) -> Tensor:
+    a, b = node.x(0), node.x(1)
+    if node.attr("transA", 0):
+        a = f("transpose")(a)
+    if node.attr("transB", 0):
+        b = f("transpose")(b)
+    y = emit("matmul", a, b)
+    if (alpha := node.attr("alpha", 1.0)) != 1:
+        y = y * number(y, alpha)
+    if node.has(2) and (beta := node.attr("beta", 1.0)) != 0:
+        c = node.x(2)
+        y = y + (c if beta == 1 else c * number(c, beta))
+    return y
+
+
+@handles("Einsum")
+def einsum(node: Node) -> Tensor:
+    return f("einsum")(node.require_attr("equation", str).replace(" ", ""), *node.all())
+
+
+@handles("MatMulInteger")
+def matmul_integer(node: Node) -> Tensor:
+    a, b = (f("astype")(node.x(i), np.int32) for i in range(2))
+    for i, side in ((2, 0), (3, 1)):
+        if not node.has(i):
+            continue
+        zero = f("astype")(node.x(i), np.int32)
+        if zero.ndim == 1 and side == 0 and zero.shape[0] > 1:
+            zero = f("reshape")(zero, [zero.shape[0], 1])
+        a, b = (a - zero, b) if side == 0 else (a, b - zero)
+    return f("matmul")(a, b)

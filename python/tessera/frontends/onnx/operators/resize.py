@@ -1,0 +1,142 @@
+"""Resize: along each axis a selection (nearest) or a product with a known matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.frontends.onnx.operators.movement import extent, full
+from tessera.graph import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _coordinates(mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
+    """Where in an axis of `n` elements each of `m` results lies, as the ONNX text says."""
+    at = np.arange(m, dtype=np.float64)
+    length = scale * n  # of the resized axis, before it is cut to whole elements
+    if mode == "half_pixel":
+        return (at + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        adjustment = m / (scale * n)
+        centre = n / 2
+        return centre * (1 - adjustment) + (at + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return (at + 0.5) / scale - 0.5 if m > 1 else np.zeros(m)
+    if mode == "align_corners":
+        return at * (n - 1) / (length - 1) if length > 1 else np.zeros(m)
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "tf_crop_and_resize":
+        start, end = roi
+        if length > 1:
+            return start * (n - 1) + at * (end - start) * (n - 1) / (length - 1)
+        return np.full(m, 0.5 * (start + end) * (n - 1))
+    raise UnsupportedError(f"the coordinate transformation {mode!r} is not known")
+
+
+def _nearest(x: Array, rounding: str) -> Array:
+    if rounding == "round_prefer_floor":
+        return np.ceil(x - 0.5)
+    if rounding == "round_prefer_ceil":
+        return np.floor(x + 0.5)
+    return np.floor(x) if rounding == "floor" else np.ceil(x)
+
+
+def _matrix(
+    x: Array, n: int, cubic: bool, a: float, scale: float, antialias: bool, exclude: bool
+) -> Array:
+    """[m, n]: how much of each element a result takes; beyond the edge counts for the edge."""
+    stretch = min(1.0, scale) if antialias else 1.0
+    reach = (2.0 if cubic else 1.0) / stretch
+    result = np.zeros((len(x), n))
+    for i, at in enumerate(x):
+        first, last = int(np.floor(at - reach)) - 1, int(np.ceil(at + reach)) + 1
+        taps = np.arange(first, last + 1)
+        d = np.abs(at - taps) * stretch
+        if cubic:
+            near = ((a + 2) * d - (a + 3)) * d * d + 1
+            far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+            weight = np.where(d <= 1, near, np.where(d < 2, far, 0))
+        else:
+            weight = np.maximum(0, 1 - d)
+        if exclude:
+            weight = np.where((taps >= 0) & (taps < n), weight, 0)
+        if exclude or antialias:
+            weight = weight / weight.sum()
+        np.add.at(result[i], taps.clip(0, n - 1), weight)
+    return result
+
+
+@handles("Resize", "Upsample")
+def resize(node: Node) -> Tensor | None:
+    x = node.x()
+    old = node.proto.op_type == "Upsample" or node.opset < 11
+    axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
+    dims = [extent(node, x, a) for a in axes]
+    roi: list[float] | None = None
+    scales: list[float] | None = None
+    sizes: list[int] | None = None
+    if old:
+        scales = node.attr("scales") or node.known(1, "the scales").tolist()
+    else:
+        if node.has(1) and node.shape(1) != (0,):
+            roi = node.known(1, "the region").reshape(-1).tolist()
+        if node.has(2) and node.shape(2) != (0,):
+            scales = [float(s) for s in node.known(2, "the scales").reshape(-1)]
+        if node.has(3) and node.shape(3) != (0,):
+            sizes = node.ints(3, "the sizes")
+    given = sizes if sizes is not None else scales
+    if given is None or len(given) != len(axes):
+        raise node.bad("needs a scale or a size for each axis")
+    if any(not 0 < g < 1 << 30 for g in given):
+        raise node.bad(f"scales or sizes {given} are not positive")
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if sizes is not None:
+        scales = [m / n for m, n in zip(sizes, dims, strict=True)]
+        if policy != "stretch":
+            same = min(scales) if policy == "not_larger" else max(scales)
+            scales = [same] * len(dims)
+            sizes = [int(np.floor(same * n + 0.5)) for n in dims]
+    else:
+        assert scales is not None
+        sizes = [int(np.floor(n * s)) for n, s in zip(dims, scales, strict=True)]
+    mode = node.attr("mode", "nearest")
+    how = node.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
+    rounding = node.attr("nearest_mode", "floor" if old else "round_prefer_floor")
+    outside = how == "tf_crop_and_resize"
+    for i, (axis, n, m, s) in enumerate(zip(axes, dims, sizes, scales, strict=True)):
+        region = (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[len(axes) + i]))
+        if m == n and s == 1 and region == (0.0, 1.0):
+            continue
+        at = _coordinates(how, n, m, s, region)
+        beyond = (at < 0) | (at > n - 1) if outside else np.zeros(m, bool)
+        if mode == "nearest":
+            places = _nearest(at, rounding).clip(0, n - 1).astype(int)
+            x = full(node, x, axis, places.tolist())
+        else:
+            matrix = _matrix(
+                at, n, mode == "cubic", node.attr("cubic_coeff_a", -0.75), s,
+                bool(node.attr("antialias", 0)), bool(node.attr("exclude_outside", 0)),
+            )  # fmt: skip
+            x = _times(node, x, matrix, axis)
+        if beyond.any():
+            value = x.builder.const(node.attr("extrapolation_value", 0.0), x.dtype)
+            mask = beyond.reshape([-1, *[1] * (x.ndim - 1 - axis)])
+            x = emit("where", node.importer.tensor(mask, "beyond"), value, x)
+    return x
+
+
+def _times(node: Node, x: Tensor, matrix: Array, axis: int) -> Tensor:
+    if x.dtype.kind in "iu":
+        raise UnsupportedError("interpolation of integers is not supported", node.importer.where)
+    weights = node.importer.tensor(matrix.astype(x.dtype), "interpolation")
+    if axis == x.ndim - 1:
+        return f("matmul")(x, f("transpose")(weights))
+    moved = f("moveaxis")(x, axis, -2) if axis != x.ndim - 2 else x
+    y = f("matmul")(weights, moved)
+    return f("moveaxis")(y, -2, axis) if axis != x.ndim - 2 else y

@@ -1,0 +1,268 @@
+"""Reads ONNX files without trusting them: what is malformed is a BadInputError naming the file.
+
+External data is read only from files inside the model's own folder; nothing is executed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import (
+    BadInputError,
+    Error,
+    Location,
+    NotFoundError,
+    ToolMissingError,
+    UnsupportedError,
+)
+from tessera.types import dtype_name
+
+Array = np.ndarray[Any, Any]
+
+LARGEST_FILE = 1 << 31  # bytes: protobuf's own limit for one message
+LARGEST_TENSOR = 1 << 36  # bytes of one initialiser
+MOST_NODES = 1 << 20
+OLDEST_OPSET = 6
+_DOMAINS = ("", "ai.onnx")
+
+
+def onnx_package() -> Any:
+    """The package onnx, which is optional."""
+    try:
+        import onnx
+    except ImportError:
+        raise ToolMissingError(
+            "ONNX models need the package onnx; pip install 'tessera[onnx]'"
+        ) from None
+    return onnx
+
+
+def read_model(path: Path) -> Any:
+    """The ModelProto of a file, checked as far as the importer relies on it."""
+    where = Location(str(path))
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE:
+            raise BadInputError(
+                f"{size} bytes are more than a protobuf message may have; keep large weights as "
+                "external data",
+                where,
+            )
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError("no such file", where) from None
+    except OSError as error:
+        raise BadInputError(f"cannot be read: {error.strerror}", where) from None
+    return parse_model(data, str(path))
+
+
+def parse_model(data: bytes, name: str = "<model>") -> Any:
+    """The ModelProto of a file's bytes."""
+    onnx = onnx_package()
+    where = Location(name)
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf raises its own kinds
+        raise BadInputError(f"not an ONNX model: {error}", where) from None
+    if not model.HasField("graph"):
+        raise BadInputError("not an ONNX model: there is no graph in it", where)
+    opset_of(model, where)
+    try:
+        if not all(isinstance(text, str) for text in _texts(model.graph)):
+            raise BadInputError("a name in it is not valid UTF-8", where)
+        _check_graph(model, where)
+    except RecursionError:
+        raise BadInputError("its subgraphs are nested too deeply", where) from None
+    return model
+
+
+def _texts(graph: Any) -> Iterator[Any]:
+    """Names of a graph and its subgraphs; protobuf gives bytes where they are not UTF-8."""
+    yield graph.name
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        yield tensor.name
+        for entry in tensor.external_data:
+            yield from (entry.key, entry.value)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                yield from _texts(inner)
+
+
+def opset_of(model: Any, where: Location) -> int:
+    """The version of ONNX's own operators that a model is written in."""
+    versions = [o.version for o in model.opset_import if o.domain in _DOMAINS]
+    if not versions and model.opset_import:
+        return int(onnx_package().defs.onnx_opset_version())  # operators of other domains only
+    if not versions:
+        raise BadInputError("the model does not say which opset it is written in", where)
+    version = int(max(versions))
+    newest = onnx_package().defs.onnx_opset_version()
+    if not OLDEST_OPSET <= version <= newest:
+        raise UnsupportedError(
+            f"opset {version} is not supported, only {OLDEST_OPSET} to {newest} with this version "
+            "of the package onnx; onnx.version_converter changes a model's opset",
+            where,
+        )
+    return version
+
+
+def _check_graph(model: Any, where: Location) -> None:
+    """Names: every operand is made before it is read, and nothing is made twice."""
+    graph = model.graph
+    if len(graph.node) > MOST_NODES:
+        raise BadInputError(f"{len(graph.node)} nodes are more than {MOST_NODES}", where)
+    known = {v.name for v in graph.input}
+    for tensor in [*graph.initializer, *(s.values for s in graph.sparse_initializer)]:
+        known.add(tensor.name)
+    made = {name for node in graph.node for name in node.output if name}
+    for node in graph.node:
+        for name in _reads(node):
+            if name in known:
+                continue
+            if name in made:
+                raise BadInputError(
+                    f"{describe(node)} reads '{name}' before it is made: the nodes are not in "
+                    "order, or form a cycle",
+                    where,
+                )
+            raise BadInputError(
+                f"{describe(node)} reads '{name}', which is neither an input, an initialiser nor "
+                "another node's result",
+                where,
+            )
+        for name in node.output:
+            if name and name in known:
+                raise BadInputError(f"{describe(node)} makes '{name}', which exists already", where)
+            known.add(name)
+    if not graph.output:
+        raise BadInputError("the graph has no output", where)
+    for value in graph.output:
+        if value.name not in known:
+            raise BadInputError(f"nothing makes the output '{value.name}'", where)
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """Names a node takes from outside, those of its subgraphs included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+            for n in graph.node:
+                inner.update(n.output)
+            for n in graph.node:
+                yield from (name for name in _reads(n) if name not in inner)
+
+
+def describe(node: Any) -> str:
+    """How messages name a node."""
+    name = node.name or (node.output[0] if node.output else "")
+    return f"{node.op_type} node '{name}'"
+
+
+def dtype_of(elem_type: int, what: str, where: Location | None = None) -> np.dtype[Any]:
+    """The NumPy dtype of an ONNX element type, if Tessera has it."""
+    onnx = onnx_package()
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(elem_type)
+        dtype_name(dtype)
+    except (KeyError, ValueError, Error):
+        names = onnx.TensorProto.DataType
+        name = names.Name(elem_type) if elem_type in names.values() else str(elem_type)
+        raise UnsupportedError(
+            f"{what} has elements of type {name.lower()}; Tessera has double, float, float16, "
+            "bfloat16, int64, int32, int8, uint8 and bool",
+            where,
+        ) from None
+    result: np.dtype[Any] = np.dtype(dtype)
+    return result
+
+
+def array_of(tensor: Any, folder: Path | None, where: Location | None = None) -> Array:
+    """The values of a TensorProto; external data lies in `folder` (None: there is none)."""
+    onnx = onnx_package()
+    what = f"the tensor '{tensor.name}'"
+    dtype = dtype_of(tensor.data_type, what, where)
+    dims = [int(d) for d in tensor.dims]
+    if any(d < 0 for d in dims):
+        raise BadInputError(f"{what} has a negative extent in {dims}", where)
+    count = 1
+    for d in dims:
+        count *= d
+    if count * dtype.itemsize > LARGEST_TENSOR:
+        raise BadInputError(f"{what} would have {count * dtype.itemsize} bytes", where)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        data = _external(tensor, folder, count * dtype.itemsize, what, where)
+        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False).reshape(dims)
+    stored = len(tensor.raw_data) or max(
+        len(getattr(tensor, field)) * dtype.itemsize
+        for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+    )
+    if stored != count * dtype.itemsize:
+        raise BadInputError(
+            f"{what} holds {stored} bytes where its shape {dims} needs {count * dtype.itemsize}",
+            where,
+        )
+    try:
+        return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(dtype, copy=False)
+    except Exception as error:
+        raise BadInputError(f"{what} cannot be read: {error}", where) from None
+
+
+def _external(
+    tensor: Any, folder: Path | None, size: int, what: str, where: Location | None
+) -> bytes:
+    entries = {e.key: e.value for e in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise BadInputError(f"{what} is external data, but the model is not a file", where)
+    root = folder.resolve()
+    path = Path(os.path.normpath(root / location))
+    try:
+        resolved = path.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        resolved = None
+    inside = not Path(location).is_absolute() and path.is_relative_to(root)
+    if not location or not inside or (resolved and not resolved.is_relative_to(root)):
+        raise BadInputError(
+            f"{what} names '{location}' as its data, which is not inside the model's folder", where
+        )
+    if resolved is None or not resolved.is_file():
+        raise BadInputError(f"{what} needs the file '{location}', which is not there", where)
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
+    except ValueError:
+        raise BadInputError(f"{what}: its data has an offset that is no number", where) from None
+    if offset < 0 or length != size or offset + length > resolved.stat().st_size:
+        raise BadInputError(
+            f"{what} needs {size} bytes at {offset} of '{location}', which says {length} and has "
+            f"{resolved.stat().st_size}",
+            where,
+        )
+    with resolved.open("rb") as file:
+        file.seek(offset)
+        data = file.read(length)
+    if len(data) != length:
+        raise BadInputError(f"'{location}' ended early", where)
+    return data
+
+
+def shape_of(value: Any) -> Sequence[int | str] | None:
+    """The declared shape of a ValueInfoProto: extents, names, "" where nothing is said; or None."""
+    kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        return None
+    return [
+        int(d.dim_value) if d.HasField("dim_value") else str(d.dim_param) for d in kind.shape.dim
+    ]
