@@ -32,6 +32,7 @@ nb::dict record(const SearchReport& r) {
   nb::dict pruned;
   for (const auto& [rule, count] : r.pruned) pruned[rule.c_str()] = count;
   d["pruned"] = pruned;
+  d["refused"] = r.refused;
   nb::dict figures;
   for (const auto& [name, value] : r.figures) figures[name.c_str()] = value;
   d["figures"] = figures;
@@ -128,6 +129,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.tune);
     else if (name == "exhaustive")
       take(options.exhaustive);
+    else if (name == "proved")
+      take(options.proved);
     else if (name == "max_block_ops")
       take(options.max_block_ops);
     else if (name == "disable")

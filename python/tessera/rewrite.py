@@ -105,7 +105,8 @@ def rewrite(
     """The fastest source found for a program, or its own source where nothing faster is proved.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
-    for other flavours, the source of the program as it is. At most `tried` others are timed.
+    for other flavours, the source of the program as it is. At most `tried` others are timed. Where
+    all that is faster is refused by the verifier, the search is done once more around it.
     Raises UnsupportedError for programs that have no source (fused kernels, operators without a
     spelling).
     """
@@ -113,14 +114,65 @@ def rewrite(
     tell = progress or (lambda text: None)
     title = name or graph.name
     drop_in = DropIn(graph, function, traced, title, arguments(graph, traced, options.seed))
-    tell("searching")
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, flavour)}
     fields["budget"] = min(options.budget, 10.0)
-    record = _core.search(graph.core, fields, None)
     result = Rewrite(title, flavour, graph, graph, drop_in.source(graph, flavour))
-    result.search = record["report"]
+    for proved in (False, True):
+        tell("searching")
+        record = _core.search(graph.core, {**fields, "proved": proved}, None)
+        searched = result.search.get("seconds", 0.0)
+        result.search = {**record["report"], "seconds": searched + record["report"]["seconds"]}
+        refused = _take_fastest(result, drop_in, record["candidates"], options, tell, tried)
+        if result.improved or not refused:
+            break
+    tell("proving other sizes")
+    spelling: dict[str, Any] = {}
+    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
+    for read_sizes in ways:
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
+        if result.other_sizes != 0:
+            break
+    tied: dict[int, int] = {}
+    for read_sizes in ways if result.other_sizes == 0 else ():
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
+            tied, result.other_sizes = holds
+            break
+    result.conditions = conditions(graph, result.graph, result.certificate)
+    notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
+    if result.improved:
+        narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
+        notes += [f"equal where {c}" for c in narrower]
+        result.conditions += narrower
+    if result.other_sizes:
+        others = f"{result.other_sizes} others of the same ranks"
+        notes.append(f"proved equal at these sizes and at {others}")
+        if tied:
+            spelling["these_ties"] = tied
+            notes[-1] += ", with the same axes equally long"
+        else:
+            spelling["these_ranks"] = drop_in.needs_rank_guards(result.graph, options, **spelling)
+    if result.other_sizes == 0:
+        spelling = {"idioms": result.idioms, "these_sizes": True}
+    if notes or result.other_sizes == 0:
+        result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
+    return result
+
+
+def _take_fastest(
+    result: Rewrite,
+    drop_in: DropIn,
+    candidates: Sequence[dict[str, Any]],
+    options: Options,
+    tell: Progress,
+    tried: int,
+) -> bool:
+    """Times the candidates and takes the fastest that is proved. Were any refused that are faster
+    than the original?"""
+    graph, flavour = result.original, result.flavour
     programs = [(graph, result.source, "")]
-    for candidate in record["candidates"]:
+    for candidate in candidates:
         found = Graph.from_core(candidate["graph"])
         try:
             source = drop_in.source(found, flavour)
@@ -167,39 +219,7 @@ def rewrite(
         result.measured_us, result.speedup = medians[n] * 1e6, ratios[n]
         result.certificate = verdict.certificate
         break
-    tell("proving other sizes")
-    spelling: dict[str, Any] = {}
-    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
-    for read_sizes in ways:
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
-        result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
-        if result.other_sizes != 0:
-            break
-    tied: dict[int, int] = {}
-    for read_sizes in ways if result.other_sizes == 0 else ():
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
-        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
-            tied, result.other_sizes = holds
-            break
-    result.conditions = conditions(graph, result.graph, result.certificate)
-    notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
-    if result.improved:
-        narrower = [*ranges(graph, result.graph), *numbers_only(graph, result.graph)]
-        notes += [f"equal where {c}" for c in narrower]
-        result.conditions += narrower
-    if result.other_sizes:
-        others = f"{result.other_sizes} others of the same ranks"
-        notes.append(f"proved equal at these sizes and at {others}")
-        if tied:
-            spelling["these_ties"] = tied
-            notes[-1] += ", with the same axes equally long"
-        else:
-            spelling["these_ranks"] = drop_in.needs_rank_guards(result.graph, options, **spelling)
-    if result.other_sizes == 0:
-        spelling = {"idioms": result.idioms, "these_sizes": True}
-    if notes or result.other_sizes == 0:
-        result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
-    return result
+    return bool(refused)
 
 
 @dataclass

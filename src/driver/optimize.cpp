@@ -119,7 +119,7 @@ class Optimizer {
     CollectingSink sink;
     MemoryOf memory(saved_, memory_prefix(program_));
     out.report = options_.engine == "synth"
-                     ? s_.synthesize(program_, options_.budget_seconds, sink)
+                     ? s_.synthesize(program_, options_.budget_seconds, sink, options_.proved)
                      : s_.search(program_, "", options_.budget_seconds, &memory, sink);
     out.candidates = std::move(sink.candidates);
     out.resumed = saved_.note();

@@ -31,7 +31,8 @@ struct OptimizeOptions {
   bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
   bool tune = false;                    // time more candidates, and other tiles of the fastest
   bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
-  std::optional<int> max_block_ops;     // none: no limit
+  bool proved = false;               // with engine "synth": only programs that the verifier accepts
+  std::optional<int> max_block_ops;  // none: no limit
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
   // be right, in others what is malformed is left out with a line on standard error.
   std::vector<std::string> rule_folders;

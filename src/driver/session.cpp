@@ -80,7 +80,8 @@ const rules::RuleSet* Session::rules() {
   return &*rules_;
 }
 
-SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSink& sink) {
+SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSink& sink,
+                                 bool proved) {
   Stopwatch watch(report.search_s);
   Context context;
   context.target = &target;
@@ -101,6 +102,15 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
     throw Error(ErrorKind::Usage, "cost: '" + options.cost + "' is not one of times, fused, flops");
   engine_options.rules = rules();
   engine_options.holes = !options.disable.count("synth:holes");
+  if (proved) {
+    engine_options.accepts = [&](const Graph& original, const Graph& found) {
+      try {
+        return Verifier(original, verify_options()).accept(found).verified.has_value();
+      } catch (const Error&) {
+        return false;
+      }
+    };
+  }
   return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
 }
 

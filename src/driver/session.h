@@ -43,7 +43,10 @@ class Session {
   // The rules that synthesis applies; read when they are first asked for.
   const rules::RuleSet* rules();
   // What synthesis proposes for a program, within `seconds`, at costs of NumPy's functions.
-  SearchReport synthesize(const Graph& graph, double seconds, CandidateSink& sink);
+  // `proved`: the verifier is asked before a program is offered, and what it refuses is searched
+  // around (search/synth's Accepts). Programs that are refused are few, and proofs take time.
+  SearchReport synthesize(const Graph& graph, double seconds, CandidateSink& sink,
+                          bool proved = false);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
   Code compiled(const Graph& graph);

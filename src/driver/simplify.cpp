@@ -13,22 +13,31 @@ Graph simplified(Session& s, const Graph& program) {
     return program;
   const AnalyticalModel model(s.target);
   const double before = model.cost(program).seconds;
-  CollectingSink sink;
-  s.tell("simplify", "", 0, 0);
-  SearchReport found =
-      s.synthesize(program, std::min(kMostSeconds, kShare * s.deadline.seconds()), sink);
-  if (found.stop != StopReason::Unsupported) s.report.synthesis = std::move(found);
   std::optional<Verifier> verifier;
-  for (size_t i = 0; i < std::min(kTried, sink.candidates.size()); ++i) {
-    Candidate& c = sink.candidates[i];
-    if (model.cost(c.graph).seconds > kLeastGain * before) continue;
-    Outcome o;
-    o.graph = c.graph;
-    o.origin = c.origin;
-    if (!verifier) verifier.emplace(program, s.verify_options());
-    if (!s.prove(*verifier, o)) continue;
-    s.report.simplified = c.derivation;
-    return std::move(c.graph);
+  // Most of what is found is proved. Where nothing of it is, the search goes on around what was
+  // refused.
+  for (const bool proved : {false, true}) {
+    CollectingSink sink;
+    s.tell("simplify", "", 0, 0);
+    SearchReport found =
+        s.synthesize(program, std::min(kMostSeconds, kShare * s.deadline.seconds()), sink, proved);
+    if (found.stop != StopReason::Unsupported) s.report.synthesis = std::move(found);
+    bool refused = false;
+    for (size_t i = 0; i < std::min(kTried, sink.candidates.size()); ++i) {
+      Candidate& c = sink.candidates[i];
+      if (model.cost(c.graph).seconds > kLeastGain * before) continue;
+      Outcome o;
+      o.graph = c.graph;
+      o.origin = c.origin;
+      if (!verifier) verifier.emplace(program, s.verify_options());
+      if (!s.prove(*verifier, o)) {
+        refused = true;
+        continue;
+      }
+      s.report.simplified = c.derivation;
+      return std::move(c.graph);
+    }
+    if (!refused || s.deadline.ended()) break;
   }
   return program;
 }

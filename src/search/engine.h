@@ -45,6 +45,7 @@ struct SearchReport {
   int64_t values = 0, edges = 0, graphs = 0, tilings = 0;  // `states` is their sum
   int64_t candidates = 0;
   std::map<std::string, int64_t> pruned;  // by rule
+  std::vector<std::string> refused;       // equalities that the verifier did not accept
   std::map<std::string, double> figures;  // what an engine counts or times besides, by name
   double best_cost = 0;                   // seconds; 0: none
   double original_cost = 0;               // of the subprogram as it is; 0: not told

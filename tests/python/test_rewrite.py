@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from test_cli import tessera
 
+from tessera import _core
+from tessera.api import verify
 from tessera.bench.corpus import FOLDER, programs
 from tessera.drop_in import DropIn
 from tessera.frontends.trace import trace_call
+from tessera.graph import Graph
 from tessera.options import Options
 from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, arguments, rewrite
 from tessera.source import run_file
@@ -212,3 +215,18 @@ def test_the_bench_reports_every_case(tmp_path: Path) -> None:
     assert total["as_good_as_best_known"] + len(total["worse_than_best_known"]) == 1
     answer = tessera("bench", "stenso", "--case", "no_such_program")
     assert answer.returncode == 64
+
+
+def test_a_refused_program_does_not_end_the_search() -> None:
+    """Of winsorize the cheapest candidates need proofs by cases; another, as cheap, does not."""
+    program = next(p for p in programs("statistics") if p.name == "winsorize")
+    traced = trace_call(program.function, [], dict(program.specs))
+    fields = {**Options(budget=5).fields(), "engine": "synth"}
+    plain = _core.search(traced.graph.core, {**fields, "proved": False}, None)
+    first = Graph.from_core(plain["candidates"][0]["graph"])
+    proved = _core.search(traced.graph.core, {**fields, "proved": True}, None)
+    found = Graph.from_core(proved["candidates"][0]["graph"])
+    assert not verify(traced.graph, first).equal
+    assert proved["report"]["refused"]
+    assert verify(traced.graph, found).equal
+    assert proved["candidates"][0]["model_s"] < proved["report"]["original_cost"]

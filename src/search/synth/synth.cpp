@@ -60,8 +60,10 @@ class Search {
     note_sharing(graph, choice);
     tell_equal(graph, choice);
     apply_rules(graph, choice);
-    if (options_.windows) improve(graph, choice);
-    finish_extraction(graph, choice);
+    do {
+      if (options_.windows) improve(graph, choice);
+      finish_extraction(graph, choice);
+    } while (learns_of_refusal(graph, choice));
     offer(graph, choice);
     return finish(ended(), "");
   }
@@ -473,7 +475,66 @@ class Search {
     return best;
   }
 
+  bool accepted(const EGraph& graph, const Choice& choice) {
+    Graph g = lower(program_, graph, choice, outputs_);
+    for (const auto& [known, verdict] : asked_)
+      if (known == g) return verdict;
+    const bool verdict = options_.accepts(program_, g);
+    asked_.push_back({std::move(g), verdict});
+    return verdict;
+  }
+
+  // Where the program found is refused: forbids the way that is to blame, takes the next best and
+  // asks again. Whether the search should go on: what was refused may have kept it from others.
+  bool learns_of_refusal(EGraph& graph, Choice& choice) {
+    constexpr size_t kMost = 12;
+    bool learnt = false;
+    while (options_.accepts && !stopped() && report_.refused.size() < kMost) {
+      own_.resize(graph.size(), kNone);
+      if (choice == own_ || accepted(graph, choice)) break;
+      if (!accepted(graph, own_))
+        break;  // nothing will be proved of it, or its equal values are not
+      const ValueId v = refused_value(graph, choice);
+      if (v == kNone) break;
+      const std::map<ValueId, std::string> names = input_names(graph);
+      report_.refused.push_back(expression(graph, own_, v, names) + "  =  " +
+                                expression(graph, choice, v, names));
+      derivation_ += "not proved, and not used: " + report_.refused.back() + "\n";
+      const double was = graph.seconds(choice, outputs_);
+      graph.forbid(v, choice[v]);
+      choice = extract(graph);
+      derivation_ += "without it: " + programs(graph, choice) +
+                     costs(was, graph.seconds(choice, outputs_)) + "\n";
+      learnt = true;
+    }
+    return learnt && !stopped() && steps_ < budget_.steps;
+  }
+
+  // The first value of the program, operands before results, whose new way is refused while those
+  // below it are not; kNone where no value is to blame alone. By bisection.
+  ValueId refused_value(const EGraph& graph, const Choice& choice) {
+    std::vector<ValueId> changed;
+    for (ValueId v : graph.order(choice, outputs_))
+      if (v < own_ways_.size() && choice[v] != own_[v]) changed.push_back(v);
+    auto first = [&](size_t n) {  // the program with the first n of these
+      Choice some = choice;
+      for (ValueId v = 0; v < own_ways_.size(); ++v) some[v] = own_[v];
+      for (size_t i = 0; i < n; ++i) some[changed[i]] = choice[changed[i]];
+      return some;
+    };
+    size_t good = 0, bad = changed.size();
+    while (bad - good > 1 && !stopped()) {
+      // Half of the old ways and half of the new may go in circles: the next that does not.
+      size_t at = (good + bad) / 2;
+      while (at < bad && !(graph.seconds(first(at), outputs_) < 1e9)) ++at;
+      if (at == bad) break;
+      (accepted(graph, first(at)) ? good : bad) = at;
+    }
+    return bad == 0 || stopped() ? kNone : changed[bad - 1];
+  }
+
   void offer(const EGraph& graph, const Choice& choice) {
+    if (options_.accepts && !accepted(graph, choice)) return;
     struct Found {
       double seconds;
       Graph graph;
@@ -490,8 +551,9 @@ class Search {
     };
     add(choice);
     // Runners-up: one class computed another way.
-    const std::vector<ValueId> order =
-        budget_.candidates > 1 ? graph.order(choice, outputs_) : std::vector<ValueId>();
+    const std::vector<ValueId> order = budget_.candidates > 1 && !options_.accepts
+                                           ? graph.order(choice, outputs_)
+                                           : std::vector<ValueId>();
     for (ValueId v : order) {
       if (stopped()) break;
       const uint32_t best = choice[v];
@@ -539,6 +601,7 @@ class Search {
   std::vector<ValueId> outputs_;                    // classes
   std::function<void()> make_trials_;
   std::optional<Trials> trials_;
+  std::vector<std::pair<Graph, bool>> asked_;  // of the verifier, and what it said
   std::string derivation_;
   int64_t steps_ = 0;
   SearchReport report_;

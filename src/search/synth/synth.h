@@ -18,6 +18,10 @@ using Discovered = std::function<void(const synth::EGraph&, const synth::Choice&
                                       const synth::Choice& after, synth::ValueId target,
                                       const std::vector<synth::ValueId>& leaves)>;
 
+// Whether a program is equal to the original: the verifier's word. What it refuses is narrowed down
+// to one equality, which is not used again, and the search goes on without it.
+using Accepts = std::function<bool(const Graph& original, const Graph& found)>;
+
 namespace rules {
 class RuleSet;
 }
@@ -37,6 +41,7 @@ struct SynthOptions {
   const rules::RuleSet* rules = nullptr;  // applied before anything is enumerated; null: none
   int64_t patience = 120'000;             // values tried until all of a program are defined
   bool windows = true;                    // false: by rules and equal values alone
+  Accepts accepts;                        // asked before a program is offered; empty: nobody is
 };
 
 class Synth : public Engine {
