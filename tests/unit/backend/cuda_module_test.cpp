@@ -212,9 +212,11 @@ TEST_F(CudaModuleTest, CallsAreCapturedInAGraph) {
   ASSERT_EQ(api.graph_destroy(graph), 0);
 
   const auto weights = module->prepare(std::vector{x.at(), g.at()}, stream);
+  const int64_t before = allocated_();
   ASSERT_EQ(api.begin_capture(stream, 0), 0);
   run(weights.get());
   run(weights.get());
+  EXPECT_EQ(allocated_(), before + module->workspace_bytes());  // of the capture alone
   ASSERT_EQ(api.end_capture(stream, &graph), 0);
   CudaHandle exec = nullptr;
   ASSERT_EQ(api.graph_instantiate(&exec, graph, 0), 0);
