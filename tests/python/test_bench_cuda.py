@@ -286,7 +286,7 @@ def test_without_a_gpu_the_bench_says_so(
         70,
     )
     error = capsys.readouterr().err
-    assert "CUDA device" in error or "torch" in error
+    assert "PyTorch with CUDA" in error
     assert not out.exists() or json.loads(out.read_text()) == []
 
 
@@ -365,3 +365,30 @@ def test_a_fault_in_the_emulator_fails_the_row(
     assert main(SMALL) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["arch_failures"]["sm_90a"].endswith("a race, k.cu:7")
+
+
+def test_who_cannot_be_captured_is_left_out_alone() -> None:
+    pytest.importorskip("torch")
+    from cuda_stand_in import StandInServer
+
+    from tessera.bench.cuda.peers import Peer
+
+    server = StandInServer(1)
+    server.load("ntrans@repo", 1, "f16")
+    server.prepare("torch", {})
+    calls: list[int] = []
+
+    def fickle(*tensors: Any) -> Any:
+        """Right at first; in the graph, something else."""
+        calls.append(1)
+        return server.peers["torch"].program(*tensors) * (1 if len(calls) < 2 else 2)
+
+    def refusing(*tensors: Any) -> Any:
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    server.errors |= {"fickle": server._error(fickle(*server.tensors)), "refusing": 0.0}
+    server.peers |= {"fickle": Peer(fickle), "refusing": Peer(refusing)}
+    answer = server.measure(cold=False, budget_s=0.01)
+    assert set(answer["left_out"]) == {"fickle", "refusing"}
+    assert "computes something else" in answer["left_out"]["fickle"]
+    assert answer["medians"]["torch"] > 0

@@ -36,8 +36,13 @@ class Device:
     """The first GPU, through torch."""
 
     def __init__(self) -> None:
-        import torch
-
+        try:
+            import torch
+        except ImportError:
+            raise UnsupportedError(
+                "no PyTorch: bench --target cuda measures on a GPU through PyTorch with CUDA"
+                " (pip install torch)"
+            ) from None
         if not torch.cuda.is_available():
             raise UnsupportedError(
                 "no CUDA device: bench --target cuda measures on a GPU through PyTorch with CUDA"
@@ -93,6 +98,14 @@ class Device:
             result = program(*tensors)
         self.torch.cuda.synchronize()
         return result
+
+    def alive(self) -> bool:
+        """Whether the context can be used: a failed capture leaves it so, an illegal access not."""
+        try:
+            self.torch.cuda.synchronize()
+            return bool((self.torch.ones(1, device="cuda") + 1).item() == 2)
+        except RuntimeError:
+            return False
 
     def release(self) -> None:
         """Gives memory of dead tensors back, so that our own allocations find it."""

@@ -181,7 +181,7 @@ def _triton(workload: Workload, tensors: Tensors, device: Device) -> Peer:
         try:
             seconds = device.once(program, tensors)
         except Exception as error:
-            if "CUDA error" in str(error):  # the context is lost, and all that is in it
+            if not device.alive():  # the context is lost, and all that is in it
                 raise
             refusal = error
             continue

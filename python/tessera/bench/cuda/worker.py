@@ -100,7 +100,7 @@ class Server:
             try:
                 entrants[name] = self._entrant(name, peer, sets)
             except Exception as error:
-                if "CUDA error" in str(error):
+                if not device.alive():
                     raise
                 failed[name] = _reason(error)
         entrants["probe_copy"], copied = device.copy()
