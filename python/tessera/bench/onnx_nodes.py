@@ -129,7 +129,7 @@ def run_graph(graph: Graph, arrays: Sequence[Array], mode: str) -> list[Array]:
 def forced(graph: Graph) -> Graph:
     """The best rewrite that the engines propose and the verifier accepts, whatever it costs."""
     for engine in ("synth", "mugraph"):
-        fields = Options(budget=5.0, threads=1, cache=False).fields() | {"engine": engine}
+        fields = Options(budget=1.0, threads=1, cache=False).fields() | {"engine": engine}
         try:
             found = _core.search(graph.core, fields)["candidates"]
         except UnsupportedError:
