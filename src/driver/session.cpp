@@ -178,6 +178,7 @@ std::string Session::check_failure(const Graph& graph, const Code& code) {
 // The code of a smaller instance of the same program, of the same tiles, in the emulator.
 std::string Session::emulated_failure(const Graph& graph) {
   constexpr double kMostWork = 2e6;  // multiply-adds: a second or two
+  constexpr double kTooMuch = 1e9;   // minutes, in which nothing can be cancelled
   std::optional<Graph> small;
   if (evaluation_cost(graph) > kMostWork) {
     const Symmetry symmetry({&graph}, Folds::Restricted);
@@ -185,6 +186,9 @@ std::string Session::emulated_failure(const Graph& graph) {
       small = symmetry.restrict(0, *kept);
   }
   const Graph& run = small ? *small : graph;
+  if (evaluation_cost(run) > kTooMuch)
+    return "there is no instance of it small enough for the emulator: the smallest takes " +
+           std::to_string(int64_t(evaluation_cost(run) / 1e6)) + " million multiply-adds";
   CudaProgram emitted = emit_cuda(run, place.arch, {}, target);
   const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
   if (cache.find_text(key)) return "";
