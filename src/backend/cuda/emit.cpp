@@ -130,6 +130,7 @@ BlockLimits block_limits(const CudaArch& arch, const Target& target) {
   BlockLimits limits;
   limits.shared_bytes = shared_limit(arch, target);
   limits.shared_bytes_sm = limits.shared_bytes + (int64_t{1} << 10);
+  if (target.banks > 0) limits.banks = target.banks;
   return limits;
 }
 
