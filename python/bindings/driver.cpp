@@ -214,6 +214,8 @@ void bind_driver(nb::module_& m) {
         nb::arg("progress") = nb::none());
   m.def("resolve_target",
         [](const nb::dict& options) { return resolve_target(options_from(options)).str(); });
+  m.def("target_summary",
+        [](const nb::dict& options) { return resolve_target(options_from(options)).summary(); });
 }
 
 }  // namespace tessera::python

@@ -1,10 +1,13 @@
 #include "cost/target.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iomanip>
+#include <iterator>
 #include <sstream>
 
 #include "base/error.h"
@@ -85,6 +88,11 @@ class Reader {
       fail(i, "'" + text + "': unknown suffix '" + suffix_ + "'");
     return v * factor;
   }
+  double positive(size_t i, const char* what) const {
+    const double v = number(i, what, 1000);
+    if (v <= 0) fail(i, std::string(what) + " is positive");
+    return v;
+  }
   double seconds(size_t i) const {
     const std::string& text = word(i, "a time");
     double v = plain(i, text, "a time", &suffix_);
@@ -125,6 +133,83 @@ std::string show(double v) {
   return s.str();
 }
 
+// Figures of a GPU by the words they are written with; the file's and `str`'s one list of them.
+struct SmCount {
+  const char* name;
+  int Multiprocessor::*value;
+};
+constexpr SmCount kSmCounts[] = {{"threads", &Multiprocessor::threads},
+                                 {"blocks", &Multiprocessor::blocks},
+                                 {"registers", &Multiprocessor::registers}};
+struct SmBytes {
+  const char* name;
+  int64_t Multiprocessor::*value;
+};
+constexpr SmBytes kSmBytes[] = {{"shared", &Multiprocessor::shared},
+                                {"reserved", &Multiprocessor::reserved}};
+struct Latency {
+  const char* name;
+  double Multiprocessor::*value;
+};
+constexpr Latency kLatencies[] = {{"dram", &Multiprocessor::dram_latency},
+                                  {"l2", &Multiprocessor::l2_latency}};
+struct Scale {
+  const char* name;
+  double Scales::*value;
+};
+constexpr Scale kScales[] = {{"launch", &Scales::launch},
+                             {"latency", &Scales::latency},
+                             {"memory", &Scales::memory},
+                             {"compute", &Scales::compute}};
+constexpr const char* kLibraries[] = {"matmul", "attention", "convolution"};
+
+void read_sm(const Reader& r, Multiprocessor& sm) {
+  const std::string& what = r.word(1, "threads, blocks, registers, shared, reserved or port");
+  for (const SmCount& c : kSmCounts)
+    if (what == c.name) return void(sm.*c.value = r.integer(2, 1, 1 << 20));
+  for (const SmBytes& b : kSmBytes)
+    if (what == b.name) return void(sm.*b.value = int64_t(r.number(2, "a capacity", 1024)));
+  if (what != "port")
+    r.fail(1, "'" + what + "': sm has threads, blocks, registers, shared, reserved and port");
+  sm.port = r.positive(2, "a bandwidth");
+}
+
+void read_latency(const Reader& r, Multiprocessor& sm) {
+  const std::string& what = r.word(1, "dram or l2");
+  for (const Latency& l : kLatencies)
+    if (what == l.name) return void(sm.*l.value = r.seconds(2));
+  r.fail(1, "'" + what + "': latency has dram and l2");
+}
+
+void read_library(const Reader& r, Target& t) {
+  const std::string& name = r.word(1, "matmul, attention or convolution");
+  if (std::find(std::begin(kLibraries), std::end(kLibraries), name) == std::end(kLibraries))
+    r.fail(1, "'" + name + "': library has matmul, attention and convolution");
+  LibraryRate rate;
+  for (size_t i = 2; i < r.size(); ++i) {
+    const std::string& w = r.word(i, "a property");
+    if (w == "bandwidth" || w == "compute") {
+      const double share = r.positive(++i, "a share");
+      if (share > 2) r.fail(i, "a share of the target's own figure is at most 2");
+      (w == "bandwidth" ? rate.bandwidth : rate.compute) = share;
+    } else if (w == "overhead") {
+      rate.overhead = r.seconds(++i);
+    } else {
+      r.fail(i, "'" + w + "': a library has bandwidth, compute and overhead");
+    }
+  }
+  if (rate.bandwidth == 0 || rate.compute == 0)
+    r.fail(1, "library '" + name + "' needs its bandwidth and compute");
+  t.libraries[name] = rate;
+}
+
+void read_scale(const Reader& r, Scales& scale) {
+  const std::string& what = r.word(1, "launch, latency, memory or compute");
+  for (const Scale& c : kScales)
+    if (what == c.name) return void(scale.*c.value = r.positive(2, "a factor"));
+  r.fail(1, "'" + what + "': scale has launch, latency, memory and compute");
+}
+
 double rate(const std::array<double, kNumDTypes>& rates, DType t) {
   double own = rates[size_t(t)];
   if (own > 0) return own;
@@ -161,7 +246,21 @@ std::string Target::str() const {
     << show(iteration_seconds) << "s\n";
   for (const MemoryLevel& l : levels) {
     s << "level " << l.name << " capacity " << l.capacity << " bandwidth " << show(l.bandwidth)
-      << (l.per_core ? " per_core" : "") << "\n";
+      << (l.nominal > 0 ? " nominal " + show(l.nominal) : "") << (l.per_core ? " per_core" : "")
+      << "\n";
+  }
+  if (kind == TargetKind::Gpu) {
+    s << "launch_in_graph " << show(launch_in_graph) << "s\nclock " << show(sm.clock) << "\n";
+    for (const SmCount& c : kSmCounts) s << "sm " << c.name << " " << sm.*c.value << "\n";
+    for (const SmBytes& b : kSmBytes) s << "sm " << b.name << " " << sm.*b.value << "\n";
+    s << "sm port " << show(sm.port) << "\nspecial " << show(sm.special) << "\n";
+    for (const Latency& l : kLatencies)
+      s << "latency " << l.name << " " << show(sm.*l.value) << "s\n";
+    for (const auto& [name, l] : libraries)
+      s << "library " << name << " bandwidth " << show(l.bandwidth) << " compute "
+        << show(l.compute) << " overhead " << show(l.overhead) << "s\n";
+    for (const Scale& c : kScales)
+      if (scale.*c.value != 1) s << "scale " << c.name << " " << show(scale.*c.value) << "\n";
   }
   for (int i = 0; i < kNumDTypes; ++i) {
     if (matmul_flops[size_t(i)] > 0) {
@@ -176,6 +275,53 @@ std::string Target::str() const {
   s << "layout strided " << show(strided_operand) << "\nlayout copied " << show(copied_operand)
     << "\nlayout banks " << banks << "\nlayout bulk " << bulk_bytes << "\n";
   for (const auto& [op, w] : weights) s << "weight " << tessera::name(op) << " " << show(w) << "\n";
+  return s.str();
+}
+
+std::string Target::summary() const {
+  // A number with a unit of thousands (`unit` 1000) or of 1024.
+  auto human = [](double v, double unit) {
+    const char* const prefix[] = {"", "K", "M", "G", "T", "P"};
+    size_t p = 0;
+    for (; v >= unit && p + 1 < std::size(prefix); ++p) v /= unit;
+    std::ostringstream s;
+    s << std::setprecision(v < 1000 ? 3 : 4) << v << " " << prefix[p];
+    return s.str();
+  };
+  const bool gpu = kind == TargetKind::Gpu;
+  std::ostringstream s;
+  s << name << ": " << cores << (gpu ? " multiprocessors" : " cores");
+  if (gpu) s << " at " << human(sm.clock, 1000) << "Hz";
+  s << "\n";
+  for (const MemoryLevel& l : levels) {
+    s << "  " << l.name << ": " << human(double(l.capacity), 1024) << "B, "
+      << human(l.bandwidth, 1000) << "B/s";
+    if (l.per_core) s << (gpu ? " per multiprocessor" : " per core");
+    if (l.nominal > 0) s << " (nominal " << human(l.nominal, 1000) << "B/s)";
+    s << "\n";
+  }
+  const double dram = levels.front().bandwidth;
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const double all = matmul_flops[size_t(i)] * cores;
+    if (all == 0) continue;
+    s << "  products in " << tessera::name(DType(i)) << ": " << human(all, 1000)
+      << "FLOP/s, bound by memory below " << human(all / dram, 1000) << "FLOP/B\n";
+  }
+  s << "  elementwise in f32: " << human(pointwise_rate(DType::F32) * cores, 1000) << "op/s";
+  if (gpu) s << ", special functions " << human(sm.special * cores, 1000) << "op/s";
+  s << "\n";
+  if (!gpu) return s.str();
+  s << "  a multiprocessor: " << sm.threads << " threads, " << sm.blocks << " blocks, "
+    << sm.registers << " registers, " << human(double(sm.shared), 1024) << "B shared ("
+    << human(double(block_bytes()), 1024) << "B a block), " << human(sm.port, 1000)
+    << "B/s from " << levels[levels.size() - 2].name << "\n";
+  s << "  to keep memory busy: " << human(dram * sm.dram_latency / cores, 1024)
+    << "B on the way to each multiprocessor\n";
+  s << "  launch: " << launch_seconds * 1e6 << " us from the host, " << launch_in_graph * 1e6
+    << " us in a graph\n";
+  for (const auto& [library, r] : libraries)
+    s << "  library " << library << ": " << 100 * r.bandwidth << " % of the bandwidth, "
+      << 100 * r.compute << " % of the rate, " << r.overhead * 1e6 << " us a call\n";
   return s.str();
 }
 
@@ -204,8 +350,9 @@ Target parse_target(std::string_view text, const std::string& file) {
     if (words.empty()) continue;
     const std::string key = words[0].text;
     Reader r(file, line, std::move(words));
-    bool repeatable = key == "level" || key == "matmul" || key == "pointwise" || key == "weight" ||
-                      key == "layout";
+    const bool repeatable = key == "level" || key == "matmul" || key == "pointwise" ||
+                            key == "weight" || key == "layout" || key == "sm" ||
+                            key == "latency" || key == "library" || key == "scale";
     if (!repeatable && seen[key]++) r.fail(0, "'" + key + "' is given twice");
     if (key == "target") {
       t.name = r.word(1, "a name");
@@ -219,12 +366,28 @@ Target parse_target(std::string_view text, const std::string& file) {
       int v = r.integer(1, 1, 1 << 16);
       (key == "cores" ? t.cores : key == "vector_bytes" ? t.vector_bytes : t.vector_registers) = v;
       r.expect_size(2);
-    } else if (key == "launch" || key == "block" || key == "iteration") {
+    } else if (key == "launch" || key == "launch_in_graph" || key == "block" ||
+               key == "iteration") {
       double v = r.seconds(1);
-      (key == "launch"  ? t.launch_seconds
-       : key == "block" ? t.block_seconds
-                        : t.iteration_seconds) = v;
+      (key == "launch"            ? t.launch_seconds
+       : key == "launch_in_graph" ? t.launch_in_graph
+       : key == "block"           ? t.block_seconds
+                                  : t.iteration_seconds) = v;
       r.expect_size(2);
+    } else if (key == "clock" || key == "special") {
+      (key == "clock" ? t.sm.clock : t.sm.special) = r.positive(1, "a rate");
+      r.expect_size(2);
+    } else if (key == "sm") {
+      read_sm(r, t.sm);
+      r.expect_size(3);
+    } else if (key == "latency") {
+      read_latency(r, t.sm);
+      r.expect_size(3);
+    } else if (key == "library") {
+      read_library(r, t);
+    } else if (key == "scale") {
+      read_scale(r, t.scale);
+      r.expect_size(3);
     } else if (key == "level") {
       MemoryLevel l;
       l.name = r.word(1, "a name");
@@ -236,14 +399,18 @@ Target parse_target(std::string_view text, const std::string& file) {
           l.capacity = int64_t(v);
         } else if (w == "bandwidth") {
           l.bandwidth = r.number(++i, "a bandwidth", 1000);
+        } else if (w == "nominal") {
+          l.nominal = r.number(++i, "a bandwidth", 1000);
         } else if (w == "per_core") {
           l.per_core = true;
         } else {
-          r.fail(i, "'" + w + "': a level has capacity, bandwidth and per_core");
+          r.fail(i, "'" + w + "': a level has capacity, bandwidth, nominal and per_core");
         }
       }
       if (l.capacity <= 0) r.fail(1, "level '" + l.name + "' has no capacity");
       if (l.bandwidth <= 0) r.fail(1, "level '" + l.name + "' has no bandwidth");
+      if (l.nominal > 0 && l.nominal < l.bandwidth)
+        r.fail(1, "level '" + l.name + "' reaches more than its nominal bandwidth");
       t.levels.push_back(std::move(l));
     } else if (key == "matmul" || key == "pointwise") {
       auto type = dtype_from_name(r.word(1, "an element type"));
@@ -281,6 +448,21 @@ Target parse_target(std::string_view text, const std::string& file) {
   if (t.levels.size() < 2) missing("two 'level' lines");
   if (t.matmul_flops[size_t(DType::F32)] <= 0) missing("'matmul f32' line");
   if (t.pointwise_ops[size_t(DType::F32)] <= 0) missing("'pointwise f32' line");
+  if (t.kind == TargetKind::Cpu) return t;
+  if (!t.levels.back().per_core) missing("per_core level: the memory of a block");
+  if (t.levels.size() < 3) missing("three levels: memory, cache, and the memory of a block");
+  if (t.launch_in_graph <= 0) missing("'launch_in_graph' line");
+  if (t.sm.clock <= 0) missing("'clock' line");
+  if (t.sm.special <= 0) missing("'special' line");
+  if (t.sm.port <= 0) missing("'sm port' line");
+  for (const SmCount& c : kSmCounts)
+    if (t.sm.*c.value <= 0) missing(std::string("'sm ") + c.name + "' line");
+  for (const SmBytes& b : kSmBytes)
+    if (t.sm.*b.value <= 0) missing(std::string("'sm ") + b.name + "' line");
+  for (const Latency& l : kLatencies)
+    if (t.sm.*l.value <= 0) missing(std::string("'latency ") + l.name + "' line");
+  if (t.block_bytes() + t.sm.reserved > t.sm.shared)
+    missing("room for a block: 'sm shared' is less than its level's capacity and 'sm reserved'");
   return t;
 }
 

@@ -16,23 +16,29 @@ from tessera import _core, costs
 from tessera.calibrate import calibrate, calibrated_path
 from tessera.cli import common
 from tessera.cuda import find_libraries
+from tessera.options import Options
 
 
 @click.command()
 @click.option("--calibrate", "run_calibration", is_flag=True,
               help="Measure bandwidths, rates and libraries, and use them.")  # fmt: skip
+@click.option("--target", metavar="NAME",
+              help="Show another machine instead: a100, h200, … or a .target file.")  # fmt: skip
 @common.json_option
-def doctor(run_calibration: bool, as_json: bool) -> int:
+def doctor(run_calibration: bool, target: str | None, as_json: bool) -> int:
     """Check the machine: compiler, instruction set, cache, packages, speed.
 
     \b
     Examples:
       tessera doctor
       tessera doctor --calibrate        measure this machine; `--target cpu` then uses it
+      tessera doctor --target h200      what that description says
 
     Exit code 0 when everything needed is there, 1 otherwise.
     """
-    text = calibrate() if run_calibration else _core.resolve_target(_target_fields())
+    if target is not None:
+        return _describe(target, as_json)
+    text = calibrate() if run_calibration else _core.resolve_target(Options().fields())
     for library in costs.LIBRARIES if run_calibration else ():
         costs.calibrate(library)
     checks = examine()
@@ -50,10 +56,16 @@ def doctor(run_calibration: bool, as_json: bool) -> int:
     return 0 if ok else 1
 
 
-def _target_fields() -> dict[str, Any]:
-    from tessera.options import Options
-
-    return Options().fields()
+def _describe(target: str, as_json: bool) -> int:
+    fields = Options(target=target).fields()
+    text, summary = _core.resolve_target(fields), _core.target_summary(fields)
+    if as_json:
+        common.print_json({"target": text, "summary": summary})
+    else:
+        console = common.stdout()
+        console.print(summary, markup=False)
+        console.print(text.rstrip(), markup=False)
+    return 0
 
 
 def _row(what: str, ok: bool, found: str, needed: bool = True) -> dict[str, Any]:
