@@ -105,22 +105,30 @@ std::vector<Timing> measure(const std::vector<Contestant>& contestants,
       times[i].push_back(seconds_since(begin) / repeats[i]);
     }
   }
+  std::vector<Rounds> rounds;
+  for (size_t i = 0; i < n; ++i)
+    rounds.push_back({contestants[i].name, contestants[i].roofline_s, std::move(times[i])});
+  return summarize(rounds);
+}
+
+std::vector<Timing> summarize(const std::vector<Rounds>& all) {
   std::vector<Timing> result;
-  for (size_t i = 0; i < n; ++i) {
+  for (const Rounds& c : all) {
     Timing t;
-    t.name = contestants[i].name;
-    t.rounds = round;
-    t.median_s = quantile(times[i], 0.5);
-    t.min_s = quantile(times[i], 0);
-    t.p10_s = quantile(times[i], 0.1);
-    t.p90_s = quantile(times[i], 0.9);
+    t.name = c.name;
+    t.rounds = static_cast<int>(c.seconds.size());
+    t.median_s = quantile(c.seconds, 0.5);
+    t.min_s = quantile(c.seconds, 0);
+    t.p10_s = quantile(c.seconds, 0.1);
+    t.p90_s = quantile(c.seconds, 0.9);
     std::vector<double> ratios;
-    for (int r = 0; r < round; ++r) ratios.push_back(times[0][r] / times[i][r]);
+    for (size_t r = 0; r < c.seconds.size(); ++r)
+      ratios.push_back(all[0].seconds[r] / c.seconds[r]);
     t.speedup = quantile(ratios, 0.5);
     t.speedup_p10 = quantile(ratios, 0.1);
     t.speedup_p90 = quantile(ratios, 0.9);
     t.speedup_low = median_low_bound(ratios);
-    t.believable = t.median_s >= contestants[i].roofline_s;
+    t.believable = t.median_s >= c.roofline_s;
     result.push_back(std::move(t));
   }
   return result;

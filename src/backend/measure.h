@@ -57,6 +57,15 @@ struct Timing {
 std::vector<Timing> measure(const std::vector<Contestant>& contestants,
                             const MeasureOptions& options = {});
 
+// Times of one contestant, one per round; rounds of all contestants belong together.
+struct Rounds {
+  std::string name;
+  double roofline_s = 0;
+  std::vector<double> seconds;
+};
+// All have equally many rounds, one at least.
+std::vector<Timing> summarize(const std::vector<Rounds>& contestants);
+
 // What the true median of the samples' distribution exceeds with three sigmas of confidence,
 // however heavy its tails: the sample of rank n/2 - 1.5 sqrt(n) (a binomial bound on order
 // statistics).

@@ -313,8 +313,8 @@ std::string Target::summary() const {
   if (!gpu) return s.str();
   s << "  a multiprocessor: " << sm.threads << " threads, " << sm.blocks << " blocks, "
     << sm.registers << " registers, " << human(double(sm.shared), 1024) << "B shared ("
-    << human(double(block_bytes()), 1024) << "B a block), " << human(sm.port, 1000)
-    << "B/s from " << levels[levels.size() - 2].name << "\n";
+    << human(double(block_bytes()), 1024) << "B a block), " << human(sm.port, 1000) << "B/s from "
+    << levels[levels.size() - 2].name << "\n";
   s << "  to keep memory busy: " << human(dram * sm.dram_latency / cores, 1024)
     << "B on the way to each multiprocessor\n";
   s << "  launch: " << launch_seconds * 1e6 << " us from the host, " << launch_in_graph * 1e6
@@ -351,8 +351,8 @@ Target parse_target(std::string_view text, const std::string& file) {
     const std::string key = words[0].text;
     Reader r(file, line, std::move(words));
     const bool repeatable = key == "level" || key == "matmul" || key == "pointwise" ||
-                            key == "weight" || key == "layout" || key == "sm" ||
-                            key == "latency" || key == "library" || key == "scale";
+                            key == "weight" || key == "layout" || key == "sm" || key == "latency" ||
+                            key == "library" || key == "scale";
     if (!repeatable && seen[key]++) r.fail(0, "'" + key + "' is given twice");
     if (key == "target") {
       t.name = r.word(1, "a name");

@@ -91,7 +91,7 @@ struct Target {
   int vector_bytes = 32;
   int vector_registers = 16;
   double launch_seconds = 0, block_seconds = 0, iteration_seconds = 0;
-  double launch_in_graph = 0;  // seconds; GPUs
+  double launch_in_graph = 0;                          // seconds; GPUs
   std::vector<MemoryLevel> levels;                     // outermost first; at least two
   std::array<double, kNumDTypes> matmul_flops{};       // per core; 0: not stated
   std::array<double, kNumDTypes> pointwise_ops{};      // per core; 0: not stated

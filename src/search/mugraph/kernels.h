@@ -1,6 +1,7 @@
 // Kernels: the ways to compute some values of the hypergraph in one kernel from loaded ones, by
 // best-first branch and bound with an additive lower bound; tiles are chosen when one completes.
 #pragma once
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -136,6 +137,7 @@ class KernelSearch {
     };
     std::vector<Moved> moved;
     std::vector<Step> steps;
+    double library = INFINITY;  // seconds of the call that does the same, if there is one
   };
   // With `like`, a kernel that differs only inside, whose tiles are tried first: nothing more
   // happens where they cost more than `limit` seconds.
@@ -150,6 +152,9 @@ class KernelSearch {
   double edge_floor(uint32_t edge) const;
   double evaluate(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
   double edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const;
+  // Of a product's rows and columns, one axis each form the matrix, the last; others are batches.
+  std::pair<AxisMask, AxisMask> matrix_axes(const Edge& e) const;
+  double library_seconds(const Kernel& kernel) const;
   double bytes(ValueId v) const { return bytes_[v]; }
   bool partial(ValueId v) const { return partial_axes(v) != 0; }
   // Axes of parts that the value has without the axes themselves.

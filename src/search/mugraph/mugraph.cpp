@@ -25,7 +25,9 @@ class Search {
       if (!is_static(t.type.shape))
         return finish(StopReason::Unsupported, "symbolic shapes: bind them first");
     }
-    for (TensorId t : run_.program.inputs()) run_.resident += double(run_.program.type(t).bytes());
+    double inputs = 0;
+    for (TensorId t : run_.program.inputs()) inputs += double(run_.program.type(t).bytes());
+    run_.resident = run_.machine.resident(inputs);
     run_.program_seconds = run_.analytical.cost(run_.program).seconds;
     steps_ = partition(run_.program);
     for (const Step& s : steps_) run_.regions += s.kept.valid() ? 0 : 1;

@@ -111,7 +111,7 @@ class PlanSearch {
 
  private:
   double worth() const {
-    return best_ * options_.slack + kernels_.machine().target().launch_seconds;
+    return best_ * options_.slack + options_.launches * kernels_.machine().launch();
   }
 
   bool stopped() {

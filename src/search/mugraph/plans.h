@@ -28,8 +28,8 @@ struct PlanOptions {
   int max_kernels = 4;
   int64_t alternatives = 40;  // states expanded once the cheapest plan is known, and a quarter of
                               // those before it
-  double slack = 1.03;        // plans costing more than this times the best, and a launch more, are
-                              // not wanted
+  // Plans that cost more than `slack` times the best, and `launches` more, are not wanted.
+  double slack = 1.03, launches = 1;
   int64_t max_steps = 400000;  // expanded states of all kernel searches together
   const std::atomic<bool>* cancel = nullptr;
   std::function<bool()> out_of_time;          // may be empty

@@ -14,8 +14,9 @@ namespace tessera::mugraph {
 
 struct Run {
   Run(const MugraphOptions& o, const Graph& p, Context& c, const Budget& b)
-      : options(o), program(p), context(c), budget(b), machine(*c.target), analytical(*c.target),
-        model(c.cost ? *c.cost : analytical), pool(std::max(1, c.threads)) {}
+      : options(o), program(p), context(c), budget(b), analytical(*c.target),
+        machine(analytical.machine()), model(c.cost ? *c.cost : analytical),
+        pool(std::max(1, c.threads)) {}
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
@@ -23,11 +24,11 @@ struct Run {
   const Graph& program;
   Context& context;
   const Budget& budget;
-  Machine machine;
   AnalyticalModel analytical;
+  const Machine& machine;
   const CostModel& model;
   ThreadPool pool;
-  double resident = 0;         // bytes of the program's inputs
+  double resident = 0;         // bytes that compete with the program's inputs for the caches
   double memory_share = 1;     // of a block's memory that tiles may use
   double program_seconds = 0;  // of the program as it is, by the target's model
   // Seconds of the best plans of the regions before; nothing is known of a program as a whole until

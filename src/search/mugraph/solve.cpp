@@ -193,6 +193,8 @@ class RegionSolver {
       if (!run_.rule("passes")) options.max_passes = 1;
       options.nests = run_.rule("nests");
       options.memory_share = run_.memory_share;
+      // Kernels that take little more than their launch differ little in their bounds.
+      if (run_.machine.target().kind == TargetKind::Gpu) options.max_graphs = 32;
       k = std::make_unique<KernelSearch>(world.graph, world.region, world.region_forms, parts,
                                          run_.machine, options, run_.resident);
     }
@@ -214,6 +216,8 @@ class RegionSolver {
     if (!out.choices.empty()) start = std::max(start, least(out) / 4);
     PlanOptions plan_options;
     plan_options.wanted = run_.budget.candidates;
+    // On a GPU a launch is much of what a small program costs: nearly all plans are within one.
+    if (run_.machine.target().kind == TargetKind::Gpu) plan_options.launches = 0.25;
     plan_options.per_structure = run_.options.variants;
     // Unrelated outputs may need kernels of their own.
     plan_options.max_kernels = run_.options.max_kernels + int(world.graph.targets.size()) - 1;
@@ -321,26 +325,27 @@ class RegionSolver {
           run_.merge(counters);
           continue;
         }
-        // Enough parts to keep all cores busy, alone or together with the blocks there are; plans
-        // choose among all numbers afterwards.
+        // Enough parts to keep nearly all cores busy, alone or together with the blocks there are;
+        // plans choose among all numbers afterwards.
         const std::vector<int64_t> counts = part_counts(region.axes[size_t(axis)].extent);
         std::set<int64_t> enough;
-        for (double with : {1.0, blocks}) {
+        for (double with : {tiled_outputs(*world), blocks}) {
           auto at = std::find_if(counts.begin(), counts.end(), [&](int64_t n) {
-            return double(n) * with >= run_.machine.target().cores;
+            return double(n) * with >= 0.75 * run_.machine.target().cores;
           });
           enough.insert(at == counts.end() ? counts.back() : *at);
         }
-        std::map<int, int64_t> parts;
-        parts[region.part[size_t(axis)]] = *enough.begin();
+        const int part = region.part[size_t(axis)];
         // Partial results in memory take two kernels at least; partial sums in a loop pay only
         // where several of them meet before they accumulate.
         std::vector<ValueId> targets;
         for (const Hypergraph::Target& t : world->graph.targets) {
           if (t.value != kOne) targets.push_back(t.value);
         }
-        const double bound =
-            run_.machine.target().launch_seconds + kernel_search(*world, parts).remaining(targets);
+        double bound = INFINITY;
+        for (int64_t n : enough)
+          bound = std::min(bound, run_.machine.launch() +
+                                      kernel_search(*world, {{part, n}}).remaining(targets));
         if (bound >= best && !meets_in_parts(*world)) {
           ++counters.pruned["split bound"];
           run_.merge(counters);
@@ -348,13 +353,24 @@ class RegionSolver {
         }
         World& w2 = *world;
         out.worlds.push_back(std::move(world));
-        for (int64_t n : enough) {
-          parts.begin()->second = n;
-          explore(out, w2, out.worlds.size() - 1, parts, counters);
-        }
+        for (int64_t n : enough) explore(out, w2, out.worlds.size() - 1, {{part, n}}, counters);
         run_.merge(counters);
       }
     }
+  }
+
+  // Blocks besides the parts, in a kernel that computes as much as it can of the largest output: on
+  // a GPU tiles of about 64 by 64, elsewhere parts alone keep the cores busy.
+  double tiled_outputs(const World& world) const {
+    if (run_.machine.target().kind == TargetKind::Cpu) return 1;
+    double most = 1;
+    for (const Hypergraph::Target& t : world.graph.targets) {
+      double n = 1;
+      for (AxisMask m = world.graph.values[t.value].axes; m; m &= m - 1)
+        n *= double(ceil_div(world.region.axes[size_t(lowest(m))].extent, 64));
+      most = std::max(most, n);
+    }
+    return most;
   }
 
   // Axes whose reductions may be split: the two longest that any operation reduces.

@@ -34,22 +34,44 @@ double KernelSearch::edge_seconds(const Edge& e, const std::vector<int64_t>& til
     return machine_.pointwise(forms_.functions[e.fn].kind, t, volume(out.axes));
   case EdgeOp::Sum: return machine_.reduce(t, volume(a.axes));
   case EdgeOp::Matmul: {
-    const Value& b = graph_.values[e.in[1]];
-    AxisMask m = a.axes & ~b.axes, n = b.axes & ~a.axes;
-    // One private axis each forms the matrix; the others are batches.
-    auto last = [&](AxisMask own) {
-      AxisMask axis = own ? AxisMask(1) << (63 - __builtin_clzll(own)) : 0;
-      for (const Split& s : splits_) {
-        if (axis == s.parts) axis |= own & s.inside;
-      }
-      return axis;
-    };
-    AxisMask row = last(m), col = last(n);
+    const auto [row, col] = matrix_axes(e);
     return machine_.matmul(t, volume(out.axes & ~row & ~col), volume(row), volume(col),
                            volume(e.bits));
   }
   }
   unreachable("EdgeOp");
+}
+
+std::pair<AxisMask, AxisMask> KernelSearch::matrix_axes(const Edge& e) const {
+  const AxisMask a = graph_.values[e.in[0]].axes, b = graph_.values[e.in[1]].axes;
+  auto last = [&](AxisMask own) {
+    AxisMask axis = own ? AxisMask(1) << (63 - __builtin_clzll(own)) : 0;
+    for (const Split& s : splits_) {
+      if (axis == s.parts) axis |= own & s.inside;
+    }
+    return axis;
+  };
+  return {last(a & ~b), last(b & ~a)};
+}
+
+// Of a kernel that is one product of two whole tensors.
+double KernelSearch::library_seconds(const Kernel& k) const {
+  if (k.edges.size() != 1 || k.parts) return INFINITY;
+  const Edge& e = graph_.edges[k.edges[0]];
+  if (e.op != EdgeOp::Matmul || count(e.bits) != 1) return INFINITY;
+  const Value &a = graph_.values[e.in[0]], &b = graph_.values[e.in[1]];
+  const auto [row, col] = matrix_axes(e);
+  if (count(row) != 1 || count(col) != 1) return INFINITY;
+  LibraryCall call;
+  call.dtype = a.dtype;
+  call.rows = length(row);
+  call.columns = length(col);
+  call.depth = length(e.bits);
+  const AxisMask batch = graph_.values[e.out].axes & ~row & ~col;
+  for (AxisMask m = batch; m; m &= m - 1) call.batch *= extents_[size_t(lowest(m))];
+  call.left_batched = (a.axes & batch) != 0;
+  call.right_batched = (b.axes & batch) != 0;
+  return machine_.library(call);
 }
 
 KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
@@ -100,6 +122,7 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
     }
     s.steps.push_back(step);
   }
+  s.library = library_seconds(k);
   return s;
 }
 
@@ -132,6 +155,7 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
   // Whatever changes with the inner loop is there, or computed, in every iteration of both.
   const double nested = k.nested ? iterations * cut(k.nested, k.nested_parts) : iterations;
   w.iterations = iterations * k.passes + (k.nested ? nested : 0);
+  w.restarts = k.passes - 1 + (k.nested ? iterations - 1 : 0);
   auto volume = [&](AxisMask m) {
     double v = 1;
     for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
@@ -151,13 +175,17 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
     if (!m.load) continue;
     if (in_loop) again += total * std::max(0, std::popcount(m.at.passes) - 1);
     loop_bytes += twice && in_loop ? 2 * n : n;
+    if (twice && in_loop) w.iteration_bytes += n;
     if (m.at.phase == KernelPhase::Invariant) post_bytes += n;
   }
   if (again > 0) machine_.add_reread(w, again, block_loads);
   for (const Shape::Step& s : shape.steps) {
     const double times = s.nested ? nested : s.in_loop ? iterations * s.runs : 1.0;
     w.block_compute += times * edge_seconds(*s.edge, tile);
+    // Thread graphs join elementwise operators, two or three of them as a rule.
+    w.steps += times * (s.edge->op == EdgeOp::Matmul || s.edge->bits ? 1 : 0.4);
     double elements = volume(s.out);
+    if (s.over_loop) w.accumulators += elements;
     if (s.over_loop || s.over_nested)
       w.block_compute +=
           (s.nested ? nested : iterations) * machine_.pointwise(OpKind::Add, s.dtype, elements);
@@ -169,6 +197,7 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
     }
   }
   k.block_bytes = std::max(loop_bytes, post_bytes);
+  w.other_bytes = std::max(0.0, k.block_bytes - 2 * w.iteration_bytes);
   return machine_.seconds(w);
 }
 
@@ -248,7 +277,9 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
                                 double share, const Kernel* like, double limit_seconds) const {
   const Target& target = machine_.target();
   const std::vector<AxisMask> axes = grid_axes(k);
-  const int64_t lanes = std::max(1, target.vector_bytes / 4);
+  const bool gpu = target.kind == TargetKind::Gpu;
+  // What sizes of tiles are multiples of: vectors, or the tensor cores' matrices.
+  const int64_t lanes = gpu ? 16 : std::max(1, target.vector_bytes / 4);
   auto options = [&](AxisMask axis) {
     // All parts of a partial result at once; otherwise powers of two, and whole vectors that divide
     // the extent evenly.
@@ -258,6 +289,11 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
     for (int64_t t = 1; t < n; t *= 2) parts.insert(ceil_div(n, t));
     for (int64_t p : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
       if (p < n && n % p == 0 && (n / p) % lanes == 0) parts.insert(p);
+    }
+    // One or two blocks for every multiprocessor.
+    for (int64_t p : {int64_t{1}, int64_t{2}}) {
+      const int64_t t = ceil_div(ceil_div(n, p * target.cores), lanes) * lanes;
+      if (gpu && t < n) parts.insert(ceil_div(n, t));
     }
     return std::vector<int64_t>(parts.begin(), parts.end());
   };
@@ -299,8 +335,9 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
     if (options_.memory_rule && k.block_bytes > limit) s *= 1 + 4 * (k.block_bytes / limit);
     return s;
   };
-  // Starts: about four blocks per core, made from the last axes or from one axis alone, and
-  // middle-sized iterations.
+  // Starts: about four blocks per core (one per multiprocessor), made from the last axes or from
+  // one axis alone, and middle-sized iterations.
+  const double start_blocks = (gpu ? 1.0 : 4.0) * target.cores;
   std::vector<size_t> best(choices.size(), 0);
   auto middle_size = [&](size_t i, AxisMask axes_of_loop) {
     const auto& c = choices[i];
@@ -310,7 +347,7 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
   if (k.nested) middle_size(loop_at + 1, k.nested);
   const std::vector<size_t> middle = best;
   auto grow = [&](std::vector<size_t>& at, size_t i, double& blocks) {
-    while (at[i] + 1 < choices[i].size() && blocks * double(choices[i][at[i]]) < 4 * target.cores) {
+    while (at[i] + 1 < choices[i].size() && blocks * double(choices[i][at[i]]) < start_blocks) {
       ++at[i];
     }
     blocks *= double(choices[i][at[i]]);
@@ -374,6 +411,8 @@ bool KernelSearch::choose_tiles(Kernel& k, const Shape& shape, KernelCounters& c
     if (!changed) break;
   }
   k.seconds = cost(best);
+  // Of kernels that a call replaces, those with good tiles come first: it may not be there.
+  if (shape.library < k.seconds) k.seconds = shape.library + 1e-4 * (k.seconds - shape.library);
   return !options_.memory_rule || k.block_bytes <= limit;
 }
 
@@ -438,7 +477,7 @@ std::optional<Kernel> KernelSearch::nest(const Kernel& kernel, KernelCounters& c
 // A kernel with nothing but this operation, whose computed operands and result cost no traffic.
 double KernelSearch::edge_floor(uint32_t index) const {
   const Edge& e = graph_.edges[index];
-  if (e.op != EdgeOp::Matmul) return machine_.target().launch_seconds;
+  if (e.op != EdgeOp::Matmul) return machine_.launch();
   Kernel k;
   k.outputs = {e.out};
   for (int i = 0; i < e.arity; ++i) k.loads.push_back(e.in[size_t(i)]);
@@ -459,7 +498,7 @@ double KernelSearch::edge_floor(uint32_t index) const {
     least = std::min(least, choose_tiles(k, shape, counters, 1, nullptr, 0) ? k.seconds : 0);
   }
   // The descent may miss the best tiles by a little.
-  return std::max(0.98 * least, machine_.target().launch_seconds);
+  return std::max(0.98 * least, machine_.launch());
 }
 
 }  // namespace tessera::mugraph

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/cpu_model.h"
 #include "ir/text.h"
 
 namespace tessera {
@@ -97,7 +98,7 @@ TEST(AnalyticalModel, KnowsWhatCoresAndBlocksDo) {
 }
 
 TEST(Machine, MatmulNeedsRows) {
-  Machine m(default_cpu_target());
+  CpuMachine m(default_cpu_target());
   double one = m.matmul(DType::F32, 1, 1, 4096, 1024),
          eight = m.matmul(DType::F32, 1, 8, 4096, 1024),
          sixteen = m.matmul(DType::F32, 1, 16, 4096, 1024);
@@ -110,7 +111,7 @@ TEST(Machine, MatmulNeedsRows) {
 }
 
 TEST(Machine, BoundsAreBelowCosts) {
-  Machine m(default_cpu_target());
+  CpuMachine m(default_cpu_target());
   KernelWork w;
   w.blocks = 8;
   w.block_compute = 3e-6;

@@ -1,0 +1,64 @@
+#include "backend/measure_device.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMostRepeats = 1000, kMostCopies = 64;
+
+}  // namespace
+
+int copies_for_cold(int64_t bytes, int64_t cache_bytes, int64_t memory_bytes) {
+  const int64_t one = std::max<int64_t>(bytes, 1);
+  const int64_t wanted = 1 + (3 * cache_bytes + one - 1) / one;
+  const int64_t most = std::clamp<int64_t>(memory_bytes / one, 1, kMostCopies);
+  return int(std::clamp<int64_t>(wanted, 1, most));
+}
+
+std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& contestants,
+                                      DeviceClock& clock, const DeviceMeasureOptions& options) {
+  const size_t n = contestants.size();
+  const bool cold = options.mode == CacheMode::Cold;
+  CHECK(options.min_rounds >= 1 && options.copies >= 1);
+  std::vector<Rounds> rounds;
+  std::vector<int> repeats(n, 1);
+  int next = 0;  // copy, for whoever runs
+  auto timed = [&](size_t i, int times) {
+    return clock.time(
+        [&](int) {
+          contestants[i].run(cold ? next : 0);
+          next = (next + 1) % options.copies;
+        },
+        times);
+  };
+  for (size_t i = 0; i < n; ++i) {
+    rounds.push_back({contestants[i].name, contestants[i].roofline_s, {}});
+    // The first runs load code and raise the clocks of a device that was idle.
+    timed(i, std::max(1, options.warm_up));
+    const double once =
+        std::max(timed(i, std::max(1, options.warm_up)) / std::max(1, options.warm_up), 1e-7);
+    repeats[i] = int(std::clamp(options.min_round_s / once + 1, 1.0, double(kMostRepeats)));
+  }
+  const auto start = Clock::now();
+  auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  for (int round = 0; round < std::max(options.min_rounds, options.max_rounds); ++round) {
+    if (round >= options.min_rounds && spent() > options.budget_s) break;
+    if (options.cancelled && options.cancelled()) {
+      if (round < options.min_rounds) return {};
+      break;
+    }
+    for (size_t k = 0; k < n; ++k) {
+      const size_t i = (k + size_t(round)) % n;
+      rounds[i].seconds.push_back(timed(i, repeats[i]) / repeats[i]);
+    }
+  }
+  return summarize(rounds);
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+// Measures several ways of computing the same thing on a device that runs what a stream is given:
+// times come from the device's own events, rounds are interleaved, and cold means that no run finds
+// in the device's cache what an earlier one left there.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/measure.h"
+
+namespace tessera {
+
+// Times work by events on a stream.
+class DeviceClock {
+ public:
+  virtual ~DeviceClock() = default;
+  // Puts `work(0)`, … `work(repeats - 1)` on the stream between two events, waits for the second
+  // and returns the seconds between them. Throws what `work` throws, and Error(Device) where it
+  // failed on the device.
+  virtual double time(const std::function<void(int repeat)>& work, int repeats) = 0;
+};
+
+struct DeviceContestant {
+  std::string name;
+  // Puts one run on the clock's stream, on copy `copy` of the arguments.
+  std::function<void(int copy)> run;
+  double roofline_s = 0;  // see Contestant
+};
+
+struct DeviceMeasureOptions {
+  CacheMode mode = CacheMode::Warm;
+  int copies = 1;       // of the arguments there are; see copies_for_cold
+  int warm_up = 3;      // runs of each before anything is timed
+  int min_rounds = 11;  // times each contestant is timed
+  int max_rounds = 101;
+  double budget_s = 0.5;  // for all contestants, once min_rounds are done
+  // Events are told apart by about half a microsecond: short runs are repeated between them until
+  // they take this long.
+  double min_round_s = 200e-6;
+  std::function<bool()> cancelled;  // may be empty: asked between rounds
+};
+
+// Copies of arguments of `bytes` in all, so that a run on the next one finds nothing in a cache of
+// `cache_bytes`: all other copies together are three times its size. At most what `memory_bytes`
+// hold.
+int copies_for_cold(int64_t bytes, int64_t cache_bytes, int64_t memory_bytes);
+
+// In order of the contestants, speed-ups over the first. Empty where it was cancelled before the
+// least number of rounds. Warm: all runs on copy 0. Cold: on one copy after another.
+std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& contestants,
+                                      DeviceClock& clock, const DeviceMeasureOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,224 @@
+#include "cost/gpu_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+// Operators that are not named take no special functions.
+#pragma GCC diagnostic ignored "-Wswitch-enum"
+
+namespace tessera {
+namespace {
+
+constexpr double kHidden = 0.15;  // share of the shorter of two that still shows
+constexpr double kStep = 30e-9;   // a barrier before an operator, and the latency of its chain
+constexpr int kMostStages = 4;
+// Registers of a thread that are not accumulators: addresses, fragments, temporaries.
+constexpr double kOtherRegisters = 56, kMostRegisters = 255;
+constexpr double kMinThreads = 128, kMaxThreads = 1024;
+
+// Special functions per element, besides multiply-adds.
+double specials(OpKind kind) {
+  switch (kind) {
+  case OpKind::Exp:
+  case OpKind::Expm1:
+  case OpKind::Log:
+  case OpKind::Log1p:
+  case OpKind::Sin:
+  case OpKind::Cos:
+  case OpKind::Tanh:
+  case OpKind::Sqrt:
+  case OpKind::Rsqrt:
+  case OpKind::Div:
+  case OpKind::Erf:
+  case OpKind::Gelu:
+  case OpKind::GeluTanh:
+  case OpKind::Atan2: return 1;
+  case OpKind::Sigmoid:
+  case OpKind::Silu:
+  case OpKind::Pow:
+  case OpKind::Power: return 2;
+  default: return 0;
+  }
+}
+
+double round_up(double n, double to) { return std::ceil(n / to) * to; }
+
+}  // namespace
+
+GpuMachine::GpuMachine(Target target, bool graphs) : Machine(std::move(target)) {
+  launch_ = target_.scale.launch * (graphs ? target_.launch_in_graph : target_.launch_seconds);
+  for (MemoryLevel& l : target_.levels)
+    if (!l.per_core) l.bandwidth /= target_.scale.memory;
+  block_memory_bandwidth_ = target_.levels.back().bandwidth;
+  l2_bandwidth_ = target_.levels[target_.levels.size() - 2].bandwidth;
+  core_bandwidth_ = target_.sm.port / target_.scale.memory;
+  special_.assign(weight_.size(), 0);
+  for (OpKind k : all_op_kinds()) special_[size_t(k)] = specials(k) / target_.sm.special;
+}
+
+double GpuMachine::matmul(DType t, double batch, double m, double n, double k) const {
+  // Without tensor cores, lanes compute tiles of 8 by 8 each.
+  const bool tensor = t == DType::F16 || t == DType::BF16;
+  const double e = size_in_bytes(t), depth = tensor ? round_up(k, 16) : k;
+  auto shaped = [&](double rows, double columns) {
+    const double r = round_up(rows, tensor ? 16 : 4), c = round_up(columns, tensor ? 8 : 4);
+    // What warps read from shared memory: each operand once per tile of 64 of the other side.
+    const double bytes = depth * e * (r * std::ceil(c / 64) + c * std::ceil(r / 64));
+    return std::max(2 * r * c * depth / fma_[size_t(t)], bytes / block_memory_bandwidth_);
+  };
+  return target_.scale.compute * batch * std::min(shaped(m, n), shaped(n, m));
+}
+
+double GpuMachine::pointwise(OpKind kind, DType t, double n) const {
+  return target_.scale.compute * n *
+         std::max(weight_[size_t(kind)] / simple_[size_t(t)], special_[size_t(kind)]);
+}
+double GpuMachine::reduce(DType t, double n) const {
+  return target_.scale.compute * n / simple_[size_t(t)];
+}
+double GpuMachine::move(DType t, double n) const {
+  return target_.scale.compute * 2 * n / simple_[size_t(t)];
+}
+
+double GpuMachine::resident(double) const { return std::numeric_limits<double>::infinity(); }
+
+void GpuMachine::add_traffic(KernelWork& w, double tensor_bytes, double moved,
+                             double resident) const {
+  w.core_traffic += moved / w.blocks / core_bandwidth_;
+  w.cache_traffic += moved / l2_bandwidth_;
+  w.shared_traffic += first_pass(tensor_bytes, resident);
+  const double cache = 0.75 * double(target_.levels[target_.levels.size() - 2].capacity);
+  if (moved <= tensor_bytes || tensor_bytes <= cache) return;
+  // Too large to be there still; but blocks of one wave share what they read: a square of blocks
+  // reads rows and columns of tiles once.
+  const double sharing = std::sqrt(std::min<double>(w.blocks, target_.cores));
+  w.shared_traffic += first_pass(moved - tensor_bytes, tensor_bytes) / sharing;
+}
+
+void GpuMachine::add_reread(KernelWork& w, double moved, double block_bytes) const {
+  w.core_traffic += moved / w.blocks / core_bandwidth_;
+  w.cache_traffic += moved / l2_bandwidth_;
+  w.shared_traffic += first_pass(moved, block_bytes * std::min<double>(w.blocks, target_.cores));
+}
+
+double GpuMachine::line_waste(double tile, double extent, double element_bytes, double) const {
+  if (tile >= extent) return 1;
+  // Memory moves 64 bytes at a time; shorter pieces also take more instructions per byte.
+  const double piece = tile * element_bytes;
+  return std::max(1.0, 64 / piece) + 8 / piece;
+}
+
+double GpuTimes::scaled(const Scales& s) const {
+  const double m = s.memory * memory, c = s.compute * compute, k = s.latency * chain;
+  const double busy = std::max(c, m) + overlap * std::min(c, m);
+  return s.launch * launch + s.latency * first_load + std::max(busy, k) +
+         kHidden * std::min(busy, k);
+}
+
+GpuTimes GpuMachine::times(const KernelWork& w) const {
+  const Multiprocessor& sm = target_.sm;
+  GpuTimes t;
+  // Accumulators stay in registers: as few threads as have room for them.
+  double threads = kMinThreads, registers = 0;
+  for (;; threads *= 2) {
+    registers = kOtherRegisters + w.accumulators / threads;
+    if (registers <= 0.8 * kMostRegisters || threads == kMaxThreads) break;
+  }
+  // Accumulators beyond them go to memory and come back in every iteration.
+  const double spilled = std::max(0.0, registers - kMostRegisters) * threads * 4;
+  registers = std::min(round_up(registers, 8), kMostRegisters);
+  const double n = std::ceil(w.blocks / target_.cores);  // of the busiest multiprocessor
+  const double compute = n * w.block_compute;
+  const double block_bytes = w.core_traffic * core_bandwidth_;
+  const bool loop = w.iterations > 1 && w.iteration_bytes > 0;
+  t.seconds = std::numeric_limits<double>::infinity();
+  for (int stages = loop ? 2 : 1; stages <= (loop ? kMostStages : 1); ++stages) {
+    const double shared = w.other_bytes + stages * w.iteration_bytes;
+    if (stages > 2 && shared > double(target_.block_bytes())) break;
+    double at_once = std::floor(double(sm.shared) / (shared + double(sm.reserved)));
+    at_once = std::min(at_once, std::floor(sm.registers / (registers * threads)));
+    at_once = std::min({at_once, std::floor(sm.threads / threads), double(sm.blocks)});
+    at_once = std::min(std::max(1.0, at_once), n);
+    const double waves = std::ceil(n / at_once);
+    // In flight: all that a block without a loop reads, else the tiles ahead of the one in use.
+    const double ahead = loop ? (stages - 1) * w.iteration_bytes : block_bytes;
+    const double in_flight = std::max(1.0, at_once * ahead);
+    const double reach =
+        std::min(core_bandwidth_, in_flight / (target_.scale.memory * sm.dram_latency));
+    const double memory = std::max({w.shared_traffic, w.cache_traffic, n * block_bytes / reach}) +
+                          n * 2 * spilled * w.iterations / core_bandwidth_;
+    GpuTimes now;
+    now.launch = launch_;
+    now.first_load = target_.scale.latency * sm.dram_latency;
+    now.chain =
+        target_.scale.latency *
+        (waves * (target_.block_seconds + (loop ? w.iterations : 0) * target_.iteration_seconds +
+                  w.steps * kStep + w.restarts * sm.l2_latency) +
+         (waves - 1) * sm.dram_latency);
+    now.memory = memory;
+    now.overlap = std::max(kHidden, 1 / (n * (loop ? w.iterations : 1)));
+    now.compute = compute;
+    now.seconds = now.scaled({});
+    now.threads = int(threads);
+    now.blocks_per_sm = at_once;
+    now.waves = waves;
+    now.stages = stages;
+    now.in_flight = in_flight;
+    if (now.seconds < t.seconds) t = now;
+  }
+  return t;
+}
+
+double GpuMachine::bound(double compute, double shared_traffic) const {
+  const double c = compute / target_.cores, m = shared_traffic;
+  return least(std::max(c, m) + kHidden * std::min(c, m));
+}
+
+double GpuMachine::launch() const { return least(0); }
+
+double GpuMachine::least(double busy) const {
+  const double chain = target_.scale.latency * target_.block_seconds;
+  return launch_ + target_.scale.latency * target_.sm.dram_latency + std::max(busy, chain) +
+         kHidden * std::min(busy, chain);
+}
+
+double GpuMachine::library(const LibraryCall& call) const {
+  const auto it = target_.libraries.find("matmul");
+  if (it == target_.libraries.end()) return std::numeric_limits<double>::infinity();
+  const double m = double(call.rows), n = double(call.columns);
+  const double short_side = std::min(m, n), long_side = std::max(m, n);
+  // Tiles of 128 by 128 at most, half of that where there are few.
+  const double tile = short_side * long_side < 128 * 128 * double(target_.cores) ? 64 : 128;
+  const double blocks =
+      double(call.batch) * std::ceil(short_side / tile) * std::ceil(long_side / tile);
+  const double waves = std::ceil(blocks / target_.cores) * target_.cores / blocks;
+  const double c = matmul(call.dtype, double(call.batch), m, n, double(call.depth)) /
+                   target_.cores / it->second.compute;
+  const double t = call.bytes() / (target_.levels.front().bandwidth * it->second.bandwidth);
+  const auto total = [&](double memory, double compute) {
+    return it->second.overhead +
+           least(std::max(compute, memory) + kHidden * std::min(compute, memory));
+  };
+  if (blocks >= target_.cores) return total(t, waves * c);
+  // Multiprocessors idle, or parts of the contraction are added by one more kernel.
+  const double few = std::max(t, call.bytes() / (blocks * core_bandwidth_));
+  return std::min(total(few, waves * c), total(t, c) + launch());
+}
+
+std::string GpuTimes::str() const {
+  std::ostringstream s;
+  s.precision(3);
+  auto us = [&](const char* name, double v) { s << name << " " << v * 1e6 << " us, "; };
+  us("launch", launch);
+  us("first load", first_load);
+  us("chain", chain);
+  us("memory", memory);
+  us("compute", compute);
+  s << threads << " threads, " << blocks_per_sm << " blocks at once, " << waves << " waves, "
+    << stages << " stages, " << in_flight / 1024 << " KB in flight";
+  return s.str();
+}
+
+}  // namespace tessera
