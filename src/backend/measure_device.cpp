@@ -27,23 +27,24 @@ std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& conte
   const bool cold = options.mode == CacheMode::Cold;
   CHECK(options.min_rounds >= 1 && options.copies >= 1);
   std::vector<Rounds> rounds;
-  std::vector<int> repeats(n, 1);
-  int next = 0;  // copy, for whoever runs
+  std::vector<std::function<double()>> samples;
+  std::vector<int> repeats;
   auto timed = [&](size_t i, int times) {
-    return clock.time(
-        [&](int) {
-          contestants[i].run(cold ? next : 0);
-          next = (next + 1) % options.copies;
-        },
-        times);
+    return clock.timed(
+        [&, i](int repeat) { contestants[i].run(cold ? repeat % options.copies : 0); }, times);
   };
   for (size_t i = 0; i < n; ++i) {
     rounds.push_back({contestants[i].name, contestants[i].roofline_s, {}});
     // The first runs load code and raise the clocks of a device that was idle.
-    timed(i, std::max(1, options.warm_up));
-    const double once =
-        std::max(timed(i, std::max(1, options.warm_up)) / std::max(1, options.warm_up), 1e-7);
-    repeats[i] = int(std::clamp(options.min_round_s / once + 1, 1.0, double(kMostRepeats)));
+    const int warm_up = std::max(1, options.warm_up);
+    const std::function<double()> first = timed(i, warm_up);
+    first();
+    const double once = std::max(first() / warm_up, 1e-7);
+    const double wanted = std::clamp(options.min_round_s / once + 1, 1.0, double(kMostRepeats));
+    // Cold: whole turns through the copies, so that the next sample begins where none was last.
+    const int turn = cold ? options.copies : 1;
+    repeats.push_back((int(wanted) + turn - 1) / turn * turn);
+    samples.push_back(timed(i, repeats.back()));
   }
   const auto start = Clock::now();
   auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
@@ -55,7 +56,7 @@ std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& conte
     }
     for (size_t k = 0; k < n; ++k) {
       const size_t i = (k + size_t(round)) % n;
-      rounds[i].seconds.push_back(timed(i, repeats[i]) / repeats[i]);
+      rounds[i].seconds.push_back(samples[i]() / repeats[i]);
     }
   }
   return summarize(rounds);

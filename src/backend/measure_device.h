@@ -10,14 +10,15 @@
 
 namespace tessera {
 
-// Times work by events on a stream.
+// Times work that is put on a stream of its own.
 class DeviceClock {
  public:
   virtual ~DeviceClock() = default;
-  // Puts `work(0)`, … `work(repeats - 1)` on the stream between two events, waits for the second
-  // and returns the seconds between them. Throws what `work` throws, and Error(Device) where it
-  // failed on the device.
-  virtual double time(const std::function<void(int repeat)>& work, int repeats) = 0;
+  // Every call of what is returned runs work(0), … work(repeats - 1) on the device and returns the
+  // seconds that they took together. A clock may ask for the work once and run it again as it was.
+  // Throws what `work` throws, and Error(Device) where it failed on the device.
+  virtual std::function<double()> timed(const std::function<void(int repeat)>& work,
+                                        int repeats) = 0;
 };
 
 struct DeviceContestant {
@@ -46,7 +47,9 @@ struct DeviceMeasureOptions {
 int copies_for_cold(int64_t bytes, int64_t cache_bytes, int64_t memory_bytes);
 
 // In order of the contestants, speed-ups over the first. Empty where it was cancelled before the
-// least number of rounds. Warm: all runs on copy 0. Cold: on one copy after another.
+// least number of rounds. Warm: all runs on copy 0. Cold: on one copy after another,
+// as often
+// as any other between two looks at the clock.
 std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& contestants,
                                       DeviceClock& clock, const DeviceMeasureOptions& options = {});
 

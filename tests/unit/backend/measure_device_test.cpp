@@ -17,8 +17,8 @@ namespace {
 struct Device : DeviceClock {
   size_t remembers = 0;  // copies that the cache holds
   std::function<double(int run)> mood = [](int) { return 1.0; };
-  std::vector<std::pair<std::string, int>> ran;    // name, copy
-  std::vector<std::pair<std::string, int>> timed;  // name, repeats
+  std::vector<std::pair<std::string, int>> ran;      // name, copy
+  std::vector<std::pair<std::string, int>> samples;  // name, repeats
   std::deque<int> cache;
   double now = 0;
 
@@ -30,11 +30,13 @@ struct Device : DeviceClock {
     cache.push_back(copy);
     if (cache.size() > remembers) cache.pop_front();
   }
-  double time(const std::function<void(int)>& work, int repeats) override {
-    const double start = now;
-    for (int r = 0; r < repeats; ++r) work(r);
-    timed.push_back({ran.back().first, repeats});
-    return now - start;
+  std::function<double()> timed(const std::function<void(int)>& work, int repeats) override {
+    return [this, work, repeats] {
+      const double start = now;
+      for (int r = 0; r < repeats; ++r) work(r);
+      samples.push_back({ran.back().first, repeats});
+      return now - start;
+    };
   }
   DeviceContestant contestant(const std::string& name, double cold, double warm) {
     return {name, [this, name, cold, warm](int copy) { run(name, copy, cold, warm); }, 0};
@@ -56,6 +58,8 @@ TEST(MeasureDevice, ColdRunsMissAndWarmRunsHit) {
     EXPECT_NEAR(t[1].median_s, cold ? 20e-6 : 4e-6, 1e-12);
     EXPECT_NEAR(t[1].speedup, cold ? 2 : 2.5, 1e-9);
     EXPECT_NEAR(t[0].speedup, 1, 1e-12);
+    for (const auto& [name, repeats] : d.samples)
+      EXPECT_TRUE(repeats == o.warm_up || repeats % (cold ? o.copies : 1) == 0) << repeats;
   }
 }
 
@@ -67,7 +71,7 @@ TEST(MeasureDevice, ContestantsTakeTurnsAndStartInTurn) {
       {d.contestant("a", 1e-3, 1e-3), d.contestant("b", 1e-3, 1e-3), d.contestant("c", 1e-3, 1e-3)},
       d, o);
   std::string order;
-  for (size_t i = 6; i < d.timed.size(); ++i) order += d.timed[i].first;  // after the warm-up
+  for (size_t i = 6; i < d.samples.size(); ++i) order += d.samples[i].first;  // after the warm-up
   EXPECT_EQ(order, "abcbcacababc");
 }
 
@@ -78,8 +82,8 @@ TEST(MeasureDevice, ShortRunsAreRepeatedBetweenEvents) {
   measure_on_device({d.contestant("short", 2e-6, 2e-6), d.contestant("long", 1e-3, 1e-3),
                      d.contestant("nothing", 0, 0)},
                     d, o);
-  for (size_t i = 6; i < d.timed.size(); ++i) {
-    const auto& [name, repeats] = d.timed[i];
+  for (size_t i = 6; i < d.samples.size(); ++i) {
+    const auto& [name, repeats] = d.samples[i];
     if (name == "short") {
       EXPECT_NEAR(repeats, 101, 1);
     } else if (name == "long") {
