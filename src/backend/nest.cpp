@@ -87,14 +87,13 @@ std::string extreme(DType dtype, bool low, Dialect dialect) {
   unreachable("extreme");
 }
 
-// Where in memory the element at an offset is.
-std::string place(const Memory& memory, const std::string& offset) {
+}  // namespace
+
+std::string element_place(const Memory& memory, const std::string& offset) {
   if (memory.swizzle_mask == 0) return offset;
   return "ts::swizzled<" + std::to_string(memory.swizzle_shift) + ", " +
          std::to_string(memory.swizzle_mask) + ">(" + offset + ")";
 }
-
-}  // namespace
 
 std::string lowest(DType dtype, Dialect dialect) { return extreme(dtype, true, dialect); }
 std::string highest(DType dtype, Dialect dialect) { return extreme(dtype, false, dialect); }
@@ -109,7 +108,7 @@ std::string load(const Memory& memory, const std::string& offset, std::set<std::
     return (half ? "t_from_f16(" : "t_from_bf16(") + x + ")";
   }
   const char* from = memory.space == Space::Global ? "ts::load_global(" : "ts::load_shared(";
-  const std::string at = place(memory, offset);
+  const std::string at = element_place(memory, offset);
   const std::string x = from + memory.pointer + (at == "0" ? "" : " + " + at) + ")";
   return sixteen ? "ts::to_float(" + x + ")" : x;
 }
@@ -122,7 +121,7 @@ std::string store(const Memory& memory, const std::string& offset, const std::st
     const std::string stored = sixteen ? "ts::from_float<" + type + ">(" + value + ")"
                                        : "static_cast<" + type + ">(" + value + ")";
     const char* to = memory.space == Space::Global ? "ts::store_global(" : "ts::store_shared(";
-    const std::string at = place(memory, offset);
+    const std::string at = element_place(memory, offset);
     return to + memory.pointer + (at == "0" ? "" : " + " + at) + ", " + stored + ");";
   }
   std::string stored = value;

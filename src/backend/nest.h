@@ -122,6 +122,8 @@ class Nest {
   std::string simd_;
 };
 
+// Where in memory the element at an offset is.
+std::string element_place(const Memory& memory, const std::string& offset);
 // The expression that reads pointer[offset] as compute type.
 std::string load(const Memory& memory, const std::string& offset, std::set<std::string>& prelude);
 // "store `value` (of compute type) at pointer[offset]" as one statement.

@@ -41,6 +41,7 @@ struct Memory {
   // Shared memory whose 16-byte pieces change places: the element at offset x is at
   // x ^ (x >> swizzle_shift & swizzle_mask). 0: they do not.
   int swizzle_shift = 0, swizzle_mask = 0;
+  int aligned = 16;  // bytes that the address of the first element is a multiple of
 };
 
 struct Value {

@@ -33,6 +33,7 @@ struct BlockText {
   std::array<int, 3> grid{1, 1, 1};
   int threads = 128;
   int64_t shared_bytes = 0;
+  int sum_registers = 0;
 };
 
 // How much a kernel may take, and how deep its pipelines are.
@@ -112,7 +113,7 @@ class BlockEmitter {
   void writes(const std::string& buffer, const std::string& mapping);
   // Adds the reads that `touched_` lists. `roots`: what was computed element by element, each by
   // the thread that `mapping` says.
-  void reads_touched(const std::string& mapping, const std::vector<int>& roots = {});
+  void reads_touched(const std::string& mapping, const std::vector<int>& roots = {}, int width = 1);
   void region(uint8_t loops, int last);
   void compute(int id);
   std::string n(int64_t x) const { return std::to_string(x); }
@@ -138,14 +139,16 @@ class BlockEmitter {
 
   // emit_values.cpp
   // How each() gives elements to threads: one after the other.
-  std::string mapping_of(const std::vector<Extent>& extents) const;
-  // Declares an index for each axis, from that of the element.
-  std::vector<Index> indices(const std::vector<Extent>& extents, const std::string& flat);
+  std::string mapping_of(const std::vector<Extent>& extents, int width = 1) const;
+  // Declares an index for each axis, from that of the element, or of the vector of `width`.
+  std::vector<Index> indices(const std::vector<Extent>& extents, const std::string& flat,
+                             int width = 1);
+  void store_element(int id, const std::vector<Index>& index, const Memory& to);
   // Whether an element lies within a tile that may be shorter; empty where it always does.
   std::string guard(const std::vector<Extent>& extents, const std::vector<Index>& index) const;
   // Opens a loop over `i` below `elements`.
   void open_each(int64_t elements);
-  std::vector<Index> each(const std::vector<Extent>& extents);
+  std::vector<Index> each(std::vector<Extent> extents, int width = 1);
   Nest nest() { return Nest(kernel_, prelude_, touched_, Dialect::Cuda); }
   std::string element(Nest& nest, int id, const std::vector<Index>& index);
   std::string shape_text(const Value& v) const;
@@ -187,6 +190,7 @@ class BlockEmitter {
   std::vector<std::vector<int>> users_;
   std::vector<bool> needed_;
   std::vector<Home> home_;
+  std::vector<bool> operand_;   // of products
   std::vector<bool> fragment_;  // operands of tensor cores, in 16 bits
   std::vector<int> fused_;      // accumulator that a product or reduction adds to, or -1
   std::map<int, Units> units_;  // of products

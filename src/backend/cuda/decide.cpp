@@ -163,15 +163,16 @@ int BlockEmitter::operand_source(int input, bool tensor_cores) const {
   }
 }
 
-// Operands of tensor cores that are added up in 32 bits first are copied to 16 bits.
+// Operands that are added up first are copied: to 16 bits for tensor cores, and with zeros where a
+// tile ends early.
 void BlockEmitter::copy_operands() {
   std::map<int, int> copy_of;
   for (const Value& v : kernel_.values) {
-    if (!tensor_cores(v)) continue;
+    if (!is_product(v.kind)) continue;
     for (int input : v.inputs) {
-      const int source = operand_source(input, true);
+      const int source = operand_source(input, tensor_cores(v));
       const OpKind kind = value(source).kind;
-      if (is_accumulator(kind) || is_reduction(kind) || kind == OpKind::Cumsum)
+      if ((is_accumulator(kind) && tensor_cores(v)) || is_reduction(kind) || kind == OpKind::Cumsum)
         copy_of[source] = -1;
     }
   }
@@ -181,7 +182,7 @@ void BlockEmitter::copy_operands() {
   for (size_t i = 0; i < kernel_.values.size(); ++i) {
     Value v = kernel_.values[i];
     // Views are copied along, one of the sum and one of its copy.
-    const bool product = tensor_cores(v);
+    const bool product = is_product(v.kind);
     for (int& input : v.inputs) input = product ? to[size_t(input)] : plain[size_t(input)];
     const bool view =
         v.kind == OpKind::Transpose || v.kind == OpKind::Squeeze || v.kind == OpKind::Unsqueeze;
@@ -209,14 +210,14 @@ void BlockEmitter::copy_operands() {
 void BlockEmitter::decide() {
   const int count = int(kernel_.values.size());
   // What products read, through views; what tensor cores read is kept in 16 bits.
-  std::vector<bool> operand(size_t(count), false);
+  operand_.assign(size_t(count), false);
   fragment_.assign(size_t(count), false);
   for (int i = 0; i < count; ++i) {
     const Value& v = value(i);
     if (!needed_[size_t(i)] || !is_product(v.kind)) continue;
     for (int input : v.inputs) {
       const int at = operand_source(input, tensor_cores(v));
-      operand[size_t(at)] = true;
+      operand_[size_t(at)] = true;
       if (tensor_cores(v)) fragment_[size_t(at)] = true;
     }
   }
@@ -259,16 +260,17 @@ void BlockEmitter::decide() {
       h = Home::Stored;
     } else if (v.kind == OpKind::Iter) {
       // Tiles that are read once go past shared memory.
-      h = operand[size_t(i)] || uses(i) > 1 ? Home::Tile : Home::Direct;
+      h = operand_[size_t(i)] || uses(i) > 1 ? Home::Tile : Home::Direct;
       if (h == Home::Direct) {
         v.in_memory = true;
         v.memory = kernel_.argument_memory(v.argument, "v" + n(i));
         v.memory.space = Space::Global;
+        v.memory.aligned = piece_bytes(i);
         continue;
       }
       place_shared(i, fragment_[size_t(i)]);
     } else if (is_accumulator(v.kind) || is_product(v.kind) || is_reduction(v.kind) ||
-               v.kind == OpKind::Cumsum || operand[size_t(i)]) {
+               v.kind == OpKind::Cumsum || operand_[size_t(i)]) {
       h = Home::Shared;
       if (fused_[size_t(i)] >= 0) {
         h = Home::None;

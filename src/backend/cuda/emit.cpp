@@ -100,6 +100,7 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
     kernel.grid = text.grid;
     kernel.threads = text.threads;
     kernel.shared_bytes = text.shared_bytes;
+    kernel.sum_registers = text.sum_registers;
     kernel.arguments = task.reads;
     kernel.arguments.insert(kernel.arguments.end(), task.writes.begin(), task.writes.end());
     kernels += "\n// " + lines[id.index] + "\n";
@@ -167,14 +168,11 @@ std::string standalone_source(const CudaProgram& program) {
     }
     return out;
   };
-  return device_header("ptx.cuh").empty() ? "" : [&] {
-    std::string all;
-    const std::string device = device_header("device.cuh");
-    const size_t bodies = device.find("#if defined(__CUDACC__)");
-    all = without_includes(device.substr(0, bodies)) + without_includes(device_header("ptx.cuh")) +
-          "#define TS_WHERE\n#define TS_HERE\n" + without_includes(device_header("tiles.cuh"));
-    return all + without_includes(program.source);
-  }();
+  const std::string& device = device_header("device.cuh");
+  const size_t bodies = device.find("#if defined(__CUDACC__)");
+  return without_includes(device.substr(0, bodies)) + without_includes(device_header("ptx.cuh")) +
+         "#define TS_WHERE\n#define TS_HERE\n#define TS_UNROLL _Pragma(\"unroll\")\n" +
+         without_includes(device_header("tiles.cuh")) + without_includes(program.source);
 }
 
 }  // namespace tessera

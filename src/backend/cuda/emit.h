@@ -44,7 +44,9 @@ struct CudaKernel {
   int64_t shared_bytes = 0;    // dynamic shared memory; above 48 KB it must be asked for
   std::vector<int> arguments;  // slots of the plan: reads, then writes, then workspace
   std::vector<TensorMapSpec> maps;
-  int min_blocks = 1;  // per multiprocessor: the bound that registers are kept under
+  // Registers of a thread that hold sums of products from one iteration to the next: the least
+  // that the compiler needs.
+  int sum_registers = 0;
 };
 
 struct CudaProgram {

@@ -60,7 +60,8 @@ void BlockEmitter::writes(const std::string& name, const std::string& mapping) {
   step_.accesses.push_back({it->second, true, mapping});
 }
 
-void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<int>& roots) {
+void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<int>& roots,
+                                 int width) {
   std::set<int> here, elsewhere;  // read at the element's own index, and at others
   const std::function<void(int, bool)> walk = [&](int id, bool own) {
     if (home(id) != Home::Inline) {
@@ -75,8 +76,8 @@ void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<i
   for (int id : touched_) {
     if (home(id) == Home::Tile) reads("v" + n(id), "");
     if (home(id) != Home::Shared) continue;
-    const bool own =
-        here.count(id) != 0 && elsewhere.count(id) == 0 && mapping_of(value(id).extents) == mapping;
+    const bool own = here.count(id) != 0 && elsewhere.count(id) == 0 &&
+                     mapping_of(value(id).extents, width) == mapping;
     reads("v" + n(id), own ? mapping : "");
   }
   touched_.clear();
@@ -213,6 +214,10 @@ BlockText BlockEmitter::run(const std::string& name) {
   BlockText out;
   out.threads = threads_;
   out.shared_bytes = plan.bytes;
+  for (const auto& [id, u] : units_)
+    if (u.registers)
+      out.sum_registers +=
+          u.slots * u.numbers() * std::max(1, size_in_bytes(compute_dtype(value(id).dtype)) / 4);
   // The grid as it is, or in one row where CUDA's other dimensions are too short.
   bool flat = false;
   for (size_t d = 1; d < kernel_.grid.size(); ++d) flat = flat || kernel_.grid[d] > kMostGridYZ;

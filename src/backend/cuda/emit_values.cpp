@@ -2,15 +2,16 @@
 #include <algorithm>
 
 #include "backend/cuda/block_emitter.h"
+#include "backend/cuda/vectors.h"
 #include "base/check.h"
 
 namespace tessera {
 
 // --- loops over elements -------------------------------------------------------------------------
 
-std::string BlockEmitter::mapping_of(const std::vector<Extent>& extents) const {
+std::string BlockEmitter::mapping_of(const std::vector<Extent>& extents, int width) const {
   int64_t elements = 1;
-  std::string mapping = "each";
+  std::string mapping = width == 1 ? "each" : n(width) + " each";
   for (const Extent& e : extents) {
     if (e.nominal != 1) mapping += " " + n(e.nominal);
     elements *= e.nominal;
@@ -19,7 +20,7 @@ std::string BlockEmitter::mapping_of(const std::vector<Extent>& extents) const {
 }
 
 std::vector<Index> BlockEmitter::indices(const std::vector<Extent>& extents,
-                                         const std::string& flat) {
+                                         const std::string& flat, int width) {
   int64_t below = 1;
   for (const Extent& e : extents) below *= e.nominal;
   std::vector<Index> index;
@@ -33,6 +34,8 @@ std::vector<Index> BlockEmitter::indices(const std::vector<Extent>& extents,
     below /= extent;
     std::string text = below == 1 ? flat : flat + " / " + n(below);
     if (!first) text += " % " + n(extent);
+    if (width > 1 && axis + 1 == extents.size())
+      text = (first ? text : "(" + text + ")") + " * " + n(width);
     first = false;
     const std::string x = "x" + n(int64_t(axis));
     code_.line("const int " + x + " = " + text + ";");
@@ -59,11 +62,12 @@ void BlockEmitter::open_each(int64_t elements) {
   }
 }
 
-std::vector<Index> BlockEmitter::each(const std::vector<Extent>& extents) {
+std::vector<Index> BlockEmitter::each(std::vector<Extent> extents, int width) {
+  if (width > 1) extents.back().nominal /= width;
   int64_t elements = 1;
   for (const Extent& e : extents) elements *= e.nominal;
   open_each(elements);
-  return indices(extents, "i");
+  return indices(extents, "i", width);
 }
 
 std::string BlockEmitter::element(Nest& nest, int id, const std::vector<Index>& index) {
@@ -85,11 +89,14 @@ void BlockEmitter::elementwise(int id) {
   begin(p + " " + shape_text(v) + ": " + name(v.kind));
   std::vector<Extent> extents = v.extents;
   const bool fragment = fragment_[size_t(id)];
-  // What fills up fragments is zero.
+  // What fills up fragments is zero, and so is an operand beyond the end of a shorter tile.
   if (fragment)
     for (size_t axis : {extents.size() - 2, extents.size() - 1})
       extents[axis].nominal = ceil_div(extents[axis].nominal, 16) * 16;
-  const std::vector<Index> index = each(extents);
+  const bool padded = !extents.empty() && extents.back().nominal != v.extents.back().nominal;
+  const bool tail = !v.extents.empty() && !v.extents.back().exact();
+  const int width = padded || tail ? 1 : vector_width(m, extents, threads_);
+  const std::vector<Index> index = each(extents, width);
   std::vector<Index> real = index;
   for (size_t axis = 0; axis < real.size(); ++axis)
     if (v.extents[axis].nominal == 1) real[axis] = {};
@@ -99,19 +106,31 @@ void BlockEmitter::elementwise(int id) {
       inside += (inside.empty() ? "" : " && ") + index[axis].text + " < " + v.extents[axis].text();
   const std::string at = Nest::offset(index, m.strides).text;
   if (!inside.empty()) code_.open("if (" + inside + ")");
-  Nest loops = nest();
-  const std::string x = element(loops, id, real);
-  loops.statement(loops.depth() - 1, store(m, at, x, prelude_));
-  loops.emit(code_);
-  if (!inside.empty()) code_.close(fragment ? " else {" : "");
-  if (!inside.empty() && fragment) {
+  if (width > 1) {
+    value(id).in_memory = false;  // counts as virtual while it is computed
+    write_vector(code_, kernel_, id, real, m, width, prelude_, touched_);
+    value(id).in_memory = true;
+  } else {
+    Nest loops = nest();
+    const std::string x = element(loops, id, real);
+    loops.statement(loops.depth() - 1, store(m, at, x, prelude_));
+    loops.emit(code_);
+  }
+  const bool zeros = !inside.empty() && operand_[size_t(id)];
+  if (!inside.empty()) code_.close(zeros ? " else {" : "");
+  if (zeros) {
     code_.set_indent(code_.indent() + 1);
-    code_.line(store(m, at, "0.0f", prelude_));
+    if (width > 1) {
+      code_.line("const " + std::string(compute_type(m.storage)) + " out[" + n(width) + "] = {};");
+      code_.line("ts::store_shared(" + m.pointer + " + " + element_place(m, at) + ", out);");
+    } else {
+      code_.line(store(m, at, "0", prelude_));
+    }
     code_.close();
   }
   code_.close();
-  const std::string mapping = fragment ? "" : mapping_of(v.extents);
-  reads_touched(mapping, v.inputs);
+  const std::string mapping = fragment ? "" : mapping_of(v.extents, width);
+  reads_touched(mapping, v.inputs, width);
   writes(p, mapping);
   finish();
 }
@@ -157,27 +176,53 @@ void BlockEmitter::save(int id) {
              (offset.empty() ? "" : " + " + offset) + ";");
   Memory memory{"to", dtype, contiguous_strides(kernel_.argument_extents[size_t(v.argument)])};
   memory.space = Space::Global;
+  memory.aligned = piece_bytes(id);
   // The tile of the result may be shorter than the value, or the other way round.
-  std::vector<Extent> extents = v.extents;
-  const std::vector<Index> index = each(extents);
+  const bool same = v.extents.empty() || v.extents.back().nominal == x.extents.back().nominal;
+  const int width = same ? vector_width(memory, v.extents, threads_) : 1;
+  const std::vector<Index> index = each(v.extents, width);
   std::string inside = guard(v.extents, index);
   const std::string also = guard(x.extents, index);
   if (!also.empty() && also != inside) inside += (inside.empty() ? "" : " && ") + also;
-  for (size_t axis = 0; axis < extents.size(); ++axis)
+  for (size_t axis = 0; axis < v.extents.size(); ++axis)
     if (x.extents[axis].nominal < v.extents[axis].nominal)
       inside +=
           (inside.empty() ? "" : " && ") + index[axis].text + " < " + n(x.extents[axis].nominal);
   if (!inside.empty()) code_.open("if (" + inside + ")");
-  Nest loops = nest();
-  const std::string e = loops.element(v.inputs[0], index);
-  loops.statement(loops.depth() - 1,
-                  store(memory, Nest::offset(index, memory.strides).text, e, prelude_));
-  loops.emit(code_);
+  if (width > 1) {
+    // Near the end of a shorter tile one by one.
+    std::string end;
+    for (const Extent* e : {&v.extents.back(), &x.extents.back()})
+      if (!e->exact() && (end.empty() || end != e->actual))
+        end = end.empty() ? e->actual : "ts::least(" + end + ", " + e->actual + ")";
+    const std::string first = index.back().text;
+    if (!end.empty()) code_.open("if (" + first + " + " + n(width) + " <= " + end + ")");
+    write_vector(code_, kernel_, v.inputs[0], index, memory, width, prelude_, touched_);
+    if (!end.empty()) {
+      code_.close(" else {");
+      code_.set_indent(code_.indent() + 1);
+      code_.open("for (int y = " + first + "; y < " + end + "; ++y)");
+      std::vector<Index> single = index;
+      single.back() = {"y", -1};
+      store_element(v.inputs[0], single, memory);
+      code_.close();
+      code_.close();
+    }
+  } else {
+    store_element(v.inputs[0], index, memory);
+  }
   if (!inside.empty()) code_.close();
   code_.close();
   code_.close();
-  reads_touched(mapping_of(v.extents), v.inputs);
+  reads_touched(mapping_of(v.extents, width), v.inputs, width);
   finish();
+}
+
+void BlockEmitter::store_element(int id, const std::vector<Index>& index, const Memory& to) {
+  Nest loops = nest();
+  const std::string x = loops.element(id, index);
+  loops.statement(-1, store(to, Nest::offset(index, to.strides).text, x, prelude_));
+  loops.emit(code_);
 }
 
 // --- reductions ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <new>
+#include <set>
 
 #include "backend/arrays.h"
 #include "backend/compiler.h"
@@ -67,16 +68,54 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 
 }  // namespace
 
+EmulatedKernels::EmulatedKernels(const std::string& source, const std::vector<std::string>& names,
+                                 int optimize) {
+  const TemporaryFolder folder;
+  for (const char* header : {"device.cuh", "host.cuh", "api.h", "tiles.cuh"})
+    write_text(folder.path / header, device_header(header));
+  std::string text = source + "\n#include <utility>\n" + kCalls;
+  const std::set<std::string> distinct(names.begin(), names.end());
+  for (const std::string& name : distinct)
+    text += "extern \"C\" void call_" + name + "(void** a) { ts_call(&" + name + ", a); }\n";
+  const std::string from = (folder.path / "kernels.cpp").string(),
+                    to = (folder.path / "kernels.so").string();
+  write_text(from, text);
+  const Compiler compiler = find_compiler();
+  const ProcessResult result =
+      run_process({compiler.path, "-std=c++17", "-O" + std::to_string(optimize), "-fPIC", "-shared",
+                   "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-o", to, from},
+                  300);
+  if (result.exit_code != 0)
+    throw Error(ErrorKind::Internal,
+                compiler.path + " refuses generated CUDA:\n" + result.err.substr(0, 4000));
+  library_ = dlopen(to.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library_ == nullptr)
+    throw Error(ErrorKind::Internal, std::string("cannot load emulated kernels: ") + dlerror());
+  const auto bind = reinterpret_cast<void (*)(const ts::host::Api*)>(dlsym(library_, "ts_bind"));
+  CHECK(bind != nullptr) << "emulated kernels cannot be bound";
+  bind(emulator_api());
+  for (const std::string& name : distinct) {
+    const auto call = reinterpret_cast<void (*)(void**)>(dlsym(library_, ("call_" + name).c_str()));
+    CHECK(call != nullptr) << name << " is not among the emulated kernels";
+    kernels_[name] = call;
+  }
+}
+
+EmulatedKernels::~EmulatedKernels() {
+  if (library_ != nullptr) dlclose(library_);
+}
+
+void EmulatedKernels::call(const std::string& name, void** arguments) const {
+  kernels_.at(name)(arguments);
+}
+
 struct EmulatedProgram::Impl {
   CudaProgram program;
   std::vector<Type> inputs, outputs;
   std::vector<int64_t> copy_bytes;
   std::vector<std::pair<size_t, std::vector<std::byte>>> constants;  // by slot
-  void* library = nullptr;
-  std::vector<void (*)(void**)> kernels;
-  ~Impl() {
-    if (library != nullptr) dlclose(library);
-  }
+  int grain = 2;  // bytes of the smallest elements
+  std::unique_ptr<EmulatedKernels> kernels;
 };
 
 EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
@@ -85,6 +124,7 @@ EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
   m.program = std::move(program);
   for (TensorId t : graph.inputs()) m.inputs.push_back(graph.type(t));
   for (TensorId t : graph.outputs()) m.outputs.push_back(graph.type(t));
+  for (const Tensor& t : graph.tensors()) m.grain = std::min(m.grain, size_in_bytes(t.type.dtype));
   const Plan& plan = m.program.plan;
   for (const Plan::Copy& c : plan.copies) m.copy_bytes.push_back(graph.type(c.from).bytes());
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
@@ -98,37 +138,9 @@ EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
     m.constants.emplace_back(i, to_memory(x));
   }
 
-  const TemporaryFolder folder;
-  for (const char* header : {"device.cuh", "host.cuh", "api.h", "tiles.cuh"})
-    write_text(folder.path / header, device_header(header));
-  std::string source = m.program.source + "\n#include <utility>\n" + kCalls;
   std::vector<std::string> names;
-  for (const CudaKernel& k : m.program.kernels) {
-    const std::string call =
-        "extern \"C\" void call_" + k.name + "(void** a) { ts_call(&" + k.name + ", a); }\n";
-    if (source.find(call) == std::string::npos) source += call;
-  }
-  const std::string text = (folder.path / "kernels.cpp").string(),
-                    object = (folder.path / "kernels.so").string();
-  write_text(text, source);
-  const Compiler compiler = find_compiler();
-  const ProcessResult result = run_process({compiler.path, "-std=c++17", "-O1", "-fPIC", "-shared",
-                                            "-w", "-fno-strict-aliasing", "-o", object, text},
-                                           300);
-  if (result.exit_code != 0)
-    throw Error(ErrorKind::Internal,
-                compiler.path + " refuses generated CUDA:\n" + result.err.substr(0, 4000));
-  m.library = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (m.library == nullptr)
-    throw Error(ErrorKind::Internal, std::string("cannot load emulated kernels: ") + dlerror());
-  const auto bind = reinterpret_cast<void (*)(const ts::host::Api*)>(dlsym(m.library, "ts_bind"));
-  CHECK(bind != nullptr) << "emulated kernels cannot be bound";
-  bind(emulator_api());
-  for (const CudaKernel& k : m.program.kernels) {
-    m.kernels.push_back(
-        reinterpret_cast<void (*)(void**)>(dlsym(m.library, ("call_" + k.name).c_str())));
-    CHECK(m.kernels.back() != nullptr) << k.name << " is not among the emulated kernels";
-  }
+  for (const CudaKernel& k : m.program.kernels) names.push_back(k.name);
+  m.kernels = std::make_unique<EmulatedKernels>(m.program.source, names);
 }
 
 EmulatedProgram::~EmulatedProgram() = default;
@@ -173,6 +185,7 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
     launch.threads = k.threads;
     launch.shared_bytes = k.shared_bytes;
     launch.seed = seed;
+    launch.grain = m.grain;
     std::vector<void*> arguments;
     for (size_t i = 0; i < k.arguments.size(); ++i) {
       const int slot = k.arguments[i];
@@ -182,7 +195,7 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
       arguments.push_back(data);
     }
     if (std::optional<KernelFault> fault =
-            emulate(launch, [&] { m.kernels[size_t(t)](arguments.data()); }))
+            emulate(launch, [&] { m.kernels->call(k.name, arguments.data()); }))
       return fault;
   }
   for (size_t i = 0; i < plan.copies.size(); ++i)

@@ -2,15 +2,35 @@
 // against the host bodies of the device functions, kernel after kernel in the emulator.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/cuda/emit.h"
 #include "backend/cuda/emulator.h"
 
 namespace tessera {
+
+// Kernels of a source that includes "device.cuh", as functions of this machine.
+class EmulatedKernels {
+ public:
+  // `optimize`: the compiler's level. Throws as EmulatedProgram does.
+  EmulatedKernels(const std::string& source, const std::vector<std::string>& names,
+                  int optimize = 1);
+  ~EmulatedKernels();
+  EmulatedKernels(const EmulatedKernels&) = delete;
+  EmulatedKernels& operator=(const EmulatedKernels&) = delete;
+  // What a thread does: for emulate(). Arguments are buffers, and pointers to what is passed by
+  // value.
+  void call(const std::string& name, void** arguments) const;
+
+ private:
+  void* library_ = nullptr;
+  std::map<std::string, void (*)(void**)> kernels_;
+};
 
 class EmulatedProgram {
  public:

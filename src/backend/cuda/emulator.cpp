@@ -23,13 +23,13 @@ struct Stop {
   KernelFault fault;
 };
 
-// Which blocks touched the elements of a buffer, two bytes at a time: between blocks of one launch
-// nothing is ordered.
+// Which blocks touched the elements of a buffer, `grain` bytes at a time: between blocks of one
+// launch nothing is ordered.
 class Owners {
  public:
-  explicit Owners(int64_t bytes) : cells_(size_t((bytes + 1) / 2)) {}
+  Owners(int64_t bytes, int grain) : grain_(grain), cells_(size_t((bytes + grain - 1) / grain)) {}
   std::optional<std::string> touch(int64_t offset, int bytes, int block, bool writes, bool atomic) {
-    for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+    for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
       Cell& c = cells_[size_t(i)];
       const bool other_wrote = c.writer != kNobody && c.writer != block;
       const bool other_read = c.reader != kNobody && c.reader != block;
@@ -56,6 +56,7 @@ class Owners {
     int writer = kNobody, reader = kNobody;
     bool atomic = false;
   };
+  int grain_;
   std::vector<Cell> cells_;
 };
 
@@ -66,8 +67,8 @@ class Emulator {
         shared_(static_cast<std::byte*>(::operator new (
             size_t(std::max<int64_t>(launch.shared_bytes, 1)), std::align_val_t{1024}))) {
     for (const EmulatedBuffer& b : launch.buffers) {
-      shadows_.emplace_back(b.bytes, b.initialized);
-      owners_.emplace_back(b.writable ? b.bytes : 0);
+      shadows_.emplace_back(b.bytes, b.initialized, launch.grain);
+      owners_.emplace_back(b.writable ? b.bytes : 0, launch.grain);
     }
   }
   ~Emulator() { ::operator delete (shared_, std::align_val_t{1024}); }
@@ -492,7 +493,7 @@ class Emulator {
   void run_block() {
     const int n = launch_.threads;
     clocks_.emplace(n + 1);  // the last one is the asynchronous proxy's
-    shared_shadow_.emplace(launch_.shared_bytes, false);
+    shared_shadow_.emplace(launch_.shared_bytes, false, launch_.grain);
     std::memset(shared_, 0xff, size_t(launch_.shared_bytes));  // NaNs
     for (Shadow& s : shadows_) s.forget_accesses();
     barriers_.clear();

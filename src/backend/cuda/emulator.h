@@ -31,6 +31,7 @@ struct EmulatedLaunch {
   int64_t shared_bytes = 0;
   std::vector<EmulatedBuffer> buffers;  // all memory that the kernel may touch
   uint64_t seed = 0;                    // of the order in which threads run
+  int grain = 2;                        // bytes of the smallest elements, 1 or 2
 };
 
 struct KernelFault {

@@ -1,11 +1,14 @@
 #include "backend/cuda/flat.h"
 
+#include "backend/cuda/vectors.h"
 #include "base/error.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kThreads = 256;
+// Below so many, threads matter more than long vectors.
+constexpr int64_t kFewThreads = 4096;
 
 }  // namespace
 
@@ -48,48 +51,59 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
   set_extents(result, shapes.back());
   kernel.values.push_back(std::move(result));
   const std::vector<int64_t>& shape = shapes.back();
-  int64_t elements = 1;
-  for (int64_t n : shape) elements *= n;
-  if (elements > 0x7fffffffLL * kThreads)
+  Memory to{"out", type.dtype, contiguous_strides(shape)};
+  to.space = Space::Global;
+  const int root = int(op.inputs.size());
+  const int width = has(op.kind, algebra::Pointwise)
+                        ? vector_width(to, kernel.values[size_t(root)].extents, kFewThreads)
+                        : 1;
+  int64_t vectors = 1;
+  for (int64_t n : shape) vectors *= n;
+  vectors /= width;
+  if (vectors > 0x7fffffffLL)
     throw Error(ErrorKind::Unsupported, std::string(tessera::name(op.kind)) + " of " +
-                                            std::to_string(elements) + " elements in one kernel");
-  const std::string wide = elements > 0x7fffffff - kThreads ? "long long" : "int";
+                                            std::to_string(vectors) + " elements in one kernel");
+  // Offsets of what has more elements than an int counts.
+  const std::string wide = vectors * width > 0x7fffffff - kThreads ? "long long" : "int";
 
   Code code;
   code.open(head);
-  code.line("const " + wide +
-            " i = " + (wide == "int" ? "" : "static_cast<long long>(ts::block(0))") +
-            (wide == "int" ? "ts::block(0)" : "") + " * " + std::to_string(kThreads) +
-            " + ts::thread();");
-  code.line("if (i >= " + std::to_string(elements) + ") return;");
+  code.line("const int i = ts::block(0) * " + std::to_string(kThreads) + " + ts::thread();");
+  code.line("if (i >= " + std::to_string(vectors) + ") return;");
   std::vector<Index> index;
-  int64_t below = elements;
+  int64_t below = vectors;
   bool first = true;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis] == 1) {
+    const bool last = axis + 1 == shape.size();
+    const int64_t n = last ? shape[axis] / width : shape[axis];
+    if (n == 1) {
       index.push_back({});
       continue;
     }
-    below /= shape[axis];
+    below /= n;
     std::string text = below == 1 ? "i" : "i / " + std::to_string(below);
-    if (!first) text += " % " + std::to_string(shape[axis]);
+    if (!first) text += " % " + std::to_string(n);
+    if (last && width > 1) text = (first ? text : "(" + text + ")") + " * " + std::to_string(width);
+    if (wide != "int") text = "static_cast<long long>(" + text + ")";
     first = false;
     const std::string x = "x" + std::to_string(axis);
     code.line("const " + wide + " " + x + " = " + text + ";");
     index.push_back({x, -1});
   }
   std::vector<int> touched;
-  Nest nest(kernel, prelude, touched, Dialect::Cuda);
-  const std::string x = nest.element(int(op.inputs.size()), index);
-  Memory to{"out", type.dtype, contiguous_strides(shape)};
-  to.space = Space::Global;
-  nest.statement(-1, store(to, Nest::offset(index, to.strides).text, x, prelude));
-  nest.emit(code);
+  if (width > 1) {
+    write_vector(code, kernel, root, index, to, width, prelude, touched);
+  } else {
+    Nest nest(kernel, prelude, touched, Dialect::Cuda);
+    const std::string x = nest.element(root, index);
+    nest.statement(-1, store(to, Nest::offset(index, to.strides).text, x, prelude));
+    nest.emit(code);
+  }
   code.close();
   BlockText out;
   out.text = code.text();
   out.threads = kThreads;
-  out.grid[0] = int(ceil_div(elements, kThreads));
+  out.grid[0] = int(ceil_div(vectors, kThreads));
   return out;
 }
 

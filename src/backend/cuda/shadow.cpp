@@ -41,13 +41,14 @@ bool Clocks::fenced(int thread, int other, uint32_t time) const {
   return false;
 }
 
-Shadow::Shadow(int64_t bytes, bool initialized) : cells_(size_t((bytes + 1) / 2)) {
+Shadow::Shadow(int64_t bytes, bool initialized, int grain)
+    : grain_(grain), cells_(size_t((bytes + grain - 1) / grain)) {
   for (Cell& c : cells_) c.initialized = initialized;
 }
 
 std::optional<std::string> Shadow::read(const Clocks& clocks, int thread, int64_t offset, int bytes,
                                         int line) {
-  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
     Cell& c = cells_[size_t(i)];
     if (c.copying)
       return "a read of what an asynchronous copy is about to write: nobody waited for "
@@ -66,7 +67,7 @@ std::optional<std::string> Shadow::read_async(const Clocks& clocks, int thread, 
                                               int bytes, int line) {
   if (auto wrong = read(clocks, thread, offset, bytes, line)) return wrong;
   const Cell* last = nullptr;  // neighbours have mostly the same writer
-  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
     const Cell& c = cells_[size_t(i)];
     if (c.writer < 0 || c.async) continue;
     if (last != nullptr && last->writer == c.writer && last->written == c.written) continue;
@@ -79,11 +80,13 @@ std::optional<std::string> Shadow::read_async(const Clocks& clocks, int thread, 
 }
 
 void Shadow::start_reading(int64_t offset, int bytes) {
-  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) ++cells_[size_t(i)].reading;
+  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i)
+    ++cells_[size_t(i)].reading;
 }
 
 void Shadow::end_reading(int64_t offset, int bytes) {
-  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) --cells_[size_t(i)].reading;
+  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i)
+    --cells_[size_t(i)].reading;
 }
 
 std::optional<std::string> Shadow::check_write(const Clocks& clocks, int thread, const Cell& c,
@@ -105,7 +108,7 @@ std::optional<std::string> Shadow::check_write(const Clocks& clocks, int thread,
 
 std::optional<std::string> Shadow::write(const Clocks& clocks, int thread, int64_t offset,
                                          int bytes, int line) {
-  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
     Cell& c = cells_[size_t(i)];
     if (auto wrong = check_write(clocks, thread, c, line)) return wrong;
     c = {clocks.now(thread), line, 0, int16_t(thread), true, false, false, 0};
@@ -116,12 +119,13 @@ std::optional<std::string> Shadow::write(const Clocks& clocks, int thread, int64
 std::optional<std::string> Shadow::start_copy(const Clocks& clocks, int thread, int64_t offset,
                                               int bytes, int line) {
   if (auto wrong = write(clocks, thread, offset, bytes, line)) return wrong;
-  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) cells_[size_t(i)].copying = true;
+  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i)
+    cells_[size_t(i)].copying = true;
   return std::nullopt;
 }
 
 void Shadow::end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes, bool async) {
-  for (int64_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
+  for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
     Cell& c = cells_[size_t(i)];
     c.copying = false;
     c.writer = int16_t(thread);

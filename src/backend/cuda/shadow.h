@@ -40,10 +40,10 @@ class Clocks {
   std::vector<std::vector<Fence>> fences_;  // of each thread, the last few
 };
 
-// The state of a range of memory, two bytes at a time.
+// The state of a range of memory, `grain` bytes at a time: no element is smaller.
 class Shadow {
  public:
-  Shadow(int64_t bytes, bool initialized);
+  Shadow(int64_t bytes, bool initialized, int grain = 2);
 
   // Each returns what is wrong, if anything is. Offsets and sizes in bytes.
   std::optional<std::string> read(const Clocks& clocks, int thread, int64_t offset, int bytes,
@@ -81,6 +81,7 @@ class Shadow {
   std::optional<std::string> check_write(const Clocks& clocks, int thread, const Cell& c, int line);
   uint32_t with_reader(const Clocks& clocks, uint32_t set, int thread, int line);
 
+  int grain_;
   std::vector<Cell> cells_;
   std::vector<std::vector<Reader>> sets_{{}};  // the first is empty
   std::map<std::tuple<uint32_t, int, uint32_t>, uint32_t> next_;

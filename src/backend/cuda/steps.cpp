@@ -70,12 +70,13 @@ class Hazards {
 
 void place(std::vector<EmitStep>& steps, Hazards& hazards) {
   for (EmitStep& step : steps) {
+    // What it brings in goes to a stage that is not read before the next such step.
     if (step.meets) {
       hazards.wait();
       hazards.sync();
+      continue;
     }
     for (const SharedAccess& a : step.accesses) {
-      if (step.meets) break;
       if (hazards.copying(a.buffer)) step.wait = step.sync = true;
       step.sync = step.sync || hazards.meets(a);
     }

@@ -6,8 +6,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "backend/block_programs.h"
 #include "backend/cuda/nvrtc.h"
+#include "backend/emulated.h"
 #include "base/error.h"
+#include "ir/text.h"
 
 namespace tessera {
 namespace {
@@ -60,6 +63,51 @@ TEST(CudaCompile, KernelsForEveryArchitecture) {
     }
   const CudaBinary wide = compile_cuda(source, "matmul_wide", "sm_90a");
   EXPECT_EQ(wide.spilled_bytes + wide.stack_bytes, 0);
+}
+
+// Every kernel that is made of the corpus, and fused ones of the sizes of real models: as many
+// registers as its sums take at least, none of them spilled, no shared memory but what is planned.
+TEST(CudaCompile, GeneratedKernelsForEveryArchitecture) {
+  if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
+  Graph all("together");
+  for (const auto& file : std::filesystem::directory_iterator(kRoot / "tests/corpus"))
+    if (file.path().extension() == ".ug") append(all, parse(text_of(file.path())));
+  for (const std::string& text :
+       {rms_norm_linear(16, 4096, 4096, 64, 64, "bf16"), rms_norm_linear(5, 100, 77, 3, 7),
+        rms_norm_linear(128, 1024, 1024, 16, 16, "f16"),
+        attention({8, 16, 128, 1024, 128, 1, 16, true, "f16"}),
+        attention({1, 64, 64, 4096, 64, 1, 64, true, "bf16", true}),
+        attention({3, 17, 19, 50, 21, 2, 4})})
+    append(all, parse(text));
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+    const CudaProgram program = emit_cuda(all, parse_arch(arch), {}, gpu());
+    std::vector<std::string> names;
+    for (const CudaKernel& k : program.kernels) names.push_back(k.name);
+    const CudaObject object = compile_cuda_kernels(program.source, names, arch);
+    ASSERT_EQ(object.kernels.size(), program.kernels.size());
+    int most = 0;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const CudaBinary& b = object.kernels[i];
+      const CudaKernel& k = program.kernels[i];
+      EXPECT_EQ(b.spilled_bytes, 0) << names[i] << " on " << arch;
+      EXPECT_LE(b.stack_bytes, 64) << names[i] << " on " << arch;  // of CUDA's own functions
+      EXPECT_EQ(b.static_shared_bytes, 0) << names[i] << " on " << arch;
+      EXPECT_GE(b.registers, k.sum_registers) << names[i] << " on " << arch;
+      EXPECT_LE(b.registers * k.threads, 65536) << names[i] << " on " << arch;
+      EXPECT_LE(k.shared_bytes, 227 << 10) << names[i] << " on " << arch;
+      most = std::max(most, b.registers);
+    }
+    std::printf("%s: %zu kernels, at most %d registers, none spilled\n", arch, names.size(), most);
+  }
+}
+
+TEST(CudaCompile, StandaloneSourceNeedsNothingElse) {
+  if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
+  const Graph graph = parse(rms_norm_linear(16, 256, 512, 16, 4, "f16"));
+  const CudaProgram program = emit_cuda(graph, parse_arch("sm_90a"), {}, gpu());
+  const std::string source = standalone_source(program);
+  EXPECT_EQ(source.find("#include"), std::string::npos);
+  EXPECT_GT(compile_cuda(source, program.kernels[0].name, "sm_90a").registers, 8);
 }
 
 TEST(CudaCompile, ErrorsSayWhatToDo) {

@@ -4,12 +4,14 @@
 // where to start.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
 #include "backend/block_programs.h"
 #include "backend/check.h"
 #include "backend/cpu/module.h"
+#include "backend/emulated.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "driver/optimize.h"
@@ -83,6 +85,32 @@ Found random_found(uint64_t seed) {
   return f;
 }
 
+// The same candidates as CUDA, in the emulator: how many were compared.
+int expect_right_as_cuda(const std::vector<Found>& batch) {
+  const auto outcome = [&](const Graph& g) -> std::string {
+    CheckOptions options;
+    options.seed = batch[0].seed;
+    options.max_work = 1e5;  // the most telling inputs only
+    try {
+      return emulated_fault(g, "sm_80", options);
+    } catch (const Error& e) {
+      return e.kind() == ErrorKind::Unsupported ? "unsupported" : e.what();
+    }
+  };
+  Graph all("together");
+  for (const Found& f : batch) append(all, f.candidate);
+  if (batch.empty() || outcome(all).empty()) return int(batch.size());
+  int compared = 0;
+  for (const Found& f : batch) {
+    const std::string own = outcome(f.candidate);
+    if (own == "unsupported") continue;
+    compared++;
+    EXPECT_TRUE(own.empty()) << own << "seed " << f.seed << "\n"
+                             << print(f.program) << print(f.candidate);
+  }
+  return compared;
+}
+
 TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
   const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", 100);
   const uint64_t start = number_from("TESSERA_RANDOM_SEED", 1);
@@ -90,9 +118,13 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
   std::string pattern = "/tmp/tessera-test-XXXXXX";
   const std::string directory = mkdtemp(pattern.data());
   Cache cache({directory, {}});
+  // Of the first ones CUDA is made as well.
+  const uint64_t as_cuda = std::min(count, number_from("TESSERA_RANDOM_CUDA_PROGRAMS", 48));
+  int emulated = 0;
   std::vector<Found> batch;
   int rewritten = 0, passes = 0, unsupported = 0, undecided = 0, compared = 0;
   auto flush = [&] {
+    if (!batch.empty() && batch[0].seed < start + as_cuda) emulated += expect_right_as_cuda(batch);
     Graph all("together");
     for (const Found& f : batch) append(all, f.candidate);
     std::string what;
@@ -107,7 +139,8 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
       for (const Found& f : batch) {
         try {
           const std::string own = mismatch(f.candidate, cache, batch[0].seed);
-          EXPECT_EQ(own, "") << "seed " << f.seed << "\n" << print(f.program) << print(f.candidate);
+          EXPECT_TRUE(own.empty()) << own << "seed " << f.seed << "\n"
+                                   << print(f.program) << print(f.candidate);
         } catch (const Error& e) {
           ASSERT_EQ(e.kind(), ErrorKind::Unsupported) << e.what() << print(f.candidate);
           unsupported++;
@@ -136,8 +169,9 @@ TEST(RandomPrograms, CompiledCandidatesAgreeWithTheInterpreter) {
   flush();
   std::filesystem::remove_all(directory);
   std::printf("%d compared, %d of them rewritten, %d kernels in several passes, %d undecided, "
-              "%d unsupported\n",
-              compared, rewritten, passes, undecided, unsupported);
+              "%d unsupported, %d emulated as CUDA\n",
+              compared, rewritten, passes, undecided, unsupported, emulated);
+  EXPECT_GE(emulated, int(as_cuda - as_cuda / 10));
   EXPECT_GE(passes, int(count / 50));
   EXPECT_GT(rewritten, int(count / 4));
   EXPECT_LT(undecided, int(count / 20) + 1);

@@ -62,10 +62,12 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 #include "ptx.cuh"
 #define TS_WHERE
 #define TS_HERE
+#define TS_UNROLL _Pragma("unroll")
 #else
 #include "host.cuh"
 // The line of the kernel's source that a function was called from, handed on.
 #define TS_WHERE , int line = __builtin_LINE()
 #define TS_HERE , line
+#define TS_UNROLL
 #endif
 #include "tiles.cuh"

@@ -35,4 +35,66 @@ template <class T, int pitch, int shift, int mask, bool transposed> struct Tile 
   }
 };
 
+// What is moved as one: 16, 8, 4, 2 bytes or one.
+template <int bytes> struct PieceOf;
+template <> struct PieceOf<16> { using type = Vec16; };
+template <> struct PieceOf<8> { using type = Vec8; };
+template <> struct PieceOf<4> { using type = unsigned; };
+template <> struct PieceOf<2> { using type = unsigned short; };
+template <> struct PieceOf<1> { using type = unsigned char; };
+// n neighbouring elements as pieces, and one by one.
+template <class T, int n> union Vector {
+  static constexpr int bytes = n * int(sizeof(T)) < 16 ? n * int(sizeof(T)) : 16;
+  static constexpr int count = n * int(sizeof(T)) / bytes;
+  using Piece = typename PieceOf<bytes>::type;
+  Piece piece[count];
+  T element[n];
+};
+template <class X> TS_DEVICE X number(X x) { return x; }
+TS_DEVICE float number(f16 x) { return to_float(x); }
+TS_DEVICE float number(bf16 x) { return to_float(x); }
+template <class T, class X> struct Stored {
+  TS_DEVICE static T of(X x) { return static_cast<T>(x); }
+};
+template <class X> struct Stored<f16, X> {
+  TS_DEVICE static f16 of(X x) { return from_float<f16>(x); }
+};
+template <class X> struct Stored<bf16, X> {
+  TS_DEVICE static bf16 of(X x) { return from_float<bf16>(x); }
+};
+
+// n neighbouring elements at an address that is a multiple of their bytes, or of 16.
+template <int n, class T, class X> TS_DEVICE void load_global(X (&x)[n], const T* p TS_WHERE) {
+  Vector<T, n> v;
+  TS_UNROLL
+  for (int i = 0; i < v.count; ++i)
+    v.piece[i] = load_global(reinterpret_cast<const typename Vector<T, n>::Piece*>(p) + i TS_HERE);
+  TS_UNROLL
+  for (int i = 0; i < n; ++i) x[i] = number(v.element[i]);
+}
+template <int n, class T, class X> TS_DEVICE void load_shared(X (&x)[n], const T* p TS_WHERE) {
+  Vector<T, n> v;
+  TS_UNROLL
+  for (int i = 0; i < v.count; ++i)
+    v.piece[i] = load_shared(reinterpret_cast<const typename Vector<T, n>::Piece*>(p) + i TS_HERE);
+  TS_UNROLL
+  for (int i = 0; i < n; ++i) x[i] = number(v.element[i]);
+}
+template <int n, class T, class X> TS_DEVICE void store_global(T* p, const X (&x)[n] TS_WHERE) {
+  Vector<T, n> v;
+  TS_UNROLL
+  for (int i = 0; i < n; ++i) v.element[i] = Stored<T, X>::of(x[i]);
+  TS_UNROLL
+  for (int i = 0; i < v.count; ++i)
+    store_global(reinterpret_cast<typename Vector<T, n>::Piece*>(p) + i, v.piece[i] TS_HERE);
+}
+template <int n, class T, class X> TS_DEVICE void store_shared(T* p, const X (&x)[n] TS_WHERE) {
+  Vector<T, n> v;
+  TS_UNROLL
+  for (int i = 0; i < n; ++i) v.element[i] = Stored<T, X>::of(x[i]);
+  TS_UNROLL
+  for (int i = 0; i < v.count; ++i)
+    store_shared(reinterpret_cast<typename Vector<T, n>::Piece*>(p) + i, v.piece[i] TS_HERE);
+}
+
 }  // namespace ts

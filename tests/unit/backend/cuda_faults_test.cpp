@@ -1,0 +1,229 @@
+// What may go wrong in generated kernels, put into them one by one: the emulator must name a fault,
+// or the numbers must differ. TESSERA_CUDA_FAULTS=all takes every kernel, otherwise a few.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <regex>
+
+#include "backend/arrays.h"
+#include "backend/block_programs.h"
+#include "backend/emulated.h"
+#include "base/rng.h"
+#include "ir/text.h"
+#include "ir/validate.h"
+
+namespace tessera {
+namespace {
+
+enum class Which { First, Last };
+
+// A change of the source, at one place.
+struct Change {
+  const char* name;
+  const char* pattern;
+  const char* replacement;
+  Which which = Which::First;
+};
+
+const std::vector<Change>& changes() {
+  static const std::vector<Change> all = {
+      // --- order
+      {"no barrier", R"(\n *ts::sync\(\);)", "\n"},
+      {"no last barrier", R"(\n *ts::sync\(\);)", "\n", Which::Last},
+      {"barrier in a branch", R"(ts::sync\(\);)", "if (ts::warp() > 0) ts::sync();"},
+      {"no wait for copies", R"(ts::wait_copies<\d+>\(\);)", ""},
+      {"wait for too few copies", R"(ts::wait_copies<0>\(\);)", "ts::wait_copies<1>();"},
+      {"copies not committed", R"(load0\(s\);\s*ts::commit_copies\(\);)", "load0(s);"},
+      {"copies of an iteration not committed", R"((load0\(l0 \+ \d+\);)\s*ts::commit_copies\(\);)",
+       "$1"},
+      // --- stages and loops
+      {"wrong stage read", R"((const v\d+ = sv\d+ \+ )l0( % [2-9]))", "$1(l0 + 1)$2"},
+      {"wrong stage filled", R"((to = sv\d+ \+ )l0( % [2-9]))", "$1(l0 + 1)$2"},
+      {"tile of another iteration", R"(load0\(l0 \+ \d+\);)", "load0(l0);"},
+      {"an iteration too few", R"((for \(int l0 = 0; l0 < )(\d+);)", "$1$2 - 1;"},
+      {"the first iteration left out", R"(for \(int l0 = 0;)", "for (int l0 = 1;"},
+      // --- ends of tiles
+      {"one beyond a tile's end", R"( < (n\d+_\d+)\b)", " <= $1"},
+      {"end of the array forgotten", R"((, e\d+_\d+ = )ts::least\((b\d+_\d+ \+ \d+), \d+\))",
+       "$1$2"},
+      {"copies beyond the row", R"(ts::clamped\(.*, (\d+)\))", "$1"},
+      {"the last unit left out", R"(if \(u < (\d+)\))", "if (u < $1 - 1)"},
+      {"the last column left out", R"(x < (\d+)\) \{)", "x < $1 - 1) {"},
+      {"the last row left out", R"(y < (\d+))", "y < $1 - 1"},
+      // --- where elements lie
+      {"copied without swizzle", R"(to \+ ts::swizzled<\d+, \d+>\((.*)\), from)",
+       "to + ($1), from"},
+      {"read without swizzle", R"((ts::Tile<ts::\w+, \d+, \d+, )(8|24|56)(,.*right0))", "$1 0$3"},
+      {"another swizzle", R"((ts::Tile<ts::\w+, \d+, )3(, (24|56),.*right0))", "$1 4$2"},
+      {"operand not transposed", R"((ts::Tile<.*), (true|false)>( right0))", "$1, !$2>$3"},
+      {"left operand transposed", R"((ts::Tile<.*), (true|false)>( left0))", "$1, !$2>$3"},
+      {"rows of fragments", R"(ts::lane\(\) / 4)", "ts::lane() % 8"},
+      {"columns of fragments", R"(ts::lane\(\) % 4 \* 2)", "ts::lane() % 4"},
+      {"misaligned copy", R"(ts::copy_async<16>\(to \+ )", "ts::copy_async<16>(to + 1 + "},
+      {"buffers share memory", R"(ts::shared\(\) \+ [1-9]\d*)", "ts::shared() + 0"},
+      {"beyond shared memory", R"(ts::shared\(\) \+ (\d+))", "ts::shared() + 200000 + $1",
+       Which::Last},
+      {"another element of the result", R"(ts::store_global\(to \+ )",
+       "ts::store_global(to + 1 + "},
+      {"all blocks the same tile", R"(g0\*(?!1\*))", "0*", Which::Last},
+      // --- threads
+      {"the first element left out", R"(int i = ts::thread\(\);)", "int i = ts::thread() + 1;"},
+      {"an element left out", R"((int i = ts::thread\(\); i < )(\d+);)", "$1$2 - 1;"},
+      {"every lane writes", R"(ts::thread\(\) % \d+ == 0)", "true"},
+      {"half of the lanes combined", R"(int lanes = (16|8|4|2);)", "int lanes = 1;"},
+      {"shuffle in a branch", R"((for \(int lanes = \d+;))", "if (ts::lane() < 16) $1"},
+      // --- sums
+      {"sums not initialized", R"((float r\d+\[.*\]) = \{\};)",
+       "$1 = {ts::as_float(0x7fffffffu)};"},
+      {"product not initialized", R"((float d\[.*\]) = \{\};)",
+       "$1 = {ts::as_float(0x7fffffffu)};"},
+      {"accumulator not initialized",
+       R"(ts::store_shared\(v\d+ \+ \w+, static_cast<float>\(0\)\);)", ""},
+      {"reduction starts with another number", R"(float r = 0;)", "float r = 1;"},
+      {"fragments cut short", R"((for \(int k = 0; k < )(\d+)(; k \+= 16))", "$1$2 - 16$3"},
+      {"depth cut short", R"((for \(int k = 0; k < )(\w+)(; \+\+k))", "$1$2 - 1$3"},
+      {"depth skipped", R"(k \+= 16\))", "k += 32)"},
+      {"the scale of the other sum", R"((v\d+)s \+)", "$1p +", Which::Last},
+      {"maximum forgotten", R"(\n *ts::store_shared\(v\d+m \+ .*top\)\);)", "\n"},
+      {"old value overwritten",
+       R"(ts::store_shared\((v\d+ \+ \w+), static_cast<float>\(ts::load_shared\(\1\) \+ )",
+       "ts::store_shared($1, static_cast<float>("},
+  };
+  return all;
+}
+
+std::optional<std::string> changed(const std::string& source, const Change& change) {
+  const std::regex pattern(change.pattern);
+  std::smatch found, match;
+  std::string::const_iterator from = source.begin();
+  bool any = false;
+  while (std::regex_search(from, source.end(), match, pattern)) {
+    any = true;
+    found = match;
+    if (change.which == Which::First) break;
+    from = match[0].first + std::max<long>(1, match.length());
+  }
+  if (!any) return std::nullopt;
+  return std::string(source.begin(), found[0].first) + found.format(change.replacement) +
+         std::string(found[0].second, source.end());
+}
+
+// Programs of one kernel each.
+std::vector<std::string> programs() {
+  return {
+      rms_norm_linear(16, 128, 64, 2, 2, "f16"),
+      attention({1, 5, 40, 70, 24, 1, 3, true, "bf16"}),
+      rms_norm_linear(5, 100, 77, 3, 7),
+      attention({2, 8, 16, 32, 8, 2, 2, true}),
+      rms_norm_linear(5, 96, 40, 2, 3, "bf16"),
+      attention({2, 16, 16, 64, 32, 1, 2, false, "f16"}),
+      rms_norm_linear(1, 64, 48, 2, 4, "bf16"),
+      rms_norm_linear(33, 80, 48, 2, 5, "f16"),
+      rms_norm_linear(16, 64, 48, 2, 4),
+      rms_norm_linear(3, 31, 40, 3, 2),
+      rms_norm_linear(8, 200, 136, 2, 4, "bf16"),
+      rms_norm_linear(20, 72, 72, 2, 3, "f16"),
+      rms_norm_linear(7, 45, 33, 2, 3),
+      attention({1, 5, 7, 37, 3, 1, 3}),
+      attention({1, 17, 16, 40, 16, 2, 2, true, "bf16"}),
+      attention({1, 32, 32, 64, 16, 2, 4, true, "f16"}),
+      attention({3, 4, 24, 48, 24, 1, 3, false, "bf16"}),
+      attention({1, 6, 16, 40, 16, 1, 2, false}),
+      attention({1, 9, 20, 67, 20, 3, 2, true}),
+      attention({2, 3, 40, 72, 24, 1, 4, true, "f16"}),
+      attention({1, 17, 16, 40, 16, 2, 2, true, "f16", true}),
+      rms_norm_linear(16, 256, 48, 2, 5, "f16"),
+  };
+}
+
+struct Outcome {
+  std::optional<KernelFault> fault;
+  std::vector<std::vector<std::byte>> results;
+};
+
+class Kernel {
+ public:
+  explicit Kernel(const std::string& text) : graph_(parse(text)) {
+    validate(graph_);
+    program_ = emit_cuda(graph_, parse_arch("sm_80"), {}, gpu());
+    EXPECT_EQ(program_.kernels.size(), 1u);
+    Rng rng(7);
+    for (TensorId t : graph_.inputs()) {
+      NDArray x = NDArray::zeros(graph_.type(t).dtype, extents(graph_.type(t).shape));
+      for (double& r : x.reals) r = round_to(x.dtype, 2 * rng.unit() - 1);
+      inputs_.push_back(to_memory(x));
+    }
+  }
+  // The source without the kernel, and the kernel.
+  std::string head() const { return program_.source.substr(0, begin()); }
+  std::string kernel() const { return program_.source.substr(begin()); }
+
+  Outcome run(const EmulatedKernels& kernels, const std::string& name) const {
+    const CudaKernel& k = program_.kernels[0];
+    Outcome r;
+    EmulatedLaunch launch{k.grid, k.threads, k.shared_bytes, {}, 3};
+    std::vector<void*> arguments;
+    for (const auto& x : inputs_) {
+      launch.buffers.push_back({const_cast<std::byte*>(x.data()), int64_t(x.size()), false, true});
+      arguments.push_back(const_cast<std::byte*>(x.data()));
+    }
+    for (TensorId t : graph_.outputs())
+      r.results.emplace_back(size_t(graph_.type(t).bytes()), std::byte{0xff});
+    for (auto& x : r.results) {
+      launch.buffers.push_back({x.data(), int64_t(x.size()), true, false});
+      arguments.push_back(x.data());
+    }
+    r.fault = emulate(launch, [&] { kernels.call(name, arguments.data()); });
+    return r;
+  }
+
+ private:
+  size_t begin() const { return program_.source.find("extern \"C\" __global__"); }
+  Graph graph_;
+  CudaProgram program_;
+  std::vector<std::vector<std::byte>> inputs_;
+};
+
+TEST(CudaFaults, EveryOneIsFound) {
+  const char* which = std::getenv("TESSERA_CUDA_FAULTS");
+  const bool all = which != nullptr && std::string(which) == "all";
+  std::vector<std::string> texts = programs();
+  if (!all) texts.resize(4);
+  std::map<std::string, int> tried;
+  int pairs = 0, faults = 0;
+  for (size_t p = 0; p < texts.size(); ++p) {
+    const Kernel kernel(texts[p]);
+    std::string source = kernel.head();
+    std::vector<std::string> names = {"k0"};
+    std::vector<const Change*> of = {nullptr};
+    source += kernel.kernel();
+    for (const Change& c : changes()) {
+      std::optional<std::string> text = changed(kernel.kernel(), c);
+      if (!text) continue;
+      const std::string name = "k0_" + std::to_string(names.size());
+      text->replace(text->find(" k0("), 4, " " + name + "(");
+      source += *text;
+      names.push_back(name);
+      of.push_back(&c);
+    }
+    const EmulatedKernels kernels(source, names, 0);
+    const Outcome right = kernel.run(kernels, "k0");
+    ASSERT_FALSE(right.fault) << right.fault->str();
+    for (size_t i = 1; i < names.size(); ++i) {
+      const Outcome r = kernel.run(kernels, names[i]);
+      EXPECT_TRUE(r.fault || r.results != right.results)
+          << "'" << of[i]->name << "' went unseen in program " << p << "\n"
+          << *changed(kernel.kernel(), *of[i]);
+      ++tried[of[i]->name];
+      ++pairs;
+      faults += r.fault.has_value();
+    }
+  }
+  std::printf("%zu kernels, %zu kinds of fault, %d pairs, %d named by the emulator\n", texts.size(),
+              tried.size(), pairs, faults);
+  EXPECT_GE(tried.size(), all ? changes().size() : 30);
+}
+
+}  // namespace
+}  // namespace tessera
