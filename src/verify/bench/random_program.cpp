@@ -47,7 +47,7 @@ class Generator {
       if (g_.ops().size() > before && size_of(last()) > 4096) break;
     }
     // Drawn apart, so that the other programs are what they are without them.
-    if (!integral && windows_.chance(0.15))
+    if (!integral && windows_.chance(o_.window_chance))
       for (int tries = 0; tries < 8; tries++)
         if (attempt([&] { return window(); })) break;
     return finish();
