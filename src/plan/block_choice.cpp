@@ -418,7 +418,8 @@ class Chooser {
     IlpOptions how;
     how.max_nodes = 2000;  // what describes real kernels takes a few dozen
     const IlpResult solved = solve_ilp(ilp_, how);
-    if (solved.x.empty()) {
+    // A block whose values are all placed already leaves nothing to choose: an optimum without x.
+    if (solved.status != IlpStatus::Optimal && solved.status != IlpStatus::Feasible) {
       throw Error(ErrorKind::Unsupported,
                   std::string("no layouts of the block's tiles: ") + name(solved.status));
     }

@@ -63,6 +63,18 @@ TEST(BlockChoice, TheProgramFindsWhatTryingEverythingFinds) {
   EXPECT_GT(scarce, 2);
 }
 
+// Nothing but values of registers, or nothing at all: the choice is empty, not impossible.
+TEST(BlockChoice, WithoutTilesThereIsNothingToChoose) {
+  Block b = RandomBlock(1).make(2);
+  b.values.clear();
+  b.steps.clear();
+  b.loops.clear();
+  const BlockChoice chosen = choose_block(b, price_block(b, {}, {}));
+  EXPECT_TRUE(chosen.optimal);
+  EXPECT_TRUE(chosen.option.empty());
+  EXPECT_EQ(chosen.cycles, 0);
+}
+
 // One warp reads 32 words, each `stride` words after the one before it.
 TEST(BlockChoice, WavefrontsAreThoseOfTheBanks) {
   const auto of = [](int64_t stride_bytes, int bytes, int lanes = 32) {
