@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "base/rng.h"
+#include "eval/eval.h"
 
 namespace tessera {
 namespace {
@@ -38,6 +42,63 @@ void index_limits(const Graph& g, std::vector<int64_t>& limit) {
     for (TensorId t : op.inputs)
       if (!is_float(g.type(t).dtype)) narrow(t, moves ? here : 1);  // arithmetic: zeros are safe
   }
+}
+
+// Whether an operator takes another course where its operand passes some number, of which the field
+// may know nothing: the maximum of floats it models by signs, integers are only tried.
+bool turns(OpKind kind, bool integers) {
+  return kind == OpKind::Eq || kind == OpKind::Ne || kind == OpKind::Lt || kind == OpKind::Le ||
+         kind == OpKind::Gt || kind == OpKind::Ge || kind == OpKind::Cast || kind == OpKind::Mod ||
+         kind == OpKind::Floor || (integers && (kind == OpKind::Max || kind == OpKind::Min));
+}
+bool turns(const Graph& g, bool integers) {
+  return std::any_of(g.ops().begin(), g.ops().end(),
+                     [&](const Op& op) { return turns(op.kind, integers); }) ||
+         std::any_of(g.bodies().begin(), g.bodies().end(),
+                     [&](const Graph& body) { return turns(body, integers); });
+}
+void constants_of(const Graph& g, std::set<double>& values) {
+  constexpr double kMost = 1e15;  // so that integers are exact, and their sums
+  for (const Op& op : g.ops()) {
+    if (op.kind != OpKind::Const) continue;
+    const double x = g.attrs<ConstAttrs>(op).value.to_double();
+    if (std::fabs(x) <= kMost) values.insert(x);
+  }
+  for (const Graph& body : g.bodies()) constants_of(body, values);
+}
+
+// Whether the original is defined where all of an input is `value`, the others 0.
+bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
+  std::vector<NDArray> inputs;
+  for (TensorId t : spec.inputs())
+    inputs.push_back(NDArray::zeros(spec.type(t).dtype, extents(spec.type(t).shape)));
+  std::fill(inputs[input].ints.begin(), inputs[input].ints.end(), value);
+  try {
+    eval(spec, inputs);
+    return true;
+  } catch (const Error&) {  // an index out of range
+    return false;
+  }
+}
+
+// The integers among `points` and beside them that input `input` may take.
+std::vector<double> points_of(const Graph& spec, size_t input, const std::vector<double>& points,
+                              const IntRange& most, int64_t limit) {
+  std::vector<double> integers;
+  std::map<double, bool> defined;  // outside of what a gather selects from
+  for (const double p : points)
+    for (const double x : {std::floor(p), std::floor(p) - 1, std::floor(p) + 1}) {
+      if (x < double(most.low) || x > double(most.high)) continue;
+      if (limit != INT64_MAX && (x < 0 || x >= double(limit))) {
+        if (x != p || (defined.count(x) == 0 && defined.size() == 8)) continue;
+        const auto [at, first] = defined.try_emplace(x, false);
+        if (first) at->second = is_defined_at(spec, input, int64_t(x));
+        if (!at->second) continue;
+      }
+      integers.push_back(x);
+      if (x == p) integers.push_back(x);
+    }
+  return integers;
 }
 
 IntRange range_of(DType dtype) {
@@ -150,14 +211,22 @@ class Maker {
     }
   }
 
-  NDArray tensor(const Type& type, size_t index, IntRange range) {
+  NDArray tensor(const Type& type, size_t index, const IntRange& range) {
+    NDArray a = numbers(type, index, range);
+    if (!range.points.empty() && (family_ == "ties" || family_ == "constants"))
+      for (double& x : a.reals)
+        if (rng_.chance(0.3)) x = round_to(a.dtype, range.points[rng_.below(range.points.size())]);
+    return a;
+  }
+
+  NDArray numbers(const Type& type, size_t index, const IntRange& range) {
     NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
     if (!is_float(type.dtype)) {
       for (int64_t& x : a.ints) x = integer(range);
       return a;
     }
     if (family_ != "mixed") {
-      fill(a, family_);
+      fill(a, family_ == "constants" ? "normal" : family_);
       return a;
     }
     // Only the first input is mixed: products of several extremes would be all overflow.
@@ -176,7 +245,7 @@ class Maker {
     return a;
   }
 
-  int64_t integer(IntRange range) {
+  int64_t integer(const IntRange& range) {
     const bool small = family_ == "ties" || family_ == "zeros" || family_ == "all_zero";
     if (rng_.chance(small ? 0.7 : 0.2)) {  // edges
       const int64_t edges[] = {range.low, range.high, 0, 1, -1, range.high - 1, 2, -2};
@@ -193,12 +262,40 @@ class Maker {
 
 }  // namespace
 
-int64_t draw_integer(Rng& rng, IntRange range) {
+int64_t draw_integer(Rng& rng, const IntRange& range) {
+  if (!range.points.empty() && rng.chance(0.3))
+    return int64_t(range.points[rng.below(range.points.size())]);
   const uint64_t span = uint64_t(range.high) - uint64_t(range.low);
   return int64_t(uint64_t(range.low) + (span == UINT64_MAX ? rng() : rng.below(span + 1)));
 }
 
+std::vector<double> turning_points(const Graph& spec, const Graph& candidate) {
+  std::vector<double> points;
+  const bool integers = std::any_of(spec.inputs().begin(), spec.inputs().end(),
+                                    [&](TensorId t) { return !is_float(spec.type(t).dtype); });
+  if (!turns(spec, integers) && !turns(candidate, integers)) return points;
+  std::set<double> constants;
+  constants_of(spec, constants);
+  constants_of(candidate, constants);
+  std::vector<double> plain(constants.begin(), constants.end());
+  constexpr size_t kMostPlain = 32, kMostPaired = 6;
+  if (plain.size() > kMostPlain) plain.resize(kMostPlain);
+  const size_t paired = std::min(plain.size(), kMostPaired);
+  std::set<double> made;
+  for (size_t i = 0; i < paired; i++)
+    for (size_t j = 0; j < paired; j++)
+      for (double x : {plain[i] + plain[j], plain[i] - plain[j], plain[i] * plain[j],
+                       plain[j] == 0 ? 0 : plain[i] / plain[j]})
+        if (std::fabs(x) <= 1e15) made.insert(x);
+  // The constants themselves make up half of what is drawn.
+  points.assign(made.begin(), made.end());
+  for (size_t i = 0; i < std::max(made.size(), plain.size()) && !plain.empty(); i++)
+    points.push_back(plain[i % plain.size()]);
+  return points;
+}
+
 std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free) {
+  const std::vector<double> points = turning_points(spec, candidate);
   std::vector<IntRange> ranges;
   std::vector<int64_t> a(spec.tensors().size(), INT64_MAX),
       b(candidate.tensors().size(), INT64_MAX);
@@ -207,14 +304,16 @@ std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, 
   for (size_t i = 0; i < spec.inputs().size(); i++) {
     const DType dtype = spec.type(spec.inputs()[i]).dtype;
     if (is_float(dtype)) {
-      ranges.push_back({});
+      ranges.push_back({0, 0, points});
       continue;
     }
     IntRange r = range_of(dtype);
+    const IntRange most = r;
     r.low = std::max(r.low, free.low);
     r.high = std::min(r.high, free.high);
     const int64_t limit = std::min(a[spec.inputs()[i].index], b[candidate.inputs()[i].index]);
     if (limit != INT64_MAX) r = {0, std::max<int64_t>(0, limit - 1)};
+    if (dtype != DType::Bool) r.points = points_of(spec, i, points, most, limit);
     ranges.push_back(r);
   }
   return ranges;

@@ -80,6 +80,9 @@ class Comparison {
     if (std::any_of(spec_.inputs().begin(), spec_.inputs().end(),
                     [&](TensorId t) { return is_integer(spec_.type(t).dtype); }))
       all.push_back("integers");  // of their dtype's whole range, which wrap
+    if (std::any_of(ranges_.begin(), ranges_.end(),
+                    [](const IntRange& r) { return !r.points.empty(); }))
+      all.push_back("constants");  // of the programs, which compare with them
     return all;
   }
   double work() const { return work_; }
@@ -322,9 +325,11 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
       result.cancelled = true;
       return result;
     }
-    // "mixed" holds a row of nearly every family and always runs, "integers" are like no other; the
-    // rest while affordable.
-    if (family != "mixed" && family != "integers" && spent + cmp.work() > o.max_work) continue;
+    // "mixed" holds a row of nearly every family and always runs, "integers" and "constants" are
+    // like no other; the rest while affordable.
+    if (family != "mixed" && family != "integers" && family != "constants" &&
+        spent + cmp.work() > o.max_work)
+      continue;
     if (o.progress) o.progress("real inputs: " + family);
     spent += cmp.work();
     const uint64_t seed = Rng(o.seed).split(result.families.size())();

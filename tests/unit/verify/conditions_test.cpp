@@ -1,0 +1,98 @@
+// Programs that differ only where a condition holds that random numbers never meet: comparisons
+// with constants, with numbers made of constants, and behind the guard of an index.
+#include <gtest/gtest.h>
+
+#include "verify/programs.h"
+
+namespace tessera {
+namespace {
+
+const std::string kFloats = "x = input : f32[4,8]; a = input : f32[4,8]; b = input : f32[4,8]; ";
+const std::string kIntegers = "x = input : i64[4,8]; a = input : f32[4,8]; b = input : f32[4,8]; ";
+
+std::string chosen(const std::string& dtype, const std::string& value, const std::string& compare) {
+  return "k = const {value=" + value + "} : " + dtype + "[]; c = " + compare +
+         " x, k; y = where c, a, b; return y";
+}
+
+TEST(Conditions, EqualityWithAConstantIsMet) {
+  for (const char* value : {"1000", "-77", "1/2"})
+    EXPECT_TRUE(
+        compare_programs(kFloats + chosen("f32", value, "eq"), kFloats + "return b").refuted())
+        << value;
+  for (const char* value : {"1000", "-77", "123456789012"})
+    EXPECT_TRUE(
+        compare_programs(kIntegers + chosen("i64", value, "eq"), kIntegers + "return b").refuted())
+        << value;
+  EXPECT_TRUE(
+      compare_programs(kFloats + chosen("f32", "1000", "ne"), kFloats + "return a").refuted());
+  EXPECT_TRUE(compare_programs(kFloats + chosen("f32", "1000", "eq"),
+                               kFloats + "k = const {value=1000} : f32[]; c = ne x, k; y = where "
+                                         "c, b, a; return y")
+                  .equal());
+}
+
+TEST(Conditions, EqualityDecidesAtTheBoundary) {
+  for (const char* value : {"1000", "1/2"})
+    EXPECT_TRUE(
+        compare_programs(kFloats + chosen("f32", value, "le"), kFloats + chosen("f32", value, "lt"))
+            .refuted())
+        << value;
+  EXPECT_TRUE(compare_programs(kIntegers + chosen("i64", "1000", "le"),
+                               kIntegers + chosen("i64", "1000", "lt"))
+                  .refuted());
+}
+
+TEST(Conditions, ConstantsCombine) {
+  // 2x + 5 = 1005 where x is 500
+  EXPECT_TRUE(compare_programs(kFloats +
+                                   "two = const {value=2} : f32[]; k = const {value=1000} : f32[]; "
+                                   "d = mul x, two; c = eq d, k; y = where c, a, b; return y",
+                               kFloats + "return b")
+                  .refuted());
+}
+
+TEST(Conditions, OfIntegerProgramsToo) {
+  const std::string in = "x = input : i32[4,8]; ";
+  EXPECT_TRUE(
+      compare_programs(in + "k = const {value=500} : i32[]; y = max x, k; return y",
+                       in + "k = const {value=501} : i32[]; l = const {value=500} : i32[]; c = le "
+                            "x, l; y = max x, k; z = where c, l, y; return z")
+          .equal());
+  EXPECT_TRUE(compare_programs(in + "k = const {value=500} : i32[]; y = max x, k; return y",
+                               in + "k = const {value=501} : i32[]; l = const {value=500} : i32[]; "
+                                    "c = lt x, l; y = max x, k; z = where c, l, y; return z")
+                  .refuted());
+}
+
+TEST(Conditions, WhatIsNeverMetIsNotProved) {
+  // No float of 16 bits is 0.1; three numbers add up to 1000 by a chance of nothing.
+  EXPECT_TRUE(
+      compare_programs("x = input : f16[4]; a = input : f16[4]; b = input : f16[4]; " +
+                           chosen("f16", "1/10", "eq"),
+                       "x = input : f16[4]; a = input : f16[4]; b = input : f16[4]; return b")
+          .unknown());
+  const Verdict v = compare_programs(
+      kFloats + "k = const {value=1000003} : f32[]; s = mul a, b; t = add s, x; c = eq t, k; y = "
+                "where c, a, b; return y",
+      kFloats + "return b");
+  EXPECT_FALSE(v.equal());
+}
+
+TEST(Conditions, GuardedIndicesAreDrawnOutsideToo) {
+  // A label of 100 stands for "none": the guard keeps it from the gather.
+  const std::string in = "table = input : f32[6]; label = input : i64[16]; ";
+  const std::string guarded = "none = const {value=100} : i64[]; zero = const {value=0} : i64[]; "
+                              "c = eq label, none; l = where c, zero, label; "
+                              "g = gather table, l {axis=0}; f = const {value=0} : f32[]; "
+                              "y = where c, f, g; return y";
+  EXPECT_TRUE(compare_programs(in + guarded,
+                               in + "none = const {value=100} : i64[]; zero = const {value=0} : "
+                                    "i64[]; c = eq label, none; l = where c, zero, label; g = "
+                                    "gather table, l {axis=0}; return g")
+                  .refuted());
+  EXPECT_TRUE(compare_programs(in + guarded, in + guarded).equal());
+}
+
+}  // namespace
+}  // namespace tessera
