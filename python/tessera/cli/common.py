@@ -171,12 +171,12 @@ def write_output(path: str, text: str) -> None:
 def duration(seconds: float) -> str:
     """A time with a unit that suits it.
 
-    >>> duration(0.00012), duration(0.25), duration(75)
-    ('120 µs', '250 ms', '75.0 s')
+    >>> duration(0.00012), duration(0.25), duration(0.9996), duration(75)
+    ('120 µs', '250 ms', '1.0 s', '75.0 s')
     """
-    if seconds < 1e-3:
+    if seconds < 0.9995e-3:  # what three digits round up to 1000 has the next unit
         return f"{seconds * 1e6:.3g} µs"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     return f"{seconds:.1f} s"
 

@@ -170,7 +170,10 @@ def floor_divide(x: Operand, y: Operand) -> Tensor:
         unsupported("floor division is supported of floats and of integers of at most 32 bits")
     info = np.iinfo(a.dtype)
     if not is_scalar(y) or int(y) in (0, -1) or not info.min <= int(y) <= info.max:  # type: ignore[call-overload]
-        unsupported("floor division of integers is supported by constants other than 0 and -1 only")
+        unsupported(
+            "floor division of integers is supported by constants other than 0 and -1 only; "
+            "use floats"
+        )
     return cast(floor(cast(a, np.float64) / int(y)), a.dtype)  # type: ignore[call-overload]
 
 
