@@ -92,8 +92,9 @@ class Comparison {
   Reference::Run& run(const std::string& family, uint64_t seed) const {
     Reference::Run& r = reference_.run({family, seed, ranges(family)});
     if (r.inputs.empty()) {
-      r.inputs = inputs(family, seed);
-      r.exact = magnitudes(spec_, r.inputs);
+      std::vector<NDArray> made = inputs(family, seed);
+      r.exact = magnitudes(spec_, made);  // throws where an index is out of range
+      r.inputs = std::move(made);
     }
     return r;
   }

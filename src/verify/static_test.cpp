@@ -147,6 +147,16 @@ class StaticTest {
         binding_(binding), certificate_(certificate) {}
 
   std::optional<Verdict> run() {
+    try {
+      return test();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::BadInput) throw;
+      return out_of_range(error);
+    }
+  }
+
+ private:
+  std::optional<Verdict> test() {
     const double work = std::max(count_work(spec_), count_work(candidate_));
     if (work > double(o_.max_macs))
       return Unknown{UnknownReason::Budget,
@@ -158,7 +168,29 @@ class StaticTest {
     return gate();
   }
 
- private:
+  // An index was out of range: of the rewrite alone, which then lacks a guard, or of both.
+  Verdict out_of_range(const Error& error) {
+    for (uint64_t i = 0; i < kTieDraws; i++) {
+      const std::vector<NDArray> inputs = tie_inputs(spec_, candidate_, seeds_.split(40000 + i)());
+      if (!defined_at(spec_, inputs) || defined_at(candidate_, inputs)) continue;
+      Counterexample c;
+      c.kind = Difference::Definedness;
+      c.what = "the original is defined and the rewrite is not: " + std::string(error.what());
+      c.inputs = concrete(spec_, inputs);
+      c.position.resize(spec_.type(spec_.outputs()[0]).shape.size());
+      return Refuted{std::move(c)};
+    }
+    return Unknown{UnknownReason::Undefined, error.what()};
+  }
+  static bool defined_at(const Graph& g, const std::vector<NDArray>& inputs) {
+    try {
+      eval(g, inputs);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
   GateOptions gate_options() {
     GateOptions g;
     g.strict = o_.strict;

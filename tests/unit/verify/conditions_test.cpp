@@ -92,6 +92,13 @@ TEST(Conditions, GuardedIndicesAreDrawnOutsideToo) {
                                     "gather table, l {axis=0}; return g")
                   .refuted());
   EXPECT_TRUE(compare_programs(in + guarded, in + guarded).equal());
+  // Without its guard the gather reads out of range, though nobody sees what.
+  const Verdict v = compare_programs(
+      in + guarded, in + "none = const {value=100} : i64[]; c = eq label, none; "
+                         "g = gather table, label {axis=0}; "
+                         "f = const {value=0} : f32[]; y = where c, f, g; return y");
+  ASSERT_TRUE(v.refuted());
+  EXPECT_EQ(v.counterexample().kind, Difference::Definedness) << v.str();
 }
 
 }  // namespace
