@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -67,12 +68,7 @@ void constants_of(const Graph& g, std::set<double>& values) {
   for (const Graph& body : g.bodies()) constants_of(body, values);
 }
 
-// Whether the original is defined where all of an input is `value`, the others 0.
-bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
-  std::vector<NDArray> inputs;
-  for (TensorId t : spec.inputs())
-    inputs.push_back(NDArray::zeros(spec.type(t).dtype, extents(spec.type(t).shape)));
-  std::fill(inputs[input].ints.begin(), inputs[input].ints.end(), value);
+bool is_defined_at(const Graph& spec, const std::vector<NDArray>& inputs) {
   try {
     eval(spec, inputs);
     return true;
@@ -80,20 +76,31 @@ bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
     return false;
   }
 }
+// Whether the original is defined where all of an input is `value`, the others 0.
+bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
+  std::vector<NDArray> inputs;
+  for (TensorId t : spec.inputs())
+    inputs.push_back(NDArray::zeros(spec.type(t).dtype, extents(spec.type(t).shape)));
+  std::fill(inputs[input].ints.begin(), inputs[input].ints.end(), value);
+  return is_defined_at(spec, inputs);
+}
 
-// The integers among `points` and beside them that input `input` may take.
+// The integers among `points` and beside them that input `input` may take. `outside`: also those
+// outside of what a gather selects from; told back is whether there are any.
 std::vector<double> points_of(const Graph& spec, size_t input, const std::vector<double>& points,
-                              const IntRange& most, int64_t limit) {
+                              const IntRange& most, int64_t limit, bool& outside) {
+  const bool wanted = std::exchange(outside, false);
   std::vector<double> integers;
-  std::map<double, bool> defined;  // outside of what a gather selects from
+  std::map<double, bool> defined;
   for (const double p : points)
     for (const double x : {std::floor(p), std::floor(p) - 1, std::floor(p) + 1}) {
       if (x < double(most.low) || x > double(most.high)) continue;
       if (limit != INT64_MAX && (x < 0 || x >= double(limit))) {
-        if (x != p || (defined.count(x) == 0 && defined.size() == 8)) continue;
+        if (!wanted || x != p || (defined.count(x) == 0 && defined.size() == 8)) continue;
         const auto [at, first] = defined.try_emplace(x, false);
         if (first) at->second = is_defined_at(spec, input, int64_t(x));
         if (!at->second) continue;
+        outside = true;
       }
       integers.push_back(x);
       if (x == p) integers.push_back(x);
@@ -294,8 +301,12 @@ std::vector<double> turning_points(const Graph& spec, const Graph& candidate) {
   return points;
 }
 
-std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free) {
-  const std::vector<double> points = turning_points(spec, candidate);
+namespace {
+
+// `outside`: see points_of.
+std::vector<IntRange> ranges_of(const Graph& spec, const Graph& candidate, IntRange free,
+                                const std::vector<double>& points, bool& outside) {
+  const bool wanted = std::exchange(outside, false);
   std::vector<IntRange> ranges;
   std::vector<int64_t> a(spec.tensors().size(), INT64_MAX),
       b(candidate.tensors().size(), INT64_MAX);
@@ -313,9 +324,32 @@ std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, 
     r.high = std::min(r.high, free.high);
     const int64_t limit = std::min(a[spec.inputs()[i].index], b[candidate.inputs()[i].index]);
     if (limit != INT64_MAX) r = {0, std::max<int64_t>(0, limit - 1)};
-    if (dtype != DType::Bool) r.points = points_of(spec, i, points, most, limit);
+    if (dtype != DType::Bool) {
+      bool here = wanted;
+      r.points = points_of(spec, i, points, most, limit, here);
+      outside = outside || here;
+    }
     ranges.push_back(r);
   }
+  return ranges;
+}
+
+}  // namespace
+
+std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free) {
+  const std::vector<double> points = turning_points(spec, candidate);
+  bool outside = true;
+  std::vector<IntRange> ranges = ranges_of(spec, candidate, free, points, outside);
+  if (!outside) return ranges;
+  // Each is safe alone; together they may still make an index that is out of range.
+  int64_t elements = 0;
+  for (TensorId t : spec.inputs()) elements += num_elements(spec.type(t).shape);
+  const int draws = elements < 1000 ? 64 : 4;
+  for (int i = 0; i < draws; i++)
+    if (!is_defined_at(spec, make_inputs(spec, "ties", uint64_t(i), ranges))) {
+      outside = false;
+      return ranges_of(spec, candidate, free, points, outside);
+    }
   return ranges;
 }
 

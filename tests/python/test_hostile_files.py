@@ -110,12 +110,17 @@ def test_ctrl_c_ends_a_loop(tmp_path: Path, text: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        # Whoever runs the tests in the background may have had the signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "started\n"
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=30)
+        try:
+            _, error = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 2
     assert "interrupted" in error
     assert not (tmp_path / "out.py").exists()

@@ -101,5 +101,18 @@ TEST(Conditions, GuardedIndicesAreDrawnOutsideToo) {
   EXPECT_EQ(v.counterexample().kind, Difference::Definedness) << v.str();
 }
 
+// Indices that are made of two: each may be negative, where a guard adds the extent, but not as the
+// constants of the other guard are.
+TEST(Conditions, GuardedIndicesStayInRangeTogether) {
+  const std::string program =
+      "x = input : f64[5,7]; i = input : i64[2,1]; j = input : i64[2]; "
+      "zero = const {value=0} : i64[]; five = const {value=5} : i64[]; "
+      "seven = const {value=7} : i64[]; "
+      "a = lt i, zero; b = add i, five; c = where a, b, i; d = mul c, seven; "
+      "e = lt j, zero; f = add j, seven; g = where e, f, j; h = add d, g; "
+      "flat = reshape x {shape=[35]}; y = gather flat, h {axis=0}; return y";
+  EXPECT_TRUE(compare_programs(program, program).equal());
+}
+
 }  // namespace
 }  // namespace tessera
