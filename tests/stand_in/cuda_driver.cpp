@@ -483,12 +483,12 @@ int cuModuleLoadData(CudaHandle* module, const void* image) {
 }
 int cuModuleUnload(CudaHandle module) {
   std::lock_guard lock(mutex);
-  if (const int result = enter("cuModuleUnload")) return result;
+  const int result = enter("cuModuleUnload");
   auto* m = static_cast<Module*>(module);
-  drain_device(m->device);
-  dlclose(m->library);
+  if (result == 0) drain_device(m->device);
+  dlclose(m->library);  // also of a context that is lost, which would take it along
   delete m;
-  return 0;
+  return result;
 }
 int cuModuleGetFunction(CudaHandle* function, CudaHandle module, const char* name) {
   std::lock_guard lock(mutex);

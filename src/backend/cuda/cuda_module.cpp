@@ -62,9 +62,14 @@ struct CudaModule::Buffers {
   std::map<const TensorMapSpec*, Map> maps;  // as they were last needed
 };
 
+CudaModule::CudaModule(const Graph& graph, CudaProgram program,
+                       std::shared_ptr<CudaContext> context)
+    : graph_(graph), program_(std::move(program)), context_(std::move(context)) {}
+
+// Delegates, so that the destructor unloads the kernels if anything after loading them throws.
 CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::string& image,
                        std::shared_ptr<CudaContext> context)
-    : graph_(graph), program_(std::move(program)), context_(std::move(context)) {
+    : CudaModule(graph, std::move(program), std::move(context)) {
   const CudaDevice& device = context_->device();
   const CudaApi& api = context_->driver().api();
   if (!runs_on(program_.arch, device))

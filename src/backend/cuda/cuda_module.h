@@ -68,6 +68,7 @@ class CudaModule {
   int64_t prepared_bytes() const { return program_.plan.kept.bytes; }
 
  private:
+  CudaModule(const Graph& graph, CudaProgram program, std::shared_ptr<CudaContext> context);
   struct Launch;
   struct Buffers;
   Buffers& buffers(CudaStream stream, uint64_t capture) const;
