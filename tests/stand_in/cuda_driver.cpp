@@ -86,6 +86,7 @@ struct Module {
 
 struct Machine {
   std::vector<std::unique_ptr<Device>> devices;
+  std::map<CudaHandle, std::unique_ptr<Module>> modules;  // a context that is lost takes its along
   int major = 9, minor = 0, version = 13000;
   int64_t memory = int64_t{1} << 30, shared = 227 << 10;
   std::map<CudaAddress, Allocation> allocations;
@@ -478,17 +479,19 @@ int cuModuleLoadData(CudaHandle* module, const void* image) {
   const auto bind = reinterpret_cast<void (*)(const void*)>(dlsym(library, "tessera_bind"));
   if (bind == nullptr) return error::kInvalidImage;
   bind(tessera::emulator_api());
-  *module = new Module{library, here(), {}};
+  auto made = std::make_unique<Module>(Module{library, here(), {}});
+  *module = made.get();
+  machine->modules[*module] = std::move(made);
   return 0;
 }
 int cuModuleUnload(CudaHandle module) {
   std::lock_guard lock(mutex);
-  const int result = enter("cuModuleUnload");
+  if (const int result = enter("cuModuleUnload")) return result;
   auto* m = static_cast<Module*>(module);
-  if (result == 0) drain_device(m->device);
-  dlclose(m->library);  // also of a context that is lost, which would take it along
-  delete m;
-  return result;
+  drain_device(m->device);
+  dlclose(m->library);
+  machine->modules.erase(module);
+  return 0;
 }
 int cuModuleGetFunction(CudaHandle* function, CudaHandle module, const char* name) {
   std::lock_guard lock(mutex);
