@@ -68,14 +68,6 @@ void constants_of(const Graph& g, std::set<double>& values) {
   for (const Graph& body : g.bodies()) constants_of(body, values);
 }
 
-bool is_defined_at(const Graph& spec, const std::vector<NDArray>& inputs) {
-  try {
-    eval(spec, inputs);
-    return true;
-  } catch (const Error&) {  // an index out of range
-    return false;
-  }
-}
 // Whether the original is defined where all of an input is `value`, the others 0.
 bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
   std::vector<NDArray> inputs;
@@ -268,6 +260,15 @@ class Maker {
 };
 
 }  // namespace
+
+bool is_defined_at(const Graph& graph, const std::vector<NDArray>& inputs) {
+  try {
+    eval(graph, inputs);
+    return true;
+  } catch (const Error&) {  // an index out of range
+    return false;
+  }
+}
 
 int64_t draw_integer(Rng& rng, const IntRange& range) {
   if (!range.points.empty() && rng.chance(0.3))

@@ -25,6 +25,9 @@ struct IntRange {
 // (clipped to their dtype), bools 0 and 1.
 std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free);
 
+// Whether all indices of the program are in range at these inputs.
+bool is_defined_at(const Graph& graph, const std::vector<NDArray>& inputs);
+
 // Uniform in a range.
 int64_t draw_integer(Rng& rng, const IntRange& range);
 
