@@ -1,0 +1,46 @@
+// Single elements of tensors in a prime field, found lazily: only what an element depends on (its
+// cone) is evaluated. Inputs are random, the same for all programs with the same inputs (PET §5.1,
+// Theorem 2: two different multi-linear programs agree with probability at most inputs / p).
+#pragma once
+#include <unordered_map>
+
+#include "eval/field.h"
+#include "ir/window.h"
+#include "search/mutate/linear.h"
+
+namespace tessera::mutants {
+
+class Cone {
+ public:
+  // Of a graph whose operators have forms; it may grow and be rolled back, see forget(). The prime
+  // is kPrime61. `dense`: share of input elements that are not zero; fewer make cones cheaper, and
+  // a difference is still a difference.
+  Cone(const Graph& graph, uint64_t seed, double dense = 1);
+
+  uint64_t at(TensorId t, const Index& index);
+  // Tensors from number `tensors` on are gone, or others now.
+  void forget(size_t tensors);
+
+ private:
+  struct Node {
+    Form form = Form::Input;
+    std::vector<int64_t> shape;
+    std::vector<TensorId> in;
+    std::vector<WindowAxis> axes;
+    uint64_t number = 0;  // of an input: its hash key; of a constant, mean: its value
+    std::unordered_map<int64_t, uint64_t> memo;
+  };
+  void extend(size_t tensors);
+  uint64_t compute(TensorId t, const Index& index);
+  uint64_t conv(const Node& n, const Op& op, const Index& index);
+  uint64_t conv_transpose(const Node& n, const Op& op, const Index& index);
+  uint64_t operand(TensorId t, size_t rank, const Index& index);
+
+  const Graph& graph_;
+  const uint64_t seed_;
+  const uint64_t dense_;  // of 2^64
+  Modulus<uint64_t> field_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace tessera::mutants

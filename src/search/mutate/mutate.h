@@ -1,0 +1,79 @@
+// The partially equivalent engine (PET, OSDI'21): programs of multi-linear operators that agree
+// with the original on a part of the output, found by depth-first search over operators (§4),
+// compared box by box in a prime field (§5), and corrected where they differ. What is returned has
+// passed the ordinary verifier at full shapes.
+#pragma once
+#include <set>
+#include <string>
+#include <vector>
+
+#include "search/engine.h"
+
+namespace tessera {
+
+struct MutateOptions {
+  int depth = 4;            // operators of a mutant; a reshape with its transpose and pads is one
+  int64_t steps = 400'000;  // operators tried
+  double seconds = 5;   // wall time, of search and proofs; hitting it makes results depend on the
+                        // machine
+  int candidates = 16;  // at most so many are proved and returned
+  double least_equal = 0.3;  // share of the output on which a mutant has to be equal, uncorrected
+  uint64_t seed = 0;
+  const CostModel* cost = nullptr;  // orders mutants; required
+  // Steps switched off, of those that mutate_passes() names.
+  std::set<std::string> disabled;
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// Names of the steps that can be switched off: "rearrange", "matmul", "bundles", "spacer", "halo",
+// "recompute", "fuse".
+const std::vector<std::string>& mutate_passes();
+
+// A mutant that agreed with the original somewhere.
+struct MutantRecord {
+  std::string derivation;  // its operators, one per line
+  double equal = 0;        // share of output elements on which it is equal, before correction
+  int64_t boxes = 0;       // of the output, both programs' index maps being affine on each
+  std::string correction;  // "" (none needed), "spacer", "halo", "recompute", "fuse"
+  double cost = 0;         // seconds, corrected; 0: no correction was found
+  bool proven = false;     // by the verifier
+  std::string why_not;     // of those that are not
+};
+
+struct MutateReport {
+  StopReason stop = StopReason::Exhausted;
+  std::string detail;     // of Unsupported: why
+  int64_t tried = 0;      // operators added by the search
+  int64_t mutants = 0;    // programs with the original's inputs and outputs
+  int64_t partial = 0;    // of those: equal on a part of the output
+  int64_t equal = 0;      // of those: equal on all of it
+  int64_t corrected = 0;  // equal after a correction
+  int64_t proven = 0;
+  double seconds = 0;
+  double original_cost = 0, best_cost = 0;  // seconds by the model; best: of proven ones, 0 if none
+  std::vector<MutantRecord> records;        // in order of cost
+  std::string str() const;                  // for people
+};
+
+// Is an operator linear in each of its operands, so that a program of such may be mutated? (Pads
+// with zeros, sums and differences are.)
+bool is_multilinear(const Graph& graph, const Op& op);
+
+// Proven mutants of a kernel graph with static shapes and multi-linear operators, in order of cost,
+// one for each way to compute (the operators with arithmetic, their shapes and attributes): a cost
+// model that has measured more may order them otherwise. The original is not among them. Always the
+// same for the same graph and options, unless time runs out. `report`, where given, is overwritten.
+std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& options,
+                              MutateReport* report = nullptr);
+
+class Mutate : public Engine {
+ public:
+  explicit Mutate(MutateOptions options = {}) : options_(std::move(options)) {}
+  std::string name() const override { return "mutate"; }
+  SearchReport run(const Subprogram&, Context&, const Budget&, CandidateSink&) override;
+
+ private:
+  MutateOptions options_;
+};
+
+}  // namespace tessera
