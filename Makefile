@@ -35,7 +35,7 @@ build: .venv/stamp-dev build/release/build.ninja
 	@$(NINJA) -C build/release -j$(JOBS)
 
 build/asan/build.ninja: .venv/stamp-dev
-	@$(CMAKE) -S . -B build/asan -DCMAKE_BUILD_TYPE=Release -DTESSERA_OPTIMIZE=-Og \
+	@$(CMAKE) -S . -B build/asan -DCMAKE_BUILD_TYPE=Release -DTESSERA_OPTIMIZE=-O1 \
 	  -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF
 	@touch $@
 

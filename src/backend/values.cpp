@@ -584,6 +584,7 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
   if (i >= argument_layouts.size() || argument_layouts[i].row_major())
     return contiguous_strides(shape);
   const Layout& layout = argument_layouts[i];
+  if (layout.view()) return layout.strides;
   const size_t rank = shape.size();
   const auto axis = [&](size_t at) {
     return layout.order.empty() ? at : static_cast<size_t>(layout.order[at]);
@@ -606,6 +607,11 @@ std::vector<int64_t> KernelValues::argument_pitch(int argument) const {
     pitch[axis(rank - 2)] = layout.panel;
   }
   return pitch;
+}
+
+int64_t KernelValues::argument_offset(int argument) const {
+  const size_t i = static_cast<size_t>(argument);
+  return i < argument_layouts.size() ? argument_layouts[i].offset : 0;
 }
 
 const Layout* KernelValues::tiles_of(int argument, size_t axis) const {

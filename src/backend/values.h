@@ -73,6 +73,8 @@ struct KernelValues {
   // An argument as memory at `pointer`, and the pitch of each axis when tiles of it are looked up.
   Memory argument_memory(int argument, const std::string& pointer) const;
   std::vector<int64_t> argument_pitch(int argument) const;
+  // Where an argument's first element is, in elements from the address that the kernel is given.
+  int64_t argument_offset(int argument) const;
   // The argument's layout if it has tiles of panels along that axis, else null.
   const Layout* tiles_of(int argument, size_t axis) const;
 };

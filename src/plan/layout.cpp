@@ -18,17 +18,19 @@ size_t axis(const Layout& layout, size_t i) {
 bool Layout::row_major() const {
   for (size_t i = 0; i < order.size(); ++i)
     if (order[i] != static_cast<int>(i)) return false;
-  return panel == 0;
+  return panel == 0 && !view();
 }
 
 std::string Layout::str() const {
   if (row_major()) return "row-major";
+  const auto list = [](const auto& numbers) {
+    std::string text = "[";
+    for (size_t i = 0; i < numbers.size(); ++i) text += (i ? "," : "") + std::to_string(numbers[i]);
+    return text + "]";
+  };
+  if (view()) return "view at " + std::to_string(offset) + " by " + list(strides);
   std::string out;
-  if (!Layout{order}.row_major()) {
-    out = "[";
-    for (size_t i = 0; i < order.size(); ++i) out += (i ? "," : "") + std::to_string(order[i]);
-    out += "]";
-  }
+  if (!Layout{order}.row_major()) out = list(order);
   if (panel > 0)
     out += (out.empty() ? "" : " ") + std::string("panels of ") + std::to_string(panel);
   if (panel > 0 && group > 1) out += " by " + std::to_string(group);
@@ -43,6 +45,10 @@ void check_layout(const Layout& layout, size_t rank) {
               (layout.panel > 0 || (layout.group == 1 && layout.tile == 0)) && layout.tile >= 0 &&
               (sorted.empty() || sorted.size() == rank);
   for (size_t i = 0; i < sorted.size(); ++i) good = good && sorted[i] == static_cast<int>(i);
+  if (layout.view()) {
+    good = good && layout.strides.size() == rank && sorted.empty() && layout.panel == 0 &&
+           layout.offset >= 0;
+  }
   if (!good) {
     throw Error(ErrorKind::BadInput,
                 "layout " + layout.str() + " does not fit " + std::to_string(rank) + " axes");
@@ -56,6 +62,11 @@ int64_t panel_columns(const Layout& layout, int64_t n) {
 
 int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extents) {
   int64_t n = 1;
+  if (layout.view()) {  // up to the last one
+    n += layout.offset;
+    for (size_t i = 0; i < extents.size(); ++i) n += (extents[i] - 1) * layout.strides[i];
+    return n;
+  }
   for (size_t i = 0; i < extents.size(); ++i) {
     int64_t e = extents[axis(layout, i)];
     if (layout.panel > 0 && i + 1 == extents.size()) e = panel_columns(layout, e);
@@ -68,6 +79,11 @@ int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extent
 int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& extents,
                       const std::vector<int64_t>& index) {
   const size_t rank = extents.size();
+  if (layout.view()) {
+    int64_t at = layout.offset;
+    for (size_t i = 0; i < rank; ++i) at += index[i] * layout.strides[i];
+    return at;
+  }
   const size_t plain = layout.panel > 0 ? rank - 2 : rank;  // axes that are just strides
   int64_t at = 0;
   for (size_t i = 0; i < plain; ++i) at = at * extents[axis(layout, i)] + index[axis(layout, i)];
@@ -79,6 +95,31 @@ int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& extents,
   const int64_t depth = up(extents[axis(layout, rank - 2)], g);
   const int64_t width = panel_columns(layout, extents[axis(layout, rank - 1)]);
   return at * depth * width + n / p * depth * p + k / g * g * p + n % p * g + k % g;
+}
+
+std::optional<SliceView> slice_view(const Graph& graph, TensorId t) {
+  if (graph.producer(t).kind != OpKind::Slice) return std::nullopt;
+  // From the slice at hand to the whole: `first` and `step` of each axis in elements of `at`.
+  const size_t rank = graph.type(t).shape.size();
+  std::vector<int64_t> first(rank, 0), step(rank, 1);
+  TensorId at = t;
+  for (; graph.producer(at).kind == OpKind::Slice; at = graph.producer(at).inputs[0]) {
+    const auto& a = std::get<SliceAttrs>(graph.producer(at).attrs);
+    for (size_t i = 0; i < rank; ++i) {
+      first[i] = a.starts[i] + first[i] * a.steps[i];
+      step[i] *= a.steps[i];
+    }
+  }
+  SliceView view{at, {}};
+  const std::vector<int64_t> whole = extents(graph.type(at).shape);
+  view.layout.strides.resize(rank);
+  for (int64_t below = 1, i = static_cast<int64_t>(rank); i-- > 0;) {
+    const size_t axis = static_cast<size_t>(i);
+    view.layout.strides[axis] = step[axis] * below;
+    view.layout.offset += first[axis] * below;
+    below *= whole[axis];
+  }
+  return view;
 }
 
 }  // namespace tessera

@@ -1,10 +1,14 @@
 // How a tensor's elements are laid out in memory: the order of its axes and, for what a register
-// tile reads, panels of the innermost one. A layout changes speed, never the meaning.
+// tile reads, panels of the innermost one; or as a view into another tensor's memory. A layout
+// changes speed, never the meaning.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "ir/graph.h"
 
 namespace tessera {
 
@@ -22,11 +26,16 @@ struct Layout {
   int64_t panel = 0;
   int64_t group = 1;
   int64_t tile = 0;  // 0: one tile of all columns
+  // Not empty: a view. The elements lie in another array, the one at `index` at
+  // offset + Σ index[i]·strides[i]; nothing else of the above applies.
+  std::vector<int64_t> strides = {};
+  int64_t offset = 0;
 
+  bool view() const { return !strides.empty(); }
   // The layout of arrays outside: nothing to do.
   bool row_major() const;
   // "row-major", "[1,0]", "panels of 48", "[0,2,1] panels of 32 by 2",
-  // "panels of 64 in tiles of 250".
+  // "panels of 64 in tiles of 250", "view at 129 by [128,1]".
   std::string str() const;
   friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -41,5 +50,13 @@ int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extent
 // Where the element at `index` is.
 int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& extents,
                       const std::vector<int64_t>& index);
+
+// A slice seen where it lies: as a part of the row-major tensor `whole`.
+struct SliceView {
+  TensorId whole;
+  Layout layout;
+};
+// Of a tensor made by one or several slices; nullopt of any other.
+std::optional<SliceView> slice_view(const Graph& graph, TensorId t);
 
 }  // namespace tessera

@@ -107,6 +107,10 @@ bool PlanBuilder::constant(TensorId t) const {
          once_[graph_.tensor(t).producer.index];
 }
 
+TensorId PlanBuilder::holder(TensorId t) const {
+  return plan_.slots[static_cast<size_t>(plan_.root(slot(t)))].tensor;
+}
+
 int PlanBuilder::slot(TensorId t, const Layout& layout) {
   if (layout.row_major()) return slot(t);
   for (size_t i = graph_.tensors().size(); i < plan_.slots.size(); ++i) {
@@ -115,6 +119,7 @@ int PlanBuilder::slot(TensorId t, const Layout& layout) {
   }
   const Type& type = graph_.type(t);
   check_layout(layout, type.shape.size());
+  if (layout.view()) return view_slot(t, layout);
   Slot s;
   s.name = name_of(graph_, t.index) + "." + std::to_string(plan_.slots.size());
   s.tensor = t;
@@ -130,6 +135,19 @@ int PlanBuilder::slot(TensorId t, const Layout& layout) {
   pack.once = constant(t);
   plan_.tasks.push_back(pack);
   return id;
+}
+
+int PlanBuilder::view_slot(TensorId t, const Layout& layout) {
+  const std::optional<SliceView> view = slice_view(graph_, t);
+  CHECK(view && view->layout == layout) << "a view that no slice explains";
+  Slot s;
+  s.name = name_of(graph_, t.index) + "." + std::to_string(plan_.slots.size());
+  s.tensor = t;
+  s.layout = layout;
+  s.bytes = graph_.type(t).bytes();
+  s.alias = slot(view->whole);
+  plan_.slots.push_back(s);
+  return static_cast<int>(plan_.slots.size()) - 1;
 }
 
 int PlanBuilder::workspace(const std::string& name, int64_t bytes) {
@@ -201,6 +219,8 @@ void PlanBuilder::take_over(const std::vector<int>& phase_of) {
   for (size_t i = 0; i < plan_.tasks.size(); ++i) {
     const Task& t = plan_.tasks[i];
     if (t.once || t.in_place < 0 || t.writes.size() != 1) continue;
+    CHECK(static_cast<size_t>(t.in_place) >= t.layouts.size() ||
+          t.layouts[static_cast<size_t>(t.in_place)].row_major());
     const int from = plan_.root(t.reads[static_cast<size_t>(t.in_place)]);
     Slot& to = plan_.slots[static_cast<size_t>(t.writes[0])];
     const Slot& source = plan_.slots[static_cast<size_t>(from)];

@@ -99,8 +99,11 @@ class PlanBuilder {
   bool constant(TensorId t) const;
   const PlanOptions& options() const { return options_; }
 
+  // The tensor whose memory `t` shares: itself, unless it is a renaming.
+  TensorId holder(TensorId t) const;
   int slot(TensorId t) const { return static_cast<int>(t.index); }
-  // The slot of `t` in `layout`: a copy, made by a task of its own, unless it is row-major.
+  // The slot of `t` in `layout`: a copy, made by a task of its own, unless it is row-major or a view
+  // (slice_view), which is the memory of the whole.
   int slot(TensorId t, const Layout& layout);
   int workspace(const std::string& name, int64_t bytes);
   void add(Task task);
@@ -109,6 +112,7 @@ class PlanBuilder {
   Plan finish();
 
  private:
+  int view_slot(TensorId t, const Layout& layout);
   void take_over(const std::vector<int>& phase_of);
   MemoryPlan place(Place place, bool once, const Schedule& schedule);
 

@@ -104,6 +104,50 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
   return out;
 }
 
+// Slices are read where they lie, but by products, which want rows of neighbours. Layouts of
+// operands that have none yet.
+void read_through_slices(const Graph& graph, const PlanBuilder& plan, std::vector<OpCode>& codes) {
+  for (OpCode& code : codes) {
+    const Op& op = graph.op(code.id);
+    const Graph* block = code.lowered                ? &*code.lowered
+                         : op.kind == OpKind::Kernel ? &graph.body(op)
+                                                     : nullptr;
+    if (block == nullptr && (is_windowed(op.kind) || !reads_views(op.kind))) continue;
+    const bool products =
+        block != nullptr && std::any_of(block->ops().begin(), block->ops().end(), [](const Op& o) {
+          return o.kind == OpKind::Matmul || o.kind == OpKind::ConcatMatmul;
+        });
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const std::optional<SliceView> view = slice_view(graph, op.inputs[i]);
+      if (!view || !code.layouts[i].row_major() || plan.once(graph.tensor(op.inputs[i]).producer))
+        continue;
+      const Type& type = graph.type(op.inputs[i]);
+      const bool rows = view->layout.strides.back() == 1 || type.shape.back().extent == 1;
+      // Lowered operators may see an operand in another shape.
+      const bool same = block == nullptr || block->type(block->inputs()[i]).shape == type.shape;
+      if (same && (rows || !products)) code.layouts[i] = view->layout;
+    }
+  }
+}
+
+// Drops the code of slices that nobody reads as arrays of their own.
+void drop_unread_slices(const Graph& graph, const PlanBuilder& plan, std::vector<OpCode>& codes) {
+  std::vector<bool> read(graph.tensors().size(), false);
+  for (TensorId t : graph.outputs()) read[plan.holder(t).index] = true;
+  for (size_t c = codes.size(); c-- > 0;) {
+    const Op& op = graph.op(codes[c].id);
+    if (op.kind == OpKind::Slice && !read[op.result().index]) {
+      codes.erase(codes.begin() + static_cast<std::ptrdiff_t>(c));
+      continue;
+    }
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const bool view = codes[c].layouts[i].view();
+      const TensorId t = view ? slice_view(graph, op.inputs[i])->whole : op.inputs[i];
+      read[plan.holder(t).index] = true;
+    }
+  }
+}
+
 }  // namespace
 
 Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
@@ -131,6 +175,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       OpCode& code = codes[static_cast<size_t>(wanted[i].user)];
       code.layouts[static_cast<size_t>(wanted[i].operand)] = choice.layouts[i];
     }
+    read_through_slices(graph, plan, codes);
+    drop_unread_slices(graph, plan, codes);
   }
 
   const std::vector<std::string> lines = print_ops(graph);
@@ -175,7 +221,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       const Graph& block = code.lowered ? *code.lowered : graph.body(op);
       std::vector<Layout> layouts = code.layouts;
       for (size_t i = 0; i < layouts.size(); ++i) {
-        if (layouts[i].row_major()) continue;
+        if (layouts[i].row_major() || layouts[i].view()) continue;
         layouts[i] = for_rank(layouts[i], layouts[i].order.size(),
                               block.type(block.inputs()[i]).shape.size());
       }
@@ -230,7 +276,9 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       }
     } else {
       task.in_place = in_place_operand(graph, op);
-      const ElementwiseText text = emit_elementwise(kUnnamed, graph, op, unit);
+      if (task.in_place >= 0 && code.layouts[static_cast<size_t>(task.in_place)].view())
+        task.in_place = -1;
+      const ElementwiseText text = emit_elementwise(kUnnamed, graph, op, unit, code.layouts);
       step.units = text.units;
       step.streams = true;
       step.symbol = define(text.text);

@@ -65,8 +65,15 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
 
 }  // namespace
 
+bool reads_views(OpKind kind) {
+  // The others take their operands as one run of elements, or by tiles.
+  return kind != OpKind::Reshape && kind != OpKind::Squeeze && kind != OpKind::Unsqueeze &&
+         kind != OpKind::Transpose;
+}
+
 ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
-                                 UnitContext& unit) {
+                                 UnitContext& unit, const std::vector<Layout>& layouts) {
+  const auto view = [&](size_t i) { return i < layouts.size() && layouts[i].view(); };
   if (op.kind == OpKind::Transpose) {
     if (std::optional<ElementwiseText> text = emit_transpose(name, graph, op, unit)) return *text;
   }
@@ -79,7 +86,10 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   result.kind = op.kind;
   result.attrs = op.attrs;
   result.dtype = type.dtype;
-  if (has(op.kind, algebra::Pointwise)) {
+  bool views = false;
+  for (size_t i = 0; i < op.inputs.size(); ++i) views = views || view(i);
+  CHECK(!views || reads_views(op.kind));
+  if (has(op.kind, algebra::Pointwise) && !views) {
     shapes = merged_axes(std::move(shapes));
   } else if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze ||
              op.kind == OpKind::Unsqueeze) {
@@ -95,7 +105,8 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
     v.dtype = graph.type(op.inputs[i]).dtype;
     set_extents(v, shapes[i]);
     v.in_memory = true;
-    v.memory = {"a" + std::to_string(i), v.dtype, contiguous_strides(shapes[i])};
+    v.memory = {"a" + std::to_string(i), v.dtype,
+                view(i) ? layouts[i].strides : contiguous_strides(shapes[i])};
     result.inputs.push_back(static_cast<int>(i));
     kernel.values.push_back(std::move(v));
   }
@@ -123,7 +134,8 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const std::string t = storage_type(graph.type(op.inputs[i]).dtype);
     code.line("const " + t + "* const a" + std::to_string(i) + " = (const " + t + "*)args[" +
-              std::to_string(i) + "];");
+              std::to_string(i) + "]" +
+              (view(i) ? " + " + std::to_string(layouts[i].offset) : "") + ";");
   }
   const std::string t = storage_type(type.dtype);
   code.line(t + "* const out = (" + t + "*)args[" + std::to_string(op.inputs.size()) + "];");

@@ -95,8 +95,10 @@ std::string KernelEmitter::run(const std::string& name, int64_t& scratch_bytes) 
   for (size_t i = 0; i < kernel_.argument_dtypes.size(); ++i) {
     const bool read = static_cast<int>(i) < kernel_.operands;
     const std::string type = storage_type(kernel_.argument_dtypes[i]);
+    const int64_t offset = kernel_.argument_offset(static_cast<int>(i));
     head.line((read ? "const " : "") + type + "* const a" + std::to_string(i) + " = (" +
-              (read ? "const " : "") + type + "*)args[" + std::to_string(i) + "];");
+              (read ? "const " : "") + type + "*)args[" + std::to_string(i) + "]" +
+              (offset > 0 ? " + " + std::to_string(offset) : "") + ";");
   }
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const Buffer& b = buffers_[i];

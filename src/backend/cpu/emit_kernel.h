@@ -44,7 +44,9 @@ struct ElementwiseText {
   std::string text;
   int64_t units = 1;
 };
+// `layouts`: of the operands, as far as they are views; only where reads_views(op.kind).
 ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
-                                 UnitContext& unit);
+                                 UnitContext& unit, const std::vector<Layout>& layouts = {});
+bool reads_views(OpKind kind);
 
 }  // namespace tessera

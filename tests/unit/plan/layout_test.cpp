@@ -65,5 +65,24 @@ TEST(Layout, MistakesAreSaid) {
   EXPECT_FALSE((Layout{{1, 0}}).row_major());
 }
 
+TEST(Layout, SlicesOfSlicesAreOneView) {
+  Graph g;
+  const TensorId x = g.add_input({DType::F32, {40, 50}});
+  const TensorId a = g.add(OpKind::Slice, {x}, SliceAttrs{{3, 2}, {38, 47}, {2, 3}});
+  const TensorId b = g.add(OpKind::Slice, {a}, SliceAttrs{{1, 5}, {18, 15}, {4, 2}});
+  EXPECT_FALSE(slice_view(g, x));
+  const std::optional<SliceView> view = slice_view(g, b);
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->whole, x);
+  // Row 3 + 2·(1 + 4·i), column 2 + 3·(5 + 2·j).
+  EXPECT_EQ(view->layout.str(), "view at 267 by [400,6]");
+  EXPECT_EQ(layout_offset(view->layout, extents(g.type(b).shape), {2, 1}), 21 * 50 + 23);
+  EXPECT_FALSE(view->layout.row_major());
+  Layout wrong = view->layout;
+  EXPECT_THROW(check_layout(wrong, 3), Error);
+  wrong.order = {0, 1};
+  EXPECT_THROW(check_layout(wrong, 2), Error);
+}
+
 }  // namespace
 }  // namespace tessera
