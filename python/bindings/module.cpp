@@ -4,6 +4,8 @@
 
 NB_MODULE(_core, m) {
   m.doc() = "The C++ core of Tessera.";
+  // Functions that still exist when the interpreter ends are no leak that users could mend.
+  nanobind::set_leak_warnings(false);
   m.attr("version") = TESSERA_VERSION;
   tessera::python::bind_errors(m);
   tessera::python::bind_ir(m);

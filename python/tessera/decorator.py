@@ -20,7 +20,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.contest import Known
-from tessera.direct import Slot, call_order, layout, slots
+from tessera.direct import Slot, call_order, direct_call, layout, slots
 from tessera.errors import CancelledError, Error, Location
 from tessera.frontends.trace import (
     Environment,
@@ -166,6 +166,15 @@ class Optimized(_core.Dispatch):
 
     # --- making a program
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
+        entry = self._optimized(args, kwargs, floats)
+        if entry.result is None and not floats:  # the original, without asking each time
+            known = slots(args, kwargs, call_order(self._function, args, kwargs))
+            entry.direct = direct_call(known, entry.environment)
+            if entry.direct is not None:
+                entry.direct.run_function(self._function, None, True)
+        return entry
+
+    def _optimized(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
         entry = _Entry(Environment(self._function), floats=floats)
         try:
             traced = self._trace(entry.environment, args, kwargs, floats)

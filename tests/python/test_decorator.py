@@ -247,6 +247,20 @@ def test_plain_numpy_with_one_warning(
     assert "test_decorator.py:" in warning
 
 
+def test_what_runs_as_plain_numpy_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimized = ts.optimize(lambda x: x[int(x[0, 0])])
+    with pytest.warns(RuntimeWarning, match="plain NumPy"):
+        first = optimized(X)
+
+    def slowly(*_: Any) -> Any:
+        raise AssertionError("a call of a known form took the slow way")
+
+    monkeypatch.setattr(type(optimized), "_call_slowly", slowly)
+    same(optimized(X), first)
+    with pytest.raises(AssertionError, match="slow way"):
+        optimized(X[:3])
+
+
 @pytest.mark.parametrize(
     ("function", "kind"),
     [(raises, KeyError), (endless, RecursionError), (lambda x: x @ x, ValueError),
