@@ -91,6 +91,10 @@ std::string extreme(DType dtype, bool low, Dialect dialect) {
 
 std::string element_place(const Memory& memory, const std::string& offset) {
   if (memory.swizzle_mask == 0) return offset;
+  if (memory.box_columns > memory.swizzle_mask + 8)
+    return "ts::boxed<" + std::to_string(memory.box_rows) + ", " +
+           std::to_string(memory.box_columns) + ", " + std::to_string(memory.swizzle_mask + 8) +
+           ">(" + offset + ")";
   return "ts::swizzled<" + std::to_string(memory.swizzle_shift) + ", " +
          std::to_string(memory.swizzle_mask) + ">(" + offset + ")";
 }

@@ -41,6 +41,9 @@ struct Memory {
   // Shared memory whose 16-byte pieces change places: the element at offset x is at
   // x ^ (x >> swizzle_shift & swizzle_mask). 0: they do not.
   int swizzle_shift = 0, swizzle_mask = 0;
+  // Matrices as boxes (ts::boxed): in blocks of swizzle_mask + 8 columns, each with all `box_rows`;
+  // strides are then those of whole rows of `box_columns`. 0: not so.
+  int box_rows = 0, box_columns = 0;
   int aligned = 16;  // bytes that the address of the first element is a multiple of
 };
 

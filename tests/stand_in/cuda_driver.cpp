@@ -675,13 +675,15 @@ int cuTensorMapEncodeTiled(CudaTensorMap* map, int type, uint32_t rank, CudaAddr
   const int element = type == 6 || type == 9 || type == 1 ? 2 : type == 7 || type == 2 ? 4 : 0;
   if (rank != 2 || element == 0 || interleave != 0 || data % 16 != 0 || pitches[0] % 16 != 0 ||
       box[0] > 256 || box[1] > 256 || box[0] * uint32_t(element) % 16 != 0 ||
-      (swizzle == 3 && box[0] * uint32_t(element) > 128) || (swizzle != 0 && swizzle != 3))
+      // The emulator knows boxes that are as wide as the swizzling reaches: 32, 64, 128 bytes.
+      swizzle < 0 || swizzle > 3 ||
+      (swizzle != 0 && box[0] * uint32_t(element) != uint32_t(16 << swizzle)))
     return kInvalidValue;
   if (find(data, pitches[0] * (extents[1] - 1) + extents[0] * size_t(element)) == nullptr)
     return kInvalidValue;
   const ts::TensorMap host =
       ts::host::tensor_map(reinterpret_cast<void*>(data), int(extents[1]), int(extents[0]),
-                           int64_t(pitches[0]), element, int(box[1]), int(box[0]), swizzle == 3);
+                           int64_t(pitches[0]), element, int(box[1]), int(box[0]), swizzle != 0);
   static_assert(sizeof host == sizeof *map);
   std::memcpy(map, &host, sizeof host);
   return 0;

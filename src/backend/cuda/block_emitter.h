@@ -34,6 +34,7 @@ struct BlockText {
   int threads = 128;
   int64_t shared_bytes = 0;
   int sum_registers = 0;
+  std::vector<TensorMapSpec> maps;
 };
 
 // How much a kernel may take, and how deep its pipelines are.
@@ -72,8 +73,15 @@ class BlockEmitter {
     int64_t row_units = 1, column_units = 1, batch = 1;
     int workers = 1, slots = 1;
     bool registers = false;  // sums stay in registers from one iteration to the next
+    // By four warps at once (wgmma): a row of fragments is then one of 64×8. Swapped: what is
+    // computed is the transposed product, rows and columns are those of that.
+    bool wide = false, swapped = false;
     int64_t units() const { return row_units * column_units * batch; }
     int numbers() const { return rows * columns * (tensor_cores ? 4 : 1); }
+  };
+  // How the asynchronous proxy brings a tile: boxes of `rows` rows, one map for all.
+  struct Boxes {
+    int map = 0, rows = 0;
   };
   struct Pair {
     int left, right;
@@ -94,6 +102,8 @@ class BlockEmitter {
   void copy_operands();
   void place_shared(int id, bool operand);
   bool tensor_cores(const Value& product) const;
+  // Extent of an axis as it lies in memory: operands of tensor cores are filled up with zeros.
+  int64_t stored(int id, size_t axis) const;
   std::vector<Pair> pairs(const Value& product) const;
   Units units(const Value& product, bool accumulates) const;
   // Memory that shows the value's elements without a copy.
@@ -109,8 +119,9 @@ class BlockEmitter {
   // Opens a step whose lines go to `code_`; finish() closes it.
   void begin(const std::string& comment);
   void finish();
-  void reads(const std::string& buffer, const std::string& mapping);
-  void writes(const std::string& buffer, const std::string& mapping);
+  // `async`: by the asynchronous proxy.
+  void reads(const std::string& buffer, const std::string& mapping, bool async = false);
+  void writes(const std::string& buffer, const std::string& mapping, bool async = false);
   // Adds the reads that `touched_` lists. `roots`: what was computed element by element, each by
   // the thread that `mapping` says.
   void reads_touched(const std::string& mapping, const std::vector<int>& roots = {}, int width = 1);
@@ -171,6 +182,7 @@ class BlockEmitter {
   std::string factor(int id, const char* part, const std::vector<Index>& index);
 
   // emit_product.cpp
+  std::string unit_shape(const Units& u) const;
   std::string sums_shape(const Units& u) const;
   std::vector<Index> leading_index(int id);
   void open_units(const Units& u);
@@ -184,6 +196,19 @@ class BlockEmitter {
   void rescale_sums(int id, int into, const Units& u);
   void spill(int accumulator);
 
+  // emit_wide.cpp: products of four warps, and boxes that the asynchronous proxy copies (sm_90a)
+  std::optional<Units> wide_units(const Value& product, bool accumulates) const;
+  void choose_boxes();
+  bool boxes_fit(int id) const;
+  void box_layout(int id);
+  void wide_fragments(int id, const Units& u, const std::string& sums);
+  // Iteration `l` of the loop as the number of a stage, and the parity of the phase in which that
+  // is filled.
+  std::string stage(int loop, const std::string& l) const;
+  std::string parity(int loop) const;
+  int stages(int loop) const;
+  void copy_boxes(const std::vector<int>& tiles, int loop, Code& code);
+
   KernelValues original_, kernel_;
   EmitLimits limits_;
   std::set<std::string>& prelude_;
@@ -195,6 +220,10 @@ class BlockEmitter {
   std::vector<int> fused_;      // accumulator that a product or reduction adds to, or -1
   std::map<int, Units> units_;  // of products
   std::map<int, std::vector<int>> tiles_of_;  // that a loop brings in ahead of their use
+  std::vector<int> box_width_;                // columns of boxes that a value lies in, 0: none
+  std::map<int, Boxes> boxes_;                // of tiles that the asynchronous proxy brings
+  std::vector<TensorMapSpec> maps_;
+  std::map<int, bool> arrivals_;  // loops whose tiles such copies bring: whether inside another
   int threads_ = 128;
   std::vector<int64_t> planned_elements_;  // of each value in shared memory, padding included
 

@@ -16,7 +16,11 @@ constexpr int kAlignment = 16;  // of arrays, in bytes: that of the widest acces
 constexpr size_t kMostBuffers = 32;
 
 // Types and swizzles of boxes (CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion).
-constexpr int kBox8 = 0, kBox16 = 1, kBox32 = 2, kSwizzle128 = 3, kPromote256 = 3;
+constexpr int kBox8 = 0, kBox16 = 1, kBox32 = 2, kPromote256 = 3;
+int swizzle_kind(const TensorMapSpec& spec) {
+  const int row_bytes = spec.box_columns * spec.element_bytes;
+  return !spec.swizzled ? 0 : row_bytes == 128 ? 3 : row_bytes == 64 ? 2 : 1;
+}
 
 // Memory that holds a constant splat.
 std::vector<std::byte> constant_data(const Type& type, const Rational& value) {
@@ -218,7 +222,7 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
                          : spec.element_bytes == 2 ? kBox16
                                                    : kBox32;
         context_->check(api.encode_tiled(&m.map, type, 2, address, extents, &pitch, box, steps, 0,
-                                         spec.swizzled ? kSwizzle128 : 0, kPromote256, 0),
+                                         swizzle_kind(spec), kPromote256, 0),
                         "describe boxes of an array of " + std::to_string(spec.rows) + " x " +
                             std::to_string(spec.columns) + " elements for " + k.name);
         m.address = address;

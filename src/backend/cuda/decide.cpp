@@ -41,6 +41,7 @@ BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
     for (int input : v.inputs) needed_[size_t(input)] = true;
   }
   decide();
+  choose_boxes();
   plan_layouts();
 }
 
@@ -71,6 +72,7 @@ bool BlockEmitter::tensor_cores(const Value& v) const {
 }
 
 BlockEmitter::Units BlockEmitter::units(const Value& v, bool accumulates) const {
+  if (const std::optional<Units> wide = wide_units(v, accumulates)) return *wide;
   Units u;
   u.tensor_cores = tensor_cores(v);
   const size_t rank = v.extents.size();
@@ -134,6 +136,13 @@ int BlockEmitter::work_inline(int id) const {
   int sum = work(v.kind);
   for (int input : v.inputs) sum += work_inline(input);
   return sum;
+}
+
+int64_t BlockEmitter::stored(int id, size_t axis) const {
+  const Value& v = value(id);
+  const int64_t nominal = v.extents[axis].nominal;
+  return fragment_[size_t(id)] && axis + 2 >= v.extents.size() ? ceil_div(nominal, 16) * 16
+                                                               : nominal;
 }
 
 // Views of a product's operand down to what has memory of its own.

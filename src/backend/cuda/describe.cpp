@@ -52,10 +52,7 @@ class BlockDescriber {
     BlockValue b;
     b.name = "v" + std::to_string(id);
     b.dtype = v.memory.storage;
-    b.extents = nominal(v);
-    if (e_.fragment_[size_t(id)])
-      for (size_t i = b.extents.size() - 2; i < b.extents.size(); ++i)
-        b.extents[i] = ceil_div(b.extents[i], 16) * 16;
+    for (size_t axis = 0; axis < v.extents.size(); ++axis) b.extents.push_back(e_.stored(id, axis));
     if (e_.home(id) == Home::Tile && !b.extents.empty()) {
       const int64_t piece = std::max(1, e_.piece_bytes(id) / size_in_bytes(v.dtype));
       b.extents.back() = ceil_div(b.extents.back(), piece) * piece;
@@ -309,6 +306,12 @@ class BlockDescriber {
     }
     w.kind = WalkKind::Fragments;
     w.whole = true;
+    if (u.wide) {
+      if (u.swapped) std::swap(w.m, w.n);
+      w.warps_m = 4 * int(std::min<int64_t>(u.workers, u.row_units));
+      w.warps_n = std::max(1, u.workers * 4 / w.warps_m);
+      return w;
+    }
     while (w.warps_n * 2 <= u.column_units && w.warps_n * 2 <= u.workers) w.warps_n *= 2;
     while (w.warps_m * 2 <= u.row_units && w.warps_n * w.warps_m * 2 <= u.workers) w.warps_m *= 2;
     return w;
@@ -432,6 +435,10 @@ void BlockEmitter::plan_layouts() {
     o.bytes = tile.elements() * bytes;
     if (choice.option[size_t(v)] >= 0)
       o = prices.options[size_t(v)][size_t(choice.option[size_t(v)])];
+    if (box_width_[id] > 0) {
+      box_layout(int(id));
+      continue;
+    }
     Memory& m = kernel_.values[id].memory;
     m.strides.clear();
     for (int64_t stride : shared_strides(o.layout, tile.extents, bytes))

@@ -101,6 +101,7 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
     kernel.threads = text.threads;
     kernel.shared_bytes = text.shared_bytes;
     kernel.sum_registers = text.sum_registers;
+    kernel.maps = text.maps;
     kernel.arguments = task.reads;
     kernel.arguments.insert(kernel.arguments.end(), task.writes.begin(), task.writes.end());
     kernels += "\n// " + lines[id.index] + "\n";

@@ -33,7 +33,8 @@ struct TensorMapSpec {
   int element_bytes = 2;
   int64_t rows = 0, columns = 0;
   int box_rows = 0, box_columns = 0;
-  bool swizzled = false;  // 128-byte swizzle: box_columns · element_bytes is 128
+  // In shared memory pieces of 16 bytes are exchanged, as rows of 128, 64 or 32 bytes allow.
+  bool swizzled = false;
 };
 
 // One launch. Parameters: a pointer per argument, 16-byte aligned, then the maps by value.

@@ -70,8 +70,8 @@ void BlockEmitter::start_accumulator(int id) {
                                                              : highest(v.dtype, Dialect::Cuda);
   if (fragment_[size_t(id)]) {  // what fills it up is zero as well
     Value whole = v;
-    for (size_t axis : {v.extents.size() - 2, v.extents.size() - 1})
-      whole.extents[axis].nominal = ceil_div(whole.extents[axis].nominal, 16) * 16;
+    for (size_t axis = 0; axis < v.extents.size(); ++axis)
+      whole.extents[axis].nominal = stored(id, axis);
     fill(m.pointer, whole, m, "0");
     step_.accesses.back().mapping.clear();
     if (x != "0") {

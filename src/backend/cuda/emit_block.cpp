@@ -48,16 +48,16 @@ void BlockEmitter::finish() {
   steps().push_back(std::move(step_));
 }
 
-void BlockEmitter::reads(const std::string& name, const std::string& mapping) {
+void BlockEmitter::reads(const std::string& name, const std::string& mapping, bool async) {
   const auto it = buffer_of_.find(name);
   CHECK(it != buffer_of_.end()) << name << " is read before it has memory";
-  step_.accesses.push_back({it->second, false, mapping});
+  step_.accesses.push_back({it->second, false, mapping, async});
 }
 
-void BlockEmitter::writes(const std::string& name, const std::string& mapping) {
+void BlockEmitter::writes(const std::string& name, const std::string& mapping, bool async) {
   const auto it = buffer_of_.find(name);
   CHECK(it != buffer_of_.end()) << name << " is written before it has memory";
-  step_.accesses.push_back({it->second, true, mapping});
+  step_.accesses.push_back({it->second, true, mapping, async});
 }
 
 void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<int>& roots,
@@ -130,7 +130,11 @@ void BlockEmitter::region(uint8_t loops, int last) {
     for (int i = 0; i < count; ++i)
       if (here[size_t(i)] && home(i) == Home::Tile && (value(i).phase.varies >> last & 1) != 0)
         tiles.push_back(i);
-  if (!tiles.empty()) next_stage(tiles, last);
+  if (!tiles.empty()) {
+    for (int i : tiles)
+      if (boxes_.count(i) != 0) arrivals_[last] = kernel_.loops.size() > 1;
+    next_stage(tiles, last);
+  }
   for (int i : tiles) done[size_t(i)] = true;
   const auto ready = [&](int id, const std::vector<int>& siblings) {
     std::set<int> needs;
@@ -176,6 +180,11 @@ void BlockEmitter::region(uint8_t loops, int last) {
       scaled_ = scaled;
       load_stages(tiles_of_[l], l);
       steps().push_back(std::move(loop));
+      if (const auto a = arrivals_.find(l); a != arrivals_.end() && a->second) {
+        begin("");
+        code_.line("past" + n(l) + " += " + n(kernel_.loops[size_t(l)]) + ";");
+        finish();
+      }
       for (int r : roots) {
         if (!is_accumulator(value(r).kind) || value(r).phase.varies != loops) continue;
         done[size_t(r)] = true;
@@ -199,7 +208,15 @@ BlockText BlockEmitter::run(const std::string& name) {
   steps_ = &all;
   declare_extents(0, -1, head_);
   region(0, -1);
-  const MemoryPlan plan = plan_shared(buffers_, whole_loop_, all);
+  const bool swizzled =
+      std::any_of(box_width_.begin(), box_width_.end(), [](int w) { return w > 0; });
+  MemoryPlan plan = plan_shared(buffers_, whole_loop_, all, swizzled ? 1024 : 128);
+  // Barriers lie behind everything else.
+  std::map<int, int64_t> barriers;
+  for (const auto& [loop, nested] : arrivals_) {
+    barriers[loop] = plan.bytes = ceil_div(plan.bytes, 8) * 8;
+    plan.bytes += 8 * stages(loop);
+  }
   if (plan.bytes > limits_.shared_bytes && limits_.stages > 1) {
     EmitLimits fewer = limits_;
     --fewer.stages;
@@ -231,6 +248,9 @@ BlockText BlockEmitter::run(const std::string& name) {
     head += std::string(i == 0 ? "" : ", ") + (int(i) < kernel_.operands ? "const " : "") +
             storage_type(kernel_.argument_dtypes[i], Dialect::Cuda) + "* __restrict__ a" +
             n(int64_t(i));
+  for (size_t i = 0; i < maps_.size(); ++i)
+    head += ", const __grid_constant__ ts::TensorMap m" + n(int64_t(i));
+  out.maps = maps_;
   out.text = head + ") {\n";
   const auto line = [&](const std::string& s) { out.text += "  " + s + "\n"; };
   if (flat) {
@@ -252,6 +272,19 @@ BlockText BlockEmitter::run(const std::string& name) {
     line(buffers_[b].type + "* const " + (whole_loop_[b] ? "s" : "") + buffers_[b].name +
          " = reinterpret_cast<" + buffers_[b].type + "*>(ts::shared() + " + n(plan.offsets[b]) +
          ");  // " + n(buffers_[b].bytes) + " bytes");
+  for (const auto& [loop, at] : barriers)
+    line("ts::Barrier* const full" + n(loop) + " = reinterpret_cast<ts::Barrier*>(ts::shared() + " +
+         n(at) + ");");
+  if (!barriers.empty()) {
+    line("if (ts::thread() == 0) {");
+    for (const auto& [loop, at] : barriers)
+      line("  for (int s = 0; s < " + n(stages(loop)) + "; ++s) ts::init_barrier(full" + n(loop) +
+           " + s, 1);");
+    line("  ts::publish_barriers();");
+    line("}");  // each loop begins with a barrier of the block, before anybody waits
+  }
+  for (const auto& [loop, nested] : arrivals_)
+    if (nested) line("int past" + n(loop) + " = 0;  // iterations of loop " + n(loop) + " before");
   for (const std::string& s : head_) line(s);
   print_steps(all, 1, out.text);
   out.text += "}\n";

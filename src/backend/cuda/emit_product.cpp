@@ -7,9 +7,14 @@
 
 namespace tessera {
 
+// Of the sums of one unit.
+std::string BlockEmitter::unit_shape(const Units& u) const {
+  if (u.wide) return "[" + n(u.numbers()) + "]";
+  return "[" + n(u.rows) + "][" + n(u.columns) + "]" + (u.tensor_cores ? "[4]" : "");
+}
+
 std::string BlockEmitter::sums_shape(const Units& u) const {
-  return "[" + n(u.slots) + "][" + n(u.rows) + "][" + n(u.columns) + "]" +
-         (u.tensor_cores ? "[4]" : "");
+  return "[" + n(u.slots) + "]" + unit_shape(u);
 }
 
 // The indices of the leading axes of a unit's matrix.
@@ -22,8 +27,13 @@ std::vector<Index> BlockEmitter::leading_index(int id) {
 
 // For each unit of the worker: its first row and column, and which of the matrices it is of.
 void BlockEmitter::open_units(const Units& u) {
-  const int row = u.tensor_cores ? 16 * u.rows : 1, column = u.tensor_cores ? 8 * u.columns : 1;
-  const std::string worker = u.tensor_cores ? "ts::warp()" : "ts::thread()";
+  const int row = u.wide           ? 64
+                  : u.tensor_cores ? 16 * u.rows
+                                   : 1,
+            column = u.tensor_cores ? 8 * u.columns : 1;
+  const std::string worker = u.wide           ? "ts::warp() / 4"
+                             : u.tensor_cores ? "ts::warp()"
+                                              : "ts::thread()";
   if (u.slots > 1) {
     if (u.registers) code_.line("#pragma unroll");
     code_.open("for (int s = 0; s < " + n(u.slots) + "; ++s)");
@@ -54,17 +64,18 @@ void BlockEmitter::product(int id, int into) {
     buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
            memory_elements(into) * size_in_bytes(m.storage));
   begin(m.pointer + " " + shape_text(v) + (into == id ? ": " : " += ") + name(v.kind) + ", " +
-        (u.tensor_cores ? "fragments of 16×8, " : "") + n(u.rows) + "×" + n(u.columns) +
-        (u.tensor_cores ? " a warp" : " a thread"));
+        (u.wide ? "64×" + n(8 * u.columns) + " by four warps" + (u.swapped ? ", transposed" : "")
+         : u.tensor_cores ? "fragments of 16×8, " + n(u.rows) + "×" + n(u.columns) + " a warp"
+                          : n(u.rows) + "×" + n(u.columns) + " a thread"));
   open_units(u);
   const std::string sums =
       u.registers && value(into).kind != OpKind::AccumRescale ? "r" + n(into) + "[s]" : "d";
-  if (sums == "d")
-    code_.line(std::string(compute_type(v.dtype)) + " d[" + n(u.rows) + "][" + n(u.columns) + "]" +
-               (u.tensor_cores ? "[4]" : "") + " = {};");
+  if (sums == "d") code_.line(std::string(compute_type(v.dtype)) + " d" + unit_shape(u) + " = {};");
   leading_ = u.batch > 1 ? leading_index(id) : std::vector<Index>(v.extents.size() - 2);
   int number = 0;
+  if (u.wide) wide_fragments(id, u, sums);
   for (const Pair& pair : pairs(v)) {
+    if (u.wide) continue;
     if (u.tensor_cores)
       fragments(id, pair, u, sums, number++);
     else
@@ -78,7 +89,7 @@ void BlockEmitter::product(int id, int into) {
   code_.close();
   code_.close();
   for (const Pair& pair : pairs(v))
-    for (int operand : {pair.left, pair.right}) reads(view(operand)->pointer, "");
+    for (int operand : {pair.left, pair.right}) reads(view(operand)->pointer, "", u.wide);
   if (!u.registers) writes(m.pointer, into == id ? "" : "units of " + m.pointer);
   if (value(into).kind == OpKind::AccumRescale)
     for (const char* part : {"s", "p"}) reads(scales_of(into) + part, "");
@@ -109,10 +120,11 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
     const bool transposed = column != 1;
     CHECK(!transposed || row == 1) << "an operand of tensor cores lies across";
     const std::string offset = matrix_of(operand, *m);
+    const bool blocks = m->box_columns > m->swizzle_mask + 8;
     code_.line("const ts::Tile<" + type + ", " + n(transposed ? column : row) + ", " +
                n(m->swizzle_shift) + ", " + n(m->swizzle_mask) + ", " +
-               (transposed ? "true" : "false") + "> " + side + n(number) + "{" + m->pointer +
-               (offset == "0" ? "" : " + " + offset) + "};");
+               (transposed ? "true" : "false") + (blocks ? ", " + n(m->box_rows) : "") + "> " +
+               side + n(number) + "{" + m->pointer + (offset == "0" ? "" : " + " + offset) + "};");
   };
   tile(pair.left, "left");
   tile(pair.right, "right");
@@ -207,15 +219,23 @@ void BlockEmitter::each_sum(
   const size_t rank = v.extents.size();
   int64_t rows = v.extents[rank - 2].nominal, columns = v.extents[rank - 1].nominal;
   if (padded) rows = ceil_div(rows, 16) * 16, columns = ceil_div(columns, 16) * 16;
+  if (u.swapped) std::swap(rows, columns);
   const auto unrolled = [&](const char* i, int count) {
     code_.line("#pragma unroll");
     code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
   };
-  unrolled("i", u.rows);
+  if (!u.wide) unrolled("i", u.rows);
   unrolled("j", u.columns);
   std::string number = sums + "[i][j]";
   int64_t covered_rows, covered_columns;
-  if (u.tensor_cores) {
+  if (u.wide) {
+    unrolled("e", 4);
+    code_.line("const int y = row + ts::warp() % 4 * 16 + ts::lane() / 4 + e / 2 * 8, x = column + "
+               "8 * j + ts::lane() % 4 * 2 + e % 2;");
+    number = sums + "[4 * j + e]";
+    covered_rows = u.row_units * 64;
+    covered_columns = u.column_units * u.columns * 8;
+  } else if (u.tensor_cores) {
     unrolled("e", 4);
     code_.line("const int y = row + 16 * i + ts::lane() / 4 + e / 2 * 8, x = column + 8 * j + "
                "ts::lane() % 4 * 2 + e % 2;");
@@ -232,12 +252,12 @@ void BlockEmitter::each_sum(
   if (covered_columns > columns) within += (within.empty() ? "" : " && ") + ("x < " + n(columns));
   if (!within.empty()) code_.open("if (" + within + ")");
   std::vector<Index> index = leading_;
-  index.push_back({"y", -1});
-  index.push_back({"x", -1});
+  index.push_back({u.swapped ? "x" : "y", -1});
+  index.push_back({u.swapped ? "y" : "x", -1});
   inside(number, index);
   if (!within.empty()) code_.close();
   if (u.tensor_cores) code_.close();
-  code_.close();
+  if (!u.wide) code_.close();
   code_.close();
 }
 

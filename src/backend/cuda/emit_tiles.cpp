@@ -134,10 +134,8 @@ void BlockEmitter::copy_code(int id, Code& code) const {
   // Rows and columns in memory, with what fills them up; leading axes in between are whole.
   std::vector<int64_t> stored;
   for (size_t i = 0; i < rank; ++i) {
-    int64_t e = v.extents[i].nominal;
-    if (fragment_[size_t(id)] && i + 2 >= rank) e = ceil_div(e, 16) * 16;
-    if (i + 1 == rank) e = ceil_div(e, piece);
-    stored.push_back(e);
+    const int64_t e = this->stored(id, i);
+    stored.push_back(i + 1 == rank ? ceil_div(e, piece) : e);
   }
   int64_t pieces = 1;
   for (int64_t e : stored) pieces *= e;
@@ -164,8 +162,7 @@ void BlockEmitter::copy_code(int id, Code& code) const {
       inside += (inside.empty() ? "" : " && ") + x + " < " + e.text();
   }
   if (to.empty()) to = where = "0";
-  if (m.swizzle_mask != 0)
-    to = "ts::swizzled<" + n(m.swizzle_shift) + ", " + n(m.swizzle_mask) + ">(" + to + ")";
+  to = element_place(m, to);
   if (bytes >= 4) {
     const Extent& e = v.extents[rank == 0 ? 0 : rank - 1];
     const int64_t covered = rank == 0 ? 1 : stored[rank - 1] * piece;
@@ -209,12 +206,15 @@ void BlockEmitter::load_tile(int id) {
 // The stages of a loop: `load` copies what iteration `next` needs.
 void BlockEmitter::load_stages(const std::vector<int>& tiles, int loop) {
   if (tiles.empty()) return;
-  const int64_t count = kernel_.loops[size_t(loop)];
-  const int stages = int(std::min<int64_t>(limits_.stages, count));
+  const int stages = this->stages(loop);
   const std::string l = "l" + n(loop);
   begin("tiles of loop " + n(loop) + ", " + n(stages) + (stages == 1 ? " stage" : " stages"));
   code_.open("const auto load" + n(loop) + " = [&](int " + l + ")");
+  copy_boxes(tiles, loop, code_);
+  bool pieces = false;
   for (int id : tiles) {
+    if (boxes_.count(id) != 0) continue;
+    pieces = true;
     const Value& v = value(id);
     for (size_t axis = 0; axis < v.extents.size(); ++axis) {
       const Extent& e = v.extents[axis];
@@ -225,8 +225,7 @@ void BlockEmitter::load_stages(const std::vector<int>& tiles, int loop) {
     code_.open("");
     const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
     code_.line(type + "* const to = sv" + n(id) +
-               (stages > 1 ? " + " + l + " % " + n(stages) + " * " + n(memory_elements(id)) : "") +
-               ";");
+               (stages > 1 ? " + " + stage(loop, l) + " * " + n(memory_elements(id)) : "") + ";");
     copy_code(id, code_);
     code_.close();
     writes("v" + n(id), "");
@@ -235,7 +234,7 @@ void BlockEmitter::load_stages(const std::vector<int>& tiles, int loop) {
   if (stages > 1) {
     code_.open("for (int s = 0; s < " + n(stages - 1) + "; ++s)");
     code_.line("load" + n(loop) + "(s);");
-    code_.line("ts::commit_copies();");
+    if (pieces) code_.line("ts::commit_copies();");
     code_.close();
   }
   finish();
@@ -244,37 +243,45 @@ void BlockEmitter::load_stages(const std::vector<int>& tiles, int loop) {
 // At the begin of an iteration: its tiles are there, and later ones are asked for.
 void BlockEmitter::next_stage(const std::vector<int>& tiles, int loop) {
   const int64_t count = kernel_.loops[size_t(loop)];
-  const int stages = int(std::min<int64_t>(limits_.stages, count));
+  const int stages = this->stages(loop);
   const std::string l = "l" + n(loop);
   tiles_of_[loop] = tiles;
-  begin("");
+  bool pieces = false, boxes = false;
   for (int id : tiles) {
     const Value& v = value(id);
     buffer("v" + n(id), storage_type(v.memory.storage, Dialect::Cuda),
            stages * memory_elements(id) * size_in_bytes(v.memory.storage), true);
-    writes("v" + n(id), "");
+    (boxes_.count(id) != 0 ? boxes : pieces) = true;
   }
+  const auto begin_meeting = [&](int pending) {
+    begin("");
+    step_.meets = true;
+    if (pieces) step_.pending = pending;
+    for (int id : tiles) writes("v" + n(id), "", boxes_.count(id) != 0);
+  };
   if (stages > 1) {
-    code_.line("ts::wait_copies<" + n(stages - 2) + ">();");
-    code_.line("ts::sync();");
+    begin_meeting(stages - 2);
     code_.line("if (" + l + " + " + n(stages - 1) + " < " + n(count) + ") load" + n(loop) + "(" +
                l + " + " + n(stages - 1) + ");");
-    code_.line("ts::commit_copies();");
+    if (pieces) code_.line("ts::commit_copies();");
   } else {
-    code_.line("ts::sync();");
+    begin_meeting(-1);
     code_.line("load" + n(loop) + "(" + l + ");");
-    code_.line("ts::commit_copies();");
-    code_.line("ts::wait_copies<0>();");
-    code_.line("ts::sync();");
+    if (pieces) {
+      code_.line("ts::commit_copies();");
+      finish();
+      begin_meeting(0);
+    }
   }
+  if (boxes)
+    code_.line("ts::wait(full" + n(loop) + (stages > 1 ? " + " + stage(loop, l) : "") + ", " +
+               parity(loop) + ");");
   for (int id : tiles) {
     const Value& v = value(id);
     const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
     code_.line("const " + type + "* const v" + n(id) + " = sv" + n(id) +
-               (stages > 1 ? " + " + l + " % " + n(stages) + " * " + n(memory_elements(id)) : "") +
-               ";");
+               (stages > 1 ? " + " + stage(loop, l) + " * " + n(memory_elements(id)) : "") + ";");
   }
-  step_.meets = true;
   finish();
 }
 

@@ -90,9 +90,7 @@ void BlockEmitter::elementwise(int id) {
   std::vector<Extent> extents = v.extents;
   const bool fragment = fragment_[size_t(id)];
   // What fills up fragments is zero, and so is an operand beyond the end of a shorter tile.
-  if (fragment)
-    for (size_t axis : {extents.size() - 2, extents.size() - 1})
-      extents[axis].nominal = ceil_div(extents[axis].nominal, 16) * 16;
+  for (size_t axis = 0; axis < extents.size(); ++axis) extents[axis].nominal = stored(id, axis);
   const bool padded = !extents.empty() && extents.back().nominal != v.extents.back().nominal;
   const bool tail = !v.extents.empty() && !v.extents.back().exact();
   const int width = padded || tail ? 1 : vector_width(m, extents, threads_);

@@ -17,6 +17,8 @@
 #include "base/error.h"
 #include "base/process.h"
 
+#include "backend/cuda/device/device.cuh"
+
 namespace tessera {
 namespace {
 
@@ -67,6 +69,12 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 }
 
 }  // namespace
+
+ts::TensorMap host_tensor_map(const TensorMapSpec& spec, void* data) {
+  return ts::host::tensor_map(data, int(spec.rows), int(spec.columns),
+                              spec.columns * spec.element_bytes, spec.element_bytes, spec.box_rows,
+                              spec.box_columns, spec.swizzled);
+}
 
 EmulatedKernels::EmulatedKernels(const std::string& source, const std::vector<std::string>& names,
                                  int optimize) {
@@ -187,6 +195,7 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
     launch.seed = seed;
     launch.grain = m.grain;
     std::vector<void*> arguments;
+    std::vector<ts::TensorMap> maps;
     for (size_t i = 0; i < k.arguments.size(); ++i) {
       const int slot = k.arguments[i];
       const bool written = i >= task.reads.size();
@@ -194,6 +203,9 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
       launch.buffers.push_back({data, plan.slots[size_t(slot)].bytes, written, !written});
       arguments.push_back(data);
     }
+    for (const TensorMapSpec& spec : k.maps)
+      maps.push_back(host_tensor_map(spec, arguments[size_t(spec.argument)]));
+    for (ts::TensorMap& map : maps) arguments.push_back(&map);
     if (std::optional<KernelFault> fault =
             emulate(launch, [&] { m.kernels->call(k.name, arguments.data()); }))
       return fault;

@@ -12,7 +12,14 @@
 #include "backend/cuda/emit.h"
 #include "backend/cuda/emulator.h"
 
+namespace ts {
+struct TensorMap;
+}
+
 namespace tessera {
+
+// A map of the array at `data` as kernels in the emulator take it.
+ts::TensorMap host_tensor_map(const TensorMapSpec& spec, void* data);
 
 // Kernels of a source that includes "device.cuh", as functions of this machine.
 class EmulatedKernels {

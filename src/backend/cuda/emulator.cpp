@@ -236,6 +236,7 @@ class Emulator {
     Phases& p = phases_[barrier];
     p = {};
     p.count = p.missing = count;
+    p.agent = launch_.threads + int(phases_.size() - 1) % kAgents;
     p.clock = p.ended[0] = p.ended[1] = no_clock();
   }
   void barrier_arrive(void* barrier, int bytes, int line) {
@@ -256,6 +257,8 @@ class Emulator {
   }
   void copy_rows(const ts::host::Rows& rows, void* barrier, int line) {
     Phases& p = phases(barrier, line);
+    found(shared_shadow_->read_async(*clocks_, thread_, shared_offset(barrier, 8, line), 8, line),
+          line);
     check_rows(rows, line);
     each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
       if (global != nullptr) {
@@ -266,7 +269,7 @@ class Emulator {
           found(owners_[n].touch(at, bytes, block_number(), false, false), line);
       }
       const int all = 16;
-      found(shared_shadow_->start_copy(*clocks_, thread_, offset, all, line), line);
+      found(shared_shadow_->start_async_copy(*clocks_, thread_, offset, all, line), line);
       std::memset(shared_ + offset, 0xff, size_t(all));
     });
     flying_.push_back({rows, &p});
@@ -304,6 +307,7 @@ class Emulator {
   }
   void fence_async(int) { clocks_->fence(thread_); }
 
+  void product_begin(int) { products_[size_t(thread_)].begun = true; }
   void product(float* d, int count, const void* mine, int mine_bytes,
                void (*all)(void* const* threads), const ts::host::Span* reads, int num_reads,
                int line) {
@@ -333,6 +337,8 @@ class Emulator {
     p->mine[size_t(thread_ - first)].assign(bytes, bytes + mine_bytes);
     p->d[size_t(thread_ - first)] = d;
     Products& own = products_[size_t(thread_)];
+    if (!own.begun)
+      fail("a product whose accumulators are not settled: begin_products comes before", line);
     own.open.push_back(p);
     if (own.saved.try_emplace(d, d, d + count).second) std::fill(d, d + count, NAN);
     if (++p->present < kGroup) {
@@ -348,6 +354,7 @@ class Emulator {
     Products& own = products_[size_t(thread_)];
     own.groups.push_back(std::move(own.open));
     own.open.clear();
+    own.begun = false;
   }
   void product_wait(int pending, int line) {
     Products& own = products_[size_t(thread_)];
@@ -362,8 +369,11 @@ class Emulator {
 
  private:
   static constexpr int kGroup = 128;  // threads of four warps
+  // As many barriers have copies that are told apart: who waits for one knows nothing of another's.
+  static constexpr int kAgents = 8;
   struct Phases {
     int count = 0, missing = 0;
+    int agent = 0;                               // that lands the copies, in the clocks
     int64_t bytes = 0;                           // announced and not copied yet
     int number = 0;                              // phases that have ended
     std::vector<uint32_t> clock;                 // of who arrived in this phase
@@ -391,6 +401,7 @@ class Emulator {
     std::vector<std::shared_ptr<Product>> open;
     std::deque<std::vector<std::shared_ptr<Product>>> groups;
     std::map<float*, std::vector<float>> saved;  // accumulators as they were before
+    bool begun = false;
   };
 
   std::vector<uint32_t> no_clock() const {
@@ -414,13 +425,14 @@ class Emulator {
   }
   void check_rows(const ts::host::Rows& r, int line) {
     shared_offset(r.shared, r.rows * r.row_bytes, line);
-    const int alignment = r.swizzled ? 1024 : 128;
+    const int alignment = r.swizzled ? 8 * r.row_bytes : 128;
     if (reinterpret_cast<uintptr_t>(r.shared) % uintptr_t(alignment) != 0)
       fail("rows are copied to and from shared memory at multiples of " +
                std::to_string(alignment) + " bytes",
            line);
-    if (r.row_bytes % 16 != 0 || (r.swizzled && r.row_bytes != 128))
-      fail("copied rows are multiples of 16 bytes, swizzled ones 128", line);
+    if (r.row_bytes % 16 != 0 ||
+        (r.swizzled && r.row_bytes != 128 && r.row_bytes != 64 && r.row_bytes != 32))
+      fail("copied rows are multiples of 16 bytes, swizzled ones 128, 64 or 32", line);
   }
   // Pieces of 16 bytes: their offset in shared memory, and in global memory, where they lie in it,
   // their place and how many of their bytes do.
@@ -429,7 +441,7 @@ class Emulator {
     for (int row = 0; row < r.rows; ++row)
       for (int byte = 0; byte < r.row_bytes; byte += 16) {
         int64_t offset = base + int64_t{row} * r.row_bytes + byte;
-        if (r.swizzled) offset ^= (offset >> 7 & 7) << 4;
+        if (r.swizzled) offset ^= (offset >> 7 & (r.row_bytes / 16 - 1)) << 4;
         const bool inside =
             row >= r.first_row && row < r.last_row && byte >= r.first_byte && byte < r.last_byte;
         f(offset, inside ? r.global + row * r.pitch + byte : nullptr,
@@ -440,7 +452,7 @@ class Emulator {
   void land(size_t n) {
     const Flying copy = flying_[n];
     flying_.erase(flying_.begin() + std::ptrdiff_t(n));
-    const int agent = clocks_->threads() - 1;
+    const int agent = copy.phases->agent;
     each_row(copy.rows, [&](int64_t offset, char* global, int bytes, int) {
       std::memset(shared_ + offset, 0, 16);
       if (global != nullptr) std::memcpy(shared_ + offset, global, size_t(bytes));
@@ -492,7 +504,7 @@ class Emulator {
 
   void run_block() {
     const int n = launch_.threads;
-    clocks_.emplace(n + 1);  // the last one is the asynchronous proxy's
+    clocks_.emplace(n + kAgents);  // the last ones are the asynchronous proxy's
     shared_shadow_.emplace(launch_.shared_bytes, false, launch_.grain);
     std::memset(shared_, 0xff, size_t(launch_.shared_bytes));  // NaNs
     for (Shadow& s : shadows_) s.forget_accesses();
@@ -651,6 +663,7 @@ const ts::host::Api kApi = {
     [](int line) { running->store_commit(line); },
     [](int pending, int line) { running->store_wait(pending, line); },
     [](int line) { running->fence_async(line); },
+    [](int line) { running->product_begin(line); },
     [](float* d, int count, const void* mine, int bytes, void (*all)(void* const*),
        const ts::host::Span* reads, int num_reads,
        int line) { running->product(d, count, mine, bytes, all, reads, num_reads, line); },

@@ -28,17 +28,15 @@ void Clocks::join(std::vector<uint32_t>& into, const std::vector<uint32_t>& cloc
 
 void Clocks::fence(int thread) {
   constexpr size_t kKept = 4;
-  std::vector<Fence>& mine = fences_[size_t(thread)];
+  std::vector<uint32_t>& mine = fences_[size_t(thread)];
   if (mine.size() == kKept) mine.erase(mine.begin());
-  mine.push_back({now(thread), of_[size_t(thread)]});
+  mine.push_back(now(thread));
   ++of_[size_t(thread)][size_t(thread)];  // what comes later is not fenced
 }
 
 bool Clocks::fenced(int thread, int other, uint32_t time) const {
-  for (size_t by = 0; by < fences_.size(); ++by)
-    for (const Fence& f : fences_[by])
-      if (f.clock[size_t(other)] >= time && knows(thread, int(by), f.time)) return true;
-  return false;
+  return std::any_of(fences_[size_t(other)].begin(), fences_[size_t(other)].end(),
+                     [&](uint32_t f) { return f >= time && knows(thread, other, f); });
 }
 
 Shadow::Shadow(int64_t bytes, bool initialized, int grain)
@@ -66,6 +64,11 @@ std::optional<std::string> Shadow::read(const Clocks& clocks, int thread, int64_
 std::optional<std::string> Shadow::read_async(const Clocks& clocks, int thread, int64_t offset,
                                               int bytes, int line) {
   if (auto wrong = read(clocks, thread, offset, bytes, line)) return wrong;
+  return check_fenced(clocks, thread, offset, bytes, "reads");
+}
+
+std::optional<std::string> Shadow::check_fenced(const Clocks& clocks, int thread, int64_t offset,
+                                                int bytes, const char* does) const {
   const Cell* last = nullptr;  // neighbours have mostly the same writer
   for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
     const Cell& c = cells_[size_t(i)];
@@ -73,8 +76,8 @@ std::optional<std::string> Shadow::read_async(const Clocks& clocks, int thread, 
     if (last != nullptr && last->writer == c.writer && last->written == c.written) continue;
     last = &c;
     if (!clocks.fenced(thread, c.writer, c.written))
-      return "the asynchronous proxy reads what " + access("writes", c.writer, c.line) +
-             " and no fence_async lies between";
+      return std::string("the asynchronous proxy ") + does + " what " +
+             access("writes", c.writer, c.line) + " and no fence_async lies between";
   }
   return std::nullopt;
 }
@@ -122,6 +125,12 @@ std::optional<std::string> Shadow::start_copy(const Clocks& clocks, int thread, 
   for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i)
     cells_[size_t(i)].copying = true;
   return std::nullopt;
+}
+
+std::optional<std::string> Shadow::start_async_copy(const Clocks& clocks, int thread,
+                                                    int64_t offset, int bytes, int line) {
+  if (auto wrong = check_fenced(clocks, thread, offset, bytes, "writes over")) return wrong;
+  return start_copy(clocks, thread, offset, bytes, line);
 }
 
 void Shadow::end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes, bool async) {

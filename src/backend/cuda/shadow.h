@@ -26,18 +26,15 @@ class Clocks {
   void acquire(int thread, const std::vector<uint32_t>& clock);
   static void join(std::vector<uint32_t>& into, const std::vector<uint32_t>& clock);
 
-  // What `thread` knows of becomes visible to the asynchronous proxy.
+  // What `thread` has written becomes visible to the asynchronous proxy.
   void fence(int thread);
-  // Whether what `other` did at `time` was fenced before what `thread` does now.
+  // Whether what `other` did at `time` was fenced, by itself, before what `thread` does now. (PTX
+  // lets the fence stand anywhere between the two; with who wrote is how NVIDIA's libraries do it.)
   bool fenced(int thread, int other, uint32_t time) const;
 
  private:
-  struct Fence {
-    uint32_t time;
-    std::vector<uint32_t> clock;
-  };
   std::vector<std::vector<uint32_t>> of_;
-  std::vector<std::vector<Fence>> fences_;  // of each thread, the last few
+  std::vector<std::vector<uint32_t>> fences_;  // times of each thread's last few
 };
 
 // The state of a range of memory, `grain` bytes at a time: no element is smaller.
@@ -53,6 +50,9 @@ class Shadow {
   // An asynchronous copy has been started, or is done (`async`: by the asynchronous proxy).
   std::optional<std::string> start_copy(const Clocks& clocks, int thread, int64_t offset, int bytes,
                                         int line);
+  // The same by the asynchronous proxy: what threads wrote there must be fenced.
+  std::optional<std::string> start_async_copy(const Clocks& clocks, int thread, int64_t offset,
+                                              int bytes, int line);
   void end_copy(const Clocks& clocks, int thread, int64_t offset, int bytes, bool async);
   // A read by the asynchronous proxy on behalf of a thread: what threads wrote must be fenced.
   std::optional<std::string> read_async(const Clocks& clocks, int thread, int64_t offset, int bytes,
@@ -78,6 +78,8 @@ class Shadow {
     bool async = false;   // the writer was the asynchronous proxy
     uint8_t reading = 0;  // how much of the asynchronous proxy reads
   };
+  std::optional<std::string> check_fenced(const Clocks& clocks, int thread, int64_t offset,
+                                          int bytes, const char* does) const;
   std::optional<std::string> check_write(const Clocks& clocks, int thread, const Cell& c, int line);
   uint32_t with_reader(const Clocks& clocks, uint32_t set, int thread, int line);
 

@@ -8,6 +8,7 @@
 
 #include "backend/arrays.h"
 #include "backend/block_programs.h"
+#include "backend/cuda/device/device.cuh"
 #include "backend/emulated.h"
 #include "base/rng.h"
 #include "ir/text.h"
@@ -89,6 +90,42 @@ const std::vector<Change>& changes() {
       {"old value overwritten",
        R"(ts::store_shared\((v\d+ \+ \w+), static_cast<float>\(ts::load_shared\(\1\) \+ )",
        "ts::store_shared($1, static_cast<float>("},
+      // --- sm_90a: products of four warps, boxes and what the asynchronous proxy sees
+      {"no wait for products", R"(ts::wait_products<0>\(.*\);)", ""},
+      {"no last wait for products", R"(ts::wait_products<0>\(.*\);)", "", Which::Last},
+      {"products not committed", R"(ts::commit_products\(\);)", ""},
+      {"accumulators not settled", R"(\n *ts::begin_products\(.*\);)", "\n"},
+      {"products replace the sums", R"(\{\}, true\);)", "{}, false);"},
+      {"no fence", R"(\n *ts::fence_async\(\);)", "\n"},
+      {"fence after the barrier", R"(ts::fence_async\(\);\s*ts::sync\(\);)",
+       "ts::sync(); ts::fence_async();"},
+      {"one thread fences", R"(ts::fence_async\(\);)", "if (ts::thread() == 0) ts::fence_async();"},
+      {"boxes not announced", R"(\n *ts::expect_bytes\(.*\);)", "\n"},
+      {"fewer bytes announced", R"(ts::expect_bytes\(full, (\d+)\))",
+       "ts::expect_bytes(full, $1 / 2)"},
+      {"more bytes announced", R"(ts::expect_bytes\(full, (\d+)\))",
+       "ts::expect_bytes(full, $1 + 16)"},
+      {"every thread announces", R"(if \(ts::thread\(\) == 0\) \{(\s*ts::Barrier\* const full = ))",
+       "{$1"},
+      {"wait for the other phase", R"((ts::wait\(full.*, )(.*)\);)", "$1($2 + 1) % 2);"},
+      {"no wait for boxes", R"(\n *ts::wait\(full.*\);)", "\n"},
+      {"wait for another stage", R"((ts::wait\(full0 \+ )l0)", "$1(l0 + 1)"},
+      {"box of other columns", R"((ts::copy_tile\(.*, m\d+, )(.*)(, .*, full\);))", "$1$2 + 8$3"},
+      {"box of other rows", R"((ts::copy_tile\(.*), full\);)", "$1 + 1, full);", Which::Last},
+      {"box in the wrong place", R"(ts::copy_tile\(to)", "ts::copy_tile(to + 512"},
+      {"box out of line", R"(ts::copy_tile\(to)", "ts::copy_tile(to + 8"},
+      {"another map", R"((ts::copy_tile\(.*, )m1)", "$1m0"},
+      {"barriers not made", R"(ts::init_barrier\(.*\);)", ";"},
+      {"barriers not published", R"(ts::publish_barriers\(\);)", ""},
+      {"barriers count two", R"((ts::init_barrier\(.*, )1\))", "$012)"},
+      {"rows of 64 bytes for 128", R"((ts::WideTile<ts::\w+, \d+, )64(.*0\{))", "$01 32$2"},
+      {"wide operand not transposed", R"((ts::WideTile<.*), (true|false)>( right0))", "$1, !$2>$3"},
+      {"wide left operand transposed", R"((ts::WideTile<.*), (true|false)>( left0))", "$1, !$2>$3"},
+      {"warps have the same rows", R"(ts::warp\(\) % 4 \* 16)", "ts::warp() % 2 * 16"},
+      {"the depth of another step", R"((\.at\(column, )k\))", "$01(k + 16) % 32)"},
+      {"written without swizzle", R"(ts::store_shared\((v\d+ \+ )ts::swizzled<3, \d+>)",
+       "ts::store_shared($1"},
+      {"boxes side by side exchanged", R"((ts::boxed<\d+, \d+, )64>)", "$01 32>"},
   };
   return all;
 }
@@ -109,7 +146,8 @@ std::optional<std::string> changed(const std::string& source, const Change& chan
          std::string(found[0].second, source.end());
 }
 
-// Programs of one kernel each.
+// Programs of one kernel each, those from kHopper on for sm_90a.
+constexpr size_t kHopper = 22;
 std::vector<std::string> programs() {
   return {
       rms_norm_linear(16, 128, 64, 2, 2, "f16"),
@@ -134,6 +172,12 @@ std::vector<std::string> programs() {
       attention({2, 3, 40, 72, 24, 1, 4, true, "f16"}),
       attention({1, 17, 16, 40, 16, 2, 2, true, "f16", true}),
       rms_norm_linear(16, 256, 48, 2, 5, "f16"),
+      rms_norm_linear(8, 192, 128, 2, 3, "f16"),
+      attention({1, 64, 64, 112, 64, 1, 2, true, "bf16"}),
+      rms_norm_linear(16, 256, 256, 2, 2, "bf16"),
+      attention({1, 16, 64, 192, 64, 1, 3, false, "f16"}),
+      attention({2, 64, 64, 190, 128, 1, 3, true, "f16"}),
+      rms_norm_linear(128, 64, 128, 1, 2, "f16"),
   };
 }
 
@@ -144,9 +188,9 @@ struct Outcome {
 
 class Kernel {
  public:
-  explicit Kernel(const std::string& text) : graph_(parse(text)) {
+  Kernel(const std::string& text, const std::string& arch) : graph_(parse(text)) {
     validate(graph_);
-    program_ = emit_cuda(graph_, parse_arch("sm_80"), {}, gpu());
+    program_ = emit_cuda(graph_, parse_arch(arch), {}, gpu());
     EXPECT_EQ(program_.kernels.size(), 1u);
     Rng rng(7);
     for (TensorId t : graph_.inputs()) {
@@ -174,6 +218,10 @@ class Kernel {
       launch.buffers.push_back({x.data(), int64_t(x.size()), true, false});
       arguments.push_back(x.data());
     }
+    std::vector<ts::TensorMap> maps;
+    for (const TensorMapSpec& m : k.maps)
+      maps.push_back(host_tensor_map(m, arguments[size_t(m.argument)]));
+    for (ts::TensorMap& m : maps) arguments.push_back(&m);
     r.fault = emulate(launch, [&] { kernels.call(name, arguments.data()); });
     return r;
   }
@@ -189,11 +237,13 @@ TEST(CudaFaults, EveryOneIsFound) {
   const char* which = std::getenv("TESSERA_CUDA_FAULTS");
   const bool all = which != nullptr && std::string(which) == "all";
   std::vector<std::string> texts = programs();
-  if (!all) texts.resize(4);
+  std::vector<size_t> chosen;
+  for (size_t p = 0; p < texts.size(); ++p)
+    if (all || p < 4 || (p >= kHopper && p < kHopper + 2)) chosen.push_back(p);
   std::map<std::string, int> tried;
   int pairs = 0, faults = 0;
-  for (size_t p = 0; p < texts.size(); ++p) {
-    const Kernel kernel(texts[p]);
+  for (size_t p : chosen) {
+    const Kernel kernel(texts[p], p < kHopper ? "sm_80" : "sm_90a");
     std::string source = kernel.head();
     std::vector<std::string> names = {"k0"};
     std::vector<const Change*> of = {nullptr};
@@ -220,9 +270,9 @@ TEST(CudaFaults, EveryOneIsFound) {
       faults += r.fault.has_value();
     }
   }
-  std::printf("%zu kernels, %zu kinds of fault, %d pairs, %d named by the emulator\n", texts.size(),
-              tried.size(), pairs, faults);
-  EXPECT_GE(tried.size(), all ? changes().size() : 30);
+  std::printf("%zu kernels, %zu kinds of fault, %d pairs, %d named by the emulator\n",
+              chosen.size(), tried.size(), pairs, faults);
+  EXPECT_GE(tried.size(), all ? changes().size() : 60);
 }
 
 }  // namespace

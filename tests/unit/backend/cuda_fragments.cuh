@@ -102,12 +102,12 @@ template <class T, int n, int ta, int tb> TS_DEVICE void fragment_wide(unsigned*
   ts::sync();
   float d[n / 2];
   for (int i = 0; i < n / 2; ++i) d[i] = fragment_value(ts::thread() * n + i);
-  ts::begin_products();
+  ts::begin_products(d);
   const auto a = ts::operand(ts::shared() + (ta ? 2048 : 32), 0, 1024);
   const auto b = ts::operand(ts::shared() + kOperand + (tb ? 2048 : 32), tb ? 8192 : 0, 1024);
   ts::multiply_add_wide<ta, tb>(d, a, b, T{}, true);
   ts::commit_products();
-  ts::wait_products<0>();
+  ts::wait_products<0>(d);
   for (int i = 0; i < n / 2; ++i)
     ts::store_global(out + ts::thread() * (n / 2) + i, ts::as_bits(d[i]));
 }

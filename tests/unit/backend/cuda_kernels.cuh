@@ -215,14 +215,14 @@ extern "C" __global__ void matmul_wide(const __grid_constant__ ts::TensorMap c,
     if (step + 1 < steps) load(step + 1);
     if (fault != Fault::NoFullWait)
       ts::wait(full + step % 2, (step / 2 + (fault == Fault::WrongParity ? 1 : 0)) & 1);
-    ts::begin_products();
+    ts::begin_products(sum);
     for (int kk = 0; kk < 4; ++kk) {
       const auto x = ts::operand(stage(step) + kk * 32, 0, fault == Fault::WrongStride ? 512 : 1024);
       const auto y = ts::operand(stage(step) + kBoxBytes + kk * 2048, 0, 1024);
       ts::multiply_add_wide<0, 1>(sum, x, y, ts::f16{}, fault != Fault::NotAdded);
     }
     ts::commit_products();
-    if (fault != Fault::NoProductWait || step + 1 == steps) ts::wait_products<0>();
+    if (fault != Fault::NoProductWait || step + 1 == steps) ts::wait_products<0>(sum);
     ts::arrive(empty + step % 2);
   }
   const auto place = [&](int i) {

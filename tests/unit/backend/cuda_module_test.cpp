@@ -8,6 +8,8 @@
 #include <cstring>
 #include <thread>
 
+#include "backend/block_programs.h"
+#include "backend/emulated.h"
 #include "backend/host_kernels.h"
 #include "backend/testing.h"
 #include "base/error.h"
@@ -364,6 +366,34 @@ TEST_F(CudaModuleTest, EveryCallOfTheDriverIsChecked) {
     };
     EXPECT_THROW(all(), Error) << function;
   }
+}
+
+// The driver is told of the boxes of each array, anew where the array is another one.
+TEST_F(CudaModuleTest, BoxesOfArraysAreDescribed) {
+  reset_(1, 9, 0, 64 << 20, 227 << 10);
+  CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+  const Graph graph = parse(rms_norm_linear(16, 128, 128, 2, 2, "f16"));
+  const CudaProgram program = emit_cuda(graph, parse_arch("sm_90a"), {}, gpu());
+  ASSERT_EQ(program.kernels.size(), 1u);
+  ASSERT_EQ(program.kernels[0].maps.size(), 1u);
+  const std::string image = host_kernels(program.source, {program.kernels[0].name}, test_cache());
+  const CudaModule module(graph, program, image, CudaContext::of(0));
+  const auto fault =
+      check_compiled(graph, [&](auto in, auto out) { module.run_on_host_arrays(in, out); }, {});
+  EXPECT_TRUE(fault);
+  const int described = calls_("cuTensorMapEncodeTiled");
+  EXPECT_GE(described, 1);
+  // Boxes that the hardware does not copy are refused.
+  CudaProgram wrong = program;
+  wrong.kernels[0].maps[0].box_rows = 257;
+  const CudaModule refused(graph, wrong, image, CudaContext::of(0));
+  const std::string said = message(
+      [&] {
+        check_compiled(graph, [&](auto in, auto out) { refused.run_on_host_arrays(in, out); }, {});
+      },
+      ErrorKind::Device);
+  EXPECT_NE(said.find("describe boxes of an array of 128 x 128 elements for k0"), std::string::npos)
+      << said;
 }
 
 TEST_F(CudaModuleTest, DriversAreToldApart) {

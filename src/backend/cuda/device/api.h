@@ -15,7 +15,9 @@ struct Rows {
   long long pitch;  // bytes between rows in global memory
   int rows, row_bytes;
   int first_row, last_row, first_byte, last_byte;
-  bool swizzled;  // shared memory: bits 4–6 of an offset are changed by bits 7–9
+  // Shared memory: bits 4–6 of an offset are changed by bits 7–9, of rows of 64 bytes two of them, of
+  // 32 one.
+  bool swizzled;
 };
 
 // Bytes of shared memory.
@@ -56,6 +58,8 @@ struct Api {
   void (*store_wait)(int pending, int line);
   // What the thread has written to shared memory becomes visible to the asynchronous proxy.
   void (*fence_async)(int line);
+  // Accumulators are as they should be; products follow, until they are committed.
+  void (*product_begin)(int line);
   // A matrix product of the asynchronous proxy by the four warps of a group: `all` computes it over
   // what each thread brought, once it is waited for; until then `d` (`count` floats) is not to be
   // read and `reads` must stay as they are, which the first lane of each warp tells.

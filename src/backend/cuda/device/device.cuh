@@ -19,8 +19,9 @@
 //   copy_tile(shared, map, x, y, b) store_tile(map, x, y, shared) commit_stores() wait_stores<n>():
 //     boxes of a two-dimensional array (PTX: cp.async.bulk.tensor)
 //   fence_async(): before the asynchronous proxy reads what this thread wrote to shared memory
-//   operand(shared, leading, stride) begin_products() multiply_add_wide<ta, tb>(d, a, b, T{}, add)
-//     commit_products() wait_products<n>(): products of four warps (PTX: wgmma.m64nNk16, sm_90a)
+//   operand(shared, leading, stride, row_bytes) begin_products(d) multiply_add_wide<ta, tb>(d, a, b,
+//     T{}, add) commit_products() wait_products<n>(d): products of four warps (PTX: wgmma.m64nNk16,
+//     sm_90a; N 8 to 64 in eights, to 256 in sixteens)
 // numbers:
 //   to_float(x) from_float<T>(x) as_bits(x) as_float(bits) exp2_fast(x) rsqrt_fast(x)
 #pragma once

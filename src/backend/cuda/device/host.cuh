@@ -232,7 +232,7 @@ void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
 inline void init_barrier(Barrier* b, int count, TS_LINE) {
   host::api->barrier_init(b, count, line);
 }
-inline void publish_barriers() {}
+inline void publish_barriers(TS_LINE) { host::api->fence_async(line); }
 inline void arrive(Barrier* b, TS_LINE) { host::api->barrier_arrive(b, 0, line); }
 inline void expect_bytes(Barrier* b, int bytes, TS_LINE) {
   host::api->barrier_arrive(b, bytes, line);
@@ -247,7 +247,7 @@ struct Array {
   int rows, row_bytes, element_bytes, box_rows, box_bytes, swizzled;
 };
 // rows × columns elements, `pitch` bytes from row to row, in boxes of box_rows × box_columns; where
-// swizzled, a box is 128 bytes wide.
+// swizzled, a box is 128, 64 or 32 bytes wide.
 inline TensorMap tensor_map(void* data, int rows, int columns, long long pitch, int element_bytes,
                             int box_rows, int box_columns, bool swizzled) {
   const Array a{static_cast<char*>(data),    pitch,         rows,
@@ -285,23 +285,27 @@ template <int pending> void wait_stores(TS_LINE) { host::api->store_wait(pending
 inline void fence_async(TS_LINE) { host::api->fence_async(line); }
 
 // --- products of four warps
-inline unsigned long long operand(const void* p, int leading, int stride) {
+inline unsigned long long operand(const void* p, int leading, int stride, int row_bytes = 128) {
   const auto start = static_cast<unsigned long long>(static_cast<const char*>(p) - shared());
   return start >> 4 | static_cast<unsigned long long>(leading >> 4) << 16 |
-         static_cast<unsigned long long>(stride >> 4) << 32 | 1ull << 62;
+         static_cast<unsigned long long>(stride >> 4) << 32 |
+         static_cast<unsigned long long>(row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3) << 62;
 }
-inline void begin_products() {}
+template <int n> void begin_products(float (&)[n], TS_LINE) { host::api->product_begin(line); }
 inline void commit_products(TS_LINE) { host::api->product_commit(line); }
-template <int pending> void wait_products(TS_LINE) { host::api->product_wait(pending, line); }
+template <int pending, int n> void wait_products(float (&)[n], TS_LINE) {
+  host::api->product_wait(pending, line);
+}
 namespace host {
-// PTX, wgmma, canonical layouts with 128-byte swizzling: where element (i, k) of an operand lies,
-// i its row (of A) or column (of B).
+// PTX, wgmma, canonical layouts with swizzling of 128, 64 or 32 bytes: where element (i, k) of an
+// operand lies, i its row (of A) or column (of B).
 inline int place(unsigned long long operand, int i, int k, bool transposed) {
   const int start = int(operand & 0x3fff) << 4, leading = int(operand >> 16 & 0x3fff) << 4,
-            stride = int(operand >> 32 & 0x3fff) << 4;
-  const int at = transposed ? start + i / 64 * leading + k / 8 * stride + k % 8 * 128 + i % 64 * 2
-                            : start + i / 8 * stride + i % 8 * 128 + k * 2;
-  return at ^ (at >> 7 & 7) << 4;
+            stride = int(operand >> 32 & 0x3fff) << 4, row = 256 >> int(operand >> 62);
+  const int at = transposed
+                     ? start + i / (row / 2) * leading + k / 8 * stride + k % 8 * row + i % (row / 2) * 2
+                     : start + i / 8 * stride + i % 8 * row + k * 2;
+  return at ^ (at >> 7 & (row / 16 - 1)) << 4;
 }
 template <class T> struct Wide {
   float* d;

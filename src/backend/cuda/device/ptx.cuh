@@ -185,8 +185,8 @@ TS_DEVICE void wait(Barrier* b, int parity) {
       ".reg .pred done;\n"
       "again:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra.uni over;\n"
-      "bra.uni again;\n"
+      "@done bra over;\n"
+      "bra again;\n"
       "over:\n"
       "}" ::"r"(shared_address(b)),
       "r"(parity)
@@ -214,29 +214,74 @@ template <int pending> TS_DEVICE void wait_stores() {
 TS_DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // --- products of four warps
-// Of swizzled shared memory (128 bytes): `stride` bytes between groups of eight rows, `leading`
-// between blocks of 64 columns where the operand is transposed (PTX: matrix descriptor).
-TS_DEVICE unsigned long long operand(const void* p, int leading, int stride) {
+// Of shared memory in rows of 128, 64 or 32 bytes, swizzled: `stride` bytes between groups of eight
+// rows, `leading` between blocks of rows' width where the operand is transposed (PTX: matrix
+// descriptor).
+TS_DEVICE unsigned long long operand(const void* p, int leading, int stride, int row_bytes = 128) {
   const unsigned long long start = (shared_address(p) & 0x3ffffu) >> 4;
   return start | static_cast<unsigned long long>(leading >> 4) << 16 |
-         static_cast<unsigned long long>(stride >> 4) << 32 | 1ull << 62;
+         static_cast<unsigned long long>(stride >> 4) << 32 |
+         static_cast<unsigned long long>(row_bytes == 128  ? 1
+                                         : row_bytes == 64 ? 2
+                                                           : 3)
+             << 62;
 }
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-TS_DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-TS_DEVICE void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int pending> TS_DEVICE void wait_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+// The compiler is told that asynchronous products change the registers until they are waited for.
+template <int n> TS_DEVICE void settle(float (&d)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int n> TS_DEVICE void begin_products(float (&d)[n]) {
+  settle(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+TS_DEVICE void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int pending, int n> TS_DEVICE void wait_products(float (&d)[n]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+  settle(d);
+}
+// clang-format off
 #define TS_REGISTERS_4 "%0,%1,%2,%3"
 #define TS_REGISTERS_8 TS_REGISTERS_4 ",%4,%5,%6,%7"
-#define TS_REGISTERS_16 TS_REGISTERS_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define TS_REGISTERS_32 TS_REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define TS_REGISTERS_64 TS_REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TS_REGISTERS_12 TS_REGISTERS_8 ",%8,%9,%10,%11"
+#define TS_REGISTERS_16 TS_REGISTERS_12 ",%12,%13,%14,%15"
+#define TS_REGISTERS_20 TS_REGISTERS_16 ",%16,%17,%18,%19"
+#define TS_REGISTERS_24 TS_REGISTERS_20 ",%20,%21,%22,%23"
+#define TS_REGISTERS_28 TS_REGISTERS_24 ",%24,%25,%26,%27"
+#define TS_REGISTERS_32 TS_REGISTERS_28 ",%28,%29,%30,%31"
+#define TS_REGISTERS_40 TS_REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define TS_REGISTERS_48 TS_REGISTERS_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define TS_REGISTERS_56 TS_REGISTERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define TS_REGISTERS_64 TS_REGISTERS_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define TS_REGISTERS_72 TS_REGISTERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define TS_REGISTERS_80 TS_REGISTERS_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
+#define TS_REGISTERS_88 TS_REGISTERS_80 ",%80,%81,%82,%83,%84,%85,%86,%87"
+#define TS_REGISTERS_96 TS_REGISTERS_88 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define TS_REGISTERS_104 TS_REGISTERS_96 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define TS_REGISTERS_112 TS_REGISTERS_104 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define TS_REGISTERS_120 TS_REGISTERS_112 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define TS_REGISTERS_128 TS_REGISTERS_120 ",%120,%121,%122,%123,%124,%125,%126,%127"
 #define TS_FLOATS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define TS_FLOATS_8(i) TS_FLOATS_4(i), TS_FLOATS_4(i + 4)
-#define TS_FLOATS_16(i) TS_FLOATS_8(i), TS_FLOATS_8(i + 8)
-#define TS_FLOATS_32(i) TS_FLOATS_16(i), TS_FLOATS_16(i + 16)
-#define TS_FLOATS_64(i) TS_FLOATS_32(i), TS_FLOATS_32(i + 32)
+#define TS_FLOATS_12(i) TS_FLOATS_8(i), TS_FLOATS_4(i + 8)
+#define TS_FLOATS_16(i) TS_FLOATS_12(i), TS_FLOATS_4(i + 12)
+#define TS_FLOATS_20(i) TS_FLOATS_16(i), TS_FLOATS_4(i + 16)
+#define TS_FLOATS_24(i) TS_FLOATS_20(i), TS_FLOATS_4(i + 20)
+#define TS_FLOATS_28(i) TS_FLOATS_24(i), TS_FLOATS_4(i + 24)
+#define TS_FLOATS_32(i) TS_FLOATS_28(i), TS_FLOATS_4(i + 28)
+#define TS_FLOATS_40(i) TS_FLOATS_32(i), TS_FLOATS_8(i + 32)
+#define TS_FLOATS_48(i) TS_FLOATS_40(i), TS_FLOATS_8(i + 40)
+#define TS_FLOATS_56(i) TS_FLOATS_48(i), TS_FLOATS_8(i + 48)
+#define TS_FLOATS_64(i) TS_FLOATS_56(i), TS_FLOATS_8(i + 56)
+#define TS_FLOATS_72(i) TS_FLOATS_64(i), TS_FLOATS_8(i + 64)
+#define TS_FLOATS_80(i) TS_FLOATS_72(i), TS_FLOATS_8(i + 72)
+#define TS_FLOATS_88(i) TS_FLOATS_80(i), TS_FLOATS_8(i + 80)
+#define TS_FLOATS_96(i) TS_FLOATS_88(i), TS_FLOATS_8(i + 88)
+#define TS_FLOATS_104(i) TS_FLOATS_96(i), TS_FLOATS_8(i + 96)
+#define TS_FLOATS_112(i) TS_FLOATS_104(i), TS_FLOATS_8(i + 104)
+#define TS_FLOATS_120(i) TS_FLOATS_112(i), TS_FLOATS_8(i + 112)
+#define TS_FLOATS_128(i) TS_FLOATS_120(i), TS_FLOATS_8(i + 120)
 // n columns, r = n / 2 registers, and the numbers of the operands that follow them.
 #define TS_WIDE(n, r, a0, b0, add0, ta0, tb0, T)                                                   \
   template <int ta, int tb>                                                                        \
@@ -249,14 +294,30 @@ template <int pending> TS_DEVICE void wait_products() {
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(ta), "n"(tb)                    \
                  : "memory");                                                                      \
   }
-#define TS_WIDES(T)                                                                                \
-  TS_WIDE(8, 4, 4, 5, 6, 7, 8, T)                                                                  \
-  TS_WIDE(16, 8, 8, 9, 10, 11, 12, T)                                                              \
-  TS_WIDE(32, 16, 16, 17, 18, 19, 20, T)                                                           \
-  TS_WIDE(64, 32, 32, 33, 34, 35, 36, T)                                                           \
-  TS_WIDE(128, 64, 64, 65, 66, 67, 68, T)
+#define TS_WIDES(T) \
+  TS_WIDE(8, 4, 4, 5, 6, 7, 8, T) \
+  TS_WIDE(16, 8, 8, 9, 10, 11, 12, T) \
+  TS_WIDE(24, 12, 12, 13, 14, 15, 16, T) \
+  TS_WIDE(32, 16, 16, 17, 18, 19, 20, T) \
+  TS_WIDE(40, 20, 20, 21, 22, 23, 24, T) \
+  TS_WIDE(48, 24, 24, 25, 26, 27, 28, T) \
+  TS_WIDE(56, 28, 28, 29, 30, 31, 32, T) \
+  TS_WIDE(64, 32, 32, 33, 34, 35, 36, T) \
+  TS_WIDE(80, 40, 40, 41, 42, 43, 44, T) \
+  TS_WIDE(96, 48, 48, 49, 50, 51, 52, T) \
+  TS_WIDE(112, 56, 56, 57, 58, 59, 60, T) \
+  TS_WIDE(128, 64, 64, 65, 66, 67, 68, T) \
+  TS_WIDE(144, 72, 72, 73, 74, 75, 76, T) \
+  TS_WIDE(160, 80, 80, 81, 82, 83, 84, T) \
+  TS_WIDE(176, 88, 88, 89, 90, 91, 92, T) \
+  TS_WIDE(192, 96, 96, 97, 98, 99, 100, T) \
+  TS_WIDE(208, 104, 104, 105, 106, 107, 108, T) \
+  TS_WIDE(224, 112, 112, 113, 114, 115, 116, T) \
+  TS_WIDE(240, 120, 120, 121, 122, 123, 124, T) \
+  TS_WIDE(256, 128, 128, 129, 130, 131, 132, T)
 TS_WIDES(f16)
 TS_WIDES(bf16)
+// clang-format on
 #endif
 #endif
 

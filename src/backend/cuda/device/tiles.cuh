@@ -11,11 +11,21 @@ TS_DEVICE int clamped(int x, int most) { return x < 0 ? 0 : x > most ? most : x;
 // 16-bit elements, the bits of the row change those of the piece.
 template <int shift, int mask> TS_DEVICE int swizzled(int at) { return at ^ (at >> shift & mask); }
 
-// A matrix of 16-bit elements in rows of `pitch`, perhaps swizzled. `transposed`: its rows in
-// memory are the columns of the operand.
-template <class T, int pitch, int shift, int mask, bool transposed> struct Tile {
+// Matrices of 16-bit elements as boxes: blocks of `width` columns, each with all `rows`, swizzled as
+// the asynchronous proxy copies and reads them. Where the element lies that has `at` elements before
+// it row by row.
+template <int rows, int columns, int width> TS_DEVICE int boxed(int at) {
+  const int row = at / columns, column = at % columns;
+  return swizzled<3, width - 8>(row / rows * (rows * columns) +
+                                (column / width * rows + row % rows) * width + column % width);
+}
+
+// A matrix of 16-bit elements in rows of `pitch`, perhaps swizzled; with `rows`, in boxes whose
+// width is mask + 8. `transposed`: its rows in memory are the columns of the operand.
+template <class T, int pitch, int shift, int mask, bool transposed, int rows = 0> struct Tile {
   const T* data;
   TS_DEVICE const T* at(int row, int column) const {
+    if constexpr (rows > 0) return data + boxed<rows, pitch, mask + 8>(row * pitch + column);
     return data + swizzled<shift, mask>(row * pitch + column);
   }
   // Rows row…row+15 and columns k…k+15 of a left operand.
@@ -32,6 +42,18 @@ template <class T, int pitch, int shift, int mask, bool transposed> struct Tile 
       load_matrices(b, at(column + lane() % 8, k + lane() / 8 % 2 * 8) TS_HERE);
     else
       load_matrices_transposed(b, at(k + lane() % 16, column) TS_HERE);
+  }
+};
+
+// A matrix of 16-bit elements in boxes of `rows` × `width`, as an operand of products of four warps.
+// `transposed`: its rows in memory are numbered by k.
+template <class T, int rows, int width, bool transposed> struct WideTile {
+  const T* data;
+  // Rows (of a right operand: columns) `row` and on, k…k+15.
+  TS_DEVICE unsigned long long at(int row, int k) const {
+    const int y = transposed ? k : row, x = transposed ? row : k;
+    return operand(data + (x / width * rows + y) * width + x % width,
+                   transposed ? 2 * rows * width : 16, 16 * width, 2 * width);
   }
 };
 

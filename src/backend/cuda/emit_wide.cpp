@@ -1,0 +1,291 @@
+// What only Hopper has: products of four warps (wgmma) whose operands lie in swizzled boxes, and
+// tiles that the asynchronous proxy brings as boxes (TMA), told to barriers in shared memory.
+#include <algorithm>
+
+#include "backend/cuda/block_emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// Registers of a thread that sums of products may take.
+constexpr int kMostSums = 128;
+constexpr int64_t kMostBox = 256;  // rows or columns of a box
+
+// Columns that four warps multiply at once: wgmma has all multiples of 8, the device functions
+// those that operands filled up to multiples of 16 take.
+bool has_width(int64_t n) { return n % (n <= 64 ? 8 : 16) == 0 && n <= 256; }
+
+// The widest boxes of swizzled rows that make up so many columns.
+int box_width(int64_t columns) { return columns % 64 == 0 ? 64 : columns % 32 == 0 ? 32 : 16; }
+
+}  // namespace
+
+// One side has 64 rows at once, the other 8 to 256 columns: where few rows meet many columns, the
+// transposed product is computed. Nothing where neither side is made of 64s, or where an operand
+// would have to be divided within a box.
+std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v,
+                                                            bool accumulates) const {
+  if (!limits_.arch.wide_products() || !tensor_cores(v)) return std::nullopt;
+  const size_t rank = v.extents.size();
+  Units u;
+  u.tensor_cores = u.wide = true;
+  u.workers = threads_ / 128;
+  int64_t rows = v.extents[rank - 2].nominal, columns = v.extents[rank - 1].nominal;
+  if (rows % 64 != 0) {
+    std::swap(rows, columns);
+    u.swapped = true;
+  }
+  if (rows % 64 != 0) return std::nullopt;
+  columns = ceil_div(columns, 8) * 8;
+  if (columns > 64) columns = ceil_div(columns, 16) * 16;
+  for (size_t i = 0; i + 2 < rank; ++i) u.batch *= v.extents[i].nominal;
+  u.row_units = rows / 64;
+  int64_t width = columns;
+  const auto worth = [&] {
+    return !has_width(width) || u.row_units * u.batch * (columns / width) < u.workers;
+  };
+  while (worth() && width % 128 == 0) width /= 2;
+  if (!has_width(width) && columns % 64 == 0) width = 64;
+  if (!has_width(width)) return std::nullopt;
+  u.column_units = columns / width;
+  u.columns = int(width / 8);
+  u.slots = int(ceil_div(u.units(), u.workers));
+  u.registers = accumulates && u.slots * u.numbers() <= kMostSums;
+  return u;
+}
+
+// --- boxes ---------------------------------------------------------------------------------------
+
+// Whether a tile's boxes show what the tile does, and zeros beyond.
+bool BlockEmitter::boxes_fit(int id) const {
+  const Value& v = value(id);
+  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
+  const size_t rank = whole.size();
+  if (rank < 2 || v.phase.varies == 0 || whole.back() * size_in_bytes(v.dtype) % 16 != 0)
+    return false;
+  const auto& iter = std::get<IterAttrs>(v.attrs);
+  int64_t matrices = 1, rows = 1;
+  for (size_t axis = 0; axis < rank; ++axis) {
+    if (axis + 2 < rank) matrices *= whole[axis];
+    if (axis + 1 < rank) rows *= whole[axis];
+  }
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const std::vector<Split> parts = splits(whole[axis], axis, iter.imap, iter.fmap);
+    // What a box sees beyond its tile is nothing only beyond the array.
+    for (size_t k = 0; k + 1 < parts.size(); ++k)
+      if (parts[k].size % parts[k + 1].size != 0) return false;
+    if (stored(id, axis) != v.extents[axis].nominal && v.extents[axis].nominal < whole[axis])
+      return false;
+    const bool merged = axis + 1 < rank && matrices > 1;
+    if (merged && (!v.extents[axis].exact() || stored(id, axis) != v.extents[axis].nominal))
+      return false;
+  }
+  return rows <= 0x7fffffff && whole.back() <= 0x7fffffff;
+}
+
+void BlockEmitter::choose_boxes() {
+  const int count = int(kernel_.values.size());
+  box_width_.assign(size_t(count), 0);
+  if (!limits_.arch.wide_products()) return;
+  for (int i = 0; i < count; ++i) {
+    const auto u = units_.find(i);
+    if (u == units_.end() || !u->second.wide) continue;
+    for (int input : value(i).inputs) {
+      const int at = operand_source(input, true);
+      box_width_[size_t(at)] = box_width(stored(at, value(at).extents.size() - 1));
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    const Value& v = value(i);
+    if (home(i) != Home::Tile || !fragment_[size_t(i)] || !boxes_fit(i)) continue;
+    const size_t rank = v.extents.size();
+    box_width_[size_t(i)] = box_width(stored(i, rank - 1));
+    Boxes b;
+    int64_t chunks = 1;
+    const int64_t rows = stored(i, rank - 2);
+    while (rows % chunks != 0 || rows / chunks > kMostBox) ++chunks;
+    b.rows = int(rows / chunks);
+    b.map = int(maps_.size());
+    TensorMapSpec spec;
+    spec.argument = v.argument;
+    spec.element_bytes = size_in_bytes(v.dtype);
+    const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
+    spec.rows = 1;
+    for (size_t axis = 0; axis + 1 < rank; ++axis) spec.rows *= whole[axis];
+    spec.columns = whole.back();
+    spec.box_rows = b.rows;
+    spec.box_columns = box_width_[size_t(i)];
+    spec.swizzled = true;
+    maps_.push_back(spec);
+    boxes_[i] = b;
+  }
+}
+
+void BlockEmitter::box_layout(int id) {
+  Value& v = value(id);
+  Memory& m = v.memory;
+  const size_t rank = v.extents.size();
+  std::vector<int64_t> extents;
+  for (size_t axis = 0; axis < rank; ++axis) extents.push_back(stored(id, axis));
+  m.strides = contiguous_strides(extents);
+  m.swizzle_shift = 3;
+  m.swizzle_mask = box_width_[size_t(id)] - 8;
+  m.box_rows = int(extents[rank - 2]);
+  m.box_columns = int(extents[rank - 1]);
+  int64_t elements = 1;
+  for (int64_t e : extents) elements *= e;
+  planned_elements_[size_t(id)] = ceil_div(elements, 512) * 512;
+}
+
+int BlockEmitter::stages(int loop) const {
+  return int(std::min<int64_t>(limits_.stages, kernel_.loops[size_t(loop)]));
+}
+
+std::string BlockEmitter::stage(int loop, const std::string& l) const {
+  const auto a = arrivals_.find(loop);
+  const bool nested = a != arrivals_.end() && a->second;
+  return (nested ? "(past" + n(loop) + " + " + l + ")" : l) + " % " + n(stages(loop));
+}
+
+std::string BlockEmitter::parity(int loop) const {
+  const std::string l = "l" + n(loop);
+  const std::string count = arrivals_.at(loop) ? "(past" + n(loop) + " + " + l + ")" : l;
+  return count + (stages(loop) > 1 ? " / " + n(stages(loop)) : "") + " % 2";
+}
+
+// One thread asks for all boxes of an iteration, and says how many bytes they are.
+void BlockEmitter::copy_boxes(const std::vector<int>& tiles, int loop, Code& code) {
+  int64_t bytes = 0;
+  for (int id : tiles)
+    if (boxes_.count(id) != 0) {
+      int64_t elements = 1;
+      for (size_t axis = 0; axis < value(id).extents.size(); ++axis) elements *= stored(id, axis);
+      bytes += elements * size_in_bytes(value(id).dtype);
+    }
+  if (bytes == 0) return;
+  const std::string l = "l" + n(loop), at = stage(loop, l);
+  const bool several = stages(loop) > 1;
+  code.open("if (ts::thread() == 0)");
+  code.line("ts::Barrier* const full = full" + n(loop) + (several ? " + " + at : "") + ";");
+  code.line("ts::expect_bytes(full, " + n(bytes) + ");");
+  for (int id : tiles) {
+    const auto boxes = boxes_.find(id);
+    if (boxes == boxes_.end()) continue;
+    const Value& v = value(id);
+    const size_t rank = v.extents.size();
+    code.open("");
+    for (size_t axis = 0; axis < rank; ++axis) {
+      std::vector<std::string> lines;
+      if (!v.extents[axis].exact() && (v.extents[axis].loops >> loop & 1) != 0)
+        declare_extent(id, axis, lines);
+      for (const std::string& s : lines) code.line(s);
+    }
+    // Where the tile begins: column, and row of the array whose leading axes are merged into rows.
+    const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
+    const auto& iter = std::get<IterAttrs>(v.attrs);
+    std::string column = "0", row;
+    int64_t matrices = 1, below = 1;
+    for (size_t axis = rank; axis-- > 0;) {
+      std::string begin;
+      if (v.extents[axis].exact()) {
+        for (const Split& s : splits(whole[axis], axis, iter.imap, iter.fmap))
+          begin += (begin.empty() ? "" : " + ") + s.variable + " * " + n(s.size);
+      } else {
+        begin = "b" + n(id) + "_" + n(int64_t(axis));
+      }
+      if (axis + 1 == rank) {
+        if (!begin.empty()) column = begin;
+        continue;
+      }
+      if (!begin.empty())
+        row = (below == 1 ? begin : "(" + begin + ") * " + n(below)) +
+              (row.empty() ? "" : " + " + row);
+      below *= whole[axis];
+      if (axis + 2 < rank) matrices *= v.extents[axis].nominal;
+    }
+    if (row.empty()) row = "0";
+    const int64_t rows = stored(id, rank - 2), columns = stored(id, rank - 1);
+    const int width = box_width_[size_t(id)];
+    code.line(std::string(storage_type(v.dtype, Dialect::Cuda)) + "* const to = sv" + n(id) +
+              (several ? " + " + at + " * " + n(memory_elements(id)) : "") + ";");
+    std::string to = "to", x = column, y = row;
+    const auto each = [&](const char* i, int64_t count, int64_t by) {
+      if (count == 1) return;
+      code.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+      to += " + " + std::string(i) + " * " + n(by);
+    };
+    // Leading axes of the tile one matrix after the other; only neighbours lie so in the array.
+    std::vector<int64_t> leading;
+    int opened = 0;
+    int64_t elements = rows * columns * matrices, pitch = below;
+    for (size_t axis = 0; axis + 2 < rank; ++axis) {
+      const int64_t extent = v.extents[axis].nominal;
+      elements /= extent;
+      pitch /= whole[axis];
+      if (extent == 1) continue;
+      const std::string i = "i" + n(int64_t(axis));
+      each(i.c_str(), extent, elements);
+      y += " + " + i + " * " + n(pitch);
+      ++opened;
+    }
+    const int64_t chunks = rows / boxes->second.rows, blocks = columns / width;
+    each("c", blocks, rows * width);
+    if (blocks > 1) x += (x == "0" ? " + c * " : " + c * ") + n(width), ++opened;
+    each("r", chunks, int64_t{boxes->second.rows} * width);
+    if (chunks > 1) y += " + r * " + n(boxes->second.rows), ++opened;
+    code.line("ts::copy_tile(" + to + ", m" + n(boxes->second.map) + ", " + x + ", " + y +
+              ", full);");
+    for (; opened > 0; --opened) code.close();
+    code.close();
+    writes("v" + n(id), "", true);
+  }
+  code.close();
+  code.line("ts::sync_warp();");
+}
+
+// --- products ------------------------------------------------------------------------------------
+
+void BlockEmitter::wide_fragments(int id, const Units& u, const std::string& sums) {
+  const Value& v = value(id);
+  const std::string type = storage_type(v.dtype, Dialect::Cuda);
+  int number = 0;
+  struct Operands {
+    std::string a, b;
+    bool a_transposed, b_transposed;
+    int64_t depth;
+  };
+  std::vector<Operands> all;
+  for (const Pair& pair : pairs(v)) {
+    const auto tile = [&](int operand, bool left) {
+      const std::optional<Memory> m = view(operand);
+      CHECK(m && m->box_rows > 0) << "an operand of four warps does not lie in boxes";
+      const bool rows_in_memory = m->strides.back() == 1;  // else columns
+      const bool transposed = left != rows_in_memory;
+      const std::string offset = matrix_of(operand, *m),
+                        name = (left ? "left" : "right") + n(number);
+      code_.line("const ts::WideTile<" + type + ", " + n(m->box_rows) + ", " +
+                 n(m->swizzle_mask + 8) + ", " + (transposed ? "true" : "false") + "> " + name +
+                 "{" + m->pointer + (offset == "0" ? "" : " + " + offset) + "};");
+      return std::pair{name, transposed};
+    };
+    const auto left = tile(pair.left, true), right = tile(pair.right, false);
+    const auto &a = u.swapped ? right : left, &b = u.swapped ? left : right;
+    all.push_back({a.first, b.first, a.second, b.second,
+                   ceil_div(value(pair.left).extents.back().nominal, 16) * 16});
+    ++number;
+  }
+  code_.line("ts::begin_products(" + sums + ");");
+  for (const Operands& o : all) {
+    code_.line("#pragma unroll");
+    code_.open("for (int k = 0; k < " + n(o.depth) + "; k += 16)");
+    code_.line("ts::multiply_add_wide<" + n(int(o.a_transposed)) + ", " + n(int(o.b_transposed)) +
+               ">(" + sums + ", " + o.a + ".at(row, k), " + o.b + ".at(column, k), " + type +
+               "{}, true);");
+    code_.close();
+  }
+  code_.line("ts::commit_products();");
+  code_.line("ts::wait_products<0>(" + sums + ");");
+}
+
+}  // namespace tessera
