@@ -383,6 +383,13 @@ struct MagnitudeVec {
   }
 };
 
+// The m of a result that is not 0 but is rounded to 0 or to few digits, for want of exponents: in f64
+// it is off by half of the least subnormal number, whatever its size, and what it is multiplied
+// with makes that large.
+inline double or_underflow(double v, double m, bool is_zero) {
+  constexpr double kLeastNormal = 0x1p-1022;
+  return std::abs(v) < kLeastNormal && !is_zero ? std::fmax(m, kLeastNormal) : m;
+}
 // f(v) and the factor by which it scales m.
 template <class F, class G> MagnitudeVec map_magnitude(const MagnitudeVec& a, F f, G derivative) {
   MagnitudeVec r;
@@ -443,8 +450,10 @@ inline MagnitudeVec sqrt(const MagnitudeVec& a) {
   return r;
 }
 inline MagnitudeVec exp(const MagnitudeVec& a) {
-  return map_magnitude(
+  MagnitudeVec r = map_magnitude(
       a, [](double x) { return std::exp(x); }, [](double x) { return std::exp(x); });
+  for (int i = 0; i < r.n; ++i) r.m[i] = or_underflow(r.v[i], r.m[i], std::isinf(a.v[i]));
+  return r;
 }
 inline MagnitudeVec log(const MagnitudeVec& a) {
   return map_magnitude(
@@ -489,9 +498,12 @@ inline MagnitudeVec expm1(const MagnitudeVec& a) {
 }
 inline MagnitudeVec general_power(const MagnitudeVec& a, const Rational& e) {
   const double k = e.to_double();
-  return map_magnitude(
+  MagnitudeVec r = map_magnitude(
       a, [&](double x) { return std::pow(x, k); },
       [&](double x) { return k * std::pow(x, k - 1); });
+  for (int i = 0; i < r.n; ++i)
+    r.m[i] = or_underflow(r.v[i], r.m[i], a.v[i] == 0 || std::isinf(a.v[i]));
+  return r;
 }
 inline MagnitudeVec operator+(const MagnitudeVec& a, const MagnitudeVec& b) {
   return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
@@ -511,12 +523,17 @@ inline MagnitudeVec operator*(const MagnitudeVec& a, const MagnitudeVec& b) {
     // The last one is of second order: the product of two errors, where both values cancelled to
     // nothing.
     m = std::fmax(std::fmax(std::abs(x) * my, std::abs(y) * mx), kRounding * mx * my);
+    m = or_underflow(v, m, x == 0 || y == 0);
   });
 }
 inline MagnitudeVec operator/(const MagnitudeVec& a, const MagnitudeVec& b) {
   return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
     v = x / y;
     m = std::fmax(mx, std::abs(v) * my) / std::abs(y);
+    // A divisor that overflowed is any number beyond the largest; one that is infinite has no m.
+    constexpr double kMost = 0x1.fffffffffffffp1023, kRoundings = 0x1p52;
+    if (std::isinf(y) && my > 0) m = std::abs(x) / kMost * kRoundings;
+    m = or_underflow(v, m, x == 0 || std::isinf(y));
   });
 }
 inline MagnitudeVec power(const MagnitudeVec& a, const MagnitudeVec& b) {
@@ -526,7 +543,8 @@ inline MagnitudeVec power(const MagnitudeVec& a, const MagnitudeVec& b) {
     // Near zero a root's slope is no measure: see sqrt.
     if (y > 0 && y < 1) base = std::fmin(base, std::pow(kRounding * mx, y) / kRounding);
     const double exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
-    m = std::fmax(std::abs(v), std::fmax(base, exponent));
+    m = or_underflow(v, std::fmax(std::abs(v), std::fmax(base, exponent)),
+                     x == 0 || std::isinf(x) || std::isinf(y));
   });
 }
 // The jumps are no measure: where the quotient is rounded to another integer, programs differ.

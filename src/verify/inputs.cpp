@@ -132,7 +132,8 @@ Scales scales_of(DType dtype) {
 
 class Maker {
  public:
-  Maker(const std::string& family, uint64_t seed) : family_(family), rng_(seed) {}
+  Maker(const std::string& family, uint64_t seed, size_t index)
+      : family_(family), rng_(seed), index_(index) {}
 
   // Nearly normal, within ±3.46: the sum of four uniform 16-bit numbers of one random word.
   double normal() {
@@ -180,6 +181,9 @@ class Maker {
       each([&](int64_t) { return c; });
     } else if (family == "shifted") {
       each([&](int64_t) { return s.large * 4 + normal(); });
+    } else if (family == "opposed") {
+      const double side = index_ % 2 == 0 ? 4 * s.large : -4 * s.large;
+      each([&](int64_t) { return side + normal(); });
     } else if (family == "alternating") {
       each([&](int64_t i) { return i % 2 == 1 ? -x[i - 1] : normal(); });
     } else if (family == "outliers") {
@@ -210,15 +214,15 @@ class Maker {
     }
   }
 
-  NDArray tensor(const Type& type, size_t index, const IntRange& range) {
-    NDArray a = numbers(type, index, range);
+  NDArray tensor(const Type& type, const IntRange& range) {
+    NDArray a = numbers(type, range);
     if (!range.points.empty() && (family_ == "ties" || family_ == "constants"))
       for (double& x : a.reals)
         if (rng_.chance(0.3)) x = round_to(a.dtype, range.points[rng_.below(range.points.size())]);
     return a;
   }
 
-  NDArray numbers(const Type& type, size_t index, const IntRange& range) {
+  NDArray numbers(const Type& type, const IntRange& range) {
     NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
     if (!is_float(type.dtype)) {
       for (int64_t& x : a.ints) x = integer(range);
@@ -229,7 +233,7 @@ class Maker {
       return a;
     }
     // Only the first input is mixed: products of several extremes would be all overflow.
-    if (index != 0 || a.shape.size() < 2) {
+    if (index_ != 0 || a.shape.size() < 2) {
       fill(a, "normal");
       return a;
     }
@@ -257,6 +261,7 @@ class Maker {
  private:
   std::string family_;
   Rng rng_;
+  size_t index_;  // of the input
 };
 
 }  // namespace
@@ -365,8 +370,8 @@ std::vector<NDArray> make_inputs(const Graph& graph, const std::string& family, 
                                  const std::vector<IntRange>& ranges) {
   std::vector<NDArray> inputs;
   for (size_t i = 0; i < graph.inputs().size(); i++) {
-    Maker maker(family, Rng(seed).split(i)());
-    inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), i, ranges[i]));
+    Maker maker(family, Rng(seed).split(i)(), i);
+    inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), ranges[i]));
   }
   return inputs;
 }

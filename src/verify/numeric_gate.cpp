@@ -40,6 +40,11 @@ bool zeros_differ(double a, double b) {
 
 bool is_cancelled(const GateOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
 
+int64_t exponentials(const Graph& g) {
+  return std::count_if(g.ops().begin(), g.ops().end(),
+                       [](const Op& op) { return op.kind == OpKind::Exp; });
+}
+
 // What both programs make of one set of inputs in f64.
 struct Exact {
   std::vector<WithMagnitude> spec, candidate;
@@ -83,6 +88,8 @@ class Comparison {
     if (std::any_of(ranges_.begin(), ranges_.end(),
                     [](const IntRange& r) { return !r.points.empty(); }))
       all.push_back("constants");  // of the programs, which compare with them
+    if (exponentials(candidate_) > exponentials(spec_))
+      all.push_back("opposed");  // where exp(x + y) is a number and exp(x) is none
     return all;
   }
   double work() const { return work_; }
@@ -326,9 +333,9 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
       result.cancelled = true;
       return result;
     }
-    // "mixed" holds a row of nearly every family and always runs, "integers" and "constants" are
-    // like no other; the rest while affordable.
-    if (family != "mixed" && family != "integers" && family != "constants" &&
+    // "mixed" holds a row of nearly every family and always runs, "integers", "constants" and
+    // "opposed" are like no other; the rest while affordable.
+    if (family != "mixed" && family != "integers" && family != "constants" && family != "opposed" &&
         spent + cmp.work() > o.max_work)
       continue;
     if (o.progress) o.progress("real inputs: " + family);

@@ -46,6 +46,42 @@ TEST(PublishedCounterexamples, QuotientOfEqualsIsOne) {
   EXPECT_EQ(reverse.counterexample().kind, Difference::Definedness);
 }
 
+// --- the range of numbers: underflow is an error of the original, overflow one of the rewrite
+
+void expect_only_forwards(const std::string& in, const std::string& narrow,
+                          const std::string& wide) {
+  SCOPED_TRACE(narrow);
+  const Verdict v = compare_programs(in + narrow, in + wide);
+  EXPECT_TRUE(v.equal()) << v.str();
+  EXPECT_TRUE(compare_programs(in + wide, in + narrow).refuted());
+}
+
+TEST(Range, ExponentialsAreJoinedAndNotTornApart) {
+  for (const std::string type : {"f64", "f32"}) {
+    const std::string in = "x = input : " + type + "[30,20]; y = input : " + type + "[30,20]; ";
+    const std::string apart = "a = exp x; b = exp y; ";
+    expect_only_forwards(in, apart + "z = mul a, b; return z", "s = add x, y; z = exp s; return z");
+    expect_only_forwards(in, apart + "z = div a, b; return z", "s = sub x, y; z = exp s; return z");
+    // No sum of many is finite where its terms' factors are not, unless they are opposed.
+    const std::string total = "t = sum z {axes=[0,1]}; return t";
+    expect_only_forwards(in, apart + "z = mul a, b; " + total, "s = add x, y; z = exp s; " + total);
+  }
+}
+
+TEST(Range, UnderflowExcusesNoOtherNumber) {
+  const std::string in = "x = input : f64[30,20]; y = input : f64[30,20]; ";
+  const std::string original = "a = exp x; b = exp y; z = mul a, b; return z";
+  EXPECT_TRUE(compare_programs(in + original, in + "c = const {value=0.001} : f64[];"
+                                                   "s = add x, y; t = add s, c; z = exp t; return z")
+                  .refuted());
+  // e^(x + y), but 0 below e^-100, where both factors are still known to all digits.
+  EXPECT_TRUE(compare_programs(in + original,
+                               in + "c = const {value=-100} : f64[]; n = const {value=0} : f64[];"
+                                    "s = add x, y; e = exp s; l = lt s, c; z = where l, n, e;"
+                                    "return z")
+                  .refuted());
+}
+
 TEST(Definedness, AnInfinityIsNotNan) {
   const std::string in = "x = input : f64[40]; one = const {value=1} : f64[]; ";
   const Verdict v = compare_programs(in + "s = sqrt x; y = div one, s; return y",
