@@ -61,6 +61,30 @@ def test_loops_over_rows_become_one_operation() -> None:
     np.testing.assert_allclose(found.function()(frames, a), blend(frames, a), rtol=1e-5)
 
 
+def test_slices_that_are_the_whole_together() -> None:
+    def change(y: Array) -> Array:
+        return (y[1:] - y[:-1]).sum() * 0.5
+
+    found = rewritten(change, "f64[900]")
+    assert found.improved
+    assert found.other_sizes  # the last element is y[-1], however many there are
+    assert "y[-1]" in found.source
+    assert "sum" not in found.source
+    y = np.random.default_rng(3).standard_normal(50)
+    np.testing.assert_allclose(found.function()(y), change(y), rtol=1e-12)
+
+
+def test_exponentials_are_joined() -> None:
+    def density(x: Array, y: Array) -> Array:
+        return np.exp(x) * np.exp(y) / np.exp(x - 1)
+
+    found = rewritten(density, "f64[200,150]", "f64[200,150]")
+    assert found.improved
+    assert found.source.splitlines()[-1].count("np.exp(") == 1
+    x, y = np.full((200, 150), -800.0), np.full((200, 150), 600.0)  # exp(-800) is 0 in f64
+    np.testing.assert_allclose(found.function()(x, y), np.exp(y + 1), rtol=1e-12)
+
+
 def test_several_outputs_keep_their_order() -> None:
     def moments(x: Array, y: Array) -> tuple[Array, Array]:
         return np.sum(x * y * 2.0 + x * y, axis=0), x * y

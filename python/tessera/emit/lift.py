@@ -20,6 +20,7 @@ from tessera.graph import Graph
 from tessera.types import Shape, to_numpy
 
 Record = dict[str, Any]
+_COUNTABLE = 8  # elements of which the last is meant by its number, as in x[2] of three
 _MOVED = {"transpose", "reshape", "broadcast", "unsqueeze", "squeeze", "slice", "const", "input"}
 _REFUSED = {"kernel": "a fused kernel", "opaque": "an unknown operator", "thread": "a thread graph"}
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -386,7 +387,10 @@ class Lifter:
             if item is None:
                 del items[kept[axis]]
             else:
-                items[kept[axis]] = item.start or 0
+                place = item.start or 0
+                extent = base.shape[sum(i is not None for i in items[: kept[axis]])]
+                last = isinstance(extent, int) and place == extent - 1 >= _COUNTABLE
+                items[kept[axis]] = -1 if last else place
         return _index(base, items, x.dtype, shape)
 
     def _lift_unsqueeze(self, tensor: int, record: Record) -> Node:
@@ -557,6 +561,7 @@ class Lifter:
                 return None
             places.append(items[axis])
         assert base is not None
+        places = [p % int(base.shape[axis]) for p in places]  # not from the end
         whole: list[Any] = [slice(None)] * base.ndim
         return Node(
             "index", (base,), dtype, shape, {"items": [*whole[:axis], places, *whole[axis + 1 :]]}
@@ -605,6 +610,8 @@ def _bounds(start: int, stop: int, step: int, extent: Any) -> slice:
         last = None
     elif step == 1 and extent - stop <= 2 < stop - start:
         last = stop - extent
+    if stop == extent and extent - start <= 2 and start >= _COUNTABLE:
+        start -= extent
     return slice(start or None, last, None if step == 1 else step)
 
 

@@ -15,6 +15,7 @@
 #include "search/synth/large.h"
 #include "search/synth/lower.h"
 #include "search/synth/reroll.h"
+#include "search/synth/slices.h"
 #include "search/synth/spec.h"
 #include "search/synth/trials.h"
 #include "search/synth/window.h"
@@ -663,22 +664,53 @@ SearchReport Synth::run(const Subprogram& sub, Context& context, const Budget& b
                         CandidateSink& sink) {
   const Left left(budget);
   const std::optional<Rerolled> rolled = reroll(sub.graph);
-  const Budget rest = left.now();
-  if (!rolled) return improved(options_, sub.graph, context, rest, sink);
-  // What synthesis makes of the program without its loops; at least that program itself.
+  // The program without loops and, unless slices say it better, as it is.
+  struct Form {
+    const Graph* graph;
+    std::string derivation;
+  };
+  const Graph& plain = rolled ? rolled->graph : sub.graph;
+  const std::vector<Resliced> others = reslice(plain);
+  if (!rolled && others.empty()) return improved(options_, sub.graph, context, left.now(), sink);
+  const std::string looped = rolled ? rolled->derivation : "";
+  std::vector<Form> forms;
+  for (const Resliced& r : others) forms.push_back({&r.graph, looped + r.derivation});
+  const double cost = seconds_as_written(plain, options_.rates);
+  if (others.empty() || !(seconds_as_written(others[0].graph, options_.rates) < cost))
+    forms.insert(forms.begin(), {&plain, looped});
+  // What synthesis makes of each; at least the program itself, if it is another.
   CollectingSink found;
-  SearchReport report = improved(options_, rolled->graph, context, rest, found);
-  if (report.original_cost == 0)
-    report.original_cost = seconds_as_written(rolled->graph, options_.rates);
-  found.candidates.push_back({rolled->graph, report.original_cost, "synth", "", {}, false});
+  std::optional<SearchReport> report;
+  for (size_t i = 0; i < forms.size(); ++i) {
+    Budget share = left.now();
+    share.seconds /= double(forms.size() - i);
+    CollectingSink its;
+    SearchReport one = improved(options_, *forms[i].graph, context, share, its);
+    if (one.original_cost == 0)
+      one.original_cost = seconds_as_written(*forms[i].graph, options_.rates);
+    if (forms[i].graph != &sub.graph)
+      its.candidates.push_back({*forms[i].graph, one.original_cost, "synth", "", {}, false});
+    for (Candidate& c : its.candidates) {
+      c.derivation = forms[i].derivation + c.derivation;
+      found.candidates.push_back(std::move(c));
+    }
+    if (!report) {
+      report = std::move(one);
+    } else {
+      report->seconds += one.seconds;
+      report->values += one.values;
+      report->graphs += one.graphs;
+      report->edges += one.edges;
+      if (one.best_cost > 0 && (report->best_cost == 0 || one.best_cost < report->best_cost))
+        report->best_cost = one.best_cost;
+    }
+  }
   std::stable_sort(found.candidates.begin(), found.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
-  for (Candidate& c : found.candidates) {
-    c.derivation = rolled->derivation + c.derivation;
-    sink.offer(std::move(c));
-  }
-  report.candidates = int64_t(found.candidates.size());
-  return report;
+  for (Candidate& c : found.candidates) sink.offer(std::move(c));
+  report->candidates = int64_t(found.candidates.size());
+  if (!rolled) report->original_cost = cost;
+  return std::move(*report);
 }
 
 }  // namespace tessera

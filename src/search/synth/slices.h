@@ -1,0 +1,23 @@
+// Programs of static slices said in other ways: parts that together are the whole (sums over them,
+// matrix products, what is concatenated), and slices taken before instead of after what is done to
+// every element. Synthesis takes slices as values of their own, so what they have to do with each
+// other is decided here.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera::synth {
+
+struct Resliced {
+  Graph graph;             // same inputs and outputs
+  std::string derivation;  // a line for each kind of change
+};
+
+// At most two other forms of the program, none where it has no slices that say more than one thing.
+// The first only leaves work out, the second may do some twice for slices that overlap. They are
+// proposals, as every rewrite is.
+std::vector<Resliced> reslice(const Graph& program);
+
+}  // namespace tessera::synth
