@@ -194,6 +194,12 @@ nb::list kernels_of(const CudaCode& code) {
   nb::list list;
   for (const CudaKernel& k : code.program.kernels) {
     nb::dict d;
+    if (k.call) {
+      d["library"] = k.call->library();
+      d["call"] = k.call->str();
+      list.append(d);
+      continue;
+    }
     d["name"] = k.name;
     d["grid"] = nb::make_tuple(k.grid[0], k.grid[1], k.grid[2]);
     d["threads"] = k.threads;
@@ -331,6 +337,7 @@ void bind_cuda(nb::module_& m) {
   m.def("emit_cuda", &emit_cuda_code, nb::arg("program"), nb::arg("target"), nb::arg("directory"));
   // For tests alone: a stand-in for the driver; "" for the system's.
   m.def("use_cuda_driver", &CudaDriver::use_library, nb::arg("path"));
+  m.def("use_cublaslt", &use_cublaslt, nb::arg("path"));
 }
 
 }  // namespace tessera::python

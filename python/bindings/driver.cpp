@@ -129,6 +129,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.tune);
     else if (name == "exhaustive")
       take(options.exhaustive);
+    else if (name == "tf32")
+      take(options.tf32);
     else if (name == "proved")
       take(options.proved);
     else if (name == "max_block_ops")

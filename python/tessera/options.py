@@ -91,9 +91,11 @@ class Options:
     # so on a thread of its own while the first calls use what was found at once.
     tune: bool | Literal["background"] = False
     exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
+    # GPUs: cuBLASLt may round the factors of f32 products to 10 bits of fraction (TF32).
+    tf32: bool = False
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
-    # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights), and
-    # "numpy": kernels run even where NumPy is faster.
+    # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights),
+    # "library": no calls of cuBLASLt, and "numpy": kernels run even where NumPy is faster.
     disable: tuple[str, ...] = ()
     cache: bool = True  # remember results, and unfinished searches, between runs
     # Go on where an unfinished search of the same program with the same options (the budget aside)

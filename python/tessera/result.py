@@ -659,7 +659,10 @@ class Result:
 
     @property
     def kernels(self) -> list[dict[str, Any]]:
-        """Grid, threads, registers and shared memory of each kernel of a program for a GPU."""
+        """Grid, threads, registers and shared memory of each kernel of a program for a GPU.
+
+        What a library does instead has `library`, its name, and `call`, what it is asked for.
+        """
         return self._cuda.kernels if self._cuda is not None else []
 
     @property

@@ -274,7 +274,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       }
       if (got.reals.empty()) continue;
       const NDArray& scale = exact[k].magnitude;
-      const double unit = unit_of(type.dtype);
+      const double unit = std::max(unit_of(type.dtype), options.least_unit);
       double native_error = 0;  // of the interpreter, relative to the scale of each element
       const auto comparable = [&](size_t i) {
         // Where partial sums may overflow in one order and not in another, nothing is compared.

@@ -22,6 +22,9 @@ struct CheckOptions {
   uint64_t seed = 1;
   ThreadPool* pool = nullptr;  // of the interpreter
   double c = 8;  // allowed: max(2 err of the interpreter, eps (c sqrt(k) + 4 f) sum|terms|)
+  // Rounding of operands that was asked for, such as 2^-11 of tf32, where it is coarser than that
+  // of a result's dtype.
+  double least_unit = 0;
   // Multiply-adds of the interpreter (and elements of the inputs, which count 10) beyond which only
   // the most telling family and the one of special values are run.
   double max_work = 1e9;

@@ -7,6 +7,7 @@
 #include "backend/host_kernels.h"
 #include "base/error.h"
 #include "base/sha256.h"
+#include "cost/analytical.h"
 
 namespace tessera {
 namespace {
@@ -14,7 +15,8 @@ namespace {
 std::vector<std::string> names_of(const CudaProgram& program) {
   std::vector<std::string> names;
   for (const CudaKernel& k : program.kernels)
-    if (std::find(names.begin(), names.end(), k.name) == names.end()) names.push_back(k.name);
+    if (!k.call && std::find(names.begin(), names.end(), k.name) == names.end())
+      names.push_back(k.name);
   return names;
 }
 
@@ -74,6 +76,10 @@ int64_t shared_bytes(const CudaArch& arch) {
 std::string CudaCode::str() const {
   std::ostringstream text;
   for (const CudaKernel& k : program.kernels) {
+    if (k.call) {
+      text << k.call->library() << ": " << k.call->str() << '\n';
+      continue;
+    }
     text << k.name << ": " << k.grid[0] << 'x' << k.grid[1] << 'x' << k.grid[2] << " blocks of "
          << k.threads << " threads, " << k.shared_bytes << " bytes of shared memory";
     for (const CudaBinary& b : kernels)
@@ -86,13 +92,26 @@ std::string CudaCode::str() const {
   return text.str();
 }
 
+LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32) {
+  LibraryCalls calls;
+  for (const auto& k : AnalyticalModel(target).kernels(graph)) {
+    if (!k.call) continue;
+    calls[k.op.index] = *k.call;
+    calls[k.op.index].tf32 = tf32 && k.call->dtype == DType::F32;
+  }
+  return calls;
+}
+
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
                                          const CudaCodeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   auto code = std::make_shared<CudaCode>();
-  code->program = emit_cuda(graph, options.arch, options.plan, options.target);
+  code->program = emit_cuda(graph, options.arch, options.plan, options.target,
+                            library_calls(graph, options.target, options.tf32));
   const CudaDriver* driver = options.context ? &options.context->driver() : nullptr;
-  if (driver != nullptr && driver->runs_host_code()) {
+  if (names_of(code->program).empty()) {
+    // Libraries do everything.
+  } else if (driver != nullptr && driver->runs_host_code()) {
     code->image = host_kernels(code->program.source, names_of(code->program), cache);
   } else {
     if (driver != nullptr) {
@@ -114,6 +133,7 @@ Target fitted_target(Target t, const CudaArch& arch, const CudaDevice* device) {
   if (device != nullptr) {
     t.cores = device->multiprocessors;
     t.levels.front().capacity = device->memory_bytes;
+    if (!has_cublaslt()) t.libraries.erase("matmul");
   }
   return t;
 }

@@ -17,6 +17,7 @@ struct CudaCodeOptions {
   CudaArch arch;
   Target target;  // limits of memory, and what decides about tiles
   PlanOptions plan;
+  bool tf32 = false;  // f32 products may round their factors to 10 bits of fraction
   std::shared_ptr<CudaContext> context;  // null: no device, the code is not loaded
 };
 
@@ -28,16 +29,19 @@ struct CudaCode {
   bool from_cache = false;
   double compile_s = 0;
 
-  // One line per kernel: grid, threads, registers, spills, shared memory.
+  // One line per kernel: grid, threads, registers, spills, shared memory; or the library's call.
   std::string str() const;
 };
+
+// What libraries do of a program: where the model of the target finds a call cheaper.
+LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32);
 
 // Throws Error: what emit_cuda, NVRTC and CudaModule throw.
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
                                          const CudaCodeOptions& options);
 
 // "sm_90a" to the machine that the description h100 tells of: the shared memory of a block and, of
-// a device, the number of its multiprocessors.
+// a device, the number of its multiprocessors and the libraries that are there.
 Target fitted_target(Target description, const CudaArch& arch, const CudaDevice* device);
 
 }  // namespace tessera

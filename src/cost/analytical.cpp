@@ -178,7 +178,7 @@ AnalyticalModel::KernelCost AnalyticalModel::kernel_cost(const Graph& g, OpId id
     const bool plain = op.kind != OpKind::Kernel && std::isfinite(seconds);
     if (plain || seconds < cost.seconds) {
       cost.seconds = seconds;
-      cost.library = true;
+      cost.call = call;
     }
   }
   return cost;

@@ -16,8 +16,8 @@ class AnalyticalModel : public CostModel {
   struct KernelCost {
     OpId op;
     double seconds = 0;
-    bool library = false;  // by a library's call, which is cheaper
-    KernelWork work;       // of a kernel of one's own
+    std::optional<LibraryCall> call;  // a library's, where that is cheaper
+    KernelWork work;                  // of a kernel of one's own
   };
   std::vector<KernelCost> kernels(const Graph& graph) const;
   const Machine& machine() const { return *machine_; }

@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-bool known_type(DType t) { return t == DType::F16 || t == DType::BF16 || t == DType::F32; }
+bool known_type(DType t) { return is_float(t); }
 
 // Sizes of left·right with result `out`; nothing where a broadcast is more than one operand for
 // all.
@@ -179,6 +179,7 @@ std::string LibraryCall::str() const {
   if (bias >= 0) s += " bias";
   if (epilogue == Epilogue::Relu) s += " relu";
   if (epilogue == Epilogue::GeluTanh) s += " gelu_tanh";
+  if (tf32) s += " tf32";
   return s;
 }
 

@@ -33,9 +33,12 @@ const char* name(Fate fate) {
 
 Target resolve_target(const OptimizeOptions& options) {
   const std::string& name = options.target;
-  if (const CodePlace place = place_of(name, options.target_directory); place.gpu)
-    return fitted_target(find_target(place.description, options.target_directory), place.arch,
-                         place.context ? &place.context->device() : nullptr);
+  if (const CodePlace place = place_of(name, options.target_directory); place.gpu) {
+    Target gpu = fitted_target(find_target(place.description, options.target_directory), place.arch,
+                               place.context ? &place.context->device() : nullptr);
+    if (options.disable.count("library")) gpu.libraries.clear();
+    return gpu;
+  }
   if (name != "cpu") return find_target(name, options.target_directory);
   Target t = default_cpu_target();
   if (best_isa() < CpuIsa::Avx512 && !options.target_directory.empty())
@@ -439,11 +442,11 @@ void require_known_engines(const OptimizeOptions& options) {
   for (const std::string& name : options.disable) {
     if (name.starts_with("plan:"))
       disable_plan(plan, name);
-    else if (name != "fold" && name != "rules" && name != "synth" && name != "synth:holes" &&
-             name != "mugraph" && !name.starts_with("mugraph:"))
+    else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
+             name != "synth:holes" && name != "mugraph" && !name.starts_with("mugraph:"))
       throw Error(ErrorKind::Usage, "unknown engine '" + name +
                                         "' to disable; there are mugraph, mugraph:RULE, synth, "
-                                        "synth:holes, rules, fold and plan:"
+                                        "synth:holes, rules, fold, library and plan:"
                                         "{layout,schedule,memory,weights}");
   }
 }

@@ -31,13 +31,14 @@ struct OptimizeOptions {
   bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
   bool tune = false;                    // time more candidates, and other tiles of the fastest
   bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
-  bool proved = false;               // with engine "synth": only programs that the verifier accepts
+  bool tf32 = false;    // GPUs: f32 products may round their factors to 10 bits of fraction
+  bool proved = false;  // with engine "synth": only programs that the verifier accepts
   std::optional<int> max_block_ops;  // none: no limit
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
   // be right, in others what is malformed is left out with a line on standard error.
   std::vector<std::string> rule_folders;
-  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "plan:layout" and
-  // the like (plan/plan.h)
+  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "library" (calls of
+  // cuBLASLt), "plan:layout" and the like (plan/plan.h)
   std::set<std::string> disable;
   // Of search(): "mugraph", or "synth" with the costs of NumPy's own functions.
   std::string engine = "mugraph";

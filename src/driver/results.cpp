@@ -37,8 +37,8 @@ std::string result_key(const Graph& program, const OptimizeOptions& o, const Tar
        << target.str() << to_string(best_isa()) << "\n"
        << gpu_of(o) << "\n"
        << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
-       << " strict " << o.strict << " tune " << o.tune << " exhaustive " << o.exhaustive
-       << " budget " << o.budget_seconds << " max_block_ops "
+       << " strict " << o.strict << " tf32 " << o.tf32 << " tune " << o.tune << " exhaustive "
+       << o.exhaustive << " budget " << o.budget_seconds << " max_block_ops "
        << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
   text << print(program);

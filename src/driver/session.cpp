@@ -129,7 +129,8 @@ Code Session::compiled(const Graph& graph) {
       if (!fault.empty())
         throw Error(ErrorKind::Internal, "the kernels are wrong (please report this): " + fault);
     }
-    code.cuda = make_cuda_code(graph, cache, {place.arch, target, plan, place.context});
+    code.cuda =
+        make_cuda_code(graph, cache, {place.arch, target, plan, options.tf32, place.context});
     code.model_seconds = AnalyticalModel(target).cost(graph).seconds;
     return code;
   }
@@ -164,6 +165,7 @@ std::string Session::check_failure(const Graph& graph, const Code& code) {
   check.seed = options.seed;
   check.pool = &eval_pool;
   check.cancel = deadline.hard();
+  if (options.tf32) check.least_unit = 0x1p-11;
   CheckReport found;
   auto run = [&](auto in, auto out) {
     if (code.cpu)
@@ -189,7 +191,11 @@ std::string Session::emulated_failure(const Graph& graph) {
   if (evaluation_cost(run) > kTooMuch)
     return "there is no instance of it small enough for the emulator: the smallest takes " +
            std::to_string(int64_t(evaluation_cost(run) / 1e6)) + " million multiply-adds";
-  CudaProgram emitted = emit_cuda(run, place.arch, {}, target);
+  // What a library does of the program it does of the smaller one, and the interpreter here.
+  LibraryCalls calls;
+  for (auto [op, call] : library_calls(graph, target, options.tf32))
+    if (run.ops().size() == graph.ops().size() && library_call(run, OpId(op))) calls[op] = call;
+  CudaProgram emitted = emit_cuda(run, place.arch, {}, target, calls);
   const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
   if (cache.find_text(key)) return "";
   const EmulatedProgram program(run, std::move(emitted));

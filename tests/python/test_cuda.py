@@ -30,6 +30,7 @@ from tessera.errors import (
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "build/release/libtessera_stand_in_cuda.so"
+CUBLASLT = ROOT / "build/release/libtessera_stand_in_cublaslt.so"
 OPTIONS: dict[str, Any] = {"target": "cuda", "budget": 100, "cache": False, "threads": 1}
 QUICK = {**OPTIONS, "disable": ("mugraph", "fold")}  # one kernel per operator
 
@@ -83,6 +84,7 @@ def stand_in() -> Iterator[StandIn]:
     if not LIBRARY.exists():
         pytest.skip("the stand-in for CUDA's driver is not built (ninja tessera_stand_in_cuda)")
     yield StandIn()
+    _core.use_cublaslt("")
     _core.use_cuda_driver("")
 
 
@@ -166,6 +168,30 @@ class Foreign:
     def __dlpack__(self, stream: int | None = None) -> Any:
         self.streams.append(stream)
         return self.array.__dlpack__(stream=stream)
+
+
+def test_libraries_do_their_part(stand_in: StandIn, tmp_path: Path) -> None:
+    """A product by cuBLASLt among kernels: chosen, run, checked, and told to whoever looks."""
+    g = ts.Graph("mixed")
+    x, w = g.input("x", (16, 64), "f32"), g.input("w", (64, 32), "f32")
+    g.output(g.tanh(g.matmul(g.exp(x), w)))
+    a, b = X.reshape(16, 32), np.ones((64, 32), np.float32) / 64
+    a = np.concatenate([a, a], 1)
+    want = np.tanh(np.exp(a) @ b)
+    _core.use_cublaslt(str(CUBLASLT))
+    result = ts.superoptimize(g, **QUICK)
+    calls = [k["call"] for k in result.kernels if k.get("library") == "cuBLASLt"]
+    assert calls == ["matmul f32 1x16x32x64"]
+    before = stand_in.calls("stand_in_enqueue")
+    close(result(to_device(a), to_device(b)), want)
+    assert stand_in.calls("stand_in_enqueue") == before + 1
+    result.save(tmp_path / "k.cu")
+    assert "// No kernel: cuBLASLt does it" in (tmp_path / "k.cu").read_text()
+    without = ts.superoptimize(g, **{**QUICK, "disable": ("mugraph", "fold", "library")})
+    assert not any("library" in k for k in without.kernels)
+    close(without(to_device(a), to_device(b)), want)
+    tf32 = ts.superoptimize(g, **QUICK, tf32=True)
+    assert [k["call"] for k in tf32.kernels if "call" in k] == ["matmul f32 1x16x32x64 tf32"]
 
 
 def test_arrays_of_other_libraries_come_by_dlpack(stand_in: StandIn) -> None:

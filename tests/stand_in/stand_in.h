@@ -13,4 +13,7 @@ int stand_in_calls(const char* function);  // so far
 int64_t stand_in_allocated();              // bytes in use, all devices
 int stand_in_contexts();                   // primary contexts in use
 int stand_in_threads_run();                // threads of kernels that have run
+// For stand-ins of libraries: work(data) is done when the stream's turn comes, perhaps more than
+// once (in a graph); `data` is then freed by release(data). 0, or an error of the driver.
+int stand_in_enqueue(void* stream, int (*work)(void*), void (*release)(void*), void* data);
 }

@@ -231,6 +231,9 @@ def show_kernels(result: Result) -> None:
     """What a program for a GPU is made of, and whether it ran."""
     console = common.stdout()
     for k in result.kernels:
+        if "library" in k:
+            console.print(f"{k['library']}: {k['call']}", markup=False)
+            continue
         grid = "x".join(str(n) for n in k["grid"])
         line = f"{k['name']}: {grid} blocks of {k['threads']} threads, "
         line += f"{k['shared_bytes'] / 1024:.1f} KiB of shared memory"

@@ -44,11 +44,18 @@ bool runs_on(const CudaArch& arch, const CudaDevice& device) {
   return arch.specific ? arch.minor == device.minor : arch.minor <= device.minor;
 }
 
+// Workspace that cuBLAS' documentation recommends (cublasSetWorkspace).
+int64_t most_library_bytes(const CudaDevice& device) {
+  return int64_t{device.major >= 9 ? 32 : 4} << 20;
+}
+
 }  // namespace
 
-// One kernel, ready to go: slots are looked up in a table of addresses that each call fills.
+// One kernel, or a library's call, ready to go: slots are looked up in a table of addresses that
+// each call fills.
 struct CudaModule::Launch {
   CudaHandle function = nullptr;
+  std::shared_ptr<const LibraryCallable> library;  // or null
   const CudaKernel* kernel = nullptr;
   std::vector<int> slots;  // of its arguments, aliases resolved
 };
@@ -58,6 +65,7 @@ struct CudaModule::Buffers {
   CudaStream stream = nullptr;
   uint64_t capture = 0;
   DeviceMemory arena;
+  DeviceMemory library;                // one for all calls: they run one after another
   std::vector<CudaAddress> addresses;  // one per slot
   struct Map {
     CudaAddress address = 0;
@@ -101,11 +109,19 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
   }
   const CudaContext::Current current(*context_);
   const RelaxedCapture relaxed(context_->driver());
-  context_->check(api.module_load(&module_, image.data()), "load kernels on " + device.str());
+  if (std::any_of(program_.kernels.begin(), program_.kernels.end(),
+                  [](const CudaKernel& k) { return !k.call; }))
+    context_->check(api.module_load(&module_, image.data()), "load kernels on " + device.str());
   const auto prepare_launch = [&](int task) {
     const CudaKernel& k = program_.kernels[size_t(task)];
     Launch l;
     l.kernel = &k;
+    for (int s : k.arguments) l.slots.push_back(plan.root(s));
+    if (k.call) {
+      l.library = std::make_shared<LibraryCallable>(context_, *k.call, most_library_bytes(device));
+      library_bytes_ = std::max(library_bytes_, l.library->workspace_bytes());
+      return l;
+    }
     context_->check(api.module_function(&l.function, module_, k.name.c_str()), "find " + k.name);
     context_->check(api.set_function_attribute(l.function, cuda_attribute::kFunctionDynamicShared,
                                                int(k.shared_bytes)),
@@ -118,7 +134,6 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
                                               device.str() + " runs at most " +
                                               std::to_string(threads) + " threads a block, not " +
                                               std::to_string(k.threads));
-    for (int s : k.arguments) l.slots.push_back(plan.root(s));
     return l;
   };
   for (const auto& [schedule, list] : {std::pair{&plan.once, &once_}, std::pair{&plan.run, &run_}})
@@ -179,6 +194,7 @@ CudaModule::Buffers& CudaModule::buffers(CudaStream stream, uint64_t capture) co
   made->stream = stream;
   made->capture = capture;
   made->arena = DeviceMemory(context_, program_.plan.arena.bytes, "the intermediate results");
+  made->library = DeviceMemory(context_, library_bytes_, "the workspace of libraries");
   const std::vector<Slot>& slots = program_.plan.slots;
   made->addresses.resize(slots.size(), 0);
   for (size_t i = 0; i < slots.size(); ++i)
@@ -205,8 +221,15 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
                         CudaStream stream) const {
   const CudaApi& api = context_->driver().api();
   std::vector<void*> parameters;
+  std::vector<CudaAddress> operands;
   for (const Launch& l : list) {
     const CudaKernel& k = *l.kernel;
+    if (l.library) {
+      operands.clear();
+      for (int s : l.slots) operands.push_back(buffers.addresses[size_t(s)]);
+      l.library->run(operands, operands.back(), buffers.library.address(), stream);
+      continue;
+    }
     parameters.clear();
     for (int s : l.slots) parameters.push_back(&buffers.addresses[size_t(s)]);
     for (const TensorMapSpec& spec : k.maps) {

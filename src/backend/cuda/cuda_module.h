@@ -1,6 +1,6 @@
-// A program for a GPU, loaded on a device: kernels launched in the order of the plan on a stream of
-// the caller's. The module owns intermediate memory; inputs and outputs are the caller's contiguous
-// arrays on the device.
+// A program for a GPU, loaded on a device: kernels launched, and libraries called, in the order of
+// the plan on a stream of the caller's. The module owns intermediate memory; inputs and outputs are
+// the caller's contiguous arrays on the device.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -10,6 +10,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/emit.h"
+#include "backend/cuda/library.h"
 #include "ir/graph.h"
 
 namespace tessera {
@@ -34,7 +35,7 @@ class CudaModule {
  public:
   // `image`: the program's kernels as a binary for the device. Throws Error: Unsupported where the
   // device has not the architecture, the threads or the shared memory that a kernel takes,
-  // OutOfMemory, Device.
+  // OutOfMemory, Device, and what LibraryCallable throws.
   CudaModule(const Graph& graph, CudaProgram program, const std::string& image,
              std::shared_ptr<CudaContext> context);
   ~CudaModule();
@@ -63,8 +64,8 @@ class CudaModule {
   const std::vector<Type>& output_types() const { return outputs_; }
   const CudaProgram& program() const { return program_; }
   const std::shared_ptr<CudaContext>& context() const { return context_; }
-  // Of intermediate tensors per stream, and of what is prepared per set of weights.
-  int64_t workspace_bytes() const { return program_.plan.arena.bytes; }
+  // Of intermediate tensors and libraries per stream, and of what is prepared per set of weights.
+  int64_t workspace_bytes() const { return program_.plan.arena.bytes + library_bytes_; }
   int64_t prepared_bytes() const { return program_.plan.kept.bytes; }
 
  private:
@@ -88,6 +89,7 @@ class CudaModule {
   std::vector<Type> inputs_, outputs_;
   std::vector<size_t> weights_;
   std::vector<Launch> once_, run_;
+  int64_t library_bytes_ = 0;  // the most that a library's call needs besides its arrays
   std::vector<std::pair<size_t, DeviceMemory>> constants_;  // by slot
   std::shared_ptr<const CudaWeights> constants_only_;       // what no weight is needed for
   mutable std::mutex mutex_;

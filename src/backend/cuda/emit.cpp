@@ -61,7 +61,7 @@ int64_t shared_limit(const CudaArch& arch, const Target& target) {
 }  // namespace
 
 CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
-                      const Target& target) {
+                      const Target& target, const LibraryCalls& calls) {
   require_runnable(graph);
   PlanBuilder plan(graph, options);
   const std::vector<std::string> lines = print_ops(graph);
@@ -80,17 +80,32 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
     if (op.kind == OpKind::Opaque)
       throw Error(ErrorKind::Unsupported,
                   "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
-    if (is_windowed(op.kind))
+    const auto call = calls.find(id.index);
+    if (is_windowed(op.kind) && call == calls.end())
       throw Error(ErrorKind::Unsupported,
                   std::string(name(op.kind)) + " has no CUDA kernel yet; use --target cpu");
     std::optional<Graph> lowered;
-    if (op.kind != OpKind::Kernel) lowered = lower_to_block(graph, op, lowering);
+    if (op.kind != OpKind::Kernel && call == calls.end())
+      lowered = lower_to_block(graph, op, lowering);
     Task task;
     task.op = id;
     task.once = plan.once(id);
     for (TensorId t : op.inputs) task.reads.push_back(plan.slot(t));
     task.layouts.resize(op.inputs.size());
     for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan.slot(op.result(r)));
+    if (call != calls.end()) {
+      CudaKernel made;
+      made.name = "library";
+      made.arguments = task.reads;
+      made.arguments.insert(made.arguments.end(), task.writes.begin(), task.writes.end());
+      made.call = call->second;
+      kernels += "\n// " + lines[id.index] + "\n// No kernel: " + call->second.library() +
+                 " does it, by one call (" + call->second.str() + ").\n";
+      task.code = int(codes.size());
+      plan.add(std::move(task));
+      codes.push_back(std::move(made));
+      continue;
+    }
     const BlockText text =
         op.kind == OpKind::Kernel || lowered
             ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)

@@ -5,9 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cost/library_call.h"
 #include "cost/target.h"
 #include "ir/graph.h"
 #include "plan/plan.h"
@@ -37,7 +40,8 @@ struct TensorMapSpec {
   bool swizzled = false;
 };
 
-// One launch. Parameters: a pointer per argument, 16-byte aligned, then the maps by value.
+// One launch, or the call of a library. Parameters: a pointer per argument, 16-byte aligned, then
+// the maps by value.
 struct CudaKernel {
   std::string name;
   std::array<int, 3> grid{1, 1, 1};
@@ -48,6 +52,8 @@ struct CudaKernel {
   // Registers of a thread that hold sums of products from one iteration to the next: the least
   // that the compiler needs.
   int sum_registers = 0;
+  // A library does it: there is no kernel, and of the above only `arguments` count.
+  std::optional<LibraryCall> call;
 };
 
 struct CudaProgram {
@@ -57,10 +63,13 @@ struct CudaProgram {
   CudaArch arch;
 };
 
+// What libraries do instead of kernels, by operator (OpId::index).
+using LibraryCalls = std::map<uint32_t, LibraryCall>;
+
 // `target` tells how much shared memory a block may have and what decides about tiles. Throws
 // Error{Unsupported} naming the operator, or the limit, that cannot be met.
 CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
-                      const Target& target);
+                      const Target& target, const LibraryCalls& calls = {});
 
 // The source with the device functions in it: a file that nvcc compiles by itself.
 std::string standalone_source(const CudaProgram& program);

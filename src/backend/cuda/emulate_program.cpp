@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "eval/eval.h"
 
 #include "backend/cuda/device/device.cuh"
 
@@ -66,6 +67,18 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   out << text;
   out.close();
   if (!out) throw Error(ErrorKind::Io, "cannot write " + path.string() + " (is the disk full?)");
+}
+
+// The operator as a program of its own, its operands as inputs.
+Graph alone(const Graph& graph, const Op& op) {
+  Graph one;
+  std::vector<TensorId> inputs, outputs;
+  for (TensorId t : op.inputs) inputs.push_back(one.add_input(graph.type(t)));
+  const OpId made = op.body.valid() ? one.add_graph_op(op.kind, inputs, graph.body(op))
+                                    : one.add_op(op.kind, inputs, op.attrs);
+  for (uint32_t r = 0; r < op.num_results; ++r) outputs.push_back(one.op(made).result(r));
+  one.set_outputs(outputs);
+  return one;
 }
 
 }  // namespace
@@ -124,6 +137,7 @@ struct EmulatedProgram::Impl {
   std::vector<std::pair<size_t, std::vector<std::byte>>> constants;  // by slot
   int grain = 2;  // bytes of the smallest elements
   std::unique_ptr<EmulatedKernels> kernels;
+  std::map<int, Graph> libraries;  // by task: what a library does in it
 };
 
 EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
@@ -147,7 +161,12 @@ EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
   }
 
   std::vector<std::string> names;
-  for (const CudaKernel& k : m.program.kernels) names.push_back(k.name);
+  for (size_t i = 0; i < m.program.kernels.size(); ++i) {
+    if (m.program.kernels[i].call)
+      m.libraries.emplace(int(i), alone(graph, graph.op(plan.tasks[i].op)));
+    else
+      names.push_back(m.program.kernels[i].name);
+  }
   m.kernels = std::make_unique<EmulatedKernels>(m.program.source, names);
 }
 
@@ -188,6 +207,18 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
   for (int t : order) {
     const CudaKernel& k = m.program.kernels[size_t(t)];
     const Task& task = plan.tasks[size_t(t)];
+    if (const auto library = m.libraries.find(t); library != m.libraries.end()) {
+      std::vector<NDArray> operands;
+      for (size_t i = 0; i < task.reads.size(); ++i)
+        operands.push_back(
+            from_memory(library->second.type(library->second.inputs()[i]), address(task.reads[i])));
+      const std::vector<NDArray> results = eval(library->second, operands);
+      for (size_t i = 0; i < results.size(); ++i) {
+        const std::vector<std::byte> bytes = to_memory(results[i]);
+        std::memcpy(address(task.writes[i]), bytes.data(), bytes.size());
+      }
+      continue;
+    }
     EmulatedLaunch launch;
     launch.grid = k.grid;
     launch.threads = k.threads;

@@ -41,8 +41,8 @@ class EmulatedKernels {
 
 class EmulatedProgram {
  public:
-  // `graph` is what `program` was made of. Throws Error: ToolMissing without a compiler, Internal
-  // where it refuses the source.
+  // `graph` is what `program` was made of; what libraries do in it the interpreter does. Throws
+  // Error: ToolMissing without a compiler, Internal where it refuses the source.
   EmulatedProgram(const Graph& graph, CudaProgram program);
   ~EmulatedProgram();
   EmulatedProgram(const EmulatedProgram&) = delete;

@@ -48,9 +48,12 @@ constexpr int kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloat16 = 14;  // cuda
 constexpr int kCompute32 = 68, kCompute64 = 70, kComputeTf32 = 77;       // computeType
 constexpr int kEpilogue = 7, kBiasPointer = 8;                           // of products
 constexpr int kBatchCount = 5, kBatchStride = 6;                         // of layouts
-constexpr int kMostWorkspace = 1;                                        // preference
-constexpr int kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32;              // epilogues
-constexpr int kNotSupported = 15;                                        // a status
+// Of preferences: bytes of workspace, and what addresses of left, right, bias and result are
+// multiples of.
+constexpr int kMostWorkspace = 1, kAlignments[4] = {5, 6, 7, 8};
+constexpr uint32_t kAlignment = 16;
+constexpr int kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32;  // epilogues
+constexpr int kNotSupported = 15;                            // a status
 
 std::mutex mutex;  // of what follows
 std::string path;
@@ -106,7 +109,7 @@ void check(int status, const std::string& doing) {
               "cannot " + doing + ": cuBLASLt's status " + std::to_string(status));
 }
 
-int type_of(const LibraryProduct& p) {
+int type_of(const LibraryCall& p) {
   switch (p.dtype) {
   case DType::F64: return kFloat64;
   case DType::F32: return kFloat32;
@@ -122,28 +125,29 @@ int type_of(const LibraryProduct& p) {
               std::string("cuBLASLt is not asked for products of ") + name(p.dtype));
 }
 
-int epilogue_of(const LibraryProduct& p) {
-  int e = p.bias ? kBias : 0;
-  if (p.epilogue == LibraryProduct::Epilogue::Relu) e |= kRelu;
-  if (p.epilogue == LibraryProduct::Epilogue::GeluTanh) e |= kGelu;
+int epilogue_of(const LibraryCall& p) {
+  int e = p.bias >= 0 ? kBias : 0;
+  if (p.epilogue == LibraryCall::Epilogue::Relu) e |= kRelu;
+  if (p.epilogue == LibraryCall::Epilogue::GeluTanh) e |= kGelu;
   return e == 0 ? kPlain : e;
 }
 
 }  // namespace
 
-std::string LibraryProduct::str() const {
-  std::string text = std::string("matmul ") + name(dtype) + " " + std::to_string(batch) + "x" +
-                     std::to_string(rows) + "x" + std::to_string(columns) + "x" +
-                     std::to_string(depth);
-  if (bias) text += " bias";
-  if (epilogue == Epilogue::Relu) text += " relu";
-  if (epilogue == Epilogue::GeluTanh) text += " gelu_tanh";
-  return text;
-}
-
 std::string cublaslt_version() {
   const size_t v = cublaslt()->version();  // 10000 · major + 100 · minor + patch, before 13 as well
   return std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100);
+}
+
+bool has_cublaslt() {
+  try {
+    const bool stand_in = CudaDriver::get()->runs_host_code();
+    cublaslt();
+    const std::lock_guard lock(mutex);
+    return stand_in == !path.empty();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void use_cublaslt(const std::string& where) {
@@ -155,7 +159,7 @@ void use_cublaslt(const std::string& where) {
 struct LibraryCallable::Impl {
   std::shared_ptr<const Api> api;
   std::shared_ptr<CudaContext> context;
-  LibraryProduct product;
+  LibraryCall product;
   void *handle = nullptr, *matmul = nullptr, *preference = nullptr;
   void *left = nullptr, *right = nullptr, *out = nullptr;  // layouts
   Way way{};
@@ -182,8 +186,8 @@ struct LibraryCallable::Impl {
   }
 };
 
-LibraryCallable::LibraryCallable(std::shared_ptr<CudaContext> context,
-                                 const LibraryProduct& product, int64_t most_workspace)
+LibraryCallable::LibraryCallable(std::shared_ptr<CudaContext> context, const LibraryCall& product,
+                                 int64_t most_workspace)
     : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
   m.api = cublaslt();
@@ -206,6 +210,9 @@ LibraryCallable::LibraryCallable(std::shared_ptr<CudaContext> context,
   const size_t most = size_t(most_workspace);
   check(m.api->preference_set(m.preference, kMostWorkspace, &most, sizeof most),
         "describe " + product.str());
+  for (const int which : kAlignments)
+    check(m.api->preference_set(m.preference, which, &kAlignment, sizeof kAlignment),
+          "describe " + product.str());
   int found = 0;
   const int status = m.api->ways(m.handle, m.matmul, m.right, m.left, m.out, m.out, m.preference, 1,
                                  &m.way, &found);
@@ -227,14 +234,17 @@ LibraryCallable::~LibraryCallable() {
 
 int64_t LibraryCallable::workspace_bytes() const { return int64_t(impl_->way.workspace); }
 
-void LibraryCallable::run(CudaAddress left, CudaAddress right, CudaAddress bias, CudaAddress out,
+void LibraryCallable::run(std::span<const CudaAddress> operands, CudaAddress out,
                           CudaAddress workspace, CudaStream stream) const {
   Impl& m = *impl_;
-  CHECK((bias != 0) == m.product.bias) << m.product.str();
+  const CudaAddress left = operands[size_t(m.product.left)];
+  const CudaAddress right = operands[size_t(m.product.right)];
   const CudaContext::Current current(*m.context);
   const std::lock_guard lock(m.mutex);
-  if (bias != 0)
-    check(m.api->product_set(m.matmul, kBiasPointer, &bias, sizeof bias), "give a bias");
+  if (m.product.bias >= 0)
+    check(m.api->product_set(m.matmul, kBiasPointer, &operands[size_t(m.product.bias)],
+                             sizeof(CudaAddress)),
+          "give a bias");
   const float one = 1, zero = 0;
   const double wide_one = 1, wide_zero = 0;
   const bool wide = m.product.dtype == DType::F64;

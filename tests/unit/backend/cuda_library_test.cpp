@@ -39,7 +39,7 @@ class CudaLibrary : public ::testing::Test {
     return memory;
   }
 
-  static void expect_right(const LibraryProduct& p) {
+  static void expect_right(const LibraryCall& p) {
     const auto context = CudaContext::of(0);
     const LibraryCallable callable(context, p, 1 << 20);
     const int64_t own_left = p.left_batched ? p.batch : 1,
@@ -51,18 +51,18 @@ class CudaLibrary : public ::testing::Test {
     const DeviceMemory l = on_device(left), r = on_device(right), b = on_device(bias),
                        out = on_device(got),
                        work(context, callable.workspace_bytes(), "the workspace");
-    callable.run(l.address(), r.address(), p.bias ? b.address() : 0, out.address(), work.address(),
-                 nullptr);
+    const std::vector<CudaAddress> operands = {b.address(), r.address(), l.address()};
+    callable.run(operands, out.address(), work.address(), nullptr);
     out.read(got.data(), nullptr);
     for (int64_t n = 0; n < p.batch; ++n)
       for (int64_t i = 0; i < p.rows; ++i)
         for (int64_t j = 0; j < p.columns; ++j) {
-          double sum = p.bias ? double(bias[size_t(j)]) : 0;
+          double sum = p.bias >= 0 ? double(bias[size_t(j)]) : 0;
           for (int64_t k = 0; k < p.depth; ++k)
             sum += double(left[size_t(((p.left_batched ? n : 0) * p.rows + i) * p.depth + k)]) *
                    right[size_t(((p.right_batched ? n : 0) * p.depth + k) * p.columns + j)];
-          if (p.epilogue == LibraryProduct::Epilogue::Relu) sum = std::max(sum, 0.0);
-          if (p.epilogue == LibraryProduct::Epilogue::GeluTanh)
+          if (p.epilogue == LibraryCall::Epilogue::Relu) sum = std::max(sum, 0.0);
+          if (p.epilogue == LibraryCall::Epilogue::GeluTanh)
             sum = 0.5 * sum *
                   (1 + std::tanh(std::sqrt(2 / M_PI) * (sum + 0.044715 * sum * sum * sum)));
           ASSERT_NEAR(got[size_t((n * p.rows + i) * p.columns + j)], sum, 1e-5)
@@ -72,19 +72,21 @@ class CudaLibrary : public ::testing::Test {
 };
 
 TEST_F(CudaLibrary, ProductsAreRowMajor) {
-  LibraryProduct p;
+  LibraryCall p;
   p.dtype = DType::F32;
+  p.left = 2;
+  p.right = 1;
   p.rows = 3;
   p.columns = 5;
   p.depth = 7;
   expect_right(p);
-  p.bias = true;
+  p.bias = 0;
   expect_right(p);
-  p.epilogue = LibraryProduct::Epilogue::Relu;
+  p.epilogue = LibraryCall::Epilogue::Relu;
   expect_right(p);
-  p.epilogue = LibraryProduct::Epilogue::GeluTanh;
+  p.epilogue = LibraryCall::Epilogue::GeluTanh;
   expect_right(p);
-  p.bias = false;
+  p.bias = -1;
   expect_right(p);
   p.batch = 2;
   p.left_batched = true;
@@ -96,7 +98,7 @@ TEST_F(CudaLibrary, ProductsAreRowMajor) {
 }
 
 TEST_F(CudaLibrary, WhatItCannotDoIsToldApart) {
-  const auto kind = [](const LibraryProduct& p, int64_t workspace) {
+  const auto kind = [](const LibraryCall& p, int64_t workspace) {
     try {
       const LibraryCallable callable(CudaContext::of(0), p, workspace);
     } catch (const Error& e) {
@@ -104,7 +106,7 @@ TEST_F(CudaLibrary, WhatItCannotDoIsToldApart) {
     }
     return std::string("none");
   };
-  LibraryProduct p;
+  LibraryCall p;
   EXPECT_EQ(kind(p, 1 << 20), "none");
   EXPECT_NE(kind(p, 10).find("unsupported: cuBLASLt 12.8 has no way for matmul f16 1x1x1x1"),
             std::string::npos)
