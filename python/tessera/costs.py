@@ -96,7 +96,16 @@ def calibrate(flavour: str) -> Curves:
 
 
 def measure(flavour: str, sides: tuple[int, ...] = _SIDES) -> Curves:
-    """Times of every kind of operation at these sizes, by the library's clock alone."""
+    """Times of every kind of operation at these sizes, by the library's clock alone.
+
+    PyTorch on one thread, as the bench times it: what its threads wait for each other on a machine
+    that has other work is a thousand times what the operations take.
+    """
+    with FRAMEWORKS[flavour].on_one_thread():
+        return _measure(flavour, sides)
+
+
+def _measure(flavour: str, sides: tuple[int, ...]) -> Curves:
     curves: Curves = {}
     for name, expression in _PROGRAMS.items():
         if name == "square" and flavour == "numpy":

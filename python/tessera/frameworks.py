@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +31,11 @@ class NumPy:
     @staticmethod
     def prepare() -> None:
         """Settings for timing in a process of its own; both sides of a comparison get them."""
+
+    @staticmethod
+    def on_one_thread() -> AbstractContextManager[None]:
+        """Without threads of its own meanwhile, where such wait for each other actively."""
+        return nullcontext()
 
 
 class Jax:
@@ -68,6 +74,10 @@ class Jax:
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
+    @staticmethod
+    def on_one_thread() -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class Torch:
     """Compiled by torch.compile."""
@@ -93,6 +103,18 @@ class Torch:
 
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
+
+    @staticmethod
+    @contextmanager
+    def on_one_thread() -> Iterator[None]:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 FRAMEWORKS: dict[str, type[NumPy] | type[Jax] | type[Torch]] = {

@@ -64,6 +64,7 @@ struct Rates {
 
   CostKind kind = CostKind::Times;
   std::array<TimeCurve, kNumTimed> measured;  // in place of the figures above, where there are any
+  double call_floor = 0;  // the least of these: what a call takes that does nothing
 
   // Takes curves by name. Throws Error{Usage} for names and numbers that make no sense.
   void set(const std::map<std::string, TimeCurve>& curves);
@@ -81,8 +82,10 @@ struct Rates {
  private:
   double flops(const World& world, const Node& node, const Dims& result,
                const Dims* const* args) const;
-  // Nanoseconds of what was measured; a negative number where nothing was.
+  // Nanoseconds of what was measured, for fused loops without the call; a negative number where
+  // nothing was.
   double nanoseconds(Timed what, double work) const;
+  double of_a_call(Timed what, double work) const;
 };
 
 }  // namespace tessera::synth
