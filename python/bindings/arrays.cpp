@@ -20,6 +20,10 @@ struct MemoryHandler {
   } allocator;
 };
 
+// Below, memory of NumPy's own cache is as good.
+constexpr size_t kLeastBytes = 2048;
+constexpr Py_ssize_t kMostAxes = 32;
+
 void* allocate(void*, size_t size) { return BufferList::shared().take(size); }
 
 void* allocate_zeros(void*, size_t count, size_t size) {
@@ -42,16 +46,40 @@ void release(void*, void* memory, size_t) { BufferList::shared().give_back(memor
 MemoryHandler handler = {"tessera", 1, {nullptr, allocate, allocate_zeros, reallocate, release}};
 
 // Places in NumPy's table of functions, which never change (numpy/__multiarray_api.h).
-constexpr size_t kFeatureVersion = 211, kSetHandler = 304;
+constexpr size_t kNewFromDescr = 94, kFeatureVersion = 211, kSetHandler = 304;
 constexpr unsigned kWithHandlers = 0xf;  // 1.22
+
+// Takes over the reference to the dtype. Without data, the array has memory of NumPy's own.
+using NewArray = PyObject* (*)(PyTypeObject*, PyObject* dtype, int rank, const Py_ssize_t* shape,
+                               const Py_ssize_t* strides, void* data, int flags, PyObject* like);
 
 // Objects that live as long as the process.
 struct Numpy {
   PyObject *array, *empty;
   PyObject* memory = nullptr;                     // a capsule of `handler`; null: not supported
   PyObject* (*set_handler)(PyObject*) = nullptr;  // returns the one before
+  NewArray make = nullptr;                        // null: arrays do not end as below
   bool known = false;
 };
+
+// An array object from 1.22 on, to the end.
+struct WholeArray {
+  ArrayHead head;
+  PyObject* weak_references;
+  void* buffer_info;
+  PyObject* memory_handler;  // who releases the data, where the array owns them
+};
+
+PyObject* empty_with_handler(const Numpy& np, PyObject* shape, PyObject* dtype) {
+  PyObject* arguments[2] = {shape, dtype};
+  PyObject* before = np.set_handler(np.memory);
+  if (before == nullptr) return nullptr;
+  PyObject* array = PyObject_Vectorcall(np.empty, arguments, 2, nullptr);
+  PyObject* ours = np.set_handler(before);
+  Py_DECREF(before);
+  Py_XDECREF(ours);
+  return array;
+}
 
 bool look_as_promised(nb::handle numpy) {
   const auto agrees = [](nb::object array, Py_ssize_t rows, Py_ssize_t columns, int flags) {
@@ -83,6 +111,15 @@ void find_handlers(nb::handle numpy, Numpy& found) {
   if (version() < kWithHandlers) return;
   found.memory = PyCapsule_New(&handler, "mem_handler", nullptr);
   found.set_handler = reinterpret_cast<PyObject* (*)(PyObject*)>(functions[kSetHandler]);
+  // To set a handler takes longer than to make an array; so it is given to the array itself.
+  const nb::object shape = nb::make_tuple(kLeastBytes), dtype = numpy.attr("dtype")("u1");
+  const nb::object array = nb::steal(empty_with_handler(found, shape.ptr(), dtype.ptr()));
+  if (!array.is_valid()) throw nb::python_error();
+  const WholeArray& whole = *reinterpret_cast<const WholeArray*>(array.ptr());
+  const Py_ssize_t size = nb::cast<Py_ssize_t>(numpy.attr("ndarray").attr("__basicsize__"));
+  if (size >= static_cast<Py_ssize_t>(sizeof whole) && whole.memory_handler == found.memory &&
+      (whole.head.flags & kOwnsData) != 0)
+    found.make = reinterpret_cast<NewArray>(functions[kNewFromDescr]);
 }
 
 const Numpy& numpy() {
@@ -101,9 +138,6 @@ const Numpy& numpy() {
   return shared;
 }
 
-// Below, memory of NumPy's own cache is as good.
-constexpr size_t kLeastBytes = 2048;
-
 }  // namespace
 
 bool arrays_known() { return numpy().known; }
@@ -112,15 +146,30 @@ bool is_plain_array(PyObject* object) { return (PyObject*)Py_TYPE(object) == num
 
 PyObject* new_array(PyObject* shape, PyObject* dtype, size_t bytes) {
   const Numpy& np = numpy();
-  PyObject* arguments[2] = {shape, dtype};
-  if (bytes < kLeastBytes || np.memory == nullptr)
+  const Py_ssize_t rank = PyTuple_GET_SIZE(shape);
+  const bool small = bytes < kLeastBytes;
+  if (np.make == nullptr || rank > kMostAxes) {
+    PyObject* arguments[2] = {shape, dtype};
+    if (!small && np.memory != nullptr) return empty_with_handler(np, shape, dtype);
     return PyObject_Vectorcall(np.empty, arguments, 2, nullptr);
-  PyObject* before = np.set_handler(np.memory);
-  if (before == nullptr) return nullptr;
-  PyObject* array = PyObject_Vectorcall(np.empty, arguments, 2, nullptr);
-  PyObject* ours = np.set_handler(before);
-  Py_DECREF(before);
-  Py_XDECREF(ours);
+  }
+  Py_ssize_t extents[kMostAxes];
+  for (Py_ssize_t i = 0; i < rank; ++i) extents[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, i));
+  void* data = small ? nullptr : BufferList::shared().take(bytes);
+  if (!small && data == nullptr) return PyErr_NoMemory();
+  Py_INCREF(dtype);
+  PyObject* array =
+      np.make(reinterpret_cast<PyTypeObject*>(np.array), dtype, static_cast<int>(rank), extents,
+              nullptr, data, small ? 0 : kRowMajor | kAligned | kWriteable, nullptr);
+  if (small) return array;
+  if (array == nullptr) {
+    BufferList::shared().give_back(data);
+    return nullptr;
+  }
+  WholeArray& whole = *reinterpret_cast<WholeArray*>(array);
+  Py_INCREF(np.memory);
+  whole.memory_handler = np.memory;
+  whole.head.flags |= kOwnsData;
   return array;
 }
 

@@ -15,7 +15,8 @@ struct ArrayHead {
   PyObject* dtype;
   int flags;
 };
-constexpr int kRowMajor = 0x1, kColumnMajor = 0x2, kAligned = 0x100, kWriteable = 0x400;
+constexpr int kRowMajor = 0x1, kColumnMajor = 0x2, kOwnsData = 0x4, kAligned = 0x100,
+              kWriteable = 0x400;
 
 inline const ArrayHead& head_of(PyObject* array) {
   return *reinterpret_cast<const ArrayHead*>(array);

@@ -248,11 +248,13 @@ void Nest::emit_lanes(Code& code, const Loop& loop, const std::vector<std::strin
   };
   const bool known = loop.from == "0" && loop.to.find_first_not_of("0123456789") == loop.to.npos;
   const long n = known ? std::atol(loop.to.c_str()) : 0;
+  const bool several = loop.step != "1";  // vectors, of which the body names each
   code.line("long " + first + " = " + loop.from + ";");
-  code.open("for (; " + first + " + " + lanes + " <= " + loop.to + "; " + first + " += " + lanes +
-            ")");
+  code.open("for (; " + first + " + " + (several ? loop.step : lanes) + " <= " + loop.to + "; " +
+            first + " += " + (several ? loop.step : lanes) + ")");
   vector(lanes);
   code.close();
+  if (several) return;  // what is left is a loop of its own
   if (!known || n % lanes_ != 0)
     vector(known ? std::to_string(n % lanes_) : loop.to + " - " + first);
 }

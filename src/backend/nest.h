@@ -64,7 +64,8 @@ class Nest {
   void set_simd(const std::string& clauses) { simd_ = clauses, vectorise_ = true; }
   void no_simd() { vectorise_ = false; }
   // Runs the innermost loop in whole vectors of `lanes` elements; its statements may use the index
-  // `lane`, so that each lane has a sum of its own.
+  // `lane`, so that each lane has a sum of its own. A loop with a step takes several vectors at a
+  // time, which its statements name, and leaves what is not a whole step.
   void set_lanes(int lanes) { lanes_ = lanes; }
   // Statements around each such vector; in the second one the index is that of lane 0 and `count`
   // the number of lanes.

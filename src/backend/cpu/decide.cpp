@@ -24,6 +24,8 @@ int work(OpKind kind) {
 
 }  // namespace
 
+bool is_costly(OpKind kind) { return work(kind) >= 4; }
+
 // Bytes of a transposed tile that is put down before it is used: it should stay in the cache.
 constexpr int64_t kMostTurned = int64_t{256} << 10;
 

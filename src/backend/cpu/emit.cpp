@@ -148,6 +148,22 @@ void drop_unread_slices(const Graph& graph, const PlanBuilder& plan, std::vector
   }
 }
 
+// The code of a block graph that stays in the cache and needs no tiles, if it is one.
+std::optional<ElementwiseText> short_kernel(const std::string& name, const Graph& block,
+                                            const std::vector<Layout>& layouts, UnitContext& unit) {
+  const KernelValues values = kernel_values(block, layouts);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < values.argument_extents.size(); ++i) {
+    int64_t elements = 1;
+    for (int64_t n : values.argument_extents[i]) elements *= n;
+    bytes += elements * size_in_bytes(values.argument_dtypes[i]);
+  }
+  if (bytes > kShortBytes) return std::nullopt;
+  const std::optional<WholeKernel> whole = whole_kernel(values);
+  if (!whole) return std::nullopt;
+  return emit_whole(name, *whole, values.argument_dtypes, unit);
+}
+
 }  // namespace
 
 Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
@@ -201,6 +217,34 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   };
   Program program;
   std::vector<Step> code_steps;  // of tasks of generated code, in the order they are added
+  const auto add = [&](Task task, Step step) {
+    if (step.arguments.empty()) {
+      step.arguments = task.reads;
+      step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
+    }
+    program.scratch_bytes = std::max(program.scratch_bytes, step.scratch_bytes);
+    task.code = static_cast<int>(code_steps.size());
+    plan.add(std::move(task));
+    code_steps.push_back(std::move(step));
+  };
+  // A task of its own, the function with _once, that fills a workspace for the step and reads only
+  // operands. Both functions take operands, results and workspace.
+  const auto add_first = [&](Task& task, Step& step, int64_t bytes, int64_t units) {
+    const int workspace =
+        plan.workspace("k" + std::to_string(code_steps.size()) + ".shared", bytes);
+    Task first = task;
+    first.writes = {workspace};
+    step.arguments = task.reads;
+    step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
+    step.arguments.push_back(workspace);
+    Step once = step;
+    once.symbol += "_once";
+    once.units = units;
+    task.reads.push_back(workspace);
+    first.code = static_cast<int>(code_steps.size());
+    plan.add(std::move(first));
+    code_steps.push_back(std::move(once));
+  };
   for (const OpCode& code : codes) {
     const Op& op = graph.op(code.id);
     Step step;
@@ -225,6 +269,16 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         layouts[i] = for_rank(layouts[i], layouts[i].order.size(),
                               block.type(block.inputs()[i]).shape.size());
       }
+      if (const std::optional<ElementwiseText> text =
+              short_kernel(kUnnamed, block, layouts, unit)) {
+        step.units = text->units;
+        step.streams = true;
+        step.symbol = define(text->text);
+        if (text->workspace_bytes > 0)
+          add_first(task, step, text->workspace_bytes, text->first_units);
+        add(std::move(task), std::move(step));
+        continue;
+      }
       const KernelText text = emit_kernel(kUnnamed, block, unit, layouts);
       step.units = block.num_blocks();
       step.scratch_bytes = text.scratch_bytes;
@@ -233,47 +287,13 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         return o.kind == OpKind::Matmul || o.kind == OpKind::ConcatMatmul;
       });
       step.symbol = define(text.text);
-      if (text.workspace_bytes > 0) {
-        // What all blocks share is a task of its own, which only reads operands.
-        const int workspace = plan.workspace("k" + std::to_string(code_steps.size()) + ".shared",
-                                             text.workspace_bytes);
-        Task first = task;
-        Step once = step;
-        once.symbol += "_once";
-        once.units = 1;
-        first.writes = {workspace};
-        // The function's arguments have the results in between; they are not touched.
-        for (int s : task.reads) once.arguments.push_back(s);
-        for (int s : task.writes) once.arguments.push_back(s);
-        once.arguments.push_back(workspace);
-        task.reads.push_back(workspace);
-        first.code = static_cast<int>(code_steps.size());
-        plan.add(std::move(first));
-        code_steps.push_back(std::move(once));
-        step.arguments = code_steps.back().arguments;
-      }
+      if (text.workspace_bytes > 0) add_first(task, step, text.workspace_bytes, 1);
     } else if (is_windowed(op.kind)) {
       const WindowText text = emit_windows(kUnnamed, graph, op, unit);
       step.units = text.units;
       step.scratch_bytes = text.scratch_bytes;
       step.symbol = define(text.text);
-      if (text.workspace_bytes > 0) {
-        const int workspace = plan.workspace("k" + std::to_string(code_steps.size()) + ".staged",
-                                             text.workspace_bytes);
-        Task first = task;
-        Step staging = step;
-        staging.symbol += "_once";
-        staging.units = text.staging_units;
-        first.writes = {workspace};
-        staging.arguments = task.reads;
-        for (int s : task.writes) staging.arguments.push_back(s);
-        staging.arguments.push_back(workspace);
-        task.reads.push_back(workspace);
-        first.code = static_cast<int>(code_steps.size());
-        plan.add(std::move(first));
-        code_steps.push_back(std::move(staging));
-        step.arguments = code_steps.back().arguments;
-      }
+      if (text.workspace_bytes > 0) add_first(task, step, text.workspace_bytes, text.staging_units);
     } else {
       task.in_place = in_place_operand(graph, op);
       if (task.in_place >= 0 && code.layouts[static_cast<size_t>(task.in_place)].view())
@@ -283,14 +303,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       step.streams = true;
       step.symbol = define(text.text);
     }
-    if (step.arguments.empty()) {
-      step.arguments = task.reads;
-      step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
-    }
-    program.scratch_bytes = std::max(program.scratch_bytes, step.scratch_bytes);
-    task.code = static_cast<int>(code_steps.size());
-    plan.add(std::move(task));
-    code_steps.push_back(std::move(step));
+    add(std::move(task), std::move(step));
   }
   program.plan = plan.finish();
   for (const Task& task : program.plan.tasks) {

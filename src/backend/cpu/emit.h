@@ -13,6 +13,10 @@
 
 namespace tessera {
 
+// What a step may touch to be short: over in some ten microseconds, where data that change from one
+// core's cache to another's cost more than unequal progress.
+inline constexpr int64_t kShortBytes = 1 << 20;
+
 // How a task of the plan is executed. Arguments are the slots it reads, then those it writes, then
 // its workspace.
 struct Step {

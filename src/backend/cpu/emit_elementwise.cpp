@@ -1,6 +1,8 @@
 // Kernel-level operators whose output elements are expressions of operands in memory.
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "backend/cpu/emit_kernel.h"
 #include "backend/nest.h"
@@ -9,21 +11,105 @@
 namespace tessera {
 namespace {
 
-// Elements per unit of work: some microseconds, so that sharing them out costs little.
-constexpr int64_t kUnitElements = 8192;
+// Elements per unit of work: at most some microseconds, so that sharing them out costs little.
+constexpr int64_t kUnitElements = 8192, kLeastUnit = 512;
 
 // Units start at multiples of this in the innermost axis, so that each writes cache lines of its
 // own.
 constexpr int64_t kLineElements = 64;
 
-// At most `most` of `extent` at a time, in multiples of `unit`: as many equal slabs as some number
-// of threads can share out evenly.
-int64_t equal_slab(int64_t extent, int64_t most, int64_t unit) {
-  const int64_t slabs = ceil_div(extent, most);
-  if (slabs == 1) return most;
-  const int64_t slab = ceil_div(extent, ceil_div(slabs, 8) * 8);
-  return ceil_div(slab, unit) * unit;
+// Elements of a unit where there are `all`: fine enough for even shares.
+int64_t unit_elements(int64_t all) {
+  return std::clamp(all / 64 / kLineElements * kLineElements, kLeastUnit, kUnitElements);
 }
+
+// Loops over f32 whose quotients and roots are better computed by hand: dividers take several times
+// as long as the same in products.
+class WideQuotients {
+ public:
+  WideQuotients(const KernelValues& values, const std::vector<Index>& index, UnitContext& unit)
+      : values_(values), index_(index), unit_(unit) {}
+
+  // Whether they compute a value, and that is worth it.
+  bool fits(int id) {
+    worth_ = false;
+    return unit_.isa >= CpuIsa::Avx512 && expressible(id) && worth_;
+  }
+  // Statements of the 16 elements from `index` on.
+  std::string text(int id) {
+    unit_.prelude.insert("t_wide");
+    const std::string x = vector(id);
+    return text_ + "*(t_wide*)(@) = " + x + ";";
+  }
+
+ private:
+  const Value& value(int id) const { return values_.values[static_cast<size_t>(id)]; }
+  // Whether a value changes from element to element.
+  bool varies(int id) const {
+    const Value& v = value(id);
+    if (v.kind == OpKind::Iter || v.in_memory)
+      return v.extents.back().nominal != 1 && v.memory.strides.back() != 0;
+    return std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return varies(i); });
+  }
+  bool expressible(int id) {
+    const Value& v = value(id);
+    if (v.dtype != DType::F32) return false;
+    if (v.in_memory)
+      return v.memory.storage == DType::F32 && v.memory.panel == 0 &&
+             (!varies(id) || v.memory.strides.back() == 1);
+    static const std::set<OpKind> simple = {OpKind::Const, OpKind::Neg, OpKind::Sqr,
+                                            OpKind::Add,   OpKind::Sub, OpKind::Mul};
+    const bool slow = v.kind == OpKind::Sqrt || v.kind == OpKind::Rsqrt || v.kind == OpKind::Div;
+    if (v.kind == OpKind::Pow) {
+      const Rational n = std::get<PowAttrs>(v.attrs).exponent;
+      if (n != Rational(-1) && n != Rational::ratio(1, 2) && n != Rational::ratio(-1, 2))
+        return false;
+    } else if (!slow && simple.count(v.kind) == 0) {
+      return false;
+    }
+    worth_ |= (slow || v.kind == OpKind::Pow) && varies(v.inputs.back());
+    return std::all_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return expressible(i); });
+  }
+  std::string named(const std::string& expression) {
+    const auto [known, fresh] = names_.try_emplace(expression, "w" + std::to_string(names_.size()));
+    if (fresh) text_ += "const t_wide " + known->second + " = " + expression + "; ";
+    return known->second;
+  }
+  std::string vector(int id) {
+    const Value& v = value(id);
+    if (v.kind == OpKind::Const)
+      return "t_all(" + literal(std::get<ConstAttrs>(v.attrs).value, v.dtype) + ")";
+    if (v.in_memory) {
+      std::vector<Index> at = index_;
+      at.erase(at.begin(), at.end() - static_cast<long>(v.extents.size()));
+      for (size_t i = 0; i < at.size(); ++i)
+        if (v.extents[i].nominal == 1) at[i] = {};
+      const std::string place = v.memory.pointer + " + " + Nest::offset(at, v.memory.strides).text;
+      return named(varies(id) ? "*(const t_wide*)(" + place + ")" : "t_all(*(" + place + "))");
+    }
+    std::vector<std::string> x;
+    for (int input : v.inputs) x.push_back(vector(input));
+    const std::string root = "t_root(" + x[0] + ")";
+    if (v.kind == OpKind::Neg) return named("-" + x[0]);
+    if (v.kind == OpKind::Sqr) return named(x[0] + " * " + x[0]);
+    if (v.kind == OpKind::Add) return named(x[0] + " + " + x[1]);
+    if (v.kind == OpKind::Sub) return named(x[0] + " - " + x[1]);
+    if (v.kind == OpKind::Mul) return named(x[0] + " * " + x[1]);
+    if (v.kind == OpKind::Div) return named("t_divide(" + x[0] + ", " + x[1] + ")");
+    if (v.kind == OpKind::Sqrt) return named(root);
+    if (v.kind == OpKind::Rsqrt) return named("t_divide(t_all(1), " + root + ")");
+    const Rational n = std::get<PowAttrs>(v.attrs).exponent;
+    if (n == Rational(-1)) return named("t_divide(t_all(1), " + x[0] + ")");
+    return named(n == Rational::ratio(1, 2) ? root : "t_divide(t_all(1), " + root + ")");
+  }
+
+  const KernelValues& values_;
+  const std::vector<Index>& index_;
+  UnitContext& unit_;
+  bool worth_ = false;
+  std::string text_;
+  std::map<std::string, std::string> names_;
+};
 
 // A transpose that exchanges the two innermost axes of 32-bit words: tiles instead of single
 // elements. A unit is some rows of the result.
@@ -113,58 +199,110 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   set_extents(result, shapes.back());
   kernel.values.push_back(std::move(result));
 
-  // A unit is a slab [lo, hi) of axis `split`, whole in the axes after it.
-  const std::vector<int64_t>& shape = shapes.back();
-  size_t split = shape.size();
-  int64_t inner = 1;
-  while (split > 0 && inner * shape[split - 1] <= kUnitElements) inner *= shape[--split];
+  kernel.argument_layouts = layouts;
+  std::vector<DType> dtypes;
+  for (TensorId t : op.inputs) dtypes.push_back(graph.type(t).dtype);
+  dtypes.push_back(type.dtype);
+  const int last = static_cast<int>(op.inputs.size());
+  return emit_map(name, kernel, shapes.back(), {{last, last}}, dtypes, op.inputs.size(), unit);
+}
+
+void open_function(Code& code, const std::string& name, const std::vector<DType>& argument_dtypes,
+                   size_t operands, const std::vector<Layout>& layouts,
+                   const std::string& workspace_type) {
+  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
+            "(void** args, long begin, long end, char*)");
+  for (size_t i = 0; i < argument_dtypes.size(); ++i) {
+    const std::string t =
+        (i < operands ? "const " : "") + std::string(storage_type(argument_dtypes[i]));
+    const int64_t offset = i < layouts.size() ? layouts[i].offset : 0;
+    code.line(t + "* const a" + std::to_string(i) + " = (" + t + "*)args[" + std::to_string(i) +
+              "]" + (offset > 0 ? " + " + std::to_string(offset) : "") + ";");
+  }
+  if (!workspace_type.empty())
+    code.line(workspace_type + "* const workspace = (" + workspace_type + "*)args[" +
+              std::to_string(argument_dtypes.size()) + "];");
+}
+
+ElementwiseText emit_map(const std::string& name, const KernelValues& values,
+                         const std::vector<int64_t>& extents,
+                         const std::vector<std::pair<int, int>>& results,
+                         const std::vector<DType>& argument_dtypes, size_t operands,
+                         UnitContext& unit) {
+  // A unit is a slab of axis `split`, whole in the axes after it.
+  size_t split = extents.size();
+  int64_t inner = 1, all = 1;
+  for (int64_t n : extents) all *= n;
+  const int64_t most = unit_elements(all);
+  while (split > 0 && inner * extents[split - 1] <= most) inner *= extents[--split];
   ElementwiseText out;
   int64_t slab = 0, slabs = 1;
   if (split > 0) {
-    slab = std::max<int64_t>(1, kUnitElements / inner);
-    slab = equal_slab(shape[split - 1], slab, inner == 1 ? kLineElements : 1);
-    slabs = ceil_div(shape[split - 1], slab);
+    slab = std::max<int64_t>(1, most / inner);
+    if (inner == 1) slab = ceil_div(slab, kLineElements) * kLineElements;
+    slabs = ceil_div(extents[split - 1], slab);
     out.units = slabs;
-    for (size_t i = 0; i + 1 < split; ++i) out.units *= shape[i];
+    for (size_t i = 0; i + 1 < split; ++i) out.units *= extents[i];
   }
-
   Code code;
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char*)");
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const std::string t = storage_type(graph.type(op.inputs[i]).dtype);
-    code.line("const " + t + "* const a" + std::to_string(i) + " = (const " + t + "*)args[" +
-              std::to_string(i) + "]" +
-              (view(i) ? " + " + std::to_string(layouts[i].offset) : "") + ";");
-  }
-  const std::string t = storage_type(type.dtype);
-  code.line(t + "* const out = (" + t + "*)args[" + std::to_string(op.inputs.size()) + "];");
-  code.open("for (long unit = begin; unit < end; ++unit)");
+  open_function(code, name, argument_dtypes, operands, values.argument_layouts);
   std::vector<int> touched;
-  Nest nest(kernel, unit.prelude, touched);
+  Nest nest(values, unit.prelude, touched);
   std::vector<Index> index;
+  const std::string n = split > 0 ? std::to_string(extents[split - 1]) : "",
+                    step = std::to_string(slab);
+  if (split == 1) {  // neighbouring units are one piece
+    code.line("const long lo = begin * " + step + ";");
+    code.line("const long hi = end * " + step + " < " + n + " ? end * " + step + " : " + n + ";");
+  } else {
+    code.open("for (long unit = begin; unit < end; ++unit)");
+  }
   for (size_t i = 0; i + 1 < split; ++i) {
     int64_t stride = slabs;
-    for (size_t j = i + 1; j + 1 < split; ++j) stride *= shape[j];
+    for (size_t j = i + 1; j + 1 < split; ++j) stride *= extents[j];
     const std::string variable = "u" + std::to_string(i);
     code.line("const long " + variable + " = unit / " + std::to_string(stride) + " % " +
-              std::to_string(shape[i]) + ";");
+              std::to_string(extents[i]) + ";");
     index.push_back({variable, -1});
   }
-  if (split > 0) {
-    const std::string n = std::to_string(shape[split - 1]), step = std::to_string(slab);
+  if (split > 1) {
     code.line("const long lo = unit % " + std::to_string(slabs) + " * " + step + ";");
     code.line("const long hi = lo + " + step + " < " + n + " ? lo + " + step + " : " + n + ";");
-    index.push_back(nest.loop("hi", "lo"));
   }
-  for (size_t i = split; i < shape.size(); ++i)
-    index.push_back(nest.loop(std::to_string(shape[i])));
-  const std::string x = nest.element(static_cast<int>(op.inputs.size()), index);
-  const Memory to{"out", type.dtype, contiguous_strides(shape)};
-  nest.statement(nest.depth() - 1,
-                 store(to, Nest::offset(index, to.strides).text, x, unit.prelude));
+  const auto place_of = [&](int argument) {
+    return "a" + std::to_string(argument) + " + " +
+           Nest::offset(index, contiguous_strides(extents)).text;
+  };
+  for (size_t i = split > 0 ? split - 1 : 0; i < extents.size(); ++i) {
+    const bool sliced = i + 1 == split;
+    const std::string from = sliced ? "lo" : "0", to = sliced ? "hi" : std::to_string(extents[i]);
+    if (i + 1 < extents.size() || extents[i] < 16 || results.size() != 1 ||
+        argument_dtypes[static_cast<size_t>(results[0].second)] != DType::F32) {
+      index.push_back(nest.loop(to, from));
+      continue;
+    }
+    index.push_back({"wide", nest.depth() - 1});
+    WideQuotients quotients(values, index, unit);
+    if (quotients.fits(results[0].first)) {
+      std::string text = quotients.text(results[0].first);
+      text.replace(text.find('@'), 1, place_of(results[0].second));
+      nest.statement(nest.depth() - 1, "long wide = " + from + ";");
+      nest.statement(nest.depth() - 1,
+                     "for (; wide + 16 <= " + to + "; wide += 16) { " + text + " }");
+      index.back() = nest.loop(to, "wide");
+    } else {
+      index.back() = nest.loop(to, from);
+    }
+  }
+  for (const auto& [id, argument] : results) {
+    const std::string x = nest.element(id, index);
+    const Memory to{"a" + std::to_string(argument), argument_dtypes[static_cast<size_t>(argument)],
+                    contiguous_strides(extents)};
+    nest.statement(nest.depth() - 1,
+                   store(to, Nest::offset(index, to.strides).text, x, unit.prelude));
+  }
   nest.emit(code);
-  code.close();
+  if (split != 1) code.close();
   code.close();
   out.text = code.text();
   return out;

@@ -2,14 +2,19 @@
 // `void NAME(void** args, long begin, long end, char* scratch)`.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "backend/cpu/dot.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/row_kernels.h"
 #include "backend/cpu/stream_kernels.h"
+#include "backend/cpu/whole.h"
+#include "backend/nest.h"
 #include "backend/values.h"
 
 namespace tessera {
@@ -43,10 +48,32 @@ KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitCo
 struct ElementwiseText {
   std::string text;
   int64_t units = 1;
+  // With a workspace, NAME_once over so many units comes first; it is the last argument of both.
+  int64_t workspace_bytes = 0, first_units = 0;
 };
 // `layouts`: of the operands, as far as they are views; only where reads_views(op.kind).
 ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, const Op& op,
                                  UnitContext& unit, const std::vector<Layout>& layouts = {});
 bool reads_views(OpKind kind);
+
+// A kernel of which whole_kernel() is known: blocks and loops as suit arrays that stay in the
+// cache. One unit of work is a slab of the results. Null where there is nothing to gain.
+std::optional<ElementwiseText> emit_whole(const std::string& name, const WholeKernel& whole,
+                                          const std::vector<DType>& argument_dtypes,
+                                          UnitContext& unit);
+
+// Elements of results of the same extents, each at its argument: the loops of all that is
+// elementwise. `operands`: how many arguments are read.
+ElementwiseText emit_map(const std::string& name, const KernelValues& values,
+                         const std::vector<int64_t>& extents,
+                         const std::vector<std::pair<int, int>>& results,
+                         const std::vector<DType>& argument_dtypes, size_t operands,
+                         UnitContext& unit);
+
+// The beginning of a generated function: its arguments by type, operands that are views from their
+// first element on, and a workspace if it has a type.
+void open_function(Code& code, const std::string& name, const std::vector<DType>& argument_dtypes,
+                   size_t operands, const std::vector<Layout>& layouts,
+                   const std::string& workspace_type = "");
 
 }  // namespace tessera

@@ -28,6 +28,8 @@ inline bool is_product(OpKind kind) {
 inline constexpr int64_t kDenseAheadBytes = 8192;
 // Whether a product is made of register tiles: long enough rows of floats.
 bool is_tiled_product(const Value& v, CpuIsa isa);
+// Whether an operator takes so long that it had better not be computed twice.
+bool is_costly(OpKind kind);
 inline bool is_accumulator(OpKind kind) {
   return kind == OpKind::Accum || kind == OpKind::AccumRescale;
 }

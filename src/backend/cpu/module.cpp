@@ -25,10 +25,6 @@ struct Call {
   bool is_short = false;
 };
 
-// What a phase may touch to be short: over in some ten microseconds, where data that change from
-// one core's cache to another's cost more than unequal progress.
-constexpr int64_t kShortBytes = 1 << 20;
-
 // Units to hand out at a time; 0: the pool chooses. Whole groups of units that share work, unless
 // some thread would then have nothing to do.
 int64_t chunk_of(const Call& call, int threads) {

@@ -471,6 +471,37 @@ INLINE int t_truncate(double x) {
   return (int)((x > -0x1.00000002p31) & (x < 0x1p31) ? x : -0x1p31);
 }
 )"},
+      {"t_wide", {}, R"(
+// Quotients and roots of 16 numbers: an approximation, made exact but for a rounding in some 2^20
+// by what it leaves over. What is not an ordinary number in the end is computed the long way.
+typedef float t_wide __attribute__((vector_size(64), aligned(4), may_alias));
+INLINE t_wide t_all(float x) {
+  return (t_wide){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+}
+INLINE t_wide t_fma(t_wide a, t_wide b, t_wide c) {
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)-1, 4);
+}
+INLINE bool t_ordinary(t_wide x) {  // neither NaN, zero, subnormal nor infinite
+  return __builtin_ia32_fpclassps512_mask(x, 0xbf, (unsigned short)-1) == 0;
+}
+INLINE t_wide t_divide(t_wide x, t_wide y) {
+  const t_wide a = __builtin_ia32_rcp14ps512_mask(y, y, (unsigned short)-1);
+  const t_wide r = t_fma(a, t_fma(-y, a, t_all(1)), a), q = x * r;
+  const t_wide better = t_fma(t_fma(-q, y, x), r, q);
+  return __builtin_expect(t_ordinary(better), 1) ? better : x / y;
+}
+INLINE t_wide t_root(t_wide x) {
+  const t_wide a = __builtin_ia32_rsqrt14ps512_mask(x, x, (unsigned short)-1);
+  const t_wide g = x * a, h = a * t_all(0.5f), e = t_fma(-g, h, t_all(0.5f));
+  const t_wide r = t_fma(g, e, g);
+  const t_wide better = t_fma(t_fma(-r, r, x), t_fma(h, e, h), r);
+  if (__builtin_expect(t_ordinary(better), 1)) return better;
+  t_wide root;
+#pragma omp simd
+  for (int l = 0; l < 16; ++l) root[l] = __builtin_sqrtf(x[l]);
+  return root;
+}
+)"},
       {"t_lanes", {}, R"(
 // What the lanes of a vector, kept in an array, add up to; their maximum, minimum, or of bits.
 typedef float t_f4 __attribute__((vector_size(16), aligned(4), may_alias));

@@ -1,0 +1,405 @@
+// Kernels that are expressions of whole arrays, and sums of those, while all stays in the cache: no
+// tiles, every sum in registers.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "backend/cpu/emit_kernel.h"
+#include "backend/cpu/emitter.h"
+#include "base/thread_pool.h"
+
+namespace tessera {
+namespace {
+
+// Vectors of sums that a loop adds to: enough to hide the latency of additions.
+constexpr int kSumsTogether = 8;
+// Rows that are summed side by side; they share what is the same for all of them.
+constexpr int kRowsTogether = 4;
+
+// From this much on, threads share out one sum, in at least so many parts.
+constexpr int64_t kLeastSharedBytes = 128 << 10, kSharedParts = 8;
+
+int64_t product(const std::vector<int64_t>& n) {
+  return std::accumulate(n.begin(), n.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::string num(int64_t i) { return std::to_string(i); }
+
+class SumEmitter {
+ public:
+  SumEmitter(const WholeKernel& whole, const std::vector<DType>& dtypes, UnitContext& unit)
+      : whole_(whole), dtypes_(dtypes), unit_(unit), kept_(whole.kept.size()),
+        all_(kept_ + whole.summed.size()) {}
+
+  std::optional<ElementwiseText> run(const std::string& name) {
+    if (kept_ > 1 || whole_.summed.empty()) return std::nullopt;
+    type_ = compute_dtype(value(whole_.sums[0]).dtype);
+    for (int sum : whole_.sums)
+      if (compute_dtype(value(sum).dtype) != type_ ||
+          compute_dtype(value(value(sum).inputs[0]).dtype) != type_)
+        return std::nullopt;
+    lanes_ = lanes_of(unit_.isa, type_);
+    const bool along = contiguous(all_ - 1);
+    if (!along && (kept_ == 0 || !contiguous(kept_ - 1))) return std::nullopt;
+    ElementwiseText out;
+    const size_t operands = dtypes_.size() - whole_.results.size();
+    const std::vector<Layout>& layouts = whole_.values.argument_layouts;
+    if (along && kept_ == 0 && shared_out()) {
+      open_function(code_, name + "_once", dtypes_, operands, layouts, "double");
+      if (whole_.summed.back() < 2 * lanes_ || !sum_rows("0", 1)) return std::nullopt;
+      code_.close();
+      open_function(code_, name, dtypes_, operands, layouts, "double");
+      add_parts();
+      code_.close();
+      out.first_units = units_;
+      out.workspace_bytes = units_ * part_stride() * 8;
+    } else {
+      open_function(code_, name, dtypes_, operands, layouts);
+      if (along ? !rows() : !columns()) return std::nullopt;
+      code_.close();
+      out.units = units_;
+    }
+    out.text = code_.text();
+    return out;
+  }
+
+ private:
+  const Value& value(int id) const { return whole_.values.values[static_cast<size_t>(id)]; }
+
+  // Whether operands of the sums lie in memory along an axis, or do not vary with it.
+  bool contiguous(size_t axis) const {
+    std::vector<bool> term(whole_.values.values.size(), false);
+    bool some = false;
+    for (size_t i = term.size(); i-- > 0;) {
+      const Value& v = whole_.values.values[i];
+      for (int input : v.inputs) {
+        const size_t to = static_cast<size_t>(input);
+        term[to] = term[to] || term[i] || v.kind == OpKind::Sum;
+      }
+      if (v.kind != OpKind::Iter || !term[i]) continue;
+      if (v.memory.strides[axis] != 0 && v.memory.strides[axis] != 1) return false;
+      some |= v.memory.strides[axis] == 1;
+    }
+    return some;
+  }
+
+  // Whether threads had better share out the terms of all sums.
+  bool shared_out() const {
+    int64_t bytes = 0;
+    for (const Value& v : whole_.values.values)
+      if (v.kind == OpKind::Iter) bytes += v.elements() * size_in_bytes(v.memory.storage);
+    return bytes >= kLeastSharedBytes && whole_.summed[0] >= kSharedParts;
+  }
+  // Of what the parts leave in the workspace, in f64: parts do not write to each other's cache
+  // line.
+  int64_t part_stride() const { return ceil_div(static_cast<int64_t>(whole_.sums.size()), 8) * 8; }
+
+  // The sums of all parts, and what follows from them.
+  void add_parts() {
+    for (size_t s = 0; s < whole_.sums.size(); ++s) {
+      const std::string d = "d" + sum_name(s, 0);
+      code_.line("double " + d + " = 0;");
+      code_.line("for (long unit = 0; unit < " + num(units_) + "; ++unit) " + d + " += workspace[" +
+                 "unit * " + num(part_stride()) + " + " + num(static_cast<int64_t>(s)) + "];");
+    }
+    save("0",
+         [&](size_t s) { return "(" + std::string(storage_type(type_)) + ")d" + sum_name(s, 0); });
+  }
+
+  std::string sum_name(size_t sum, int copy) const {
+    return "s" + std::to_string(sum) + "_" + std::to_string(copy);
+  }
+
+  void declare(int copies) {
+    for (size_t s = 0; s < whole_.sums.size(); ++s)
+      for (int c = 0; c < copies; ++c) {
+        const std::string lanes = num(lanes_);
+        code_.line(std::string(storage_type(type_)) + " " + sum_name(s, c) + "[" + lanes +
+                   "] __attribute__((aligned(64)));");
+        code_.line("for (int l = 0; l < " + lanes + "; ++l) " + sum_name(s, c) + "[l] = 0;");
+      }
+  }
+
+  // One `for` over all summed axes but the last; their indices.
+  std::vector<Index> open_outer(const std::string& first_from, const std::string& first_to) {
+    std::vector<Index> index;
+    for (size_t i = 0; i + 1 < whole_.summed.size(); ++i) {
+      const std::string k = "k" + num(static_cast<int64_t>(i));
+      code_.open("for (long " + k + " = " + (i == 0 ? first_from : "0") + "; " + k + " < " +
+                 (i == 0 ? first_to : num(whole_.summed[i])) + "; ++" + k + ")");
+      index.push_back({k, -1});
+    }
+    return index;
+  }
+  void close_outer() {
+    for (size_t i = 0; i + 1 < whole_.summed.size(); ++i) code_.close();
+  }
+
+  // Adds terms at `from` + `first` vectors on, to the sums of `rows` rows or of `vectors` vectors.
+  // With `end`, as many times as there are whole such steps before it.
+  void add_vectors(const std::string& row, int rows, int vectors, const std::vector<Index>& outer,
+                   const std::string& from, const std::string& end) {
+    Nest nest(whole_.values, unit_.prelude, touched_);
+    const Index i = nest.loop(end, from, num(vectors * lanes_));
+    for (int copy = 0; copy < std::max(rows, vectors); ++copy) {
+      std::vector<Index> index;
+      if (kept_ > 0) index.push_back({rows > 1 ? "(" + row + " + " + num(copy) + ")" : row, -1});
+      index.insert(index.end(), outer.begin(), outer.end());
+      const int64_t ahead = rows > 1 ? 0 : copy * lanes_;
+      index.push_back(ahead == 0 ? i : Index{"(" + i.text + " + " + num(ahead) + ")", i.level});
+      for (size_t s = 0; s < whole_.sums.size(); ++s)
+        nest.statement(nest.depth() - 1, sum_name(s, copy) + "[lane] += " +
+                                             nest.element(value(whole_.sums[s]).inputs[0], index) +
+                                             ";");
+    }
+    nest.set_lanes(static_cast<int>(lanes_));
+    nest.emit(code_);
+  }
+
+  // The same for the last elements, less than a vector: to sums of their own, which need not be in
+  // registers as whole vectors.
+  void add_rest(const std::string& row, int rows, const std::vector<Index>& outer,
+                const std::string& from, const std::string& to) {
+    Nest nest(whole_.values, unit_.prelude, touched_);
+    const Index lane = nest.loop(from == to ? "0" : to + " - " + from);
+    for (int r = 0; r < rows; ++r) {
+      std::vector<Index> index;
+      if (kept_ > 0) index.push_back({rows > 1 ? "(" + row + " + " + num(r) + ")" : row, -1});
+      index.insert(index.end(), outer.begin(), outer.end());
+      index.push_back({"(" + from + " + " + lane.text + ")", lane.level});
+      for (size_t s = 0; s < whole_.sums.size(); ++s)
+        nest.statement(nest.depth() - 1,
+                       sum_name(s, rest_ + r) + "[" + lane.text +
+                           "] += " + nest.element(value(whole_.sums[s]).inputs[0], index) + ";");
+    }
+    nest.emit(code_);
+  }
+
+  // Adds the terms of `rows` rows at `row` with `copies` vectors at a time; n: how many, or -1.
+  void add_terms(const std::string& row, int rows, int copies, const std::vector<Index>& outer,
+                 const std::string& from, const std::string& to, int64_t n) {
+    const int64_t step = copies * lanes_;
+    if (n >= 0) {
+      const int64_t whole = n / lanes_ * lanes_, most = n / step * step;
+      if (most > 0) add_vectors(row, rows, copies, outer, "0", num(most));
+      if (whole > most)
+        add_vectors(row, rows, static_cast<int>((whole - most) / lanes_), outer, num(most),
+                    num(whole));
+      if (n > whole) add_rest(row, rows, outer, num(whole), num(n));
+      return;
+    }
+    const auto down = [&](int64_t unit) {
+      return from + " + (" + to + " - " + from + ") / " + num(unit) + " * " + num(unit);
+    };
+    code_.line("const long most = " + down(step) + ", whole = " + down(lanes_) + ";");
+    add_vectors(row, rows, copies, outer, from, "most");
+    if (copies > 1) add_vectors(row, rows, 1, outer, "most", "whole");
+    add_rest(row, rows, outer, "whole", to);
+  }
+
+  // What follows from the sums of one row, whose totals have names.
+  void save(const std::string& row, const std::function<std::string(size_t)>& total) {
+    Nest nest(whole_.values, unit_.prelude, touched_);
+    std::vector<Index> index(all_);
+    if (kept_ > 0) index[0] = {row, -1};
+    for (size_t s = 0; s < whole_.sums.size(); ++s) nest.known(whole_.sums[s], index, total(s));
+    store_results(nest, index);
+    nest.emit(code_);
+  }
+
+  void store_results(Nest& nest, const std::vector<Index>& index) {
+    for (const auto& [id, argument] : whole_.results) {
+      const std::string x = nest.element(id, index);
+      const Memory to{"a" + num(argument), dtypes_[static_cast<size_t>(argument)],
+                      std::vector<int64_t>(kept_, 1)};
+      const std::string at = kept_ > 0 ? index[0].text : "0";
+      nest.statement(nest.depth() - 1, store(to, at, x, unit_.prelude));
+    }
+  }
+
+  // How many vectors of `n` elements to add at a time: as leaves the fewest to themselves.
+  int vectors_together(int64_t n) const {
+    const int64_t vectors = n / lanes_;
+    int best = kSumsTogether;
+    if (vectors >= 8 * kSumsTogether) return best;
+    for (int c = kSumsTogether; c >= kSumsTogether / 2; --c)
+      if (vectors % c < vectors % best) best = c;
+    return static_cast<int>(std::min<int64_t>(best, vectors));
+  }
+
+  // All sums of `rows` rows at `row`.
+  bool sum_rows(const std::string& row, int rows) {
+    const int copies = rows > 1 ? 1 : vectors_together(whole_.summed.back());
+    // Sums of more 32-bit terms than this per lane are added up in parts, and the parts in f64:
+    // rounding errors then grow with the length of a part.
+    const int64_t most = type_ == DType::F32 ? kMostTermsOfLane * lanes_ * copies : INT64_MAX;
+    const int64_t terms = product(whole_.summed), first = whole_.summed[0];
+    const bool flat = whole_.summed.size() == 1;
+    int64_t part = terms <= most ? first : most / (terms / first);
+    if (part < 1) return false;
+    const bool shared = kept_ == 0 && shared_out();
+    if (shared) {
+      const int64_t unit = flat ? copies * lanes_ : 1;
+      part = std::min(part, ceil_div(ceil_div(first, kSharedParts), unit) * unit);
+      units_ = ceil_div(first, part);
+    }
+    const bool parts = part < first;
+    if (shared && !parts) return false;
+    unit_.prelude.insert("t_lanes");
+    code_.open("");
+    if (parts) {
+      for (size_t s = 0; !shared && s < whole_.sums.size(); ++s)
+        for (int r = 0; r < rows; ++r) code_.line("double d" + sum_name(s, r) + " = 0;");
+      if (shared) {
+        code_.open("for (long unit = begin; unit < end; ++unit)");
+        code_.line("const long part = unit * " + num(part) + ";");
+      } else {
+        code_.open("for (long part = 0; part < " + num(first) + "; part += " + num(part) + ")");
+      }
+      code_.line("const long stop = part + " + num(part) + " < " + num(first) + " ? part + " +
+                 num(part) + " : " + num(first) + ";");
+    }
+    const std::string from = parts ? "part" : "0", to = parts ? "stop" : num(first);
+    rest_ = std::max(rows, copies);
+    const int64_t n = flat && parts ? -1 : whole_.summed.back();
+    const bool rest = n < 0 || n % lanes_ != 0;
+    declare(rest_ + (rest ? rows : 0));
+    const std::vector<Index> outer = open_outer(from, to);
+    add_terms(row, rows, copies, outer, flat ? from : "0", flat ? to : num(n), n);
+    close_outer();
+    for (size_t s = 0; s < whole_.sums.size(); ++s) {
+      for (int r = 0; rest && r < rows; ++r)
+        code_.line("for (int l = 0; l < " + num(lanes_) + "; ++l) " + sum_name(s, r) +
+                   "[l] += " + sum_name(s, rest_ + r) + "[l];");
+      for (int c = copies; c-- > 1;)  // in pairs
+        code_.line("for (int l = 0; l < " + num(lanes_) + "; ++l) " + sum_name(s, (c - 1) / 2) +
+                   "[l] += " + sum_name(s, c) + "[l];");
+      for (int r = 0; r < rows; ++r) {
+        const std::string total = "t_lanes<t_add>(" + sum_name(s, r) + ")";
+        if (shared)
+          code_.line("workspace[unit * " + num(part_stride()) + " + " +
+                     num(static_cast<int64_t>(s)) + "] = " + total + ";");
+        else if (parts)
+          code_.line("d" + sum_name(s, r) + " += " + total + ";");
+        else
+          code_.line("const " + std::string(storage_type(type_)) + " d" + sum_name(s, r) + " = " +
+                     total + ";");
+      }
+    }
+    if (parts) code_.close();
+    for (int r = 0; !shared && r < rows; ++r) {
+      const std::string at = rows > 1 ? "(" + row + " + " + num(r) + ")" : row;
+      save(at, [&](size_t s) { return std::string(parts ? "(float)d" : "d") + sum_name(s, r); });
+    }
+    code_.close();
+    return true;
+  }
+
+  // The sums run along memory: some rows at a time, every lane with sums of its own.
+  bool rows() {
+    if (whole_.summed.back() < 2 * lanes_) return false;
+    if (kept_ == 0) return sum_rows("0", 1);
+    const int64_t n = whole_.kept[0];
+    const bool together = n >= kRowsTogether;
+    const int64_t step = together ? kRowsTogether : 1;
+    units_ = ceil_div(n, step);
+    code_.line("const long hi = end * " + num(step) + " < " + num(n) + " ? end * " + num(step) +
+               " : " + num(n) + ";");
+    code_.line("long row = begin * " + num(step) + ";");
+    bool fits = true;
+    if (together) {
+      code_.open("for (; row + " + num(step) + " <= hi; row += " + num(step) + ")");
+      fits = sum_rows("row", kRowsTogether);
+      code_.close();
+    }
+    if (together && n % step == 0) return fits;
+    code_.open("for (; row < hi; ++row)");
+    fits = fits && sum_rows("row", 1);
+    code_.close();
+    return fits;
+  }
+
+  // They run across memory: a strip of columns at a time, whose sums are in registers.
+  bool columns() {
+    const int64_t n = whole_.kept[0];
+    if (n < lanes_ || product(whole_.summed) > kMostTermsOfLane * 16) return false;
+    const int64_t vectors = ceil_div(n, lanes_);
+    const int64_t sums = static_cast<int64_t>(whole_.sums.size());
+    int64_t width = std::max<int64_t>(1, kSumsTogether / sums);
+    width = std::min(
+        width, ceil_div(vectors, std::max<int64_t>(ceil_div(vectors, width), default_threads())));
+    // The last strip's last vector is whole.
+    while (n - (ceil_div(n, width * lanes_) - 1) * width * lanes_ < lanes_) ++width;
+    units_ = ceil_div(n, width * lanes_);
+    code_.open("for (long unit = begin; unit < end; ++unit)");
+    const std::string step = num(width * lanes_);
+    code_.line("const long lo = unit * " + step + ";");
+    code_.line("const long last = (lo + " + step + " < " + num(n) + " ? lo + " + step + " : " +
+               num(n) + ") - " + num(lanes_) + ";");
+    const int copies = static_cast<int>(width);
+    for (int c = 0; c < copies; ++c) {
+      const std::string at = "lo + " + num(c * lanes_);
+      code_.line("const long b" + num(c) + " = " + at + " < last ? " + at + " : last;");
+    }
+    declare(copies);
+    std::vector<Index> index(1);
+    for (size_t i = 0; i < whole_.summed.size(); ++i) {
+      const std::string k = "k" + num(static_cast<int64_t>(i));
+      code_.open("for (long " + k + " = 0; " + k + " < " + num(whole_.summed[i]) + "; ++" + k +
+                 ")");
+      index.push_back({k, -1});
+    }
+    const auto in_strip = [&](Nest& nest, const Index& lane, int c) {
+      index[0] = {"(b" + num(c) + " + " + lane.text + ")", nest.depth() - 1};
+    };
+    {
+      Nest nest(whole_.values, unit_.prelude, touched_);
+      const Index lane = nest.loop(num(lanes_));
+      for (int c = 0; c < copies; ++c) {
+        in_strip(nest, lane, c);
+        for (size_t s = 0; s < whole_.sums.size(); ++s)
+          nest.statement(nest.depth() - 1,
+                         sum_name(s, c) + "[" + lane.text +
+                             "] += " + nest.element(value(whole_.sums[s]).inputs[0], index) + ";");
+      }
+      nest.emit(code_);
+    }
+    for (size_t i = 0; i < whole_.summed.size(); ++i) code_.close();
+    std::fill(index.begin() + 1, index.end(), Index{});
+    for (int c = 0; c < copies; ++c) {
+      Nest nest(whole_.values, unit_.prelude, touched_);
+      const Index lane = nest.loop(num(lanes_));
+      in_strip(nest, lane, c);
+      for (size_t s = 0; s < whole_.sums.size(); ++s)
+        nest.known(whole_.sums[s], index, sum_name(s, c) + "[" + lane.text + "]");
+      store_results(nest, index);
+      nest.emit(code_);
+    }
+    code_.close();
+    return true;
+  }
+
+  static constexpr int64_t kMostTermsOfLane = 256;
+
+  const WholeKernel& whole_;
+  const std::vector<DType>& dtypes_;
+  UnitContext& unit_;
+  size_t kept_, all_;
+  DType type_ = DType::F32;
+  int64_t lanes_ = 0, units_ = 1;
+  int rest_ = 0;  // the first of the sums of less than a vector
+  Code code_;
+  std::vector<int> touched_;
+};
+
+}  // namespace
+
+std::optional<ElementwiseText> emit_whole(const std::string& name, const WholeKernel& whole,
+                                          const std::vector<DType>& argument_dtypes,
+                                          UnitContext& unit) {
+  if (!whole.sums.empty()) return SumEmitter(whole, argument_dtypes, unit).run(name);
+  const size_t operands = argument_dtypes.size() - whole.results.size();
+  return emit_map(name, whole.values, whole.kept, whole.results, argument_dtypes, operands, unit);
+}
+
+}  // namespace tessera
