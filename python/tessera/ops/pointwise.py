@@ -158,50 +158,30 @@ around = round
 
 
 def floor_divide(x: Operand, y: Operand) -> Tensor:
-    """The greatest whole number not above x/y: (x - x mod y) / y, rounded to be whole.
-
-    Of integers of at most 32 bits by a constant, of their quotient in f64: it is at least 2^-31 of
-    itself away from the next whole number, and rounds by 2^-53.
-    """
+    """The greatest whole number not above x/y: (x - x mod y) / y, rounded to be whole."""
     a, b = promote(np.floor_divide, x, y)
-    if is_float(a.dtype):
-        return rint((a - mod(a, b)) / b)
-    if a.dtype.itemsize > 4 or a.dtype == np.bool_:
-        unsupported("floor division is supported of floats and of integers of at most 32 bits")
-    info = np.iinfo(a.dtype)
-    if not is_scalar(y) or int(y) in (0, -1) or not info.min <= int(y) <= info.max:  # type: ignore[call-overload]
-        unsupported(
-            "floor division of integers is supported by constants other than 0 and -1 only; "
-            "use floats"
-        )
-    return cast(floor(cast(a, np.float64) / int(y)), a.dtype)  # type: ignore[call-overload]
-
-
-def _shift_count(x: Operand, y: Operand, ufunc: np.ufunc) -> tuple[Tensor, int]:
-    a, _ = promote(ufunc, x, y)
-    if not is_scalar(y):
-        unsupported("shifts are supported by constants only")
-    count = int(y)  # type: ignore[call-overload]
-    if not 0 <= count < 8 * a.dtype.itemsize:
-        unsupported(f"a shift of {a.dtype} by {count}")
-    return a, count
+    if not is_float(a.dtype):
+        quotient: Tensor = _integers().floor_divide(x, y)
+        return quotient
+    return rint((a - mod(a, b)) / b)
 
 
 def left_shift(x: Operand, y: Operand) -> Tensor:
-    """x · 2^y, modulo 2^bits, for a constant y."""
-    a, count = _shift_count(x, y, np.left_shift)
-    factor = np.array(1).astype(a.dtype) << a.dtype.type(count)
-    return multiply(a, a.dtype.type(factor))
+    """x · 2^y of integers, for a constant y."""
+    result: Tensor = _integers().left_shift(x, y)
+    return result
 
 
 def right_shift(x: Operand, y: Operand) -> Tensor:
-    """The greatest whole number not above x / 2^y, for a constant y."""
-    a, count = _shift_count(x, y, np.right_shift)
-    if count == 0:
-        return a
-    if a.dtype.itemsize > 4:
-        unsupported("shifts to the right are supported of integers of at most 32 bits")
-    return cast(floor(cast(a, np.float64) * 2.0**-count), a.dtype)
+    """The greatest whole number not above x / 2^y of integers, for a constant y."""
+    result: Tensor = _integers().right_shift(x, y)
+    return result
+
+
+def _integers() -> Any:
+    from tessera.ops import integers  # which is made of what is here
+
+    return integers
 
 
 def log2(x: Operand) -> Tensor:
@@ -325,36 +305,16 @@ def logical_xor(x: Operand, y: Operand) -> Tensor:
 
 
 def bitwise(name: str) -> Callable[..., Tensor]:
-    """&, |, ^ and ~ on bool tensors, where they are the logical operators.
-
-    Of integers ~x, which is -1 - x, and x & (2^k - 1), which is x mod 2^k.
-    """
+    """&, |, ^ and ~: on bool tensors the logical operators, of integers see ops/integers.py."""
     logical = {"and": logical_and, "or": logical_or, "xor": logical_xor, "not": logical_not}[name]
 
     def function(*operands: Operand) -> Tensor:
         if all(operand_dtype(x) == np.dtype(np.bool_) for x in operands):
             return logical(*operands)
-        if name == "not":
-            (t,) = promote(np.invert, *operands)
-            return subtract(t.dtype.type(-1 if t.dtype.kind == "i" else np.iinfo(t.dtype).max), t)
-        if name == "and":
-            x, low = operands if isinstance(operands[0], Tensor) else operands[::-1]
-            if isinstance(x, Tensor) and is_scalar(low) and _is_mask_of_low_bits(x, low):
-                a, _ = promote(np.bitwise_and, x, low)
-                return mod(a, a.dtype.type(int(low) + 1))  # type: ignore[call-overload]
-        unsupported(
-            "of integers ~x and x & (2**k - 1) are supported, of truths all of &, |, ^ and ~"
-        )
+        result: Tensor = _integers().bitwise(name, *operands)
+        return result
 
     return function
-
-
-def _is_mask_of_low_bits(x: Tensor, value: Operand) -> bool:
-    """Whether a constant is 2^k - 1, and 2^k a value of the dtype."""
-    low = int(value)  # type: ignore[call-overload]
-    if x.dtype.kind not in "iu" or not isinstance(value, (int, x.dtype.type)):
-        return False
-    return bool(0 < low < np.iinfo(x.dtype).max and low & (low + 1) == 0)
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
