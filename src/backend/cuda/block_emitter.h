@@ -58,12 +58,13 @@ class BlockEmitter {
   void plan_layouts();  // describe.cpp
   // Where the elements of a value are when something else reads them.
   enum class Home {
-    None,    // nobody needs it
-    Inline,  // computed where it is used
-    Direct,  // an operand's tile, read from global memory
-    Tile,    // an operand's tile, copied to shared memory
-    Shared,  // computed into shared memory
-    Stored,  // a result
+    None,      // nobody needs it
+    Inline,    // computed where it is used
+    Direct,    // an operand's tile, read from global memory
+    Tile,      // an operand's tile, copied to shared memory
+    Shared,    // computed into shared memory
+    Fragment,  // sums of a product in the registers of those who computed them
+    Stored,    // a result
   };
   // How a product is given to warps (of tensor cores) or threads: units of `rows` × `columns`
   // fragments (of single elements), `slots` units each.
@@ -196,6 +197,17 @@ class BlockEmitter {
   void rescale_sums(int id, int into, const Units& u);
   void spill(int accumulator);
 
+  // emit_fragments.cpp: what is done with products while they are in registers
+  std::pair<int64_t, int64_t> covered(const Units& u) const;
+  std::optional<std::set<int>> fragment_steps(int holder, const Units& u) const;
+  void choose_fragments();
+  std::string row_of_fragment(const Units& u) const;
+  std::string held_number(int holder, const Units& u) const;
+  std::string within(const Units& u, const Value& v, const Value* also, const std::string& row,
+                     const std::string& column) const;
+  void store_held(int id);
+  void reduce_held(int id, int into);
+
   // emit_wide.cpp: products of four warps, and boxes that the asynchronous proxy copies (sm_90a)
   std::optional<Units> wide_units(const Value& product, bool accumulates) const;
   void choose_boxes();
@@ -220,8 +232,11 @@ class BlockEmitter {
   std::vector<int> fused_;      // accumulator that a product or reduction adds to, or -1
   std::map<int, Units> units_;  // of products
   std::map<int, std::vector<int>> tiles_of_;  // that a loop brings in ahead of their use
-  std::vector<int> box_width_;                // columns of boxes that a value lies in, 0: none
-  std::map<int, Boxes> boxes_;                // of tiles that the asynchronous proxy brings
+  std::map<int, std::vector<int>>
+      held_for_;                 // by step: products and sums that it finds in registers
+  std::map<int, int> units_of_;  // of those: the product
+  std::vector<int> box_width_;   // columns of boxes that a value lies in, 0: none
+  std::map<int, Boxes> boxes_;   // of tiles that the asynchronous proxy brings
   std::vector<TensorMapSpec> maps_;
   std::map<int, bool> arrivals_;  // loops whose tiles such copies bring: whether inside another
   int threads_ = 128;

@@ -41,6 +41,7 @@ BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
     for (int input : v.inputs) needed_[size_t(input)] = true;
   }
   decide();
+  choose_fragments();
   choose_boxes();
   plan_layouts();
 }

@@ -96,14 +96,14 @@ class BlockDescriber {
     e_.dependencies(id, 0xff, needs);
     return std::all_of(needs.begin(), needs.end(), [&](int d) {
       (void)mask;
-      return made_[size_t(d)] || !(has_memory(d) || e_.home(d) == Home::Direct) ||
-             e_.home(d) == Home::Direct || beside.count(d) != 0;
+      return made_[size_t(d)] || !(has_memory(d) || e_.home(d) == Home::Fragment) ||
+             beside.count(d) != 0;
     });
   }
   bool computes(int id) const {
     if (!e_.needed_[size_t(id)]) return false;
     const Home h = e_.home(id);
-    return h == Home::Tile || h == Home::Shared || h == Home::Stored || (h == Home::None && false);
+    return h == Home::Tile || h == Home::Shared || h == Home::Stored || h == Home::Fragment;
   }
   // What must be done inside the body or in loops of it.
   std::set<int> within(unsigned mask) const {
@@ -232,8 +232,9 @@ class BlockDescriber {
     const bool store = v.kind == OpKind::Save;
     const std::vector<int64_t> space = nominal(v);
     BlockStep& s = add(store ? "save" : "v", id, store ? StepKind::Store : StepKind::Compute, loop,
-                       space, each(space));
-    if (store) s.global_along = s.walks[0].along, s.global_bytes = size_in_bytes(v.dtype);
+                       space, held_walk(id, space));
+    if (store && s.walks[0].kind == WalkKind::Linear)
+      s.global_along = s.walks[0].along, s.global_bytes = size_in_bytes(v.dtype);
     Reads found;
     if (store || v.kind == OpKind::Cumsum || has_memory(id)) {
       for (int input : v.inputs) {
@@ -248,6 +249,14 @@ class BlockDescriber {
     BlockStep& again = out_.block.steps.back();
     again.reads = std::move(found.all);
     if (!store) again.writes = {whole_tile(id)};
+  }
+
+  // The walk of a step that finds what it needs in registers is that of who put it there.
+  Walk held_walk(int id, const std::vector<int64_t>& space) const {
+    const auto held = e_.held_for_.find(id);
+    if (held == e_.held_for_.end()) return each(space);
+    const int product = e_.units_of_.at(held->second[0]);
+    return product_walk(e_.units_.at(product), space.size(), false);
   }
 
   void load(int id, int loop) {
@@ -288,7 +297,7 @@ class BlockDescriber {
       reads(pair.left, operand_axes(pair.left, rank, true), true, found);
       reads(pair.right, operand_axes(pair.right, rank, false), true, found);
       s.reads = std::move(found.all);
-      if (u.registers && into != id) continue;  // sums stay in registers
+      if (u.registers) continue;  // sums stay in registers
       BlockAccess sums = whole_tile(into);
       if (into != id || number > 1) s.reads.push_back(sums);
       s.writes = {sums};
@@ -335,7 +344,7 @@ class BlockDescriber {
     w.lanes = 1;
     while (w.lanes < e_.threads_ && w.lanes < terms && outputs * w.lanes < e_.threads_)
       w.lanes *= 2;
-    const bool one = a.axes.size() == 1;
+    const bool one = a.axes.size() == 1 && e_.held_for_.count(id) == 0;
     if (!one) w.kind = WalkKind::Whole;
     BlockStep& s = add("reduce v", id, StepKind::Compute, loop, space, w);
     Reads found;
@@ -387,7 +396,7 @@ class BlockDescriber {
   }
   // Sums leave the registers.
   void spill(int id, int loop) {
-    if (!in_registers(id)) return;
+    if (!in_registers(id) || e_.home(id) == Home::Fragment) return;
     const Value& v = value(id);
     const std::vector<int64_t> space = nominal(v);
     add("sums v", id, StepKind::Compute, loop, space,

@@ -132,6 +132,7 @@ void BlockEmitter::accumulate(int id) {
 }
 
 void BlockEmitter::finish_accumulator(int id) {
+  if (home(id) == Home::Fragment) return;
   const int from = value(id).inputs[0];
   const auto u = units_.find(from);
   if (fused_[size_t(from)] == id && u != units_.end() && u->second.registers) spill(id);

@@ -63,10 +63,12 @@ void BlockEmitter::product(int id, int into) {
   if (!u.registers && into == id)
     buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
            memory_elements(into) * size_in_bytes(m.storage));
-  begin(m.pointer + " " + shape_text(v) + (into == id ? ": " : " += ") + name(v.kind) + ", " +
+  begin("v" + n(into) + " " + shape_text(v) + (into == id ? ": " : " += ") + name(v.kind) + ", " +
         (u.wide ? "64×" + n(8 * u.columns) + " by four warps" + (u.swapped ? ", transposed" : "")
          : u.tensor_cores ? "fragments of 16×8, " + n(u.rows) + "×" + n(u.columns) + " a warp"
                           : n(u.rows) + "×" + n(u.columns) + " a thread"));
+  if (into == id && home(id) == Home::Fragment)
+    code_.line(std::string(compute_type(v.dtype)) + " r" + n(id) + sums_shape(u) + " = {};");
   open_units(u);
   const std::string sums =
       u.registers && value(into).kind != OpKind::AccumRescale ? "r" + n(into) + "[s]" : "d";
@@ -267,21 +269,24 @@ void BlockEmitter::store_sums(int id, int into, const Units& u, const std::strin
   each_sum(id, u, sums, fragment_[size_t(into)],
            [&](const std::string& number, const std::vector<Index>& index) {
              const std::string at = Nest::offset(index, m.strides).text;
-             std::string x = number;
+             std::string x = number, only;
              if (accumulates && value(into).kind == OpKind::AccumRescale)
                x = load(m, at, prelude_) + " * " + factor(into, "s", index) + " + " + number +
-                   " * " + factor(into, "p", index);
+                   " * " + factor(into, "p", index),
+               only = guard(value(id).extents, index);
              else if (accumulates)
                x = load(m, at, prelude_) + " + " + number;
-             code_.line(store(m, at, x, prelude_));
+             code_.line((only.empty() ? "" : "if (" + only + ") ") + store(m, at, x, prelude_));
            });
 }
 
 void BlockEmitter::rescale_sums(int id, int into, const Units& u) {
   each_sum(id, u, "d", false, [&](const std::string& number, const std::vector<Index>& index) {
     const std::string sum = "r" + n(into) + "[s]" + number.substr(1);
-    code_.line(sum + " = " + sum + " * " + factor(into, "s", index) + " + " + number + " * " +
-               factor(into, "p", index) + ";");
+    // Rows beyond the end of a shorter tile have no scales.
+    const std::string inside = guard(value(id).extents, index);
+    code_.line((inside.empty() ? "" : "if (" + inside + ") ") + sum + " = " + sum + " * " +
+               factor(into, "s", index) + " + " + number + " * " + factor(into, "p", index) + ";");
   });
 }
 

@@ -82,6 +82,7 @@ std::string BlockEmitter::element(Nest& nest, int id, const std::vector<Index>& 
 // --- element by element --------------------------------------------------------------------------
 
 void BlockEmitter::elementwise(int id) {
+  if (held_for_.count(id) != 0) return store_held(id);
   const Value& v = value(id);
   const Memory& m = v.memory;
   const std::string p = m.pointer;
@@ -164,6 +165,7 @@ void BlockEmitter::cumsum(int id) {
 // --- results -------------------------------------------------------------------------------------
 
 void BlockEmitter::save(int id) {
+  if (held_for_.count(id) != 0) return store_held(id);
   const Value& v = value(id);
   const Value& x = value(v.inputs[0]);
   begin("result " + n(v.argument - kernel_.operands));
@@ -228,6 +230,7 @@ void BlockEmitter::store_element(int id, const std::vector<Index>& index, const 
 // Lanes side by side share a result; where there are few results, whole warps do, and meet in
 // shared memory.
 void BlockEmitter::reduce(int id, int into) {
+  if (held_for_.count(id) != 0) return reduce_held(id, into);
   const Value& v = value(id);
   const Value& x = value(v.inputs[0]);
   const Memory& m = value(into).memory;

@@ -12,9 +12,8 @@ namespace {
 constexpr int kMostSums = 128;
 constexpr int64_t kMostBox = 256;  // rows or columns of a box
 
-// Columns that four warps multiply at once: wgmma has all multiples of 8, the device functions
-// those that operands filled up to multiples of 16 take.
-bool has_width(int64_t n) { return n % (n <= 64 ? 8 : 16) == 0 && n <= 256; }
+// Columns that four warps multiply at once; wgmma has all multiples of 8.
+bool has_width(int64_t n) { return n % 16 == 0 && n <= 256; }
 
 // The widest boxes of swizzled rows that make up so many columns.
 int box_width(int64_t columns) { return columns % 64 == 0 ? 64 : columns % 32 == 0 ? 32 : 16; }
@@ -37,8 +36,7 @@ std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v,
     u.swapped = true;
   }
   if (rows % 64 != 0) return std::nullopt;
-  columns = ceil_div(columns, 8) * 8;
-  if (columns > 64) columns = ceil_div(columns, 16) * 16;
+  columns = ceil_div(columns, 16) * 16;  // as operands are filled up
   for (size_t i = 0; i + 2 < rank; ++i) u.batch *= v.extents[i].nominal;
   u.row_units = rows / 64;
   int64_t width = columns;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 namespace tessera {
 namespace {
@@ -62,26 +61,30 @@ class Hazards {
   void copy(size_t buffer) { copying_[buffer] = true; }
   void wait() { copying_.clear(); }
 
-  // What threads wrote and the asynchronous proxy may not see yet.
-  void write_unfenced(size_t buffer) { unfenced_.insert(buffer); }
-  bool unfenced(const SharedAccess& a) const {
-    return std::any_of(unfenced_.begin(), unfenced_.end(),
-                       [&](size_t b) { return overlap(b, a.buffer); });
-  }
-  // Whether the proxy will look where something is not fenced; nothing is left afterwards but
-  // copies under way.
-  bool fence(const std::set<size_t>& seen_by_proxy) {
-    bool any = false;
+  // What threads wrote and the asynchronous proxy may not see yet, with the first barrier since.
+  void write_unfenced(size_t buffer) { unfenced_[buffer] = nullptr; }
+  // All threads meet before `step`. Copies under way are not fenced by a fence there.
+  void fence_at(EmitStep& step) {
     for (auto it = unfenced_.begin(); it != unfenced_.end();) {
-      if (copying(*it)) {
+      const bool done = !copying(it->first);
+      if (done && it->second == nullptr) it->second = &step;
+      it = done && step.fence ? unfenced_.erase(it) : std::next(it);
+    }
+  }
+  // The proxy accesses something: what it may meet is fenced before the barrier that came after, or
+  // false where none did.
+  bool fence_before(const SharedAccess& a) {
+    bool good = true;
+    for (auto it = unfenced_.begin(); it != unfenced_.end();) {
+      if (!overlap(it->first, a.buffer) || it->second == nullptr) {
+        good = good && !overlap(it->first, a.buffer);
         ++it;
         continue;
       }
-      any = any || std::any_of(seen_by_proxy.begin(), seen_by_proxy.end(),
-                               [&](size_t b) { return overlap(b, *it); });
+      it->second->fence = true;
       it = unfenced_.erase(it);
     }
-    return any;
+    return good;
   }
 
  private:
@@ -93,10 +96,10 @@ class Hazards {
   const MemoryPlan& plan_;
   std::vector<SharedAccess> done_;
   std::map<size_t, bool> copying_;
-  std::set<size_t> unfenced_;
+  std::map<size_t, EmitStep*> unfenced_;
 };
 
-void place(std::vector<EmitStep>& steps, const std::set<size_t>& proxy, Hazards& hazards) {
+void place(std::vector<EmitStep>& steps, Hazards& hazards) {
   for (EmitStep& step : steps) {
     if (step.meets) {
       if (step.pending < 0 && hazards.copying()) step.pending = 0;
@@ -104,36 +107,31 @@ void place(std::vector<EmitStep>& steps, const std::set<size_t>& proxy, Hazards&
       for (const SharedAccess& a : step.accesses)
         if (!a.async) hazards.write_unfenced(a.buffer);
       step.sync = true;
-      step.fence = hazards.fence(proxy) || step.fence;
       hazards.sync();
+      hazards.fence_at(step);
+      for (const SharedAccess& a : step.accesses)
+        if (a.async) hazards.fence_before(a);
       continue;
     }
     for (const SharedAccess& a : step.accesses) {
       if (hazards.copying(a.buffer)) step.wait = step.sync = true;
-      step.sync = step.sync || hazards.meets(a) || (a.async && hazards.unfenced(a));
+      step.sync = step.sync || hazards.meets(a) || (a.async && !hazards.fence_before(a));
     }
     if (step.wait) hazards.wait();
     if (step.sync) {
       hazards.sync();
-      step.fence = hazards.fence(proxy) || step.fence;
+      hazards.fence_at(step);
     }
+    for (const SharedAccess& a : step.accesses)
+      if (a.async) hazards.fence_before(a);
     for (const SharedAccess& a : step.accesses) {
       hazards.add(a);
       if (a.write && !a.async) hazards.write_unfenced(a.buffer);
       if (step.copies && a.write && !a.async) hazards.copy(a.buffer);
     }
     if (step.body.empty()) continue;
-    place(step.body, proxy, hazards);  // the second time after an iteration
-    place(step.body, proxy, hazards);
-  }
-}
-
-// Buffers that the asynchronous proxy reads or writes.
-void seen_by_proxy(const std::vector<EmitStep>& steps, std::set<size_t>& found) {
-  for (const EmitStep& step : steps) {
-    for (const SharedAccess& a : step.accesses)
-      if (a.async) found.insert(a.buffer);
-    seen_by_proxy(step.body, found);
+    place(step.body, hazards);  // the second time after an iteration
+    place(step.body, hazards);
   }
 }
 
@@ -157,9 +155,7 @@ MemoryPlan plan_shared(const std::vector<SharedBuffer>& buffers,
 void place_barriers(std::vector<EmitStep>& steps, const std::vector<SharedBuffer>& buffers,
                     const MemoryPlan& plan) {
   Hazards hazards(buffers, plan);
-  std::set<size_t> proxy;
-  seen_by_proxy(steps, proxy);
-  place(steps, proxy, hazards);
+  place(steps, hazards);
 }
 
 void print_steps(const std::vector<EmitStep>& steps, int indent, std::string& text) {

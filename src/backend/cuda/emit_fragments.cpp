@@ -1,0 +1,363 @@
+// What happens to products while they are in registers: they are scaled, activated, reduced along
+// their rows and stored by the threads that hold them, instead of through shared memory.
+#include <algorithm>
+
+#include "backend/cuda/block_emitter.h"
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+// Registers of a thread that sums may take together, those kept for later steps included.
+constexpr int kMostHeld = 160;
+
+bool same_extents(const Value& a, const Value& b) {
+  if (a.extents.size() != b.extents.size()) return false;
+  for (size_t i = 0; i < a.extents.size(); ++i)
+    if (a.extents[i].nominal != b.extents[i].nominal) return false;
+  return true;
+}
+
+}  // namespace
+
+// Rows and columns that the threads of a product hold, those beyond its end included.
+std::pair<int64_t, int64_t> BlockEmitter::covered(const Units& u) const {
+  const int64_t rows = u.row_units * (u.wide ? 64 : 16 * u.rows),
+                columns = u.column_units * u.columns * 8;
+  return u.swapped ? std::pair{columns, rows} : std::pair{rows, columns};
+}
+
+// The steps that use what `holder`, a product or its sum, holds; nothing if one of them needs it in
+// memory.
+std::optional<std::set<int>> BlockEmitter::fragment_steps(int holder, const Units& u) const {
+  const Value& h = value(holder);
+  const size_t rank = h.extents.size();
+  std::set<int> steps, seen;
+  std::vector<int> open = {holder};
+  while (!open.empty()) {
+    const int x = open.back();
+    open.pop_back();
+    for (int user : users_[size_t(x)]) {
+      if (!needed_[size_t(user)] || !seen.insert(user).second) continue;
+      const Value& v = value(user);
+      if (is_reduction(v.kind)) {
+        const auto& axes = std::get<ReduceAttrs>(v.attrs).axes;
+        const bool rows = axes.size() == 1 && size_t(axes[0]) + 1 == rank;
+        if (!rows || v.kind == OpKind::Mean) return std::nullopt;
+        steps.insert(user);
+        continue;
+      }
+      if (!same_extents(v, h)) return std::nullopt;
+      if (v.kind == OpKind::Save) {
+        steps.insert(user);
+      } else if (!has(v.kind, algebra::Pointwise)) {
+        return std::nullopt;
+      } else if (home(user) == Home::Inline) {
+        open.push_back(user);
+      } else {
+        const auto [rows, columns] = covered(u);
+        if (stored(user, rank - 2) > rows || stored(user, rank - 1) > columns) return std::nullopt;
+        steps.insert(user);
+      }
+    }
+  }
+  return steps;
+}
+
+void BlockEmitter::choose_fragments() {
+  const int count = int(kernel_.values.size());
+  int held = 0;
+  for (const auto& [product, u] : units_)
+    if (u.registers) held += u.slots * u.numbers();
+  for (int product = 0; product < count; ++product) {
+    const auto at = units_.find(product);
+    if (at == units_.end() || !at->second.tensor_cores) continue;
+    Units& u = at->second;
+    const bool sum = fused_[size_t(product)] >= 0;
+    const int holder = sum ? fused_[size_t(product)] : product;
+    if (operand_[size_t(holder)] || home(holder) != Home::Shared) continue;
+    const int numbers = u.slots * u.numbers();
+    if (sum ? !u.registers : held + numbers > kMostHeld) continue;
+    const std::optional<std::set<int>> steps = fragment_steps(holder, u);
+    if (!steps) continue;
+    // Products that meet in a step must be held alike.
+    const auto alike = [&](int other) {
+      const Units& o = units_.at(other);
+      return o.wide == u.wide && o.swapped == u.swapped && o.rows == u.rows &&
+             o.columns == u.columns && o.row_units == u.row_units &&
+             o.column_units == u.column_units && o.batch == u.batch;
+    };
+    if (std::any_of(steps->begin(), steps->end(), [&](int s) {
+          const auto found = held_for_.find(s);
+          return found != held_for_.end() && !alike(units_of_.at(found->second[0]));
+        }))
+      continue;
+    if (!sum) {
+      held += numbers;
+      u.registers = true;
+    }
+    home_[size_t(holder)] = Home::Fragment;
+    value(holder).in_memory = false;
+    units_of_[holder] = product;
+    for (int s : *steps) held_for_[s].push_back(holder);
+  }
+}
+
+std::string BlockEmitter::row_of_fragment(const Units& u) const {
+  return u.wide ? "row + ts::warp() % 4 * 16 + ts::lane() / 4 + 8 * h"
+                : "row + 16 * i + ts::lane() / 4 + 8 * h";
+}
+
+// The number of a holder that belongs to those loops' variables.
+std::string BlockEmitter::held_number(int holder, const Units& u) const {
+  return "r" + n(holder) + "[s]" + (u.wide ? "[4 * j + 2 * h + e]" : "[i][j][2 * h + e]");
+}
+
+// What keeps an element within the values `v` and `also`, and within the matrix.
+std::string BlockEmitter::within(const Units& u, const Value& v, const Value* also,
+                                 const std::string& row, const std::string& column) const {
+  const auto [rows, columns] = covered(u);
+  const size_t rank = v.extents.size();
+  std::string inside;
+  const auto add = [&](const std::string& x) {
+    if (inside.find(x) == std::string::npos) inside += (inside.empty() ? "" : " && ") + x;
+  };
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const bool last = axis + 1 == rank, matrix = axis + 2 >= rank;
+    const std::string i = !matrix ? leading_[axis].text : last ? column : row;
+    if (i.empty()) continue;
+    const int64_t all = last ? columns : rows;
+    if (matrix && all > v.extents[axis].nominal) add(i + " < " + n(v.extents[axis].nominal));
+    for (const Value* of : {&v, also})
+      if (of != nullptr && !of->extents[axis].exact()) add(i + " < " + of->extents[axis].actual);
+  }
+  return inside;
+}
+
+// Result or operand `id`, computed and stored number by number, or two neighbours of a row at once.
+void BlockEmitter::store_held(int id) {
+  const Value& v = value(id);
+  const bool save = v.kind == OpKind::Save;
+  const std::vector<int>& holders = held_for_.at(id);
+  const int product = units_of_.at(holders[0]);
+  const Units& u = units_.at(product);
+  Memory m = v.memory;
+  if (save) {
+    begin("result " + n(v.argument - kernel_.operands) + ", from registers");
+    code_.open("");
+    const std::string offset = tile_offset(id);
+    const DType dtype = kernel_.argument_dtypes[size_t(v.argument)];
+    code_.line(std::string(storage_type(dtype, Dialect::Cuda)) + "* const to = a" + n(v.argument) +
+               (offset.empty() ? "" : " + " + offset) + ";");
+    m = {"to", dtype, contiguous_strides(kernel_.argument_extents[size_t(v.argument)])};
+    m.space = Space::Global;
+    m.aligned = piece_bytes(id);
+  } else {
+    buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
+           memory_elements(id) * size_in_bytes(m.storage));
+    begin(m.pointer + " " + shape_text(v) + ": " + name(v.kind) + ", from registers");
+  }
+  const Value* const also = save ? &value(v.inputs[0]) : nullptr;
+  const size_t rank = v.extents.size();
+  const bool pairs =
+      !u.swapped && v.extents.back().nominal % 2 == 0 && v.extents.back().exact() &&
+      (also == nullptr || also->extents.back().exact()) &&
+      m.aligned >= 2 * size_in_bytes(m.storage) && m.strides.back() == 1 &&
+      std::all_of(m.strides.begin(), m.strides.end() - 1, [](int64_t s) { return s % 2 == 0; });
+  open_units(u);
+  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
+  const auto unrolled = [&](const char* i, int64_t count) {
+    code_.line("#pragma unroll");
+    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+  };
+  if (!u.wide) unrolled("i", u.rows);
+  unrolled("j", u.columns);
+  unrolled("h", 2);
+  code_.line("const int y = " + row_of_fragment(u) + ", x = column + 8 * j + ts::lane() % 4 * 2;");
+  const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
+  std::vector<Index> index = leading_;
+  index.push_back(v.extents[rank - 2].nominal == 1 ? Index{} : Index{row, -1});
+  index.push_back(v.extents[rank - 1].nominal == 1 ? Index{} : Index{column, -1});
+  // An operand is zero in what fills it up; beyond that there is no memory.
+  const bool zeros = !save && operand_[size_t(id)];
+  Value bounds = v;
+  if (zeros)
+    for (size_t axis = 0; axis < rank; ++axis) {
+      bounds.extents[axis].nominal = stored(id, axis);
+      bounds.extents[axis].actual.clear();
+    }
+  const std::string outer = zeros ? within(u, bounds, nullptr, row, column) : "";
+  const std::string inside = within(u, v, also, row, pairs ? "" : column),
+                    beyond = pairs ? within(u, v, also, "", "x") : "";
+  Nest loops = nest();
+  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
+  if (pairs) {
+    const std::string all = inside + (inside.empty() || beyond.empty() ? "" : " && ") + beyond;
+    std::string pair_outer = outer;
+    for (size_t at; (at = pair_outer.find("(x + e)")) != std::string::npos;)
+      pair_outer.replace(at, 7, "x");
+    if (!pair_outer.empty()) code_.open("if (" + pair_outer + ")");
+    code_.line(std::string(compute_type(save ? also->dtype : v.dtype)) + " z[2]" +
+               std::string(all.empty() ? "" : " = {}") + ";");
+    if (!all.empty() && !zeros) code_.open("if (" + all + ")");
+    if (!all.empty() && zeros) code_.open("if (" + all + ")");
+    unrolled("e", 2);
+    const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
+    loops.statement(-1, "z[e] = " + x + ";");
+    loops.emit(code_);
+    code_.close();
+    if (!all.empty() && zeros) code_.close();
+    std::vector<Index> first = index;
+    if (first.back().text != "0") first.back().text = "x";
+    const std::string at = element_place(m, Nest::offset(first, m.strides).text);
+    code_.line(std::string(save ? "ts::store_global(" : "ts::store_shared(") + m.pointer +
+               (at == "0" ? "" : " + " + at) + ", z);");
+    if (!all.empty() && !zeros) code_.close();
+    if (!pair_outer.empty()) code_.close();
+  } else {
+    unrolled("e", 2);
+    if (!outer.empty()) code_.open("if (" + outer + ")");
+    if (!inside.empty()) code_.open("if (" + inside + ")");
+    const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
+    const std::string at = Nest::offset(index, m.strides).text;
+    loops.statement(-1, store(m, at, x, prelude_));
+    loops.emit(code_);
+    if (!inside.empty()) code_.close(zeros ? " else {" : "");
+    if (zeros && !inside.empty()) {
+      code_.set_indent(code_.indent() + 1);
+      code_.line(store(m, at, "0", prelude_));
+      code_.close();
+    }
+    if (!outer.empty()) code_.close();
+    code_.close();
+  }
+  for (int i = u.wide ? 2 : 3; i > 0; --i) code_.close();
+  code_.close();
+  code_.close();
+  if (save) code_.close();
+  reads_touched("");
+  if (!save) writes(m.pointer, "");
+  finish();
+}
+
+// Rows are folded by each thread, then by the lanes that share them, and, where several warps do,
+// in shared memory.
+void BlockEmitter::reduce_held(int id, int into) {
+  const Value& v = value(id);
+  const Value& x = value(v.inputs[0]);
+  const Memory& m = value(into).memory;
+  const std::vector<int>& holders = held_for_.at(id);
+  const int product = units_of_.at(holders[0]);
+  const Units& u = units_.at(product);
+  const size_t rank = x.extents.size();
+  const bool keep = std::get<ReduceAttrs>(v.attrs).keepdims;
+  const bool sum = v.kind == OpKind::Sum, accumulates = into != id;
+  const std::string type = compute_type(v.dtype);
+  std::string start = "0";
+  if (!sum) {
+    prelude_.insert("t_max");
+    start = v.kind == OpKind::ReduceMax ? lowest(v.dtype, Dialect::Cuda)
+                                        : highest(v.dtype, Dialect::Cuda);
+  }
+  const auto folded = [&](const std::string& p, const std::string& q) {
+    if (sum) return p + " + " + q;
+    return std::string(v.kind == OpKind::ReduceMax ? "t_max(" : "t_min(") + p + ", " + q + ")";
+  };
+  const int64_t rows = x.extents[rank - 2].nominal;
+  const int64_t parts = u.swapped ? u.row_units * 4 : u.column_units;
+  const std::string partial = m.pointer + "p";
+  if (!accumulates)
+    buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
+           memory_elements(into) * size_in_bytes(m.storage));
+  if (parts > 1) buffer(partial, type, u.batch * rows * parts * 4);
+  begin(m.pointer + (accumulates ? " folds " : " " + shape_text(v) + ": ") + name(v.kind) +
+        " of rows in registers");
+  open_units(u);
+  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
+  const auto unrolled = [&](const char* i, int64_t count) {
+    code_.line("#pragma unroll");
+    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+  };
+  const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
+  std::vector<Index> index = leading_;
+  index.push_back(rows == 1 ? Index{} : Index{row, -1});
+  index.push_back(x.extents.back().nominal == 1 ? Index{} : Index{column, -1});
+  const std::string y_text = "const int y = " + row_of_fragment(u) + ";",
+                    x_text = "const int x = column + 8 * j + ts::lane() % 4 * 2;";
+  const int outer = u.swapped ? 2 : u.wide ? 1 : 2;
+  if (u.swapped) {
+    unrolled("j", u.columns);
+    code_.line(x_text);
+    unrolled("e", 2);
+  } else {
+    if (!u.wide) unrolled("i", u.rows);
+    unrolled("h", 2);
+    code_.line(y_text);
+  }
+  code_.line(type + " r = " + start + ";");
+  if (u.swapped) {
+    unrolled("h", 2);
+    code_.line(y_text);
+  } else {
+    unrolled("j", u.columns);
+    code_.line(x_text);
+    unrolled("e", 2);
+  }
+  const std::string inside = within(u, x, nullptr, row, column);
+  if (!inside.empty()) code_.open("if (" + inside + ")");
+  Nest loops = nest();
+  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
+  const std::string e = loops.element(v.inputs[0], index);
+  loops.statement(-1, "r = " + folded("r", e) + ";");
+  loops.emit(code_);
+  if (!inside.empty()) code_.close();
+  for (int i = u.swapped ? 1 : 2; i > 0; --i) code_.close();
+  for (int lanes : u.swapped ? std::vector<int>{4, 8, 16} : std::vector<int>{1, 2})
+    code_.line("r = " + folded("r", "ts::shuffle_xor(r, " + n(lanes) + ")") + ";");
+  const auto put = [&](const std::vector<Index>& of, const std::string& total) {
+    std::vector<Index> at(of.begin(), of.end() - 1);
+    if (keep) at.push_back({});
+    const std::string offset = Nest::offset(at, m.strides).text;
+    code_.line(
+        store(m, offset, accumulates ? folded(load(m, offset, prelude_), total) : total, prelude_));
+  };
+  const std::string first = u.swapped ? "ts::lane() / 4 == 0" : "ts::lane() % 4 == 0";
+  const std::string of_row = within(u, x, nullptr, row, "");
+  code_.open("if (" + first + (of_row.empty() ? "" : " && " + of_row) + ")");
+  if (parts == 1) {
+    put(index, "r");
+  } else {
+    const std::string part =
+        u.swapped ? (u.row_units > 1 ? "row / 16 + " : "") + std::string("ts::warp() % 4")
+                  : "u % " + n(u.column_units);
+    const std::string o = (u.batch > 1 ? "matrix * " + n(rows) + " + " : "") + row;
+    code_.line("ts::store_shared(" + partial + " + (" + o + ") * " + n(parts) + " + " + part +
+               ", r);");
+  }
+  code_.close();
+  for (int i = 0; i < outer; ++i) code_.close();
+  code_.close();
+  code_.close();
+  reads_touched("");
+  writes(parts == 1 ? m.pointer : partial, "");
+  finish();
+  if (parts == 1) return;
+  begin("");
+  std::vector<Extent> kept(x.extents.begin(), x.extents.end() - 1);
+  open_each(u.batch * rows);
+  std::vector<Index> of = indices(kept, "i");
+  const std::string real = guard(kept, of);
+  if (!real.empty()) code_.open("if (" + real + ")");
+  code_.line(type + " r = " + start + ";");
+  code_.line("for (int w = 0; w < " + n(parts) + "; ++w) r = " +
+             folded("r", "ts::load_shared(" + partial + " + i * " + n(parts) + " + w)") + ";");
+  of.push_back({});
+  put(of, "r");
+  if (!real.empty()) code_.close();
+  code_.close();
+  reads(partial, "");
+  writes(m.pointer, "");
+  finish();
+}
+
+}  // namespace tessera
