@@ -51,6 +51,7 @@ nb::dict record(const Outcome& o) {
   d["fate"] = name(o.fate);
   d["why"] = o.why;
   d["seconds"] = o.seconds;
+  d["warm_s"] = o.warm_seconds;
   d["speedup"] = o.speedup;
   return d;
 }
@@ -78,6 +79,23 @@ nb::dict record(const OptimizeReport& r) {
   d["resumed"] = r.resumed;
   d["target"] = r.target;
   d["not_measured"] = r.not_measured;
+  d["model"] = nb::none();
+  if (r.model) {
+    nb::dict m;
+    m["programs"] = r.model->rows;
+    m["rank"] = r.model->rank_before;
+    m["error"] = r.model->error_before;
+    m["fitted_rank"] = r.model->rank;
+    m["fitted_error"] = r.model->error;
+    m["used"] = r.model->worthwhile();
+    nb::dict scales;
+    scales["launch"] = r.model->scales.launch;
+    scales["latency"] = r.model->scales.latency;
+    scales["memory"] = r.model->scales.memory;
+    scales["compute"] = r.model->scales.compute;
+    m["scales"] = scales;
+    d["model"] = m;
+  }
   d["device"] = r.device;
   d["threads"] = r.threads;
   return d;

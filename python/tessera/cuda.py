@@ -11,7 +11,7 @@ import importlib.util
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,35 @@ def placeholder(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
     return np.broadcast_to(np.zeros((), to_numpy(view.dtype)), tuple(view.shape))
 
 
+def standing(
+    value: Any,
+    held: dict[int, tuple[Any, Any]],
+    wanted: Callable[[Any], bool] = is_device_array,
+) -> Any:
+    """Arguments in which arrays of the same types stand for a device's, which `held` tells."""
+    if type(value) in (tuple, list):
+        return type(value)(standing(v, held, wanted) for v in value)
+    if type(value) is dict:
+        return {k: standing(v, held, wanted) for k, v in value.items()}
+    if not wanted(value):
+        return value
+    array = placeholder(value)
+    held[id(array)] = (array, value)
+    return array
+
+
+def is_tensor_or_device_array(value: Any) -> bool:
+    """Whether this is an array that a program for a GPU takes, or is told to be elsewhere."""
+    return _is_tensor(value) or is_device_array(value)
+
+
+def is_capturing() -> bool:
+    """Whether PyTorch captures a CUDA graph on its current stream."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    asked = getattr(cuda, "is_current_stream_capturing", None)
+    return asked is not None and bool(asked())
+
+
 def to_device(array: Any, device: int = 0) -> _core.DeviceArray:
     """A copy of a NumPy array on a device; for programs without PyTorch or CuPy."""
     array = np.ascontiguousarray(array)
@@ -93,6 +122,11 @@ def to_host(array: _core.DeviceArray) -> np.ndarray[Any, np.dtype[Any]]:
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def _gradients_are_on() -> bool:
+    asked = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
+    return asked is not None and bool(asked())
 
 
 @dataclass(frozen=True)
@@ -207,8 +241,11 @@ class DeviceRunner:
         self._require_type(name, dtype, shape, kind == _TORCH_DTYPES[dtype], kind, tensor.shape)
         if str(tensor.layout) != "torch.strided":
             raise BadInputError(f"argument {name} is sparse ({tensor.layout}); give a dense tensor")
-        if not read and tensor.requires_grad:
-            raise BadInputError(f"{name} requires a gradient; give {name}.detach()")
+        if tensor.requires_grad and (not read or _gradients_are_on()):
+            raise BadInputError(
+                f"{name} requires a gradient, which the program does not compute; give "
+                f"{name}.detach(), or call under torch.no_grad()"
+            )
         if tensor.is_neg():  # a view of numbers whose signs are still to be changed
             tensor = tensor.resolve_neg()
         if not tensor.is_contiguous():

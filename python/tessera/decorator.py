@@ -20,8 +20,9 @@ import numpy as np
 
 from tessera import _core
 from tessera.contest import Known
+from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct import Slot, call_order, direct_call, layout, slots
-from tessera.errors import CancelledError, Error, Location
+from tessera.errors import BadInputError, CancelledError, Error, Location, UsageError
 from tessera.frontends.trace import (
     Environment,
     Node,
@@ -32,7 +33,7 @@ from tessera.frontends.trace import (
     definition,
     trace_call,
 )
-from tessera.options import Options
+from tessera.options import Options, is_gpu
 from tessera.result import Result
 from tessera.tuner import Tuner
 
@@ -70,10 +71,22 @@ class Optimized(_core.Dispatch):
         self._variants: Counter[Any] = Counter()
         self._warned = False
         self._tuner = Tuner()
+        self._on_gpu = is_gpu(options.target)
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
 
     def _call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
+        if self._on_gpu:
+            held: dict[int, tuple[Any, Any]] = {}
+            like = standing((args, kwargs), held, is_tensor_or_device_array)
+            for _, value in held.values():
+                if not is_device_array(value):
+                    raise BadInputError(
+                        f"a tensor is on {value.device}, and the program runs on a GPU "
+                        f'(target="{self._options.target}"): give x.cuda()'
+                    )
+            if held:
+                return self._call_on_device(args, kwargs, *like)
         entry = self._entry(args, kwargs)
         if entry is None:
             return self._function(*args, **kwargs)
@@ -90,11 +103,27 @@ class Optimized(_core.Dispatch):
             entry.result = None
             return self._function(*args, **kwargs)
 
+    def _call_on_device(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], like: tuple[Any, ...], named: Any
+    ) -> Any:
+        """A call with tensors or a device's arrays, on PyTorch's current stream (cuda.py).
+
+        `like`, `named`: the arguments with arrays of the same types instead. The function itself
+        takes no such arrays as a rule, so that what does not fit the program is an error that
+        says what would.
+        """
+        entry = self._entry(like, named)
+        if entry is None or entry.result is None:
+            return self._function(*args, **kwargs)
+        return entry.result(*args, **kwargs)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def result(self, *args: Any, **kwargs: Any) -> Result | None:
         """The Result for such arguments; None where plain NumPy is used."""
+        if self._on_gpu:
+            args, kwargs = standing((args, kwargs), {}, is_tensor_or_device_array)
         entry = self._entry(args, kwargs)
         return None if entry is None else entry.result
 
@@ -113,6 +142,11 @@ class Optimized(_core.Dispatch):
             if entry is not None and entry.environment.unchanged():
                 self._remember(entry)
                 return entry
+        if self._on_gpu and is_capturing():
+            raise UsageError(
+                f"{getattr(self._function, '__qualname__', self._function)}: nothing is optimised "
+                "while a CUDA graph is captured; call once with such arguments before"
+            )
         if key in self._known:
             entry = self._known[key] = self._prepare(args, kwargs, False)
         else:

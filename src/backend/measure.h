@@ -48,6 +48,8 @@ struct Timing {
   double speedup_p10 = 1;
   double speedup_p90 = 1;
   double speedup_low = 1;  // median_low_bound of the ratios
+  // Median with the arguments in the device's cache, where `median_s` is without; 0: not measured.
+  double warm_s = 0;
   // False when the median beats the contestant's roofline: the measurement is not to be used.
   bool believable = true;
 };

@@ -50,10 +50,7 @@ std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& conte
   auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   for (int round = 0; round < std::max(options.min_rounds, options.max_rounds); ++round) {
     if (round >= options.min_rounds && spent() > options.budget_s) break;
-    if (options.cancelled && options.cancelled()) {
-      if (round < options.min_rounds) return {};
-      break;
-    }
+    if (options.cancelled && options.cancelled() && round > 0) break;
     for (size_t k = 0; k < n; ++k) {
       const size_t i = (k + size_t(round)) % n;
       rounds[i].seconds.push_back(samples[i]() / repeats[i]);

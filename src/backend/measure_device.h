@@ -46,10 +46,9 @@ struct DeviceMeasureOptions {
 // hold.
 int copies_for_cold(int64_t bytes, int64_t cache_bytes, int64_t memory_bytes);
 
-// In order of the contestants, speed-ups over the first. Empty where it was cancelled before the
-// least number of rounds. Warm: all runs on copy 0. Cold: on one copy after another,
-// as often
-// as any other between two looks at the clock.
+// In order of the contestants, speed-ups over the first. One round takes place even where it is
+// cancelled. Warm: all runs on copy 0. Cold: on one copy after another, as often as any other
+// between two looks at the clock.
 std::vector<Timing> measure_on_device(const std::vector<DeviceContestant>& contestants,
                                       DeviceClock& clock, const DeviceMeasureOptions& options = {});
 

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <numeric>
+#include <sstream>
+
+#include "cost/analytical.h"
 
 namespace tessera {
 namespace {
@@ -75,6 +79,56 @@ double MeasuredKernels::modelled(const Scales& s) const {
   double sum = 0;
   for (const GpuTimes& k : kernels) sum += k.scaled(s);
   return sum;
+}
+
+std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
+                                       const std::function<bool(OpId)>& calls) {
+  Target plain = target;
+  plain.scale = {};
+  const AnalyticalModel model(plain);
+  const auto& machine = dynamic_cast<const GpuMachine&>(model.machine());
+  std::vector<GpuTimes> times;
+  for (const AnalyticalModel::KernelCost& k : model.kernels(graph)) {
+    const auto call = calls(k.op) ? library_call(graph, k.op) : std::nullopt;
+    times.push_back(call ? machine.library_times(*call) : machine.times(k.work));
+  }
+  return times;
+}
+
+std::string print_rows(std::span<const MeasuredKernels> rows) {
+  std::string text;
+  const auto number = [&](double x) {
+    char buffer[40];
+    std::snprintf(buffer, sizeof buffer, " %.9g", x);
+    text += buffer;
+  };
+  for (const MeasuredKernels& r : rows) {
+    text += std::to_string(r.kernels.size());
+    number(r.seconds);
+    for (const GpuTimes& k : r.kernels)
+      for (double x : {k.launch, k.first_load, k.chain, k.memory, k.compute, k.overlap}) number(x);
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<MeasuredKernels> read_rows(const std::string& text) {
+  constexpr size_t kMostKernels = 10'000;
+  std::vector<MeasuredKernels> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream in(line);
+    size_t kernels = 0;
+    MeasuredKernels r;
+    if (!(in >> kernels >> r.seconds) || kernels > kMostKernels) continue;
+    for (GpuTimes k; r.kernels.size() < kernels && in >> k.launch >> k.first_load >> k.chain >>
+                                                       k.memory >> k.compute >> k.overlap;) {
+      k.seconds = k.scaled({});
+      r.kernels.push_back(k);
+    }
+    if (r.kernels.size() == kernels) rows.push_back(std::move(r));
+  }
+  return rows;
 }
 
 double rank_correlation(std::span<const double> a, std::span<const double> b) {

@@ -1,10 +1,13 @@
 // What measurements say about the GPU model: how well it ranks, and the factors on its terms that
 // fit best. Those go into a target description as `scale` lines.
 #pragma once
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cost/gpu_model.h"
+#include "ir/graph.h"
 
 namespace tessera {
 
@@ -16,6 +19,15 @@ struct MeasuredKernels {
   double modelled(const Scales&) const;
 };
 
+// The kernels of a program by the model without scales. `calls`: of an operator, whether a library
+// does it.
+std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
+                                       const std::function<bool(OpId)>& calls);
+
+// Rows as text, a line each, and back; lines that do not read are left out.
+std::string print_rows(std::span<const MeasuredKernels> rows);
+std::vector<MeasuredKernels> read_rows(const std::string& text);
+
 // Spearman's rank correlation, ties sharing their ranks: 1 where b grows with a, -1 where it falls,
 // 0 where the order says nothing or there are fewer than two.
 double rank_correlation(std::span<const double> a, std::span<const double> b);
@@ -25,6 +37,8 @@ struct Fit {
   double error_before = 0, error = 0;  // root mean square of modelled/measured - 1
   double rank_before = 0, rank = 0;    // rank_correlation of modelled and measured
   int rows = 0;
+  // Enough was measured, and the factors make the model better by both figures.
+  bool worthwhile() const { return rows >= 4 && error < error_before && rank >= rank_before; }
 };
 
 // Least squares of relative errors (Gauss-Newton on the terms that decide), drawn towards 1 a

@@ -184,9 +184,11 @@ double GpuMachine::least(double busy) const {
          kHidden * std::min(busy, chain);
 }
 
-double GpuMachine::library(const LibraryCall& call) const {
+GpuTimes GpuMachine::library_times(const LibraryCall& call) const {
+  GpuTimes none;
+  none.seconds = std::numeric_limits<double>::infinity();
   const auto it = target_.libraries.find("matmul");
-  if (it == target_.libraries.end()) return std::numeric_limits<double>::infinity();
+  if (it == target_.libraries.end()) return none;
   const double m = double(call.rows), n = double(call.columns);
   const double short_side = std::min(m, n), long_side = std::max(m, n);
   // Tiles of 128 by 128 at most, half of that where there are few.
@@ -197,14 +199,22 @@ double GpuMachine::library(const LibraryCall& call) const {
   const double c = matmul(call.dtype, double(call.batch), m, n, double(call.depth)) /
                    target_.cores / it->second.compute;
   const double t = call.bytes() / (target_.levels.front().bandwidth * it->second.bandwidth);
-  const auto total = [&](double memory, double compute) {
-    return it->second.overhead +
-           least(std::max(compute, memory) + kHidden * std::min(compute, memory));
+  const auto times = [&](double memory, double compute, double more) {
+    GpuTimes now;
+    now.launch = launch_ + it->second.overhead + more;
+    now.first_load = target_.scale.latency * target_.sm.dram_latency;
+    now.chain = target_.scale.latency * target_.block_seconds;
+    now.memory = memory;
+    now.compute = compute;
+    now.overlap = kHidden;
+    now.seconds = now.scaled({});
+    return now;
   };
-  if (blocks >= target_.cores) return total(t, waves * c);
+  if (blocks >= target_.cores) return times(t, waves * c, 0);
   // Multiprocessors idle, or parts of the contraction are added by one more kernel.
   const double few = std::max(t, call.bytes() / (blocks * core_bandwidth_));
-  return std::min(total(few, waves * c), total(t, c) + launch());
+  const GpuTimes idle = times(few, waves * c, 0), split = times(t, c, launch());
+  return idle.seconds < split.seconds ? idle : split;
 }
 
 std::string GpuTimes::str() const {

@@ -55,9 +55,11 @@ class GpuMachine : public Machine {
   double seconds(const KernelWork& w) const override { return times(w).seconds; }
   double bound(double compute, double shared_traffic) const override;
   double launch() const override;
-  double library(const LibraryCall&) const override;
+  double library(const LibraryCall& call) const override { return library_times(call).seconds; }
 
   GpuTimes times(const KernelWork&) const;
+  // Of a library's call; infinite seconds where the target has no such library.
+  GpuTimes library_times(const LibraryCall&) const;
 
  private:
   // Of a kernel that moves and computes nothing beyond `busy`.

@@ -2,9 +2,11 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/cpu/module.h"
 #include "backend/cuda_code.h"
+#include "cost/gpu_model.h"
 
 namespace tessera {
 
@@ -12,6 +14,7 @@ struct Code {
   std::shared_ptr<Module> cpu;     // one of these two
   std::shared_ptr<CudaCode> cuda;  // loaded where its device is here
   double model_seconds = 0;        // that the target's cost model expects of the graph
+  std::vector<GpuTimes> modelled;  // of code for a GPU: its kernels by the model without scales
 
   explicit operator bool() const { return cpu != nullptr || cuda != nullptr; }
   const std::string& source() const { return cpu ? cpu->source() : cuda->program.source; }

@@ -253,6 +253,7 @@ class Contest {
       const bool measured = racers[i].timing.rounds > 0;
       o.fate = measured ? Fate::Measured : Fate::Proposed;
       o.seconds = measured ? racers[i].timing.median_s : 0;
+      o.warm_seconds = racers[i].timing.warm_s;
       o.speedup = racers[i].timing.speedup;
     }
     return timings[0].median_s;
@@ -296,7 +297,7 @@ class Contest {
         o.as_written = false;
         o.rank = int(s_.outcomes.size()) + 1;
         o.fate = Fate::Proposed;
-        o.seconds = o.speedup = 0;
+        o.seconds = o.warm_seconds = o.speedup = 0;
         s_.outcomes.push_back(std::move(o));
         Outcome& made = s_.outcomes.back();
         if (!s_.passes_filter(*filter_, made)) continue;

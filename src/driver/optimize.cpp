@@ -65,7 +65,7 @@ class Optimizer {
             const std::function<void(const Progress&)>& progress, const std::atomic<bool>* cancel,
             const std::atomic<bool>* abandon)
       : program_(program), options_(options), s_(options, progress, cancel, abandon),
-        saved_(s_.cache, program, options, s_.target) {
+        saved_(s_.cache, program, options, s_.described) {
     result_.original = result_.graph = program;
     s_.report.target = s_.target.name;
     s_.report.threads = s_.threads;
@@ -73,7 +73,7 @@ class Optimizer {
 
   OptimizeResult run() {
     const std::string key =
-        options_.use_cache ? result_key(program_, options_, s_.target) : std::string();
+        options_.use_cache ? result_key(program_, options_, s_.described) : std::string();
     if (options_.use_cache && !saved_.resumed() && remembered(key)) return finish();
     base_ = simplified(s_, program_);
     const bool simpler = !(base_ == program_);
@@ -111,7 +111,7 @@ class Optimizer {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
       else if (!s_.deadline.over())
-        store_result(s_.cache, tuned_key(program_, options_, s_.target), result_);
+        store_result(s_.cache, tuned_key(program_, options_, s_.described), result_);
     }
     s_.report.tuned = options_.tune && !cancelled && !s_.deadline.over();
     return finish();
@@ -144,7 +144,7 @@ class Optimizer {
 
   bool remembered(const std::string& key) {
     // What was tuned once, with whatever budget, serves everybody.
-    if (auto tuned = load_result(s_.cache, tuned_key(program_, options_, s_.target));
+    if (auto tuned = load_result(s_.cache, tuned_key(program_, options_, s_.described));
         tuned && tuned->improved && restore(*tuned)) {
       s_.report.from_cache = s_.report.tuned = true;
     } else if (auto stored = load_result(s_.cache, key); stored && restore(*stored)) {
@@ -162,7 +162,7 @@ class Optimizer {
     result_.cuda = code.cuda;
   }
   bool has_code() const { return result_.module != nullptr || result_.cuda != nullptr; }
-  Code own_code() const { return {result_.module, result_.cuda}; }
+  Code own_code() const { return {result_.module, result_.cuda, 0, {}}; }
 
   void take(PartResult part) {
     result_.graph = std::move(part.best);
@@ -352,6 +352,7 @@ class Optimizer {
         s_.race({original, code}, RaceInputs(program_, options_.seed), std::min(0.3, most), most);
     whole.fate = timings[1].rounds > 0 ? Fate::Measured : Fate::Proposed;
     whole.seconds = timings[1].rounds > 0 ? timings[1].median_s : 0;
+    whole.warm_seconds = timings[1].warm_s;
     whole.speedup = timings[1].speedup;
     if (!worthwhile(timings[1]) || (result_.improved && whole.speedup < result_.speedup)) return;
     for (Outcome& o : s_.outcomes)

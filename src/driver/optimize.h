@@ -13,6 +13,7 @@
 #include "backend/cache.h"
 #include "backend/cpu/module.h"
 #include "backend/cuda_code.h"
+#include "cost/fit.h"
 #include "cost/target.h"
 #include "search/engine.h"
 #include "verify/funnel.h"
@@ -84,9 +85,10 @@ struct Outcome {
   int rank = 0;  // by cost model, from 1
   double model_seconds = 0;
   Fate fate = Fate::Proposed;
-  std::string why;     // verdict or error where it fell out
-  double seconds = 0;  // measured median; 0: not measured
-  double speedup = 0;  // over the original, measured side by side
+  std::string why;          // verdict or error where it fell out
+  double seconds = 0;       // measured median; 0: not measured
+  double warm_seconds = 0;  // of a GPU: with the arguments in its cache, `seconds` is without
+  double speedup = 0;       // over the original, measured side by side
 };
 
 struct OptimizeReport {
@@ -106,6 +108,8 @@ struct OptimizeReport {
   std::string target;
   std::string not_measured;  // empty, or why the cost model alone decided
   std::string device;        // a GPU that measured
+  // What measurements on that GPU, of this run and of earlier ones, say about the model.
+  std::optional<Fit> model;
   int threads = 0;
 };
 

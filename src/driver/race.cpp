@@ -1,12 +1,12 @@
 #include "driver/race.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 
 #include "backend/arrays.h"
-#include "backend/cuda/clock.h"
+#include "backend/cuda/graph_clock.h"
+#include "backend/measure_device.h"
 #include "base/rng.h"
 #include "eval/ndarray.h"
 
@@ -79,82 +79,71 @@ std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
 
 namespace {
 
-// A module on a device with arguments of its own.
-class DeviceRunner {
+// Arguments of a program on a device, several copies of them.
+class DeviceArguments {
  public:
-  DeviceRunner(const Code& code, const RaceInputs& inputs, CudaStream stream)
-      : module_(code.cuda->module), stream_(stream) {
-    const auto& context = module_->context();
-    for (size_t i = 0; i < module_->input_types().size(); ++i) {
-      memory_.emplace_back(context, module_->input_types()[i].bytes(), "the inputs of a race");
-      memory_.back().fill(inputs.pointers()[i], stream);
-      inputs_.push_back(memory_.back().address());
+  struct Copy {
+    std::vector<CudaAddress> inputs, outputs;
+  };
+  DeviceArguments(const CudaModule& module, const RaceInputs& inputs, int copies,
+                  CudaStream stream) {
+    for (int c = 0; c < copies; ++c) {
+      Copy& copy = copies_.emplace_back();
+      for (size_t i = 0; i < module.input_types().size(); ++i) {
+        memory_.emplace_back(module.context(), module.input_types()[i].bytes(),
+                             "the inputs of a race");
+        memory_.back().fill(inputs.pointers()[i], stream);
+        copy.inputs.push_back(memory_.back().address());
+      }
+      for (const Type& t : module.output_types()) {
+        memory_.emplace_back(module.context(), t.bytes(), "the outputs of a race");
+        copy.outputs.push_back(memory_.back().address());
+      }
     }
-    for (const Type& t : module_->output_types()) {
-      memory_.emplace_back(context, t.bytes(), "the outputs of a race");
-      outputs_.push_back(memory_.back().address());
-    }
-    if (!module_->weights().empty()) prepared_ = module_->prepare(inputs_, stream);
   }
-  void run() const { module_->run(inputs_, outputs_, prepared_.get(), stream_); }
+  const std::vector<Copy>& copies() const { return copies_; }
 
  private:
-  std::shared_ptr<CudaModule> module_;
-  CudaStream stream_;
   std::vector<DeviceMemory> memory_;
-  std::vector<CudaAddress> inputs_, outputs_;
-  std::shared_ptr<const CudaWeights> prepared_;
+  std::vector<Copy> copies_;
 };
-
-double quantile(std::vector<double> x, double q) {
-  std::sort(x.begin(), x.end());
-  return x[size_t(q * double(x.size() - 1) + 0.5)];
-}
 
 }  // namespace
 
 std::vector<Timing> race_on_device(const std::vector<Code>& codes, const RaceInputs& inputs,
                                    double seconds, const std::atomic<bool>* cancel) {
-  constexpr int kWarmUp = 3, kLeastRounds = 9, kMostRounds = 201;
-  constexpr double kLeastSample = 200e-6;  // events tell half a microsecond apart
-  CudaClock clock(codes[0].cuda->module->context());
-  std::vector<std::unique_ptr<DeviceRunner>> runners;
-  std::vector<int> repeats;
-  for (const Code& c : codes) {
-    runners.push_back(std::make_unique<DeviceRunner>(c, inputs, clock.stream()));
-    const auto run = [&](int) { runners.back()->run(); };
-    clock.time(run, kWarmUp);
-    const double one = clock.time(run, kWarmUp) / kWarmUp;
-    repeats.push_back(int(std::clamp(kLeastSample / std::max(one, 1e-9), 1.0, 100.0)));
-  }
-  std::vector<std::vector<double>> times(codes.size());
-  const auto start = std::chrono::steady_clock::now();
-  for (int round = 0; round < kMostRounds; ++round) {
-    if (cancel != nullptr && cancel->load() && round > 0) break;
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-    if (round >= kLeastRounds && spent.count() > seconds) break;
-    for (size_t k = 0; k < codes.size(); ++k) {
-      const size_t i = (k + size_t(round)) % codes.size();
-      times[i].push_back(clock.time([&](int) { runners[i]->run(); }, repeats[i]) / repeats[i]);
-    }
-  }
-  std::vector<Timing> timings;
+  const CudaModule& first = *codes[0].cuda->module;
+  const CudaDevice& device = first.context()->device();
+  int64_t bytes = 0;
+  for (const auto* types : {&first.input_types(), &first.output_types()})
+    for (const Type& t : *types) bytes += t.bytes();
+  DeviceMeasureOptions o;
+  o.mode = CacheMode::Cold;
+  o.copies = copies_for_cold(bytes, device.l2_bytes, device.memory_bytes / 4);
+  o.min_rounds = 7;
+  o.budget_s = seconds / 2;
+  o.cancelled = [cancel] { return cancel != nullptr && cancel->load(); };
+  CudaGraphClock clock(first.context());
+  const DeviceArguments arguments(first, inputs, o.copies, clock.stream());
+  std::vector<std::vector<std::shared_ptr<const CudaWeights>>> prepared(codes.size());
+  std::vector<DeviceContestant> contestants;
   for (size_t i = 0; i < codes.size(); ++i) {
-    std::vector<double> ratios;
-    for (size_t r = 0; r < times[i].size(); ++r) ratios.push_back(times[0][r] / times[i][r]);
-    Timing t;
-    t.name = i == 0 ? "original" : "candidate " + std::to_string(i);
-    t.median_s = quantile(times[i], 0.5);
-    t.min_s = quantile(times[i], 0);
-    t.p10_s = quantile(times[i], 0.1);
-    t.p90_s = quantile(times[i], 0.9);
-    t.rounds = int(times[i].size());
-    t.speedup = quantile(ratios, 0.5);
-    t.speedup_p10 = quantile(ratios, 0.1);
-    t.speedup_p90 = quantile(ratios, 0.9);
-    t.speedup_low = median_low_bound(ratios);
-    timings.push_back(t);
+    const CudaModule* module = codes[i].cuda->module.get();
+    for (const DeviceArguments::Copy& c : arguments.copies())
+      prepared[i].push_back(module->weights().empty() ? nullptr
+                                                      : module->prepare(c.inputs, clock.stream()));
+    contestants.push_back({i == 0 ? "original" : "candidate " + std::to_string(i),
+                           [&, i, module](int copy) {
+                             const DeviceArguments::Copy& c = arguments.copies()[size_t(copy)];
+                             module->run(c.inputs, c.outputs, prepared[i][size_t(copy)].get(),
+                                         clock.stream());
+                           },
+                           0});
   }
+  std::vector<Timing> timings = measure_on_device(contestants, clock, o);
+  o.mode = CacheMode::Warm;
+  const std::vector<Timing> warm = measure_on_device(contestants, clock, o);
+  for (size_t i = 0; i < timings.size(); ++i) timings[i].warm_s = warm[i].median_s;
   return timings;
 }
 

@@ -30,8 +30,9 @@ class RaceInputs {
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const RaceInputs& inputs, double seconds, double limit_seconds);
 
-// The same on the GPU where the codes are loaded, by its own events; `cancel` ends it after a
-// round.
+// The same on the GPU where the codes are loaded: CUDA graphs timed by its own events, with
+// arguments that its cache does not hold, which decides, and then with such as it does (warm_s).
+// `cancel` ends either after a round.
 std::vector<Timing> race_on_device(const std::vector<Code>& codes, const RaceInputs& inputs,
                                    double seconds, const std::atomic<bool>* cancel);
 

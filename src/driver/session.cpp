@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "backend/cuda/emulate_program.h"
 #include "base/error.h"
@@ -16,17 +17,31 @@
 
 namespace tessera {
 
+namespace {
+
+// Of what was measured on a device.
+std::string rows_key(const CudaContext& context, const Target& described) {
+  return sha256_hex("measured kernels 1 " + context.device().str() + "\n" + described.str());
+}
+
+}  // namespace
+
 Session::Session(const OptimizeOptions& o, const std::function<void(const Progress&)>& progress,
                  const std::atomic<bool>* cancel, const std::atomic<bool>* abandon)
     : options(o), deadline(o.budget_seconds, cancel, abandon),
-      place(place_of(o.target, o.target_directory)), target(resolve_target(o)),
-      threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
+      place(place_of(o.target, o.target_directory)), described(resolve_target(o)),
+      target(described), threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
       progress_(progress), cancel_(cancel) {
   if (threads != KernelPool::shared().threads()) pool_.emplace(threads);
   if (place.gpu && !place.context)
     report.not_measured = place.why_not;
   else if (place.gpu)
     report.device = place.context->device().str();
+  if (place.context && options.use_cache)
+    if (const auto rows = cache.find_text(rows_key(*place.context, described))) {
+      measured_ = read_rows(*rows);
+      fit_model();
+    }
 }
 
 void Session::tell(const std::string& stage, const std::string& part, int done, int total,
@@ -130,7 +145,13 @@ Code Session::compiled(const Graph& graph) {
         throw Error(ErrorKind::Internal, "the kernels are wrong (please report this): " + fault);
     }
     code.cuda =
-        make_cuda_code(graph, cache, {place.arch, target, plan, options.tf32, place.context});
+        make_cuda_code(graph, cache, {place.arch, described, plan, options.tf32, place.context});
+    std::set<uint32_t> calls;
+    for (const Task& task : code.cuda->program.plan.tasks)
+      if (code.cuda->program.kernels[size_t(&task - code.cuda->program.plan.tasks.data())].call)
+        calls.insert(task.op.index);
+    code.modelled =
+        modelled_kernels(graph, described, [&](OpId op) { return calls.count(op.index); });
     code.model_seconds = AnalyticalModel(target).cost(graph).seconds;
     return code;
   }
@@ -193,9 +214,9 @@ std::string Session::emulated_failure(const Graph& graph) {
            std::to_string(int64_t(evaluation_cost(run) / 1e6)) + " million multiply-adds";
   // What a library does of the program it does of the smaller one, and the interpreter here.
   LibraryCalls calls;
-  for (auto [op, call] : library_calls(graph, target, options.tf32))
+  for (auto [op, call] : library_calls(graph, described, options.tf32))
     if (run.ops().size() == graph.ops().size() && library_call(run, OpId(op))) calls[op] = call;
-  CudaProgram emitted = emit_cuda(run, place.arch, {}, target, calls);
+  CudaProgram emitted = emit_cuda(run, place.arch, {}, described, calls);
   const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
   if (cache.find_text(key)) return "";
   const EmulatedProgram program(run, std::move(emitted));
@@ -224,7 +245,11 @@ std::vector<Timing> Session::race(const std::vector<Code>& codes, const RaceInpu
                                   double seconds, double limit_seconds) {
   std::vector<Timing> timings;
   if (codes[0].runs()) {
-    if (codes[0].cuda) return race_on_device(codes, inputs, seconds, deadline.hard());
+    if (codes[0].cuda) {
+      timings = race_on_device(codes, inputs, seconds, deadline.hard());
+      learn(codes, timings);
+      return timings;
+    }
     std::vector<std::shared_ptr<Module>> modules;
     for (const Code& c : codes) modules.push_back(c.cpu);
     return tessera::race(modules, inputs, seconds, limit_seconds);
@@ -237,6 +262,22 @@ std::vector<Timing> Session::race(const std::vector<Code>& codes, const RaceInpu
     timings.push_back(t);
   }
   return timings;
+}
+
+void Session::learn(const std::vector<Code>& codes, const std::vector<Timing>& timings) {
+  constexpr size_t kMostRows = 256;
+  for (size_t i = 0; i < timings.size(); ++i)
+    measured_.push_back({codes[i].modelled, timings[i].median_s});
+  if (measured_.size() > kMostRows)
+    measured_.erase(measured_.begin(), measured_.end() - std::ptrdiff_t(kMostRows));
+  fit_model();
+  if (options.use_cache)
+    cache.store_text(rows_key(*place.context, described), print_rows(measured_));
+}
+
+void Session::fit_model() {
+  report.model = fit_scales(measured_);
+  target.scale = report.model->worthwhile() ? report.model->scales : described.scale;
 }
 
 bool Session::passes_filter(const Filter& filter, Outcome& outcome) {

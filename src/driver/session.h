@@ -71,7 +71,9 @@ class Session {
   const OptimizeOptions& options;
   Deadline deadline;
   CodePlace place;
-  Target target;
+  // As the description and the device have it: for limits and for keys. `target` is that as
+  // measurements on the device have corrected it: for costs.
+  Target described, target;
   int threads;
   ThreadPool eval_pool;
   Cache cache;
@@ -81,11 +83,15 @@ class Session {
 
  private:
   std::string emulated_failure(const Graph& graph);
+  // Has the model learn from what was just measured.
+  void learn(const std::vector<Code>& codes, const std::vector<Timing>& timings);
+  void fit_model();
 
   const std::function<void(const Progress&)>& progress_;
   const std::atomic<bool>* cancel_;
   std::optional<KernelPool> pool_;
   std::optional<rules::RuleSet> rules_;
+  std::vector<MeasuredKernels> measured_;  // on the device, the latest last
 };
 
 }  // namespace tessera

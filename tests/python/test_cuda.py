@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,27 @@ class StandIn:
 
     def synchronize(self, stream: int) -> None:
         self.enter()
+        assert self.library.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
+        self.leave()
+
+    @contextmanager
+    def captured(self, stream: int) -> Iterator[list[Any]]:
+        """What is put on the stream, as a graph that can be replayed."""
+        made: list[Any] = []
+        graph = ctypes.c_void_p()
+        self.enter()
+        assert self.library.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0) == 0
+        yield made
+        assert self.library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
+        self.leave()
+        made.append(graph)
+
+    def replay(self, made: list[Any], stream: int) -> None:
+        run = ctypes.c_void_p()
+        self.enter()
+        instantiate = self.library.cuGraphInstantiateWithFlags
+        assert instantiate(ctypes.byref(run), made[0], ctypes.c_ulonglong(0)) == 0
+        assert self.library.cuGraphLaunch(run, ctypes.c_void_p(stream)) == 0
         assert self.library.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
         self.leave()
 
@@ -302,6 +325,111 @@ def test_tensors_in_tensors_out_on_the_current_stream(stand_in: StandIn, torch: 
     assert np.isnan(to_host(made.array)).all()
     stand_in.synchronize(torch.stream)
     close(made.array)
+
+
+def test_the_decorator_takes_tensors(stand_in: StandIn, torch: Any) -> None:
+    """@ts.optimize: a program per type, on torch's stream, captured in graphs; typed errors."""
+
+    @ts.optimize(**QUICK)
+    def scaled(x: Any, pair: Any) -> Any:
+        return {"y": np.tanh(x + pair[0]) * pair[1], "z": x * 2}
+
+    x, g = Tensor(to_device(X)), Tensor(to_device(G))
+    scaled(x, (g, g))
+    launches = stand_in.calls("cuLaunchKernel")
+    waits = stand_in.calls("cuStreamSynchronize")
+    got = scaled(x, (g, g))
+    assert stand_in.calls("cuLaunchKernel") > launches
+    assert stand_in.calls("cuStreamSynchronize") == waits
+    stand_in.synchronize(torch.stream)
+    assert isinstance(got["y"], Tensor)
+    close(got["y"].array, np.tanh(X + G) * G)
+    close(got["z"].array, X * 2)
+
+    # A call in a capture is replayed by the graph; a program is not made there.
+    torch.cuda.is_current_stream_capturing = lambda: True
+    with stand_in.captured(torch.stream) as graph:
+        again = scaled(x, (g, g))
+    x.array.write((2 * X).tobytes())
+    stand_in.replay(graph, torch.stream)
+    close(again["z"].array, X * 4)
+    half = Tensor(to_device(X.astype(np.float16)))
+    with pytest.raises(UsageError, match="nothing is optimised while a CUDA graph is captured"):
+        scaled(half, (g, g))
+    del torch.cuda.is_current_stream_capturing
+
+    with pytest.raises(BadInputError, match="a tensor is on cpu:0, and the program runs on a GPU"):
+        scaled(Tensor(to_device(X), "cpu"), (g, g))
+    elsewhere = Tensor(to_device(X), index=1)
+    with pytest.raises(BadInputError, match="x is on cuda:1"):
+        scaled(elsewhere, (g, g))
+    odd = Tensor(to_device(X))
+    odd.offset = 4
+    with pytest.raises(BadInputError, match="no multiple of 16 bytes"):
+        scaled(odd, (g, g))
+    strided = Tensor(to_device(X))
+    strided.strided = True
+    with pytest.warns(RuntimeWarning, match="x is not contiguous and is copied"):
+        scaled(strided, (g, g))
+    torch.is_grad_enabled = lambda: True
+    trained = Tensor(to_device(X))
+    trained.requires_grad = True
+    with pytest.raises(BadInputError, match=r"x requires a gradient, which the program does not"):
+        scaled(trained, (g, g))
+
+
+def test_the_decorator_takes_arrays_by_dlpack(stand_in: StandIn) -> None:
+    @ts.optimize(**QUICK)
+    def twice(x: Any) -> Any:
+        return np.exp(x) * 2
+
+    x = to_device(X)
+    close(twice(Foreign(x)), np.exp(X) * 2)
+    allocated = stand_in.library.stand_in_allocated()
+    made = twice(Foreign(x))
+    assert stand_in.library.stand_in_allocated() - allocated == X.nbytes  # nothing but the result
+    close(made, np.exp(X) * 2)
+
+
+def test_the_decorator_tunes_in_the_background(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer serves until others have been measured, and then the fastest does."""
+
+    @ts.optimize(**{**QUICK, "tune": "background"})
+    def f(x: Any, g: Any) -> Any:
+        return (x + g * g) * (g * g)
+
+    x, g = to_device(X), to_device(G)
+    search = f._optimize
+    served = threading.Event()
+
+    def found_later(function: Any, traced: Any, options: Any, **rest: Any) -> Any:
+        if options.tune is not True:
+            return search(function, traced, options, **rest)
+        assert served.wait(100)
+        return search(function, traced, ts.Options(**OPTIONS), **rest)
+
+    monkeypatch.setattr(f, "_optimize", found_later)
+
+    def launches() -> int:
+        before = stand_in.calls("cuLaunchKernel")
+        close(f(x, g))
+        return stand_in.calls("cuLaunchKernel") - before
+
+    launches()
+    first = launches()
+    served.set()
+    assert f.wait(100)
+    launches()
+    assert launches() < first
+    result = f.result(x, g)
+    assert result is not None
+    model = result.details["model"]
+    assert model["programs"] >= 2
+    assert -1 <= model["rank"] <= 1
+    assert result.json()["model"] == model
+    assert any(c.warm_us > 0 for c in result.candidates)
 
 
 def test_tensors_are_looked_at(stand_in: StandIn, torch: Any) -> None:

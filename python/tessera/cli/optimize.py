@@ -242,6 +242,12 @@ def show_kernels(result: Result) -> None:
         if k.get("spilled_bytes"):
             line += f", {k['spilled_bytes']} bytes spilled"
         console.print(line, markup=False)
+    if model := result.details["model"]:
+        line = f"cost model: rank correlation {model['rank']:.2f} with {model['programs']} programs"
+        line += f" measured on this GPU, error {100 * model['error']:.0f} %"
+        if model["used"]:
+            line += f" (fitted: {model['fitted_rank']:.2f}, {100 * model['fitted_error']:.0f} %)"
+        console.print(line, markup=False)
     if reason := result.details["not_measured"]:
         console.print(
             "[yellow]nothing was measured[/]: the kernels were compiled, and run in the emulator "

@@ -75,6 +75,20 @@ TEST_F(CudaGraphClockTest, MeasuresOnTheDevice) {
   EXPECT_GT(t[1].speedup, 1.5);  // a millionth of the work
 }
 
+TEST_F(CudaGraphClockTest, LeavesCapturesOfOthersAlone) {
+  const auto context = CudaContext::of(0);
+  const CudaContext::Current current(*context);
+  const CudaApi& api = context->driver().api();
+  CudaStream other = nullptr;
+  ASSERT_EQ(api.stream_create(&other, 1), 0);
+  ASSERT_EQ(api.begin_capture(other, 0), 0);  // 0: watches what all threads do
+  CudaGraphClock clock(context);
+  EXPECT_GE(clock.timed([](int) {}, 1)(), 0);
+  CudaHandle graph = nullptr;
+  EXPECT_EQ(api.end_capture(other, &graph), 0);
+  api.graph_destroy(graph);
+}
+
 TEST_F(CudaGraphClockTest, FailuresLeaveTheStreamFit) {
   const auto context = CudaContext::of(0);
   CudaGraphClock clock(context);

@@ -130,7 +130,9 @@ TEST(MeasureDevice, StopsWhenAskedAndPassesErrorsOn) {
   ASSERT_EQ(t.size(), 1u);
   EXPECT_EQ(t[0].rounds, 20);
   asked = 1000;
-  EXPECT_TRUE(measure_on_device({d.contestant("a", 1e-3, 1e-3)}, d, o).empty());
+  const auto least = measure_on_device({d.contestant("a", 1e-3, 1e-3)}, d, o);
+  ASSERT_EQ(least.size(), 1u);
+  EXPECT_EQ(least[0].rounds, 1);
   DeviceContestant broken{"broken", [](int) { throw Error(ErrorKind::BadInput, "no"); }, 0};
   EXPECT_THROW(measure_on_device({broken}, d), Error);
 }

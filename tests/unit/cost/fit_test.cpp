@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "cost/analytical.h"
+#include "ir/text.h"
 
 namespace tessera {
 namespace {
@@ -35,6 +37,34 @@ std::vector<MeasuredKernels> rows(const Scales& truth, double noise, uint64_t se
     out.push_back(std::move(r));
   }
   return out;
+}
+
+TEST(Fit, RowsAreKeptAsText) {
+  const auto all = rows({}, 0.1, 7);
+  const auto back = read_rows(print_rows(all) + "3 1e-6 2\nnonsense\n");
+  ASSERT_EQ(back.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_NEAR(back[i].seconds, all[i].seconds, 1e-8 * all[i].seconds);
+    const Scales other{1.1, 0.9, 1.3, 0.7};
+    EXPECT_NEAR(back[i].modelled(other), all[i].modelled(other), 1e-8 * all[i].modelled(other));
+  }
+}
+
+TEST(Fit, KernelsOfAProgramAreThoseOfTheModel) {
+  const Target target = find_target("h100", std::string(TESSERA_SOURCE_DIR) + "/targets");
+  const Graph g =
+      parse("graph g {\nX = input : f16[16,4096]\nW = input : f16[4096,4096]\nP = matmul X, W\n"
+            "O = exp P\nreturn O\n}");
+  Target scaled = target;
+  scaled.scale.memory = 3;  // does not show: fits begin without
+  const auto kernels = modelled_kernels(g, scaled, [](OpId) { return true; });
+  ASSERT_EQ(kernels.size(), 2u);
+  MeasuredKernels row{kernels, 1};
+  EXPECT_NEAR(row.modelled({}), AnalyticalModel(target).cost(g).seconds, 1e-12);
+  // By a kernel of one's own, the product is another row.
+  const auto own = modelled_kernels(g, target, [](OpId) { return false; });
+  EXPECT_NE(own[0].seconds, kernels[0].seconds);
+  EXPECT_EQ(own[1].seconds, kernels[1].seconds);
 }
 
 TEST(Fit, FindsTheFactorsThatMadeTheMeasurements) {

@@ -222,6 +222,7 @@ TEST(GpuModel, LibrariesReachHalfTheBandwidthInProductsOfFewRows) {
   Target none = target("h200");
   none.libraries.clear();
   EXPECT_TRUE(std::isinf(GpuMachine(none).library(call)));
+  EXPECT_EQ(m.library_times(call).scaled({}), m.library(call));
   EXPECT_TRUE(std::isinf(Machine::of(default_cpu_target())->library(call)));
 }
 
