@@ -308,7 +308,13 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome) 
 }
 
 bool Session::passes_check(Outcome& outcome, const Code& code) {
-  outcome.why = check_failure(outcome.graph, code);
+  try {
+    outcome.why = check_failure(outcome.graph, code);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Cancelled) throw;
+    outcome.why = e.message();
+    return false;
+  }
   if (outcome.why.empty()) return true;
   if (!deadline.ended()) outcome.fate = Fate::CheckFailed;
   return false;

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tessera import _core
 from tessera.bench import mirage, suites
@@ -16,6 +17,7 @@ from tessera.bench.cuda.race import Race
 from tessera.bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
 from tessera.bench.workloads import PAPER, REAL, WORKLOADS
 from tessera.cli import main
+from tessera.cli.app import cli
 from tessera.errors import UnsupportedError, UsageError
 from tessera.options import Options
 
@@ -235,6 +237,37 @@ def test_time_is_up_between_cases(tmp_path: Path) -> None:
     warm, _ = rows_of(FakeRace(), case_limit_s=0.0)
     assert warm["peer_failures"] == {"torch": "no time left", "triton": "no time left"}
     assert warm["speedup_vs_best"] is None
+
+
+def test_time_is_shared_by_importance() -> None:
+    shared = plan(case=None, batch=None, dtypes=("f16", "bf16"), stop_after_s=525.0)
+    told = suite.schedule(shared)
+    assert [label for label, _ in told] == [
+        f"{w.name} B={b} {d}" for w, b, d in suite.cases(shared)
+    ]
+    paper = [
+        seconds for label, seconds in told if label.split()[0] in PAPER and "bf16" not in label
+    ]
+    # All of the paper's get as much, and more than what the run has is never given away.
+    assert len(paper) >= 12
+    assert all(seconds == pytest.approx(max(525 / len(paper), 25.0)) for seconds in paper)
+    assert sum(seconds for _, seconds in told) < 525 + 25
+    assert told[-1][1] == 0
+    # Time that is left over goes to those after.
+    rest = suite.cases(shared)[len(paper) :]
+    assert suite.share(shared, rest, 1e4) > suite.share(shared, rest, 1e3) > 25
+    assert suite.share(shared, rest, 1e9) == shared.case_limit_s
+
+
+def test_the_plan_is_told_without_a_gpu() -> None:
+    asked = ["bench", "mirage", "--target", "cuda", "--stop-after", "500", "--dry-run"]
+    result = CliRunner().invoke(cli, asked)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0].split()[1] == "s"
+    assert lines[-1].startswith("  later ")
+    with pytest.raises(UsageError, match="--dry-run goes with --stop-after"):
+        CliRunner().invoke(cli, [*asked[:4], "--dry-run"], catch_exceptions=False)
 
 
 def test_rows_sum_up_and_resume() -> None:

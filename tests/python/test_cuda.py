@@ -525,6 +525,16 @@ def test_without_a_gpu_it_is_compiled_and_emulated(tmp_path: Path) -> None:
         result(X, G)
 
 
+def test_a_budget_may_end_anywhere() -> None:
+    """Also while the emulator runs the winner: what there is then comes back, and says so."""
+    for n, budget in enumerate((0.4, 1.0, 1.4, 1.8)):
+        g = ts.Graph("small")
+        x = g.input("x", (8, 40 + n), "f32")  # others than in earlier runs, which are remembered
+        g.output((x + x * x) * x)
+        result = ts.superoptimize(g, target="cuda:sm_90a", budget=budget, cache=False, threads=1)
+        assert result.improved or result.details["unfinished"]
+
+
 def test_command_line(tmp_path: Path) -> None:
     if _core.cuda_machine()["devices"]:
         pytest.skip("there is a GPU")

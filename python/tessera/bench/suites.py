@@ -93,9 +93,19 @@ def mirage(settings: Settings) -> Iterator[Row]:
         )
         return
     on_gpu = settings.options.target.startswith("cuda")
+    plan = mirage_plan(settings)
+    if settings.emulate:
+        done = {mirage_suite.key(r) for r in settings.known if r.get("verdict") == "equal"}
+        yield from emulate.run(dataclasses.replace(plan, done=frozenset(done)))
+    else:
+        yield from (cuda_suite if on_gpu else mirage_suite).run(plan)
+
+
+def mirage_plan(settings: Settings) -> mirage_suite.Plan:
+    """What the suite mirage is to measure, less what is known."""
     done = {mirage_suite.key(r) for r in settings.known if _is_complete(r)}
     tried = {mirage_suite.key(r) for r in settings.known} - done
-    plan = mirage_suite.Plan(
+    return mirage_suite.Plan(
         options=settings.options,
         case=settings.case,
         batch=settings.batch,
@@ -108,11 +118,6 @@ def mirage(settings: Settings) -> Iterator[Row]:
         tell=settings.tell,
         stop_after_s=settings.stop_after_s,
     )
-    if settings.emulate:
-        done = {mirage_suite.key(r) for r in settings.known if r.get("verdict") == "equal"}
-        yield from emulate.run(dataclasses.replace(plan, done=frozenset(done)))
-    else:
-        yield from (cuda_suite if on_gpu else mirage_suite).run(plan)
 
 
 def _is_complete(row: Row) -> bool:

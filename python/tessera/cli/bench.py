@@ -58,6 +58,9 @@ from tessera.files import read_text, require_folder
               " reduced sizes, and are compiled for sm_80, sm_90a and sm_100a.")  # fmt: skip
 @click.option("--stop-after", type=float, metavar="SECONDS",
               help="With --target cuda: begin no case after that; --resume goes on.")  # fmt: skip
+@click.option("--dry-run", is_flag=True,
+              help="With --stop-after: only tell which cases would be measured, and how long each"
+              " may take.")  # fmt: skip
 @common.search_options
 def bench(
     suite: str,
@@ -72,6 +75,7 @@ def bench(
     case_limit: float,
     emulate: bool,
     stop_after: float | None,
+    dry_run: bool,
     **values: Any,
 ) -> int:
     """Measure a suite side by side with its peers, medians of interleaved runs.
@@ -106,6 +110,8 @@ def bench(
         raise UsageError("--ablate is about plans for the CPU")
     if (emulate or stop_after is not None) and not (on_gpu and suite == "mirage"):
         raise UsageError("--emulate and --stop-after go with the suite mirage and --target cuda")
+    if dry_run and stop_after is None:
+        raise UsageError("--dry-run goes with --stop-after: it tells how that time is shared")
     err = common.stderr()
 
     def tell(text: str) -> None:
@@ -129,6 +135,10 @@ def bench(
         stop_after,
         tuple(known),
     )
+    if dry_run:
+        for label, seconds in cuda_suite.schedule(suites.mirage_plan(settings)):
+            click.echo(f"{seconds:6.0f} s  {label}" if seconds else f"  later   {label}")
+        return 0
     rows = known
 
     def keep() -> None:

@@ -25,9 +25,12 @@ DTYPES = ("f16", "bf16")
 NO_TIME = "no time left"
 _PREPARE_S = 90.0  # for one contestant; compilers that tune may take most of it
 _MEASURE_S = 0.4  # per state of the cache
+_LEAST_CASE_S = 25.0  # ours, a few peers and both states of the cache
+
+Case = tuple[Workload, int, str]
 
 
-def cases(plan: Plan) -> list[tuple[Workload, int, str]]:
+def cases(plan: Plan) -> list[Case]:
     """What to measure: the paper's shapes, then real models', f16 before bf16, then the rest."""
     if plan.quick and plan.case is None:
         return [(WORKLOADS[name], batch, plan.dtypes[0]) for name, batch in QUICK]
@@ -39,17 +42,41 @@ def cases(plan: Plan) -> list[tuple[Workload, int, str]]:
     if not found:
         raise UsageError(f"no case has --batch {plan.batch} on a GPU")
 
-    def rank(case: tuple[Workload, int, str]) -> tuple[int, ...]:
+    def rank(case: Case) -> tuple[int, ...]:
         workload, batch, dtype = case
-        lists = [names.index(workload.name) if workload.name in names else -1
-                 for names in (PAPER, REAL)]  # fmt: skip
-        tier = 0 if lists[0] >= 0 else 1 if lists[1] >= 0 else 2
+        place = max(names.index(workload.name) if workload.name in names else -1
+                    for names in (PAPER, REAL))  # fmt: skip
         late = plan.dtypes.index(dtype)
-        return (tier + 2 * late if tier < 2 else 9, late, workload.batches_on("cuda").index(batch),
-                max(lists))  # fmt: skip
+        return (_tier(plan, case), late, workload.batches_on("cuda").index(batch), place)
 
     found.sort(key=rank)
     return found[:1] if plan.quick else found
+
+
+def _tier(plan: Plan, case: Case) -> int:
+    """How important a case is: 0 for the paper's shapes in the first dtype."""
+    late = 2 * plan.dtypes.index(case[2])
+    return late if case[0].name in PAPER else 1 + late if case[0].name in REAL else 9
+
+
+def share(plan: Plan, rest: list[Case], left: float) -> float:
+    """Seconds for the first of the cases that are left: it and its equals share the time evenly."""
+    equals = sum(_tier(plan, case) == _tier(plan, rest[0]) for case in rest)
+    return min(plan.case_limit_s, max(_LEAST_CASE_S, left / equals))
+
+
+def schedule(plan: Plan) -> list[tuple[str, float]]:
+    """Cases of a run as they come, and the seconds that each may take; 0: left for --resume.
+
+    Who is done early leaves the rest of its time to those after it."""
+    chosen = cases(plan)
+    left = plan.stop_after_s if plan.stop_after_s is not None else float("inf")
+    found = []
+    for index, case in enumerate(chosen):
+        seconds = share(plan, chosen[index:], left) if left > 0 else 0.0
+        left -= seconds
+        found.append((f"{case[0].name} B={case[1]} {case[2]}", seconds))
+    return found
 
 
 def run(plan: Plan, make_race: Callable[[], Race] = Race) -> Iterator[Row]:
@@ -73,15 +100,16 @@ def run(plan: Plan, make_race: Callable[[], Race] = Race) -> Iterator[Row]:
             if end is not None and time.monotonic() > end:
                 plan.tell(f"time is up; {len(chosen) - index} cases are left for --resume")
                 return
-            yield from _case(race, device, workload, batch, dtype, caches, plan, end)
+            seconds = plan.case_limit_s
+            if end is not None:  # then with fewer peers, if need be
+                seconds = share(plan, chosen[index:], end - time.monotonic())
+            yield from _case(race, device, workload, batch, dtype, caches, plan, seconds)
 
 
 def _case(race: Race, device: Row, workload: Workload, batch: int, dtype: str,
-          caches: tuple[str, ...], plan: Plan, end: float | None) -> Iterator[Row]:  # fmt: skip
+          caches: tuple[str, ...], plan: Plan, seconds: float) -> Iterator[Row]:  # fmt: skip
     label = f"{workload.name} B={batch} {dtype}"
-    deadline = time.monotonic() + plan.case_limit_s
-    if end is not None:  # a case that is begun is finished soon, with fewer peers if need be
-        deadline = min(deadline, max(end, time.monotonic() + 20))
+    deadline = time.monotonic() + seconds
     row: Row = {
         "suite": "mirage",
         "case": workload.name,
@@ -97,8 +125,9 @@ def _case(race: Race, device: Row, workload: Workload, batch: int, dtype: str,
         yield from ({**row, "cache": c, "verdict": f"failed: {loaded['failed']}"} for c in caches)
         return
     fields = dataclasses.asdict(plan.options.replace(cache=False, resume=False))
-    if plan.quick:
-        fields["budget"] = min(plan.options.budget, 8.0)
+    # A search that ends early, as most do, leaves more to the peers.
+    most = 8.0 if plan.quick else max(10.0, seconds / 2)
+    fields["budget"] = min(plan.options.budget, most)
     failures: dict[str, str] = {}
     answers: dict[str, Row] = {}
     for name in ("ours", *(n for n in plan.peers if peer_module.applies(n, workload))):
