@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ Progress = Callable[[str], None]
 _TRIED = 8  # programs that are timed, besides the original
 _LEAST_GAIN = 1.03  # a smaller one is noise
 _ALIKE = 1.02  # times that close are the same
+_ALIKE_COMPILED = 1.05  # of calls that take 5 to 20 us before anything is computed
 _FINALISTS = 3  # programs that are also tried in other idioms
 _ENOUGH = 24  # samples, for bounds that mean something
 _BEST = 4  # programs and spellings in the last race
@@ -194,7 +196,7 @@ def _take_fastest(
     result.original_us = result.measured_us = medians[0] * 1e6
     result.rejected += arena.skipped
     refused: list[Graph] = []
-    for n in _fastest_first(best, medians):
+    for n in _fastest_first(best, medians, _ALIKE if flavour == "numpy" else _ALIKE_COMPILED):
         chosen = best[n]
         if ratios[n] < _LEAST_GAIN or low[n] <= 1 or any(chosen.graph is g for g in refused):
             continue
@@ -234,11 +236,13 @@ class _Contestant:
     place: int = 0  # of its program among all, the cheapest by the model first
 
 
-def _fastest_first(contestants: Sequence[_Contestant], medians: Sequence[float]) -> list[int]:
+def _fastest_first(
+    contestants: Sequence[_Contestant], medians: Sequence[float], near: float = _ALIKE
+) -> list[int]:
     """All but the first; of those within the noise of the fastest, the plainest spelling first, and
     of those the one that the model takes for the cheapest."""
     order = sorted(range(1, len(contestants)), key=lambda n: medians[n])
-    alike = [n for n in order if medians[n] < medians[order[0]] * _ALIKE]
+    alike = [n for n in order if medians[n] < medians[order[0]] * near]
     plain = sorted(alike, key=lambda n: (len(contestants[n].idioms), contestants[n].place))
     return plain + order[len(alike) :]
 
@@ -422,12 +426,14 @@ def race(runs: Sequence[Run], seconds: float) -> tuple[list[float], list[float],
         start = time.perf_counter()
         end, late = start + seconds, start + 4 * seconds
         rounds = 0
+        shuffle = random.Random(0).shuffle
         # Few samples say little: a slow program gets more time.
         while rounds < 3 or (
             time.perf_counter() < (end if rounds >= _ENOUGH else late) and rounds < 500
         ):
-            for i in range(len(taking_part)):
-                n = taking_part[(i + rounds) % len(taking_part)]
+            # In no fixed order: who always came behind the slowest would find its caches.
+            shuffle(taking_part)
+            for n in taking_part:
                 run = runs[n]
                 if repeats[n] > 1:
                     run()

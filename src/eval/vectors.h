@@ -383,8 +383,8 @@ struct MagnitudeVec {
   }
 };
 
-// The m of a result that is not 0 but is rounded to 0 or to few digits, for want of exponents: in f64
-// it is off by half of the least subnormal number, whatever its size, and what it is multiplied
+// The m of a result that is not 0 but is rounded to 0 or to few digits, for want of exponents: in
+// f64 it is off by half of the least subnormal number, whatever its size, and what it is multiplied
 // with makes that large.
 inline double or_underflow(double v, double m, bool is_zero) {
   constexpr double kLeastNormal = 0x1p-1022;

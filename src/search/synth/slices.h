@@ -3,6 +3,7 @@
 // every element. Synthesis takes slices as values of their own, so what they have to do with each
 // other is decided here.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,8 @@ struct Resliced {
 // The first only leaves work out, the second may do some twice for slices that overlap. They are
 // proposals, as every rewrite is.
 std::vector<Resliced> reslice(const Graph& program);
+
+// The part of that which takes parts together; nothing where there are none.
+std::optional<Graph> with_parts_merged(const Graph& program);
 
 }  // namespace tessera::synth

@@ -71,8 +71,9 @@ TEST(Range, ExponentialsAreJoinedAndNotTornApart) {
 TEST(Range, UnderflowExcusesNoOtherNumber) {
   const std::string in = "x = input : f64[30,20]; y = input : f64[30,20]; ";
   const std::string original = "a = exp x; b = exp y; z = mul a, b; return z";
-  EXPECT_TRUE(compare_programs(in + original, in + "c = const {value=0.001} : f64[];"
-                                                   "s = add x, y; t = add s, c; z = exp t; return z")
+  EXPECT_TRUE(compare_programs(in + original, in +
+                                                  "c = const {value=0.001} : f64[];"
+                                                  "s = add x, y; t = add s, c; z = exp t; return z")
                   .refuted());
   // e^(x + y), but 0 below e^-100, where both factors are still known to all digits.
   EXPECT_TRUE(compare_programs(in + original,
