@@ -44,6 +44,7 @@ def difference(graph: ts.Graph, arrays: list[Array], results: list[Array]) -> st
     A result may be four times as far from the exact one as the interpreter in the same dtypes is,
     and 64 roundings of its largest element.
     """
+    arrays = [a.astype(np.float64) if a.dtype.name == "bfloat16" else a for a in arrays]
     exact = _core.evaluate(graph.core, arrays, exact=True)
     native = _core.evaluate(graph.core, arrays)
     for tensor, result, right, plain in zip(
