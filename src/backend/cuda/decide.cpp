@@ -79,7 +79,10 @@ BlockEmitter::Units BlockEmitter::units(const Value& v, bool accumulates) const 
   const size_t rank = v.extents.size();
   for (size_t i = 0; i + 2 < rank; ++i) u.batch *= v.extents[i].nominal;
   const int64_t m = ceil_div(v.extents[rank - 2].nominal, u.tensor_cores ? 16 : 1);
-  const int64_t columns = ceil_div(v.extents[rank - 1].nominal, u.tensor_cores ? 8 : 1);
+  // Two fragments for every 16 columns: so much is filled with zeros where the result is an
+  // operand.
+  const int64_t columns =
+      u.tensor_cores ? 2 * ceil_div(v.extents[rank - 1].nominal, 16) : v.extents[rank - 1].nominal;
   u.workers = u.tensor_cores ? threads_ / 32 : threads_;
   const int most = u.tensor_cores ? 16 : 32;  // fragments, or numbers, of a unit
   double best = 0;

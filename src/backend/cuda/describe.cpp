@@ -160,7 +160,7 @@ class BlockDescriber {
       a.anyhow = !known;
       if (known)
         for (size_t i = 0; i < axes.size(); ++i)
-          if (v.extents[i].nominal == 1) a.axes[i] = -1;
+          if (v.extents[i].nominal == 1 && !e_.fragment_[size_t(id)]) a.axes[i] = -1;
       if (!known) a.axes.clear();
       found.add(std::move(a));
       return;

@@ -135,6 +135,57 @@ TEST(CudaEpilogue, NeighboursAreStoredTogether) {
   expect_held({{epilogue("f16", {16, 47, 32}, {1, 1}, 2, kBias)}});
 }
 
+// Low-rank adapters by hand: x·W + (x·A)·B in one kernel, the second product after the loop, or in
+// every iteration as one product of both halves (Mirage, OSDI'25, Fig. 9).
+std::string lora(const std::string& dtype, int64_t rank, bool concatenated) {
+  const char* const after = R"(    c = accum p {loops=[0]}
+    d = accum q {loops=[0]}
+    e = matmul d, b
+    o = add c, e
+)";
+  const char* const inside = R"(    z = concat_matmul x, q, w, b
+    o = accum z {loops=[0]}
+)";
+  return replaced(R"(graph lora {
+  X = input : T[10,64]
+  W = input : T[64,128]
+  A = input : T[64,R]
+  B = input : T[R,128]
+  O = kernel X, W, A, B grid[x=2] loops[i=2] {
+    X = input : T[10,64]
+    W = input : T[64,128]
+    A = input : T[64,R]
+    B = input : T[R,128]
+    x = iter X {fmap={i:1}} : T[10,32]
+    w = iter W {imap={x:1}, fmap={i:0}} : T[32,64]
+    a = iter A {fmap={i:0}} : T[32,R]
+    b = iter B {imap={x:1}} : T[R,64]
+FIRST    q = matmul x, a
+REST    O = save o {omap={x:1}} : T[10,128]
+    return O
+  } : T[10,128]
+  return O
+}
+)",
+                  {{"FIRST", concatenated ? "" : "    p = matmul x, w\n"},
+                   {"REST", concatenated ? inside : after},
+                   {"T[", dtype + "["},
+                   {"R]", std::to_string(rank) + "]"},
+                   {"[R,", "[" + std::to_string(rank) + ","}});
+}
+
+TEST(CudaEpilogue, LowRankAdaptersInOneKernel) {
+  for (const char* arch : {"sm_80", "sm_90a"}) {
+    Graph all("together");
+    for (const int64_t rank : {16, 8, 4})
+      for (const bool concatenated : {false, true})
+        append(all, parse(lora(rank == 8 ? "bf16" : "f16", rank, concatenated)));
+    append(all, parse(lora("f32", 8, false)));
+    append(all, parse(lora("f32", 8, true)));
+    EXPECT_EQ(emulated_fault(all, arch), "");
+  }
+}
+
 // What needs a sum in another order has it in shared memory, as before.
 TEST(CudaEpilogue, OtherOrdersGoThroughMemory) {
   const std::string text = epilogue("f16", {16, 32, 32}, {1, 1}, 2,
