@@ -73,6 +73,7 @@ nb::dict record(const OptimizeReport& r) {
   d["from_cache"] = r.from_cache;
   d["tuned"] = r.tuned;
   d["original_failed"] = r.original_failed;
+  d["convolutions"] = r.convolutions;
   d["cancelled"] = r.cancelled;
   d["unfinished"] = r.unfinished;
   d["resumable"] = r.resumable;

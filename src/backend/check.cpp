@@ -273,7 +273,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
         });
       }
       if (got.reals.empty()) continue;
-      const NDArray& scale = exact[k].magnitude;
+      NDArray scale = exact[k].magnitude;
       const double unit = std::max(unit_of(type.dtype), options.least_unit);
       double native_error = 0;  // of the interpreter, relative to the scale of each element
       const auto comparable = [&](size_t i) {
@@ -286,6 +286,12 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
           native_error =
               std::max(native_error, std::fabs(near.reals[i] - want.reals[i]) / scale.reals[i]);
         }
+      }
+      if (options.normwise > 0) {
+        double largest = 0;
+        for (size_t i = 0; i < want.reals.size(); ++i)
+          largest = std::max(largest, comparable(i) ? scale.reals[i] : INFINITY);
+        for (double& s : scale.reals) s = options.normwise * largest;
       }
       // Roundings of sums and products cancel like a random walk. Functions may be off by two units
       // in the last place (four roundings) each, all to one side.

@@ -25,6 +25,10 @@ struct CheckOptions {
   // Rounding of operands that was asked for, such as 2^-11 of tf32, where it is coarser than that
   // of a result's dtype.
   double least_unit = 0;
+  // > 0: errors are relative to the largest sum |terms| of an output, times this, and an output
+  // with a result that is not finite is not compared: what transforms that mix neighbours can
+  // promise.
+  double normwise = 0;
   // Multiply-adds of the interpreter (and elements of the inputs, which count 10) beyond which only
   // the most telling family and the one of special values are run.
   double max_work = 1e9;

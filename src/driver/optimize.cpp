@@ -77,7 +77,9 @@ class Optimizer {
     if (options_.use_cache && !saved_.resumed() && remembered(key)) return finish();
     base_ = simplified(s_, program_);
     const bool simpler = !(base_ == program_);
-    const std::vector<Part> parts = partition_across_reshapes(base_);
+    s_.measure_convolutions(base_);
+    const std::vector<Part> parts =
+        partition_across_reshapes(base_, s_.computed_with_images(base_));
     s_.report.parts = int(parts.size());
     // A part that is the whole program needs no splicing and no second proof.
     const bool whole = !simpler && parts.size() == 1 &&
@@ -448,7 +450,7 @@ void require_known_engines(const OptimizeOptions& options) {
       throw Error(ErrorKind::Usage, "unknown engine '" + name +
                                         "' to disable; there are mugraph, mugraph:RULE, synth, "
                                         "synth:holes, rules, fold, library and plan:"
-                                        "{layout,schedule,memory,weights}");
+                                        "{layout,schedule,memory,weights,images}");
   }
 }
 
@@ -460,7 +462,8 @@ void require_static(const Graph& program) {
     if (!is_static(t.type.shape))
       throw Error(ErrorKind::Unsupported, "tensor " + t.name + " has the symbolic shape " +
                                               str(t.type.shape) +
-                                              "; give every symbol a size first");
+                                              "; give every symbol a size first (on the "
+                                              "command line: --shape N=...)");
 }
 
 }  // namespace

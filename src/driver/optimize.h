@@ -106,6 +106,8 @@ struct OptimizeReport {
   std::string resumed;          // with `resume`: what it went on from, or why from the beginning
   std::string original_failed;  // empty, or why there is no code of the original
   std::string target;
+  // How each different convolution is computed, and what each algorithm took; one line each.
+  std::vector<std::string> convolutions;
   std::string not_measured;  // empty, or why the cost model alone decided
   std::string device;        // a GPU that measured
   // What measurements on that GPU, of this run and of earlier ones, say about the model.

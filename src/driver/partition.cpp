@@ -85,7 +85,7 @@ constexpr size_t kMostJoined = 48;
 
 class Partition {
  public:
-  explicit Partition(const Graph& g)
+  explicit Partition(const Graph& g, const std::vector<bool>& apart = {})
       : g_(g), compute_(g.ops().size(), false), groups_(g.ops().size()) {
     CHECK(g.level() == Level::Kernel) << "partition of a " << name(g.level()) << " graph";
     // level: how often a path from the inputs goes from computing to other operators, at most.
@@ -99,7 +99,7 @@ class Partition {
       if (op.kind == OpKind::Input) continue;
       // What depends on weights alone is computed once: it stays outside, and parts see its results
       // as weights.
-      compute_[i] = computes(g, op) && !once[i];
+      compute_[i] = computes(g, op) && !once[i] && (apart.empty() || !apart[i]);
       for (TensorId t : op.inputs) {
         const size_t p = producer(t);
         if (is_source(p)) continue;
@@ -235,8 +235,8 @@ class Partition {
 
 std::vector<Part> partition(const Graph& g) { return Partition(g).parts(); }
 
-std::vector<Part> partition_across_reshapes(const Graph& g) {
-  Partition p(g);
+std::vector<Part> partition_across_reshapes(const Graph& g, const std::vector<bool>& apart) {
+  Partition p(g, apart);
   p.join_across_reshapes();
   return p.parts();
 }

@@ -22,8 +22,10 @@ std::vector<Part> partition(const Graph& program);
 
 // The same with parts joined across reshapes between them that only merge or split axes ([b,s,h,d]
 // to [b,s,h·d] and back), up to the size that engines search as a few regions. partition() of a
-// joined part's graph gives the parts that were joined.
-std::vector<Part> partition_across_reshapes(const Graph& program);
+// joined part's graph gives the parts that were joined. `apart`: operators that belong to no part,
+// since something else takes them; none if empty.
+std::vector<Part> partition_across_reshapes(const Graph& program,
+                                            const std::vector<bool>& apart = {});
 
 // The program with each part's operators replaced by `replacements[i]` (same interface as
 // parts[i].graph). Throws Error(BadInput) if an interface differs.

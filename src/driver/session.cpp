@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <set>
 
+#include "backend/cpu/channels_last.h"
+#include "backend/cpu/conv_costs.h"
 #include "backend/cuda/emulate_program.h"
 #include "base/error.h"
 #include "base/sha256.h"
@@ -129,12 +131,35 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
   return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
 }
 
-Code Session::compiled(const Graph& graph) {
-  Stopwatch watch(report.compile_s);
-  Code code;
+PlanOptions Session::plan_options() const {
   PlanOptions plan;
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disable_plan(plan, name);
+  plan.transforms = !options.strict;
+  return plan;
+}
+
+void Session::measure_convolutions(const Graph& graph) {
+  constexpr double kShare = 0.25;
+  const PlanOptions plan = plan_options();
+  if (place.gpu || !plan.images || !plan.transforms) return;
+  Stopwatch watch(report.measure_s);
+  const CpuIsa isa = best_isa();
+  KernelPool& pool = pool_ ? *pool_ : KernelPool::shared();
+  tell("measure", "", 0, 1);
+  tessera::measure_convolutions(graph, isa, pool, cache, kShare * deadline.left(), cancel_);
+  report.convolutions = describe_convolutions(graph, isa, pool.threads(), cache, plan);
+}
+
+std::vector<bool> Session::computed_with_images(const Graph& graph) const {
+  if (place.gpu || !plan_options().images) return {};
+  return follows_image(graph, best_isa());
+}
+
+Code Session::compiled(const Graph& graph) {
+  Stopwatch watch(report.compile_s);
+  Code code;
+  const PlanOptions plan = plan_options();
   if (place.gpu) {
     if (deadline.ended()) throw Error(ErrorKind::Cancelled, "compiling was stopped");
     // A kernel that fails takes everything down that this process has on the device, so none is
@@ -187,6 +212,7 @@ std::string Session::check_failure(const Graph& graph, const Code& code) {
   check.pool = &eval_pool;
   check.cancel = deadline.hard();
   if (options.tf32) check.least_unit = 0x1p-11;
+  check.normwise = code.cpu ? code.cpu->normwise() : 0;
   CheckReport found;
   auto run = [&](auto in, auto out) {
     if (code.cpu)

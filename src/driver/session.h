@@ -47,6 +47,12 @@ class Session {
   // around (search/synth's Accepts). Programs that are refused are few, and proofs take time.
   SearchReport synthesize(const Graph& graph, double seconds, CandidateSink& sink,
                           bool proved = false);
+  // Times the algorithms of convolutions that are not known yet, for up to a quarter of the time
+  // left, and says in the report what they take. Nothing on a GPU.
+  void measure_convolutions(const Graph& graph);
+  // By operator: whether the back end computes it together with a convolution or pooling, so that
+  // engines have nothing to gain there. Empty on a GPU.
+  std::vector<bool> computed_with_images(const Graph& graph) const;
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
   Code compiled(const Graph& graph);
@@ -86,6 +92,7 @@ class Session {
   // Has the model learn from what was just measured.
   void learn(const std::vector<Code>& codes, const std::vector<Timing>& timings);
   void fit_model();
+  PlanOptions plan_options() const;
 
   const std::function<void(const Progress&)>& progress_;
   const std::atomic<bool>* cancel_;

@@ -43,10 +43,12 @@ void disable_plan(PlanOptions& options, const std::string& name) {
     options.memory = false;
   else if (name == "plan:weights")
     options.weights = false;
+  else if (name == "plan:images")
+    options.images = false;
   else
     throw Error(ErrorKind::Usage, "unknown decision '" + name +
                                       "' to disable; there are plan:layout, plan:schedule, "
-                                      "plan:memory and plan:weights");
+                                      "plan:memory, plan:weights and plan:images");
 }
 
 int Plan::root(int s) const {
@@ -156,6 +158,12 @@ int PlanBuilder::workspace(const std::string& name, int64_t bytes) {
   s.bytes = bytes;
   plan_.slots.push_back(s);
   return static_cast<int>(plan_.slots.size()) - 1;
+}
+
+void PlanBuilder::look(TensorId t, TensorId memory) {
+  Slot& s = plan_.slots[t.index];
+  CHECK(s.place == Place::Arena || s.place == Place::Kept) << s.name << " is a caller's array";
+  s.alias = slot(memory);
 }
 
 void PlanBuilder::add(Task task) {

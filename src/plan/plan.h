@@ -2,6 +2,7 @@
 // run side by side, and what is done once for all calls. A value that prints as text.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,12 +20,19 @@ struct PlanOptions {
   bool schedule = true;  // off: one task at a time, as the program lists them
   bool memory = true;    // off: no two buffers share memory
   bool weights = true;   // off: weights are treated like any other input
+  bool images = true;    // off: images lie as the program says, and convolutions are direct
+  // Whether convolutions may be computed by transforms (Winograd), whose errors are relative to the
+  // largest result of an image, not to each.
+  bool transforms = true;
+  // By signature of a convolution (backend/cpu/conv_costs.h): the algorithm that is fastest here;
+  // "" for those that are not listed. Empty: as the generator estimates.
+  std::map<std::string, std::string> algorithms;
   // Live bytes beyond which side by side is not worth it: what the caches hold.
   int64_t most_live_bytes = int64_t{16} << 20;
 };
 
-// Switches off "plan:layout", "plan:schedule", "plan:memory" or "plan:weights"; throws
-// Error(Usage) at any other name.
+// Switches off "plan:layout", "plan:schedule", "plan:memory", "plan:weights" or "plan:images";
+// throws Error(Usage) at any other name.
 void disable_plan(PlanOptions& options, const std::string& name);
 
 enum class Place {
@@ -50,14 +58,15 @@ struct Slot {
 };
 
 enum class TaskKind {
-  Code,  // generated code of an operator
-  Pack,  // a copy into another layout
+  Code,   // generated code of an operator
+  Stage,  // a part of that, which reads what it needs of the operator's operands
+  Pack,   // a copy into another layout
 };
 
 struct Task {
   TaskKind kind = TaskKind::Code;
-  OpId op;                      // of Code
-  int code = -1;                // of Code: the generator's own number for the function
+  OpId op;                      // of Code and Stage
+  int code = -1;                // of both: the generator's own number for the function
   std::vector<int> reads;       // slots, one per operand
   std::vector<Layout> layouts;  // in which they are read; missing ones are row-major
   std::vector<int> writes;      // slots
@@ -106,6 +115,8 @@ class PlanBuilder {
   // (slice_view), which is the memory of the whole.
   int slot(TensorId t, const Layout& layout);
   int workspace(const std::string& name, int64_t bytes);
+  // `t` is what code sees when it looks at `memory` in another order: nobody makes it.
+  void look(TensorId t, TensorId memory);
   void add(Task task);
 
   // Schedules, places and checks everything.

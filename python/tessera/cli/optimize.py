@@ -196,6 +196,10 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print(searched)
         if pruned := common.prunes(data["pruned"], 6):
             console.print(f"pruned: {pruned}")
+    if convolutions := result.details.get("convolutions"):
+        console.print("convolutions:")
+        for line in convolutions:
+            console.print(f"  {line}", markup=False, highlight=False)
     if simplified := result.details.get("simplified"):
         console.print("simplified before the search for kernels:")
         console.print(str(simplified).rstrip(), markup=False)

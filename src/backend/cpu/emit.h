@@ -35,6 +35,8 @@ struct Program {
   std::string source;
   std::vector<Step> steps;    // one per task of the plan
   int64_t scratch_bytes = 0;  // the most of any step, per worker
+  // > 0: some convolution mixes neighbours, see CheckOptions::normwise (backend/check.h)
+  double normwise = 0;
 };
 
 // `target` has the costs that decide about layouts; threads and instruction sets are not read from

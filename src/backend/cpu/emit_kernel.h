@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cpu/dot.h"
+#include "backend/cpu/image_kernels.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/panel_kernels.h"
 #include "backend/cpu/row_kernels.h"
@@ -28,6 +29,7 @@ struct UnitContext {
   RowKernels row_kernels;
   PanelKernels panel_kernels;
   StreamKernels stream_kernels;
+  ImageKernels image_kernels;
 };
 
 struct KernelText {

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "backend/cpu/channels_last.h"
 #include "backend/cpu/compile.h"
+#include "backend/cpu/conv_costs.h"
 #include "backend/cpu/emit.h"
 #include "base/check.h"
 #include "base/error.h"
@@ -36,7 +38,7 @@ int64_t chunk_of(const Call& call, int threads) {
 }
 
 // Calls that may run side by side; then everybody waits.
-struct Phase {
+struct CallPhase {
   std::vector<Call> calls;
   int64_t units = 0;
 };
@@ -98,7 +100,7 @@ struct Module::Impl {
   std::string plan_text;
   std::unique_ptr<Library> library;
   KernelPool* pool = nullptr;
-  std::vector<Phase> once, phases;
+  std::vector<CallPhase> once, phases;
   size_t scratch_per_worker = 0;
   std::vector<TensorId> input_ids;
   std::vector<size_t> weights;
@@ -153,12 +155,12 @@ struct Module::Impl {
         address[i] = address[static_cast<size_t>(program.plan.root(static_cast<int>(i)))];
   }
 
-  void run_phases(const std::vector<Phase>& list, RunBuffers& buffers) const;
+  void run_phases(const std::vector<CallPhase>& list, RunBuffers& buffers) const;
 };
 
-void Module::Impl::run_phases(const std::vector<Phase>& list, RunBuffers& buffers) const {
+void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& buffers) const {
   struct Context {
-    const Phase* phase;
+    const CallPhase* phase;
     void** arguments[8];  // of each call
     char* scratch;
     size_t scratch_per_worker;
@@ -166,7 +168,7 @@ void Module::Impl::run_phases(const std::vector<Phase>& list, RunBuffers& buffer
   static constexpr size_t kTogether = 8;
   void* memory[128];
   std::vector<void*> more;
-  for (const Phase& phase : list) {
+  for (const CallPhase& phase : list) {
     for (size_t first = 0; first < phase.calls.size(); first += kTogether) {
       const size_t last = std::min(phase.calls.size(), first + kTogether);
       size_t count = 0;
@@ -177,7 +179,7 @@ void Module::Impl::run_phases(const std::vector<Phase>& list, RunBuffers& buffer
         arguments = more.data();
       }
       Context context;
-      Phase part;  // of more calls than fit at once
+      CallPhase part;  // of more calls than fit at once
       context.phase = &phase;
       context.scratch = static_cast<char*>(buffers.scratch.data());
       context.scratch_per_worker = scratch_per_worker;
@@ -224,7 +226,12 @@ Module::~Module() = default;
 
 std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
                                         const ModuleOptions& options) {
-  return load(graph, emit_program(graph, options.isa, options.plan), cache, options);
+  const Graph laid_out = options.plan.images ? channels_last(graph, options.isa) : graph;
+  const KernelPool& pool = options.pool != nullptr ? *options.pool : KernelPool::shared();
+  PlanOptions plan = options.plan;
+  if (plan.images && plan.algorithms.empty())
+    plan.algorithms = fastest_algorithms(laid_out, options.isa, pool.threads(), cache);
+  return load(laid_out, emit_program(laid_out, options.isa, plan), cache, options);
 }
 
 std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache& cache,
@@ -246,9 +253,9 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
     return bytes;
   };
   const auto phases = [&](const Schedule& schedule) {
-    std::vector<Phase> list;
+    std::vector<CallPhase> list;
     for (const std::vector<int>& tasks : schedule.phases) {
-      Phase phase;
+      CallPhase phase;
       for (int t : tasks) {
         const Step& step = impl->program.steps[static_cast<size_t>(t)];
         Call call;
@@ -349,6 +356,7 @@ bool Module::may_overwrite(size_t input, size_t output) const {
 const std::vector<size_t>& Module::weights() const { return impl_->weights; }
 const std::vector<Type>& Module::input_types() const { return impl_->inputs; }
 const std::vector<Type>& Module::output_types() const { return impl_->outputs; }
+double Module::normwise() const { return impl_->program.normwise; }
 const std::string& Module::source() const { return impl_->program.source; }
 int64_t Module::workspace_bytes() const { return impl_->program.plan.arena.bytes; }
 int64_t Module::prepared_bytes() const { return impl_->program.plan.kept.bytes; }

@@ -75,6 +75,8 @@ class Module {
   const std::vector<Type>& input_types() const;
   const std::vector<Type>& output_types() const;
   const std::string& source() const;
+  // How its results are to be compared with the interpreter's, see CheckOptions::normwise.
+  double normwise() const;
   // Bytes of intermediate tensors between kernels, of what is prepared per set of weights, and the
   // plan behind them, also as text.
   int64_t workspace_bytes() const;

@@ -38,14 +38,18 @@ inline Cache& test_cache() {
   return cache;
 }
 
-inline CheckReport run_check(const Graph& graph, CpuIsa isa, KernelPool* pool = nullptr) {
+inline CheckReport run_check(const Graph& graph, CpuIsa isa, KernelPool* pool = nullptr,
+                             const PlanOptions& plan = {}) {
   ModuleOptions options;
+  options.plan = plan;
   options.isa = isa;
   options.pool = pool;
   const auto module = Module::compile(graph, test_cache(), options);
   CheckReport report;
+  CheckOptions check;
+  check.normwise = module->normwise();
   check_compiled(
-      graph, [&](auto in, auto out) { module->run(in, out); }, {}, &report);
+      graph, [&](auto in, auto out) { module->run(in, out); }, check, &report);
   return report;
 }
 

@@ -1,0 +1,293 @@
+#include "backend/cpu/channels_last.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "backend/cpu/matmul.h"
+#include "base/check.h"
+#include "ir/window.h"
+
+namespace tessera {
+namespace {
+
+// [N, C, …] as [N, …, C], and back.
+std::vector<int> to_last(size_t rank) {
+  std::vector<int> perm{0};
+  for (size_t i = 2; i < rank; ++i) perm.push_back(static_cast<int>(i));
+  perm.push_back(1);
+  return perm;
+}
+std::vector<int> to_first(size_t rank) {
+  std::vector<int> perm{0, static_cast<int>(rank) - 1};
+  for (size_t i = 1; i + 1 < rank; ++i) perm.push_back(static_cast<int>(i));
+  return perm;
+}
+
+bool is_permutation(const Graph& graph, const Op& op, const std::vector<int>& perm) {
+  return op.kind == OpKind::Transpose && graph.attrs<PermAttrs>(op).perm == perm;
+}
+
+// Whether code over vectors of channels takes this operator.
+bool takes(const Graph& graph, const Op& op, CpuIsa isa) {
+  if (!is_windowed(op.kind) || op.kind == OpKind::ConvTranspose) return false;
+  const Type& x = graph.type(op.inputs[0]);
+  const Type& result = graph.type(op.result());
+  const size_t rank = x.shape.size();
+  if (x.dtype != DType::F32 || rank < 3 || rank > 5 || !is_static(x.shape)) return false;
+  const int64_t lanes = lanes_of(isa, DType::F32);
+  if (op.kind == OpKind::Conv) {
+    const auto& a = graph.attrs<ConvAttrs>(op);
+    const bool adds = std::all_of(a.low.begin(), a.low.end(), [](int64_t n) { return n >= 0; }) &&
+                      std::all_of(a.high.begin(), a.high.end(), [](int64_t n) { return n >= 0; });
+    return a.groups == 1 && adds && 2 * result.shape[1].extent >= lanes;
+  }
+  // Windows over all axes but batch and channels.
+  return window_axes(graph, op).size() + 2 == rank && result.shape[1].extent >= lanes;
+}
+
+class Rewriter {
+ public:
+  Rewriter(const Graph& from, CpuIsa isa)
+      : from_(from), isa_(isa), to_(from.name()), first_(from.tensors().size()),
+        last_(from.tensors().size()) {}
+
+  Graph run() {
+    for (const Op& op : from_.ops()) {
+      if (op.kind == OpKind::Input) {
+        // Inputs keep their places.
+        first_[op.result().index] = to_.add_input(
+            from_.type(op.result()), from_.tensor(op.result()).name, from_.is_weight(op.result()));
+      } else if (!(takes(from_, op, isa_) ? window(op) : follow(op))) {
+        copy(op);
+      }
+    }
+    for (TensorId t : from_.outputs()) to_.add_output(first(t));
+    return without_dead_code(to_);
+  }
+
+ private:
+  bool only_last(TensorId t) const { return last_[t.index].valid() && !first_[t.index].valid(); }
+
+  // Where all other axes are 1, a transpose is a reshape, which costs nothing.
+  TensorId turned(TensorId t, const std::vector<int>& perm) {
+    const Shape& shape = to_.type(t).shape;
+    Shape result;
+    for (int p : perm) result.push_back(shape[static_cast<size_t>(p)]);
+    const auto real = [](const Shape& s) {
+      std::vector<int64_t> out;
+      for (const Dim& d : s)
+        if (!d.is_one()) out.push_back(d.extent);
+      return out;
+    };
+    if (real(shape) == real(result)) return to_.add(OpKind::Reshape, {t}, ShapeAttrs{result});
+    return to_.add(OpKind::Transpose, {t}, PermAttrs{perm});
+  }
+  TensorId first(TensorId t) {
+    TensorId& found = first_[t.index];
+    if (!found.valid()) {
+      CHECK(last_[t.index].valid());
+      found = turned(last_[t.index], to_first(from_.type(t).shape.size()));
+    }
+    return found;
+  }
+  TensorId last(TensorId t) {
+    TensorId& found = last_[t.index];
+    if (!found.valid()) found = turned(first_[t.index], to_last(from_.type(t).shape.size()));
+    return found;
+  }
+
+  void copy(const Op& op) {
+    for (TensorId t : op.inputs) first(t);
+    copy_op(from_, op, to_, first_);
+  }
+
+  bool window(const Op& op) {
+    const size_t rank = from_.type(op.inputs[0]).shape.size();
+    std::vector<TensorId> inputs{
+        to_.add(OpKind::Transpose, {last(op.inputs[0])}, PermAttrs{to_first(rank)})};
+    for (size_t i = 1; i < op.inputs.size(); ++i) inputs.push_back(first(op.inputs[i]));
+    const TensorId result = to_.add(op.kind, inputs, op.attrs, from_.tensor(op.result()).name);
+    last_[op.result().index] = to_.add(OpKind::Transpose, {result}, PermAttrs{to_last(rank)});
+    return true;
+  }
+
+  // Operators that do their work on images as they lie; false where this is not one.
+  bool follow(const Op& op) {
+    if (op.num_results != 1 || op.inputs.empty()) return false;
+    const Type& type = from_.type(op.result());
+    const auto lies_last = [&](TensorId t) {
+      return only_last(t) && from_.type(t).shape.size() >= 3;
+    };
+    if (has(op.kind, algebra::Pointwise)) {
+      const bool wanted = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
+        return lies_last(t) && from_.type(t).shape == type.shape;
+      });
+      if (!wanted) return false;
+      std::vector<TensorId> inputs;
+      for (TensorId t : op.inputs) inputs.push_back(broadcast_last(t, type.shape.size()));
+      last_[op.result().index] = to_.add(op.kind, inputs, op.attrs, from_.tensor(op.result()).name);
+      return true;
+    }
+    if (!lies_last(op.inputs[0])) return false;
+    const size_t rank = from_.type(op.inputs[0]).shape.size();
+    std::vector<int> place(rank);  // of each axis among those of an image that lies last
+    const std::vector<int> perm = to_last(rank);
+    for (size_t i = 0; i < rank; ++i) place[static_cast<size_t>(perm[i])] = static_cast<int>(i);
+    if (op.kind == OpKind::Concat) {
+      std::vector<TensorId> inputs;
+      for (TensorId t : op.inputs) inputs.push_back(last(t));
+      const int axis = from_.attrs<AxisAttrs>(op).axis;
+      last_[op.result().index] =
+          to_.add(op.kind, inputs, AxisAttrs{place[size_t(axis)]}, from_.tensor(op.result()).name);
+      return true;
+    }
+    const bool reduces = op.kind == OpKind::Sum || op.kind == OpKind::Mean ||
+                         op.kind == OpKind::ReduceMax || op.kind == OpKind::ReduceMin;
+    if (!reduces) return false;
+    ReduceAttrs a = from_.attrs<ReduceAttrs>(op);
+    // Without its axes an image has no channels that could lie anywhere; batch and channels do.
+    const bool spatial = a.axes.size() + 2 == rank && a.axes[0] == 2;
+    if (!a.keepdims && !spatial) return false;
+    for (int& axis : a.axes) axis = place[static_cast<size_t>(axis)];
+    std::sort(a.axes.begin(), a.axes.end());
+    const TensorId result =
+        to_.add(op.kind, {last(op.inputs[0])}, a, from_.tensor(op.result()).name);
+    (a.keepdims ? last_ : first_)[op.result().index] = result;
+    return true;
+  }
+
+  // An operand of an element-by-element operator whose result lies last.
+  TensorId broadcast_last(TensorId t, size_t rank) {
+    const Shape& shape = from_.type(t).shape;
+    if (shape.size() == rank) return last(t);
+    if (shape.empty()) return first(t);
+    Shape whole(rank - shape.size(), Dim(1));
+    whole.insert(whole.end(), shape.begin(), shape.end());
+    return turned(to_.add(OpKind::Reshape, {first(t)}, ShapeAttrs{whole}), to_last(rank));
+  }
+
+  const Graph& from_;
+  const CpuIsa isa_;
+  Graph to_;
+  std::vector<TensorId> first_, last_;  // what a tensor has become, in either order
+};
+
+}  // namespace
+
+Graph channels_last(const Graph& graph, CpuIsa isa) {
+  const bool any = graph.level() == Level::Kernel &&
+                   std::any_of(graph.tensors().begin(), graph.tensors().end(),
+                               [](const Tensor& t) { return t.type.dtype == DType::F32; }) &&
+                   std::any_of(graph.ops().begin(), graph.ops().end(),
+                               [&](const Op& op) { return takes(graph, op, isa); });
+  return any ? Rewriter(graph, isa).run() : graph;
+}
+
+Meets meets(const Type& operand, const Type& result) {
+  if (operand.dtype != DType::F32) return Meets::Otherwise;
+  const std::vector<int64_t> x = extents(operand.shape), y = extents(result.shape);
+  if (std::all_of(x.begin(), x.end(), [](int64_t n) { return n == 1; })) return Meets::Scalar;
+  if (x == y) return Meets::Elements;
+  const bool ones = std::all_of(x.begin(), x.end() - 1, [](int64_t n) { return n == 1; });
+  if (ones && x.back() == y.back()) return Meets::Channels;
+  if (x.size() == y.size() && x.back() == 1 && std::equal(x.begin(), x.end() - 1, y.begin()))
+    return Meets::Pixels;
+  return Meets::Otherwise;
+}
+
+namespace {
+
+// Who reads each tensor.
+class Users {
+ public:
+  explicit Users(const Graph& graph) : of_(graph.tensors().size()), uses_(use_counts(graph)) {
+    for (size_t i = 0; i < graph.ops().size(); ++i)
+      for (TensorId t : graph.ops()[i].inputs) of_[t.index].push_back(OpId(i));
+  }
+  // The only one who wants a tensor, or none.
+  OpId only(TensorId t) const {
+    return uses_[t.index] == 1 && of_[t.index].size() == 1 ? of_[t.index][0] : OpId();
+  }
+
+ private:
+  std::vector<std::vector<OpId>> of_;
+  std::vector<int> uses_;
+};
+
+// The element-by-element operators that follow `from` and are not `taken` yet.
+std::vector<OpId> followers(const Graph& graph, const Users& users, TensorId from,
+                            std::vector<bool>& taken,
+                            const std::function<bool(TensorId, const Type&)>& simple) {
+  std::vector<OpId> found;
+  for (OpId next = users.only(from); next.valid(); next = users.only(from)) {
+    const Op& op = graph.op(next);
+    if (!has(op.kind, algebra::Pointwise) || taken[next.index]) break;
+    const Type& type = graph.type(op.result());
+    if (type.dtype != DType::F32 || type.shape != graph.type(from).shape) break;
+    if (!std::all_of(op.inputs.begin(), op.inputs.end(),
+                     [&](TensorId t) { return t == from || simple(t, type); }))
+      break;
+    taken[next.index] = true;
+    found.push_back(next);
+    from = op.result();
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<ImageStep> image_steps(const Graph& graph, CpuIsa isa) {
+  std::vector<ImageStep> steps;
+  const Users users(graph);
+  std::vector<bool> taken(graph.ops().size(), false);  // by an earlier step
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (!takes(graph, op, isa)) continue;
+    const size_t rank = graph.type(op.result()).shape.size();
+    const Op& turn = graph.producer(op.inputs[0]);
+    const OpId back = users.only(op.result());
+    if (!is_permutation(graph, turn, to_first(rank)) || users.only(op.inputs[0]) != OpId(i) ||
+        !back.valid() || !is_permutation(graph, graph.op(back), to_last(rank)))
+      continue;
+    ImageStep step;
+    step.window = OpId(i);
+    step.before = graph.tensor(op.inputs[0]).producer;
+    step.image = turn.inputs[0];
+    step.after = {back};
+    step.result = graph.op(back).result();
+    for (OpId next : followers(graph, users, step.result, taken, [&](TensorId t, const Type&r) {
+           return meets(graph.type(t), r) != Meets::Otherwise;
+         })) {
+      for (TensorId t : graph.op(next).inputs)
+        if (t != step.result && graph.producer(t).kind != OpKind::Const &&
+            std::find(step.more.begin(), step.more.end(), t) == step.more.end())
+          step.more.push_back(t);
+      step.after.push_back(next);
+      step.result = graph.op(next).result();
+    }
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+std::vector<bool> follows_image(const Graph& graph, CpuIsa isa) {
+  std::vector<bool> taken(graph.ops().size(), false);
+  const Users users(graph);
+  for (const Op& op : graph.ops())
+    if (takes(graph, op, isa))
+      followers(graph, users, op.result(), taken, [&](TensorId t, const Type& result) {
+        // What meets channels alone, or all elements, whatever their order.
+        const Shape& shape = graph.type(t).shape;
+        int64_t real = 0;
+        for (const Dim& d : shape) real += !d.is_one();
+        const size_t rank = result.shape.size();
+        const bool channels = real == 1 && shape.size() + 1 >= rank &&
+                              shape[shape.size() - (rank - 1)].extent == result.shape[1].extent;
+        return graph.type(t).dtype == DType::F32 &&
+               (real == 0 || shape == result.shape || channels);
+      });
+  return taken;
+}
+
+}  // namespace tessera

@@ -1,0 +1,223 @@
+#include "backend/cpu/conv_costs.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "backend/cpu/compile.h"
+#include "backend/cpu/emit.h"
+#include "backend/cpu/emit_images.h"
+#include "backend/cpu/module.h"
+#include "backend/measure.h"
+#include "base/error.h"
+#include "base/sha256.h"
+#include "ir/window.h"
+
+namespace tessera {
+namespace {
+
+// The processor's name: folders of caches may be shared between machines.
+const std::string& processor() {
+  static const std::string found = [] {
+    std::ifstream in("/proc/cpuinfo");
+    for (std::string line; std::getline(in, line);)
+      if (line.starts_with("model name")) return line;
+    return std::string("unknown");
+  }();
+  return found;
+}
+
+std::string key_of(const std::string& signature, CpuIsa isa, int threads) {
+  Sha256 hash;
+  hash.field("convolution").field(std::to_string(kCodegenVersion)).field(processor());
+  hash.field(to_string(isa)).field(std::to_string(threads)).field(signature);
+  return hash.hex();
+}
+
+double multiply_adds(const Graph& graph, const Op& op) {
+  const Type& w = graph.type(op.inputs[1]);
+  return double(num_elements(graph.type(op.result()).shape)) * double(num_elements(w.shape)) /
+         double(w.shape[0].extent);
+}
+
+// The convolution of a step alone, on images that lie like those of the program.
+Graph alone(const Graph& graph, const ImageStep& step) {
+  const Op& op = graph.op(step.window);
+  Graph g("convolution");
+  const TensorId x = g.add_input(graph.type(step.image), "x");
+  const TensorId w = g.add_input(graph.type(op.inputs[1]), "w", true);
+  const TensorId first = g.add(OpKind::Transpose, {x}, graph.op(step.before).attrs);
+  const TensorId y = g.add(OpKind::Conv, {first, w}, op.attrs);
+  g.add_output(g.add(OpKind::Transpose, {y}, graph.op(step.after[0]).attrs));
+  return g;
+}
+
+struct Candidate {
+  std::unique_ptr<Module> module;
+  std::shared_ptr<const PreparedWeights> weights;
+};
+
+ConvCosts time_all(const Graph& g, const std::vector<ConvAlgorithm>& algorithms, CpuIsa isa,
+                   KernelPool& pool, Cache& cache, double limit_s,
+                   const std::atomic<bool>* cancel) {
+  const Type &x = g.type(g.inputs()[0]), &w = g.type(g.inputs()[1]);
+  AlignedBuffer image(size_t(x.bytes())), weights(size_t(w.bytes()));
+  AlignedBuffer result(size_t(g.type(g.outputs()[0]).bytes()));
+  // Ordinary numbers: zeros may be faster, and denormal ones are slower.
+  for (auto [buffer, bytes] : {std::pair{&image, x.bytes()}, {&weights, w.bytes()}})
+    for (int64_t i = 0; i < bytes / 4; ++i)
+      static_cast<float*>(buffer->data())[i] = float(i * 7919 % 2003) / 1001.5f - 1;
+  const std::vector<const void*> in{image.data(), weights.data()};
+  const std::vector<void*> out{result.data()};
+  std::vector<Candidate> candidates;
+  std::vector<Contestant> contestants;
+  for (ConvAlgorithm a : algorithms) {
+    ModuleOptions options;
+    options.isa = isa;
+    options.pool = &pool;
+    options.cancel = cancel;
+    options.plan.algorithms = {{"", name(a)}};
+    Candidate c{Module::load(g, emit_program(g, isa, options.plan), cache, options), nullptr};
+    c.weights = c.module->prepare(in);
+    candidates.push_back(std::move(c));
+  }
+  for (size_t i = 0; i < candidates.size(); ++i)
+    contestants.push_back({name(algorithms[i]), [&, i](int) {
+                             candidates[i].module->run(in, out, candidates[i].weights.get());
+                           }});
+  MeasureOptions options;
+  options.min_rounds = 7;
+  options.max_rounds = 200;
+  options.budget_s = std::min(0.1, limit_s);
+  options.limit_s = limit_s;
+  ConvCosts costs;
+  for (const Timing& t : measure(contestants, options)) {
+    costs.seconds[t.name] = t.min_s;
+    costs.rounds = t.rounds;
+  }
+  double load[1] = {0};
+  if (getloadavg(load, 1) == 1) costs.load = load[0];
+  return costs;
+}
+
+}  // namespace
+
+std::string ConvCosts::str() const {
+  std::ostringstream out;
+  out << "rounds " << rounds << "\nload " << load << "\n";
+  for (const auto& [algorithm, s] : seconds) out << algorithm << " " << s << "\n";
+  return out.str();
+}
+
+std::optional<ConvCosts> parse_conv_costs(const std::string& text) {
+  ConvCosts costs;
+  std::istringstream in(text);
+  std::string word;
+  double value;
+  while (in >> word >> value) {
+    if (word == "rounds")
+      costs.rounds = int(value);
+    else if (word == "load")
+      costs.load = value;
+    else if (conv_algorithm_from(word) && value > 0)
+      costs.seconds[word] = value;
+    else
+      return std::nullopt;
+  }
+  if (!in.eof() || costs.seconds.empty()) return std::nullopt;
+  return costs;
+}
+
+std::optional<ConvCosts> known_costs(const std::string& signature, CpuIsa isa, int threads,
+                                     Cache& cache) {
+  const auto text = cache.find_text(key_of(signature, isa, threads));
+  return text ? parse_conv_costs(*text) : std::nullopt;
+}
+
+std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, CpuIsa isa,
+                                                      int threads, Cache& cache) {
+  std::map<std::string, std::string> fastest;
+  for (const ImageStep& step : image_steps(laid_out, isa)) {
+    if (algorithms_of(laid_out, step, isa).size() < 2) continue;
+    const std::string key = signature(laid_out, step);
+    const auto costs = known_costs(key, isa, threads, cache);
+    if (!costs) continue;
+    fastest[key] =
+        std::min_element(costs->seconds.begin(), costs->seconds.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; })
+            ->first;
+  }
+  return fastest;
+}
+
+std::vector<std::string> describe_convolutions(const Graph& graph, CpuIsa isa, int threads,
+                                               Cache& cache, PlanOptions options) {
+  const Graph laid_out = channels_last(graph, isa);
+  options.algorithms = fastest_algorithms(laid_out, isa, threads, cache);
+  std::vector<std::string> lines;
+  std::map<std::string, bool> seen;
+  for (const ImageStep& step : image_steps(laid_out, isa)) {
+    if (laid_out.op(step.window).kind != OpKind::Conv) continue;
+    const std::string key = signature(laid_out, step);
+    if (!seen.emplace(key, true).second) continue;
+    std::string line = key + ": " + name(choose_algorithm(laid_out, step, isa, threads, options));
+    const auto costs = known_costs(key, isa, threads, cache);
+    if (costs) line += ", measured";
+    for (const auto& [algorithm, seconds] : costs ? costs->seconds : decltype(costs->seconds)()) {
+      char text[64];
+      std::snprintf(text, sizeof text, " %s %.3g ms", algorithm.c_str(), seconds * 1e3);
+      line += text;
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+ConvMeasurement measure_convolutions(const Graph& graph, CpuIsa isa, KernelPool& pool, Cache& cache,
+                                     double seconds, const std::atomic<bool>* cancel) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const Graph laid_out = channels_last(graph, isa);
+  std::vector<ImageStep> steps = image_steps(laid_out, isa);
+  std::stable_sort(steps.begin(), steps.end(), [&](const ImageStep& a, const ImageStep& b) {
+    const auto work = [&](const ImageStep& s) {
+      const Op& op = laid_out.op(s.window);
+      return op.kind == OpKind::Conv ? multiply_adds(laid_out, op) : 0;
+    };
+    return work(a) > work(b);
+  });
+  ConvMeasurement report;
+  std::map<std::string, bool> seen;
+  for (const ImageStep& step : steps) {
+    const std::vector<ConvAlgorithm> algorithms = algorithms_of(laid_out, step, isa);
+    if (algorithms.size() < 2) continue;
+    const std::string key = signature(laid_out, step);
+    if (!seen.emplace(key, true).second) continue;
+    ++report.convolutions;
+    if (known_costs(key, isa, pool.threads(), cache)) continue;
+    const double left = seconds - std::chrono::duration<double>(Clock::now() - start).count();
+    if (left <= 0 || (cancel != nullptr && cancel->load())) {
+      report.finished = false;
+      continue;
+    }
+    try {
+      const ConvCosts costs =
+          time_all(alone(laid_out, step), algorithms, isa, pool, cache, left, cancel);
+      if (costs.seconds.size() < algorithms.size()) {
+        report.finished = false;  // the limit left some out
+        continue;
+      }
+      cache.store_text(key_of(key, isa, pool.threads()), costs.str());
+      ++report.measured;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Cancelled) throw;
+      report.finished = false;
+    }
+  }
+  return report;
+}
+
+}  // namespace tessera

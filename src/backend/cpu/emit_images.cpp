@@ -1,0 +1,397 @@
+#include "backend/cpu/emit_images.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "backend/cpu/image_finish.h"
+#include "backend/cpu/winograd.h"
+#include "backend/nest.h"
+#include "base/check.h"
+#include "ir/window.h"
+
+namespace tessera {
+
+const char* name(ConvAlgorithm algorithm) {
+  switch (algorithm) {
+  case ConvAlgorithm::Direct: return "direct";
+  case ConvAlgorithm::Winograd2: return "winograd2";
+  case ConvAlgorithm::Winograd4: return "winograd4";
+  }
+  unreachable("ConvAlgorithm");
+}
+
+std::optional<ConvAlgorithm> conv_algorithm_from(std::string_view text) {
+  for (ConvAlgorithm a :
+       {ConvAlgorithm::Direct, ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4})
+    if (text == name(a)) return a;
+  return std::nullopt;
+}
+
+double normwise(ConvAlgorithm algorithm) {
+  switch (algorithm) {
+  case ConvAlgorithm::Direct: return 0;
+  case ConvAlgorithm::Winograd2: return 4;
+  case ConvAlgorithm::Winograd4: return 16;
+  }
+  unreachable("ConvAlgorithm");
+}
+
+namespace {
+
+constexpr int64_t kUnitProducts = int64_t{1} << 22;  // work worth handing to a thread
+constexpr int64_t kUnitElements = 8192;
+
+std::string n(int64_t i) { return std::to_string(i); }
+
+// The function's head, and its arguments by name.
+void head(Code& code, const std::string& name, const std::vector<std::string>& arguments) {
+  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
+            "(void** args, long begin, long end, char* scratch)");
+  for (size_t i = 0; i < arguments.size(); ++i)
+    code.line("float* const " + arguments[i] + " = (float*)args[" + n(int64_t(i)) + "];");
+  code.line("(void)scratch;");
+}
+
+// Zeros around the image, so that every tap is an offset. A unit is a line of pixels.
+ImageStage padded(const std::string& name, const ImageGeometry& g) {
+  ImageStage stage;
+  Code code;
+  head(code, name, {"x", "to"});
+  const size_t rank = g.axes.size();
+  const int64_t line = g.padded.back() * g.channels;
+  stage.units = g.batch;
+  for (size_t i = 0; i + 1 < rank; ++i) stage.units *= g.padded[i];
+  code.open("for (long unit = begin; unit < end; ++unit)");
+  code.line("float* const out = to + unit * " + n(line) + ";");
+  std::string inside = "1", row;
+  int64_t below = stage.units;
+  row = "unit / " + n(below / g.batch);
+  below /= g.batch;
+  for (size_t i = 0; i + 1 < rank; ++i) {
+    below /= g.padded[i];
+    const std::string y = "y" + n(int64_t(i));
+    code.line("const long " + y + " = unit / " + n(below) + " % " + n(g.padded[i]) + " - " +
+              n(g.axes[i].low) + ";");
+    inside += " && " + y + " >= 0 && " + y + " < " + n(g.axes[i].in);
+    row = "(" + row + ") * " + n(g.axes[i].in) + " + " + y;
+  }
+  const WindowAxis& last = g.axes.back();
+  const int64_t before = last.low * g.channels;
+  const int64_t kept = std::min(last.in, g.padded.back() - last.low) * g.channels;
+  code.line("const long inside = " + inside + ";");
+  code.line("const float* const from = x + ((" + row + ") * " + n(last.in * g.channels) + ");");
+  code.line("const long first = inside ? " + n(before) + " : " + n(line) + ";");
+  code.line("const long behind = inside ? " + n(before + kept) + " : " + n(line) + ";");
+  code.line("for (long i = 0; i < first; ++i) out[i] = 0;");
+  code.line("for (long i = first; i < behind; ++i) out[i] = from[i - first];");
+  code.line("for (long i = behind; i < " + n(line) + "; ++i) out[i] = 0;");
+  code.close();
+  code.close();
+  stage.text = code.text();
+  return stage;
+}
+
+// [F, C, taps…] as panels of [taps, C, columns of the panel]. A unit is a tap.
+ImageStage packed_weights(const std::string& name, const ImageGeometry& g,
+                          const ChannelPanels& panels) {
+  ImageStage stage;
+  stage.of_weights = true;
+  stage.units = g.taps;
+  Code code;
+  head(code, name, {"w", "to"});
+  code.open("for (long t = begin; t < end; ++t)");
+  for (size_t p = 0; p < panels.vectors.size(); ++p) {
+    const int64_t first = panels.begin(p), width = panels.width(p);
+    const int64_t real = std::min(width, g.filters - first);
+    code.open("for (long c = 0; c < " + n(g.channels) + "; ++c)");
+    code.line("float* const out = to + " + n(first * g.taps * g.channels) + " + (t * " +
+              n(g.channels) + " + c) * " + n(width) + ";");
+    code.line("for (long j = 0; j < " + n(real) + "; ++j) out[j] = w[((" + n(first) + " + j) * " +
+              n(g.channels) + " + c) * " + n(g.taps) + " + t];");
+    code.line("for (long j = " + n(real) + "; j < " + n(width) + "; ++j) out[j] = 0;");
+    code.close();
+  }
+  code.close();
+  code.close();
+  stage.text = code.text();
+  return stage;
+}
+
+// Every product. A unit is a stretch of pixels of one image and a panel of channels.
+ImageStage direct(const std::string& name, const ImageGeometry& g, const ChannelPanels& panels,
+                  const Finish& finish, UnitContext& unit) {
+  ImageStage stage;
+  const size_t rank = g.axes.size();
+  const WindowAxis& last = g.axes.back();
+  // Neighbouring taps of the innermost axis and their channels lie side by side.
+  const bool merged = last.dilation == 1;
+  const int64_t k = g.channels * (merged ? last.taps : 1);
+  const int64_t taps = g.channels * g.taps / k;
+  std::vector<int64_t> offsets;
+  for (int64_t t = 0; t < taps; ++t) {
+    int64_t at = merged ? t * last.taps : t, offset = 0, step = g.channels;
+    for (size_t i = rank; i-- > 0;) {
+      offset += at % g.axes[i].taps * g.axes[i].dilation * step;
+      at /= g.axes[i].taps;
+      step *= g.padded[i];
+    }
+    offsets.push_back(offset);
+  }
+  const int64_t widest = *std::max_element(panels.vectors.begin(), panels.vectors.end());
+  const int64_t per_pixel = g.channels * g.taps * widest * panels.lanes;
+  const int most = most_pixels(unit.isa, static_cast<int>(widest));
+  const int64_t most_chunks =
+      ceil_div(g.pixels, std::clamp<int64_t>(kUnitProducts / per_pixel, int64_t{most} * 2,
+                                             std::max<int64_t>(g.pixels, most * 2)));
+  const int64_t chunk = ceil_div(g.pixels, most_chunks), chunks = ceil_div(g.pixels, chunk);
+  const int64_t count = static_cast<int64_t>(panels.vectors.size());
+  stage.units = g.batch * count * chunks;
+  stage.scratch_bytes = int64_t{most_pixels(unit.isa, 1)} * widest * panels.lanes * 4;
+  Code code;
+  code.append(finish.text);
+  for (int vectors : std::set<int>(panels.vectors.begin(), panels.vectors.end())) {
+    const int pixels = most_pixels(unit.isa, vectors);
+    const int64_t columns = int64_t{vectors} * panels.lanes;
+    code.open("static void " + name + "_x" + n(vectors) +
+              "(const float* x, const float* w, float* out, void** more, float* sums, long base, "
+              "long column, long columns, long from, long to)");
+    code.line("static const long offsets[] = {" + [&] {
+      std::string list;
+      for (int64_t o : offsets) list += (list.empty() ? "" : ", ") + n(o);
+      return list;
+    }() + "};");
+    code.line("const long tiles = (to - from + " + n(pixels - 1) + ") / " + n(pixels) + ";");
+    // The place of the next pixel.
+    std::string left = "from", place;
+    for (size_t i = rank; i-- > 0;) {
+      code.line("long o" + n(int64_t(i)) + " = " +
+                (i > 0 ? left + " % " + n(g.axes[i].out) : left) + ";");
+      left = "(" + left + ") / " + n(g.axes[i].out);
+    }
+    code.open("for (long tile = 0; tile < tiles; ++tile)");
+    code.line("const long rest = tiles - tile, rows = (to - from + rest - 1) / rest;");
+    code.line("const float* at[" + n(pixels) + "];");
+    code.open("for (long i = 0; i < rows; ++i)");
+    std::string address = "o0 * " + n(g.axes[0].stride);
+    for (size_t i = 1; i < rank; ++i)
+      address = "(" + address + ") * " + n(g.padded[i]) + " + o" + n(int64_t(i)) + " * " +
+                n(g.axes[i].stride);
+    code.line("at[i] = x + (" + address + ") * " + n(g.channels) + ";");
+    std::string advance;
+    for (size_t i = rank; i-- > 1;) {
+      const std::string o = "o" + n(int64_t(i));
+      advance += "if (++" + o + " == " + n(g.axes[i].out) + ") { " + o + " = 0; ";
+    }
+    advance += "++o0;";
+    for (size_t i = 1; i < rank; ++i) advance += " }";
+    code.line(advance);
+    code.close();
+    code.open("switch (rows)");
+    std::set<int> sizes = tile_sizes(chunk, pixels);
+    sizes.merge(tile_sizes(g.pixels - (chunks - 1) * chunk, pixels));
+    for (int rows : sizes)
+      code.line("case " + n(rows) + ": " + unit.image_kernels.use(unit.isa, rows, vectors) +
+                "(at, w, offsets, " + n(taps) + ", " + n(k) + ", sums, " + n(columns) +
+                "); break;");
+    code.close();
+    code.line(finish.call("sums", n(columns), "base + from", "column", "rows", "columns"));
+    code.line("from += rows;");
+    code.close();
+    code.close();
+  }
+  std::vector<std::string> arguments{"x", "w"};
+  head(code, name, arguments);
+  code.line("void** const more = args + 2;");
+  code.line("float* const out = (float*)args[" + n(2 + int64_t(finish.more)) + "];");
+  code.open("for (long unit = begin; unit < end; ++unit)");
+  code.line("const long from = unit % " + n(chunks) + " * " + n(chunk) + ", image = unit / " +
+            n(chunks * count) + ", panel = unit / " + n(chunks) + " % " + n(count) + ";");
+  code.line("const long to = from + " + n(chunk) + " < " + n(g.pixels) + " ? from + " + n(chunk) +
+            " : " + n(g.pixels) + ";");
+  code.line("const float* const xs = x + image * " + n(g.padded_pixels * g.channels) + ";");
+  code.line("const long base = image * " + n(g.pixels) + ";");
+  // Wider panels come first.
+  size_t p = 0;
+  while (p < panels.vectors.size()) {
+    size_t next = p;
+    while (next < panels.vectors.size() && panels.vectors[next] == panels.vectors[p]) ++next;
+    code.open("if (panel >= " + n(int64_t(p)) + " && panel < " + n(int64_t(next)) + ")");
+    code.line("const long column = " + n(panels.begin(p)) + " + (panel - " + n(int64_t(p)) +
+              ") * " + n(panels.width(p)) + ";");
+    code.line("const long columns = column + " + n(panels.width(p)) + " < " + n(g.filters) + " ? " +
+              n(panels.width(p)) + " : " + n(g.filters) + " - column;");
+    code.line(name + "_x" + n(panels.vectors[p]) + "(xs, w + column * " + n(g.channels * g.taps) +
+              ", out, more, (float*)scratch, base, column, columns, from, to);");
+    code.close();
+    p = next;
+  }
+  code.close();
+  code.close();
+  stage.text = code.text();
+  return stage;
+}
+
+// A unit is some pixels of the result.
+ImageStage pooling(const std::string& name, const ImageGeometry& g, bool maximum,
+                   const Finish& finish) {
+  ImageStage stage;
+  const size_t rank = g.axes.size();
+  const int64_t pixels = g.batch * g.pixels;
+  const int64_t chunk = std::clamp<int64_t>(kUnitElements / (g.channels * g.taps), 1, pixels);
+  stage.units = ceil_div(pixels, chunk);
+  stage.scratch_bytes = g.channels * 4;
+  Code code;
+  code.append(finish.text);
+  head(code, name, {"x"});
+  code.line("void** const more = args + 1;");
+  code.line("float* const out = (float*)args[" + n(1 + int64_t(finish.more)) + "];");
+  code.line("float* const sums = (float*)scratch;");
+  code.line("const long stop = end * " + n(chunk) + " < " + n(pixels) + " ? end * " + n(chunk) +
+            " : " + n(pixels) + ";");
+  code.open("for (long pixel = begin * " + n(chunk) + "; pixel < stop; ++pixel)");
+  code.line("#pragma omp simd");
+  code.line("for (long c = 0; c < " + n(g.channels) +
+            "; ++c) sums[c] = " + std::string(maximum ? "-__builtin_inff()" : "0") + ";");
+  std::string place = "pixel / " + n(g.pixels);
+  int64_t below = g.pixels;
+  for (size_t i = 0; i < rank; ++i) {
+    const WindowAxis& a = g.axes[i];
+    below /= a.out;
+    const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
+    code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
+    code.line("const long " + y + " = pixel / " + n(below) + " % " + n(a.out) + " * " +
+              n(a.stride) + " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
+    code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
+    place = "(" + place + ") * " + n(a.in) + " + " + y;
+  }
+  code.line("const float* const from = x + (" + place + ") * " + n(g.channels) + ";");
+  code.line("#pragma omp simd");
+  // A number that is none stays, like in the operators' meaning.
+  code.line("for (long c = 0; c < " + n(g.channels) + "; ++c) " +
+            (maximum ? "sums[c] = sums[c] > from[c] || sums[c] != sums[c] ? sums[c] : from[c];"
+                     : "sums[c] += from[c];"));
+  for (size_t i = 0; i < rank; ++i) code.close();
+  code.line(finish.call("sums", n(g.channels), "pixel", "0", "1", n(g.channels)));
+  code.close();
+  code.close();
+  stage.text = code.text();
+  return stage;
+}
+
+}  // namespace
+
+ImageGeometry geometry_of(const Graph& graph, const ImageStep& step) {
+  ImageGeometry g;
+  const Op& op = graph.op(step.window);
+  g.axes = window_axes(graph, op);
+  const std::vector<int64_t> x = extents(graph.type(op.inputs[0]).shape);
+  g.batch = x[0];
+  g.channels = x[1];
+  g.filters = extents(graph.type(op.result()).shape)[1];
+  for (const WindowAxis& a : g.axes) {
+    g.taps *= a.taps;
+    g.pixels *= a.out;
+    g.padded.push_back(
+        std::max(a.in + a.low, (a.out - 1) * a.stride + (a.taps - 1) * a.dilation + 1));
+    g.padded_pixels *= g.padded.back();
+    g.pads = g.pads || a.low > 0 || g.padded.back() > a.in;
+  }
+  if (!g.pads) {  // read in place
+    g.padded_pixels = 1;
+    for (size_t i = 0; i < g.axes.size(); ++i) g.padded_pixels *= g.padded[i] = g.axes[i].in;
+  }
+  return g;
+}
+
+std::vector<ConvAlgorithm> algorithms_of(const Graph& graph, const ImageStep& step, CpuIsa isa) {
+  if (graph.op(step.window).kind != OpKind::Conv) return {};
+  std::vector<ConvAlgorithm> found{ConvAlgorithm::Direct};
+  if (winograd_applies(geometry_of(graph, step), isa)) {
+    found.push_back(ConvAlgorithm::Winograd2);
+    found.push_back(ConvAlgorithm::Winograd4);
+  }
+  return found;
+}
+
+std::string signature(const Graph& graph, const ImageStep& step) {
+  const Op& op = graph.op(step.window);
+  std::string text = graph.type(op.inputs[0]).str() + " * " + graph.type(op.inputs[1]).str();
+  for (const WindowAxis& a : window_axes(graph, op))
+    text += " / " + n(a.stride) + " " + n(a.dilation) + " " + n(a.low) + " " + n(a.high);
+  return text;
+}
+
+ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa isa, int threads,
+                               const PlanOptions& options) {
+  const std::vector<ConvAlgorithm> all = algorithms_of(graph, step, isa);
+  if (all.size() < 2 || !options.transforms) return ConvAlgorithm::Direct;
+  for (const std::string& key : {signature(graph, step), std::string()}) {
+    const auto it = options.algorithms.find(key);
+    const auto named =
+        it == options.algorithms.end() ? std::nullopt : conv_algorithm_from(it->second);
+    if (named && std::find(all.begin(), all.end(), *named) != all.end()) return *named;
+  }
+  const ImageGeometry g = geometry_of(graph, step);
+  ConvAlgorithm best = ConvAlgorithm::Direct;
+  double least = double(g.batch * g.pixels * g.taps) * double(g.channels * g.filters);
+  for (ConvAlgorithm a : {ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4}) {
+    const double cost = winograd_cost(g, a == ConvAlgorithm::Winograd4 ? 4 : 2, threads);
+    if (cost >= least) continue;
+    best = a;
+    least = cost;
+  }
+  return best;
+}
+
+ImageCode emit_image_step(const std::string& name, const Graph& graph, const ImageStep& step,
+                          ConvAlgorithm algorithm, UnitContext& unit) {
+  const ImageGeometry g = geometry_of(graph, step);
+  const Finish finish = make_finish(name, graph, step, unit);
+  ImageCode code;
+  const Op& op = graph.op(step.window);
+  const bool conv = op.kind == OpKind::Conv;
+  const int more = conv ? 2 : 1;
+  code.operands = more + finish.more;
+  std::vector<int> others;  // operands of what follows, and the result
+  for (int i = 0; i < finish.more; ++i) others.push_back(more + i);
+  if (!conv) {
+    ImageStage stage = pooling(name, g, op.kind == OpKind::PoolMax, finish);
+    stage.reads = {0};
+    stage.reads.insert(stage.reads.end(), others.begin(), others.end());
+    stage.writes = {code.operands};
+    code.stages.push_back(std::move(stage));
+    return code;
+  }
+  const ChannelPanels panels = channel_panels(unit.isa, g.filters);
+  if (algorithm != ConvAlgorithm::Direct) {
+    emit_winograd(name, g, algorithm == ConvAlgorithm::Winograd4 ? 4 : 2, panels, finish, unit,
+                  code);
+    return code;
+  }
+  const int first = code.operands + 1;
+  code.workspace_bytes.push_back(g.taps * g.channels * panels.channels() * 4);
+  ImageStage weights = packed_weights(name, g, panels);
+  weights.reads = {1};
+  weights.writes = {first};
+  code.stages.push_back(std::move(weights));
+  int image = 0;
+  if (g.pads) {
+    image = first + 1;
+    // Windows that are wider than they need be read a little beyond.
+    code.workspace_bytes.push_back(g.batch * g.padded_pixels * g.channels * 4);
+    ImageStage stage = padded(name, g);
+    stage.reads = {0};
+    stage.writes = {image};
+    code.stages.push_back(std::move(stage));
+  }
+  ImageStage stage = direct(name, g, panels, finish, unit);
+  stage.reads = {image, first};
+  stage.reads.insert(stage.reads.end(), others.begin(), others.end());
+  stage.writes = {code.operands};
+  code.stages.push_back(std::move(stage));
+  return code;
+}
+
+}  // namespace tessera

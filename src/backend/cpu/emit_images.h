@@ -1,0 +1,54 @@
+// Code for image steps (channels_last.h): convolutions by direct sums or by Winograd's transforms
+// (Lavin & Gray, CVPR 2016), and pooling; what follows is computed on sums that are still in the
+// cache.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/cpu/channels_last.h"
+#include "backend/cpu/emit_kernel.h"
+#include "plan/plan.h"
+
+namespace tessera {
+
+enum class ConvAlgorithm {
+  Direct,     // every product
+  Winograd2,  // 3×3 windows, 2×2 results at a time: 2.25 times fewer products
+  Winograd4,  // 3×3 windows, 4×4 results at a time: 4 times fewer
+};
+const char* name(ConvAlgorithm algorithm);
+std::optional<ConvAlgorithm> conv_algorithm_from(std::string_view name);
+// How much larger its errors are than those of sums, relative to the largest result; 0: they are
+// sums.
+double normwise(ConvAlgorithm algorithm);
+// Everything that a convolution's time depends on, as text: shapes and attributes.
+std::string signature(const Graph& graph, const ImageStep& step);
+
+// The algorithms that a step's convolution can take, Direct first; none for pooling.
+std::vector<ConvAlgorithm> algorithms_of(const Graph& graph, const ImageStep& step, CpuIsa isa);
+// The one that `options` names for its signature, else what should be fastest by counting products,
+// and bytes of transformed weights and images.
+ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa isa, int threads,
+                               const PlanOptions& options);
+
+// One function of a step. Its arguments are memory by number: the image, the weights (of a
+// convolution), further operands in the step's order, the result, then workspaces in the order in
+// which they are listed.
+struct ImageStage {
+  std::string text;
+  std::vector<int> reads, writes;
+  int64_t units = 1, scratch_bytes = 0;
+  bool of_weights = false;  // reads nothing but weights
+};
+struct ImageCode {
+  std::vector<ImageStage> stages;
+  std::vector<int64_t> workspace_bytes;
+  int operands = 0;  // number of the result
+};
+ImageCode emit_image_step(const std::string& name, const Graph& graph, const ImageStep& step,
+                          ConvAlgorithm algorithm, UnitContext& unit);
+
+}  // namespace tessera

@@ -1,0 +1,89 @@
+#include "backend/cpu/image_finish.h"
+
+#include <algorithm>
+#include <map>
+
+#include "backend/nest.h"
+#include "base/check.h"
+
+namespace tessera {
+
+Finish make_finish(const std::string& name, const Graph& graph, const ImageStep& step,
+                   UnitContext& unit) {
+  const Type& type = graph.type(step.result);
+  const std::vector<int64_t> shape = extents(type.shape);
+  const int64_t channels = shape.back(), pixels = num_elements(type.shape) / channels;
+  const std::string c = std::to_string(channels);
+  Finish finish;
+  finish.name = name;
+  finish.more = static_cast<int>(step.more.size());
+  Code code;
+  code.open("static void " + name +
+            "_finish(const float* sums, long pitch, float* out, void** more, long pixel, long "
+            "column, long rows, long columns)");
+  code.line("float* const to = out + pixel * " + c + " + column;");
+  code.line("(void)more;");
+  KernelValues kernel;
+  const auto add = [&](Value v, bool whole_rows, bool whole_columns) {
+    v.extents = {{whole_rows ? pixels : 1, "", 0}, {whole_columns ? channels : 1, "", 0}};
+    kernel.values.push_back(std::move(v));
+    return static_cast<int>(kernel.values.size()) - 1;
+  };
+  const auto memory = [&](const std::string& pointer, std::vector<int64_t> strides) {
+    Value v;
+    v.in_memory = true;
+    v.memory = {pointer, DType::F32, std::move(strides)};
+    return v;
+  };
+  // The loop over rows moves the pointers, so that any pitch will do.
+  std::map<uint32_t, int> value_of;
+  code.open("for (long row = 0; row < rows; ++row)");
+  const TensorId sums = graph.op(step.after[0]).result();
+  code.line("const float* const s = sums + row * pitch;");
+  value_of[sums.index] = add(memory("s", {0, 1}), true, true);
+  for (size_t i = 0; i < step.more.size(); ++i) {
+    const std::string e = "e" + std::to_string(i);
+    const std::string given = "(const float*)more[" + std::to_string(i) + "]";
+    const Meets how = meets(graph.type(step.more[i]), type);
+    std::string offset;
+    if (how == Meets::Elements) offset = " + (pixel + row) * " + c + " + column";
+    if (how == Meets::Channels) offset = " + column";
+    if (how == Meets::Pixels) offset = " + (pixel + row)";
+    const bool columns = how == Meets::Elements || how == Meets::Channels;
+    CHECK(how != Meets::Otherwise);
+    code.line("const float* const " + e + " = " + given + offset + ";");
+    value_of[step.more[i].index] = add(memory(e, {0, columns ? 1 : 0}), true, columns);
+  }
+  int last = value_of[sums.index];
+  for (size_t i = 1; i < step.after.size(); ++i) {
+    const Op& op = graph.op(step.after[i]);
+    Value v;
+    v.kind = op.kind;
+    v.attrs = op.attrs;
+    for (TensorId t : op.inputs) {
+      if (value_of.count(t.index) == 0) {
+        const Op& constant = graph.producer(t);
+        CHECK(constant.kind == OpKind::Const);
+        Value x;
+        x.kind = OpKind::Const;
+        x.attrs = constant.attrs;
+        value_of[t.index] = add(x, false, false);
+      }
+      v.inputs.push_back(value_of[t.index]);
+    }
+    last = value_of[op.result().index] = add(v, true, true);
+  }
+  std::vector<int> touched;
+  Nest nest(kernel, unit.prelude, touched);
+  const Index j = nest.loop("columns");
+  const std::string x = nest.element(last, {Index{}, j});
+  nest.statement(nest.depth() - 1,
+                 store({"(to + row * " + c + ")", DType::F32, {}}, j.text, x, unit.prelude));
+  nest.emit(code);
+  code.close();
+  code.close();
+  finish.text = code.text();
+  return finish;
+}
+
+}  // namespace tessera

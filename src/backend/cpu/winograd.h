@@ -1,0 +1,20 @@
+// Winograd's minimal filtering for 3×3 windows without strides (Lavin & Gray, CVPR 2016, §4): tiles
+// of the image and the weights are transformed, products are summed over channels for each of the
+// (m+2)² places of a tile, and m×m results come back from a transform. Dilated windows are the same
+// on the pixels of one residue.
+#pragma once
+
+#include "backend/cpu/emit_images.h"
+#include "backend/cpu/image_finish.h"
+
+namespace tessera {
+
+bool winograd_applies(const ImageGeometry& g, CpuIsa isa);
+// In multiply-adds of the direct algorithm.
+double winograd_cost(const ImageGeometry& g, int m, int threads);
+// Adds the stages of F(m×m, 3×3) and their workspaces to `code`.
+void emit_winograd(const std::string& name, const ImageGeometry& g, int m,
+                   const ChannelPanels& panels, const Finish& finish, UnitContext& unit,
+                   ImageCode& code);
+
+}  // namespace tessera

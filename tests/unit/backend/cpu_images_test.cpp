@@ -1,0 +1,233 @@
+// Convolutions and pooling of images whose channels lie last: every algorithm, what follows fused,
+// and the orders in which images lie, compiled and compared with the interpreter.
+#include <gtest/gtest.h>
+
+#include "backend/cpu/channels_last.h"
+#include "backend/cpu/conv_costs.h"
+#include "backend/cpu/emit.h"
+#include "backend/cpu/emit_images.h"
+#include "backend/testing.h"
+
+namespace tessera {
+namespace {
+
+constexpr ConvAlgorithm kAll[] = {ConvAlgorithm::Direct, ConvAlgorithm::Winograd2,
+                                  ConvAlgorithm::Winograd4};
+
+PlanOptions only(ConvAlgorithm a) {
+  PlanOptions plan;
+  plan.algorithms = {{"", name(a)}};
+  return plan;
+}
+
+// Compiles by every algorithm; one that does not apply to a convolution is another.
+void expect_right_by_all(const std::string& text, const std::vector<CpuIsa>& isas = {best_isa()}) {
+  const Graph g = parse(text, "<test>");
+  for (CpuIsa isa : isas)
+    for (ConvAlgorithm a : kAll) {
+      const CheckReport report = run_check(g, isa, nullptr, only(a));
+      EXPECT_TRUE(report.passed) << to_string(isa) << " " << name(a) << ": " << report.what << "\n"
+                                 << text;
+    }
+}
+
+size_t count(const Graph& g, OpKind kind) {
+  size_t n = 0;
+  for (const Op& op : g.ops()) n += op.kind == kind;
+  return n;
+}
+
+TEST(CpuImages, ConvolutionsOfAllKinds) {
+  // Extents that no tile divides, channels that fill no vector.
+  expect_right_by_all(R"(graph g {
+    x1 = input : f32[2,32,9,7]
+    w1 = input : f32[48,32,3,3]
+    y1 = conv x1, w1 {low=[1,1], high=[1,1]} : f32[2,48,9,7]
+    x2 = input : f32[1,16,11,13]
+    w2 = input : f32[16,16,3,3]
+    y2 = conv x2, w2 {dilations=[2,3], low=[2,3], high=[2,3]} : f32[1,16,11,13]
+    x3 = input : f32[1,3,15,12]
+    w3 = input : f32[20,3,7,5]
+    y3 = conv x3, w3 {strides=[2,3], low=[3,0], high=[2,1]} : f32[1,20,7,3]
+    x4 = input : f32[3,33,5,6]
+    w4 = input : f32[130,33,1,1]
+    y4 = conv x4, w4 : f32[3,130,5,6]
+    x5 = input : f32[2,5,10]
+    w5 = input : f32[17,5,4]
+    y5 = conv x5, w5 {strides=[1], dilations=[2], low=[1], high=[0]} : f32[2,17,5]
+    x6 = input : f32[1,4,5,6,7]
+    w6 = input : f32[18,4,3,2,3]
+    y6 = conv x6, w6 {strides=[2,1,1], low=[1,0,1], high=[1,1,1]} : f32[1,18,3,6,7]
+    return y1, y2, y3, y4, y5, y6
+  })",
+                      runnable_isas());
+}
+
+TEST(CpuImages, WhatFollowsIsFused) {
+  const std::string text = R"(graph g {
+    x = input : f32[2,16,6,5]
+    w = input {weight=true} : f32[32,16,3,3]
+    b = input {weight=true} : f32[32]
+    s = input : f32[2,32,6,5]
+    p = input : f32[2,1,6,5]
+    y = conv x, w {low=[1,1], high=[1,1]} : f32[2,32,6,5]
+    c = reshape b {shape=[32,1,1]} : f32[32,1,1]
+    y1 = add y, c : f32[2,32,6,5]
+    y2 = add s, y1 : f32[2,32,6,5]
+    y3 = mul y2, p : f32[2,32,6,5]
+    two = const {value=2} : f32[]
+    y4 = mul y3, two : f32[2,32,6,5]
+    y5 = relu y4 : f32[2,32,6,5]
+    y6 = exp y5 : f32[2,32,6,5]
+    return y6
+  })";
+  expect_right_by_all(text);
+  const Graph laid_out = channels_last(parse(text, "<test>"), best_isa());
+  const std::vector<ImageStep> steps = image_steps(laid_out, best_isa());
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_EQ(steps[0].after.size(), 7u);  // a transpose and six operators
+  EXPECT_EQ(steps[0].more.size(), 3u);
+}
+
+TEST(CpuImages, TwoConvolutionsDoNotShareWhatFollows) {
+  // Both could take the sum; and the result of the first has a second user.
+  const std::string text = R"(graph g {
+    x = input : f32[1,16,6,6]
+    u = input : f32[16,16,3,3]
+    v = input : f32[16,16,1,1]
+    a = conv x, u {low=[1,1], high=[1,1]} : f32[1,16,6,6]
+    b = conv x, v : f32[1,16,6,6]
+    c = add a, b : f32[1,16,6,6]
+    d = relu c : f32[1,16,6,6]
+    e = conv d, v : f32[1,16,6,6]
+    f = add e, d : f32[1,16,6,6]
+    return f, d
+  })";
+  expect_right_by_all(text);
+}
+
+TEST(CpuImages, PoolsJoinsAndReductionsFollowTheOrder) {
+  const std::string text = R"(graph g {
+    x = input : f32[2,3,17,15]
+    u = input : f32[16,3,3,3]
+    v = input : f32[24,16,1,1]
+    a = conv x, u {strides=[2,2], low=[1,1], high=[1,1]} : f32[2,16,9,8]
+    b = pool_max a {size=[3,2], strides=[2,1], low=[1,0], high=[1,1]} : f32[2,16,5,8]
+    c = pool_sum a {size=[3,3], strides=[2,1], low=[1,1], high=[1,1]} : f32[2,16,5,8]
+    d = concat b, c {axis=1} : f32[2,32,5,8]
+    e = mean d {axes=[2,3]} : f32[2,32]
+    f = conv b, v : f32[2,24,5,8]
+    h = reduce_max f {axes=[1], keepdims=true} : f32[2,1,5,8]
+    i = mean f {axes=[2,3], keepdims=true} : f32[2,24,1,1]
+    j = reshape i {shape=[2,24]} : f32[2,24]
+    return e, h, j
+  })";
+  expect_right_by_all(text);
+  const Graph g = parse(text, "<test>");
+  for (CpuIsa isa : runnable_isas()) {
+    if (isa < CpuIsa::Avx2) continue;
+    // One at the input, those around windows; none in between, where unit axes make reshapes.
+    const Graph laid_out = channels_last(g, isa);
+    EXPECT_EQ(count(laid_out, OpKind::Transpose), 1 + 2 * 4u + 0u) << print(laid_out);
+  }
+}
+
+TEST(CpuImages, NothingIsTurnedWithoutImages) {
+  const Graph g =
+      parse("graph g {\n x = input : f32[4,5]\n y = relu x : f32[4,5]\n return y\n}", "<test>");
+  EXPECT_EQ(channels_last(g, best_isa()), g);
+  // Groups are computed as they lie.
+  const Graph grouped = parse(R"(graph g {
+    x = input : f32[1,32,6,6]
+    w = input : f32[32,1,3,3]
+    y = conv x, w {groups=32} : f32[1,32,4,4]
+    return y
+  })",
+                              "<test>");
+  EXPECT_EQ(channels_last(grouped, best_isa()), grouped);
+}
+
+TEST(CpuImages, TransformsAreOnlyUsedWhereAllowed) {
+  const Graph g = parse(R"(graph g {
+    x = input : f32[1,64,16,16]
+    w = input {weight=true} : f32[64,64,3,3]
+    y = conv x, w {low=[1,1], high=[1,1]} : f32[1,64,16,16]
+    return y
+  })",
+                        "<test>");
+  const Graph laid_out = channels_last(g, best_isa());
+  EXPECT_GT(emit_program(laid_out, best_isa(), only(ConvAlgorithm::Winograd4)).normwise, 0);
+  PlanOptions strict = only(ConvAlgorithm::Winograd4);
+  strict.transforms = false;
+  EXPECT_EQ(emit_program(laid_out, best_isa(), strict).normwise, 0);
+  // Element by element, transforms are not accurate: that is why the check has to know.
+  ModuleOptions options;
+  options.plan = only(ConvAlgorithm::Winograd4);
+  const auto module = Module::compile(g, test_cache(), options);
+  const auto run = [&](auto in, auto out) { module->run(in, out); };
+  EXPECT_FALSE(check_compiled(g, run).has_value());
+  CheckOptions check;
+  check.normwise = module->normwise();
+  EXPECT_TRUE(check_compiled(g, run, check).has_value());
+}
+
+TEST(CpuImages, NormwiseComparisonStillFindsWrongCode) {
+  const Graph g = parse(R"(graph g {
+    x = input : f32[1,16,8,8]
+    w = input : f32[16,16,3,3]
+    y = conv x, w {low=[1,1], high=[1,1]} : f32[1,16,8,8]
+    return y
+  })",
+                        "<test>");
+  const auto module = Module::compile(g, test_cache());
+  CheckOptions check;
+  check.normwise = 16;
+  EXPECT_FALSE(check_compiled(
+                   g,
+                   [&](auto in, auto out) {
+                     module->run(in, out);
+                     static_cast<float*>(out[0])[100] *= 1.01f;
+                   },
+                   check)
+                   .has_value());
+}
+
+TEST(CpuImages, CostsAreMeasuredOnceAndKept) {
+  const TemporaryDirectory directory;
+  Cache cache({directory.path() + "/cache", {}});
+  const Graph g = parse(R"(graph g {
+    x = input : f32[1,16,8,8]
+    u = input {weight=true} : f32[16,16,3,3]
+    v = input {weight=true} : f32[16,16,1,1]
+    a = conv x, u {low=[1,1], high=[1,1]} : f32[1,16,8,8]
+    b = conv a, u {low=[1,1], high=[1,1]} : f32[1,16,8,8]
+    c = conv b, v : f32[1,16,8,8]
+    return c
+  })",
+                        "<test>");
+  KernelPool pool(1);
+  const CpuIsa isa = best_isa();
+  const Graph laid_out = channels_last(g, isa);
+  EXPECT_TRUE(fastest_algorithms(laid_out, isa, 1, cache).empty());
+  const ConvMeasurement none = measure_convolutions(g, isa, pool, cache, 0);
+  EXPECT_FALSE(none.finished);
+  const ConvMeasurement first = measure_convolutions(g, isa, pool, cache, 60);
+  EXPECT_EQ(first.convolutions, 1);  // equal ones share; of 1×1 there is nothing to choose
+  EXPECT_EQ(first.measured, 1);
+  EXPECT_EQ(measure_convolutions(g, isa, pool, cache, 60).measured, 0);
+  const auto fastest = fastest_algorithms(laid_out, isa, 1, cache);
+  ASSERT_EQ(fastest.size(), 1u);
+  const auto costs = known_costs(fastest.begin()->first, isa, 1, cache);
+  ASSERT_TRUE(costs.has_value());
+  EXPECT_EQ(costs->seconds.size(), 3u);
+  EXPECT_GT(costs->rounds, 2);
+  for (const auto& [algorithm, seconds] : costs->seconds)
+    EXPECT_GE(seconds, costs->seconds.at(fastest.begin()->second)) << algorithm;
+  // Another number of threads is another machine.
+  EXPECT_FALSE(known_costs(fastest.begin()->first, isa, 2, cache).has_value());
+  EXPECT_FALSE(parse_conv_costs("direct 1\nquick 2\n").has_value());
+  EXPECT_FALSE(parse_conv_costs("direct x").has_value());
+}
+
+}  // namespace
+}  // namespace tessera
