@@ -52,6 +52,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     suites: dict[str, Callable[[Settings], Iterator[Row]]] = {
         "mirage": mirage,
         "onnx": onnx,
+        "pet": pet,
         "search": search,
         "stenso": stenso,
         "verify": verify,
@@ -59,7 +60,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     yield from suites[suite](settings)
 
 
-SUITES = ("mirage", "onnx", "search", "stenso", "verify")
+SUITES = ("mirage", "onnx", "pet", "search", "stenso", "verify")
 
 
 def stenso(settings: Settings) -> Iterator[Row]:
@@ -68,6 +69,16 @@ def stenso(settings: Settings) -> Iterator[Row]:
     yield from stenso_suite.run(
         settings.options, settings.case, settings.quick, known, settings.tell, settings.peers
     )
+
+
+def pet(settings: Settings) -> Iterator[Row]:
+    """Whole models against what people run them with; see bench/pet.py."""
+    from tessera.bench import pet as pet_suite
+
+    yield from pet_suite.run(
+        settings.options, settings.case, settings.batch, settings.quick, settings.tell,
+        settings.case_limit_s,
+    )  # fmt: skip
 
 
 def onnx(settings: Settings) -> Iterator[Row]:

@@ -1,0 +1,142 @@
+"""The suite pet: whole models, as PET measured them, against what people run them with.
+
+Contestants have processes of their own and take turns (race.py); "tessera-norewrite" is our back
+end on the program as imported, which isolates what the search gains.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tessera.bench import pet_models
+from tessera.bench.race import Late, Process
+from tessera.errors import UsageError
+from tessera.options import Options
+
+Row = dict[str, Any]
+NEEDS = {"ort": "onnxruntime", "torch": "torch", "inductor": "torch", "openvino": "openvino"}
+_QUICK = ("csrnet14",)
+
+
+def cases(case: str | None, batch: int | None, quick: bool) -> list[tuple[str, int]]:
+    """Models and batches; raises UsageError for a name that is none."""
+    names = [case] if case else list(_QUICK if quick else pet_models.MODELS)
+    for name in names:
+        if name not in pet_models.MODELS:
+            raise UsageError(
+                f"--case: '{name}' is not one of {', '.join(sorted(pet_models.MODELS))}"
+            )
+    batches = (batch,) if batch else (1,) if quick else (1, 16)
+    return [(n, b) for n in names for b in batches]
+
+
+def run(
+    options: Options,
+    case: str | None,
+    batch: int | None,
+    quick: bool,
+    tell: Callable[[str], None],
+    limit_s: float,
+) -> Iterator[Row]:
+    """A row for each model, batch and number of threads."""
+    for module in ("torch", "onnx"):
+        if importlib.util.find_spec(module) is None:
+            raise UsageError(f"bench pet builds its models with {module}; try pip install {module}")
+    most = options.threads or len(os.sched_getaffinity(0))
+    for name, size in cases(case, batch, quick):
+        with tempfile.TemporaryDirectory(prefix="tessera-pet-") as folder:
+            tell(f"pet: {name}, batch {size}: exporting")
+            _write(name, size, Path(folder))
+            for threads in sorted({1, most}) if options.threads == 0 else [most]:
+                yield _race(name, size, threads, options, folder, tell, 2.0 if quick else 10.0,
+                            limit_s)  # fmt: skip
+
+
+def _write(name: str, batch: int, folder: Path) -> None:
+    import torch
+
+    pet_models.export(name, batch, folder / "model.onnx")
+    x = pet_models.example(name, batch)
+    np.save(folder / "x.npy", x.numpy())
+    with torch.no_grad():
+        np.save(folder / "exact.npy", pet_models.build(name).double()(x.double()).numpy())
+
+
+def _race(
+    name: str,
+    batch: int,
+    threads: int,
+    options: Options,
+    folder: str,
+    tell: Callable[[str], None],
+    seconds: float,
+    limit_s: float,
+) -> Row:
+    found = [n for n, m in NEEDS.items() if importlib.util.find_spec(m) is not None]
+    processes: dict[str, Process] = {}
+    errors: dict[str, float] = {}
+    notes: dict[str, str] = {}
+    facts: Row = {}
+    try:
+        for contestant in ("tessera", "tessera-norewrite", *found):
+            tell(f"pet: {name}, batch {batch}, {threads} thread(s): {contestant}")
+            process = processes[contestant] = Process(threads, "tessera.bench.pet_worker")
+            try:
+                answer = process.ask(
+                    limit_s, do="prepare", name=contestant, case=name, folder=folder,
+                    options=dataclasses.asdict(options),
+                )  # fmt: skip
+            except Late as late:
+                answer = {"failed": str(late)}
+            if "failed" in answer:
+                notes[contestant] = answer["failed"]
+                processes.pop(contestant).close()
+                continue
+            errors[contestant] = answer["error"]
+            facts |= answer["facts"]
+        times = _take_turns(processes, seconds)
+    finally:
+        for process in processes.values():
+            process.close()
+    least = {n: min(t) for n, t in times.items()}
+    peers = {n: s * 1e6 for n, s in least.items() if not n.startswith("tessera")}
+    ours = least.get("tessera")
+    row: Row = {
+        "suite": "pet", "case": name, "shape": {"x": list(pet_models.MODELS[name].shape(batch))},
+        "dtype": "f32", "target": options.target, "threads": threads, "batch": batch,
+        "ours_us": ours and ours * 1e6,
+        "original_us": least.get("tessera-norewrite", 0) * 1e6 or None,
+        "peers": peers,
+        "speedup_vs_best": min(peers.values()) / 1e6 / ours if ours and peers else None,
+        "medians_us": {n: median(t) * 1e6 for n, t in times.items()},
+        "rounds": min(map(len, times.values()), default=0),
+        "max_rel_err": errors.get("tessera"),
+        "errors": errors,
+        "load": os.getloadavg()[0],
+    }  # fmt: skip
+    return row | facts | ({"notes": notes} if notes else {})
+
+
+def _take_turns(processes: dict[str, Process], seconds: float) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in processes}
+    end = time.monotonic() + seconds
+    turn = 0
+    while turn < 3 or (time.monotonic() < end and turn < 200):
+        names = list(processes)
+        for name in names[turn % len(names) :] + names[: turn % len(names)] if names else []:
+            time.sleep(0.02)  # pools spin for a while after their work
+            times[name].append(processes[name].ask(120, do="time", name=name)["seconds"])
+        turn += 1
+        if not names:
+            break
+    return times

@@ -1,0 +1,55 @@
+"""The suite pet: its cases, its turns, and its models where PyTorch is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera.bench import pet, pet_models
+from tessera.errors import UsageError
+
+
+def test_cases_are_models_and_batches() -> None:
+    everything = pet.cases(None, None, quick=False)
+    assert {n for n, _ in everything} == set(pet_models.MODELS)
+    assert {b for _, b in everything} == {1, 16}
+    assert pet.cases("bert", 4, quick=False) == [("bert", 4)]
+    assert pet.cases(None, None, quick=True) == [("csrnet14", 1)]
+    with pytest.raises(UsageError, match="'vgg' is not one of bert, bert_paper, csrnet14"):
+        pet.cases("vgg", None, quick=False)
+
+
+def test_turns_rotate() -> None:
+    order: list[str] = []
+
+    class Fake:
+        def ask(self, limit_s: float, do: str, name: str) -> dict[str, float]:
+            order.append(name)
+            return {"seconds": 0.001 * (1 + len(order))}
+
+    processes: dict[str, Any] = {"a": Fake(), "b": Fake()}
+    times = pet._take_turns(processes, 0)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert times == {"a": [0.002, 0.005, 0.006], "b": [0.003, 0.004, 0.007]}
+    assert pet._take_turns({}, 0) == {}
+
+
+def test_models_are_the_same_each_time_and_mean_the_same_as_onnx(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    from tessera.frontends.onnx import load
+
+    first, again = pet_models.build("csrnet14"), pet_models.build("csrnet14")
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True)
+    )
+    pet_models.export("csrnet14", 1, tmp_path / "m.onnx")
+    graph = load(tmp_path / "m.onnx")
+    x = pet_models.example("csrnet14", 1)
+    with torch.no_grad():
+        wanted = first(x).numpy()
+    got = graph.run(*graph.with_weights([x.numpy()]))[0]
+    np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
