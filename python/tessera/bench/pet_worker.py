@@ -1,4 +1,4 @@
-"""One process of the suite pet: one library, models prepared and timed when told (see worker.py)."""
+"""One process of the suite pet: one library, models prepared and timed when told."""
 
 from __future__ import annotations
 

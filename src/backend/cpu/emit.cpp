@@ -134,8 +134,13 @@ void read_through_slices(const Graph& graph, const PlanBuilder& plan, std::vecto
 }
 
 // Drops the code of slices that nobody reads as arrays of their own.
-void drop_unread_slices(const Graph& graph, const PlanBuilder& plan, std::vector<OpCode>& codes) {
+void drop_unread_slices(const Graph& graph, const PlanBuilder& plan,
+                        const std::vector<ImageStep>& images, std::vector<OpCode>& codes) {
   std::vector<bool> read(graph.tensors().size(), false);
+  for (const ImageStep& s : images) {
+    read[plan.holder(s.image).index] = true;
+    for (TensorId t : s.more) read[plan.holder(t).index] = true;
+  }
   for (TensorId t : graph.outputs()) read[plan.holder(t).index] = true;
   for (size_t c = codes.size(); c-- > 0;) {
     const Op& op = graph.op(codes[c].id);
@@ -208,7 +213,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       code.layouts[static_cast<size_t>(wanted[i].operand)] = choice.layouts[i];
     }
     read_through_slices(graph, plan, codes);
-    drop_unread_slices(graph, plan, codes);
+    drop_unread_slices(graph, plan, images, codes);
   }
 
   const std::vector<std::string> lines = print_ops(graph);

@@ -106,6 +106,19 @@ TEST(CpuImages, TwoConvolutionsDoNotShareWhatFollows) {
   expect_right_by_all(text);
 }
 
+TEST(CpuImages, SlicesAreReadAsArrays) {
+  expect_right_by_all(R"(graph g {
+    x = input : f32[1,20,6,6]
+    s = input : f32[1,40,6,6]
+    w = input : f32[16,16,3,3]
+    a = slice x {starts=[0,2,0,0], stops=[1,18,6,6], steps=[1,1,1,1]} : f32[1,16,6,6]
+    b = slice s {starts=[0,9,0,0], stops=[1,25,6,6], steps=[1,1,1,1]} : f32[1,16,6,6]
+    y = conv a, w {low=[1,1], high=[1,1]} : f32[1,16,6,6]
+    z = add y, b : f32[1,16,6,6]
+    return z
+  })");
+}
+
 TEST(CpuImages, PoolsJoinsAndReductionsFollowTheOrder) {
   const std::string text = R"(graph g {
     x = input : f32[2,3,17,15]
