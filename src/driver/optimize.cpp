@@ -123,12 +123,17 @@ class Optimizer {
     SearchOutcome out;
     CollectingSink sink;
     MemoryOf memory(saved_, memory_prefix(program_));
-    out.report = options_.engine == "synth"
-                     ? s_.synthesize(program_, options_.budget_seconds, sink, options_.proved)
-                     : s_.search(program_, "", options_.budget_seconds, &memory, sink);
+    if (options_.engine == "synth")
+      out.report = s_.synthesize(program_, options_.budget_seconds, sink, options_.proved);
+    else if (options_.engine == "mutate")
+      out.report = s_.mutants(program_, options_.budget_seconds, sink);
+    else
+      out.report = s_.search(program_, "", options_.budget_seconds, &memory, sink);
     out.candidates = std::move(sink.candidates);
     out.resumed = saved_.note();
-    if (out.report.stop == StopReason::TimeBudget || out.report.stop == StopReason::Cancelled)
+    const bool cut =
+        out.report.stop == StopReason::TimeBudget || out.report.stop == StopReason::Cancelled;
+    if (cut && options_.engine != "mutate")
       out.resumable = saved_.save(s_.deadline.spent());
     else
       saved_.forget();
@@ -446,9 +451,11 @@ void require_known_engines(const OptimizeOptions& options) {
     if (name.starts_with("plan:"))
       disable_plan(plan, name);
     else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
-             name != "synth:holes" && name != "mugraph" && !name.starts_with("mugraph:"))
+             name != "synth:holes" && name != "mugraph" && !name.starts_with("mugraph:") &&
+             !name.starts_with("mutate:"))
       throw Error(ErrorKind::Usage, "unknown engine '" + name +
-                                        "' to disable; there are mugraph, mugraph:RULE, synth, "
+                                        "' to disable; there are mugraph, mugraph:RULE, "
+                                        "mutate:STEP, synth, "
                                         "synth:holes, rules, fold, library and plan:"
                                         "{layout,schedule,memory,weights,images}");
   }
@@ -481,9 +488,9 @@ SearchOutcome search(const Graph& program, const OptimizeOptions& options,
                      const std::atomic<bool>* cancel) {
   require_static(program);
   require_known_engines(options);
-  if (options.engine != "mugraph" && options.engine != "synth")
+  if (options.engine != "mugraph" && options.engine != "synth" && options.engine != "mutate")
     throw Error(ErrorKind::Usage,
-                "unknown engine '" + options.engine + "'; there are mugraph and synth");
+                "unknown engine '" + options.engine + "'; there are mugraph, synth and mutate");
   return Optimizer(program, options, progress, cancel, nullptr).search_only();
 }
 

@@ -41,7 +41,7 @@ struct OptimizeOptions {
   // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "library" (calls of
   // cuBLASLt), "plan:layout" and the like (plan/plan.h)
   std::set<std::string> disable;
-  // Of search(): "mugraph", or "synth" with the costs of NumPy's own functions.
+  // Of search(): "mugraph", "mutate", or "synth" with the costs of NumPy's own functions.
   std::string engine = "mugraph";
   // What synthesis minimises: "times" of calls (NumPy), "fused" loops (XLA, Inductor), or "flops";
   // `costs` are nanoseconds at amounts of work by kind of operation, as measured for the library

@@ -12,6 +12,7 @@
 #include "cost/analytical.h"
 #include "ir/text.h"
 #include "search/mugraph/mugraph.h"
+#include "search/mutate/mutate.h"
 #include "search/rules/library.h"
 #include "search/synth/synth.h"
 #include "verify/symmetry.h"
@@ -129,6 +130,22 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
     };
   }
   return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+}
+
+SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
+  Stopwatch watch(report.search_s);
+  AnalyticalModel cost(target);
+  Context context;
+  context.target = &target;
+  context.cost = &cost;
+  context.seed = options.seed;
+  context.cancel = cancel_;
+  Budget budget;
+  budget.seconds = std::max(0.0, seconds);
+  MutateOptions engine_options;
+  for (const std::string& name : options.disable)
+    if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
+  return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
 }
 
 PlanOptions Session::plan_options() const {

@@ -53,6 +53,8 @@ class Session {
   // By operator: whether the back end computes it together with a convolution or pooling, so that
   // engines have nothing to gain there. Empty on a GPU.
   std::vector<bool> computed_with_images(const Graph& graph) const;
+  // Mutants of a program of multi-linear operators (search/mutate), all of them proved.
+  SearchReport mutants(const Graph& graph, double seconds, CandidateSink& sink);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
   Code compiled(const Graph& graph);

@@ -288,10 +288,11 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
 @common.resume_option
 @click.option(
     "--engine",
-    type=click.Choice(["mugraph", "synth"]),
+    type=click.Choice(["mugraph", "synth", "mutate"]),
     default="mugraph",
     show_default=True,
-    help="mugraph: fused kernels; synth: less work, at the costs of NumPy's own functions.",
+    help="mugraph: fused kernels; synth: less work, at the costs of NumPy's own functions; "
+    "mutate: other shapes of convolutions and products, corrected where they differ.",
 )
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Candidates to show."
@@ -316,7 +317,7 @@ def search(
       tessera search prog.ug --disable mugraph:bound --json
       tessera search prog.ug --budget 60 --resume
 
-    Nothing is proved or run. Exit code 0 with candidates, 1 when there are none, 2 when the budget
+    Nothing is run, and only what mutate finds is proved. Exit code 0 with candidates, 1 when there are none, 2 when the budget
     ended before any was found.
     """
     program = common.read_program(src, shapes)

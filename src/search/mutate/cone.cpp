@@ -1,7 +1,7 @@
 #include "search/mutate/cone.h"
 
 #include <algorithm>
-#include <cmath>
+#include <set>
 
 #include "base/check.h"
 
@@ -16,9 +16,28 @@ uint64_t residue(const Modulus<uint64_t>& field, const Rational& r) {
 
 }  // namespace
 
-Cone::Cone(const Graph& graph, uint64_t seed, double dense)
-    : graph_(graph), seed_(seed), dense_(dense >= 1 ? UINT64_MAX : uint64_t(std::ldexp(dense, 64))),
-      field_(kPrime61) {}
+ThinAxes thin_axes(const Graph& g) {
+  ThinAxes thin(g.inputs().size(), -1);
+  for (const Op& op : g.ops()) {
+    if (op.kind != OpKind::Conv && op.kind != OpKind::Matmul) continue;
+    const auto at = std::find(g.inputs().begin(), g.inputs().end(), op.inputs[1]);
+    if (at != g.inputs().end())
+      thin[size_t(at - g.inputs().begin())] =
+          op.kind == OpKind::Conv ? 1 : g.type(op.inputs[1]).rank() - 2;
+  }
+  return thin;
+}
+
+Cone::Cone(const Graph& graph, uint64_t seed, ThinAxes thin)
+    : graph_(graph), seed_(seed), thin_(std::move(thin)), field_(kPrime61) {}
+
+std::vector<int64_t> Cone::support(TensorId t, size_t axis, int64_t n) const {
+  const Node& x = nodes_[t.index];
+  if (x.form == Form::Input && x.thin == int(axis)) return x.places;
+  std::vector<int64_t> all(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; i++) all[size_t(i)] = i;
+  return all;
+}
 
 void Cone::forget(size_t tensors) {
   if (nodes_.size() > tensors) nodes_.resize(tensors);
@@ -39,6 +58,15 @@ void Cone::extend(size_t tensors) {
       const size_t k =
           size_t(std::find(inputs.begin(), inputs.end(), TensorId(t)) - inputs.begin());
       n.number = derive_key(seed_, k);
+      if (k < thin_.size()) n.thin = thin_[k];
+      if (n.thin >= 0) {
+        constexpr uint64_t kPlaces = 3;
+        const int64_t extent = n.shape[size_t(n.thin)];
+        std::set<int64_t> places;
+        for (uint64_t i = 0; i < kPlaces; i++)
+          places.insert(int64_t(keyed_hash(n.number + 1, i) % uint64_t(extent)));
+        n.places.assign(places.begin(), places.end());
+      }
     } else if (*form == Form::Const) {
       n.number = residue(field_, graph_.attrs<ConstAttrs>(op).value);
     } else if (*form == Form::Mean) {
@@ -56,7 +84,8 @@ uint64_t Cone::at(TensorId t, const Index& index) {
   Node& n = nodes_[t.index];
   if (n.form == Form::Input) {
     const uint64_t at = uint64_t(flat(index, n.shape));
-    if (dense_ != UINT64_MAX && keyed_hash(n.number ^ 0x5a5a, at) > dense_) return 0;
+    if (n.thin >= 0 && !std::binary_search(n.places.begin(), n.places.end(), index[size_t(n.thin)]))
+      return 0;
     return uint64_t((uint128(keyed_hash(n.number, at)) * field_.p) >> 64);
   }
   if (n.form == Form::Const) return n.number;
@@ -81,6 +110,7 @@ uint64_t Cone::conv(const Node& n, const Op& op, const Index& index) {
   const int64_t groups = graph_.attrs<ConvAttrs>(op).groups;
   const std::vector<int64_t> ws = nodes_[n.in[1].index].shape;
   const int64_t g = index[1] / (n.shape[1] / groups);
+  const std::vector<int64_t> channels = support(n.in[1], 1, ws[1]);
   Index x{}, w{}, taps{};
   x[0] = index[0], w[0] = index[1];
   const size_t axes = n.axes.size();
@@ -93,7 +123,8 @@ uint64_t Cone::conv(const Node& n, const Op& op, const Index& index) {
       w[2 + i] = taps[i];
       inside = inside && x[2 + i] >= 0 && x[2 + i] < a.in;
     }
-    for (int64_t c = 0; inside && c < ws[1]; c++) {
+    for (const int64_t c : channels) {
+      if (!inside) break;
       w[1] = c;
       x[1] = g * ws[1] + c;
       const uint64_t weight = at(n.in[1], w);
@@ -177,13 +208,13 @@ uint64_t Cone::compute(TensorId t, const Index& index) {
   case Form::Matmul: {
     const int64_t depth = nodes_[n.in[0].index].shape.back();
     uint64_t sum = 0;
-    for (int64_t k = 0; k < depth; k++) {
+    for (const int64_t k : support(n.in[1], nodes_[n.in[1].index].shape.size() - 2, depth)) {
       Index a = index, b = index;
       a[rank - 1] = k;
       b[rank - 2] = k;
       // The innermost two axes are never broadcast, though their extents may be 1.
-      const uint64_t x = operand(n.in[0], rank, a);
-      if (x != 0) sum = field_.add(sum, field_.mul(x, operand(n.in[1], rank, b)));
+      const uint64_t y = operand(n.in[1], rank, b);
+      if (y != 0) sum = field_.add(sum, field_.mul(operand(n.in[0], rank, a), y));
     }
     return sum;
   }

@@ -10,12 +10,17 @@
 
 namespace tessera::mutants {
 
+// Inputs that are zero but at a few places of one axis, by input; −1: dense. Sums over that axis
+// are short then, and a difference is still a difference.
+using ThinAxes = std::vector<int>;
+// The axes of convolutions' weights and of matrices that are summed over.
+ThinAxes thin_axes(const Graph& graph);
+
 class Cone {
  public:
   // Of a graph whose operators have forms; it may grow and be rolled back, see forget(). The prime
-  // is kPrime61. `dense`: share of input elements that are not zero; fewer make cones cheaper, and
-  // a difference is still a difference.
-  Cone(const Graph& graph, uint64_t seed, double dense = 1);
+  // is kPrime61.
+  Cone(const Graph& graph, uint64_t seed, ThinAxes thin = {});
 
   uint64_t at(TensorId t, const Index& index);
   // Tensors from number `tensors` on are gone, or others now.
@@ -28,17 +33,21 @@ class Cone {
     std::vector<TensorId> in;
     std::vector<WindowAxis> axes;
     uint64_t number = 0;  // of an input: its hash key; of a constant, mean: its value
+    int thin = -1;        // of an input: the axis along which only `places` are not zero
+    std::vector<int64_t> places;
     std::unordered_map<int64_t, uint64_t> memo;
   };
   void extend(size_t tensors);
   uint64_t compute(TensorId t, const Index& index);
   uint64_t conv(const Node& n, const Op& op, const Index& index);
   uint64_t conv_transpose(const Node& n, const Op& op, const Index& index);
+  // Places of an axis of n elements where a tensor may be other than zero.
+  std::vector<int64_t> support(TensorId t, size_t axis, int64_t n) const;
   uint64_t operand(TensorId t, size_t rank, const Index& index);
 
   const Graph& graph_;
   const uint64_t seed_;
-  const uint64_t dense_;  // of 2^64
+  const ThinAxes thin_;
   Modulus<uint64_t> field_;
   std::vector<Node> nodes_;
 };

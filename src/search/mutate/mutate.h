@@ -12,9 +12,9 @@
 namespace tessera {
 
 struct MutateOptions {
-  int depth = 4;            // operators of a mutant; a reshape with its transpose and pads is one
-  int64_t steps = 400'000;  // operators tried
-  double seconds = 5;   // wall time, of search and proofs; hitting it makes results depend on the
+  int depth = 4;           // operators of a mutant; a reshape with its transpose and pads is one
+  int64_t steps = 60'000;  // operators tried
+  double seconds = 8;   // wall time, of search and proofs; hitting it makes results depend on the
                         // machine
   int candidates = 16;  // at most so many are proved and returned
   double least_equal = 0.3;  // share of the output on which a mutant has to be equal, uncorrected

@@ -169,6 +169,34 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
   return x;
 }
 
+std::optional<Index> Rearrangement::source(const std::vector<int64_t>& shape, Index at) const {
+  Graph g;
+  TensorId t = build(g, g.add_input({DType::F32, shape_of(shape)}));
+  while (g.producer(t).kind != OpKind::Input) {
+    const Op& op = g.producer(t);
+    const std::vector<int64_t> mine = extents(g.type(t).shape);
+    t = op.inputs[0];
+    const std::vector<int64_t> from = extents(g.type(t).shape);
+    Index next{};
+    if (op.kind == OpKind::Reshape) {
+      next = unflat(flat(at, mine), from);
+    } else if (op.kind == OpKind::Transpose) {
+      const auto& turned = g.attrs<PermAttrs>(op).perm;
+      for (size_t d = 0; d < turned.size(); d++) next[size_t(turned[d])] = at[d];
+    } else if (op.kind == OpKind::Slice) {
+      for (size_t d = 0; d < from.size(); d++) next[d] = at[d] + g.attrs<SliceAttrs>(op).starts[d];
+    } else {
+      CHECK(op.kind == OpKind::Pad) << "tiles have no single source";
+      for (size_t d = 0; d < from.size(); d++) {
+        next[d] = at[d] - g.attrs<PadAttrs>(op).low[d];
+        if (next[d] < 0 || next[d] >= from[d]) return std::nullopt;
+      }
+    }
+    at = next;
+  }
+  return at;
+}
+
 std::string Rearrangement::str() const {
   std::string s;
   if (any(low) || any(high)) s += " pad low=" + list(low) + " high=" + list(high);
@@ -185,9 +213,10 @@ std::string Rearrangement::str() const {
   return "rearrange" + s;
 }
 
-std::vector<Rearrangement> rearrangements(const std::vector<int64_t>& shape,
-                                          const std::vector<int64_t>& factors,
-                                          const std::vector<std::vector<int64_t>>& lows) {
+std::vector<Rearrangement>
+rearrangements(const std::vector<int64_t>& shape, const std::vector<int64_t>& factors,
+               const std::vector<std::vector<int64_t>>& lows,
+               const std::function<bool(const std::vector<int64_t>&)>& accepts) {
   const int rank = int(shape.size());
   std::vector<Rearrangement> all;
   std::set<std::string> seen;
@@ -209,10 +238,19 @@ std::vector<Rearrangement> rearrangements(const std::vector<int64_t>& shape,
     for (size_t d = 0; d < extent.size(); d++) {
       const int64_t rest = extent[d] % multiple[d];
       if (rest == 0) continue;
-      // A padded axis that is small would be mostly zeros.
-      if (extent[d] < multiple[d]) return;
+      // Zeros are for the axes of windows, and not for most of one.
+      if (d < 2 || extent[d] < multiple[d]) return;
       r.high[d] = multiple[d] - rest;
     }
+    // The extents of the result, if the factors divide; accepted are few.
+    std::vector<int64_t>& quick = extent;
+    for (size_t d = 0; d < quick.size(); d++) quick[d] += r.high[d];
+    for (const Move& m : moves) {
+      if (quick[size_t(m.from)] % m.factor != 0) return;
+      quick[size_t(m.from)] /= m.factor;
+      quick[size_t(m.to)] *= m.factor;
+    }
+    if (!accepts(quick)) return;
     r.moves = moves;
     const auto to = r.shape(shape);
     if (!to) return;
@@ -247,7 +285,8 @@ std::vector<Rearrangement> rearrangements(const std::vector<int64_t>& shape,
     for (int b = a + 1; b < rank; b++) {
       Rearrangement r;
       for (int d = 0; d < rank; d++) r.perm.push_back(d == a ? b : d == b ? a : d);
-      if (shape[size_t(a)] > 1 || shape[size_t(b)] > 1) all.push_back(std::move(r));
+      if ((shape[size_t(a)] > 1 || shape[size_t(b)] > 1) && accepts(*r.shape(shape)))
+        all.push_back(std::move(r));
     }
   return all;
 }

@@ -1,6 +1,7 @@
 // Reshapes and transposes as one operator (PET §4.2: "reshape & transpose"): zeros added, factors
 // of axes moved to other axes, the rest cut off.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,14 +41,18 @@ struct Rearrangement {
   std::optional<std::vector<int64_t>> shape(std::vector<int64_t> of) const;
   // Appends it to a graph; its shape() must exist.
   TensorId build(Graph& graph, TensorId x) const;
+  // Which element of an operand of this shape becomes the result's element `at`; nothing if it is a
+  // zero that was added. Without tiles.
+  std::optional<Index> source(const std::vector<int64_t>& shape, Index at) const;
   std::string str() const;
 };
 
 // All of at most two moves by these factors, axes that a factor does not divide being padded to
 // multiples, and all exchanges of two axes; `lows`: zeros that may be added before each axis
-// (besides none). Each map once.
-std::vector<Rearrangement> rearrangements(const std::vector<int64_t>& shape,
-                                          const std::vector<int64_t>& factors,
-                                          const std::vector<std::vector<int64_t>>& lows);
+// (besides none); `accepts`: of the results' shapes. Each map once.
+std::vector<Rearrangement>
+rearrangements(const std::vector<int64_t>& shape, const std::vector<int64_t>& factors,
+               const std::vector<std::vector<int64_t>>& lows,
+               const std::function<bool(const std::vector<int64_t>&)>& accepts);
 
 }  // namespace tessera::mutants

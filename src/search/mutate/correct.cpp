@@ -1,0 +1,416 @@
+#include "search/mutate/correct.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "search/mutate/restrict.h"
+#include "search/mutate/steps.h"
+
+namespace tessera::mutants {
+namespace {
+
+constexpr size_t kMostPieces = 24;    // of an output that is put together
+constexpr double kMostlyWrong = 0.5;  // share from which a region is computed again as a whole
+
+// The convolution that reads a value as its first operand.
+int convolution_of(const Recipe& r, int value) {
+  for (size_t i = 0; i < r.steps.size(); i++)
+    if (r.steps[i].kind == StepKind::Apply && r.steps[i].op == OpKind::Conv &&
+        r.steps[i].operands[0] == value)
+      return int(i);
+  return -1;
+}
+
+// Rearrangements behind an operator cut their result to the shape they had.
+void keep_shapes(const Graph& original, Recipe& r) {
+  if (r.steps.back().kind == StepKind::Rearrange && original.outputs().size() == 1)
+    r.steps.back().rearrangement.keep = extents(original.type(original.outputs()[0]).shape);
+}
+
+int64_t span(const Graph& g, const Recipe& recipe, const Step& conv, size_t axis) {
+  const size_t w = size_t(conv.operands[1]);
+  if (w >= recipe.starts.size()) return 0;
+  const auto shape = extents(g.type(g.inputs()[recipe.starts[w][0]]).shape);
+  return (shape[axis] - 1) * std::get<ConvAttrs>(conv.attrs).dilations[axis - 2] + 1;
+}
+
+// Zeros between images that lie side by side, so many as windows reach over.
+std::optional<Recipe> with_spacers(const Graph& original, Recipe r, bool wide) {
+  bool any = false;
+  const int first = int(r.starts.size() + r.constants.size());
+  for (size_t i = 0; i < r.steps.size(); i++) {
+    Step& s = r.steps[i];
+    const int conv = convolution_of(r, first + int(i));
+    if (s.kind != StepKind::Rearrange || conv < 0 || !s.rearrangement.tiles.empty()) continue;
+    const auto& a = std::get<ConvAttrs>(r.steps[size_t(conv)].attrs);
+    Rearrangement& copy = s.rearrangement;
+    for (const Move& m : copy.moves) {
+      if (m.to < 2 || m.inner_to) continue;
+      const size_t d = size_t(m.to) - 2;
+      if (copy.high.empty()) {
+        copy.low.assign(a.low.size() + 2, 0);
+        copy.high = copy.low;
+      }
+      const int64_t zeros = wide ? a.low[d] + a.high[d] : std::max(a.low[d], a.high[d]);
+      if (zeros > 0) any = true;
+      copy.high[size_t(m.to)] += zeros;
+    }
+  }
+  if (!any) return std::nullopt;
+  keep_shapes(original, r);
+  return r;
+}
+
+// Tiles of an image that overlap by what windows reach over, and no padding of each.
+std::optional<Recipe> with_halos(const Graph& original, Recipe r) {
+  bool any = false;
+  const int first = int(r.starts.size() + r.constants.size());
+  if (original.outputs().size() != 1) return std::nullopt;
+  const auto out = extents(original.type(original.outputs()[0]).shape);
+  for (size_t i = 0; i < r.steps.size(); i++) {
+    Step& s = r.steps[i];
+    const int conv = convolution_of(r, first + int(i));
+    if (s.kind != StepKind::Rearrange || conv < 0 || size_t(s.operands[0]) >= r.starts.size())
+      continue;
+    Step& window = r.steps[size_t(conv)];
+    auto& a = std::get<ConvAttrs>(window.attrs);
+    const auto x =
+        extents(original.type(original.inputs()[r.starts[size_t(s.operands[0])][0]]).shape);
+    if (x.size() != out.size()) return std::nullopt;
+    Rearrangement copy = s.rearrangement;
+    if (copy.low.empty()) copy.low.assign(x.size(), 0);
+    copy.high.resize(x.size(), 0);
+    for (const Move& m : copy.moves) {
+      if (m.from < 2 || m.inner_from || m.to != 0 || m.inner_to) return std::nullopt;
+      const size_t axis = size_t(m.from), d = axis - 2;
+      const int64_t reach = span(original, r, window, axis);
+      if (reach == 0) return std::nullopt;
+      const int64_t rows = (out[axis] + m.factor - 1) / m.factor;
+      Tiles t{m.from, m.to, m.factor, (rows - 1) * a.strides[d] + reach, rows * a.strides[d]};
+      copy.low[axis] = a.low[d];
+      copy.high[axis] =
+          std::max<int64_t>(0, (t.count - 1) * t.step + t.length - a.low[d] - x[axis]);
+      a.low[d] = a.high[d] = 0;
+      copy.tiles.push_back(t);
+      any = true;
+    }
+    copy.moves.clear();
+    s.rearrangement = copy;
+  }
+  if (!any) return std::nullopt;
+  keep_shapes(original, r);
+  return r;
+}
+
+// An output put together of the mutant's boxes and others.
+class Assembly {
+ public:
+  // `again` computes a region of the output as the original does; nothing where it cannot.
+  using Again = std::function<std::optional<TensorId>(const Region&)>;
+
+  explicit Assembly(const Agreement::Output& found) : found_(found) {
+    for (const auto& axis : found.axes) {
+      int64_t n = 0;
+      for (const Piece& p : axis) n += p.count;
+      std::vector<int> of(size_t(n), 0);
+      for (size_t p = 0; p < axis.size(); p++)
+        for (int64_t i = 0; i < axis[p].count; i++) of[size_t(axis[p].at(i))] = int(p);
+      piece_of_.push_back(std::move(of));
+      whole_.push_back({0, n});
+    }
+  }
+
+  // Regions that have to be computed again; nothing where there are too many.
+  std::optional<std::vector<Region>> wrong() {
+    std::vector<Region> r;
+    size_t right = 0;
+    if (!walk(
+            whole_,
+            [&](const Region& x, bool ok) {
+              if (ok)
+                right++;
+              else
+                r.push_back(x);
+              return r.size() + right <= kMostPieces ? std::optional(TensorId(0u)) : std::nullopt;
+            },
+            nullptr))
+      return std::nullopt;
+    return r;
+  }
+
+  std::optional<TensorId> build(Graph& g, TensorId mutant, const Again& again) {
+    return walk(
+        whole_,
+        [&](const Region& x, bool ok) -> std::optional<TensorId> {
+          return ok ? slice_of(g, mutant, x) : again(x);
+        },
+        &g);
+  }
+
+ private:
+  using Leaf = std::function<std::optional<TensorId>(const Region&, bool right)>;
+
+  bool right_at(const Index& v) const {
+    size_t box = 0;
+    for (size_t d = 0; d < piece_of_.size(); d++)
+      box = box * found_.axes[d].size() + size_t(piece_of_[d][size_t(v[d])]);
+    return found_.equal[box];
+  }
+  // Share of a region that is wrong, by its boxes.
+  double wrong_share(const Region& r) const {
+    std::vector<std::vector<double>> weight;
+    std::vector<int64_t> counts;
+    for (size_t d = 0; d < r.size(); d++) {
+      std::vector<double> w(found_.axes[d].size(), 0);
+      for (int64_t v = r[d].begin; v < r[d].end; v++) w[size_t(piece_of_[d][size_t(v)])] += 1;
+      weight.push_back(std::move(w));
+      counts.push_back(int64_t(found_.axes[d].size()));
+    }
+    double wrong = 0, all = 0;
+    for (size_t b = 0; b < found_.equal.size(); b++) {
+      const Index which = unflat(int64_t(b), counts);
+      double n = 1;
+      for (size_t d = 0; d < r.size(); d++) n *= weight[d][size_t(which[d])];
+      all += n;
+      if (!found_.equal[b]) wrong += n;
+    }
+    return wrong / all;
+  }
+  // Runs of neighbours along an axis that are right and wrong at the same places of the others.
+  std::vector<Range> runs(const Region& r, size_t axis) const {
+    std::vector<Range> found;
+    std::map<int, double> share;  // by piece
+    for (int64_t v = r[axis].begin; v < r[axis].end; v++) {
+      const int piece = piece_of_[axis][size_t(v)];
+      if (!share.count(piece)) {
+        Region line = r;
+        line[axis] = {v, v + 1};
+        share[piece] = wrong_share(line);
+      }
+      const bool joins =
+          v > r[axis].begin && alike(r, axis, piece_of_[axis][size_t(v - 1)], piece, share);
+      if (joins)
+        found.back().end = v + 1;
+      else
+        found.push_back({v, v + 1});
+    }
+    return found;
+  }
+  bool alike(const Region& r, size_t axis, int a, int b, const std::map<int, double>& share) const {
+    if (a == b) return true;
+    if (share.at(a) != share.at(b)) return false;
+    std::vector<int64_t> counts;
+    for (const auto& x : found_.axes) counts.push_back(int64_t(x.size()));
+    for (size_t box = 0; box < found_.equal.size(); box++) {
+      Index which = unflat(int64_t(box), counts);
+      if (which[axis] != a || !meets(r, which, axis)) continue;
+      which[axis] = b;
+      if (found_.equal[box] != found_.equal[size_t(flat(which, counts))]) return false;
+    }
+    return true;
+  }
+  bool meets(const Region& r, const Index& which, size_t but) const {
+    for (size_t d = 0; d < r.size(); d++) {
+      if (d == but) continue;
+      bool some = false;
+      for (int64_t v = r[d].begin; v < r[d].end && !some; v++)
+        some = piece_of_[d][size_t(v)] == int(which[d]);
+      if (!some) return false;
+    }
+    return true;
+  }
+
+  std::optional<TensorId> walk(const Region& r, const Leaf& leaf, Graph* g) {
+    const double wrong = wrong_share(r);
+    if (wrong == 0) return leaf(r, true);
+    if (wrong >= kMostlyWrong && r == whole_) return std::nullopt;  // that is the original
+    if (wrong >= kMostlyWrong) return leaf(r, false);
+    size_t best = 0;
+    std::vector<Range> cuts;
+    for (size_t d = 0; d < r.size(); d++) {
+      std::vector<Range> c = runs(r, d);
+      if (c.size() > 1 && (cuts.empty() || c.size() < cuts.size())) {
+        best = d;
+        cuts = std::move(c);
+      }
+    }
+    if (cuts.empty() || cuts.size() > kMostPieces) return std::nullopt;
+    std::vector<TensorId> parts;
+    for (const Range& c : cuts) {
+      Region inside = r;
+      inside[best] = c;
+      const auto t = walk(inside, leaf, g);
+      if (!t) return std::nullopt;
+      parts.push_back(*t);
+    }
+    return g ? g->add(OpKind::Concat, parts, AxisAttrs{int(best)}) : TensorId(0u);
+  }
+
+  const Agreement::Output& found_;
+  std::vector<std::vector<int>> piece_of_;  // by axis and place
+  Region whole_;
+};
+
+std::optional<Graph> recomputed(const Graph& original, const Graph& mutant,
+                                const Agreement& found) {
+  Graph g = mutant;
+  std::vector<TensorId> outputs;
+  for (size_t k = 0; k < found.outputs.size(); k++) {
+    Assembly assembly(found.outputs[k]);
+    if (!assembly.wrong()) return std::nullopt;
+    const auto t = assembly.build(g, mutant.outputs()[k], [&](const Region& r) {
+      return compute_region(g, g.inputs(), original, k, r);
+    });
+    if (!t) return std::nullopt;
+    outputs.push_back(*t);
+  }
+  g.set_outputs(outputs);
+  return without_dead_code(g);
+}
+
+// The wrong regions in the mutant's own convolution: what they read lies behind its operand, zeros
+// in between (PET Figure 6).
+std::optional<Graph> fused(const Graph& original, const Recipe& recipe, const Agreement& found) {
+  const int first = int(recipe.starts.size() + recipe.constants.size());
+  int at = -1;
+  const Op* window = nullptr;
+  for (size_t i = 0; i < recipe.steps.size(); i++)
+    if (recipe.steps[i].kind == StepKind::Apply && recipe.steps[i].op == OpKind::Conv) at = int(i);
+  for (const Op& op : original.ops()) {
+    if (op.kind == OpKind::Input || op.kind == OpKind::Const) continue;
+    if (window || op.kind != OpKind::Conv) return std::nullopt;  // of one convolution only
+    window = &op;
+  }
+  if (at < 0 || !window || found.outputs.size() != 1) return std::nullopt;
+  const Step& conv = recipe.steps[size_t(at)];
+  const auto& a = std::get<ConvAttrs>(conv.attrs);
+  const auto& b = original.attrs<ConvAttrs>(*window);
+  const size_t x = size_t(conv.operands[0]), w = size_t(conv.operands[1]);
+  if (w >= recipe.starts.size() || recipe.starts[w].size() != 1) return std::nullopt;
+  if (original.inputs()[recipe.starts[w][0]] != window->inputs[1]) return std::nullopt;
+  if (a.strides != b.strides || a.dilations != b.dilations || a.groups != b.groups)
+    return std::nullopt;
+  if (int(x) < first) return std::nullopt;  // the operand is the input itself
+  Assembly assembly(found.outputs[0]);
+  const auto wrong = assembly.wrong();
+  if (!wrong) return std::nullopt;
+  Graph g(original.name());
+  std::vector<Parts> values = begin(original, recipe, g);
+  for (int i = 0; i < at; i++) {
+    auto parts = append(g, recipe.steps[size_t(i)], values);
+    if (!parts) return std::nullopt;
+    values.push_back(std::move(*parts));
+  }
+  const TensorId body = values[x][0];
+  const auto shape = extents(g.type(body).shape);
+  // Along which axis do all the strips fit? Elsewhere they have the extent and padding of the body.
+  const std::vector<WindowAxis> axes = window_axes(original, *window);
+  std::vector<std::pair<Region, std::vector<int64_t>>> strips;  // what is read, zeros by axis
+  for (size_t along = 2; along < shape.size(); along++) {
+    strips.clear();
+    bool fits = true;
+    std::vector<int64_t> zeros;  // before and behind each strip
+    for (const Region& r : *wrong) {
+      Region in = {r[0], {0, shape[1]}};
+      std::vector<int64_t> pads;
+      for (size_t d = 0; d < axes.size(); d++) {
+        const WindowAxis& e = axes[d];
+        const Range& out = r[2 + d];
+        const int64_t begin = out.begin * e.stride - e.low;
+        const int64_t end = (out.end - 1) * e.stride + (e.taps - 1) * e.dilation - e.low + 1;
+        in.push_back({std::max<int64_t>(0, begin), std::min(end, e.in)});
+        pads.push_back(in.back().begin - begin);
+        pads.push_back(end - in.back().end);
+        if (in.back().size() <= 0) return std::nullopt;
+        if (2 + d == along) continue;
+        fits = fits && in.back().size() == shape[2 + d] && pads[2 * d] == a.low[d] &&
+               pads[2 * d + 1] == a.high[d];
+      }
+      fits = fits && r[0].size() == shape[0] &&
+             original.type(window->inputs[0]).shape[1].extent == shape[1];
+      fits = fits && r[1].size() == original.type(window->result()).shape[1].extent;
+      strips.emplace_back(in, pads);
+    }
+    if (!fits || strips.empty()) continue;
+    const size_t d = along - 2;
+    auto pad = [&](TensorId t, int64_t low, int64_t high) {
+      if (low == 0 && high == 0) return t;
+      PadAttrs p;
+      p.low.assign(shape.size(), 0);
+      p.high = p.low;
+      p.low[along] = low;
+      p.high[along] = high;
+      return g.add(OpKind::Pad, {t}, p);
+    };
+    // Every strip begins where a window does.
+    std::vector<TensorId> parts = {body};
+    std::vector<int64_t> starts;
+    int64_t end = shape[along];
+    for (const auto& [in, pads] : strips) {
+      int64_t gap = parts.size() == 1 ? a.high[d] : 0;
+      while ((end + gap + a.low[d]) % a.strides[d] != 0) gap++;
+      size_t k = 0;
+      while (original.inputs()[k] != window->inputs[0]) {
+        if (++k == original.inputs().size()) return std::nullopt;
+      }
+      const TensorId strip =
+          pad(slice_of(g, g.inputs()[k], in), gap + pads[2 * d], pads[2 * d + 1]);
+      starts.push_back((end + gap + a.low[d]) / a.strides[d]);
+      end += g.type(strip).shape[along].extent;
+      parts.push_back(strip);
+    }
+    const TensorId joined = g.add(OpKind::Concat, parts, AxisAttrs{int(along)});
+    const TensorId y = g.add(OpKind::Conv, {joined, values[w][0]}, conv.attrs);
+    Region main = all_of(g, y);
+    const int64_t reach = (axes[d].taps - 1) * axes[d].dilation + 1;
+    main[along].end = (shape[along] + a.low[d] + a.high[d] - reach) / a.strides[d] + 1;
+    values.push_back({slice_of(g, y, main)});
+    for (size_t i = size_t(at) + 1; i < recipe.steps.size(); i++) {
+      auto more = append(g, recipe.steps[i], values);
+      if (!more) return std::nullopt;
+      values.push_back(std::move(*more));
+    }
+    const auto output = assembly.build(g, values.back()[0], [&](const Region& r) {
+      const size_t k = size_t(std::find(wrong->begin(), wrong->end(), r) - wrong->begin());
+      Region part = all_of(g, y);
+      part[along] = {starts[k], starts[k] + r[along].size()};
+      return std::optional(slice_of(g, y, part));
+    });
+    if (!output) return std::nullopt;
+    g.set_outputs({*output});
+    return without_dead_code(g);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<Corrected> corrections(const Graph& original, const Recipe& recipe, const Graph& mutant,
+                                   const Agreement& found, const MutateOptions& options) {
+  std::vector<Corrected> all;
+  auto on = [&](const char* pass) { return options.disabled.count(pass) == 0; };
+  auto try_recipe = [&](const std::optional<Recipe>& changed, const char* how) {
+    if (!changed) return false;
+    auto g = realise(original, *changed);
+    if (!g) return false;
+    const auto now = agreement(original, *g, options.seed + 1);
+    if (!now || !now->whole()) return false;
+    all.push_back({std::move(*g), how});
+    return true;
+  };
+  if (on("spacer") && !try_recipe(with_spacers(original, recipe, false), "spacer"))
+    try_recipe(with_spacers(original, recipe, true), "spacer");
+  if (on("halo")) try_recipe(with_halos(original, recipe), "halo");
+  try {
+    if (on("fuse"))
+      if (auto g = fused(original, recipe, found)) all.push_back({std::move(*g), "fuse"});
+    if (on("recompute"))
+      if (auto g = recomputed(original, mutant, found)) all.push_back({std::move(*g), "recompute"});
+  } catch (const Error&) {  // shapes that do not fit: no such correction
+  }
+  return all;
+}
+
+}  // namespace tessera::mutants

@@ -1,0 +1,296 @@
+#include "search/mutate/mutate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "cost/analytical.h"
+#include "search/mutate/correct.h"
+#include "search/mutate/generate.h"
+#include "verify/funnel.h"
+
+namespace tessera {
+
+using namespace mutants;
+
+namespace {
+
+constexpr size_t kPerWay = 3;         // mutants of one way to compute whose boxes are tested
+constexpr size_t kMostTested = 96;    // of all ways
+constexpr double kSearchShare = 0.5;  // of the time
+
+// How a program computes: its operators with arithmetic, the types they work on, their attributes.
+std::string way_of(const Graph& g) {
+  std::vector<std::string> ops;
+  for (const Op& op : g.ops()) {
+    if (!is_arithmetic(*form_of(g, op))) continue;
+    std::string s = name(op.kind);
+    for (const TensorId t : op.inputs) s += " " + g.type(t).str();
+    if (const auto* a = std::get_if<ConvAttrs>(&op.attrs))
+      for (const auto* list : {&a->strides, &a->dilations, &a->low, &a->high}) {
+        s += "|";
+        for (const int64_t x : *list) s += std::to_string(x) + ",";
+      }
+    ops.push_back(std::move(s));
+  }
+  std::sort(ops.begin(), ops.end());
+  std::string all;
+  for (const std::string& s : ops) all += s + ";";
+  return all;
+}
+
+struct Mutant {
+  Graph graph;
+  const Recipe* recipe = nullptr;
+  double cost = 0;
+};
+
+struct Found {
+  Graph graph;
+  MutantRecord record;
+};
+
+class Run {
+ public:
+  Run(const Graph& original, const MutateOptions& options, MutateReport& report)
+      : original_(original), options_(options), report_(report) {}
+
+  std::vector<Candidate> run() {
+    report_.original_cost = options_.cost->cost(original_).seconds;
+    const std::function<bool()> stopped = [&] { return ended(kSearchShare); };
+    const Generated generated = generate(original_, options_, stopped);
+    report_.stop = generated.stop;
+    report_.tried = generated.tried;
+    report_.mutants = generated.mutants;
+    for (const Mutant& m : choose(generated.recipes)) {
+      if (ended(kSearchShare + 0.2)) {
+        report_.stop = StopReason::TimeBudget;
+        break;
+      }
+      test(m);
+    }
+    return prove();
+  }
+
+ private:
+  double spent() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  bool ended(double share) const {
+    return spent() > share * options_.seconds ||
+           (options_.cancel && options_.cancel->load(std::memory_order_relaxed));
+  }
+
+  // The cheapest of every way to compute.
+  std::vector<Mutant> choose(const std::vector<Recipe>& recipes) const {
+    std::map<std::string, std::vector<Mutant>> ways;
+    std::set<uint64_t> seen = {structural_hash(original_)};
+    for (const Recipe& r : recipes) {
+      auto g = realise(original_, r);
+      if (!g || !seen.insert(structural_hash(*g)).second) continue;
+      const double cost = options_.cost->cost(*g).seconds;
+      ways[way_of(*g)].push_back({std::move(*g), &r, cost});
+    }
+    auto cheaper = [](const Mutant& a, const Mutant& b) {
+      return std::pair(!a.recipe->likely, a.cost) < std::pair(!b.recipe->likely, b.cost);
+    };
+    std::vector<std::vector<Mutant>> ranks(kPerWay);
+    for (auto& [way, all] : ways) {
+      std::stable_sort(all.begin(), all.end(), cheaper);
+      for (size_t i = 0; i < std::min(kPerWay, all.size()); i++)
+        ranks[i].push_back(std::move(all[i]));
+    }
+    // The best of every way first.
+    std::vector<Mutant> chosen;
+    for (auto& rank : ranks) {
+      std::stable_sort(rank.begin(), rank.end(), cheaper);
+      for (Mutant& m : rank)
+        if (chosen.size() < kMostTested) chosen.push_back(std::move(m));
+    }
+    return chosen;
+  }
+
+  void test(const Mutant& m) {
+    const auto found = agreement(original_, m.graph, options_.seed);
+    if (!found || found->share == 0) return;
+    report_.partial++;
+    MutantRecord record;
+    record.derivation = m.recipe->str();
+    record.equal = found->share;
+    record.boxes = found->boxes;
+    if (found->whole()) {
+      report_.equal++;
+      record.cost = m.cost;
+      found_.push_back({m.graph, std::move(record)});
+      return;
+    }
+    if (found->share >= options_.least_equal) {
+      bool any = false;
+      for (Corrected& c : corrections(original_, *m.recipe, m.graph, *found, options_)) {
+        MutantRecord r = record;
+        r.correction = c.how;
+        r.cost = options_.cost->cost(c.graph).seconds;
+        found_.push_back({std::move(c.graph), std::move(r)});
+        any = true;
+      }
+      if (any) {
+        report_.corrected++;
+        return;
+      }
+    }
+    record.why_not = found->share < options_.least_equal ? "too little of it is equal"
+                                                         : "no correction was found";
+    report_.records.push_back(std::move(record));
+  }
+
+  std::vector<Candidate> prove() {
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Found& a, const Found& b) { return a.record.cost < b.record.cost; });
+    VerifyOptions how;
+    how.seed = options_.seed + 1;
+    how.cancel = options_.cancel;
+    how.seconds = std::max(1.0, options_.seconds - spent());
+    Verifier verifier(original_, how);
+    std::vector<Candidate> proven;
+    std::set<std::string> ways;
+    for (Found& f : found_) {
+      const std::string way = way_of(f.graph);
+      if (proven.size() >= size_t(options_.candidates) || ways.count(way) || ended(1)) {
+        f.record.why_not = ways.count(way) ? "another computes alike for less"
+                           : ended(1)      ? "no time was left for a proof"
+                                           : "others are cheaper";
+        report_.records.push_back(std::move(f.record));
+        continue;
+      }
+      const Verdict verdict = verifier.verify(f.graph);
+      if (!verdict.equal()) {
+        f.record.why_not = verdict.str();
+        report_.records.push_back(std::move(f.record));
+        continue;
+      }
+      ways.insert(way);
+      f.record.proven = true;
+      report_.proven++;
+      Candidate c;
+      c.cost = f.record.cost;
+      c.origin = "mutate";
+      c.derivation = f.record.derivation;
+      if (!f.record.correction.empty()) c.derivation += "corrected: " + f.record.correction + "\n";
+      char share[32];
+      std::snprintf(share, sizeof share, "%.1f %%", 100 * f.record.equal);
+      c.notes.push_back(f.record.correction.empty()
+                            ? std::string("equal everywhere without a correction")
+                            : "equal on " + std::string(share) + " without its correction, " +
+                                  f.record.correction);
+      c.graph = std::move(f.graph);
+      proven.push_back(std::move(c));
+      report_.records.push_back(std::move(f.record));
+    }
+    if (!proven.empty()) report_.best_cost = proven[0].cost;
+    std::stable_sort(report_.records.begin(), report_.records.end(),
+                     [](const MutantRecord& a, const MutantRecord& b) {
+                       return std::pair(!a.proven, a.cost) < std::pair(!b.proven, b.cost);
+                     });
+    return proven;
+  }
+
+  const Graph& original_;
+  const MutateOptions& options_;
+  MutateReport& report_;
+  std::vector<Found> found_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+const std::vector<std::string>& mutate_passes() {
+  static const std::vector<std::string> names = {"rearrange", "matmul", "bundles",  "spacer",
+                                                 "halo",      "fuse",   "recompute"};
+  return names;
+}
+
+std::vector<Candidate> mutate(const Graph& subprogram, const MutateOptions& options,
+                              MutateReport* report) {
+  CHECK(options.cost != nullptr) << "mutants are ordered by a cost model";
+  for (const std::string& pass : options.disabled)
+    if (std::find(mutate_passes().begin(), mutate_passes().end(), pass) == mutate_passes().end())
+      throw Error(ErrorKind::Usage, "there is no step mutate:" + pass);
+  MutateReport own;
+  MutateReport& told = report ? *report : own;
+  told = {};
+  told.detail = unsupported(subprogram);
+  if (told.detail.empty() && subprogram.inputs().size() > 64)
+    told.detail = "more than 64 inputs: split the program";
+  if (!told.detail.empty()) {
+    told.stop = StopReason::Unsupported;
+    return {};
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Candidate> found = Run(subprogram, options, told).run();
+  if (options.cancel && options.cancel->load(std::memory_order_relaxed))
+    told.stop = StopReason::Cancelled;
+  told.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return found;
+}
+
+std::string MutateReport::str() const {
+  char line[200];
+  std::string s;
+  if (stop == StopReason::Unsupported) return "not mutated: " + detail + "\n";
+  std::snprintf(line, sizeof line,
+                "%lld operators tried, %lld mutants, %lld equal on a part (%lld on all of it, %lld "
+                "corrected), %lld proven; %s after %.2f s\n",
+                (long long)tried, (long long)mutants, (long long)partial, (long long)equal,
+                (long long)corrected, (long long)proven, name(stop), seconds);
+  s += line;
+  for (const MutantRecord& r : records) {
+    std::snprintf(line, sizeof line,
+                  "%5.1f %% equal, %lld boxes, %s, %.3g us (original %.3g): %s\n", 100 * r.equal,
+                  (long long)r.boxes, r.correction.empty() ? "no correction" : r.correction.c_str(),
+                  r.cost * 1e6, original_cost * 1e6,
+                  r.proven ? "proven" : r.why_not.substr(0, 60).c_str());
+    s += line;
+    size_t at = 0;
+    while (at < r.derivation.size()) {
+      const size_t end = r.derivation.find('\n', at);
+      s += "    " + r.derivation.substr(at, end - at) + "\n";
+      at = end + 1;
+    }
+  }
+  return s;
+}
+
+SearchReport Mutate::run(const Subprogram& subprogram, Context& context, const Budget& budget,
+                         CandidateSink& sink) {
+  MutateOptions options = options_;
+  const AnalyticalModel model(*context.target);
+  if (!options.cost) options.cost = context.cost ? context.cost : &model;
+  options.steps = std::min(options.steps, budget.steps);
+  options.seconds = std::min(options.seconds, budget.seconds);
+  options.candidates = std::min(options.candidates, budget.candidates);
+  options.seed = context.seed;
+  options.cancel = context.cancel;
+  MutateReport told;
+  std::vector<Candidate> found = mutate(subprogram.graph, options, &told);
+  SearchReport report;
+  report.stop = told.stop;
+  report.detail = told.detail;
+  report.seconds = told.seconds;
+  report.graphs = told.tried;
+  report.candidates = int64_t(found.size());
+  report.figures = {{"mutants", double(told.mutants)},
+                    {"partial", double(told.partial)},
+                    {"equal", double(told.equal)},
+                    {"corrected", double(told.corrected)},
+                    {"proven", double(told.proven)}};
+  report.original_cost = told.original_cost;
+  report.best_cost = told.best_cost;
+  if (context.log) context.log(told.str());
+  for (Candidate& c : found) sink.offer(std::move(c));
+  return report;
+}
+
+}  // namespace tessera

@@ -1,0 +1,138 @@
+#include "search/mutate/generate.h"
+
+#include "base/error.h"
+#include "search/mutate/steps.h"
+
+namespace tessera::mutants {
+namespace {
+
+std::string list(const std::vector<int64_t>& v) {
+  std::string s;
+  for (const int64_t x : v) s += (s.empty() ? "" : ",") + std::to_string(x);
+  return "[" + s + "]";
+}
+
+std::string describe(const Step& s) {
+  switch (s.kind) {
+  case StepKind::Rearrange: return s.rearrangement.str();
+  case StepKind::Reshape: return "reshape to " + list(s.shape);
+  case StepKind::Concat: return "concat along axis " + std::to_string(s.axis);
+  case StepKind::Split: return "split " + list(s.sizes) + " along axis " + std::to_string(s.axis);
+  case StepKind::Apply: {
+    std::string text = name(s.op);
+    if (const auto* a = std::get_if<ConvAttrs>(&s.attrs)) {
+      text += " strides=" + list(a->strides) + " dilations=" + list(a->dilations) +
+              " low=" + list(a->low) + " high=" + list(a->high);
+      if (a->groups > 1) text += " groups=" + std::to_string(a->groups);
+    }
+    return text;
+  }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Recipe::str() const {
+  std::string text;
+  const size_t first = starts.size() + constants.size();
+  auto value = [&](int v) -> std::string {
+    if (size_t(v) >= first) return "v" + std::to_string(size_t(v) - first + 1);
+    if (size_t(v) >= starts.size()) return "constant " + std::to_string(size_t(v) - starts.size());
+    std::string s = "input";
+    for (const size_t i : starts[size_t(v)]) s += " " + std::to_string(i);
+    return s;
+  };
+  for (size_t i = 0; i < steps.size(); i++) {
+    text += "v" + std::to_string(i + 1) + " = " + describe(steps[i]) + ":";
+    for (size_t k = 0; k < steps[i].operands.size(); k++)
+      text += (k ? ", " : " ") + value(steps[i].operands[k]);
+    text += "\n";
+  }
+  return text;
+}
+
+std::optional<Parts> append(Graph& g, const Step& s, const std::vector<Parts>& values) {
+  const Parts& x = values[size_t(s.operands[0])];
+  Parts r;
+  switch (s.kind) {
+  case StepKind::Rearrange:
+    for (const TensorId t : x) {
+      if (!s.rearrangement.shape(extents(g.type(t).shape))) return std::nullopt;
+      r.push_back(s.rearrangement.build(g, t));
+    }
+    return r;
+  case StepKind::Reshape:
+    for (const TensorId t : x)
+      r.push_back(g.add(OpKind::Reshape, {t}, ShapeAttrs{Shape(s.shape.begin(), s.shape.end())}));
+    return r;
+  case StepKind::Concat: return Parts{g.add(OpKind::Concat, x, AxisAttrs{s.axis})};
+  case StepKind::Split: {
+    SliceAttrs a;
+    a.stops = extents(g.type(x[0]).shape);
+    a.starts.assign(a.stops.size(), 0);
+    int64_t at = 0;
+    for (const int64_t size : s.sizes) {
+      a.starts[size_t(s.axis)] = at;
+      at += size;
+      a.stops[size_t(s.axis)] = at;
+      r.push_back(g.add(OpKind::Slice, {x[0]}, a));
+    }
+    return r;
+  }
+  case StepKind::Apply: {
+    size_t width = 1;
+    for (const int v : s.operands) width = std::max(width, values[size_t(v)].size());
+    for (size_t i = 0; i < width; i++) {
+      std::vector<TensorId> in;
+      for (const int v : s.operands) {
+        const Parts& p = values[size_t(v)];
+        if (p.size() != 1 && p.size() != width) return std::nullopt;
+        in.push_back(p.size() == 1 ? p[0] : p[i]);
+      }
+      r.push_back(g.add(s.op, std::move(in), s.attrs));
+    }
+    return r;
+  }
+  }
+  return std::nullopt;
+}
+
+std::vector<Parts> begin(const Graph& original, const Recipe& recipe, Graph& g) {
+  std::vector<Parts> values;
+  std::vector<TensorId> inputs;
+  for (const TensorId t : original.inputs())
+    inputs.push_back(g.add_input(original.type(t), original.tensor(t).name, original.is_weight(t)));
+  for (const auto& start : recipe.starts) {
+    Parts p;
+    for (const size_t i : start) p.push_back(inputs[i]);
+    values.push_back(std::move(p));
+  }
+  for (const OpId id : recipe.constants) {
+    const auto& a = original.attrs<ConstAttrs>(original.op(id));
+    values.push_back({g.add_const(a.value, a.type)});
+  }
+  return values;
+}
+
+std::optional<Graph> realise(const Graph& original, const Recipe& recipe) {
+  Graph g(original.name());
+  std::vector<Parts> values = begin(original, recipe, g);
+  try {
+    for (const Step& s : recipe.steps) {
+      auto parts = append(g, s, values);
+      if (!parts) return std::nullopt;
+      values.push_back(std::move(*parts));
+    }
+  } catch (const Error&) {  // a changed recipe's shapes no longer fit
+    return std::nullopt;
+  }
+  const Parts& outputs = values.back();
+  if (outputs.size() != original.outputs().size()) return std::nullopt;
+  for (size_t k = 0; k < outputs.size(); k++)
+    if (!(g.type(outputs[k]) == original.type(original.outputs()[k]))) return std::nullopt;
+  g.set_outputs(outputs);
+  return without_dead_code(g);
+}
+
+}  // namespace tessera::mutants

@@ -1,0 +1,351 @@
+#include "search/mutate/mutate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "cost/analytical.h"
+#include "ir/text.h"
+#include "search/mutate/cone.h"
+#include "search/mutate/restrict.h"
+#include "verify/funnel.h"
+
+namespace tessera {
+namespace {
+
+struct Outcome {
+  std::vector<Candidate> found;
+  MutateReport report;
+};
+
+Outcome run(const Graph& g, std::set<std::string> disabled = {}, int depth = 4,
+            int64_t steps = 30'000) {
+  const AnalyticalModel cost(default_cpu_target());
+  MutateOptions options;
+  options.cost = &cost;
+  options.disabled = std::move(disabled);
+  options.depth = depth;
+  options.steps = steps;
+  options.seconds = 300;  // the steps end it, on any machine
+  options.candidates = 1000;
+  Outcome o;
+  o.found = mutate(g, options, &o.report);
+  return o;
+}
+
+int count(const Graph& g, OpKind kind) {
+  return int(
+      std::count_if(g.ops().begin(), g.ops().end(), [&](const Op& op) { return op.kind == kind; }));
+}
+const Op* first(const Graph& g, OpKind kind) {
+  for (const Op& op : g.ops())
+    if (op.kind == kind) return &op;
+  return nullptr;
+}
+// The first candidate that is as asked; null if none is.
+template <class F> const Candidate* find(const Outcome& o, F f) {
+  for (const Candidate& c : o.found)
+    if (f(c)) return &c;
+  return nullptr;
+}
+bool corrected_by(const Candidate& c, const std::string& how) {
+  return c.derivation.find("corrected: " + how) != std::string::npos;
+}
+
+// By hand: what the engine finds in the file that EXPLORE names.
+TEST(Mutate, Explore) {
+  const char* file = std::getenv("EXPLORE");
+  if (!file) GTEST_SKIP() << "EXPLORE names no file";
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  const AnalyticalModel cost(default_cpu_target());
+  MutateOptions options;
+  options.cost = &cost;
+  MutateReport report;
+  const auto found = mutate(parse(text.str()), options, &report);
+  puts(report.str().c_str());
+  for (const Candidate& c : found) puts(print(c.graph).c_str());
+}
+
+// PET Figure 3, CSRNet: four dense images, exactly equal.
+TEST(Mutate, DilatedConvolutionByPhases) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[1,8,7,8]
+  w = input : f32[4,8,3,3]
+  y = conv x, w {dilations=[2,2], low=[2,2], high=[2,2]}
+  return y
+})");
+  const Outcome o = run(g, {}, 3);
+  const Candidate* dense = find(o, [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return c.graph.attrs<ConvAttrs>(*conv).dilations == std::vector<int64_t>{1, 1} &&
+           c.graph.type(conv->inputs[0]).shape[0] == Dim(4) &&
+           c.derivation.find("corrected") == std::string::npos;
+  });
+  ASSERT_TRUE(dense) << o.report.str();
+  EXPECT_EQ(o.report.proven, int64_t(o.found.size()));
+  EXPECT_GT(o.report.partial, o.report.equal);
+  EXPECT_TRUE(verify(g, dense->graph).equal());
+}
+
+// PET Figure 1: images side by side, wrong where they meet, corrected in every way.
+TEST(Mutate, BatchIntoWidthIsCorrected) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[4,4,6,6]
+  w = input : f32[4,4,3,3]
+  y = conv x, w {low=[1,1], high=[1,1]}
+  return y
+})");
+  auto wide = [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return c.graph.type(conv->inputs[0]).shape[0] == Dim(2) &&
+           c.graph.type(conv->inputs[0]).shape[3].extent > 12;
+  };
+  const Outcome all = run(g, {}, 3);
+  const Candidate* spaced =
+      find(all, [&](const Candidate& c) { return corrected_by(c, "spacer") && wide(c); });
+  ASSERT_TRUE(spaced) << all.report.str();
+  // One column of zeros between two images of six, as in PET's Figure 11.
+  EXPECT_EQ(spaced->graph.type(first(spaced->graph, OpKind::Conv)->inputs[0]).shape[3], Dim(14));
+  const Outcome fused = run(g, {"spacer", "halo", "recompute"}, 3);
+  const Candidate* same =
+      find(fused, [&](const Candidate& c) { return corrected_by(c, "fuse") && wide(c); });
+  ASSERT_TRUE(same) << fused.report.str();
+  EXPECT_EQ(count(same->graph, OpKind::Conv), 1);  // PET Figure 6
+  const Outcome again = run(g, {"spacer", "halo", "fuse"}, 3);
+  const Candidate* two = find(again, [&](const Candidate& c) {
+    return corrected_by(c, "recompute") && count(c.graph, OpKind::Conv) > 1;
+  });
+  ASSERT_TRUE(two) << again.report.str();
+  for (const MutantRecord& r : again.report.records)
+    EXPECT_TRUE(!r.proven || r.correction.empty() || r.correction == "recompute");
+}
+
+// PET Table 3 "conv": an image in tiles, which overlap by the window's reach.
+TEST(Mutate, ImageInTiles) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[1,4,14,14]
+  w = input : f32[4,4,5,5]
+  y = conv x, w {low=[2,2], high=[2,2]}
+  return y
+})");
+  const Outcome o = run(g, {"spacer", "fuse", "recompute"}, 3);
+  const Candidate* tiled = find(o, [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return corrected_by(c, "halo") && c.graph.type(conv->inputs[0]).shape == Shape{4, 4, 11, 11};
+  });
+  ASSERT_TRUE(tiled) << o.report.str();
+}
+
+TEST(Mutate, ParallelConvolutionsAreMerged) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[1,6,5,5]
+  a = input : f32[4,6,1,1]
+  b = input : f32[3,6,1,1]
+  c = input : f32[3,6,1,1]
+  p = conv x, a
+  q = conv x, b
+  r = conv x, c
+  return p, q, r
+})");
+  const Outcome o = run(g);
+  const Candidate* merged = find(o, [](const Candidate& c) {
+    return count(c.graph, OpKind::Conv) == 1 && count(c.graph, OpKind::Slice) == 3;
+  });
+  ASSERT_TRUE(merged) << o.report.str();
+  EXPECT_TRUE(run(g, {"bundles"}).found.empty());
+}
+
+// Two inputs, one grouped convolution (PET Figure 10b); and the way back.
+TEST(Mutate, GroupsAreMergedAndSplit) {
+  const Graph apart = parse(R"(graph g {
+  x = input : f32[1,4,5,5]
+  y = input : f32[1,4,5,5]
+  a = input : f32[4,4,3,3]
+  b = input : f32[4,4,3,3]
+  p = conv x, a {low=[1,1], high=[1,1]}
+  q = conv y, b {low=[1,1], high=[1,1]}
+  return p, q
+})");
+  const Outcome joined = run(apart);
+  EXPECT_TRUE(find(joined, [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return count(c.graph, OpKind::Conv) == 1 && c.graph.attrs<ConvAttrs>(*conv).groups == 2;
+  })) << joined.report.str();
+  const Graph grouped = parse(R"(graph g {
+  x = input : f32[1,8,5,5]
+  w = input : f32[6,4,3,3]
+  y = conv x, w {low=[1,1], high=[1,1], groups=2}
+  return y
+})");
+  const Outcome split = run(grouped, {"rearrange"});
+  EXPECT_TRUE(find(split, [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return count(c.graph, OpKind::Conv) == 2 && c.graph.attrs<ConvAttrs>(*conv).groups == 1;
+  })) << split.report.str();
+}
+
+TEST(Mutate, PointwiseConvolutionIsAProduct) {
+  const Graph conv = parse(R"(graph g {
+  x = input : f32[1,6,4,5]
+  w = input : f32[7,6,1,1]
+  y = conv x, w
+  return y
+})");
+  const Outcome o = run(conv, {"rearrange"});
+  EXPECT_TRUE(find(o, [](const Candidate& c) {
+    return count(c.graph, OpKind::Matmul) == 1 && count(c.graph, OpKind::Conv) == 0;
+  })) << o.report.str();
+  const Graph product = parse(R"(graph g {
+  x = input : f32[7,6]
+  y = input : f32[6,5]
+  z = matmul x, y
+  return z
+})");
+  const Outcome back = run(product, {"rearrange"});
+  EXPECT_TRUE(find(back, [](const Candidate& c) { return count(c.graph, OpKind::Conv) == 1; }))
+      << back.report.str();
+}
+
+TEST(Mutate, StridesBecomeChannels) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[1,2,8]
+  w = input : f32[3,2,4]
+  y = conv x, w {strides=[2]}
+  return y
+})");
+  const Outcome o = run(g, {}, 3);
+  EXPECT_TRUE(find(o, [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return conv && c.graph.attrs<ConvAttrs>(*conv).strides == std::vector<int64_t>{1} &&
+           c.graph.type(conv->inputs[0]).shape == Shape{1, 4, 4};
+  })) << o.report.str();
+}
+
+// Several operators between the rearrangements: a residual connection.
+TEST(Mutate, SumOfAConvolutionAndAnotherValue) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[1,4,6,6]
+  w = input : f32[4,4,3,3]
+  r = input : f32[1,4,6,6]
+  y = conv x, w {dilations=[2,2], low=[2,2], high=[2,2]}
+  s = add y, r
+  return s
+})");
+  const Outcome o = run(g, {"matmul", "bundles"}, 4, 200'000);
+  EXPECT_TRUE(find(o, [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return conv && count(c.graph, OpKind::Add) == 1 &&
+           c.graph.type(conv->inputs[0]).shape[0].extent > 1;
+  })) << o.report.str();
+}
+
+TEST(Mutate, SaysWhatItDoesNotTake) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[2,3]
+  y = relu x
+  return y
+})");
+  const Outcome o = run(g);
+  EXPECT_TRUE(o.found.empty());
+  EXPECT_EQ(o.report.stop, StopReason::Unsupported);
+  EXPECT_EQ(o.report.detail, "relu is not multi-linear: split the program there");
+  const Graph square = parse(R"(graph g {
+  x = input : f32[3,3]
+  y = matmul x, x
+  return y
+})");
+  EXPECT_EQ(run(square).report.detail, "matmul multiplies 'x' with itself: not linear in it");
+  EXPECT_THROW(run(g, {"everything"}), Error);
+}
+
+TEST(Mutate, FindsTheSameTwice) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[2,3,4,4]
+  w = input : f32[2,3,3,3]
+  y = conv x, w {low=[1,1], high=[1,1]}
+  return y
+})");
+  const Outcome a = run(g, {}, 3), b = run(g, {}, 3);
+  ASSERT_EQ(a.found.size(), b.found.size());
+  EXPECT_FALSE(a.found.empty());
+  for (size_t i = 0; i < a.found.size(); i++)
+    EXPECT_EQ(print(a.found[i].graph), print(b.found[i].graph));
+  EXPECT_EQ(a.report.tried, b.report.tried);
+}
+
+// Regions of outputs computed from parts of the inputs, element by element.
+TEST(Mutate, RegionsAreWhatTheProgramComputes) {
+  const char* const programs[] = {
+      R"(graph g {
+  x = input : f32[2,4,9,8]
+  w = input : f32[6,2,3,3]
+  b = input : f32[6,1,1]
+  c = conv x, w {strides=[2,1], dilations=[1,2], low=[1,2], high=[1,2], groups=2}
+  p = pool_sum c {size=[2,2], strides=[1,2], low=[1,0], high=[0,1]}
+  a = add p, b
+  n = neg a
+  t = transpose n {perm=[2,0,3,1]}
+  return t
+})",
+      R"(graph g {
+  x = input : f32[5,6]
+  y = input : f32[6,8]
+  v = input : f32[8]
+  m = matmul x, y
+  s = slice m {starts=[1,0], stops=[5,8], steps=[2,1]}
+  q = pad s {low=[1,2], high=[2,1], value=0}
+  k = concat m, s {axis=0}
+  i = mul k, v
+  e = mean i {axes=[1], keepdims=true}
+  f = broadcast e {shape=[7,4]}
+  r = reshape f {shape=[4,7]}
+  return q, r, i
+})",
+      R"(graph g {
+  x = input : f32[1,3,4,4]
+  w = input : f32[3,2,3,3]
+  t = conv_transpose x, w {strides=[2,2], low=[1,1], high=[0,0]}
+  half = const {value=1/2} : f32[2,8,8]
+  u = sub t, half
+  d = repeat u {repeats=[2,1,1,1]}
+  z = stack d, d {axis=1}
+  return z
+})"};
+  Rng rng(3);
+  for (const char* text : programs) {
+    const Graph g = parse(text);
+    mutants::Cone whole(g, 5);
+    for (size_t k = 0; k < g.outputs().size(); k++)
+      for (int trial = 0; trial < 12; trial++) {
+        mutants::Region region;
+        for (const int64_t n : extents(g.type(g.outputs()[k]).shape)) {
+          const int64_t begin = int64_t(rng.below(uint64_t(n)));
+          region.push_back({begin, begin + 1 + int64_t(rng.below(uint64_t(n - begin)))});
+        }
+        Graph part;
+        std::vector<TensorId> inputs;
+        for (const TensorId t : g.inputs()) inputs.push_back(part.add_input(g.type(t)));
+        const auto t = mutants::compute_region(part, inputs, g, k, region);
+        if (!t) continue;  // padding only
+        mutants::Cone cone(part, 5);
+        const auto shape = extents(part.type(*t).shape);
+        for (int64_t i = 0; i < num_elements(part.type(*t).shape); i++) {
+          mutants::Index at = mutants::unflat(i, shape), there = at;
+          for (size_t d = 0; d < shape.size(); d++) {
+            ASSERT_EQ(shape[d], region[d].size());
+            there[d] += region[d].begin;
+          }
+          ASSERT_EQ(cone.at(*t, at), whole.at(g.outputs()[k], there)) << print(part);
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
