@@ -317,8 +317,8 @@ def search(
       tessera search prog.ug --disable mugraph:bound --json
       tessera search prog.ug --budget 60 --resume
 
-    Nothing is run, and only what mutate finds is proved. Exit code 0 with candidates, 1 when there are none, 2 when the budget
-    ended before any was found.
+    Nothing is run; only what mutate finds is proved. Exit code 0 with candidates, 1 when there are
+    none, 2 when the budget ended before any was found.
     """
     program = common.read_program(src, shapes)
     options = common.options_from(**values)
