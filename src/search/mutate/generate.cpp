@@ -396,7 +396,7 @@ class Search {
            });
   }
   void rearrange(int v, int n, int left) {
-    const Facts& f = facts_[size_t(v)];
+    const Facts f = facts_[size_t(v)];  // the search goes on from here and moves them
     const auto from = shape_of(v);
     if (!from || f.optional || from->size() < 2) return;
     if (!f.start && f.kind != StepKind::Apply) return;
@@ -419,7 +419,7 @@ class Search {
   }
 
   void reshape(int v, int n, int left) {
-    const Facts& f = facts_[size_t(v)];
+    const Facts f = facts_[size_t(v)];  // the search goes on from here and moves them
     const auto from = shape_of(v);
     if (!from || f.optional || (!f.start && f.kind != StepKind::Apply)) return;
     if (f.start && left == 0) return;
@@ -552,8 +552,8 @@ class Search {
   }
 
   void bundles(int v, int n, int left) {
-    const Parts& parts = values_[size_t(v)];
-    const Facts& f = facts_[size_t(v)];
+    const Parts parts = values_[size_t(v)];
+    const Facts f = facts_[size_t(v)];  // the search goes on from here and moves them
     if (f.optional) return;
     if (parts.size() > 1) {
       const Dims first = shape(parts[0]);
@@ -631,26 +631,25 @@ class Search {
       if (on("rearrange")) rearrange(v, n, left);
     }
   }
-}
 
-const Graph& original_;
-const MutateOptions& options_;
-const std::function<bool()>& stopped_;
-const Vocabulary words_;
-Recipe recipe_;
-Graph g_;
-Cone cone_, truth_;
-std::vector<Parts> values_;
-std::vector<Facts> facts_;  // of the values
-std::vector<std::array<int, 4>> codes_;
-std::vector<bool> weights_;  // of the starts: weights of convolutions only
-std::vector<Point> points_;
-std::map<std::pair<Dims, bool>, std::vector<Shaped>> rearrangements_;
-uint64_t needed_ = 0;
-Generated found_;
-uint64_t asked_ = 0;
-int depth_ = 0;  // of the programs being built
-bool over_ = false;
+  const Graph& original_;
+  const MutateOptions& options_;
+  const std::function<bool()>& stopped_;
+  const Vocabulary words_;
+  Recipe recipe_;
+  Graph g_;
+  Cone cone_, truth_;
+  std::vector<Parts> values_;
+  std::vector<Facts> facts_;  // of the values
+  std::vector<std::array<int, 4>> codes_;
+  std::vector<bool> weights_;  // of the starts: weights of convolutions only
+  std::vector<Point> points_;
+  std::map<std::pair<Dims, bool>, std::vector<Shaped>> rearrangements_;
+  uint64_t needed_ = 0;
+  Generated found_;
+  uint64_t asked_ = 0;
+  int depth_ = 0;  // of the programs being built
+  bool over_ = false;
 };
 
 }  // namespace
