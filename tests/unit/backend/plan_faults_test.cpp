@@ -24,7 +24,9 @@ const char* const kProgram = R"(graph g {
   S = kernel C grid[x=4] {
     c = input : f32[45,64]
     i = iter c {imap={x:0}} : f32[12,64]
-    r = exp i : f32[12,64]
+    t = transpose i {perm=[1,0]} : f32[64,12]
+    e = exp t : f32[64,12]
+    r = transpose e {perm=[1,0]} : f32[12,64]
     s = save r {omap={x:0}} : f32[45,64]
     return s
   } : f32[45,64]
