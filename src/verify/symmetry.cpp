@@ -348,6 +348,7 @@ class Symmetry::Builder {
       if (!grouped) {
         same(v, v.in(0), 1, v.in(1), in);
         same(v, v.in(1), 1 - in, v.out(), 1);
+        fold(v.node(v.in(1), in));
       }
       for (TensorId t : {v.in(0), v.in(1), v.out()})
         for (int d = grouped && t != v.in(1) ? 1 : 2; d < v.rank(t); d++) fix(v.node(t, d));

@@ -184,6 +184,27 @@ TEST(CpuImages, TransformsAreOnlyUsedWhereAllowed) {
   EXPECT_TRUE(check_compiled(g, run, check).has_value());
 }
 
+TEST(CpuImages, ChainsThatRepeatTilesAreRight) {
+  const Graph g = parse(R"(graph g {
+    x = input : f32[1,16,6,6]
+    u = input {weight=true} : f32[16,16,3,3]
+    v = input {weight=true} : f32[16,16,3,3]
+    a = conv x, u {low=[2,2], high=[2,2], dilations=[2,2]} : f32[1,16,6,6]
+    b = relu a : f32[1,16,6,6]
+    c = conv b, v {low=[2,2], high=[2,2], dilations=[2,2]} : f32[1,16,6,6]
+    return c
+  })",
+                        "<test>");
+  const auto module = Module::compile(g, test_cache());
+  CheckOptions check;
+  check.normwise = module->normwise();
+  check.whole_cost = 0;  // as of programs that are expensive to interpret
+  CheckReport report;
+  EXPECT_TRUE(check_compiled(
+      g, [&](auto in, auto out) { module->run(in, out); }, check, &report))
+      << report.what;
+}
+
 TEST(CpuImages, NormwiseComparisonStillFindsWrongCode) {
   const Graph g = parse(R"(graph g {
     x = input : f32[1,16,8,8]

@@ -97,6 +97,25 @@ TEST(Funnel, OnlyEqualMakesVerified) {
   EXPECT_TRUE(bad.verdict.refuted());
 }
 
+// How many channels there are shows in results, also of programs compared on few tiles.
+TEST(Funnel, ChannelsOfConvolutionsAreCounted) {
+  const std::string weights = "one = const {value=1} : f32[];"
+                              "w = broadcast one {shape=[4,64,1,1]} : f32[4,64,1,1];"
+                              "x = input : f32[1,64,6,6];";
+  const Graph spec = program(weights + "z = add x, one : f32[1,64,6,6];"
+                                       "y = conv z, w : f32[1,4,6,6]; return y");
+  const auto plus = [&](int n) {
+    return program(weights + "c = conv x, w : f32[1,4,6,6]; k = const {value=" + std::to_string(n) +
+                   "} : f32[]; y = add c, k : f32[1,4,6,6]; return y");
+  };
+  VerifyOptions options;
+  options.seed = 5;
+  options.whole_cost = 0;
+  EXPECT_TRUE(verify(spec, plus(2), options).refuted());
+  const Verdict right = verify(spec, plus(64), options);
+  EXPECT_TRUE(right.equal()) << right.str();
+}
+
 TEST(Funnel, InterfaceComesFirst) {
   const Verdict v = compare_programs("x = input : f32[2]; return x",
                                      "x = input : f32[2]; y = input : f32[2]; return x");

@@ -157,6 +157,34 @@ TEST(Symmetry, WhatLooksAcrossAnAxisFixesIt) {
   EXPECT_TRUE(Symmetry({&triangle}).classes().empty());
 }
 
+// Channels are summed over: only batches and the channels of results are tiles.
+TEST(Symmetry, ConvolutionsKeepWhatTheySumOver) {
+  for (const char* text : {
+           "x = input : f32[3,8,9]; w = input : f32[6,8,3]; y = conv x, w : f32[3,6,7]; return y",
+           "x = input : f32[3,8,9]; w = input : f32[8,6,3]; y = conv_transpose x, w : f32[3,6,11];"
+           "return y",
+           // Channels between convolutions are summed over too.
+           "x = input : f32[3,5,9,9]; u = input : f32[4,5,3,3]; v = input : f32[6,4,3,3];"
+           "a = conv x, u {low=[2,2], high=[2,2], dilations=[2,2]} : f32[3,4,9,9];"
+           "b = relu a : f32[3,4,9,9];"
+           "y = conv b, v {low=[2,2], high=[2,2], dilations=[2,2]} : f32[3,6,9,9]; return y",
+       }) {
+    const Graph g = program(text);
+    const Symmetry symmetry({&g});
+    std::vector<int64_t> tiles;
+    for (const AxisClass& c : symmetry.classes()) tiles.push_back(c.tiles);
+    EXPECT_EQ(tiles, (std::vector<int64_t>{3, 6})) << text;
+    for (uint64_t seed = 1; seed <= 5; seed++) expect_same_elements(g, seed);
+    // Smaller instances have fewer.
+    const size_t all = Symmetry({&g}, Folds::Restricted).classes().size();
+    EXPECT_EQ(all, g.inputs().size() == 2 ? 3u : 4u) << text;
+  }
+  const Graph grouped = program("x = input : f32[3,8,9]; w = input : f32[6,4,3];"
+                                "y = conv x, w {groups=2} : f32[3,6,7]; return y");
+  EXPECT_EQ(Symmetry({&grouped}).classes().size(), 1u);
+  expect_same_elements(grouped, 1);
+}
+
 // Elements at two different rows meet in x·xᵀ: one row would show the diagonal only.
 TEST(Symmetry, TensorsWithAnAxisTwiceKeepTwoTiles) {
   const Graph g = program("x = input : f32[64,4]; t = transpose x {perm=[1,0]} : f32[4,64];"
