@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 2;
+constexpr int kResultVersion = 3;
 
 std::string number(double x) {
   char buffer[40];
