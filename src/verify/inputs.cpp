@@ -185,7 +185,8 @@ class Maker {
       const double side = index_ % 2 == 0 ? 4 * s.large : -4 * s.large;
       each([&](int64_t) { return side + normal(); });
     } else if (family == "alternating") {
-      each([&](int64_t i) { return i % 2 == 1 ? -x[i - 1] : normal(); });
+      // 0 - 0, not -0: whose sign only strict verdicts heed.
+      each([&](int64_t i) { return i % 2 == 1 ? 0 - x[i - 1] : normal(); });
     } else if (family == "outliers") {
       each([&](int64_t) { return rng_.chance(0.1) ? s.large * normal() : normal(); });
     } else if (family == "special" || family == "few_special") {

@@ -2,6 +2,9 @@
 // edges of the dtype too.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "verify/inputs.h"
 #include "verify/programs.h"
 
 namespace tessera {
@@ -51,6 +54,27 @@ TEST(Strict, AcceptsWhatIsTheSameEverywhere) {
                                     "e = add c, d; f = transpose e {perm=[1,0]}; return f",
                                in + "c = add a, b; return c", true)
                   .equal());
+}
+
+TEST(Strict, OnlyItsInputsHoldNegativeZeros) {
+  // √y / √z is -inf at z = -0 where √(y / z) is NaN: a verdict must not hang on whether one is
+  // drawn.
+  Graph g;
+  g.add_output(g.add(OpKind::Neg, {g.add_input({DType::F32, {1000, 1000}})}));
+  const std::vector<IntRange> ranges = integer_ranges(g, g, {-8, 8});
+  const auto zeros = [&](const std::string& family) {
+    int64_t all = 0, negative = 0;
+    const std::vector<NDArray> inputs = make_inputs(g, family, 7, ranges);
+    for (double x : inputs[0].reals) {
+      all += x == 0;
+      negative += x == 0 && std::signbit(x);
+    }
+    EXPECT_GT(all, 0) << family;
+    return negative;
+  };
+  EXPECT_EQ(zeros("alternating"), 0);
+  EXPECT_EQ(zeros("zeros"), 0);
+  EXPECT_GT(zeros("extreme"), 0);
 }
 
 }  // namespace
