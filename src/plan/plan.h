@@ -111,8 +111,8 @@ class PlanBuilder {
   // The tensor whose memory `t` shares: itself, unless it is a renaming.
   TensorId holder(TensorId t) const;
   int slot(TensorId t) const { return static_cast<int>(t.index); }
-  // The slot of `t` in `layout`: a copy, made by a task of its own, unless it is row-major or a view
-  // (slice_view), which is the memory of the whole.
+  // The slot of `t` in `layout`: a copy, made by a task of its own, unless it is row-major or a
+  // view (slice_view), which is the memory of the whole.
   int slot(TensorId t, const Layout& layout);
   int workspace(const std::string& name, int64_t bytes);
   // `t` is what code sees when it looks at `memory` in another order: nobody makes it.
