@@ -15,8 +15,8 @@ struct Rows {
   long long pitch;  // bytes between rows in global memory
   int rows, row_bytes;
   int first_row, last_row, first_byte, last_byte;
-  // Shared memory: bits 4–6 of an offset are changed by bits 7–9, of rows of 64 bytes two of them, of
-  // 32 one.
+  // Shared memory: bits 4–6 of an offset are changed by bits 7–9, of rows of 64 bytes two of them,
+  // of 32 one.
   bool swizzled;
 };
 
