@@ -15,7 +15,7 @@ from tessera import _core
 from tessera.contest import Choice, Known
 from tessera.cuda import DeviceRunner, Elsewhere, standing
 from tessera.direct import Slot, direct_call, slots
-from tessera.errors import BadInputError, UsageError, WrongTypeError
+from tessera.errors import BadInputError, UnsupportedError, UsageError, WrongTypeError
 from tessera.files import write_text
 from tessera.frontends.trace import (
     Array,
@@ -594,6 +594,11 @@ class Result:
 
     def _compile_original(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         """The first call of a program whose compiled code the budget left no time for."""
+        self._finish_compiling()
+        return self._run(arrays, out)
+
+    def _finish_compiling(self) -> None:
+        """Compiles and checks the original, however long that takes."""
         options = Options(
             target=self._target,
             budget=1e6,
@@ -608,8 +613,8 @@ class Result:
         elif record["interrupted"]:
             raise KeyboardInterrupt
         else:
-            self._no_code(record["report"]["original_failed"])
-        return self._run(arrays, out)
+            self.details["original_failed"] = record["report"]["original_failed"]
+            self._no_code(self.details["original_failed"])
 
     def _interpret(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         types = self.original.input_types().values()
@@ -688,6 +693,13 @@ class Result:
                 )
             write_text(path, text + str(self.graph))
         elif path.suffix in ((".cpp", ".cc", ".c") if self._cuda is None else (".cu", ".cuh")):
+            if self._run == self._compile_original:
+                self._finish_compiling()
+            if not self.kernel_source:
+                why = self.details["original_failed"]
+                raise UnsupportedError(
+                    f"save: there is no code for '{path}' ({why}); a .ug holds the program"
+                )
             write_text(path, self.kernel_source)
         else:
             source = ".cpp" if self._cuda is None else ".cu"

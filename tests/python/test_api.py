@@ -451,6 +451,22 @@ def test_resume_needs_the_cache() -> None:
         ts.Options(resume=True, cache=False)
 
 
+def test_code_is_saved_however_short_the_budget(tmp_path: Path) -> None:
+    graph = ts.load(ROOT / "examples/softmax.ug")
+    short = ts.superoptimize(graph, budget=1e-6, cache=False)
+    assert short.details["unfinished"]
+    short.save(tmp_path / "softmax.cpp")
+    assert "void k0" in (tmp_path / "softmax.cpp").read_text()
+
+
+def test_no_empty_file_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = ts.superoptimize(ts.load(ROOT / "examples/softmax.ug"), budget=1e-6, cache=False)
+    monkeypatch.setattr(Result, "kernel_source", "")
+    with pytest.raises(ts.UnsupportedError, match="there is no code for .* holds the program"):
+        result.save(tmp_path / "softmax.cpp")
+    assert not (tmp_path / "softmax.cpp").exists()
+
+
 def test_an_unfinished_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
