@@ -18,7 +18,7 @@ import pytest
 
 import tessera as ts
 from tessera import _core
-from tessera.errors import BadInputError, UsageError
+from tessera.errors import BadInputError, UnsupportedError, UsageError
 from tessera.result import GraphCall, Result, Runner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -462,7 +462,7 @@ def test_code_is_saved_however_short_the_budget(tmp_path: Path) -> None:
 def test_no_empty_file_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = ts.superoptimize(ts.load(ROOT / "examples/softmax.ug"), budget=1e-6, cache=False)
     monkeypatch.setattr(Result, "kernel_source", "")
-    with pytest.raises(ts.UnsupportedError, match="there is no code for .* holds the program"):
+    with pytest.raises(UnsupportedError, match="there is no code for"):
         result.save(tmp_path / "softmax.cpp")
     assert not (tmp_path / "softmax.cpp").exists()
 
