@@ -69,18 +69,17 @@ class Rewriter {
  private:
   bool only_last(TensorId t) const { return last_[t.index].valid() && !first_[t.index].valid(); }
 
-  // Where all other axes are 1, a transpose is a reshape, which costs nothing.
+  // A transpose that only moves axes of extent 1 is a reshape, which costs nothing.
   TensorId turned(TensorId t, const std::vector<int>& perm) {
     const Shape& shape = to_.type(t).shape;
     Shape result;
-    for (int p : perm) result.push_back(shape[static_cast<size_t>(p)]);
-    const auto real = [](const Shape& s) {
-      std::vector<int64_t> out;
-      for (const Dim& d : s)
-        if (!d.is_one()) out.push_back(d.extent);
-      return out;
-    };
-    if (real(shape) == real(result)) return to_.add(OpKind::Reshape, {t}, ShapeAttrs{result});
+    std::vector<int> real;  // the other axes, in the order they come
+    for (int p : perm) {
+      result.push_back(shape[static_cast<size_t>(p)]);
+      if (!result.back().is_one()) real.push_back(p);
+    }
+    if (std::is_sorted(real.begin(), real.end()))
+      return to_.add(OpKind::Reshape, {t}, ShapeAttrs{result});
     return to_.add(OpKind::Transpose, {t}, PermAttrs{perm});
   }
   TensorId first(TensorId t) {

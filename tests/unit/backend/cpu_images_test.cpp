@@ -145,6 +145,21 @@ TEST(CpuImages, PoolsJoinsAndReductionsFollowTheOrder) {
   }
 }
 
+TEST(CpuImages, AsManyChannelsAsColumnsAreTurnedAllTheSame) {
+  // [1, 24, 24] has the same extents in either order; [1, 24, 1] only has its ones elsewhere.
+  const Graph g = parse(R"(graph g {
+    x = input : f32[1,24,24]
+    y = pool_sum x {size=[1], strides=[2], low=[1]}
+    z = input : f32[1,24,1]
+    w = pool_max z {size=[1]}
+    e = exp x
+    v = pool_sum e {size=[3], low=[1], high=[1]}
+    u = mul v, e
+    return y, w, u
+  })");
+  for (CpuIsa isa : runnable_isas()) expect_right(g, isa);
+}
+
 TEST(CpuImages, NothingIsTurnedWithoutImages) {
   const Graph g =
       parse("graph g {\n x = input : f32[4,5]\n y = relu x : f32[4,5]\n return y\n}", "<test>");
