@@ -29,7 +29,6 @@ PLAIN = {
     "early_stop": "branches on the value",
     "top_k": "np.sort is not supported",
     "fft_convolve": "np.fft.rfft is not supported",
-    "bit_counts": "integers of at most 32 bits",
     "solve_system": "np.linalg.solve is not supported",
 }
 

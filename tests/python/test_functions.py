@@ -83,8 +83,7 @@ def test_whole_numbers_are_their_own_floor() -> None:
         assert (run(name, x) == x).all()
 
 
-@pytest.mark.parametrize("method", ["pow", "floor_divide"])
-def test_integers_are_refused_where_numpy_would_truncate(method: str) -> None:
+def test_integers_are_refused_where_numpy_would_truncate() -> None:
     x = np.array([1, 2], "i4")
     with pytest.raises(Error, match="use floats"):
-        run(method, x, x)
+        run("pow", x, x)
