@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -54,21 +51,6 @@ template <class F> const Candidate* find(const Outcome& o, F f) {
 }
 bool corrected_by(const Candidate& c, const std::string& how) {
   return c.derivation.find("corrected: " + how) != std::string::npos;
-}
-
-// By hand: what the engine finds in the file that EXPLORE names.
-TEST(Mutate, Explore) {
-  const char* file = std::getenv("EXPLORE");
-  if (!file) GTEST_SKIP() << "EXPLORE names no file";
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
-  const AnalyticalModel cost(default_cpu_target());
-  MutateOptions options;
-  options.cost = &cost;
-  MutateReport report;
-  const auto found = mutate(parse(text.str()), options, &report);
-  puts(report.str().c_str());
-  for (const Candidate& c : found) puts(print(c.graph).c_str());
 }
 
 // PET Figure 3, CSRNet: four dense images, exactly equal.
