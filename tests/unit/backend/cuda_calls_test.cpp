@@ -9,6 +9,7 @@
 #include "backend/cuda_code.h"
 #include "backend/testing.h"
 #include "ir/text.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -50,14 +51,14 @@ const char* const kFused = R"(graph fused {
 class CudaCalls : public ::testing::Test {
  protected:
   void SetUp() override {
-    void* library = dlopen(TESSERA_STAND_IN_CUDA, RTLD_NOW);
+    void* library = dlopen(stand_in_cuda(), RTLD_NOW);
     ASSERT_NE(library, nullptr) << dlerror();
     const auto reset = reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(
         dlsym(library, "stand_in_reset"));
     calls_ = reinterpret_cast<int (*)(const char*)>(dlsym(library, "stand_in_calls"));
     reset(1, 9, 0, 256 << 20, 227 << 10);
-    CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
-    use_cublaslt(TESSERA_STAND_IN_CUBLASLT);
+    CudaDriver::use_library(stand_in_cuda());
+    use_cublaslt(stand_in_cublaslt());
   }
   void TearDown() override {
     use_cublaslt("");
@@ -68,8 +69,7 @@ class CudaCalls : public ::testing::Test {
     const auto context = CudaContext::of(0);
     const CudaArch arch = parse_arch(context->device().arch());
     const Target target =
-        fitted_target(find_target("h100", std::string(TESSERA_SOURCE_DIR) + "/targets"), arch,
-                      &context->device());
+        fitted_target(find_target("h100", source_dir() + "/targets"), arch, &context->device());
     return make_cuda_code(g, test_cache(), {arch, target, {}, tf32, context});
   }
   static void expect_right(const Graph& g, const CudaCode& made) {

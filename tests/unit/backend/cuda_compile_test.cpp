@@ -11,11 +11,12 @@
 #include "backend/emulated.h"
 #include "base/error.h"
 #include "ir/text.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
 
-const std::filesystem::path kRoot = TESSERA_SOURCE_DIR;
+const std::filesystem::path kRoot = source_dir();
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream in(path);

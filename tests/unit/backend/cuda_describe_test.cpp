@@ -13,11 +13,12 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
 
-const std::filesystem::path kRoot = TESSERA_SOURCE_DIR;
+const std::filesystem::path kRoot = source_dir();
 
 std::vector<Graph> programs() {
   std::vector<Graph> out;

@@ -14,6 +14,7 @@
 #include "backend/cuda/emulator.h"
 #include "backend/cuda/fragments.h"
 #include "backend/testing.h"
+#include "places.h"
 #include "stand_in.h"
 
 namespace tessera {
@@ -94,7 +95,7 @@ TEST_F(CudaFragments, AreThoseThatAreKept) {
   WIDE(bf16, 64);
   add("fragment_wide_f16_64_ta", 128, run(128, 64 * 64, fragment_wide_f16_64_ta));
 
-  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/gpu/fragments.txt";
+  const std::string path = source_dir() + "/tests/gpu/fragments.txt";
   if (std::getenv("TESSERA_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text;
   std::ifstream in(path);
   std::ostringstream kept;
@@ -104,13 +105,13 @@ TEST_F(CudaFragments, AreThoseThatAreKept) {
 
 // The way in which a GPU is asked, on a stand-in for one.
 TEST_F(CudaFragments, AreReadFromADevice) {
-  void* library = dlopen(TESSERA_STAND_IN_CUDA, RTLD_NOW);
+  void* library = dlopen(stand_in_cuda(), RTLD_NOW);
   ASSERT_NE(library, nullptr) << dlerror();
   const auto reset = reinterpret_cast<decltype(&stand_in_reset)>(dlsym(library, "stand_in_reset"));
   ASSERT_NE(reset, nullptr);
   reset(1, 9, 0, 64 << 20, 100 << 10);
-  CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
-  const std::string folder = std::string(TESSERA_SOURCE_DIR) + "/tests/";
+  CudaDriver::use_library(stand_in_cuda());
+  const std::string folder = source_dir() + "/tests/";
   std::ifstream kept(folder + "gpu/fragments.txt");
   std::ifstream text(folder + "unit/backend/cuda_fragments.cuh");
   std::ostringstream source;

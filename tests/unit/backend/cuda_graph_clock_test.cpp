@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "places.h"
 #include "stand_in.h"
 
 namespace tessera {
@@ -17,7 +18,7 @@ constexpr int64_t kBytes = 1 << 20;
 class CudaGraphClockTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    void* library = dlopen(TESSERA_STAND_IN_CUDA, RTLD_NOW);
+    void* library = dlopen(stand_in_cuda(), RTLD_NOW);
     ASSERT_NE(library, nullptr) << dlerror();
     const auto find = [&](auto& f, const char* name) {
       f = reinterpret_cast<std::remove_reference_t<decltype(f)>>(dlsym(library, name));
@@ -27,7 +28,7 @@ class CudaGraphClockTest : public ::testing::Test {
     find(fail_, "stand_in_fail");
     find(calls_, "stand_in_calls");
     reset_(1, 9, 0, 64 << 20, 100 << 10);
-    CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+    CudaDriver::use_library(stand_in_cuda());
   }
   void TearDown() override { CudaDriver::use_library(""); }
 

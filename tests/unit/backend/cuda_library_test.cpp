@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -15,12 +16,12 @@ namespace {
 class CudaLibrary : public ::testing::Test {
  protected:
   void SetUp() override {
-    void* library = dlopen(TESSERA_STAND_IN_CUDA, RTLD_NOW);
+    void* library = dlopen(stand_in_cuda(), RTLD_NOW);
     ASSERT_NE(library, nullptr) << dlerror();
     reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(dlsym(library, "stand_in_reset"))(
         1, 9, 0, 64 << 20, 100 << 10);
-    CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
-    use_cublaslt(TESSERA_STAND_IN_CUBLASLT);
+    CudaDriver::use_library(stand_in_cuda());
+    use_cublaslt(stand_in_cublaslt());
   }
   void TearDown() override {
     use_cublaslt("");

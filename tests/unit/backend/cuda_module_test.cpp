@@ -14,6 +14,7 @@
 #include "backend/testing.h"
 #include "base/error.h"
 #include "ir/text.h"
+#include "places.h"
 #include "stand_in.h"
 
 namespace tessera {
@@ -55,7 +56,7 @@ extern "C" __global__ void beyond(const float* a, const float* b, float* y) {
 class CudaModuleTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    void* library = dlopen(TESSERA_STAND_IN_CUDA, RTLD_NOW);
+    void* library = dlopen(stand_in_cuda(), RTLD_NOW);
     ASSERT_NE(library, nullptr) << dlerror();
     const auto find = [&](auto& f, const char* name) {
       f = reinterpret_cast<std::remove_reference_t<decltype(f)>>(dlsym(library, name));
@@ -68,7 +69,7 @@ class CudaModuleTest : public ::testing::Test {
     find(allocated_, "stand_in_allocated");
     find(contexts_, "stand_in_contexts");
     reset_(2, 9, 0, 64 << 20, 100 << 10);
-    CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+    CudaDriver::use_library(stand_in_cuda());
   }
   void TearDown() override { CudaDriver::use_library(""); }
 
@@ -354,7 +355,7 @@ TEST_F(CudaModuleTest, EveryCallOfTheDriverIsChecked) {
         "cuStreamGetCaptureInfo_v2", "cuLaunchKernel", "cuStreamSynchronize",
         "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"}) {
     reset_(1, 9, 0, 64 << 20, 100 << 10);
-    CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+    CudaDriver::use_library(stand_in_cuda());
     image();
     fail_(function, 1, 999);
     const auto all = [&] {
@@ -371,7 +372,7 @@ TEST_F(CudaModuleTest, EveryCallOfTheDriverIsChecked) {
 // The driver is told of the boxes of each array, anew where the array is another one.
 TEST_F(CudaModuleTest, BoxesOfArraysAreDescribed) {
   reset_(1, 9, 0, 64 << 20, 227 << 10);
-  CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+  CudaDriver::use_library(stand_in_cuda());
   const Graph graph = parse(rms_norm_linear(16, 128, 128, 2, 2, "f16"));
   const CudaProgram program = emit_cuda(graph, parse_arch("sm_90a"), {}, gpu());
   ASSERT_EQ(program.kernels.size(), 1u);
@@ -402,7 +403,7 @@ TEST_F(CudaModuleTest, DriversAreToldApart) {
   EXPECT_EQ(driver->version(), 13000);
   require_driver_for(*driver, 13, 5);
   version_(12040);
-  CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+  CudaDriver::use_library(stand_in_cuda());
   const std::string said =
       message([&] { require_driver_for(*CudaDriver::get(), 13, 0); }, ErrorKind::ToolMissing);
   EXPECT_NE(said.find("for CUDA 12.4, and NVRTC is of CUDA 13.0"), std::string::npos) << said;
@@ -410,7 +411,7 @@ TEST_F(CudaModuleTest, DriversAreToldApart) {
   ASSERT_EQ(cuda_devices().size(), 2u);
   EXPECT_EQ(cuda_devices()[1].arch(), "sm_90a");
   reset_(0, 9, 0, 0, 0);
-  CudaDriver::use_library(TESSERA_STAND_IN_CUDA);
+  CudaDriver::use_library(stand_in_cuda());
   EXPECT_TRUE(cuda_devices().empty());
   EXPECT_NE(message([] { CudaContext::of(0); }, ErrorKind::NotFound).find("the driver sees none"),
             std::string::npos);

@@ -8,10 +8,11 @@
 #include "backend/check.h"
 #include "backend/cuda/emit.h"
 #include "backend/cuda/emulate_program.h"
+#include "places.h"
 
 namespace tessera {
 
-inline Target gpu() { return find_target("h200", std::string(TESSERA_SOURCE_DIR) + "/targets"); }
+inline Target gpu() { return find_target("h200", source_dir() + "/targets"); }
 
 // What is wrong with the generated kernels; empty if nothing is.
 inline std::string emulated_fault(const Graph& graph, const std::string& arch = "sm_80",

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "cost/analytical.h"
 #include "ir/text.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -51,7 +52,7 @@ TEST(Fit, RowsAreKeptAsText) {
 }
 
 TEST(Fit, KernelsOfAProgramAreThoseOfTheModel) {
-  const Target target = find_target("h100", std::string(TESSERA_SOURCE_DIR) + "/targets");
+  const Target target = find_target("h100", source_dir() + "/targets");
   const Graph g =
       parse("graph g {\nX = input : f16[16,4096]\nW = input : f16[4096,4096]\nP = matmul X, W\n"
             "O = exp P\nreturn O\n}");

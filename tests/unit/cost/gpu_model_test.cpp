@@ -8,13 +8,12 @@
 #include "base/rng.h"
 #include "cost/analytical.h"
 #include "ir/text.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
 
-Target target(const std::string& name) {
-  return find_target(name, std::string(TESSERA_SOURCE_DIR) + "/targets");
-}
+Target target(const std::string& name) { return find_target(name, source_dir() + "/targets"); }
 
 // One kernel's quantities before a machine sees them.
 struct Draw {

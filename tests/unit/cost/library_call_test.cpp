@@ -5,6 +5,7 @@
 
 #include "cost/analytical.h"
 #include "ir/text.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -89,7 +90,7 @@ TEST(LibraryCall, KernelsThatAreNot) {
 }
 
 TEST(LibraryCall, IsTakenWhereItIsCheaper) {
-  const AnalyticalModel model(find_target("h200", std::string(TESSERA_SOURCE_DIR) + "/targets"));
+  const AnalyticalModel model(find_target("h200", source_dir() + "/targets"));
   auto library = [&](const std::string& text) {
     const auto kernels = model.kernels(parse("graph g {\n" + text + "}"));
     EXPECT_EQ(kernels.size(), 1u);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -42,7 +43,7 @@ TEST(Target, PrintsAndParsesBack) {
 
 TEST(Target, ShippedDescriptionsParse) {
   for (const char* name : {"cpu-avx512", "cpu-avx2", "a100", "h100", "h200", "b200"}) {
-    Target t = find_target(name, std::string(TESSERA_SOURCE_DIR) + "/targets");
+    Target t = find_target(name, source_dir() + "/targets");
     EXPECT_EQ(t.name, name);
     EXPECT_EQ(parse_target(t.str()).str(), t.str());
   }
@@ -100,7 +101,7 @@ TEST(Target, EveryMessageHasItsPlace) {
 
 // Every line of a GPU is needed, and the message names the one that is not there.
 TEST(Target, AGpuIsDescribedWhole) {
-  const Target h200 = find_target("h200", std::string(TESSERA_SOURCE_DIR) + "/targets");
+  const Target h200 = find_target("h200", source_dir() + "/targets");
   std::istringstream lines(h200.str());
   std::vector<std::string> rows;
   for (std::string row; std::getline(lines, row);) rows.push_back(row);
@@ -127,8 +128,7 @@ TEST(Target, AGpuIsDescribedWhole) {
 }
 
 TEST(Target, SummaryNamesWhatCounts) {
-  const std::string text =
-      find_target("h200", std::string(TESSERA_SOURCE_DIR) + "/targets").summary();
+  const std::string text = find_target("h200", source_dir() + "/targets").summary();
   for (const char* part :
        {"h200: 132 multiprocessors at 1.75 GHz", "hbm: 141 GB, 4.3 TB/s (nominal 4.8 TB/s)",
         "products in f16: 788 TFLOP/s, bound by memory below 183 FLOP/B", "(227 KB a block)",

@@ -11,6 +11,7 @@
 #include "driver/results.h"
 #include "eval/eval.h"
 #include "ir/text.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -274,7 +275,7 @@ TEST_F(Optimize, SearchIsTheSameForAnyNumberOfThreads) {
   OptimizeOptions one = options(), two = options();
   one.threads = 1;
   one.target = two.target = "cpu-avx512";
-  one.target_directory = two.target_directory = TESSERA_SOURCE_DIR "/targets";
+  one.target_directory = two.target_directory = source_dir() + "/targets";
   auto a = search(parse(kNormLinear), one), b = search(parse(kNormLinear), two);
   ASSERT_EQ(a.candidates.size(), b.candidates.size());
   for (size_t i = 0; i < a.candidates.size(); i++)

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -144,8 +145,7 @@ TEST(Partition, JoinedPartsStaySmall) {
 }
 
 TEST(Partition, CorpusSplicesBackToValidPrograms) {
-  for (const auto& entry :
-       std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/corpus")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/tests/corpus")) {
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     Graph g = parse(text.str());

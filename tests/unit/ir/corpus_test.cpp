@@ -7,14 +7,14 @@
 
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
 
 TEST(Corpus, PrintsParsesAndValidates) {
   int count = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/corpus")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/tests/corpus")) {
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     Graph g = parse(text.str(), entry.path().string());

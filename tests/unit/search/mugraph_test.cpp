@@ -9,6 +9,7 @@
 #include "eval/eval.h"
 #include "ir/block.h"
 #include "ir/text.h"
+#include "places.h"
 #include "search/programs.h"
 #include "verify/bench/random_program.h"
 #include "verify/funnel.h"
@@ -455,7 +456,7 @@ TEST(Mugraph, RulesDoNotLoseTheBest) {
 }
 
 TEST(Mugraph, BlocksFitTheSharedMemoryOfAGpu) {
-  Target gpu = find_target("h200", std::string(TESSERA_SOURCE_DIR) + "/targets");
+  Target gpu = find_target("h200", source_dir() + "/targets");
   for (const char* shape : {"[512,4096]", "[64,20000]"}) {
     std::string text = std::string("graph softmax {\n  X = input : f32") + shape +
                        "\n  m = reduce_max X {axes=[1], keepdims=true}\n  c = sub X, m\n"

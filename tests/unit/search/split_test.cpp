@@ -8,12 +8,13 @@
 #include "eval/eval.h"
 #include "ir/block.h"
 #include "ir/text.h"
+#include "places.h"
 #include "search/mugraph/mugraph.h"
 
 namespace tessera {
 namespace {
 
-Target h200() { return find_target("h200", std::string(TESSERA_SOURCE_DIR) + "/targets"); }
+Target h200() { return find_target("h200", source_dir() + "/targets"); }
 
 std::vector<Candidate> search(const Graph& g, const Target& target) {
   Context context;

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "ir/text.h"
+#include "places.h"
 #include "verify/filter.h"
 
 namespace tessera {
@@ -12,7 +13,7 @@ namespace {
 
 std::string corpus(const std::string& name) {
   std::stringstream text;
-  text << std::ifstream(TESSERA_SOURCE_DIR "/tests/corpus/" + name + ".ug").rdbuf();
+  text << std::ifstream(source_dir() + "/tests/corpus/" + name + ".ug").rdbuf();
   return text.str();
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
+#include "places.h"
 #include "search/rules/instance.h"
 #include "search/rules/library.h"
 #include "search/rules/saturate.h"
@@ -76,7 +77,7 @@ bool within(const Rule& rule) {
 
 TEST(RuleLibrary, EveryRuleFiresOnItsOwnLeftSide) {
   int rules = 0, fired_rules = 0;
-  for (const Rule& rule : load_rules(TESSERA_SOURCE_DIR "/rules")) {
+  for (const Rule& rule : load_rules(source_dir() + "/rules")) {
     ++rules;
     Rng rng(5);
     bool fired = false, known = false;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "places.h"
 #include "search/rules/check.h"
 #include "search/rules/generalise.h"
 #include "search/rules/rewrite.h"
@@ -20,7 +21,7 @@ using synth::Form;
 using synth::Node;
 using synth::ValueId;
 
-const std::string kFolder = TESSERA_SOURCE_DIR "/rules";
+const std::string kFolder = source_dir() + "/rules";
 
 const std::vector<Rule>& shipped() {
   static const std::vector<Rule> rules = load_rules(kFolder);

@@ -1,0 +1,9 @@
+#include "places.h"
+
+namespace tessera {
+
+std::string source_dir() { return SOURCE_DIR; }
+const char* stand_in_cuda() { return STAND_IN_CUDA; }
+const char* stand_in_cublaslt() { return STAND_IN_CUBLASLT; }
+
+}  // namespace tessera
