@@ -42,15 +42,56 @@ class Planner {
       apply(prices, choice);
       if (std::optional<BlockPlan> best = cheapest()) return *best;
     }
-    throw Error(ErrorKind::Unsupported,
-                "the block needs " + std::to_string(least_seen_) + " bytes of shared memory; " +
-                    std::to_string(limits_.shared_bytes - limits_.reserved_bytes) +
-                    " are there: choose smaller tiles");
+    refuse();
+  }
+
+  BlockPlan run(const std::vector<FlowTile>& tiles, const std::vector<FlowAccess>& accesses) {
+    settle(tiles, accesses);
+    if (std::optional<BlockPlan> best = cheapest()) return *best;
+    refuse();
   }
 
  private:
   size_t index(int i) const { return static_cast<size_t>(i); }
   const BlockStep& step(int s) const { return block_.steps[index(s)]; }
+
+  [[noreturn]] void refuse() const {
+    throw Error(ErrorKind::Unsupported,
+                "a block needs " + std::to_string(least_seen_) + " bytes of shared memory, but " +
+                    std::to_string(limits_.shared_bytes - limits_.reserved_bytes) +
+                    " is the limit; use smaller tiles");
+  }
+
+  // The same from what is known of code that is written already.
+  void settle(const std::vector<FlowTile>& tiles, const std::vector<FlowAccess>& accesses) {
+    base_ = {};
+    base_.values.resize(tiles.size());
+    base_.steps.resize(block_.steps.size());
+    for (size_t s = 0; s < block_.steps.size(); ++s)
+      if (block_.steps[s].kind == StepKind::Load) base_.steps[s].writes.resize(1);
+    for (size_t v = 0; v < tiles.size(); ++v) {
+      if (tiles[v].bytes == 0) base_.values[v].place = BlockPlace::Registers;
+      base_.values[v].bytes = tiles[v].bytes;
+      alignment_.push_back(tiles[v].alignment);
+    }
+    accesses_.assign(tiles.size(), {});
+    active_.assign(block_.steps.size(), true);
+    for (const FlowAccess& a : accesses) {
+      Owners who;
+      who.thread = who.warp = {a.mapping >= 0 ? a.mapping : Owners::kMany};
+      who.proxy = a.proxy;
+      accesses_[index(a.tile)].push_back({a.step, a.write, std::move(who), a.instruction});
+      if (a.write && step(a.step).kind == StepKind::Load)
+        base_.steps[index(a.step)].writes[0].instruction = a.instruction;
+    }
+    for (auto& all : accesses_)
+      std::stable_sort(all.begin(), all.end(), [](const PlacedAccess& a, const PlacedAccess& b) {
+        return a.step < b.step;
+      });
+    home_.assign(tiles.size(), -1);
+    for (size_t v = 0; v < tiles.size(); ++v)
+      base_.values[v].loop = home_[v] = home(static_cast<int>(v));
+  }
 
   // Places, layouts and walks are settled; what follows from them.
   void apply(const BlockPrices& prices, const BlockChoice& choice) {
@@ -96,8 +137,15 @@ class Planner {
         active_[s] = false;
     }
     home_.assign(block_.values.size(), -1);
-    for (size_t v = 0; v < block_.values.size(); ++v)
+    alignment_.assign(block_.values.size(), 16);
+    for (size_t v = 0; v < block_.values.size(); ++v) {
       base_.values[v].loop = home_[v] = home(static_cast<int>(v));
+      bool hardware = false;
+      for (const PlacedAccess& a : accesses_[v])
+        hardware =
+            hardware || a.instruction == Instruction::Bulk || a.instruction == Instruction::Operand;
+      alignment_[v] = shared_alignment(base_.values[v].layout, hardware);
+    }
   }
 
   // A step that reads and writes the same tile must do so thread by thread.
@@ -126,12 +174,15 @@ class Planner {
     }
     return loop;
   }
-  // Written by one load alone, asynchronously, in a loop that has no other inside.
+  // Written by one load alone, asynchronously.
   bool runs_ahead(int v) const {
     const std::vector<PlacedAccess>& all = accesses_[index(v)];
     if (base_.values[index(v)].place != BlockPlace::Shared || home_[index(v)] < 0) return false;
-    for (size_t l = 0; l < block_.loops.size(); ++l)
-      if (block_.loops[l].around == home_[index(v)]) return false;
+    // All such loads of a body start together, so none may stand behind a loop.
+    for (size_t t = 0; t < index(all[0].step); ++t)
+      if (step(static_cast<int>(t)).loop != home_[index(v)] &&
+          inside(block_, step(static_cast<int>(t)).loop, home_[index(v)]))
+        return false;
     return std::count_if(all.begin(), all.end(), [](const PlacedAccess& a) { return a.write; }) ==
                1 &&
            step(all[0].step).kind == StepKind::Load && all[0].instruction != Instruction::Vector;
@@ -373,11 +424,7 @@ class Planner {
     for (size_t v = 0; v < plan.values.size(); ++v) {
       ValuePlan& p = plan.values[v];
       if (p.place != BlockPlace::Shared || accesses_[v].empty()) continue;
-      bool hardware = false;
-      for (const PlacedAccess& a : accesses_[v])
-        hardware =
-            hardware || a.instruction == Instruction::Bulk || a.instruction == Instruction::Operand;
-      const int64_t aligned = shared_alignment(p.layout, hardware);
+      const int64_t aligned = alignment_[v];
       alignment = std::max(alignment, aligned);
       p.pitch = (p.bytes + aligned - 1) / aligned * aligned;
       const auto [birth, death] =
@@ -453,6 +500,7 @@ class Planner {
   std::vector<std::vector<PlacedAccess>> accesses_;  // by value, in the order of steps
   std::vector<bool> active_;                         // by step
   std::vector<int> home_;                            // by value
+  std::vector<int64_t> alignment_;                   // by value
   std::vector<int> ahead_;  // by value: iterations that its load runs ahead
   int64_t least_seen_ = 0;
 };
@@ -462,6 +510,12 @@ class Planner {
 BlockPlan plan_block(const Block& block, const BlockLimits& limits,
                      const BlockPlanOptions& options) {
   return Planner(block, limits, options).run();
+}
+
+BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
+                    const std::vector<FlowAccess>& accesses, const BlockLimits& limits,
+                    const BlockPlanOptions& options) {
+  return Planner(block, limits, options).run(tiles, accesses);
 }
 
 }  // namespace tessera

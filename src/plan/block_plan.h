@@ -110,6 +110,30 @@ struct BlockPlan {
 BlockPlan plan_block(const Block& block, const BlockLimits& limits = {},
                      const BlockPlanOptions& options = {});
 
+// A tile of a block whose layouts somebody else has settled. Without bytes it is in registers, and
+// only the order of what is done to it counts.
+struct FlowTile {
+  int64_t bytes = 0;
+  int64_t alignment = 16;
+};
+// What a step does to a tile, where only this is known: accesses of the same `mapping`, unless it
+// is -1, meet within a thread.
+struct FlowAccess {
+  int step = 0, tile = 0;
+  bool write = false;
+  int mapping = -1;
+  bool proxy = false;  // the asynchronous proxy does it
+  // Of what a Load writes: Vector, AsyncCopy or Bulk.
+  Instruction instruction = Instruction::Vector;
+};
+
+// The order, stages, barriers and offsets alone: for code whose steps are written already. Of
+// `block` its loops, threads and the steps' kinds and loops count, and their names; each Load
+// writes one tile. Throws like plan_block.
+BlockPlan plan_flow(const Block& block, const std::vector<FlowTile>& tiles,
+                    const std::vector<FlowAccess>& accesses, const BlockLimits& limits = {},
+                    const BlockPlanOptions& options = {});
+
 // Replays the plan on pretended memory, thread by thread, knowing nothing of how it was made: every
 // element read must be the one that a program without parallelism would read, complete, and ordered
 // after its writing by barriers; nothing may be overwritten that is still to be read. Empty if all

@@ -37,11 +37,11 @@ struct BlockText {
   std::vector<TensorMapSpec> maps;
 };
 
-// How much a kernel may take, and how deep its pipelines are.
+// What a kernel may take, and what it runs on.
 struct EmitLimits {
-  int64_t shared_bytes = 48 << 10;
-  int stages = 4;  // of tiles in flight, at most
+  BlockLimits block;
   CudaArch arch;
+  int cores = 1;  // multiprocessors
 };
 
 class BlockEmitter {
@@ -55,6 +55,7 @@ class BlockEmitter {
 
  private:
   friend class BlockDescriber;
+  friend class ProgramPrinter;
   void plan_layouts();  // describe.cpp
   // Where the elements of a value are when something else reads them.
   enum class Home {
@@ -114,15 +115,15 @@ class BlockEmitter {
   int work_inline(int id) const;
 
   // emit_block.cpp
-  size_t buffer(const std::string& name, const std::string& type, int64_t bytes,
-                bool whole_loop = false);
-  std::vector<EmitStep>& steps() { return *steps_; }
+  size_t buffer(const std::string& name, DType dtype, int64_t elements);
   // Opens a step whose lines go to `code_`; finish() closes it.
   void begin(const std::string& comment);
   void finish();
   // `async`: by the asynchronous proxy.
   void reads(const std::string& buffer, const std::string& mapping, bool async = false);
   void writes(const std::string& buffer, const std::string& mapping, bool async = false);
+  // Sums in registers, each thread its own.
+  void holds(int id, bool write);
   // Adds the reads that `touched_` lists. `roots`: what was computed element by element, each by
   // the thread that `mapping` says.
   void reads_touched(const std::string& mapping, const std::vector<int>& roots = {}, int width = 1);
@@ -145,8 +146,6 @@ class BlockEmitter {
   int64_t memory_elements(int id) const;
   void copy_code(int id, Code& code) const;
   void load_tile(int id);
-  void load_stages(const std::vector<int>& tiles, int loop);
-  void next_stage(const std::vector<int>& tiles, int loop);
   void direct_tile(int id);
 
   // emit_values.cpp
@@ -214,14 +213,12 @@ class BlockEmitter {
   bool boxes_fit(int id) const;
   void box_layout(int id);
   void wide_fragments(int id, const Units& u, const std::string& sums);
-  // Iteration `l` of the loop as the number of a stage, and the parity of the phase in which that
-  // is filled.
-  std::string stage(int loop, const std::string& l) const;
-  std::string parity(int loop) const;
-  int stages(int loop) const;
-  void copy_boxes(const std::vector<int>& tiles, int loop, Code& code);
+  void copy_boxes(int id, const std::string& full, Code& code) const;
 
-  KernelValues original_, kernel_;
+  // print_program.cpp
+  void print_program(const BlockPlan& plan, std::string& text) const;
+
+  KernelValues kernel_;
   EmitLimits limits_;
   std::set<std::string>& prelude_;
   std::vector<std::vector<int>> users_;
@@ -231,22 +228,19 @@ class BlockEmitter {
   std::vector<bool> fragment_;  // operands of tensor cores, in 16 bits
   std::vector<int> fused_;      // accumulator that a product or reduction adds to, or -1
   std::map<int, Units> units_;  // of products
-  std::map<int, std::vector<int>> tiles_of_;  // that a loop brings in ahead of their use
   std::map<int, std::vector<int>>
       held_for_;                 // by step: products and sums that it finds in registers
   std::map<int, int> units_of_;  // of those: the product
   std::vector<int> box_width_;   // columns of boxes that a value lies in, 0: none
   std::map<int, Boxes> boxes_;   // of tiles that the asynchronous proxy brings
   std::vector<TensorMapSpec> maps_;
-  std::map<int, bool> arrivals_;  // loops whose tiles such copies bring: whether inside another
   int threads_ = 128;
   std::vector<int64_t> planned_elements_;  // of each value in shared memory, padding included
 
-  std::vector<SharedBuffer> buffers_;
-  std::vector<bool> whole_loop_;
+  EmitFlow flow_;
+  int loop_ = -1;  // of the flow: the one that is being written
   std::map<std::string, size_t> buffer_of_;
   std::vector<std::string> head_;  // declarations of the kernel
-  std::vector<EmitStep>* steps_ = nullptr;
   EmitStep step_;
   Code code_;
   std::vector<int> touched_;

@@ -26,7 +26,7 @@ constexpr int kMostSums = 128;
 
 BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
                            std::set<std::string>& prelude)
-    : original_(kernel), kernel_(kernel), limits_(limits), prelude_(prelude) {
+    : kernel_(kernel), limits_(limits), prelude_(prelude) {
   choose_threads();
   copy_operands();
   users_ = kernel_.users();

@@ -66,9 +66,7 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
   PlanBuilder plan(graph, options);
   const std::vector<std::string> lines = print_ops(graph);
   const Lowering lowering = gpu_lowering(target);
-  EmitLimits limits;
-  limits.shared_bytes = shared_limit(arch, target);
-  limits.arch = arch;
+  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores)};
   CudaProgram program;
   program.arch = arch;
   std::set<std::string> prelude;
@@ -156,9 +154,7 @@ std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& ar
   require_runnable(graph);
   PlanBuilder plan(graph, {});
   const Lowering lowering = gpu_lowering(target);
-  EmitLimits limits;
-  limits.shared_bytes = shared_limit(arch, target);
-  limits.arch = arch;
+  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores)};
   std::vector<DescribedBlock> out;
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);

@@ -43,8 +43,7 @@ void BlockEmitter::start_accumulator(int id) {
   if (rescaled && scales_of(id) == m.pointer) {
     const Value& maxima = value(v.inputs[1]);
     for (const char* part : {"m", "s", "p"})
-      buffer(m.pointer + part, compute_type(v.dtype),
-             maxima.elements() * size_in_bytes(compute_dtype(v.dtype)));
+      buffer(m.pointer + part, compute_dtype(v.dtype), maxima.elements());
     begin(m.pointer + "m: the running maximum");
     fill(m.pointer + "m", maxima, scale_memory(id, "m"),
          lowest(compute_dtype(v.dtype), Dialect::Cuda));
@@ -55,9 +54,10 @@ void BlockEmitter::start_accumulator(int id) {
     begin(m.pointer + " " + shape_text(v) + ": sums in registers");
     const Units& x = u->second;
     code_.line(std::string(compute_type(v.dtype)) + " r" + n(id) + sums_shape(x) + " = {};");
+    holds(id, true);
     return finish();
   }
-  buffer(m.pointer, type, memory_elements(id) * size_in_bytes(m.storage));
+  buffer(m.pointer, m.storage, memory_elements(id));
   begin(m.pointer + " " + shape_text(v) + ": accumulates (" + name(a.kind) +
         (rescaled ? ", rescaled)" : ")"));
   if (a.kind == AccumKind::Concat) {

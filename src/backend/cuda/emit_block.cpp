@@ -21,18 +21,15 @@ constexpr int64_t kMostGridYZ = 65535;
 
 // --- buffers and steps ---------------------------------------------------------------------------
 
-size_t BlockEmitter::buffer(const std::string& name, const std::string& type, int64_t bytes,
-                            bool whole_loop) {
-  const auto [it, fresh] = buffer_of_.try_emplace(name, buffers_.size());
-  if (fresh) {
-    buffers_.push_back({name, type, bytes});
-    whole_loop_.push_back(whole_loop);
-  }
+size_t BlockEmitter::buffer(const std::string& name, DType dtype, int64_t elements) {
+  const auto [it, fresh] = buffer_of_.try_emplace(name, flow_.buffers.size());
+  if (fresh) flow_.buffers.push_back({name, dtype, elements});
   return it->second;
 }
 
 void BlockEmitter::begin(const std::string& comment) {
   step_ = EmitStep();
+  step_.loop = loop_;
   code_ = Code();
   touched_.clear();
   if (!comment.empty()) code_.line("// " + comment);
@@ -45,7 +42,7 @@ void BlockEmitter::finish() {
     step_.lines.push_back(text.substr(from, to - from));
     from = to + 1;
   }
-  steps().push_back(std::move(step_));
+  flow_.steps.push_back(std::move(step_));
 }
 
 void BlockEmitter::reads(const std::string& name, const std::string& mapping, bool async) {
@@ -58,6 +55,10 @@ void BlockEmitter::writes(const std::string& name, const std::string& mapping, b
   const auto it = buffer_of_.find(name);
   CHECK(it != buffer_of_.end()) << name << " is written before it has memory";
   step_.accesses.push_back({it->second, true, mapping, async});
+}
+
+void BlockEmitter::holds(int id, bool write) {
+  step_.accesses.push_back({buffer("r" + n(id), DType::F32, 0), write, "own", false});
 }
 
 void BlockEmitter::reads_touched(const std::string& mapping, const std::vector<int>& roots,
@@ -125,18 +126,14 @@ void BlockEmitter::region(uint8_t loops, int last) {
       if (continues(update_loops(value(i)), loops, l)) nests[l].push_back(i);
   }
   std::vector<bool> done(size_t(count), false);
-  // Tiles that this loop brings in ahead of their use.
-  std::vector<int> tiles;
-  if (last >= 0)
-    for (int i = 0; i < count; ++i)
-      if (here[size_t(i)] && home(i) == Home::Tile && (value(i).phase.varies >> last & 1) != 0)
-        tiles.push_back(i);
-  if (!tiles.empty()) {
-    for (int i : tiles)
-      if (boxes_.count(i) != 0) arrivals_[last] = kernel_.loops.size() > 1;
-    next_stage(tiles, last);
+  // Tiles first: they may run ahead.
+  for (int i = 0; i < count; ++i) {
+    if (last < 0 || !here[size_t(i)] || home(i) != Home::Tile ||
+        (value(i).phase.varies >> last & 1) == 0)
+      continue;
+    load_tile(i);
+    done[size_t(i)] = true;
   }
-  for (int i : tiles) done[size_t(i)] = true;
   const auto ready = [&](int id, const std::vector<int>& siblings) {
     std::set<int> needs;
     dependencies(id, loops, needs);
@@ -163,29 +160,18 @@ void BlockEmitter::region(uint8_t loops, int last) {
       nests.erase(it);
       for (int r : roots)
         if (is_accumulator(value(r).kind) && value(r).phase.varies == loops) start_accumulator(r);
-      EmitStep loop;
-      const std::string variable = "l" + n(l);
-      loop.lines.push_back("for (int " + variable + " = 0; " + variable + " < " +
-                           n(kernel_.loops[size_t(l)]) + "; ++" + variable + ") {");
-      std::vector<EmitStep>* const outside = steps_;
-      std::vector<EmitStep> before;
-      steps_ = &loop.body;
+      const int outside = loop_;
+      loop_ = int(flow_.loops.size());
+      flow_.loops.push_back({l, kernel_.loops[size_t(l)], outside});
       const std::set<std::string> scaled = std::move(scaled_);
       scaled_.clear();
       EmitStep extents;
+      extents.loop = loop_;
       declare_extents(uint8_t(loops | 1u << l), l, extents.lines);
-      if (!extents.lines.empty()) loop.body.push_back(std::move(extents));
-      tiles_of_[l].clear();
+      if (!extents.lines.empty()) flow_.steps.push_back(std::move(extents));
       region(uint8_t(loops | 1u << l), l);
-      steps_ = outside;
+      loop_ = outside;
       scaled_ = scaled;
-      load_stages(tiles_of_[l], l);
-      steps().push_back(std::move(loop));
-      if (const auto a = arrivals_.find(l); a != arrivals_.end() && a->second) {
-        begin("");
-        code_.line("past" + n(l) + " += " + n(kernel_.loops[size_t(l)]) + ";");
-        finish();
-      }
       for (int r : roots) {
         if (!is_accumulator(value(r).kind) || value(r).phase.varies != loops) continue;
         done[size_t(r)] = true;
@@ -205,33 +191,19 @@ void BlockEmitter::region(uint8_t loops, int last) {
 // --- the kernel ----------------------------------------------------------------------------------
 
 BlockText BlockEmitter::run(const std::string& name) {
-  std::vector<EmitStep> all;
-  steps_ = &all;
   declare_extents(0, -1, head_);
   region(0, -1);
   const bool swizzled =
       std::any_of(box_width_.begin(), box_width_.end(), [](int w) { return w > 0; });
-  MemoryPlan plan = plan_shared(buffers_, whole_loop_, all, swizzled ? 1024 : 128);
-  // Barriers lie behind everything else.
-  std::map<int, int64_t> barriers;
-  for (const auto& [loop, nested] : arrivals_) {
-    barriers[loop] = plan.bytes = ceil_div(plan.bytes, 8) * 8;
-    plan.bytes += 8 * stages(loop);
-  }
-  if (plan.bytes > limits_.shared_bytes && limits_.stages > 1) {
-    EmitLimits fewer = limits_;
-    --fewer.stages;
-    return BlockEmitter(original_, fewer, prelude_).run(name);
-  }
-  if (plan.bytes > limits_.shared_bytes)
-    throw Error(ErrorKind::Unsupported,
-                "a block needs " + n(plan.bytes) + " bytes of shared memory, but " +
-                    n(limits_.shared_bytes) + " is the limit; use smaller tiles");
-  place_barriers(all, buffers_, plan);
+  int64_t blocks = 1;
+  for (int64_t d : kernel_.grid) blocks *= d;
+  BlockLimits limits = limits_.block;
+  limits.blocks_per_sm = int(std::min<int64_t>(ceil_div(blocks, limits_.cores), 32));
+  const BlockPlan plan = plan_steps(flow_, swizzled ? 1024 : 128, limits);
 
   BlockText out;
   out.threads = threads_;
-  out.shared_bytes = plan.bytes;
+  out.shared_bytes = plan.shared_bytes;
   for (const auto& [id, u] : units_)
     if (u.registers)
       out.sum_registers +=
@@ -239,8 +211,6 @@ BlockText BlockEmitter::run(const std::string& name) {
   // The grid as it is, or in one row where CUDA's other dimensions are too short.
   bool flat = false;
   for (size_t d = 1; d < kernel_.grid.size(); ++d) flat = flat || kernel_.grid[d] > kMostGridYZ;
-  int64_t blocks = 1;
-  for (int64_t d : kernel_.grid) blocks *= d;
   if (blocks > 0x7fffffff)
     throw Error(ErrorKind::Unsupported, "a grid of " + n(blocks) + " blocks; CUDA has 2^31 - 1");
   std::string head =
@@ -269,25 +239,7 @@ BlockText BlockEmitter::run(const std::string& name) {
       line("const int g" + n(int64_t(d)) + " = ts::block(" + n(int64_t(d)) + ");");
     }
   }
-  for (size_t b = 0; b < buffers_.size(); ++b)
-    line(buffers_[b].type + "* const " + (whole_loop_[b] ? "s" : "") + buffers_[b].name +
-         " = reinterpret_cast<" + buffers_[b].type + "*>(ts::shared() + " + n(plan.offsets[b]) +
-         ");  // " + n(buffers_[b].bytes) + " bytes");
-  for (const auto& [loop, at] : barriers)
-    line("ts::Barrier* const full" + n(loop) + " = reinterpret_cast<ts::Barrier*>(ts::shared() + " +
-         n(at) + ");");
-  if (!barriers.empty()) {
-    line("if (ts::thread() == 0) {");
-    for (const auto& [loop, at] : barriers)
-      line("  for (int s = 0; s < " + n(stages(loop)) + "; ++s) ts::init_barrier(full" + n(loop) +
-           " + s, 1);");
-    line("  ts::publish_barriers();");
-    line("}");  // each loop begins with a barrier of the block, before anybody waits
-  }
-  for (const auto& [loop, nested] : arrivals_)
-    if (nested) line("int past" + n(loop) + " = 0;  // iterations of loop " + n(loop) + " before");
-  for (const std::string& s : head_) line(s);
-  print_steps(all, 1, out.text);
+  print_program(plan, out.text);
   out.text += "}\n";
   return out;
 }

@@ -153,8 +153,7 @@ void BlockEmitter::store_held(int id) {
     m.space = Space::Global;
     m.aligned = piece_bytes(id);
   } else {
-    buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
-           memory_elements(id) * size_in_bytes(m.storage));
+    buffer(m.pointer, m.storage, memory_elements(id));
     begin(m.pointer + " " + shape_text(v) + ": " + name(v.kind) + ", from registers");
   }
   const Value* const also = save ? &value(v.inputs[0]) : nullptr;
@@ -235,6 +234,7 @@ void BlockEmitter::store_held(int id) {
   code_.close();
   code_.close();
   if (save) code_.close();
+  for (int holder : holders) holds(holder, false);
   reads_touched("");
   if (!save) writes(m.pointer, "");
   finish();
@@ -266,10 +266,8 @@ void BlockEmitter::reduce_held(int id, int into) {
   const int64_t rows = x.extents[rank - 2].nominal;
   const int64_t parts = u.swapped ? u.row_units * 4 : u.column_units;
   const std::string partial = m.pointer + "p";
-  if (!accumulates)
-    buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
-           memory_elements(into) * size_in_bytes(m.storage));
-  if (parts > 1) buffer(partial, type, u.batch * rows * parts * 4);
+  if (!accumulates) buffer(m.pointer, m.storage, memory_elements(into));
+  if (parts > 1) buffer(partial, compute_dtype(v.dtype), u.batch * rows * parts);
   begin(m.pointer + (accumulates ? " folds " : " " + shape_text(v) + ": ") + name(v.kind) +
         " of rows in registers");
   open_units(u);
@@ -338,6 +336,7 @@ void BlockEmitter::reduce_held(int id, int into) {
   for (int i = 0; i < outer; ++i) code_.close();
   code_.close();
   code_.close();
+  for (int holder : holders) holds(holder, false);
   reads_touched("");
   writes(parts == 1 ? m.pointer : partial, "");
   finish();

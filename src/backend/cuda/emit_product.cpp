@@ -60,9 +60,7 @@ void BlockEmitter::product(int id, int into) {
   const Units u = units_.at(id);
   const Value& v = value(id);
   const Memory& m = value(into).memory;
-  if (!u.registers && into == id)
-    buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
-           memory_elements(into) * size_in_bytes(m.storage));
+  if (!u.registers && into == id) buffer(m.pointer, m.storage, memory_elements(into));
   begin("v" + n(into) + " " + shape_text(v) + (into == id ? ": " : " += ") + name(v.kind) + ", " +
         (u.wide ? "64×" + n(8 * u.columns) + " by four warps" + (u.swapped ? ", transposed" : "")
          : u.tensor_cores ? "fragments of 16×8, " + n(u.rows) + "×" + n(u.columns) + " a warp"
@@ -92,7 +90,10 @@ void BlockEmitter::product(int id, int into) {
   code_.close();
   for (const Pair& pair : pairs(v))
     for (int operand : {pair.left, pair.right}) reads(view(operand)->pointer, "", u.wide);
-  if (!u.registers) writes(m.pointer, into == id ? "" : "units of " + m.pointer);
+  if (u.registers)
+    holds(into, true);
+  else
+    writes(m.pointer, into == id ? "" : "units of " + m.pointer);
   if (value(into).kind == OpKind::AccumRescale)
     for (const char* part : {"s", "p"}) reads(scales_of(into) + part, "");
   finish();
@@ -295,14 +296,14 @@ void BlockEmitter::spill(int accumulator) {
   const int from = value(accumulator).inputs[0];
   const Units& u = units_.at(from);
   const Memory& m = value(accumulator).memory;
-  buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
-         memory_elements(accumulator) * size_in_bytes(m.storage));
+  buffer(m.pointer, m.storage, memory_elements(accumulator));
   begin(m.pointer + ": from registers");
   open_units(u);
   leading_ = u.batch > 1 ? leading_index(from) : std::vector<Index>(value(from).extents.size() - 2);
   store_sums(from, accumulator, u, "r" + n(accumulator) + "[s]", false);
   code_.close();
   code_.close();
+  holds(accumulator, false);
   writes(m.pointer, "");
   finish();
 }

@@ -187,101 +187,18 @@ void BlockEmitter::copy_code(int id, Code& code) const {
 // Elements that a value takes in shared memory, with what fills it up.
 int64_t BlockEmitter::memory_elements(int id) const { return planned_elements_[size_t(id)]; }
 
-// A tile that no loop brings in: needed at once, or in the loop that comes next.
+// A tile of an operand. How its copy is written depends on the plan (print_program.cpp): by a
+// function of the iteration where it runs ahead.
 void BlockEmitter::load_tile(int id) {
   const Value& v = value(id);
-  const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
-  buffer("v" + n(id), type, memory_elements(id) * size_in_bytes(v.memory.storage));
-  begin("v" + n(id) + ": a tile of operand " + n(v.argument));
-  code_.open("");
-  code_.line(type + "* const to = v" + n(id) + ";");
-  copy_code(id, code_);
-  code_.line("ts::commit_copies();");
-  code_.close();
-  writes("v" + n(id), "");
-  step_.copies = true;
-  finish();
-}
-
-// The stages of a loop: `load` copies what iteration `next` needs.
-void BlockEmitter::load_stages(const std::vector<int>& tiles, int loop) {
-  if (tiles.empty()) return;
-  const int stages = this->stages(loop);
-  const std::string l = "l" + n(loop);
-  begin("tiles of loop " + n(loop) + ", " + n(stages) + (stages == 1 ? " stage" : " stages"));
-  code_.open("const auto load" + n(loop) + " = [&](int " + l + ")");
-  copy_boxes(tiles, loop, code_);
-  bool pieces = false;
-  for (int id : tiles) {
-    if (boxes_.count(id) != 0) continue;
-    pieces = true;
-    const Value& v = value(id);
-    for (size_t axis = 0; axis < v.extents.size(); ++axis) {
-      const Extent& e = v.extents[axis];
-      std::vector<std::string> lines;
-      if (!e.exact() && (e.loops >> loop & 1) != 0) declare_extent(id, axis, lines);
-      for (const std::string& s : lines) code_.line(s);
-    }
-    code_.open("");
-    const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
-    code_.line(type + "* const to = sv" + n(id) +
-               (stages > 1 ? " + " + stage(loop, l) + " * " + n(memory_elements(id)) : "") + ";");
-    copy_code(id, code_);
-    code_.close();
-    writes("v" + n(id), "");
-  }
-  code_.close(";");
-  if (stages > 1) {
-    code_.open("for (int s = 0; s < " + n(stages - 1) + "; ++s)");
-    code_.line("load" + n(loop) + "(s);");
-    if (pieces) code_.line("ts::commit_copies();");
-    code_.close();
-  }
-  finish();
-}
-
-// At the begin of an iteration: its tiles are there, and later ones are asked for.
-void BlockEmitter::next_stage(const std::vector<int>& tiles, int loop) {
-  const int64_t count = kernel_.loops[size_t(loop)];
-  const int stages = this->stages(loop);
-  const std::string l = "l" + n(loop);
-  tiles_of_[loop] = tiles;
-  bool pieces = false, boxes = false;
-  for (int id : tiles) {
-    const Value& v = value(id);
-    buffer("v" + n(id), storage_type(v.memory.storage, Dialect::Cuda),
-           stages * memory_elements(id) * size_in_bytes(v.memory.storage), true);
-    (boxes_.count(id) != 0 ? boxes : pieces) = true;
-  }
-  const auto begin_meeting = [&](int pending) {
-    begin("");
-    step_.meets = true;
-    if (pieces) step_.pending = pending;
-    for (int id : tiles) writes("v" + n(id), "", boxes_.count(id) != 0);
-  };
-  if (stages > 1) {
-    begin_meeting(stages - 2);
-    code_.line("if (" + l + " + " + n(stages - 1) + " < " + n(count) + ") load" + n(loop) + "(" +
-               l + " + " + n(stages - 1) + ");");
-    if (pieces) code_.line("ts::commit_copies();");
-  } else {
-    begin_meeting(-1);
-    code_.line("load" + n(loop) + "(" + l + ");");
-    if (pieces) {
-      code_.line("ts::commit_copies();");
-      finish();
-      begin_meeting(0);
-    }
-  }
-  if (boxes)
-    code_.line("ts::wait(full" + n(loop) + (stages > 1 ? " + " + stage(loop, l) : "") + ", " +
-               parity(loop) + ");");
-  for (int id : tiles) {
-    const Value& v = value(id);
-    const std::string type = storage_type(v.memory.storage, Dialect::Cuda);
-    code_.line("const " + type + "* const v" + n(id) + " = sv" + n(id) +
-               (stages > 1 ? " + " + stage(loop, l) + " * " + n(memory_elements(id)) : "") + ";");
-  }
+  const bool boxes = boxes_.count(id) != 0;
+  buffer("v" + n(id), v.memory.storage, memory_elements(id));
+  begin("");
+  step_.tile = id;
+  step_.instruction = boxes                  ? Instruction::Bulk
+                      : piece_bytes(id) >= 4 ? Instruction::AsyncCopy
+                                             : Instruction::Vector;
+  writes("v" + n(id), "", boxes);
   finish();
 }
 

@@ -86,7 +86,7 @@ void BlockEmitter::elementwise(int id) {
   const Value& v = value(id);
   const Memory& m = v.memory;
   const std::string p = m.pointer;
-  buffer(p, storage_type(m.storage, Dialect::Cuda), memory_elements(id) * size_in_bytes(m.storage));
+  buffer(p, m.storage, memory_elements(id));
   begin(p + " " + shape_text(v) + ": " + name(v.kind));
   std::vector<Extent> extents = v.extents;
   const bool fragment = fragment_[size_t(id)];
@@ -137,8 +137,7 @@ void BlockEmitter::elementwise(int id) {
 void BlockEmitter::cumsum(int id) {
   const Value& v = value(id);
   const Memory& m = v.memory;
-  buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
-         memory_elements(id) * size_in_bytes(m.storage));
+  buffer(m.pointer, m.storage, memory_elements(id));
   begin(m.pointer + " " + shape_text(v) + ": cumsum, a thread for each line");
   const size_t along = size_t(std::get<AxisAttrs>(v.attrs).axis);
   std::vector<Extent> lines = v.extents;
@@ -263,11 +262,9 @@ void BlockEmitter::reduce(int id, int into) {
            ")";
   };
   const bool accumulates = into != id;
-  if (!accumulates)
-    buffer(m.pointer, storage_type(m.storage, Dialect::Cuda),
-           memory_elements(into) * size_in_bytes(m.storage));
+  if (!accumulates) buffer(m.pointer, m.storage, memory_elements(into));
   const std::string parts = m.pointer + "p";
-  if (warps > 1) buffer(parts, type, outputs * warps * int64_t(sizeof(double)));
+  if (warps > 1) buffer(parts, compute_dtype(v.dtype), outputs * warps);
 
   begin(m.pointer + (accumulates ? " folds " : " " + shape_text(v) + ": ") + name(v.kind) + " of " +
         n(terms) + ", " + n(lanes) + " threads each");

@@ -136,110 +136,69 @@ void BlockEmitter::box_layout(int id) {
   planned_elements_[size_t(id)] = ceil_div(elements, 512) * 512;
 }
 
-int BlockEmitter::stages(int loop) const {
-  return int(std::min<int64_t>(limits_.stages, kernel_.loops[size_t(loop)]));
-}
-
-std::string BlockEmitter::stage(int loop, const std::string& l) const {
-  const auto a = arrivals_.find(loop);
-  const bool nested = a != arrivals_.end() && a->second;
-  return (nested ? "(past" + n(loop) + " + " + l + ")" : l) + " % " + n(stages(loop));
-}
-
-std::string BlockEmitter::parity(int loop) const {
-  const std::string l = "l" + n(loop);
-  const std::string count = arrivals_.at(loop) ? "(past" + n(loop) + " + " + l + ")" : l;
-  return count + (stages(loop) > 1 ? " / " + n(stages(loop)) : "") + " % 2";
-}
-
-// One thread asks for all boxes of an iteration, and says how many bytes they are.
-void BlockEmitter::copy_boxes(const std::vector<int>& tiles, int loop, Code& code) {
-  int64_t bytes = 0;
-  for (int id : tiles)
-    if (boxes_.count(id) != 0) {
-      int64_t elements = 1;
-      for (size_t axis = 0; axis < value(id).extents.size(); ++axis) elements *= stored(id, axis);
-      bytes += elements * size_in_bytes(value(id).dtype);
-    }
-  if (bytes == 0) return;
-  const std::string l = "l" + n(loop), at = stage(loop, l);
-  const bool several = stages(loop) > 1;
-  code.open("if (ts::thread() == 0)");
-  code.line("ts::Barrier* const full = full" + n(loop) + (several ? " + " + at : "") + ";");
+// Asks for the boxes of a tile, which go to `to`, and says to barrier `full` how many bytes they
+// are.
+void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const {
+  const Value& v = value(id);
+  const Boxes& boxes = boxes_.at(id);
+  const size_t rank = v.extents.size();
+  int64_t bytes = size_in_bytes(v.dtype);
+  for (size_t axis = 0; axis < rank; ++axis) bytes *= stored(id, axis);
+  code.line("ts::Barrier* const full = " + full + ";");
   code.line("ts::expect_bytes(full, " + n(bytes) + ");");
-  for (int id : tiles) {
-    const auto boxes = boxes_.find(id);
-    if (boxes == boxes_.end()) continue;
-    const Value& v = value(id);
-    const size_t rank = v.extents.size();
-    code.open("");
-    for (size_t axis = 0; axis < rank; ++axis) {
-      std::vector<std::string> lines;
-      if (!v.extents[axis].exact() && (v.extents[axis].loops >> loop & 1) != 0)
-        declare_extent(id, axis, lines);
-      for (const std::string& s : lines) code.line(s);
+  // Where the tile begins: column, and row of the array whose leading axes are merged into rows.
+  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
+  const auto& iter = std::get<IterAttrs>(v.attrs);
+  std::string column = "0", row;
+  int64_t matrices = 1, below = 1;
+  for (size_t axis = rank; axis-- > 0;) {
+    std::string begin;
+    if (v.extents[axis].exact()) {
+      for (const Split& s : splits(whole[axis], axis, iter.imap, iter.fmap))
+        begin += (begin.empty() ? "" : " + ") + s.variable + " * " + n(s.size);
+    } else {
+      begin = "b" + n(id) + "_" + n(int64_t(axis));
     }
-    // Where the tile begins: column, and row of the array whose leading axes are merged into rows.
-    const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
-    const auto& iter = std::get<IterAttrs>(v.attrs);
-    std::string column = "0", row;
-    int64_t matrices = 1, below = 1;
-    for (size_t axis = rank; axis-- > 0;) {
-      std::string begin;
-      if (v.extents[axis].exact()) {
-        for (const Split& s : splits(whole[axis], axis, iter.imap, iter.fmap))
-          begin += (begin.empty() ? "" : " + ") + s.variable + " * " + n(s.size);
-      } else {
-        begin = "b" + n(id) + "_" + n(int64_t(axis));
-      }
-      if (axis + 1 == rank) {
-        if (!begin.empty()) column = begin;
-        continue;
-      }
-      if (!begin.empty())
-        row = (below == 1 ? begin : "(" + begin + ") * " + n(below)) +
-              (row.empty() ? "" : " + " + row);
-      below *= whole[axis];
-      if (axis + 2 < rank) matrices *= v.extents[axis].nominal;
+    if (axis + 1 == rank) {
+      if (!begin.empty()) column = begin;
+      continue;
     }
-    if (row.empty()) row = "0";
-    const int64_t rows = stored(id, rank - 2), columns = stored(id, rank - 1);
-    const int width = box_width_[size_t(id)];
-    code.line(std::string(storage_type(v.dtype, Dialect::Cuda)) + "* const to = sv" + n(id) +
-              (several ? " + " + at + " * " + n(memory_elements(id)) : "") + ";");
-    std::string to = "to", x = column, y = row;
-    const auto each = [&](const char* i, int64_t count, int64_t by) {
-      if (count == 1) return;
-      code.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
-      to += " + " + std::string(i) + " * " + n(by);
-    };
-    // Leading axes of the tile one matrix after the other; only neighbours lie so in the array.
-    std::vector<int64_t> leading;
-    int opened = 0;
-    int64_t elements = rows * columns * matrices, pitch = below;
-    for (size_t axis = 0; axis + 2 < rank; ++axis) {
-      const int64_t extent = v.extents[axis].nominal;
-      elements /= extent;
-      pitch /= whole[axis];
-      if (extent == 1) continue;
-      const std::string i = "i" + n(int64_t(axis));
-      each(i.c_str(), extent, elements);
-      y += " + " + i + " * " + n(pitch);
-      ++opened;
-    }
-    const int64_t chunks = rows / boxes->second.rows, blocks = columns / width;
-    each("c", blocks, rows * width);
-    if (blocks > 1) x += (x == "0" ? " + c * " : " + c * ") + n(width), ++opened;
-    each("r", chunks, int64_t{boxes->second.rows} * width);
-    if (chunks > 1) y += " + r * " + n(boxes->second.rows), ++opened;
-    code.line("ts::copy_tile(" + to + ", m" + n(boxes->second.map) + ", " + x + ", " + y +
-              ", full);");
-    for (; opened > 0; --opened) code.close();
-    code.close();
-    writes("v" + n(id), "", true);
+    if (!begin.empty())
+      row =
+          (below == 1 ? begin : "(" + begin + ") * " + n(below)) + (row.empty() ? "" : " + " + row);
+    below *= whole[axis];
+    if (axis + 2 < rank) matrices *= v.extents[axis].nominal;
   }
-  code.close();
-  code.line("ts::sync_warp();");
+  if (row.empty()) row = "0";
+  const int64_t rows = stored(id, rank - 2), columns = stored(id, rank - 1);
+  const int width = box_width_[size_t(id)];
+  std::string to = "to", x = column, y = row;
+  const auto each = [&](const char* i, int64_t count, int64_t by) {
+    if (count == 1) return;
+    code.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+    to += " + " + std::string(i) + " * " + n(by);
+  };
+  // Leading axes of the tile one matrix after the other; only neighbours lie so in the array.
+  std::vector<int64_t> leading;
+  int opened = 0;
+  int64_t elements = rows * columns * matrices, pitch = below;
+  for (size_t axis = 0; axis + 2 < rank; ++axis) {
+    const int64_t extent = v.extents[axis].nominal;
+    elements /= extent;
+    pitch /= whole[axis];
+    if (extent == 1) continue;
+    const std::string i = "i" + n(int64_t(axis));
+    each(i.c_str(), extent, elements);
+    y += " + " + i + " * " + n(pitch);
+    ++opened;
+  }
+  const int64_t chunks = rows / boxes.rows, blocks = columns / width;
+  each("c", blocks, rows * width);
+  if (blocks > 1) x += (x == "0" ? " + c * " : " + c * ") + n(width), ++opened;
+  each("r", chunks, int64_t{boxes.rows} * width);
+  if (chunks > 1) y += " + r * " + n(boxes.rows), ++opened;
+  code.line("ts::copy_tile(" + to + ", m" + n(boxes.map) + ", " + x + ", " + y + ", full);");
+  for (; opened > 0; --opened) code.close();
 }
 
 // --- products ------------------------------------------------------------------------------------

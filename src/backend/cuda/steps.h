@@ -1,19 +1,20 @@
-// The statements of a kernel in order, each with what it reads and writes of shared memory: from
-// that follow where buffers lie and where the threads of a block must meet.
+// The statements of a kernel, each with what it does to shared memory and to sums in registers. The
+// plan of the block (plan/block_plan.h) makes a program of them: their order, barriers, how far
+// tiles run ahead, where buffers lie.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "plan/memory.h"
+#include "plan/block_plan.h"
 
 namespace tessera {
 
 struct SharedBuffer {
   std::string name;
-  std::string type;  // of its elements
-  int64_t bytes = 0;
+  DType dtype = DType::F32;
+  int64_t elements = 0;  // 0: registers
 };
 
 struct SharedAccess {
@@ -29,30 +30,26 @@ struct SharedAccess {
 struct EmitStep {
   std::vector<std::string> lines;
   std::vector<SharedAccess> accesses;
-  // A loop: `lines` is its head, this its body.
-  std::vector<EmitStep> body;
-  bool copies = false;  // starts asynchronous copies into what it writes
-  // All threads meet before it; what it brings in goes where nothing looks before the next such
-  // step. `pending`: groups of copies that are not waited for, -1: no copies.
-  bool meets = false;
-  int pending = -1;
-  // Set by place_barriers: before the step, copies are waited for, what threads wrote becomes
-  // visible to the asynchronous proxy, and all threads meet.
-  bool wait = false, fence = false, sync = false;
+  int loop = -1;  // the innermost around it
+  // A tile of an operand, which comes by `instruction`; of a loop, its lines are written when the
+  // plan is known.
+  int tile = -1;
+  Instruction instruction = Instruction::Vector;
 };
 
-// Offsets of the buffers, with memory used again where lifetimes allow. Buffers of `whole_loop`
-// live as long as the loop that they are used in. `alignment`: of all, in bytes.
-MemoryPlan plan_shared(const std::vector<SharedBuffer>& buffers,
-                       const std::vector<bool>& whole_loop, const std::vector<EmitStep>& steps,
-                       int64_t alignment);
+struct EmitLoop {
+  int number = 0;  // its variable is l<number>
+  int64_t extent = 1;
+  int around = -1;  // the next outer one
+};
 
-// Marks the steps before which threads must meet: what two steps do to overlapping memory, one of
-// them writing, is divided by a barrier; also from one iteration of a loop to the next.
-void place_barriers(std::vector<EmitStep>& steps, const std::vector<SharedBuffer>& buffers,
-                    const MemoryPlan& plan);
+struct EmitFlow {
+  std::vector<SharedBuffer> buffers;
+  std::vector<EmitLoop> loops;
+  std::vector<EmitStep> steps;  // in an order in which one thread could run them
+};
 
-// The text, barriers included.
-void print_steps(const std::vector<EmitStep>& steps, int indent, std::string& text);
+// `alignment`: of all buffers, in bytes. Throws Error(Unsupported) where memory does not suffice.
+BlockPlan plan_steps(const EmitFlow& flow, int64_t alignment, const BlockLimits& limits);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 // one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -22,6 +23,27 @@ inline std::string replaced(std::string text,
 }
 
 inline int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A program whose types are written T[M,K], T[Mt,Kt] for tiles of a grid [x=X, y=Y] and loops
+// [i=L], and so on: M rows and N columns are cut over the grid, the depth K over the loop.
+inline std::string in_tiles(const std::string& text, const std::string& dtype,
+                            std::array<int64_t, 3> mnk, std::array<int64_t, 2> grid,
+                            int64_t loops) {
+  const auto [m, n, k] = mnk;
+  const auto s = [](int64_t i) { return std::to_string(i); };
+  return replaced(text, {{"T[", dtype + "["},
+                         {"Mt", s(up(m, grid[0]))},
+                         {"Nt", s(up(n, grid[1]))},
+                         {"Kt", s(up(k, loops))},
+                         {"=X", "=" + s(grid[0])},
+                         {"=Y", "=" + s(grid[1])},
+                         {"=L", "=" + s(loops)},
+                         {"M,", s(m) + ","},
+                         {"[K,", "[" + s(k) + ","},
+                         {",K]", "," + s(k) + "]"},
+                         {"[N]", "[" + s(n) + "]"},
+                         {",N]", "," + s(n) + "]"}});
+}
 
 // Mirage's Fig. 3b for RMSNorm + Linear, for any shape, grid and loop.
 inline std::string rms_norm_linear(int64_t m, int64_t k, int64_t n, int64_t grid, int64_t loops,

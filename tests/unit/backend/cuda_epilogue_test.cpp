@@ -16,9 +16,7 @@ namespace {
 // the rows' sums), and saves d.
 std::string epilogue(const std::string& dtype, std::array<int64_t, 3> mnk,
                      std::array<int64_t, 2> grid, int64_t loops, const std::string& lines) {
-  const auto [m, n, k] = mnk;
-  const auto s = [](int64_t i) { return std::to_string(i); };
-  return replaced(R"(graph epilogue {
+  const std::string text = R"(graph epilogue {
   A = input : T[M,K]
   B = input : T[K,N]
   C = input : T[K,N]
@@ -41,20 +39,8 @@ LINES    O = save d {omap={x:0, y:1}} : T[M,N]
   } : T[M,N]
   return O
 }
-)",
-                  {{"LINES", lines},
-                   {"T[", dtype + "["},
-                   {"Mt", s(up(m, grid[0]))},
-                   {"Nt", s(up(n, grid[1]))},
-                   {"Kt", s(up(k, loops))},
-                   {"=X", "=" + s(grid[0])},
-                   {"=Y", "=" + s(grid[1])},
-                   {"=L", "=" + s(loops)},
-                   {"M,", s(m) + ","},
-                   {"[K,", "[" + s(k) + ","},
-                   {",K]", "," + s(k) + "]"},
-                   {"[N]", "[" + s(n) + "]"},
-                   {",N]", "," + s(n) + "]"}});
+)";
+  return in_tiles(replaced(text, {{"LINES", lines}}), dtype, mnk, grid, loops);
 }
 
 const char* const kGated = "    s = silu c\n    d = mul s, c2\n";

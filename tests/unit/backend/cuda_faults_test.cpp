@@ -35,13 +35,13 @@ const std::vector<Change>& changes() {
       {"barrier in a branch", R"(ts::sync\(\);)", "if (ts::warp() > 0) ts::sync();"},
       {"no wait for copies", R"(ts::wait_copies<\d+>\(\);)", ""},
       {"wait for too few copies", R"(ts::wait_copies<0>\(\);)", "ts::wait_copies<1>();"},
-      {"copies not committed", R"(load0\(s\);\s*ts::commit_copies\(\);)", "load0(s);"},
-      {"copies of an iteration not committed", R"((load0\(l0 \+ \d+\);)\s*ts::commit_copies\(\);)",
-       "$1"},
+      {"copies not committed", R"((load\d+\(s\);)\s*ts::commit_copies\(\);)", "$1"},
+      {"copies of an iteration not committed",
+       R"((load\d+\(l0 \+ \d+\);.*)\s*ts::commit_copies\(\);)", "$1"},
       // --- stages and loops
       {"wrong stage read", R"((const v\d+ = sv\d+ \+ )l0( % [2-9]))", "$1(l0 + 1)$2"},
       {"wrong stage filled", R"((to = sv\d+ \+ )l0( % [2-9]))", "$1(l0 + 1)$2"},
-      {"tile of another iteration", R"(load0\(l0 \+ \d+\);)", "load0(l0);"},
+      {"tile of another iteration", R"((load\d+\()l0 \+ \d+\);)", "$1l0);"},
       {"an iteration too few", R"((for \(int l0 = 0; l0 < )(\d+);)", "$1$2 - 1;"},
       {"the first iteration left out", R"(for \(int l0 = 0;)", "for (int l0 = 1;"},
       // --- ends of tiles
@@ -116,7 +116,8 @@ const std::vector<Change>& changes() {
       {"box out of line", R"(ts::copy_tile\(to)", "ts::copy_tile(to + 8"},
       {"another map", R"((ts::copy_tile\(.*, )m1)", "$1m0"},
       {"barriers not made", R"(ts::init_barrier\(.*\);)", ";"},
-      {"barriers not published", R"(ts::publish_barriers\(\);)", ""},
+      // Where nothing else is fenced before the first box.
+      {"barriers not published", R"(ts::publish_barriers\(\);(\s*\}\s*ts::sync))", "$1"},
       {"barriers count two", R"((ts::init_barrier\(.*, )1\))", "$012)"},
       {"rows of 64 bytes for 128", R"((ts::WideTile<ts::\w+, \d+, )64(.*0\{))", "$01 32$2"},
       {"wide operand not transposed", R"((ts::WideTile<.*), (true|false)>( right0))", "$1, !$2>$3"},

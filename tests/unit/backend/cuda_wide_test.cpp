@@ -25,9 +25,7 @@ int count(const std::string& text, const std::string& what) {
 // A product in tiles of (m / grid) × (n / grid), the depth in `loops` parts.
 std::string product(const std::string& dtype, std::array<int64_t, 3> mnk,
                     std::array<int64_t, 2> grid, int64_t loops) {
-  const auto [m, n, k] = mnk;
-  const auto s = [](int64_t i) { return std::to_string(i); };
-  return replaced(R"(graph product {
+  return in_tiles(R"(graph product {
   A = input : T[M,K]
   B = input : T[K,N]
   O = kernel A, B grid[x=X, y=Y] loops[i=L] {
@@ -43,17 +41,7 @@ std::string product(const std::string& dtype, std::array<int64_t, 3> mnk,
   return O
 }
 )",
-                  {{"T[", dtype + "["},
-                   {"Mt", s(up(m, grid[0]))},
-                   {"Nt", s(up(n, grid[1]))},
-                   {"Kt", s(up(k, loops))},
-                   {"=X", "=" + s(grid[0])},
-                   {"=Y", "=" + s(grid[1])},
-                   {"=L", "=" + s(loops)},
-                   {"M,", s(m) + ","},
-                   {"[K,", "[" + s(k) + ","},
-                   {",K]", "," + s(k) + "]"},
-                   {",N]", "," + s(n) + "]"}});
+                  dtype, mnk, grid, loops);
 }
 
 struct Wide {
@@ -142,6 +130,19 @@ TEST(CudaWide, MatricesAndNestedLoops) {
 }
 )",
                 1, 2}});
+}
+
+// One barrier of the block an iteration: boxes announce themselves, and what the iteration made in
+// shared memory has two copies. Maxima of four warps and what is made of
+// them need three more.
+TEST(CudaWide, FewBarriers) {
+  const auto in_loop = [](const std::string& text) {
+    const std::string source = hopper(text).source;
+    return count(source.substr(source.find("for (int l0 = 0")), "ts::sync();");
+  };
+  EXPECT_EQ(in_loop(product("f16", {64, 64, 256}, {1, 1}, 4)), 1);
+  EXPECT_EQ(in_loop(rms_norm_linear(16, 512, 128, 2, 8, "f16")), 3);  // two after the loop
+  EXPECT_EQ(in_loop(attention({1, 64, 64, 512, 64, 1, 8, true, "f16"})), 4);
 }
 
 // What is in a map is what the kernel's copies take for granted.
