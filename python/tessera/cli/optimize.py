@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -21,7 +22,10 @@ from tessera.rewrite import Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
 from tessera.source import Program
 
-OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".json", ".html")
+if TYPE_CHECKING:
+    from tessera.frontends.onnx.rewrite import ModelRewrite
+
+OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -41,13 +45,15 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".json", ".html")
     "-o",
     "--output",
     metavar="OUT",
-    help="Save the winner as OUT.ug, .cpp or .py (see --emit), the whole run as OUT.json or .html.",
+    help="Save the winner as OUT.ug, .cpp, or .py and .onnx (see --emit), "
+    "the whole run as OUT.json or .html.",
 )
 @click.option(
     "--emit",
     "flavour",
-    type=click.Choice(FLAVOURS),
-    help="Rewrite as source with less work in it, not as kernels; -o OUT.py alone means numpy.",
+    type=click.Choice([*FLAVOURS, "onnx"]),
+    help="Rewrite as source (or model) with less work in it, not as kernels; -o OUT.py alone means "
+    "numpy, -o OUT.onnx means onnx.",
 )
 @common.json_option  # fmt: skip
 def optimize(
@@ -69,6 +75,8 @@ def optimize(
       tessera optimize prog.ug --json
       tessera optimize stats.py:zscore -o fast.py       NumPy in, NumPy out
       tessera optimize stats.py:zscore --emit jax
+      tessera optimize model.onnx -o fast.onnx          ONNX in, ONNX for any runtime out
+      tessera optimize model.onnx --shape batch=8       kernels of our own, to run from Python
       tessera optimize model.py --target cuda -o winner.cu       for the GPU of this machine
       tessera optimize model.py --target cuda:sm_90a             also without one
 
@@ -84,7 +92,10 @@ def optimize(
     options = common.options_from(cache=not no_cache, **values)
     if keep_rules:
         _learn(program)
-    if flavour or (output and Path(output).suffix == ".py"):
+    suffix = Path(output).suffix if output else ""
+    if flavour == "onnx" or (suffix == ".onnx" and flavour is None):
+        return _rewrite_model(program, src, options, output, as_json)
+    if flavour or suffix == ".py":
         return _rewrite(program, flavour or "numpy", options, output, as_json)
     with common.ProgressLine(not as_json) as progress:
         result = optimize_program(program, options, progress)
@@ -122,32 +133,87 @@ def _rewrite(
     return 0
 
 
-def show_rewrite(found: Rewrite, output: str | None) -> None:
-    """The report of one rewriting, for a reader."""
+def _rewrite_model(
+    program: Program, src: str, options: Any, output: str | None, as_json: bool
+) -> int:
+    """The program as an ONNX model with less work in it."""
+    from tessera.frontends.onnx.rewrite import rewrite_model
+
+    if output and Path(output).suffix != ".onnx":
+        raise UsageError(f"-o {output}: a model is saved as OUT.onnx")
+    source = src if Path(src).suffix == ".onnx" else None
+    with common.ProgressLine(not as_json) as line:
+        found = rewrite_model(
+            program.graph,
+            source=source,
+            options=options,
+            progress=lambda text: line({"stage": text}) if line else None,
+        )
+    if output:
+        found.save(output)
+    if as_json:
+        common.print_json(found.json())
+        return 0
     console = common.stdout()
-    search = found.search
-    console.print(
-        f"[bold]{found.name}[/]: {common.count(search['values'])} values in "
+    show_search(program.graph.name, found.search)
+    if found.improved:
+        console.print(found.derivation.rstrip(), markup=False)
+    show_proof(found.certificate)
+    show_conditions(found)
+    if found.improved and found.not_measured:
+        console.print("\n[bold green]less work[/] by the cost model; nothing was timed: ", end="")
+        console.print(found.not_measured, markup=False)
+    elif found.improved:
+        show_speedup(found, "onnxruntime")
+    else:
+        console.print("\nnothing faster was found and proved; this is the model as it was")
+        for reason in found.rejected[:3]:
+            console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+    if output:
+        console.print(f"saved {output}")
+    return 0
+
+
+def show_search(name: str, search: Mapping[str, Any]) -> None:
+    """What synthesis did, in a line."""
+    common.stdout().print(
+        f"[bold]{name}[/]: {common.count(search['values'])} values in "
         f"{common.duration(search['seconds'])}, stopped: {search['stop']}"
         + (f" ({search['detail']})" if search["detail"] else "")
     )
+
+
+def show_proof(certificate: Any) -> None:
+    """The lines of a certificate that say most; nothing where there is none."""
+    if certificate is None:
+        return
+    common.stdout().print("\n[bold]proved equal[/]")
+    for line in str(certificate).splitlines():
+        if line.startswith(("coverage", "error_log2", "basis")):
+            common.stdout().print(f"  {line}", markup=False)
+
+
+def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
+    """Both times and their ratio."""
+    common.stdout().print(
+        f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
+        f"against {common.duration(found.original_us / 1e6)} for the original, both run by "
+        f"{library}, measured side by side"
+    )
+
+
+def show_rewrite(found: Rewrite, output: str | None) -> None:
+    """The report of one rewriting, for a reader."""
+    console = common.stdout()
+    show_search(found.name, found.search)
     if found.derivation:
         console.print(found.derivation.rstrip(), markup=False)
     console.print()
     console.print(found.source.rstrip(), markup=False, highlight=False)
-    if found.certificate is not None:
-        said = ("coverage", "error_log2", "basis")
-        console.print("\n[bold]proved equal[/]")
-        for line in str(found.certificate).splitlines():
-            if line.startswith(said):
-                console.print(f"  {line}", markup=False)
+    show_proof(found.certificate)
     show_conditions(found)
     if found.improved:
-        console.print(
-            f"\n[bold green]{found.speedup:.2f}x[/]: {common.duration(found.measured_us / 1e6)} "
-            f"against {common.duration(found.original_us / 1e6)} for the original, both run by "
-            f"{found.flavour}, measured side by side"
-        )
+        show_speedup(found, found.flavour)
     else:
         console.print("\nnothing faster was found and proved; this is the program as it was")
         for reason in found.rejected[:3]:
@@ -156,7 +222,7 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
         console.print(f"saved {output}")
 
 
-def show_conditions(found: Rewrite) -> None:
+def show_conditions(found: Rewrite | ModelRewrite) -> None:
     """Where the original is not finite and the rewrite may be."""
     if found.conditions:
         console = common.stdout()

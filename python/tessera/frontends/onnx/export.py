@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.files import write_bytes
+from tessera.frontends.onnx.composites import Composite, composites, fraction
 from tessera.frontends.onnx.opaque import OpaqueNodes
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.graph import Graph
@@ -39,16 +40,17 @@ def inexpressible(graph: Graph) -> list[str]:
     return lines
 
 
-def to_onnx(graph: Graph) -> Any:
+def to_onnx(graph: Graph, outputs: Sequence[str] = ()) -> Any:
     """The ModelProto of a program; weights become initialisers, names are kept.
 
+    `outputs`: other names for the results, as many as there are.
     Raises UnsupportedError that lists what has no ONNX form.
     """
     if missing := inexpressible(graph):
         raise UnsupportedError(
             "this program cannot be written as standard ONNX: " + "; ".join(missing)
         )
-    return _Writer(graph).run()
+    return _Writer(graph, outputs).run()
 
 
 def export(graph: Graph, path: str | Path) -> None:
@@ -57,8 +59,9 @@ def export(graph: Graph, path: str | Path) -> None:
 
 
 class _Writer:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[str]) -> None:
         self.graph = graph
+        self._wanted = list(outputs)
         self.onnx = onnx_package()
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
@@ -66,35 +69,41 @@ class _Writer:
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
         self._constants: dict[Any, str] = {}
+        self._wholes = composites(graph)
 
     def run(self) -> Any:
         helper, graph = self.onnx.helper, self.graph
         core = graph.core
         types = list(graph.input_types())
         inputs = []
+        self._taken.update(self._wanted)
+        made: dict[int, str] = {}  # the first name wanted of a result
+        for t, name in zip(core.outputs, self._wanted, strict=False):
+            made.setdefault(t, name)
         for name, t in zip(types, core.inputs, strict=True):
             self._names[t] = self._claim(name)
             if name in graph.weights:
                 self.initializers.append(self._tensor(self._names[t], graph.weights[name]))
             else:
                 inputs.append(self._value(t))
-        for record in graph.ops:
-            if record["op"] == "input":
-                continue
+        for record in self._live():
             for t in record["results"]:
-                self._names[t] = self._claim(core.tensor_name(t) or f"t{t}")
-            names = [self._names[t] for t in record["inputs"]]
-            if record["op"] == "opaque":
+                self._names[t] = made.get(t) or self._claim(core.tensor_name(t) or f"t{t}")
+            whole = self._wholes.get(record["results"][0])
+            names = [self._names[t] for t in self._operands(record)]
+            if whole is not None:
+                self._composite(whole, names, self.result(record))
+            elif record["op"] == "opaque":
                 self._opaque(record, names)
             else:
                 _WRITERS[record["op"]](self, record, names)
         outputs = []
         seen: set[int] = set()
-        for t in core.outputs:
+        for i, t in enumerate(core.outputs):
+            name = self._names[t]
             if t in core.inputs or t in seen:  # ONNX wants a value of its own
-                name = self.add("Identity", [self._names[t]], {}, f"{self._names[t]}_out")
-            else:
-                name = self._names[t]
+                name = self._wanted[i] if self._wanted else self._claim(f"{name}_out")
+                self.nodes.append(helper.make_node("Identity", [self._names[t]], [name], name=name))
             seen.add(t)
             outputs.append(self._value(t, name))
         proto = helper.make_graph(self.nodes, graph.name, inputs, outputs, self.initializers)
@@ -105,6 +114,27 @@ class _Writer:
         )
         model.ir_version = 9
         return model
+
+    def _operands(self, record: dict[str, Any]) -> Sequence[int]:
+        whole = self._wholes.get(record["results"][0])
+        return record["inputs"] if whole is None else whole.inputs
+
+    def _live(self) -> list[dict[str, Any]]:
+        """The records that outputs depend on, in order; what composites replace is not among."""
+        wanted = set(self.graph.core.outputs)
+        live = []
+        for record in reversed(self.graph.ops):
+            if record["op"] != "input" and wanted.intersection(record["results"]):
+                wanted.update(self._operands(record))
+                live.append(record)
+        return live[::-1]
+
+    def _composite(self, whole: Composite, names: Sequence[str], result: str) -> None:
+        operands = list(names)
+        if whole.ones is not None:
+            dtype = self.dtype(whole.inputs[0])
+            operands.insert(1, self.constant(np.ones(whole.ones), dtype))
+        self.add(whole.op, operands, whole.attrs, result)
 
     # --- names and values
     def _claim(self, name: str) -> str:
@@ -247,7 +277,7 @@ def _ne(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
 
 @_writes("pow")
 def _pow(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    exponent = float(_fraction(r["attrs"]["exponent"]))
+    exponent = float(fraction(r["attrs"]["exponent"]))
     w.add("Pow", [x[0], _like(w, r, exponent)], {}, w.result(r))
 
 
@@ -283,7 +313,7 @@ def _cast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
 @_writes("const")
 def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     t = r["results"][0]
-    value = np.asarray(float(_fraction(r["attrs"]["value"])), np.float64)
+    value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
     if any(isinstance(d, str) for d in dims):
         raise UnsupportedError("const: ONNX needs its extents; bind symbols")
@@ -292,11 +322,6 @@ def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
         w.add("ConstantOfShape", [w.constant(dims)], {"value": scalar}, w.result(r))
     else:
         w.add("Constant", [], {"value": scalar}, w.result(r))
-
-
-def _fraction(text: Any) -> float:
-    numerator, _, denominator = str(text).partition("/")
-    return float(numerator) / float(denominator) if denominator else float(numerator)
 
 
 @_writes("iota")
@@ -452,7 +477,7 @@ def _slice(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
 @_writes("pad")
 def _pad(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     a = r["attrs"]
-    value = _like(w, r, _fraction(a["value"]))
+    value = _like(w, r, fraction(a["value"]))
     w.add("Pad", [x[0], w.constant([*a["low"], *a["high"]]), value], {}, w.result(r))
 
 

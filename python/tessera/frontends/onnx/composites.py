@@ -1,0 +1,167 @@
+"""Operators of ONNX that a program writes out: Softmax, LogSoftmax and LayerNormalization.
+
+Runtimes have fast kernels for them and do not find them again in their parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.graph import Graph
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A node that computes a tensor from others; `ones`: it also takes a scale of ones, of that
+    shape, as its second operand."""
+
+    op: str
+    inputs: tuple[int, ...]
+    attrs: dict[str, Any]
+    ones: tuple[int, ...] | None = None
+
+
+def composites(graph: Graph) -> dict[int, Composite]:
+    """By the tensor that the whole operator computes."""
+    found = _Finder(graph)
+    result = {}
+    for record in found.records:
+        t = record["results"][0]
+        whole = found.softmax(record) or found.log_softmax(record) or found.layer_norm(record)
+        if whole is not None:
+            result[t] = whole
+    return result
+
+
+class _Finder:
+    def __init__(self, graph: Graph) -> None:
+        self.core = graph.core
+        self.records = [r for r in graph.ops if r["op"] != "input"]
+        self._makers = {t: r for r in self.records for t in r["results"]}
+
+    def shape(self, t: int) -> list[Any]:
+        return list(self.core.type(t)[1])
+
+    def made(self, t: int, *ops: str) -> Record | None:
+        """The record that makes a tensor, if it is one of these operators."""
+        record = self._makers.get(t)
+        return record if record is not None and record["op"] in ops else None
+
+    def reduced(self, t: int, op: str, of: int) -> list[int] | None:
+        """The axes over which a tensor is `op` of another, kept as axes of one."""
+        record = self.made(t, op)
+        if record is None or record["inputs"][0] != of or not record["attrs"]["keepdims"]:
+            return None
+        return list(record["attrs"]["axes"])
+
+    def shifted(self, t: int) -> tuple[int, list[int] | None]:
+        """x and the axes for x - max(x); the tensor itself and None for any other."""
+        record = self.made(t, "sub")
+        if record is not None:
+            axes = self.reduced(record["inputs"][1], "reduce_max", record["inputs"][0])
+            if axes is not None:
+                return record["inputs"][0], axes
+        return t, None
+
+    def softmax(self, record: Record) -> Composite | None:
+        """exp(x - max x) / sum exp(x - max x), the maximum subtracted or not."""
+        if record["op"] != "div":
+            return None
+        e = self.made(record["inputs"][0], "exp")
+        if e is None:
+            return None
+        axes = self.reduced(record["inputs"][1], "sum", record["inputs"][0])
+        return self._along(e["inputs"][0], axes, "Softmax")
+
+    def log_softmax(self, record: Record) -> Composite | None:
+        """x - max x - log(sum exp(x - max x)), likewise."""
+        log = self.made(record["inputs"][1], "log") if record["op"] == "sub" else None
+        total = self.made(log["inputs"][0], "sum") if log is not None else None
+        e = self.made(total["inputs"][0], "exp") if total is not None else None
+        if total is None or e is None or e["inputs"][0] != record["inputs"][0]:
+            return None
+        axes = self.reduced(total["results"][0], "sum", e["results"][0])
+        return self._along(e["inputs"][0], axes, "LogSoftmax")
+
+    def _along(self, t: int, axes: list[int] | None, op: str) -> Composite | None:
+        x, shifted = self.shifted(t)
+        if axes is None or len(axes) != 1:
+            return None
+        return Composite(op, (x if shifted == axes else t,), {"axis": axes[0]})
+
+    def layer_norm(self, record: Record) -> Composite | None:
+        """(x - mean x) / sqrt(var x + eps), times a scale, plus a bias, as far as it goes."""
+        plain = self._normalised(record)
+        if plain is not None:
+            return plain
+        for here, there in ((0, 1), (1, 0)):
+            if record["op"] not in ("mul", "add"):
+                return None
+            inner = self._makers.get(record["inputs"][here])
+            other = record["inputs"][there]
+            if inner is None:
+                continue
+            if record["op"] == "mul":
+                whole = self._normalised(inner)
+                if whole is not None and self.shape(other) == list(whole.ones or ()):
+                    return Composite(whole.op, (*whole.inputs, other), whole.attrs)
+            elif inner["op"] == "mul":
+                whole = self.layer_norm(inner)
+                if (
+                    whole is not None
+                    and len(whole.inputs) == 2
+                    and self.shape(other) == self.shape(whole.inputs[1])
+                ):
+                    return Composite(whole.op, (*whole.inputs, other), whole.attrs)
+        return None
+
+    def _normalised(self, record: Record) -> Composite | None:
+        if record["op"] not in ("mul", "div"):
+            return None
+        orders = [record["inputs"]]
+        if record["op"] == "mul":
+            orders.append(record["inputs"][::-1])
+        for difference, scale in orders:
+            variance = self.made(scale, "rsqrt" if record["op"] == "mul" else "sqrt")
+            centred = self.made(difference, "sub")
+            if variance is None or centred is None:
+                continue
+            x = centred["inputs"][0]
+            axes = self.reduced(centred["inputs"][1], "mean", x)
+            rank = len(self.shape(x))
+            if not axes or sorted(axes) != list(range(rank - len(axes), rank)):
+                continue
+            eps = self._variance_of(variance["inputs"][0], difference, axes)
+            trailing = tuple(self.shape(x)[min(axes) :])
+            if eps is not None and not any(isinstance(d, str) for d in trailing):
+                attrs = {"axis": min(axes) - rank, "epsilon": eps}
+                return Composite("LayerNormalization", (x,), attrs, trailing)
+        return None
+
+    def _variance_of(self, t: int, difference: int, axes: list[int]) -> float | None:
+        """eps, where the tensor is mean(difference²) + eps."""
+        total = self.made(t, "add")
+        if total is None:
+            return None
+        for mean, eps in (total["inputs"], total["inputs"][::-1]):
+            number = self.made(eps, "const")
+            square = self.made(mean, "mean")
+            inner = self.made(square["inputs"][0], "sqr", "mul") if square is not None else None
+            if number is None or inner is None or set(inner["inputs"]) != {difference}:
+                continue
+            if self.reduced(mean, "mean", inner["results"][0]) == axes:
+                return fraction(number["attrs"].get("value", "0"))
+        return None
+
+
+def fraction(text: Any) -> float:
+    """The number of a text such as "1/3".
+
+    >>> fraction("1/4"), fraction(3)
+    (0.25, 3.0)
+    """
+    numerator, _, denominator = str(text).partition("/")
+    return float(numerator) / float(denominator) if denominator else float(numerator)

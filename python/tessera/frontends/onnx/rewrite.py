@@ -1,0 +1,219 @@
+"""An ONNX model rewritten as an ONNX model: less work for any runtime that loads it.
+
+Programs come from the synthesis engine and its rules, the verifier accepts, and onnxruntime's clock
+chooses: the file as it was is always a contestant.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera import _core, costs
+from tessera.api import verify
+from tessera.conditions import conditions
+from tessera.errors import UnsupportedError
+from tessera.files import write_bytes
+from tessera.frameworks import Run
+from tessera.frontends.onnx.export import to_onnx
+from tessera.frontends.onnx.reader import read_model
+from tessera.graph import Graph
+from tessera.options import Options
+from tessera.rewrite import race
+from tessera.source import example_arrays
+
+Array = np.ndarray[Any, Any]
+Progress = Callable[[str], None]
+_TRIED = 4  # programs that are timed, besides the original
+_LEAST_GAIN = 1.03  # a smaller one is noise
+
+
+@dataclass
+class ModelRewrite:
+    """What became of a model; `model` computes what the original computes.
+
+    Times are microseconds of onnxruntime, 0 where it is not installed.
+    """
+
+    original: Graph
+    graph: Graph
+    model: bytes
+    improved: bool = False
+    original_us: float = 0.0
+    measured_us: float = 0.0
+    speedup: float = 1.0
+    certificate: _core.Certificate | None = None
+    derivation: str = ""
+    conditions: list[str] = field(default_factory=list)  # "x > 0": equal there
+    search: dict[str, Any] = field(default_factory=dict)
+    verify_s: float = 0.0
+    rejected: list[str] = field(default_factory=list)  # why others were not taken
+    not_measured: str = ""
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model, all or nothing."""
+        write_bytes(Path(path), self.model)
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, as `--json` prints it."""
+        return {
+            "program": self.original.name,
+            "emit": "onnx",
+            "improved": self.improved,
+            "original_us": self.original_us,
+            "measured_us": self.measured_us,
+            "speedup": self.speedup,
+            "not_measured": self.not_measured,
+            "search_s": self.search.get("seconds", 0.0),
+            "stop": self.search.get("stop", ""),
+            "verify_s": self.verify_s,
+            "derivation": self.derivation,
+            "rejected": self.rejected,
+            "conditions": self.conditions,
+            "certificate": str(self.certificate) if self.certificate is not None else None,
+            "graph": str(self.graph),
+        }
+
+
+def rewrite_model(
+    graph: Graph,
+    *,
+    source: str | Path | None = None,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> ModelRewrite:
+    """The fastest model found for a program with numbers for all extents, or the model as it was.
+
+    `source`: the file that the program was read from; without it the original is the program as it
+    is written. Raises UnsupportedError for what has no standard ONNX form.
+    """
+    options = options or Options()
+    tell = progress or (lambda text: None)
+    arrays = example_arrays(graph, options.seed)
+    own = to_onnx(graph).SerializeToString()
+    result = ModelRewrite(graph, graph, own if source is None else _whole(source, own))
+    names = [graph.core.tensor_name(t) or f"t{t}" for t in graph.core.outputs]
+    tell("searching")
+    fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, "numpy")}
+    fields["budget"] = min(options.budget / 3, 10.0)
+    record = _core.search(graph.core, fields, None)
+    result.search = record["report"]
+    programs = [] if source is None else [_Program(graph, own, "the same program, written anew")]
+    for candidate in record["candidates"]:
+        found = Graph.from_core(candidate["graph"])
+        found.weights, found.opaque = graph.weights, graph.opaque
+        try:
+            model = to_onnx(found, names).SerializeToString()
+        except UnsupportedError as error:
+            result.rejected.append(str(error))
+            continue
+        if model != own and all(model != p.model for p in programs):
+            programs.append(_Program(found, model, candidate["derivation"]))
+        if len(programs) >= _TRIED:
+            break
+    if importlib.util.find_spec("onnxruntime") is None:
+        result.not_measured = "onnxruntime is not installed: pip install onnxruntime"
+    else:
+        tell(f"timing {len(programs)} models against the original")
+        feed = {n: a for n, a in zip(graph.input_types(), arrays, strict=True)
+                if n not in graph.weights}  # fmt: skip
+        programs = _fastest_first(result, source, programs, feed, options)
+    for program in programs:
+        tell("proving")
+        start = time.perf_counter()
+        verdict = verify(graph, program.graph, strict=options.strict, threads=options.threads)
+        result.verify_s += time.perf_counter() - start
+        if not verdict.equal:
+            result.rejected.append(": ".join(str(verdict).strip().splitlines()[:3]))
+            continue
+        result.graph, result.model = program.graph, program.model
+        result.derivation, result.certificate = program.derivation, verdict.certificate
+        result.measured_us, result.speedup = program.us, program.speedup
+        result.conditions = conditions(graph, program.graph, verdict.certificate)
+        result.improved = True
+        break
+    return result
+
+
+@dataclass
+class _Program:
+    graph: Graph
+    model: bytes
+    derivation: str
+    us: float = 0.0
+    speedup: float = 1.0
+
+
+def _whole(source: str | Path, own: bytes) -> bytes:
+    """The model as it was; one whose data lies in other files, as one with the data inside."""
+    model = read_model(Path(source))
+    outside = any(t.data_location == t.EXTERNAL for t in model.graph.initializer)
+    return own if outside else Path(source).read_bytes()
+
+
+def _fastest_first(
+    result: ModelRewrite,
+    source: str | Path | None,
+    programs: Sequence[_Program],
+    feed: dict[str, Array],
+    options: Options,
+) -> list[_Program]:
+    """Those that onnxruntime runs faster than the original, and to the same results."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    settings.log_severity_level = 3
+
+    def run(model: str | bytes) -> Run:
+        session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+        return functools.partial(session.run, None, feed)
+
+    original = run(result.model if source is None else str(source))
+    expected = original()
+    runs, known = [original], []
+    for program in programs:
+        try:
+            contestant = run(program.model)
+            why = _differs(contestant(), expected, feed)
+        except Exception as error:  # what the library refuses, it names
+            why = f"{type(error).__name__}: {error}"
+        if why:
+            result.rejected.append(why)
+            continue
+        runs.append(contestant)
+        known.append(program)
+    medians, ratios, low = race(runs, min(2.0, options.budget / 8))
+    result.original_us = result.measured_us = medians[0] * 1e6
+    faster = []
+    for n, program in enumerate(known, 1):
+        program.us, program.speedup = medians[n] * 1e6, ratios[n]
+        if ratios[n] >= _LEAST_GAIN and low[n] > 1:
+            faster.append(program)
+    return sorted(faster, key=lambda p: p.us)
+
+
+def _differs(ours: Sequence[Any], theirs: Sequence[Any], feed: dict[str, Array]) -> str:
+    """How results differ by more than rounding; empty where they do not."""
+    terms = max([1.0, *(float(a.size) for a in feed.values())])
+    for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        where = f"output {n + 1}" if len(theirs) > 1 else "the output"
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            return f"{where} is {a.dtype} {a.shape} instead of {b.dtype} {b.shape}"
+        if b.dtype.kind != "f":
+            if not np.array_equal(a, b):
+                return f"{where} differs"
+            continue
+        known = np.isfinite(b)
+        off = np.abs(np.subtract(a, b, dtype=np.float64)[known]).max(initial=0.0)
+        size = np.abs(b[known].astype(np.float64)).max(initial=0.0)
+        if not off <= 64 * float(np.finfo(b.dtype).eps) * terms**0.5 * max(size, 1e-30):
+            return f"{where} is off by {off:.3g}, its largest value is {size:.3g}"
+    return ""
