@@ -1,0 +1,202 @@
+"""Builds a Graph from a graph of ATen operators, for given shapes of its inputs.
+
+Integers (sizes, and what is computed from them) are Python's while walking, so that a graph with
+symbolic sizes is imported once for each set of extents.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tessera.errors import Error, UnsupportedError
+from tessera.graph import Graph, Tensor
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+HANDLERS: dict[str, Handler] = {}
+# Operators that only move elements: a part that has nothing else is left to views of PyTorch.
+MOVES: set[str] = set()
+_SCALARS = {
+    operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod,
+    operator.neg, operator.pow, max, min,
+}  # fmt: skip
+DTYPES = {
+    "torch.float64": "f64", "torch.float32": "f32", "torch.float16": "f16",
+    "torch.bfloat16": "bf16", "torch.int64": "i64", "torch.int32": "i32", "torch.int8": "i8",
+    "torch.uint8": "u8", "torch.bool": "bool",
+}  # fmt: skip
+
+
+def handles(*names: str, moves: bool = False) -> Callable[[H], H]:
+    """Registers what imports these operators, by name: "aten.add.Tensor", or "aten.add" for all
+    overloads. It is called with a Call and the operator's own arguments."""
+
+    def register(handler: H) -> H:
+        for name in names:
+            HANDLERS[name] = handler
+            if moves:
+                MOVES.add(name)
+        return handler
+
+    return register
+
+
+def dtype_of(dtype: Any) -> str:
+    """Tessera's name of a torch dtype."""
+    name = DTYPES.get(str(dtype))
+    if name is None:
+        raise UnsupportedError(f"{dtype} is not a dtype of programs")
+    return name
+
+
+def operator_name(target: Any) -> str:
+    """ "aten.add.Tensor" of an OpOverload, else the function's own name."""
+    return str(target) if hasattr(target, "overloadpacket") else getattr(target, "__name__", "?")
+
+
+def handler_of(target: Any) -> Handler | None:
+    """What imports an operator; None where nothing does."""
+    from tessera.frontends.torch import operators, structure  # register the handlers
+
+    del operators, structure
+    name = operator_name(target)
+    return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
+
+
+def only_moves(target: Any) -> bool:
+    """Whether an operator computes nothing."""
+    name = operator_name(target)
+    return name in MOVES or name.rpartition(".")[0] in MOVES or target is operator.getitem
+
+
+def is_scalar_function(target: Any) -> bool:
+    """Whether it computes sizes from sizes."""
+    return target in _SCALARS or operator_name(target).startswith("aten.sym_")
+
+
+class Call:
+    """What a handler may ask about the operator it imports."""
+
+    def __init__(self, graph: Graph, node: Any) -> None:
+        self.graph = graph
+        self.node = node
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the (first) result."""
+        value = self.node.meta["val"]
+        return dtype_of(value[0].dtype if isinstance(value, (tuple, list)) else value.dtype)
+
+    def wants(self, i: int) -> bool:
+        """Whether result i of several is used."""
+        return any(u.target is operator.getitem and u.args[1] == i and u.users
+                   for u in self.node.users)  # fmt: skip
+
+    def const(self, value: Any, dtype: str | None = None) -> Tensor:
+        return self.graph.const(value, dtype or self.dtype)
+
+
+def run_node(graph: Graph, node: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Imports one operator, its operands being Tensors, numbers and lists of them."""
+    target = node.target
+    if target is operator.getitem:
+        value = args[0][args[1]]
+        if value is None:
+            raise UnsupportedError(f"result {args[1]} of it is not supported")
+        return value
+    if not any(isinstance(a, Tensor) for a in args) and is_scalar_function(target):
+        return target(*args, **kwargs)
+    if operator_name(target).startswith("aten.sym_size"):
+        return args[0].shape[args[1]]
+    handler = handler_of(target)
+    if handler is None:
+        raise UnsupportedError("there is no program for this operator yet")
+    made = handler(Call(graph, node), *args, **kwargs)
+    if made is None:
+        raise UnsupportedError("not in this form")
+    return made
+
+
+def resolve(value: Any, values: dict[Any, Any]) -> Any:
+    """An operator's argument with nodes replaced by what they stand for."""
+    if isinstance(value, (list, tuple)):
+        return [resolve(v, values) for v in value]
+    if isinstance(value, slice):
+        return slice(*(resolve(v, values) for v in (value.start, value.stop, value.step)))
+    if hasattr(value, "op") and hasattr(value, "users"):
+        return values[value]
+    return value
+
+
+def build(
+    module: Any, inputs: Sequence[Any], weights: Sequence[bool], name: str
+) -> tuple[Graph, list[Any]]:
+    """The program of a graph module; `inputs`: (dtype, shape) of tensors, or numbers.
+
+    Also its results: per result an index into the program's outputs, ("input", i) or a number.
+    Raises UnsupportedError that names the operator.
+    """
+    graph = Graph(name)
+    values: dict[Any, Any] = {}
+    given = iter(zip(inputs, weights, strict=True))
+    results: list[Any] = []
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            value, weight = next(given)
+            if isinstance(value, tuple):
+                dtype, shape = value
+                value = graph.input(f"x{len(values)}", shape, dtype, weight=weight)
+            values[node] = value
+        elif node.op == "output":
+            results = _flat(node.args[0])
+        elif node.op == "call_function":
+            args = [resolve(a, values) for a in node.args]
+            kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
+            try:
+                values[node] = run_node(graph, node, args, kwargs)
+            except Error as error:
+                raise UnsupportedError(f"{operator_name(node.target)}: {error.message}") from None
+        else:
+            raise UnsupportedError(f"{node.op} {node.target}")
+    return graph, [_output(graph, values[n], n) for n in results]
+
+
+def _output(graph: Graph, value: Any, node: Any) -> Any:
+    """Makes a value an output, its memory as PyTorch would have it (a permutation of axes)."""
+    if not isinstance(value, Tensor):
+        return value
+    order = memory_order(node.meta["val"])
+    if order != list(range(len(order))):
+        value = graph.transpose(value, order)
+    if value.is_input or value.id in graph.core.outputs:
+        # An output of its own: an operator that copies.
+        value = graph.reshape(graph.reshape(value, [*value.shape, 1]), value.shape)
+        if value.is_input or value.id in graph.core.outputs:
+            raise UnsupportedError("a result that is an argument")
+    graph.output(value)
+    return ("out", len(graph.core.outputs) - 1, order)
+
+
+def memory_order(value: Any) -> list[int]:
+    """Axes of a tensor from the outermost in memory to the innermost, where it has no gaps."""
+    shape, strides = concrete(value.shape), concrete(value.stride())
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
+    expected = 1
+    for i in reversed(order):
+        if shape[i] != 1:
+            if strides[i] != expected:
+                return list(range(len(shape)))
+            expected *= shape[i]
+    rank = [i for i in order if shape[i] != 1]
+    return order if rank != sorted(rank) else list(range(len(shape)))
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def concrete(sizes: Sequence[Any]) -> list[int]:
+    """Extents as numbers: of symbols the example's."""
+    return [s if isinstance(s, int) else int(s.node.hint) for s in sizes]

@@ -1,0 +1,190 @@
+"""Shapes, parts and positions: ATen's operators that move elements or make them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.torch.importer import Call, handles
+from tessera.frontends.torch.operators import cast, emit, f
+from tessera.graph import Tensor
+
+
+@handles("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", moves=True)
+def view(call: Call, x: Tensor, shape: Sequence[int]) -> Tensor:
+    return f("reshape")(x, list(shape))
+
+
+@handles("aten.permute.default", moves=True)
+def permute(call: Call, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return f("transpose")(x, [d % x.ndim for d in dims]) if x.ndim else x
+
+
+@handles("aten.t.default", "aten.transpose.int", moves=True)
+def transpose(call: Call, x: Tensor, a: int = 0, b: int = 1) -> Tensor:
+    return f("swapaxes")(x, a, b) if x.ndim > 1 else x
+
+
+@handles("aten.unsqueeze.default", moves=True)
+def unsqueeze(call: Call, x: Tensor, dim: int) -> Tensor:
+    return f("expand_dims")(x, dim % (x.ndim + 1))
+
+
+@handles("aten.squeeze", moves=True)
+def squeeze(call: Call, x: Tensor, dims: Any = None) -> Tensor:
+    if dims is None:
+        dims = list(range(x.ndim))
+    dims = [dims] if isinstance(dims, int) else dims
+    axes = tuple(d % x.ndim for d in dims if x.ndim and x.shape[d] == 1)
+    return f("squeeze")(x, axes) if axes else x
+
+
+@handles("aten.expand.default", moves=True)
+def expand(call: Call, x: Tensor, shape: Sequence[int], implicit: bool = False) -> Tensor:
+    have = [1] * (len(shape) - x.ndim) + list(x.shape)
+    return f("broadcast_to")(x, [h if s == -1 else s for s, h in zip(shape, have, strict=True)])
+
+
+@handles("aten.clone.default", "aten.alias.default", "aten.detach.default",
+         "aten.lift_fresh_copy.default", moves=True)  # fmt: skip
+def clone(call: Call, x: Tensor, **_: Any) -> Tensor:
+    return x
+
+
+@handles("aten.slice.Tensor", moves=True)
+def slice_(
+    call: Call, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Tensor:
+    key = [slice(None)] * x.ndim
+    end = None if end is not None and end >= x.shape[dim] else end
+    key[dim % x.ndim] = slice(start, end, step)
+    return x[tuple(key)]
+
+
+@handles("aten.select.int", moves=True)
+def select(call: Call, x: Tensor, dim: int, index: int) -> Tensor:
+    return x[(*[slice(None)] * (dim % x.ndim), index)]
+
+
+@handles("aten.split_with_sizes.default", moves=True)
+def split_with_sizes(call: Call, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    ends = [int(e) for e in np.cumsum(sizes)]
+    lead = (slice(None),) * (dim % x.ndim)
+    return [x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True)]
+
+
+@handles("aten.split.Tensor", moves=True)
+def split(call: Call, x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    n = x.shape[dim]
+    sizes = [min(size, n - at) for at in range(0, n, size)]
+    return split_with_sizes(call, x, sizes, dim)
+
+
+@handles("aten.unbind.int", moves=True)
+def unbind(call: Call, x: Tensor, dim: int = 0) -> list[Tensor]:
+    return [select(call, x, dim, i) for i in range(x.shape[dim])]
+
+
+@handles("aten.cat.default", moves=True)
+def cat(call: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    if any(t.ndim != tensors[0].ndim for t in tensors):
+        raise UnsupportedError("an empty tensor among the operands")
+    same = [cast(t, call.dtype) for t in tensors]
+    return f("concatenate")(same, dim % same[0].ndim)
+
+
+@handles("aten.constant_pad_nd.default")
+def constant_pad(call: Call, x: Tensor, pad: Sequence[int], value: Any = 0) -> Tensor:
+    n = len(pad) // 2
+    low = [0] * (x.ndim - n) + [pad[2 * i] for i in reversed(range(n))]
+    high = [0] * (x.ndim - n) + [pad[2 * i + 1] for i in reversed(range(n))]
+    if min(*low, *high, 0) < 0 or not math.isfinite(value):
+        raise UnsupportedError("a border that cuts, or an infinite one")
+    return f("pad")(x, list(zip(low, high, strict=True)), constant_values=value)
+
+
+@handles("aten.repeat.default", moves=True)
+def repeat(call: Call, x: Tensor, repeats: Sequence[int]) -> Tensor:
+    return f("tile")(x, list(repeats))
+
+
+@handles("aten.flip.default", moves=True)
+def flip(call: Call, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return f("flip")(x, tuple(dims)) if dims else x
+
+
+@handles("aten.triu.default", "aten.tril.default")
+def triangle(call: Call, x: Tensor, diagonal: int = 0) -> Tensor:
+    return emit("triu" if "triu" in str(call.node.target) else "tril", x, k=diagonal)
+
+
+# --- by position
+def _within(call: Call, index: Tensor, extent: int) -> Tensor:
+    """Positions as the program takes them; those that PyTorch refuses are read at the border."""
+    index = cast(index, "i64")
+    zero, n = call.graph.const(0, "i64"), call.graph.const(extent, "i64")
+    index = emit("where", emit("lt", index, zero), emit("add", index, n), index)
+    last = call.graph.const(extent - 1, "i64")
+    return emit("min", emit("max", index, zero), last)
+
+
+@handles("aten.embedding.default")
+def embedding(call: Call, table: Tensor, index: Tensor, *_: Any, **__: Any) -> Tensor:
+    return emit("gather", table, _within(call, index, table.shape[0]), axis=0)
+
+
+@handles("aten.index_select.default")
+def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if not x.ndim or index.ndim != 1:
+        raise UnsupportedError("of a single number")
+    axis = dim % x.ndim
+    return emit("gather", x, _within(call, index, x.shape[axis]), axis=axis)
+
+
+@handles("aten.index.Tensor")
+def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
+    used = [(i, t) for i, t in enumerate(indices) if t is not None]
+    if len(used) != 1 or used[0][1].dtype == np.bool_:
+        raise UnsupportedError("by several tensors, or by a mask")
+    axis, at = used[0]
+    return emit("gather", x, _within(call, at, x.shape[axis]), axis=axis)
+
+
+# --- made from nothing
+@handles("aten.full.default")
+def full(call: Call, shape: Sequence[int], value: Any, **_: Any) -> Tensor:
+    return call.graph.const(value, call.dtype, [int(d) for d in shape])
+
+
+@handles("aten.full_like.default")
+def full_like(call: Call, x: Tensor, value: Any, **_: Any) -> Tensor:
+    return call.graph.const(value, call.dtype, x.shape)
+
+
+@handles("aten.zeros_like.default", "aten.ones_like.default")
+def like(call: Call, x: Tensor, **_: Any) -> Tensor:
+    return full_like(call, x, int("ones" in str(call.node.target)))
+
+
+@handles("aten.scalar_tensor.default")
+def scalar_tensor(call: Call, value: Any, **_: Any) -> Tensor:
+    return call.const(value)
+
+
+@handles("aten.arange.start_step")
+def arange(call: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> Tensor:
+    if any(not isinstance(v, int) for v in (start, end, step)):
+        raise UnsupportedError("of fractions")
+    count = -((start - end) // step)
+    places = call.graph.emit("iota", [], {"axis": 0, "type": ("i64", [count])})
+    one, first = call.graph.const(step, "i64"), call.graph.const(start, "i64")
+    return cast(emit("add", emit("mul", places, one), first), call.dtype)
+
+
+@handles("prims.convert_element_type.default")
+def convert_element_type(call: Call, x: Tensor, dtype: Any) -> Tensor:
+    return cast(x, call.dtype)

@@ -1,0 +1,376 @@
+"""`torch.compile(model, backend="tessera")`: AOTAutograd's graphs through Tessera, in parts.
+
+Importing this module registers the backend (an installed package is found by its entry point). What
+cannot be compiled runs as PyTorch runs it, with one log line of "tessera.torch" that says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.registry import register_backend
+from torch._functorch.aot_autograd import make_boxed_func
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from tessera.errors import Error, UnsupportedError, UsageError
+from tessera.frontends.torch.importer import (
+    concrete,
+    dtype_of,
+    handler_of,
+    is_scalar_function,
+    only_moves,
+    operator_name,
+    resolve,
+    run_node,
+)
+from tessera.graph import Graph
+from tessera.options import Options
+from tessera.torch_parts import Part
+
+log = logging.getLogger("tessera.torch")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `torch.compile(..., options={...})` may say."""
+
+    budget: float = 0.0  # seconds of search per part; 0: compiled as it is, without a search
+    threads: int = 0  # of the search; kernels run on TESSERA_THREADS, or all processors
+    target: str = "cpu"
+    fallback: Literal["eager", "inductor"] = "eager"  # what runs the rest
+    strict: bool = False  # raise where something would fall back
+    check: bool = True  # compare the first run of every program with PyTorch's own
+    # Programs for lengths after the first: made in the background while PyTorch runs, or at once.
+    dynamic: Literal["background", "wait"] = "background"
+    cache_dir: str | None = None  # instead of TESSERA_CACHE_DIR
+    weights: bool = True  # pack parameters once per version (inference)
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("fallback", ("eager", "inductor")),
+                              ("dynamic", ("background", "wait"))):  # fmt: skip
+            if getattr(self, name) not in allowed:
+                raise UsageError(
+                    f"torch.compile: option {name} is one of {', '.join(allowed)}, "
+                    f"not {getattr(self, name)!r}"
+                )
+        for name in ("strict", "check", "weights"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"torch.compile: option {name} is True or False")
+        if self.budget:
+            Options(budget=self.budget, threads=self.threads)
+        if not self.target.startswith("cpu"):
+            raise UsageError(
+                f"torch.compile: target {self.target!r} is not supported yet; tensors on a GPU "
+                "run as PyTorch runs them"
+            )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> Settings:
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in options or {}:
+            if name not in known:
+                raise UsageError(
+                    f"torch.compile: there is no option {name!r}; options are {', '.join(known)}"
+                )
+        return cls(**(options or {}))
+
+
+@dataclass
+class Report:
+    """What became of one graph: counted for benchmarks and to see what did not fit."""
+
+    operators: int
+    parts: list[Part]
+    eager: dict[str, str]  # operators that PyTorch runs, and why
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that one run launches, PyTorch's own included."""
+        return len(self.eager) + sum(p.kernels for p in self.parts)
+
+
+REPORTS: list[Report] = []  # of this process, the oldest first; reset() forgets them
+
+
+def tessera(
+    module: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    mode: str | None = None, **_: Any,
+) -> Callable[..., Any]:  # fmt: skip
+    """The backend: a Dynamo graph to a function of the same inputs."""
+    settings = Settings.of(options)
+    if mode not in (None, "default"):
+        log.info("tessera: mode %r means nothing here; see options", mode)
+
+    def compiler(weights: bool) -> Callable[..., Any]:
+        return lambda gm, inputs: compile_graph(gm, inputs, settings, weights)
+
+    made: Any = aot_autograd(
+        fw_compiler=compiler(False),
+        inference_compiler=compiler(settings.weights),
+        decompositions=decompositions(),
+    )(module, example_inputs)
+    return made  # type: ignore[no-any-return]
+
+
+def reset() -> None:
+    """Called by torch._dynamo.reset()."""
+    REPORTS.clear()
+
+
+tessera.reset = reset  # type: ignore[attr-defined]
+register_backend(tessera, name="tessera")
+
+
+def decompositions() -> dict[Any, Any]:
+    """ATen to its core, but for what is imported as a whole."""
+    from torch._decomp import core_aten_decompositions
+
+    kept: dict[Any, Any] = core_aten_decompositions()
+    aten = torch.ops.aten
+    for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm):
+        for overload in packet.overloads():
+            kept.pop(getattr(packet, overload), None)
+    return kept
+
+
+def refresh() -> None:
+    """Packs all weights again at the next call: after a change that PyTorch does not count as one,
+    such as writing through `parameter.data`."""
+    for report in REPORTS:
+        for part in report.parts:
+            part.refresh()
+
+
+# --- one graph
+def compile_graph(
+    gm: Any, inputs: Sequence[Any], settings: Settings, weights: bool
+) -> Callable[..., Any]:
+    """A boxed function of the graph's inputs, made of parts of ours and what is left."""
+    # Placeholders among whose values only parameters and buffers are.
+    fixed: set[int] = set()
+    context = torch._guards.TracingContext.try_get()
+    if weights and context is not None and context.fw_metadata is not None:
+        fixed = set(context.fw_metadata.static_input_indices or ())
+    try:
+        support = Support(gm)
+        fused, report = _partitioned(gm, support, fixed, settings)
+    except UnsupportedError:
+        raise
+    except Exception as error:  # a bug of ours, which is no reason to fail where PyTorch works
+        if settings.strict:
+            raise
+        log.warning("tessera: a graph runs in eager: %s: %s", type(error).__name__, error)
+        return make_boxed_func(gm.forward)  # type: ignore[no-any-return]
+    if report.eager:
+        text = "; ".join(f"{n} ({why})" for n, why in sorted(support.reasons.items()))
+        if settings.strict:
+            raise UnsupportedError(f"torch.compile with strict: {text}")
+        log.warning("tessera: run by %s: %s", settings.fallback, text)
+    REPORTS.append(report)
+    return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
+
+
+class Support(OperatorSupportBase):  # type: ignore[misc]
+    """Which nodes can be imported: each is tried once, at the sizes of the example."""
+
+    def __init__(self, gm: Any) -> None:
+        _views_apart(gm)
+        self.reasons: dict[str, str] = {}  # by operator: the first reason
+        self._fits: dict[Any, bool] = {}
+        for node in gm.graph.nodes:
+            if node.op == "call_function":
+                self._fits[node] = self._try(node)
+        self._leave_results_views(gm)
+
+    def is_node_supported(self, _: Any, node: Any) -> bool:
+        return self._fits.get(node, False)
+
+    def _try(self, node: Any) -> bool:
+        if node.target is operator.getitem:
+            return self._fits.get(node.args[0], False)
+        if is_scalar_function(node.target):
+            return False  # Python's own numbers
+        try:
+            _trial(node)
+        except Error as error:
+            self.reasons.setdefault(operator_name(node.target), error.message)
+            return False
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            self.reasons.setdefault(operator_name(node.target), why)
+            return False
+        return True
+
+    def _leave_results_views(self, gm: Any) -> None:
+        """Views that only results want are views for PyTorch, without a copy."""
+        for node in reversed(list(gm.graph.nodes)):
+            if self._fits.get(node) and _is_view(node) and all(
+                u.op == "output" or (_is_view(u) and not self._fits.get(u)) for u in node.users
+            ):  # fmt: skip
+                self._fits[node] = False
+
+
+_VIEWS = {
+    "aten.view.default", "aten.permute.default", "aten.t.default", "aten.transpose.int",
+    "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims",
+    "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
+    "aten.detach.default",
+}  # fmt: skip
+
+
+def _is_view(node: Any) -> bool:
+    return node.op == "call_function" and operator_name(node.target) in _VIEWS
+
+
+def _views_apart(gm: Any) -> None:
+    """Gives the graph's results views of their own, so that others may be part of a kernel."""
+    graph = gm.graph
+    (output,) = (n for n in graph.nodes if n.op == "output")
+
+    def apart(node: Any) -> Any:
+        if not _is_view(node) or len(node.users) == 1:
+            return node
+        source = apart(node.args[0])
+        with graph.inserting_before(output):
+            copy = graph.node_copy(node, lambda n: source if n is node.args[0] else n)
+        return copy
+
+    results = output.args[0]
+    if isinstance(results, (list, tuple)):
+        output.args = (tuple(apart(r) if hasattr(r, "op") else r for r in results),)
+        graph.lint()
+        gm.recompile()
+
+
+def _trial(node: Any) -> None:
+    """Imports one node alone; raises where that cannot be."""
+    if handler_of(node.target) is None:
+        raise UnsupportedError("there is no program for this operator yet")
+    graph = Graph("trial")
+    values: dict[Any, Any] = {}
+    for i, n in enumerate(node.all_input_nodes):
+        values[n] = _stand_in(graph, n.meta.get("val"), f"x{i}")
+    args = [resolve(a, values) for a in node.args]
+    kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
+    made = run_node(graph, node, args, kwargs)
+    expected = node.meta["val"]
+    pairs = zip(made, expected, strict=False) if isinstance(made, list) else [(made, expected)]
+    for i, (tensor, value) in enumerate(pairs):
+        if tensor is None:
+            if any(u.target is operator.getitem and u.args[1] == i for u in node.users):
+                raise UnsupportedError(f"its result {i} is wanted")
+            continue
+        have = (*tensor.shape,), tensor.dtype
+        from tessera.types import to_numpy
+
+        want = (*concrete(value.shape),), to_numpy(dtype_of(value.dtype))
+        if have != want:
+            raise UnsupportedError(f"it would make {have[1]}{list(have[0])}, not "
+                                   f"{want[1]}{list(want[0])}")  # fmt: skip
+        graph.output(tensor)
+
+
+def _stand_in(graph: Graph, value: Any, name: str) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_stand_in(graph, v, f"{name}_{i}") for i, v in enumerate(value)]
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu" or value.layout is not torch.strided:
+            raise UnsupportedError(f"a tensor on {value.device}, {value.layout}")
+        shape = concrete(value.shape)
+        if 0 in shape or len(shape) > 8:
+            raise UnsupportedError("an empty tensor, or one of more than 8 axes")
+        return graph.input(name, shape, dtype_of(value.dtype))
+    return value if isinstance(value, (int, float, bool)) else concrete([value])[0]
+
+
+def _partitioned(
+    gm: Any, support: Support, fixed: set[int], settings: Settings
+) -> tuple[Any, Report]:
+    """The graph with maximal convex parts replaced by their programs."""
+    operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
+                 and not is_scalar_function(n.target)]  # fmt: skip
+    weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder")) if i in fixed}
+    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
+    chosen = [p for p in partitioner.propose_partitions()
+              if any(not only_moves(n.target) for n in p.nodes)]  # fmt: skip
+    inside = {n for p in chosen for n in p.nodes}
+    left = {n.name: support.reasons.get(operator_name(n.target), "alone") for n in operators
+            if n not in inside}  # fmt: skip
+    fused = partitioner.fuse_partitions(chosen)
+    parts = []
+    for node in list(fused.graph.nodes):
+        if node.op == "call_module":
+            sub = getattr(fused, node.target)
+            part = Part(sub, [a.name in weights for a in node.args], settings, node.target)
+            delattr(fused, node.target)
+            fused.add_module(node.target, part)
+            parts.append(part)
+    if settings.fallback == "inductor" and left:
+        _rest_by_inductor(fused)
+    fused.recompile()
+    return fused, Report(len(operators), parts, left)
+
+
+def _rest_by_inductor(fused: Any) -> None:
+    """Groups what is between the parts, and has Inductor compile each group."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    class Rest(OperatorSupportBase):  # type: ignore[misc]
+        def is_node_supported(self, _: Any, node: Any) -> bool:
+            return node.op == "call_function" and not is_scalar_function(node.target)
+
+    mine = {n.target for n in fused.graph.nodes if n.op == "call_module"}
+    partitioner = CapabilityBasedPartitioner(fused, Rest(), allows_single_node_partition=True)
+    chosen = [p for p in partitioner.propose_partitions()
+              if any(not only_moves(n.target) for n in p.nodes)]  # fmt: skip
+    partitioner.fuse_partitions(chosen, prefix="rest_")
+    for node in list(fused.graph.nodes):
+        if node.op == "call_module" and node.target not in mine:
+            sub = getattr(fused, node.target)
+            try:
+                compiled = compile_fx_inner(sub, [a.meta["val"] for a in node.args])
+            except Exception as error:
+                log.warning("tessera: Inductor cannot compile what is left: %s", error)
+                continue
+            delattr(fused, node.target)
+            fused.add_module(node.target, Boxed(compiled, sub))
+
+
+class Boxed(torch.nn.Module):  # type: ignore[misc]
+    """A function that takes a list and returns one, called as a module is."""
+
+    def __init__(self, function: Callable[[list[Any]], Any], like: Any) -> None:
+        super().__init__()
+        self._function = function
+        (output,) = like.graph.find_nodes(op="output")
+        self._single = not isinstance(output.args[0], (list, tuple))
+
+    def forward(self, *args: Any) -> Any:
+        made = self._function(list(args))
+        return made[0] if self._single else made
+
+
+@contextlib.contextmanager
+def cache_in(folder: str | None) -> Iterator[None]:
+    """Compiled code is looked for and kept in a folder."""
+    before = os.environ.get("TESSERA_CACHE_DIR")
+    if folder is not None:
+        os.environ["TESSERA_CACHE_DIR"] = folder
+    try:
+        yield
+    finally:
+        if folder is not None:
+            if before is None:
+                del os.environ["TESSERA_CACHE_DIR"]
+            else:
+                os.environ["TESSERA_CACHE_DIR"] = before

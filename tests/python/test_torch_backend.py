@@ -1,0 +1,244 @@
+"""torch.compile(..., backend="tessera"). Skipped where torch is not installed, as in CI."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+from tessera import _core, torch_backend  # noqa: E402
+from tessera.errors import Error, UsageError  # noqa: E402
+
+F = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """A transformer's layer in small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = torch.nn.Linear(32, 96)
+        self.out = torch.nn.Linear(32, 32)
+        self.up = torch.nn.Linear(32, 64)
+        self.down = torch.nn.Linear(64, 32)
+        self.norm = torch.nn.LayerNorm(32)
+        self.rms = torch.nn.RMSNorm(32, eps=1e-6)
+
+    def forward(self, x: Any) -> Any:
+        b, s, _ = x.shape
+        q, k, v = (t.view(b, s, 2, 16).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = self.norm(x + self.out(a.transpose(1, 2).reshape(b, s, 32)))
+        return x + self.down(F.gelu(self.up(self.rms(x))))
+
+
+def programs() -> int:
+    return sum(len(p.programs) for r in torch_backend.REPORTS for p in r.parts)
+
+
+def close(a: Any, b: Any) -> None:
+    torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
+
+
+def test_a_layer_is_one_part_without_leftovers() -> None:
+    model, x = Block(), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        compiled = torch.compile(model, backend="tessera", options={"strict": True})
+        for _ in range(2):  # the first run returns PyTorch's own results, which it checked against
+            close(compiled(x), model(x))
+    (report,) = torch_backend.REPORTS
+    assert len(report.parts) == 1
+    assert not report.eager
+    assert programs() == 1
+
+
+def test_training_goes_forward_and_backward() -> None:
+    model, x = Block(), torch.randn(2, 6, 32)
+    compiled = torch.compile(model, backend="tessera")
+    for _ in range(2):
+        model.zero_grad()
+        compiled(x).square().sum().backward()
+        ours = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).square().sum().backward()
+        for a, p in zip(ours, model.parameters(), strict=True):
+            torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-4)
+    assert len(torch_backend.REPORTS) == 2
+    assert all(p.programs for r in torch_backend.REPORTS for p in r.parts)
+
+
+def test_a_changed_weight_is_noticed() -> None:
+    model, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
+    compiled = torch.compile(model, backend="tessera")
+    with torch.no_grad():
+        for factor in (1, 2, 3):
+            model.weight[0].mul_(factor)
+            for _ in range(2):
+                close(compiled(x), model(x))
+        model.weight.data = torch.randn(16, 16)  # other memory
+        for _ in range(2):
+            close(compiled(x), model(x))
+        model.weight.data.mul_(2)  # which PyTorch itself does not count
+        torch_backend.refresh()
+        close(compiled(x), model(x))
+
+
+def test_what_is_not_supported_runs_in_eager_and_says_so(caplog: Any) -> None:
+    def model(x: Any) -> Any:
+        return torch.sort(torch.tanh(x) * 2, dim=-1).values.exp() + 1
+
+    x = torch.randn(5, 7)
+    with caplog.at_level(logging.WARNING, "tessera.torch"):
+        compiled = torch.compile(model, backend="tessera")
+        for _ in range(2):
+            close(compiled(x), model(x))
+    (line,) = [r.message for r in caplog.records if "run by eager" in r.message]
+    assert "aten.sort.default" in line
+    (report,) = torch_backend.REPORTS
+    assert list(report.eager) == ["sort"]
+    assert len(report.parts) == 2  # before and after it
+
+
+def test_what_is_left_can_go_to_inductor() -> None:
+    def model(x: Any) -> Any:
+        return torch.sort(torch.tanh(x) * 2, dim=-1).values.exp() + 1
+
+    x = torch.randn(5, 7)
+    compiled = torch.compile(model, backend="tessera", options={"fallback": "inductor"})
+    for _ in range(2):
+        close(compiled(x), model(x))
+
+
+def test_strict_raises_instead() -> None:
+    compiled = torch.compile(lambda x: torch.sort(x).values, backend="tessera",
+                             options={"strict": True})  # fmt: skip
+    with pytest.raises(Exception, match=r"strict: aten\.sort"):
+        compiled(torch.randn(5))
+
+
+def test_a_build_that_fails_is_no_crash(monkeypatch: Any, caplog: Any) -> None:
+    def broken(*_: Any) -> Any:
+        raise Error("the compiler is out of order")
+
+    monkeypatch.setattr(_core, "compile", broken)
+    x = torch.randn(4, 4)
+    with caplog.at_level(logging.WARNING, "tessera.torch"):
+        compiled = torch.compile(lambda x: x.exp() + 1, backend="tessera")
+        for _ in range(2):
+            close(compiled(x), x.exp() + 1)
+    assert sum("the compiler is out of order" in r.message for r in caplog.records) == 1
+
+
+def test_a_program_that_differs_from_pytorch_is_not_used(monkeypatch: Any, caplog: Any) -> None:
+    from tessera.frontends.torch import importer
+
+    monkeypatch.setitem(importer.HANDLERS, "aten.exp.default",
+                        lambda call, x: x.builder.emit("sin", [x], {}))  # fmt: skip
+    x = torch.randn(4, 4)
+    with caplog.at_level(logging.WARNING, "tessera.torch"):
+        compiled = torch.compile(lambda x: x.exp() + 1, backend="tessera")
+        for _ in range(2):
+            close(compiled(x), x.exp() + 1)
+    assert any("differs from PyTorch's" in r.message for r in caplog.records)
+
+
+def test_lengths_share_one_graph_and_get_programs_of_their_own() -> None:
+    model = Block()
+    compiled = torch.compile(model, backend="tessera", dynamic=True,
+                             options={"dynamic": "wait"})  # fmt: skip
+    with torch.no_grad():
+        for length in (5, 9, 12, 9):
+            for _ in range(2):
+                x = torch.randn(2, length, 32)
+                close(compiled(x), model(x))
+    assert len(torch_backend.REPORTS) == 1  # Dynamo compiled once
+    assert programs() == 3
+
+
+def test_other_lengths_are_compiled_in_the_background() -> None:
+    compiled = torch.compile(lambda x: (x * 2).exp(), backend="tessera", dynamic=True)
+    for length in (5, 9):
+        x = torch.randn(2, length)
+        close(compiled(x), (x * 2).exp())
+    for thread in threading.enumerate():
+        if thread.daemon and "_make" in thread.name:
+            thread.join(30)
+    assert programs() == 2
+
+
+def test_results_keep_pytorchs_strides_and_arguments_their_values() -> None:
+    def model(x: Any, y: Any) -> Any:
+        y.add_(1)
+        return (x * 2).transpose(0, 1), (x.transpose(0, 1) * 3), y[1:]
+
+    compiled = torch.compile(model, backend="tessera")
+    for _ in range(2):
+        x = torch.randn(4, 6)
+        y1, y2 = torch.zeros(5), torch.zeros(5)
+        ours, theirs = compiled(x, y1), model(x, y2)
+        assert torch.equal(y1, y2)
+        for a, b in zip(ours, theirs, strict=True):
+            close(a, b)
+            assert a.stride() == b.stride()
+        ours[2].fill_(7)  # a view of the argument
+        assert y1[1] == 7
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_floats_of_all_widths(dtype: str) -> None:
+    x = torch.randn(8, 16).to(getattr(torch, dtype))
+    w = torch.randn(16, 8).to(getattr(torch, dtype))
+    compiled = torch.compile(lambda x, w: torch.softmax(x @ w, -1).sum(0), backend="tessera",
+                             options={"strict": True})  # fmt: skip
+    for _ in range(2):
+        got = compiled(x, w)
+        want = torch.softmax(x.double() @ w.double(), -1).sum(0)
+        assert got.dtype == x.dtype
+        tolerance = 1e-6 if dtype in ("float64", "float32") else 5e-2
+        torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance)
+
+
+def test_graph_breaks_are_honoured() -> None:
+    def model(x: Any) -> Any:
+        y = x.exp()
+        torch._dynamo.graph_break()
+        return y + 1
+
+    x = torch.randn(4)
+    close(torch.compile(model, backend="tessera")(x), x.exp() + 1)
+    assert len(torch_backend.REPORTS) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bugdet": 1}, "no option 'bugdet'; options are budget, threads, target"),
+        ({"fallback": "jax"}, "fallback is one of eager, inductor"),
+        ({"strict": "yes"}, "strict is True or False"),
+        ({"target": "tpu"}, "target 'tpu'"),
+        ({"budget": -1}, "positive number"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        torch_backend.Settings.of(options)
+
+
+def test_importing_tessera_does_not_import_torch() -> None:
+    code = "import sys, tessera; tessera.Graph; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
