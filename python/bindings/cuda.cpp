@@ -258,6 +258,13 @@ nb::dict cuda_machine() {
   } catch (const Error& error) {
     d["cublaslt_problem"] = error.message();
   }
+  d["cudnn"] = nb::none();
+  d["cudnn_problem"] = "";
+  try {
+    d["cudnn"] = cudnn_version();
+  } catch (const Error& error) {
+    d["cudnn_problem"] = error.message();
+  }
   return d;
 }
 
@@ -338,6 +345,7 @@ void bind_cuda(nb::module_& m) {
   // For tests alone: a stand-in for the driver; "" for the system's.
   m.def("use_cuda_driver", &CudaDriver::use_library, nb::arg("path"));
   m.def("use_cublaslt", &use_cublaslt, nb::arg("path"));
+  m.def("use_cudnn", &use_cudnn, nb::arg("path"));
 }
 
 }  // namespace tessera::python

@@ -92,13 +92,19 @@ std::string CudaCode::str() const {
   return text.str();
 }
 
-LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32) {
+LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32,
+                           const std::shared_ptr<CudaContext>& context) {
+  const auto as_run = [&](LibraryCall call) {
+    call.tf32 = tf32 && call.dtype == DType::F32;
+    const auto after = call.after_padding();
+    return after ? *after : call;
+  };
+  AnalyticalModel::Accepts accepts;
+  if (context)
+    accepts = [&](const LibraryCall& call) { return library_has_way(context, as_run(call)); };
   LibraryCalls calls;
-  for (const auto& k : AnalyticalModel(target).kernels(graph)) {
-    if (!k.call) continue;
-    calls[k.op.index] = *k.call;
-    calls[k.op.index].tf32 = tf32 && k.call->dtype == DType::F32;
-  }
+  for (const auto& k : AnalyticalModel(target).kernels(graph, accepts))
+    if (k.call) calls[k.op.index] = as_run(*k.call);
   return calls;
 }
 
@@ -107,7 +113,7 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
   const auto start = std::chrono::steady_clock::now();
   auto code = std::make_shared<CudaCode>();
   code->program = emit_cuda(graph, options.arch, options.plan, options.target,
-                            library_calls(graph, options.target, options.tf32));
+                            library_calls(graph, options.target, options.tf32, options.context));
   const CudaDriver* driver = options.context ? &options.context->driver() : nullptr;
   if (names_of(code->program).empty()) {
     // Libraries do everything.
@@ -134,6 +140,10 @@ Target fitted_target(Target t, const CudaArch& arch, const CudaDevice* device) {
     t.cores = device->multiprocessors;
     t.levels.front().capacity = device->memory_bytes;
     if (!has_cublaslt()) t.libraries.erase("matmul");
+    if (!has_cudnn()) {
+      t.libraries.erase("convolution");
+      t.libraries.erase("attention");
+    }
   }
   return t;
 }

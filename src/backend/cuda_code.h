@@ -33,8 +33,10 @@ struct CudaCode {
   std::string str() const;
 };
 
-// What libraries do of a program: where the model of the target finds a call cheaper.
-LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32);
+// What libraries do of a program: where the model of the target finds a call cheaper and, of a
+// device, the library has a way for it.
+LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32,
+                           const std::shared_ptr<CudaContext>& context);
 
 // Throws Error: what emit_cuda, NVRTC and CudaModule throw.
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,

@@ -144,8 +144,8 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
   return w;
 }
 
-AnalyticalModel::KernelCost AnalyticalModel::kernel_cost(const Graph& g, OpId id,
-                                                         double resident) const {
+AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
+                                                      double resident) const {
   KernelCost cost;
   cost.op = id;
   const Op& op = g.op(id);
@@ -172,11 +172,17 @@ AnalyticalModel::KernelCost AnalyticalModel::kernel_cost(const Graph& g, OpId id
     }
     cost.seconds = machine_->seconds(w);
   }
+  return cost;
+}
+
+AnalyticalModel::KernelCost AnalyticalModel::kernel_cost(const Graph& g, OpId id, double resident,
+                                                         const Accepts& accepts) const {
+  KernelCost cost = own_cost(g, id, resident);
   if (const auto call = library_call(g, id)) {
     const double seconds = machine_->library(*call);
     // A plain operator has no tiles that could be better than the library's.
-    const bool plain = op.kind != OpKind::Kernel && std::isfinite(seconds);
-    if (plain || seconds < cost.seconds) {
+    const bool plain = g.op(id).kind != OpKind::Kernel && std::isfinite(seconds);
+    if ((plain || seconds < cost.seconds) && (!accepts || accepts(*call))) {
       cost.seconds = seconds;
       cost.call = call;
     }
@@ -184,25 +190,51 @@ AnalyticalModel::KernelCost AnalyticalModel::kernel_cost(const Graph& g, OpId id
   return cost;
 }
 
-std::vector<AnalyticalModel::KernelCost> AnalyticalModel::kernels(const Graph& graph) const {
+std::vector<AnalyticalModel::KernelCost> AnalyticalModel::kernels(const Graph& graph,
+                                                                  const Accepts& accepts) const {
   double inputs = 0;
   for (TensorId t : graph.inputs()) inputs += bytes(graph.type(t));
+  const double resident = machine_->resident(inputs);
   std::vector<KernelCost> out;
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    KernelCost c = kernel_cost(graph, OpId(uint32_t(i)), machine_->resident(inputs));
-    if (c.seconds > 0) out.push_back(std::move(c));
+  for (size_t i = 0; i < graph.ops().size(); ++i)
+    out.push_back(kernel_cost(graph, OpId(uint32_t(i)), resident, accepts));
+  if (!machine_->target().libraries.empty()) {
+    std::vector<bool> taken(out.size(), false);
+    std::vector<int> uses;
+    for (size_t i = out.size(); i-- > 0;) {
+      if (taken[i] || out[i].seconds == 0) continue;
+      if (uses.empty()) uses = use_counts(graph);
+      for (const LibraryCall& call : library_regions(graph, OpId(uint32_t(i)), uses)) {
+        const double seconds = machine_->library(call);
+        double apart = out[i].seconds;
+        for (OpId part : call.parts) apart += out[part.index].seconds;
+        if (!(seconds < apart) || (accepts && !accepts(call))) continue;
+        for (OpId part : call.parts) {
+          taken[part.index] = true;
+          out[part.index].seconds = 0;
+        }
+        out[i].seconds = seconds;
+        out[i].call = call;
+        break;
+      }
+    }
   }
+  std::erase_if(out, [](const KernelCost& c) { return !(c.seconds > 0); });
   return out;
 }
 
 Cost AnalyticalModel::cost(const Graph& graph, double limit) const {
   CHECK(graph.level() == Level::Kernel) << "only kernel graphs have a cost of their own";
   Cost c{0, name(), true};
+  if (!machine_->target().libraries.empty()) {
+    for (const KernelCost& k : kernels(graph)) c.seconds += k.seconds;
+    return c;
+  }
   double resident = 0;
   for (TensorId t : graph.inputs()) resident += bytes(graph.type(t));
   resident = machine_->resident(resident);
   for (size_t i = 0; i < graph.ops().size(); ++i) {
-    c.seconds += kernel_cost(graph, OpId(uint32_t(i)), resident).seconds;
+    c.seconds += own_cost(graph, OpId(uint32_t(i)), resident).seconds;
     if (c.seconds > limit) {
       c.complete = false;
       return c;

@@ -1,6 +1,8 @@
 // The analytical model: seconds of a kernel graph from its arithmetic, its traffic per memory
 // level, its iterations, blocks and launches, by the model of the target's machine.
 #pragma once
+#include <functional>
+
 #include "cost/cost_model.h"
 #include "cost/machine.h"
 
@@ -19,11 +21,17 @@ class AnalyticalModel : public CostModel {
     std::optional<LibraryCall> call;  // a library's, where that is cheaper
     KernelWork work;                  // of a kernel of one's own
   };
-  std::vector<KernelCost> kernels(const Graph& graph) const;
+  // A call stands where the last of its operators stood, for all of them. `accepts`: whether a call
+  // can be had.
+  using Accepts = std::function<bool(const LibraryCall&)>;
+  std::vector<KernelCost> kernels(const Graph& graph, const Accepts& accepts = {}) const;
   const Machine& machine() const { return *machine_; }
 
  private:
-  KernelCost kernel_cost(const Graph& graph, OpId id, double resident) const;
+  // Of an operator: by a kernel of one's own, and as `call` has it where that is cheaper.
+  KernelCost own_cost(const Graph& graph, OpId id, double resident) const;
+  KernelCost kernel_cost(const Graph& graph, OpId id, double resident,
+                         const Accepts& accepts) const;
   KernelWork block_work(const Graph& graph, const Op& kernel, double resident) const;
   double block_op(const Graph& block, const Op& op) const;
   std::unique_ptr<const Machine> machine_;

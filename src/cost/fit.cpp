@@ -82,16 +82,14 @@ double MeasuredKernels::modelled(const Scales& s) const {
 }
 
 std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
-                                       const std::function<bool(OpId)>& calls) {
+                                       const std::function<bool(const LibraryCall&)>& calls) {
   Target plain = target;
   plain.scale = {};
   const AnalyticalModel model(plain);
   const auto& machine = dynamic_cast<const GpuMachine&>(model.machine());
   std::vector<GpuTimes> times;
-  for (const AnalyticalModel::KernelCost& k : model.kernels(graph)) {
-    const auto call = calls(k.op) ? library_call(graph, k.op) : std::nullopt;
-    times.push_back(call ? machine.library_times(*call) : machine.times(k.work));
-  }
+  for (const AnalyticalModel::KernelCost& k : model.kernels(graph, calls))
+    times.push_back(k.call ? machine.library_times(*k.call) : machine.times(k.work));
   return times;
 }
 

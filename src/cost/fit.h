@@ -19,10 +19,10 @@ struct MeasuredKernels {
   double modelled(const Scales&) const;
 };
 
-// The kernels of a program by the model without scales. `calls`: of an operator, whether a library
-// does it.
+// The kernels of a program by the model without scales. `calls`: whether a library does what a
+// call says.
 std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
-                                       const std::function<bool(OpId)>& calls);
+                                       const std::function<bool(const LibraryCall&)>& calls);
 
 // Rows as text, a line each, and back; lines that do not read are left out.
 std::string print_rows(std::span<const MeasuredKernels> rows);

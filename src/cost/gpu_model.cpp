@@ -187,16 +187,44 @@ double GpuMachine::least(double busy) const {
 GpuTimes GpuMachine::library_times(const LibraryCall& call) const {
   GpuTimes none;
   none.seconds = std::numeric_limits<double>::infinity();
-  const auto it = target_.libraries.find("matmul");
+  const auto it = target_.libraries.find(call.rate());
   if (it == target_.libraries.end()) return none;
-  const double m = double(call.rows), n = double(call.columns);
-  const double short_side = std::min(m, n), long_side = std::max(m, n);
+  // All are products: of so many, m by n of depth k. A convolution's windows are rows.
+  double count = double(call.batch), m = double(call.rows), n = double(call.columns);
+  double k = double(call.depth), second = 0, beside = 0;
   // Tiles of 128 by 128 at most, half of that where there are few.
-  const double tile = short_side * long_side < 128 * 128 * double(target_.cores) ? 64 : 128;
-  const double blocks =
-      double(call.batch) * std::ceil(short_side / tile) * std::ceil(long_side / tile);
+  double blocks = 0;
+  const auto tiles = [&] {
+    const double tile = m * n < 128 * 128 * double(target_.cores) ? 64 : 128;
+    return std::ceil(m / tile) * std::ceil(n / tile);
+  };
+  switch (call.kind) {
+  case LibraryCall::Kind::Matmul: blocks = count * tiles(); break;
+  case LibraryCall::Kind::Convolution:
+    m = double(call.batch);
+    k = double(call.depth) / double(call.groups);
+    for (const WindowAxis& a : call.axes) {
+      m *= double(call.transposed ? a.in : a.out);
+      k *= double(a.taps);
+    }
+    count = double(call.groups);
+    n /= count;
+    blocks = count * tiles();
+    break;
+  case LibraryCall::Kind::Attention: {
+    // Blocks of 128 queries go through the keys they see, and twice as fast past those they do not.
+    const double seen = call.causal ? 0.5 : 1;
+    count *= double(call.group);
+    blocks = count * std::ceil(m / 128);
+    n *= seen;
+    second = matmul(call.dtype, count, m, double(call.value_depth), n);
+    beside = pointwise(OpKind::Exp, DType::F32, count * m * n);
+    break;
+  }
+  }
   const double waves = std::ceil(blocks / target_.cores) * target_.cores / blocks;
-  const double c = matmul(call.dtype, double(call.batch), m, n, double(call.depth)) /
+  const double products = matmul(call.dtype, count, m, n, k) + second;
+  const double c = (std::max(products, beside) + kHidden * std::min(products, beside)) /
                    target_.cores / it->second.compute;
   const double t = call.bytes() / (target_.levels.front().bandwidth * it->second.bandwidth);
   const auto times = [&](double memory, double compute, double more) {

@@ -1,6 +1,9 @@
 #include "cost/library_call.h"
 
 #include <algorithm>
+#include <sstream>
+
+#include "base/check.h"
 
 namespace tessera {
 namespace {
@@ -163,19 +166,147 @@ std::optional<LibraryCall> of_block(const Graph& g) {
   return call;
 }
 
+std::optional<LibraryCall> convolution(const Graph& g, const Op& op) {
+  LibraryCall c;
+  c.kind = LibraryCall::Kind::Convolution;
+  const Type &x = g.type(op.inputs[0]), &w = g.type(op.inputs[1]), &y = g.type(op.result());
+  c.dtype = x.dtype;
+  if (!known_type(c.dtype) || w.dtype != c.dtype || !is_static(x.shape) || !is_static(w.shape))
+    return std::nullopt;
+  c.axes = window_axes(g, op);
+  c.batch = x.shape[0].extent;
+  c.depth = x.shape[1].extent;
+  c.columns = y.shape[1].extent;
+  c.groups = g.attrs<ConvAttrs>(op).groups;
+  c.transposed = op.kind == OpKind::ConvTranspose;
+  if (num_elements(y.shape) == 0) return std::nullopt;
+  return c;
+}
+
 }  // namespace
 
+double LibraryCall::flops() const {
+  const double product = 2.0 * double(batch) * double(rows) * double(columns) * double(depth);
+  switch (kind) {
+  case Kind::Matmul: return product;
+  case Kind::Convolution: {
+    // Every weight meets every place of the smaller side: the result's, or the operand's.
+    double places = 1, taps = 1;
+    for (const WindowAxis& a : axes) {
+      places *= double(transposed ? a.in : a.out);
+      taps *= double(a.taps);
+    }
+    return 2.0 * double(batch) * double(columns) * double(depth) / double(groups) * places * taps;
+  }
+  case Kind::Attention: {
+    const double second = product / double(depth) * double(value_depth);
+    return double(group) * (product + second) * (causal ? 0.5 : 1);
+  }
+  }
+  unreachable("LibraryCall::Kind");
+}
+
 double LibraryCall::bytes() const {
-  const double a = double(rows) * double(depth) * double(left_batched ? batch : 1);
-  const double b = double(depth) * double(columns) * double(right_batched ? batch : 1);
-  const double c = double(rows) * double(columns) * double(batch);
-  return (a + b + c + (bias >= 0 ? double(columns) : 0)) * size_in_bytes(dtype);
+  const double element = size_in_bytes(dtype), n = double(batch);
+  switch (kind) {
+  case Kind::Matmul: {
+    const double a = double(rows) * double(depth) * double(left_batched ? batch : 1);
+    const double b = double(depth) * double(columns) * double(right_batched ? batch : 1);
+    const double c = double(rows) * double(columns) * n;
+    return (a + b + c + (bias >= 0 ? double(columns) : 0)) * element;
+  }
+  case Kind::Convolution: {
+    double in = 1, out = 1, taps = 1;
+    for (const WindowAxis& a : axes) {
+      in *= double(a.in);
+      out *= double(a.out);
+      taps *= double(a.taps);
+    }
+    const double weights = double(columns) * double(depth) / double(groups) * taps;
+    return (n * (double(depth) * in + double(columns) * out) + weights +
+            (bias >= 0 ? double(columns) : 0)) *
+           element;
+  }
+  case Kind::Attention: {
+    const double queries = double(group) * double(rows) * double(depth + value_depth);
+    return n * (queries + double(columns) * double(depth + value_depth)) * element;
+  }
+  }
+  unreachable("LibraryCall::Kind");
+}
+
+std::optional<LibraryCall> LibraryCall::after_padding() const {
+  if (kind != Kind::Convolution || transposed || padded) return std::nullopt;
+  // As many zeros behind as before change nothing where no further window fits.
+  const bool alike = std::all_of(axes.begin(), axes.end(), [](const WindowAxis& a) {
+    return (a.in + 2 * a.low - a.dilation * (a.taps - 1) - 1) / a.stride + 1 == a.out;
+  });
+  if (alike) return std::nullopt;
+  LibraryCall after = *this;
+  after.padded = true;
+  for (WindowAxis& a : after.axes) {
+    a.in += a.low + a.high;
+    a.low = a.high = 0;
+  }
+  return after;
+}
+
+const char* LibraryCall::rate() const {
+  switch (kind) {
+  case Kind::Matmul: return "matmul";
+  case Kind::Convolution: return "convolution";
+  case Kind::Attention: return "attention";
+  }
+  unreachable("LibraryCall::Kind");
 }
 
 std::string LibraryCall::str() const {
-  std::string s = "matmul " + std::string(name(dtype)) + " " + std::to_string(batch) + "x" +
-                  std::to_string(rows) + "x" + std::to_string(columns) + "x" +
-                  std::to_string(depth);
+  const auto sizes = [](std::initializer_list<int64_t> list) {
+    std::string s;
+    for (int64_t n : list) s += (s.empty() ? "" : "x") + std::to_string(n);
+    return s;
+  };
+  std::string s = std::string(kind == Kind::Convolution ? transposed ? "conv_transpose" : "conv"
+                                                        : rate()) +
+                  " " + std::string(name(dtype)) + " ";
+  switch (kind) {
+  case Kind::Matmul: s += sizes({batch, rows, columns, depth}); break;
+  case Kind::Convolution: {
+    std::string taps;
+    s += sizes({batch, depth});
+    for (const WindowAxis& a : axes) {
+      s += "x" + std::to_string(a.in);
+      taps += "x" + std::to_string(a.taps);
+    }
+    s += " by " + std::to_string(columns) + taps;
+    const auto list = [&](const char* what, auto value, int64_t usual) {
+      std::string text;
+      bool told = false;
+      for (const WindowAxis& a : axes) {
+        text += (text.empty() ? " " + std::string(what) + " " : ",") + std::to_string(value(a));
+        told = told || value(a) != usual;
+      }
+      if (told) s += text;
+    };
+    list("strides", [](const WindowAxis& a) { return a.stride; }, 1);
+    list("dilations", [](const WindowAxis& a) { return a.dilation; }, 1);
+    list("low", [](const WindowAxis& a) { return a.low; }, 0);
+    list("high", [](const WindowAxis& a) { return a.high; }, 0);
+    if (groups > 1) s += " groups " + std::to_string(groups);
+    break;
+  }
+  case Kind::Attention:
+    s += sizes({batch, group, rows, columns, depth});
+    if (value_depth != depth) s += " values " + std::to_string(value_depth);
+    if (keys_in_columns) s += " keys in columns";
+    if (causal) s += " causal";
+    if (scale != 1) {
+      std::ostringstream number;
+      number << " scale " << scale;
+      s += number.str();
+    }
+    break;
+  }
   if (bias >= 0) s += " bias";
   if (epilogue == Epilogue::Relu) s += " relu";
   if (epilogue == Epilogue::GeluTanh) s += " gelu_tanh";
@@ -186,6 +317,7 @@ std::string LibraryCall::str() const {
 std::optional<LibraryCall> library_call(const Graph& g, OpId id) {
   const Op& op = g.op(id);
   if (op.kind == OpKind::Kernel) return op.num_results == 1 ? of_block(g.body(op)) : std::nullopt;
+  if (is_convolution(op.kind)) return convolution(g, op);
   if (op.kind != OpKind::Matmul) return std::nullopt;
   return product(g.type(op.inputs[0]), g.type(op.inputs[1]), g.type(op.result()));
 }

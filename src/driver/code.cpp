@@ -43,6 +43,12 @@ bool is_number(const std::string& text) {
 }
 
 void take_device(CodePlace& place, const CudaDevice& device, const std::string& directory) {
+  constexpr int kLeast = 8;
+  if (device.major < kLeast)
+    throw Error(ErrorKind::Unsupported,
+                device.str() + " is too old: kernels are made for compute capability " +
+                    std::to_string(kLeast) + ".0 and later (bf16, asynchronous copies); use "
+                    "target cpu");
   place.context = CudaContext::of(device.ordinal);
   place.arch = parse_arch(device.arch());
   place.description = description_of(device, directory);
@@ -53,8 +59,7 @@ void find_device(CodePlace& place) {
   try {
     std::string others;
     for (const CudaDevice& d : cuda_devices()) {
-      const CudaArch has = parse_arch(d.arch());
-      if (has.major == place.arch.major && has.minor == place.arch.minor) {
+      if (d.major == place.arch.major && d.minor == place.arch.minor) {
         place.context = CudaContext::of(d.ordinal);
         return;
       }

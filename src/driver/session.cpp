@@ -188,12 +188,14 @@ Code Session::compiled(const Graph& graph) {
     }
     code.cuda =
         make_cuda_code(graph, cache, {place.arch, described, plan, options.tf32, place.context});
-    std::set<uint32_t> calls;
-    for (const Task& task : code.cuda->program.plan.tasks)
-      if (code.cuda->program.kernels[size_t(&task - code.cuda->program.plan.tasks.data())].call)
-        calls.insert(task.op.index);
-    code.modelled =
-        modelled_kernels(graph, described, [&](OpId op) { return calls.count(op.index); });
+    code.modelled = modelled_kernels(graph, described, [&](const LibraryCall& call) {
+      const auto& kernels = code.cuda->program.kernels;
+      return std::any_of(kernels.begin(), kernels.end(), [&](const CudaKernel& k) {
+        return k.call && k.call->kind == call.kind && k.call->parts == call.parts &&
+               k.call->batch == call.batch && k.call->rows == call.rows &&
+               k.call->columns == call.columns && k.call->depth == call.depth;
+      });
+    });
     code.model_seconds = AnalyticalModel(target).cost(graph).seconds;
     return code;
   }
@@ -257,8 +259,10 @@ std::string Session::emulated_failure(const Graph& graph) {
            std::to_string(int64_t(evaluation_cost(run) / 1e6)) + " million multiply-adds";
   // What a library does of the program it does of the smaller one, and the interpreter here.
   LibraryCalls calls;
-  for (auto [op, call] : library_calls(graph, described, options.tf32))
-    if (run.ops().size() == graph.ops().size() && library_call(run, OpId(op))) calls[op] = call;
+  for (const auto& [op, call] : library_calls(graph, described, options.tf32, place.context))
+    if (run.ops().size() == graph.ops().size())
+      if (const auto own = same_call(run, OpId(op), call))
+        calls[op] = own->after_padding().value_or(*own);
   CudaProgram emitted = emit_cuda(run, place.arch, {}, described, calls);
   const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
   if (cache.find_text(key)) return "";

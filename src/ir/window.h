@@ -13,6 +13,7 @@ namespace tessera {
 struct WindowAxis {
   int64_t in = 1, taps = 1, out = 1;  // extents of the operand, the window and the result
   int64_t stride = 1, dilation = 1, low = 0, high = 0;
+  friend bool operator==(const WindowAxis&, const WindowAxis&) = default;
 };
 
 // The axes of an operator with static shapes, outermost first.

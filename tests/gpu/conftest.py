@@ -35,9 +35,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             1, 9, 0, ctypes.c_int64(1 << 30), ctypes.c_int64(227 << 10)
         )
         _core.use_cuda_driver(str(Path(library).resolve()))
-        _core.use_cublaslt(
-            str(Path(library).resolve().with_name("libtessera_stand_in_cublaslt.so"))
-        )
+        there = Path(library).resolve()
+        _core.use_cublaslt(str(there.with_name("libtessera_stand_in_cublaslt.so")))
+        _core.use_cudnn(str(there.with_name("libtessera_stand_in_cudnn.so")))
     find_libraries()
     try:
         _core.DeviceArray(0, "f32", [1])

@@ -1,4 +1,4 @@
-"""Products by cuBLASLt among kernels, on the device, against the interpreter in f64."""
+"""Calls of cuBLASLt and cuDNN among kernels, on the device, against the interpreter in f64."""
 
 from __future__ import annotations
 
@@ -51,20 +51,96 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def library() -> None:
-    problem = _core.cuda_machine()["cublaslt_problem"]
+CONVOLUTION = """graph convolution {{
+  x = input : {t}[2,16,{sizes}]
+  w = input : {t}[24,{channels},{taps}]
+  b = input : {t}[24{ones}]
+  y = conv x, w {{{how}}}
+  z = add y, b
+  r = relu z
+  return r
+}}
+"""
+ATTENTION = """graph attention {{
+  Q = input : {t}[4,{group}96,64]
+  K = input : {t}[4,{one}128,64]
+  V = input : {t}[4,{one}128,64]
+  kt = transpose K {{perm=[{perm}]}}
+  f = const {{value=0.125}} : {t}[]
+  s = matmul Q, kt
+  {scaled} = mul s, f
+  {mask}
+  m = reduce_max z {{axes=[{last}], keepdims=true}}
+  c = sub z, m
+  e = exp c
+  d = sum e {{axes=[{last}], keepdims=true}}
+  p = div e, d
+  O = matmul p, V
+  return O
+}}
+"""
+CAUSAL = """big = const {{value=-60000}} : {t}[96,128]
+  up = triu big {{k=1}}
+  z = add u, up"""
+HEADS = {"group": "3,", "one": "1,", "perm": "0,1,3,2", "last": 3}
+PLANE = {"group": "", "one": "", "perm": "0,2,1", "last": 2}
+CUDNN = {
+    f"{name}-{t}": text.format(t=t, **more)
+    for t in ("f16", "bf16", "f32")
+    for name, text, more in (
+        ("conv1", CONVOLUTION, {"sizes": "40", "channels": 16, "taps": "5", "ones": ",1",
+                                "how": "strides=[2], low=[2], high=[2]"}),
+        ("conv2", CONVOLUTION, {"sizes": "20,18", "channels": 16, "taps": "3,3", "ones": ",1,1",
+                                "how": "low=[1,1], high=[1,1]"}),
+        ("groups", CONVOLUTION, {"sizes": "20,18", "channels": 8, "taps": "3,3", "ones": ",1,1",
+                                 "how": "dilations=[2,1], groups=2"}),
+        ("uneven", CONVOLUTION, {"sizes": "20,18", "channels": 16, "taps": "3,3", "ones": ",1,1",
+                                 "how": "low=[0,1], high=[2,0]"}),
+        ("conv3", CONVOLUTION, {"sizes": "6,8,10", "channels": 16, "taps": "3,3,3",
+                                "ones": ",1,1,1", "how": "low=[1,1,1], high=[1,1,1]"}),
+    )
+}  # fmt: skip
+CUDNN |= {
+    f"{name}-{t}": ATTENTION.format(
+        t=t, mask=mask.format(t=t), scaled="u" if mask else "z", **heads
+    )
+    for t in ("f16", "bf16")
+    for name, mask, heads in (
+        ("attention", "", PLANE),
+        ("causal", CAUSAL, PLANE),
+        ("groups of heads", CAUSAL, HEADS),
+    )
+}
+
+
+def needs(library: str) -> None:
+    problem = _core.cuda_machine()[f"{library}_problem"]
     if problem:
         pytest.skip(problem)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_products_with_epilogues(name: str) -> None:
+    needs("cublaslt")
     graph = ts.Graph.parse(PROGRAMS[name])
     result = ts.superoptimize(
         graph, target="cuda", budget=30, cache=False, disable=("mugraph", "fold")
     )
     assert [k["library"] for k in result.kernels if "library" in k] == ["cuBLASLt"]
+    arrays = random_arrays(graph, 1)
+    for _ in range(2):
+        wrong = difference(graph, arrays, on_device(result, arrays))
+        assert not wrong, f"{wrong}\n{graph}"
+
+
+@pytest.mark.parametrize("name", CUDNN)
+def test_convolutions_and_attention(name: str) -> None:
+    needs("cudnn")
+    graph = ts.Graph.parse(CUDNN[name])
+    result = ts.superoptimize(
+        graph, target="cuda", budget=30, cache=False, disable=("mugraph", "fold")
+    )
+    assert [k["library"] for k in result.kernels if "library" in k] == ["cuDNN"]
     arrays = random_arrays(graph, 1)
     for _ in range(2):
         wrong = difference(graph, arrays, on_device(result, arrays))

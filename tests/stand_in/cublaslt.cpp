@@ -171,6 +171,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* a, void* b, void*
   if (wide ? p.compute != 70 || p.scale != 1
            : (p.compute != 68 && (p.compute != 77 || la.type != 0)) || p.scale != 0)
     return kNotSupported;
+  if (wide && p.epilogue != 1) return kNotSupported;  // as the library itself
   const auto& wish = *static_cast<Preference*>(preference);
   if (wish.workspace < kWorkspace) return kNotSupported;
   // Ways for arrays that begin at multiples of 256 fail on others; there are none of these here.

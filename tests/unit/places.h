@@ -8,8 +8,9 @@ namespace tessera {
 /// The root of the source tree.
 std::string source_dir();
 
-/// Libraries that stand in for NVIDIA's (tests/stand_in): the driver, and cuBLASLt.
+/// Libraries that stand in for NVIDIA's (tests/stand_in): the driver, cuBLASLt and cuDNN.
 const char* stand_in_cuda();
 const char* stand_in_cublaslt();
+const char* stand_in_cudnn();
 
 }  // namespace tessera

@@ -122,4 +122,6 @@ def _cuda_rows() -> list[dict[str, Any]]:
         _row("NVRTC", not found["nvrtc_problem"], nvrtc, False),
         _row("cuBLASLt", found["cublaslt"] is not None,
              found["cublaslt_problem"] or f"version {found['cublaslt']}", False),
+        _row("cuDNN", found["cudnn"] is not None,
+             found["cudnn_problem"] or f"version {found['cudnn']}", False),
     ]  # fmt: skip

@@ -44,11 +44,6 @@ bool runs_on(const CudaArch& arch, const CudaDevice& device) {
   return arch.specific ? arch.minor == device.minor : arch.minor <= device.minor;
 }
 
-// Workspace that cuBLAS' documentation recommends (cublasSetWorkspace).
-int64_t most_library_bytes(const CudaDevice& device) {
-  return int64_t{device.major >= 9 ? 32 : 4} << 20;
-}
-
 }  // namespace
 
 // One kernel, or a library's call, ready to go: slots are looked up in a table of addresses that
@@ -118,7 +113,7 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
     l.kernel = &k;
     for (int s : k.arguments) l.slots.push_back(plan.root(s));
     if (k.call) {
-      l.library = std::make_shared<LibraryCallable>(context_, *k.call, most_library_bytes(device));
+      l.library = library_callable(context_, *k.call);
       library_bytes_ = std::max(library_bytes_, l.library->workspace_bytes());
       return l;
     }

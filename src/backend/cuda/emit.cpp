@@ -73,42 +73,7 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
   std::string kernels;
   std::map<std::string, std::string> name_of;  // functions by their text
   std::vector<CudaKernel> codes;
-  for (OpId id : plan.ops()) {
-    const Op& op = graph.op(id);
-    if (op.kind == OpKind::Opaque)
-      throw Error(ErrorKind::Unsupported,
-                  "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
-    const auto call = calls.find(id.index);
-    if (is_windowed(op.kind) && call == calls.end())
-      throw Error(ErrorKind::Unsupported,
-                  std::string(name(op.kind)) + " has no CUDA kernel yet; use --target cpu");
-    std::optional<Graph> lowered;
-    if (op.kind != OpKind::Kernel && call == calls.end())
-      lowered = lower_to_block(graph, op, lowering);
-    Task task;
-    task.op = id;
-    task.once = plan.once(id);
-    for (TensorId t : op.inputs) task.reads.push_back(plan.slot(t));
-    task.layouts.resize(op.inputs.size());
-    for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan.slot(op.result(r)));
-    if (call != calls.end()) {
-      CudaKernel made;
-      made.name = "library";
-      made.arguments = task.reads;
-      made.arguments.insert(made.arguments.end(), task.writes.begin(), task.writes.end());
-      made.call = call->second;
-      kernels += "\n// " + lines[id.index] + "\n// No kernel: " + call->second.library() +
-                 " does it, by one call (" + call->second.str() + ").\n";
-      task.code = int(codes.size());
-      plan.add(std::move(task));
-      codes.push_back(std::move(made));
-      continue;
-    }
-    const BlockText text =
-        op.kind == OpKind::Kernel || lowered
-            ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
-                  .run(kUnnamed)
-            : emit_flat(kUnnamed, graph, op, prelude);
+  const auto add_kernel = [&](const BlockText& text, const std::string& line, Task task) {
     CudaKernel kernel;
     kernel.grid = text.grid;
     kernel.threads = text.threads;
@@ -117,7 +82,7 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
     kernel.maps = text.maps;
     kernel.arguments = task.reads;
     kernel.arguments.insert(kernel.arguments.end(), task.writes.begin(), task.writes.end());
-    kernels += "\n// " + lines[id.index] + "\n";
+    kernels += "\n// " + line + "\n";
     const auto [it, fresh] = name_of.emplace(text.text, "k" + std::to_string(name_of.size()));
     kernel.name = it->second;
     if (fresh) {
@@ -133,6 +98,85 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
     task.code = int(codes.size());
     plan.add(std::move(task));
     codes.push_back(std::move(kernel));
+  };
+  // A kernel that puts zeros around a convolution's operand: the slot of what it writes.
+  const auto pad_first = [&](OpId id, const LibraryCall& call, const Task& whole) {
+    const int from = whole.reads[size_t(call.left)];
+    const Type padded = padded_type(graph, id, call);
+    const TensorId x = (call.reads.empty() ? graph.op(id).inputs : call.reads)[size_t(call.left)];
+    PadAttrs attrs;
+    attrs.low.assign(padded.shape.size(), 0);
+    attrs.high = attrs.low;
+    OpId core = id;
+    for (OpId part : call.parts)
+      if (is_convolution(graph.op(part).kind)) core = part;
+    const ConvAttrs& around = graph.attrs<ConvAttrs>(graph.op(core));
+    std::copy(around.low.begin(), around.low.end(), attrs.low.begin() + 2);
+    std::copy(around.high.begin(), around.high.end(), attrs.high.begin() + 2);
+    Graph pad;
+    const TensorId in = pad.add_input(graph.type(x), "x");
+    pad.set_outputs({pad.add(OpKind::Pad, {in}, attrs, "padded")});
+    Task task;
+    task.kind = TaskKind::Stage;
+    task.op = id;
+    task.once = plan.constant(x);
+    task.reads = {from};
+    task.layouts.resize(1);
+    task.writes = {plan.workspace("padded", padded.bytes())};
+    const int to = task.writes[0];
+    add_kernel(emit_flat(kUnnamed, pad, pad.ops().back(), prelude), print_ops(pad).back(),
+               std::move(task));
+    return to;
+  };
+  std::set<uint32_t> done_elsewhere;  // operators that a call at a later one does too
+  for (const auto& [op, call] : calls)
+    for (OpId part : call.parts) done_elsewhere.insert(part.index);
+  for (OpId id : plan.ops()) {
+    const Op& op = graph.op(id);
+    if (done_elsewhere.count(id.index)) continue;
+    if (op.kind == OpKind::Opaque)
+      throw Error(ErrorKind::Unsupported,
+                  "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
+    const auto call = calls.find(id.index);
+    if (is_windowed(op.kind) && call == calls.end())
+      throw Error(ErrorKind::Unsupported,
+                  std::string(name(op.kind)) + " has no CUDA kernel" +
+                      (is_convolution(op.kind)
+                           ? ", and no cuDNN that can do it is here (pip install "
+                             "nvidia-cudnn-cu13, without disabling library); or use --target cpu"
+                           : " yet; use --target cpu"));
+    std::optional<Graph> lowered;
+    if (op.kind != OpKind::Kernel && call == calls.end())
+      lowered = lower_to_block(graph, op, lowering);
+    Task task;
+    task.op = id;
+    task.once = plan.once(id);
+    const bool region = call != calls.end() && !call->second.reads.empty();
+    if (region || (call != calls.end() && call->second.padded)) task.kind = TaskKind::Stage;
+    for (TensorId t : region ? call->second.reads : op.inputs) task.reads.push_back(plan.slot(t));
+    if (call != calls.end() && call->second.padded)
+      task.reads[size_t(call->second.left)] = pad_first(id, call->second, task);
+    task.layouts.resize(task.reads.size());
+    for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan.slot(op.result(r)));
+    if (call != calls.end()) {
+      CudaKernel made;
+      made.name = "library";
+      made.arguments = task.reads;
+      made.arguments.insert(made.arguments.end(), task.writes.begin(), task.writes.end());
+      made.call = call->second;
+      kernels += "\n// " + lines[id.index] + "\n// No kernel: " + call->second.library() +
+                 " does it, by one call (" + call->second.str() + ").\n";
+      task.code = int(codes.size());
+      plan.add(std::move(task));
+      codes.push_back(std::move(made));
+      continue;
+    }
+    add_kernel(
+        op.kind == OpKind::Kernel || lowered
+            ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
+                  .run(kUnnamed)
+            : emit_flat(kUnnamed, graph, op, prelude),
+        lines[id.index], std::move(task));
   }
   program.plan = plan.finish();
   for (const Task& task : program.plan.tasks) program.kernels.push_back(codes[size_t(task.code)]);

@@ -69,18 +69,6 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   if (!out) throw Error(ErrorKind::Io, "cannot write " + path.string() + " (is the disk full?)");
 }
 
-// The operator as a program of its own, its operands as inputs.
-Graph alone(const Graph& graph, const Op& op) {
-  Graph one;
-  std::vector<TensorId> inputs, outputs;
-  for (TensorId t : op.inputs) inputs.push_back(one.add_input(graph.type(t)));
-  const OpId made = op.body.valid() ? one.add_graph_op(op.kind, inputs, graph.body(op))
-                                    : one.add_op(op.kind, inputs, op.attrs);
-  for (uint32_t r = 0; r < op.num_results; ++r) outputs.push_back(one.op(made).result(r));
-  one.set_outputs(outputs);
-  return one;
-}
-
 }  // namespace
 
 ts::TensorMap host_tensor_map(const TensorMapSpec& spec, void* data) {
@@ -91,6 +79,7 @@ ts::TensorMap host_tensor_map(const TensorMapSpec& spec, void* data) {
 
 EmulatedKernels::EmulatedKernels(const std::string& source, const std::vector<std::string>& names,
                                  int optimize) {
+  if (names.empty()) return;  // libraries do everything
   const TemporaryFolder folder;
   for (const char* header : {"device.cuh", "host.cuh", "api.h", "tiles.cuh"})
     write_text(folder.path / header, device_header(header));
@@ -163,7 +152,8 @@ EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
   std::vector<std::string> names;
   for (size_t i = 0; i < m.program.kernels.size(); ++i) {
     if (m.program.kernels[i].call)
-      m.libraries.emplace(int(i), alone(graph, graph.op(plan.tasks[i].op)));
+      m.libraries.emplace(
+          int(i), call_program(graph, plan.tasks[i].op, *m.program.kernels[i].call));
     else
       names.push_back(m.program.kernels[i].name);
   }

@@ -1,5 +1,5 @@
-// Calls of cuBLASLt, loaded when it is first asked for: what a program does instead of a kernel of
-// its own where the library is faster.
+// Calls of NVIDIA's libraries (cuBLASLt, cuDNN), loaded when they are first asked for: what a
+// program does instead of kernels of its own where a library is faster, or where there are none.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,34 +11,49 @@
 
 namespace tessera {
 
-// "12.8"; throws Error{ToolMissing} telling the pip command where cuBLASLt is not found.
+// "12.8"; "9.10.2". Throw Error{ToolMissing} telling what to install where the library is not
+// found or too old.
 std::string cublaslt_version();
+std::string cudnn_version();
 // Whether programs may call it here: it is found, and is one for the driver there is (a stand-in
 // for the driver has no other than the one that tests give).
 bool has_cublaslt();
+bool has_cudnn();
 // For tests: another library from now on; empty for the system's again.
 void use_cublaslt(const std::string& path);
+void use_cudnn(const std::string& path);
 
 // One call, ready to be put on streams of a device. Safe to use from several threads.
 class LibraryCallable {
  public:
-  // Asks the library for its best way that takes at most `most_workspace` bytes. Throws Error:
-  // ToolMissing, Unsupported where the library has no way for this call.
-  LibraryCallable(std::shared_ptr<CudaContext> context, const LibraryCall& call,
-                  int64_t most_workspace);
-  ~LibraryCallable();
+  virtual ~LibraryCallable() = default;
   LibraryCallable(const LibraryCallable&) = delete;
   LibraryCallable& operator=(const LibraryCallable&) = delete;
 
-  int64_t workspace_bytes() const;
+  virtual int64_t workspace_bytes() const = 0;
   // `operands` as the call counts them. Addresses are multiples of 16, that of the workspace of
   // 256. Neither allocates nor waits, so that it can be captured.
-  void run(std::span<const CudaAddress> operands, CudaAddress out, CudaAddress workspace,
-           CudaStream stream) const;
+  virtual void run(std::span<const CudaAddress> operands, CudaAddress out, CudaAddress workspace,
+                   CudaStream stream) const = 0;
 
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+ protected:
+  LibraryCallable() = default;
 };
+
+// Workspace that a call may take on a device, in bytes.
+int64_t most_library_bytes(const LibraryCall& call, const CudaDevice& device);
+
+// Asks the library for its best way that takes at most `most_workspace` bytes. Throws Error:
+// ToolMissing, Unsupported where the library has no way for this call.
+std::unique_ptr<const LibraryCallable> make_library_callable(std::shared_ptr<CudaContext> context,
+                                                             const LibraryCall& call,
+                                                             int64_t most_workspace);
+
+// The same with the most workspace it may take; one that is in use already is shared.
+std::shared_ptr<const LibraryCallable> library_callable(const std::shared_ptr<CudaContext>& context,
+                                                        const LibraryCall& call);
+// Whether the library has a way for the call: false where the above throws Unsupported or
+// ToolMissing. Asked once per device and call.
+bool library_has_way(const std::shared_ptr<CudaContext>& context, const LibraryCall& call);
 
 }  // namespace tessera

@@ -119,6 +119,35 @@ TEST_F(CudaCalls, KernelsWhereTheLibraryIsNot) {
   EXPECT_EQ(calls_("stand_in_enqueue"), 0);
 }
 
+TEST_F(CudaCalls, KernelsWhereTheLibraryHasNoWay) {
+  // Doubles have no epilogues there: the fused kernel stays one's own.
+  std::string wide = kFused;
+  for (size_t at; (at = wide.find("f16")) != std::string::npos;) wide.replace(at, 3, "f64");
+  const Graph g = parse(wide);
+  const auto made = code(g);
+  ASSERT_EQ(made->program.kernels.size(), 1u);
+  EXPECT_FALSE(made->program.kernels[0].call.has_value());
+  expect_right(g, *made);
+  // Of a chain the product alone is a call.
+  const std::string chain = "graph g {\nX = input : f64[4,8]\nW = input : f64[8,6]\n"
+                            "B = input : f64[6]\np = matmul X, W\nc = add p, B\nr = relu c\n"
+                            "return r\n}";
+  const auto some = code(parse(chain));
+  ASSERT_EQ(some->program.kernels.size(), 3u);
+  EXPECT_TRUE(some->program.kernels[0].call.has_value());
+  expect_right(parse(chain), *some);
+}
+
+TEST_F(CudaCalls, AChainOfOperatorsIsOneCall) {
+  const Graph g = parse("graph g {\nX = input : f16[4,8]\nW = input : f16[8,6]\n"
+                        "B = input : f16[6]\np = matmul X, W\nc = add B, p\nr = gelu_tanh c\n"
+                        "return r\n}");
+  const auto made = code(g);
+  ASSERT_EQ(made->program.kernels.size(), 1u);
+  EXPECT_EQ(made->str(), "cuBLASLt: matmul f16 1x4x6x8 bias gelu_tanh\n");
+  expect_right(g, *made);
+}
+
 TEST_F(CudaCalls, AreCapturedInGraphs) {
   const Graph g = parse(kMixed);
   const auto made = code(g);

@@ -42,7 +42,7 @@ class CudaLibrary : public ::testing::Test {
 
   static void expect_right(const LibraryCall& p) {
     const auto context = CudaContext::of(0);
-    const LibraryCallable callable(context, p, 1 << 20);
+    const auto callable = make_library_callable(context, p, 1 << 20);
     const int64_t own_left = p.left_batched ? p.batch : 1,
                   own_right = p.right_batched ? p.batch : 1;
     const auto left = numbers(own_left * p.rows * p.depth, 1);
@@ -51,9 +51,9 @@ class CudaLibrary : public ::testing::Test {
     std::vector<float> got(size_t(p.batch * p.rows * p.columns), 0);
     const DeviceMemory l = on_device(left), r = on_device(right), b = on_device(bias),
                        out = on_device(got),
-                       work(context, callable.workspace_bytes(), "the workspace");
+                       work(context, callable->workspace_bytes(), "the workspace");
     const std::vector<CudaAddress> operands = {b.address(), r.address(), l.address()};
-    callable.run(operands, out.address(), work.address(), nullptr);
+    callable->run(operands, out.address(), work.address(), nullptr);
     out.read(got.data(), nullptr);
     for (int64_t n = 0; n < p.batch; ++n)
       for (int64_t i = 0; i < p.rows; ++i)
@@ -101,7 +101,7 @@ TEST_F(CudaLibrary, ProductsAreRowMajor) {
 TEST_F(CudaLibrary, WhatItCannotDoIsToldApart) {
   const auto kind = [](const LibraryCall& p, int64_t workspace) {
     try {
-      const LibraryCallable callable(CudaContext::of(0), p, workspace);
+      make_library_callable(CudaContext::of(0), p, workspace);
     } catch (const Error& e) {
       return std::string(to_string(e.kind())) + ": " + e.message();
     }

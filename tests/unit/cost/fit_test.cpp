@@ -58,12 +58,12 @@ TEST(Fit, KernelsOfAProgramAreThoseOfTheModel) {
             "O = exp P\nreturn O\n}");
   Target scaled = target;
   scaled.scale.memory = 3;  // does not show: fits begin without
-  const auto kernels = modelled_kernels(g, scaled, [](OpId) { return true; });
+  const auto kernels = modelled_kernels(g, scaled, [](const LibraryCall&) { return true; });
   ASSERT_EQ(kernels.size(), 2u);
   MeasuredKernels row{kernels, 1};
   EXPECT_NEAR(row.modelled({}), AnalyticalModel(target).cost(g).seconds, 1e-12);
   // By a kernel of one's own, the product is another row.
-  const auto own = modelled_kernels(g, target, [](OpId) { return false; });
+  const auto own = modelled_kernels(g, target, [](const LibraryCall&) { return false; });
   EXPECT_NE(own[0].seconds, kernels[0].seconds);
   EXPECT_EQ(own[1].seconds, kernels[1].seconds);
 }

@@ -225,6 +225,53 @@ TEST(GpuModel, LibrariesReachHalfTheBandwidthInProductsOfFewRows) {
   EXPECT_TRUE(std::isinf(Machine::of(default_cpu_target())->library(call)));
 }
 
+TEST(GpuModel, AttentionAndConvolutionsByALibrary) {
+  const GpuMachine m(target("h200"));
+  LibraryCall call;
+  call.kind = LibraryCall::Kind::Attention;
+  call.dtype = DType::BF16;
+  call.batch = 64;
+  call.rows = call.columns = 4096;
+  call.depth = call.value_depth = 128;
+  // 484 to 702 TFLOP/s are published for it.
+  const double rate = call.flops() / m.library(call);
+  EXPECT_GT(rate, 484e12);
+  EXPECT_LT(rate, 702e12);
+  const double all = m.library(call);
+  call.causal = true;
+  EXPECT_LT(m.library(call), 0.6 * all);
+  EXPECT_GT(m.library(call), 0.45 * all);
+  // Decoding reads keys and values once for a group of heads.
+  call.causal = false;
+  call.batch = 256;
+  call.group = 4;
+  call.rows = 1;
+  const double limit = call.bytes() / 4.3e12;
+  EXPECT_GT(m.library(call), limit);
+  EXPECT_LT(m.library(call), 1.5 * limit);
+
+  LibraryCall conv;
+  conv.kind = LibraryCall::Kind::Convolution;
+  conv.batch = 64;
+  conv.depth = conv.columns = 256;
+  WindowAxis axis;
+  axis.in = axis.out = 56;
+  axis.taps = 3;
+  axis.low = axis.high = 1;
+  conv.axes = {axis, axis};
+  const double peak = conv.flops() / 788e12;
+  EXPECT_EQ(conv.flops(), 2.0 * 64 * 256 * 256 * 56 * 56 * 9);
+  EXPECT_GT(m.library(conv), 1.1 * peak);
+  EXPECT_LT(m.library(conv), 1.6 * peak);
+  EXPECT_EQ(m.library_times(conv).scaled({}), m.library(conv));
+  // Groups share the work; a transposed one does that of its operand's places.
+  conv.groups = 4;
+  EXPECT_EQ(conv.flops(), 2.0 * 64 * 256 * 64 * 56 * 56 * 9);
+  conv.transposed = true;
+  conv.axes[0].in = 28;
+  EXPECT_EQ(conv.flops(), 2.0 * 64 * 256 * 64 * 28 * 56 * 9);
+}
+
 TEST(GpuModel, WhatKernelsStoreIsReadFromTheCache) {
   const AnalyticalModel model(target("h200"));
   const Graph g = parse(R"(graph g {

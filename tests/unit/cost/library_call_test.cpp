@@ -89,6 +89,64 @@ TEST(LibraryCall, KernelsThatAreNot) {
       "none");
 }
 
+// Of the last operator, with operators before it.
+std::string region(const std::string& text) {
+  const Graph g = parse("graph g {\n" + text + "}");
+  const auto all =
+      library_regions(g, OpId(uint32_t(g.ops().size() - 1)), use_counts(g));
+  if (all.empty()) return "none";
+  std::string parts;
+  for (OpId p : all[0].parts) parts += " " + std::to_string(p.index);
+  const Graph program = call_program(g, OpId(uint32_t(g.ops().size() - 1)), all[0]);
+  EXPECT_EQ(program.inputs().size(), all[0].reads.size());
+  return all[0].str() + ":" + parts;
+}
+
+TEST(LibraryCall, RegionsOfAttention) {
+  const auto attention = [](const std::string& dtype, const std::string& more = "",
+                            const std::string& outputs = "O") {
+    return "Q = input : " + dtype + "[3,12,16]\nK = input : " + dtype +
+           "[3,16,20]\nV = input : " + dtype +
+           "[3,20,16]\ns = matmul Q, K\n" + more +
+           "m = reduce_max s {axes=[2], keepdims=true}\nc = sub s, m\ne = exp c\n"
+           "d = sum e {axes=[2], keepdims=true}\np = div e, d\nO = matmul p, V\nreturn " +
+           outputs + "\n";
+  };
+  EXPECT_EQ(region(attention("bf16")),
+            "attention bf16 3x1x12x20x16 keys in columns: 3 4 5 6 7 8");
+  EXPECT_EQ(region(attention("f32")), "none");
+  EXPECT_EQ(region(attention("f16", "", "O, d")), "none");
+  EXPECT_EQ(region(attention("f16", "x = exp s\n", "O, x")), "none");
+  // The maximum is not subtracted; the sum comes after the second product.
+  const std::string plain = "Q = input : f16[12,16]\nK = input : f16[20,16]\n"
+                            "V = input : f16[20,8]\nkt = transpose K {perm=[1,0]}\n"
+                            "s = matmul Q, kt\ne = exp s\nd = sum e {axes=[1], keepdims=true}\n";
+  EXPECT_EQ(region(plain + "u = matmul e, V\nO = div u, d\nreturn O\n"),
+            "attention f16 1x1x12x20x16 values 8: 3 4 5 6 7");
+  EXPECT_EQ(region(plain + "u = matmul e, V\nO = div u, u\nreturn O\n"), "none");
+  // Sums along the other axis are no softmax.
+  EXPECT_EQ(region("Q = input : f16[16,16]\nK = input : f16[16,16]\nV = input : f16[16,16]\n"
+                   "s = matmul Q, K\ne = exp s\nd = sum e {axes=[0], keepdims=true}\n"
+                   "p = div e, d\nO = matmul p, V\nreturn O\n"),
+            "none");
+  // In f32 between products, as frameworks do it.
+  EXPECT_EQ(region("Q = input : f16[12,16]\nK = input : f16[16,20]\nV = input : f16[20,8]\n"
+                   "s = matmul Q, K\nz = cast s {dtype=f32}\ne = exp z\n"
+                   "d = sum e {axes=[1], keepdims=true}\np = div e, d\nh = cast p {dtype=f16}\n"
+                   "O = matmul h, V\nreturn O\n"),
+            "attention f16 1x1x12x20x16 values 8 keys in columns: 3 4 5 6 7 8");
+}
+
+TEST(LibraryCall, RegionsOfChains) {
+  EXPECT_EQ(region(kInputs + "B = input : f16[4096]\np = matmul X, W\na = add p, B\nr = relu a\n"
+                             "return r\n"),
+            "matmul f16 1x16x4096x4096 bias relu: 3 4");
+  // A sum with another array is no bias.
+  EXPECT_EQ(region(kInputs + "B = input : f16[16,4096]\np = matmul X, W\na = add p, B\nreturn a\n"),
+            "none");
+  EXPECT_EQ(region(kInputs + "p = matmul X, W\na = add p, p\nreturn a\n"), "none");
+}
+
 TEST(LibraryCall, IsTakenWhereItIsCheaper) {
   const AnalyticalModel model(find_target("h200", source_dir() + "/targets"));
   auto library = [&](const std::string& text) {

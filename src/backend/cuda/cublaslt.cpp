@@ -1,0 +1,286 @@
+// Products by cuBLASLt.
+#include <dlfcn.h>
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "backend/cuda/libraries.h"
+#include "backend/cuda/nvrtc.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+// A way of computing a product, as cublasLtMatmulAlgoGetHeuristic tells it.
+struct Way {
+  uint64_t algorithm[8];
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+static_assert(sizeof(Way) == 96);
+
+// Of cuBLASLt's interface (docs.nvidia.com/cuda/cublas, "Using the cuBLASLt API").
+struct Api {
+  int (*create)(void**);
+  int (*destroy)(void*);
+  size_t (*version)();
+  int (*product_create)(void**, int compute, int scale);
+  int (*product_destroy)(void*);
+  int (*product_set)(void*, int, const void*, size_t);
+  int (*layout_create)(void**, int type, uint64_t rows, uint64_t columns, int64_t pitch);
+  int (*layout_destroy)(void*);
+  int (*layout_set)(void*, int, const void*, size_t);
+  int (*preference_create)(void**);
+  int (*preference_destroy)(void*);
+  int (*preference_set)(void*, int, const void*, size_t);
+  int (*ways)(void*, void*, void*, void*, void*, void*, void*, int, Way*, int*);
+  int (*run)(void*, void*, const void*, const void*, void*, const void*, void*, const void*,
+             const void*, void*, void*, void*, const uint64_t*, void*, size_t, CudaStream);
+};
+
+// Numbers of that interface.
+constexpr int kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloat16 = 14;  // cudaDataType_t
+constexpr int kCompute32 = 68, kCompute64 = 70, kComputeTf32 = 77;       // computeType
+constexpr int kEpilogue = 7, kBiasPointer = 8;                           // of products
+constexpr int kBatchCount = 5, kBatchStride = 6;                         // of layouts
+// Of preferences: bytes of workspace, and what addresses of left, right, bias and result are
+// multiples of.
+constexpr int kMostWorkspace = 1, kAlignments[4] = {5, 6, 7, 8};
+constexpr uint32_t kAlignment = 16;
+constexpr int kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32;  // epilogues
+constexpr int kNotSupported = 15;                            // a status
+
+std::mutex mutex;  // of what follows
+std::string path;
+std::shared_ptr<const Api> loaded;
+
+std::shared_ptr<const Api> cublaslt() {
+  std::lock_guard lock(mutex);
+  if (loaded) return loaded;
+  std::vector<std::string> places;
+  if (!path.empty()) {
+    places.push_back(path);
+  } else {
+    const std::array<const char*, 2> names = {"libcublasLt.so.13", "libcublasLt.so.12"};
+    for (const std::string& folder : cuda_folders())
+      for (const char* name : names) places.push_back(folder + "/" + name);
+    places.insert(places.end(), names.begin(), names.end());
+    for (const char* name : names) places.push_back(std::string("/usr/local/cuda/lib64/") + name);
+  }
+  void* library = nullptr;
+  for (const std::string& place : places)
+    if ((library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+  if (library == nullptr)
+    throw Error(ErrorKind::ToolMissing, "cuBLASLt is not found: pip install nvidia-cublas");
+  auto api = std::make_shared<Api>();
+  const auto find = [&](auto& function, const char* name) {
+    void* address = dlsym(library, name);
+    if (address == nullptr)
+      throw Error(ErrorKind::ToolMissing,
+                  std::string("this cuBLASLt has no ") + name + "; version 12 or later is needed");
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
+  };
+  find(api->create, "cublasLtCreate");
+  find(api->destroy, "cublasLtDestroy");
+  find(api->version, "cublasLtGetVersion");
+  find(api->product_create, "cublasLtMatmulDescCreate");
+  find(api->product_destroy, "cublasLtMatmulDescDestroy");
+  find(api->product_set, "cublasLtMatmulDescSetAttribute");
+  find(api->layout_create, "cublasLtMatrixLayoutCreate");
+  find(api->layout_destroy, "cublasLtMatrixLayoutDestroy");
+  find(api->layout_set, "cublasLtMatrixLayoutSetAttribute");
+  find(api->preference_create, "cublasLtMatmulPreferenceCreate");
+  find(api->preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  find(api->preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  find(api->ways, "cublasLtMatmulAlgoGetHeuristic");
+  find(api->run, "cublasLtMatmul");
+  loaded = api;
+  return api;
+}
+
+void check(int status, const std::string& doing) {
+  if (status == 0) return;
+  throw Error(status == kNotSupported ? ErrorKind::Unsupported : ErrorKind::Device,
+              "cannot " + doing + ": cuBLASLt's status " + std::to_string(status));
+}
+
+int type_of(const LibraryCall& p) {
+  switch (p.dtype) {
+  case DType::F64: return kFloat64;
+  case DType::F32: return kFloat32;
+  case DType::F16: return kFloat16;
+  case DType::BF16: return kBFloat16;
+  case DType::I64:
+  case DType::I32:
+  case DType::I8:
+  case DType::U8:
+  case DType::Bool: break;
+  }
+  throw Error(ErrorKind::Unsupported,
+              std::string("cuBLASLt is not asked for products of ") + name(p.dtype));
+}
+
+int epilogue_of(const LibraryCall& p) {
+  int e = p.bias >= 0 ? kBias : 0;
+  if (p.epilogue == LibraryCall::Epilogue::Relu) e |= kRelu;
+  if (p.epilogue == LibraryCall::Epilogue::GeluTanh) e |= kGelu;
+  return e == 0 ? kPlain : e;
+}
+
+}  // namespace
+
+std::string cublaslt_version() {
+  const size_t v = cublaslt()->version();  // 10000 · major + 100 · minor + patch, before 13 as well
+  return std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100);
+}
+
+bool has_cublaslt() {
+  try {
+    const bool stand_in = CudaDriver::get()->runs_host_code();
+    cublaslt();
+    const std::lock_guard lock(mutex);
+    return stand_in == !path.empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void use_cublaslt(const std::string& where) {
+  {
+    std::lock_guard lock(mutex);
+    path = where;
+    loaded.reset();
+  }
+  forget_library_calls();
+}
+
+namespace {
+
+class Product : public LibraryCallable {
+ public:
+  Product(std::shared_ptr<CudaContext> context, const LibraryCall& product, int64_t most_workspace);
+  ~Product() override;
+  int64_t workspace_bytes() const override;
+  void run(std::span<const CudaAddress> operands, CudaAddress out, CudaAddress workspace,
+           CudaStream stream) const override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct Product::Impl {
+  std::shared_ptr<const Api> api;
+  std::shared_ptr<CudaContext> context;
+  LibraryCall product;
+  void *handle = nullptr, *matmul = nullptr, *preference = nullptr;
+  void *left = nullptr, *right = nullptr, *out = nullptr;  // layouts
+  Way way{};
+  std::mutex mutex;  // of the bias' address in `matmul`
+
+  ~Impl() {
+    for (void* layout : {left, right, out})
+      if (layout != nullptr) api->layout_destroy(layout);
+    if (preference != nullptr) api->preference_destroy(preference);
+    if (matmul != nullptr) api->product_destroy(matmul);
+    if (handle != nullptr) api->destroy(handle);
+  }
+
+  // A row-major matrix is its transpose to the library, which counts by columns.
+  void* layout(int64_t rows, int64_t columns, bool batched) const {
+    void* made = nullptr;
+    check(api->layout_create(&made, type_of(product), uint64_t(columns), uint64_t(rows), columns),
+          "describe a matrix");
+    const int32_t count = int32_t(product.batch);
+    const int64_t stride = batched ? rows * columns : 0;
+    check(api->layout_set(made, kBatchCount, &count, sizeof count), "describe a matrix");
+    check(api->layout_set(made, kBatchStride, &stride, sizeof stride), "describe a matrix");
+    return made;
+  }
+};
+
+Product::Product(std::shared_ptr<CudaContext> context, const LibraryCall& product,
+                 int64_t most_workspace)
+    : impl_(std::make_unique<Impl>()) {
+  Impl& m = *impl_;
+  m.api = cublaslt();
+  m.context = std::move(context);
+  m.product = product;
+  const CudaContext::Current current(*m.context);
+  const RelaxedCapture relaxed(m.context->driver());
+  const bool wide = product.dtype == DType::F64;
+  const int compute = wide ? kCompute64 : product.tf32 ? kComputeTf32 : kCompute32;
+  check(m.api->create(&m.handle), "start cuBLASLt");
+  check(m.api->product_create(&m.matmul, compute, wide ? kFloat64 : kFloat32),
+        "describe " + product.str());
+  const int epilogue = epilogue_of(product);
+  check(m.api->product_set(m.matmul, kEpilogue, &epilogue, sizeof epilogue),
+        "describe " + product.str());
+  m.left = m.layout(product.rows, product.depth, product.left_batched);
+  m.right = m.layout(product.depth, product.columns, product.right_batched);
+  m.out = m.layout(product.rows, product.columns, product.batch > 1);
+  check(m.api->preference_create(&m.preference), "describe " + product.str());
+  const size_t most = size_t(most_workspace);
+  check(m.api->preference_set(m.preference, kMostWorkspace, &most, sizeof most),
+        "describe " + product.str());
+  for (const int which : kAlignments)
+    check(m.api->preference_set(m.preference, which, &kAlignment, sizeof kAlignment),
+          "describe " + product.str());
+  int found = 0;
+  const int status = m.api->ways(m.handle, m.matmul, m.right, m.left, m.out, m.out, m.preference, 1,
+                                 &m.way, &found);
+  if (status == kNotSupported || (status == 0 && found == 0))
+    throw Error(ErrorKind::Unsupported, "cuBLASLt " + cublaslt_version() + " has no way for " +
+                                            product.str() + " on " + m.context->device().str());
+  check(status, "choose a way for " + product.str());
+}
+
+Product::~Product() {
+  const std::shared_ptr<CudaContext> context = impl_->context;  // outlives what is in it
+  try {
+    const CudaContext::Current current(*context);
+    impl_.reset();
+  } catch (const Error&) {  // the context is gone, and what is in it
+    impl_.release();
+  }
+}
+
+int64_t Product::workspace_bytes() const { return int64_t(impl_->way.workspace); }
+
+void Product::run(std::span<const CudaAddress> operands, CudaAddress out, CudaAddress workspace,
+                  CudaStream stream) const {
+  Impl& m = *impl_;
+  const CudaAddress left = operands[size_t(m.product.left)];
+  const CudaAddress right = operands[size_t(m.product.right)];
+  const CudaContext::Current current(*m.context);
+  const std::lock_guard lock(m.mutex);
+  if (m.product.bias >= 0)
+    check(m.api->product_set(m.matmul, kBiasPointer, &operands[size_t(m.product.bias)],
+                             sizeof(CudaAddress)),
+          "give a bias");
+  const float one = 1, zero = 0;
+  const double wide_one = 1, wide_zero = 0;
+  const bool wide = m.product.dtype == DType::F64;
+  const auto at = [](CudaAddress a) { return reinterpret_cast<void*>(a); };
+  // out' = right'·left' of the transposes.
+  check(m.api->run(m.handle, m.matmul, wide ? static_cast<const void*>(&wide_one) : &one, at(right),
+                   m.right, at(left), m.left, wide ? static_cast<const void*>(&wide_zero) : &zero,
+                   at(out), m.out, at(out), m.out, m.way.algorithm, at(workspace), m.way.workspace,
+                   stream),
+        "run " + m.product.str());
+}
+
+}  // namespace
+
+std::unique_ptr<const LibraryCallable> make_cublaslt_callable(std::shared_ptr<CudaContext> context,
+                                                              const LibraryCall& call,
+                                                              int64_t most_workspace) {
+  return std::make_unique<Product>(std::move(context), call, most_workspace);
+}
+
+}  // namespace tessera
