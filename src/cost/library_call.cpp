@@ -266,9 +266,9 @@ std::string LibraryCall::str() const {
     for (int64_t n : list) s += (s.empty() ? "" : "x") + std::to_string(n);
     return s;
   };
-  std::string s = std::string(kind == Kind::Convolution ? transposed ? "conv_transpose" : "conv"
-                                                        : rate()) +
-                  " " + std::string(name(dtype)) + " ";
+  std::string s =
+      std::string(kind == Kind::Convolution ? transposed ? "conv_transpose" : "conv" : rate()) +
+      " " + std::string(name(dtype)) + " ";
   switch (kind) {
   case Kind::Matmul: s += sizes({batch, rows, columns, depth}); break;
   case Kind::Convolution: {
@@ -288,10 +288,14 @@ std::string LibraryCall::str() const {
       }
       if (told) s += text;
     };
-    list("strides", [](const WindowAxis& a) { return a.stride; }, 1);
-    list("dilations", [](const WindowAxis& a) { return a.dilation; }, 1);
-    list("low", [](const WindowAxis& a) { return a.low; }, 0);
-    list("high", [](const WindowAxis& a) { return a.high; }, 0);
+    list(
+        "strides", [](const WindowAxis& a) { return a.stride; }, 1);
+    list(
+        "dilations", [](const WindowAxis& a) { return a.dilation; }, 1);
+    list(
+        "low", [](const WindowAxis& a) { return a.low; }, 0);
+    list(
+        "high", [](const WindowAxis& a) { return a.high; }, 0);
     if (groups > 1) s += " groups " + std::to_string(groups);
     break;
   }

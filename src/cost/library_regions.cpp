@@ -92,10 +92,11 @@ struct Triangle {
 };
 std::optional<Triangle> triangle(const Graph& g, TensorId t) {
   const Op* op = &g.producer(t);
-  while (op->kind == OpKind::Cast || op->kind == OpKind::Unsqueeze ||
-         (op->kind == OpKind::Reshape && num_elements(g.type(op->inputs[0]).shape) ==
-                                             g.type(t).shape[size_t(g.type(t).rank()) - 1].extent *
-                                                 g.type(t).shape[size_t(g.type(t).rank()) - 2].extent))
+  while (
+      op->kind == OpKind::Cast || op->kind == OpKind::Unsqueeze ||
+      (op->kind == OpKind::Reshape && num_elements(g.type(op->inputs[0]).shape) ==
+                                          g.type(t).shape[size_t(g.type(t).rank()) - 1].extent *
+                                              g.type(t).shape[size_t(g.type(t).rank()) - 2].extent))
     op = &g.producer(op->inputs[0]);
   if (op->kind != OpKind::Triu && op->kind != OpKind::Tril) return std::nullopt;
   const auto value = splat(g, op->inputs[0]);
@@ -241,7 +242,8 @@ std::optional<LibraryCall> attention(const Graph& g, OpId id, const std::vector<
   for (const Type* t : {&tq, &tk, &tv, &out})
     if (!is_static(t->shape) || t->rank() < 2) return std::nullopt;
   const size_t rank = out.shape.size(), k_rank = tk.shape.size();
-  if (tq.shape.size() != rank || product_of(tq.shape, 0, rank - 2) != product_of(out.shape, 0, rank - 2))
+  if (tq.shape.size() != rank ||
+      product_of(tq.shape, 0, rank - 2) != product_of(out.shape, 0, rank - 2))
     return std::nullopt;
   const auto group = group_of(tk.shape, out.shape);
   if (!group || group != group_of(tv.shape, out.shape)) return std::nullopt;
@@ -347,9 +349,8 @@ class CallProgram {
     for (uint32_t r = 0; r < op.num_results; ++r) {
       const TensorId made = map_[op.result(r).index];
       const DType dtype = g_.type(op.result(r)).dtype;
-      outputs.push_back(one_.type(made).dtype == dtype
-                            ? made
-                            : one_.add(OpKind::Cast, {made}, CastAttrs{dtype}));
+      outputs.push_back(
+          one_.type(made).dtype == dtype ? made : one_.add(OpKind::Cast, {made}, CastAttrs{dtype}));
     }
     one_.set_outputs(outputs);
     return std::move(one_);

@@ -47,7 +47,8 @@ void take_device(CodePlace& place, const CudaDevice& device, const std::string& 
   if (device.major < kLeast)
     throw Error(ErrorKind::Unsupported,
                 device.str() + " is too old: kernels are made for compute capability " +
-                    std::to_string(kLeast) + ".0 and later (bf16, asynchronous copies); use "
+                    std::to_string(kLeast) +
+                    ".0 and later (bf16, asynchronous copies); use "
                     "target cpu");
   place.context = CudaContext::of(device.ordinal);
   place.arch = parse_arch(device.arch());

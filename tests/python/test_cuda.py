@@ -26,6 +26,7 @@ from tessera.errors import (
     DeviceError,
     NotFoundError,
     OutOfMemoryError,
+    UnsupportedError,
     UsageError,
     WrongTypeError,
 )
@@ -33,6 +34,7 @@ from tessera.errors import (
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "build/release/libtessera_stand_in_cuda.so"
 CUBLASLT = ROOT / "build/release/libtessera_stand_in_cublaslt.so"
+CUDNN = ROOT / "build/release/libtessera_stand_in_cudnn.so"
 OPTIONS: dict[str, Any] = {"target": "cuda", "budget": 100, "cache": False, "threads": 1}
 QUICK = {**OPTIONS, "disable": ("mugraph", "fold")}  # one kernel per operator
 
@@ -108,6 +110,7 @@ def stand_in() -> Iterator[StandIn]:
         pytest.skip("the stand-in for CUDA's driver is not built (ninja tessera_stand_in_cuda)")
     yield StandIn()
     _core.use_cublaslt("")
+    _core.use_cudnn("")
     _core.use_cuda_driver("")
 
 
@@ -215,6 +218,64 @@ def test_libraries_do_their_part(stand_in: StandIn, tmp_path: Path) -> None:
     close(without(to_device(a), to_device(b)), want)
     tf32 = ts.superoptimize(g, **QUICK, tf32=True)
     assert [k["call"] for k in tf32.kernels if "call" in k] == ["matmul f32 1x16x32x64 tf32"]
+
+
+def test_convolutions_are_cudnns(stand_in: StandIn) -> None:
+    """With bias and activation one call; without cuDNN a plain error."""
+    g = ts.Graph.parse(
+        "graph conv {\nx = input : f32[1,4,6,6]\nw = input : f32[8,4,3,3]\n"
+        "b = input : f32[8,1,1]\ny = conv x, w {low=[1,1], high=[1,1]}\nz = add y, b\n"
+        "r = relu z\nreturn r\n}"
+    )
+    random = np.random.default_rng(3)
+    x, w, b = (
+        random.standard_normal(s).astype(np.float32)
+        for s in ((1, 4, 6, 6), (8, 4, 3, 3), (8, 1, 1))
+    )
+    with pytest.raises(UnsupportedError, match="no cuDNN that can do it is here"):
+        ts.superoptimize(g, **QUICK)
+    _core.use_cudnn(str(CUDNN))
+    result = ts.superoptimize(g, **QUICK)
+    assert [(k["library"], k["call"]) for k in result.kernels] == [
+        ("cuDNN", "conv f32 1x4x6x6 by 8x3x3 low 1,1 high 1,1 bias relu")
+    ]
+    padded = np.pad(x[0], ((0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    want = np.maximum(np.einsum("chwij,kcij->khw", windows, w) + b, 0)[None]
+    before = stand_in.calls("stand_in_enqueue")
+    close(result(*map(to_device, (x, w, b))), want)
+    assert stand_in.calls("stand_in_enqueue") == before + 1
+    with pytest.raises(UnsupportedError, match="no cuDNN"):
+        ts.superoptimize(g, **{**QUICK, "disable": ("mugraph", "fold", "library")})
+
+
+def test_attention_races_against_cudnn(stand_in: StandIn) -> None:
+    """What the search finds has to beat the library's call, which is the original's code."""
+    _core.use_cudnn(str(CUDNN))
+    g = ts.Graph("attention")
+    q, k, v = (g.input(n, (2, 16, 16), "f16") for n in "qkv")
+    e = g.exp(g.matmul(q, g.transpose(k, (0, 2, 1))))
+    g.output(g.matmul(e / g.sum(e, (2,), keepdims=True), v))
+    result = ts.superoptimize(g, **OPTIONS)
+    assert {c.fate for c in result.candidates} & {"measured", "chosen"}
+    random = np.random.default_rng(4)
+    arrays = [random.standard_normal((2, 16, 16)).astype(np.float16) / 2 for _ in range(3)]
+    a, b, c = (x.astype(np.float64) for x in arrays)
+    p = np.exp(a @ b.transpose(0, 2, 1))
+    want = p / p.sum(2, keepdims=True) @ c
+    got = to_host(result(*map(to_device, arrays)))
+    assert np.abs(got - want).max() < 4e-3
+    alone = ts.superoptimize(g, **QUICK)
+    assert [x["call"] for x in alone.kernels if "call" in x] == ["attention f16 2x1x16x16x16"]
+
+
+def test_old_gpus_are_refused(stand_in: StandIn) -> None:
+    stand_in.library.stand_in_reset(1, 7, 5, ctypes.c_int64(1 << 30), ctypes.c_int64(64 << 10))
+    _core.use_cuda_driver(str(LIBRARY))
+    with pytest.raises(UnsupportedError, match=r"capability 7.5\) is too old: .* capability 8.0"):
+        optimized(target="cuda")
+    result = optimized(target="cuda:sm_80")
+    assert "no GPU here is sm_80" in result.details["not_measured"]
 
 
 def test_arrays_of_other_libraries_come_by_dlpack(stand_in: StandIn) -> None:

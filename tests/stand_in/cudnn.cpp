@@ -54,13 +54,13 @@ struct Descriptor {
 
 int bytes_of(int attribute_type) {
   switch (attribute_type) {
-  case 2: return 1;            // boolean
-  case 0:                      // handle
-  case 3:                      // int64
-  case 5:                      // double
-  case 6:                      // pointer
-  case 15: return 8;           // descriptor
-  default: return 4;           // enumerators, float
+  case 2: return 1;   // boolean
+  case 0:             // handle
+  case 3:             // int64
+  case 5:             // double
+  case 6:             // pointer
+  case 15: return 8;  // descriptor
+  default: return 4;  // enumerators, float
   }
 }
 
@@ -186,8 +186,8 @@ struct Run {
     const bool back = op.kind == 12;
     const int first = back ? 706 : 700;
     const Descriptor &how = *op.of(first + 2), *w = op.of(first + 3),
-                     *wide = op.of(first + 4),    // x, or dx
-                     *narrow = op.of(first + 5);  // y, or dy
+                     *wide = op.of(first + 4),        // x, or dx
+                         *narrow = op.of(first + 5);  // y, or dy
     const auto strides = how.list<int64_t>(103), dilations = how.list<int64_t>(102),
                before = how.list<int64_t>(105);
     const auto we = extents(*w), ie = extents(*wide), oe = extents(*narrow);
@@ -423,13 +423,8 @@ int check_graph(const Descriptor& graph) {
     if (op->kind == 13) kinds += ":" + std::to_string(op->of(750)->one<int>(0));
     kinds += " ";
   }
-  static const std::set<std::string> fused = {"10 ",
-                                              "10 13:0 ",
-                                              "10 13:100 ",
-                                              "10 13:107 ",
-                                              "10 13:0 13:100 ",
-                                              "10 13:0 13:107 ",
-                                              "12 "};
+  static const std::set<std::string> fused = {
+      "10 ", "10 13:0 ", "10 13:100 ", "10 13:107 ", "10 13:0 13:100 ", "10 13:0 13:107 ", "12 "};
   // Version 9.28 knows flash attention by the one, 9.20 by the other.
   const std::string softmax =
       version >= kSoftmaxSince ? "45 19 " : "22 13:9 13:13 22 13:14 13:0 13:6 19 ";
@@ -468,8 +463,8 @@ std::string describe(const Descriptor& graph, int engine) {
       const Descriptor& how = *op->of(first + 2);
       s += std::string(op->kind == 12 ? "back " : "conv ") + text(*op->of(first + 4)) + " " +
            text(*op->of(first + 3)) + " -> " + text(*op->of(first + 5)) + " strides " +
-           text(how.list<int64_t>(103)) + " dilations " + text(how.list<int64_t>(102)) +
-           " zeros " + text(how.list<int64_t>(105)) + text(how.list<int64_t>(104)) + "; ";
+           text(how.list<int64_t>(103)) + " dilations " + text(how.list<int64_t>(102)) + " zeros " +
+           text(how.list<int64_t>(105)) + text(how.list<int64_t>(104)) + "; ";
     } else if (op->kind == 13) {
       s += "pointwise " + std::to_string(op->of(750)->one<int>(0)) +
            (op->of(752) != nullptr ? " " + text(*op->of(752)) : "") + "; ";

@@ -168,10 +168,10 @@ class Call : public LibraryCallable {
     if (graph_.finish())
       for (const int mode : kHeuristics)
         if (choose(mode, most)) return;
-    throw Error(ErrorKind::Unsupported,
-                "cuDNN " + cudnn_version() + " has no way for " + call.str() + " on " +
-                    context->device().str() + " with at most " + std::to_string(most >> 20) +
-                    " MiB of workspace");
+    throw Error(ErrorKind::Unsupported, "cuDNN " + cudnn_version() + " has no way for " +
+                                            call.str() + " on " + context->device().str() +
+                                            " with at most " + std::to_string(most >> 20) +
+                                            " MiB of workspace");
   }
 
   int64_t workspace_bytes() const override { return workspace_; }
@@ -222,8 +222,8 @@ class Call : public LibraryCallable {
       list.push_back(configs.back().get());
     }
     int64_t count = 0;
-    const int status = api.get(heuristic.get(), kHeuristicResults, kDescriptor, kMostConfigs,
-                               &count, list.data());
+    const int status =
+        api.get(heuristic.get(), kHeuristicResults, kDescriptor, kMostConfigs, &count, list.data());
     if (status >= kCudnnNotSupported && status < kCudnnInternal) return false;
     check_cudnn(api, status, "choose a way for " + call_.str());
     for (int64_t i = 0; i < std::min(count, kMostConfigs); ++i) {

@@ -21,7 +21,7 @@ constexpr size_t kSoftmaxSince = 92100;
 constexpr int kPointwiseKind = 0, kPointwisePrecision = 1, kPointwiseAxis = 9;
 constexpr int kComputeType = 100, kCorrelation = 101, kDilations = 102, kStrides = 103,
               kZerosBehind = 104, kZerosBefore = 105, kSpatialAxes = 106;
-constexpr int kForwardAlpha = 700;  // then beta, convolution, w, x, y
+constexpr int kForwardAlpha = 700;   // then beta, convolution, w, x, y
 constexpr int kBackwardAlpha = 706;  // then beta, convolution, w, dx, dy
 constexpr int kOf = 750, kX = 751, kB = 752, kY = 753, kT = 758;  // of pointwise operations
 constexpr int kAlignment = 900, kElements = 901, kExtents = 902, kPitches = 903, kId = 906,
@@ -32,8 +32,8 @@ constexpr int kReduceKind = 1600, kReduceCompute = 1601, kReduceX = 1610, kReduc
 // Data types.
 constexpr int kF32 = 0, kF64 = 1, kF16 = 2, kI32 = 4, kBF16 = 9, kBool = 11;
 // Pointwise modes and reductions.
-constexpr int kAdd = 0, kMul = 1, kDiv = 6, kSub = 9, kExp = 13, kLog = 14, kRelu = 100, kGeluTanh = 107,
-              kAtLeast = 303, kIndex = 501, kSelect = 601;
+constexpr int kAdd = 0, kMul = 1, kDiv = 6, kSub = 9, kExp = 13, kLog = 14, kRelu = 100,
+              kGeluTanh = 107, kAtLeast = 303, kIndex = 501, kSelect = 601;
 constexpr int kSum = 0, kMax = 3;
 
 int type_of(DType t) {
@@ -68,16 +68,14 @@ class Builder {
     // One axis is two, of which the first has one place.
     std::vector<int64_t> dilations, strides, before, behind;
     std::vector<int64_t> x = {c.batch, c.depth}, y = {c.batch, c.columns};
-    std::vector<int64_t> w = c.transposed
-                                 ? std::vector<int64_t>{c.depth, c.columns / c.groups}
-                                 : std::vector<int64_t>{c.columns, c.depth / c.groups};
+    std::vector<int64_t> w = c.transposed ? std::vector<int64_t>{c.depth, c.columns / c.groups}
+                                          : std::vector<int64_t>{c.columns, c.depth / c.groups};
     std::vector<WindowAxis> axes = c.axes;
     if (axes.size() == 1) axes.insert(axes.begin(), WindowAxis{});
     for (const WindowAxis& a : axes) {
       // The larger side has zeros around it; as many behind as before must give the same windows.
       const int64_t wide = c.transposed ? a.out : a.in, narrow = c.transposed ? a.in : a.out;
-      if (a.low < 0 ||
-          (wide + 2 * a.low - a.dilation * (a.taps - 1) - 1) / a.stride + 1 != narrow)
+      if (a.low < 0 || (wide + 2 * a.low - a.dilation * (a.taps - 1) - 1) / a.stride + 1 != narrow)
         throw Error(ErrorKind::Unsupported, "cuDNN has no " + c.str());
       dilations.push_back(a.dilation);
       strides.push_back(a.stride);
@@ -172,8 +170,7 @@ class Builder {
     return all_.parts.back();
   }
   void done(CudnnDescriptor& d) {
-    if (!d.finish())
-      throw Error(ErrorKind::Unsupported, "cuDNN does not support " + call_.str());
+    if (!d.finish()) throw Error(ErrorKind::Unsupported, "cuDNN does not support " + call_.str());
   }
   void add(CudnnDescriptor operation) {
     done(operation);

@@ -39,8 +39,7 @@ class Cudnn : public ::testing::Test {
     const auto context = CudaContext::of(0);
     const CudaArch arch = parse_arch(context->device().arch());
     const Target target =
-        fitted_target(find_target("h100", source_dir() + "/targets"), arch,
-                      &context->device());
+        fitted_target(find_target("h100", source_dir() + "/targets"), arch, &context->device());
     return make_cuda_code(g, test_cache(), {arch, target, {}, tf32, context});
   }
   // Runs the program on the device and in the emulator: the calls, and what cuDNN was told.

@@ -92,8 +92,7 @@ TEST(LibraryCall, KernelsThatAreNot) {
 // Of the last operator, with operators before it.
 std::string region(const std::string& text) {
   const Graph g = parse("graph g {\n" + text + "}");
-  const auto all =
-      library_regions(g, OpId(uint32_t(g.ops().size() - 1)), use_counts(g));
+  const auto all = library_regions(g, OpId(uint32_t(g.ops().size() - 1)), use_counts(g));
   if (all.empty()) return "none";
   std::string parts;
   for (OpId p : all[0].parts) parts += " " + std::to_string(p.index);
@@ -106,14 +105,12 @@ TEST(LibraryCall, RegionsOfAttention) {
   const auto attention = [](const std::string& dtype, const std::string& more = "",
                             const std::string& outputs = "O") {
     return "Q = input : " + dtype + "[3,12,16]\nK = input : " + dtype +
-           "[3,16,20]\nV = input : " + dtype +
-           "[3,20,16]\ns = matmul Q, K\n" + more +
+           "[3,16,20]\nV = input : " + dtype + "[3,20,16]\ns = matmul Q, K\n" + more +
            "m = reduce_max s {axes=[2], keepdims=true}\nc = sub s, m\ne = exp c\n"
            "d = sum e {axes=[2], keepdims=true}\np = div e, d\nO = matmul p, V\nreturn " +
            outputs + "\n";
   };
-  EXPECT_EQ(region(attention("bf16")),
-            "attention bf16 3x1x12x20x16 keys in columns: 3 4 5 6 7 8");
+  EXPECT_EQ(region(attention("bf16")), "attention bf16 3x1x12x20x16 keys in columns: 3 4 5 6 7 8");
   EXPECT_EQ(region(attention("f32")), "none");
   EXPECT_EQ(region(attention("f16", "", "O, d")), "none");
   EXPECT_EQ(region(attention("f16", "x = exp s\n", "O, x")), "none");
