@@ -216,6 +216,7 @@ void Nest::emit(Code& code) const {
       emit_lanes(code, loop, statements_[l + 1]);
       break;
     }
+    if (innermost && unroll_ > 1) code.line("#pragma unroll " + std::to_string(unroll_));
     if (innermost && vectorise_) code.line("#pragma omp simd" + (simd_.empty() ? "" : " " + simd_));
     code.open("for (" + std::string(index_type()) + " " + loop.variable + " = " + loop.from + "; " +
               loop.variable + " < " + loop.to + "; " +

@@ -87,6 +87,8 @@ class Nest {
   static Index offset(const std::vector<Index>& index, const std::vector<int64_t>& strides);
 
   void emit(Code& code) const;
+  // Iterations of the innermost loop that the compiler is to take together.
+  void unroll(int count) { unroll_ = count; }
 
  private:
   struct Loop {
@@ -118,6 +120,7 @@ class Nest {
   std::map<std::string, Index> known_;
   int names_ = 0;
   bool vectorise_ = true;
+  int unroll_ = 1;
   int lanes_ = 0;
   std::string before_vector_, after_vector_;
   std::string simd_;

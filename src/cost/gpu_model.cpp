@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kHidden = 0.15;  // share of the shorter of two that still shows
 constexpr double kStep = 30e-9;   // a barrier before an operator, and the latency of its chain
-constexpr int kMostStages = 4;
+constexpr int kMostStages = 16;
 // Registers of a thread that are not accumulators: addresses, fragments, temporaries.
 constexpr double kOtherRegisters = 56, kMostRegisters = 255;
 constexpr double kMinThreads = 128, kMaxThreads = 1024;
@@ -167,6 +167,7 @@ GpuTimes GpuMachine::times(const KernelWork& w) const {
     now.stages = stages;
     now.in_flight = in_flight;
     if (now.seconds < t.seconds) t = now;
+    if (in_flight >= core_bandwidth_ * target_.scale.memory * sm.dram_latency) break;
   }
   return t;
 }

@@ -191,15 +191,20 @@ class Planner {
   std::optional<BlockPlan> cheapest() {
     std::optional<BlockPlan> best;
     double least = 0;
-    for (int stages = options_.stages ? limits_.most_stages : 1; stages >= 1; --stages) {
+    int64_t longest = 1;
+    for (const BlockLoop& l : block_.loops) longest = std::max(longest, l.extent);
+    int stages = options_.stages ? limits_.most_stages : 1;
+    while (stages > 4 && stages - 2 >= longest) stages -= 2;
+    // Of equal plans the one that takes least memory.
+    for (; stages >= 1; stages -= stages > 4 ? 2 : 1) {
       for (const bool doubled : {true, false}) {
-        for (const bool serial : {false, true}) {
+        for (const bool serial : {true, false}) {
           if (doubled && (!options_.stages || serial)) continue;
           if (!options_.schedule && !serial) continue;
           std::optional<BlockPlan> plan = attempt({stages, doubled, serial});
           if (!plan) continue;
           const double cost = price(*plan);
-          if (best && cost >= least) continue;
+          if (best && cost > least) continue;
           best = plan;
           least = cost;
         }

@@ -311,6 +311,10 @@ void BlockEmitter::reduce(int id, int into) {
     if (!within.empty()) loops.statement(inner, "if (!(" + within + ")) continue;");
     const std::string e = loops.element(v.inputs[0], index);
     loops.statement(inner, "r = " + folded("r", e) + ";");
+    // Many loads from global memory on their way at once, not one after the other.
+    if (terms >= 4 * lanes && std::any_of(touched_.begin(), touched_.end(),
+                                          [&](int t) { return home(t) == Home::Direct; }))
+      loops.unroll(8);
     loops.emit(code_);
   }
   if (!inside.empty()) code_.close();

@@ -85,5 +85,23 @@ TEST(CudaEmit, Vectors) {
   EXPECT_EQ(source(2).find("y["), std::string::npos) << source(2);
 }
 
+// What comes from memory is asked for so far ahead that latency does not show: at least 48 KB on
+// their way to a multiprocessor of Hopper, and no more than that takes.
+TEST(CudaEmit, EnoughBytesInFlight) {
+  for (const int64_t rows : {1, 16}) {
+    const CudaProgram p = emit_cuda(parse(kernel_level("A = input : bf16[" + std::to_string(rows) +
+                                                           ",4096]\nB = input : bf16[4096,4096]\n",
+                                                       "p = matmul A, B\nreturn p\n")),
+                                    parse_arch("sm_90a"), {}, gpu());
+    EXPECT_GE(p.kernels[0].shared_bytes, 56 << 10) << p.source;
+    EXPECT_LE(p.kernels[0].shared_bytes, 80 << 10) << p.source;
+  }
+  const std::string sums = emit_cuda(parse(kernel_level("A = input : f32[64,4,96]\n",
+                                                        "p = sum A {axes=[0]}\nreturn p\n")),
+                                     parse_arch("sm_90a"), {}, gpu())
+                               .source;
+  EXPECT_NE(sums.find("#pragma unroll 8"), std::string::npos) << sums;
+}
+
 }  // namespace
 }  // namespace tessera
