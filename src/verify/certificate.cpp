@@ -139,7 +139,8 @@ std::string line_of(const GateFamily& g) {
          " special_differ=" + std::to_string(g.special_differ) +
          " spec_error=" + number(g.spec_error) + " candidate_error=" + number(g.candidate_error) +
          " spec_mean=" + number(g.spec_mean) + " candidate_mean=" + number(g.candidate_mean) +
-         " worst_ratio=" + number(g.worst_ratio);
+         " worst_ratio=" + number(g.worst_ratio) +
+         (g.part < 0 ? "" : " part=" + std::to_string(g.part));
 }
 
 FieldDraw read_draw(const Reader& r) {
@@ -169,7 +170,7 @@ FieldDraw read_draw(const Reader& r) {
 
 GateFamily read_gate(const Reader& r) {
   GateFamily g;
-  r.fields({
+  std::map<std::string_view, std::function<void(std::string_view)>> fields = {
       {"family", [&](std::string_view s) { g.family = s; }},
       {"seed", [&](std::string_view s) { g.seed = r.integer<uint64_t>(s); }},
       {"binding", [&](std::string_view s) { g.binding = r.integer<int>(s); }},
@@ -181,7 +182,10 @@ GateFamily read_gate(const Reader& r) {
       {"spec_mean", [&](std::string_view s) { g.spec_mean = r.real(s); }},
       {"candidate_mean", [&](std::string_view s) { g.candidate_mean = r.real(s); }},
       {"worst_ratio", [&](std::string_view s) { g.worst_ratio = r.real(s); }},
-  });
+  };
+  if (r.rest.find(" part=") != std::string_view::npos)
+    fields["part"] = [&](std::string_view s) { g.part = r.integer<int>(s); };
+  r.fields(fields);
   return g;
 }
 

@@ -50,6 +50,7 @@ struct GateFamily {
   double spec_mean = 0;        // mean of the same over the compared elements
   double candidate_mean = 0;
   double worst_ratio = 0;  // largest |rewrite - f64| / allowed; accepted up to 1
+  int part = -1;           // as of draws
   friend bool operator==(const GateFamily&, const GateFamily&) = default;
 };
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "eval/eval.h"
+#include "verify/congruence.h"
 #include "verify/inputs.h"
 #include "verify/logarithms.h"
 
@@ -130,7 +131,8 @@ std::set<TensorId> reached(const Graph& g, TensorId target, const std::set<Tenso
   return hit;
 }
 
-// Of the allowed pairs those nearest to the target, at which both definitions stop.
+}  // namespace
+
 std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const ValuePair& target,
                                 std::vector<ValuePair> allowed) {
   while (true) {
@@ -152,6 +154,8 @@ std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const
     allowed = std::move(kept);
   }
 }
+
+namespace {
 
 // Copies what `target` needs, with cuts in place of what they stand for; `inputs` are the cuts'.
 std::vector<TensorId> copy_definition(Graph& out, const Graph& g, TensorId target,
@@ -227,11 +231,14 @@ std::optional<ValuePair> parse_pair(std::string_view s) {
 std::string ProofPart::str() const {
   std::string s = "target=" + text_of(target) + " cuts=";
   for (size_t i = 0; i < cuts.size(); i++) s += (i ? "," : "") + text_of(cuts[i]);
+  if (!tiles) return s;
+  s += " tiles=";
+  for (size_t i = 0; i < tiles->size(); i++) s += (i ? "," : "") + std::to_string((*tiles)[i]);
   return s;
 }
 
 std::optional<ProofPart> ProofPart::parse(std::string_view text) {
-  constexpr std::string_view kTarget = "target=", kCuts = " cuts=";
+  constexpr std::string_view kTarget = "target=", kCuts = " cuts=", kTiles = " tiles=";
   const size_t at = text.find(kCuts);
   if (text.substr(0, kTarget.size()) != kTarget || at == std::string_view::npos)
     return std::nullopt;
@@ -239,6 +246,16 @@ std::optional<ProofPart> ProofPart::parse(std::string_view text) {
   if (!target) return std::nullopt;
   ProofPart part{*target, {}};
   std::string_view rest = text.substr(at + kCuts.size());
+  if (const size_t end = rest.find(kTiles); end != std::string_view::npos) {
+    const std::string_view list = rest.substr(end + kTiles.size());
+    part.tiles.emplace();
+    if (!list.empty()) {
+      const auto tiles = numbers(list, ',');
+      if (!tiles) return std::nullopt;
+      part.tiles->assign(tiles->begin(), tiles->end());
+    }
+    rest = rest.substr(0, end);
+  }
   while (!rest.empty()) {
     const size_t end = std::min(rest.find(','), rest.size());
     const auto cut = parse_pair(rest.substr(0, end));
@@ -378,8 +395,11 @@ std::vector<ValuePair> values_that_look_equal(const Graph& spec, const Graph& ca
   return pairs;
 }
 
-std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec,
-                                        const Graph& candidate) {
+namespace {
+
+// The inputs of both are the original's, and one more per cut value.
+std::optional<PartPrograms> definitions_over_all_inputs(const ProofPart& part, const Graph& spec,
+                                                        const Graph& candidate) {
   auto fits = [&](const ValuePair& p) {
     if (p.spec.index >= spec.tensors().size() || p.candidate.index >= candidate.tensors().size())
       return false;
@@ -420,10 +440,69 @@ std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec
   result.spec.add_output(
       moved(result.spec, x, part.target.axes, candidate.type(part.target.candidate).shape));
   result.candidate.add_output(y);
-  if (auto logged = with_logarithms_as_inputs(result.spec, result.candidate))
+  return result;
+}
+
+// Which inputs an output depends on, by number.
+std::vector<bool> needed_inputs(const Graph& g) {
+  std::vector<bool> needed(g.tensors().size(), false);
+  for (TensorId t : g.outputs()) needed[t.index] = true;
+  for (size_t i = g.ops().size(); i-- > 0;) {
+    const Op& op = g.ops()[i];
+    bool any = false;
+    for (uint32_t r = 0; r < op.num_results; r++) any = any || needed[op.result(r).index];
+    if (any)
+      for (TensorId t : op.inputs) needed[t.index] = true;
+  }
+  std::vector<bool> inputs;
+  for (TensorId t : g.inputs()) inputs.push_back(needed[t.index]);
+  return inputs;
+}
+
+Graph with_inputs(const Graph& g, const std::vector<bool>& kept) {
+  const Graph live = without_dead_code(g);
+  Graph out(live.name());
+  std::vector<TensorId> map(live.tensors().size());
+  size_t input = 0;
+  for (const Op& op : live.ops())
+    if (op.kind != OpKind::Input || kept[input++]) copy_op(live, op, out, map);
+  for (TensorId t : live.outputs()) out.add_output(map[t.index]);
+  return out;
+}
+
+}  // namespace
+
+std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec,
+                                        const Graph& candidate) {
+  auto result = definitions_over_all_inputs(part, spec, candidate);
+  if (!result) return std::nullopt;
+  if (auto logged = with_logarithms_as_inputs(result->spec, result->candidate))
     return PartPrograms{std::move(logged->spec), std::move(logged->candidate)};
   return result;
 }
+
+std::optional<PartPrograms> definitions_of(const ProofPart& part, const Graph& spec,
+                                           const Graph& candidate,
+                                           std::vector<std::pair<size_t, ValuePair>>* cuts) {
+  auto all = definitions_over_all_inputs(part, spec, candidate);
+  if (!all) return std::nullopt;
+  std::vector<bool> kept = needed_inputs(all->spec);
+  const std::vector<bool> more = needed_inputs(all->candidate);
+  for (size_t k = 0; k < kept.size(); k++) kept[k] = kept[k] || more[k];
+  if (cuts != nullptr) {
+    cuts->clear();
+    std::set<TensorId> seen;  // one input for each of the original's values
+    size_t input = spec.inputs().size();
+    for (const ValuePair& p : part.cuts) {
+      if (!seen.insert(p.spec).second) continue;
+      if (kept[input])
+        cuts->emplace_back(size_t(std::count(kept.begin(), kept.begin() + long(input), true)), p);
+      input++;
+    }
+  }
+  return PartPrograms{with_inputs(all->spec, kept), with_inputs(all->candidate, kept)};
+}
+
 
 std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& candidate,
                                               const std::vector<ValuePair>& pairs, int max_tests,
@@ -481,17 +560,24 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
 std::string missing_in(const std::vector<ProofPart>& parts, const Graph& spec,
                        const Graph& candidate) {
   std::vector<ValuePair> proved;
+  Congruence known(spec, candidate);
+  auto follows = [&](const ValuePair& p) {
+    return std::find(proved.begin(), proved.end(), p) != proved.end() || known.equal(p);
+  };
   for (const ProofPart& p : parts) {
     for (const ValuePair& c : p.cuts)
-      if (std::find(proved.begin(), proved.end(), c) == proved.end())
+      if (c.spec.index >= spec.tensors().size() ||
+          c.candidate.index >= candidate.tensors().size() || !follows(c))
         return "it cuts at " + text_of(c) + ", which no earlier part proves";
+    if (p.target.spec.index >= spec.tensors().size() ||
+        p.target.candidate.index >= candidate.tensors().size())
+      return "the programs have no " + text_of(p.target);
     proved.push_back(p.target);
+    known = Congruence(spec, candidate, proved);
   }
-  for (size_t k = 0; k < spec.outputs().size(); k++) {
-    const ValuePair output{spec.outputs()[k], candidate.outputs()[k], {}};
-    if (std::find(proved.begin(), proved.end(), output) == proved.end())
+  for (size_t k = 0; k < spec.outputs().size(); k++)
+    if (!follows({spec.outputs()[k], candidate.outputs()[k], {}}))
       return "no part proves output " + std::to_string(k);
-  }
   return "";
 }
 

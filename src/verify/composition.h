@@ -27,7 +27,9 @@ struct ValuePair {
 struct ProofPart {
   ValuePair target;
   std::vector<ValuePair> cuts;
-  // "target=12:9 cuts=5:4,8:3@1.0"; parse(p.str()) == p, nothing for other text.
+  // Of a region (verify/regions.h): the numbers of its tiles that were tested, empty for all.
+  std::optional<std::vector<int64_t>> tiles = {};
+  // "target=12:9 cuts=5:4,8:3@1.0", " tiles=2,4"; parse(p.str()) == p, nothing for other text.
   std::string str() const;
   static std::optional<ProofPart> parse(std::string_view text);
   friend bool operator==(const ProofPart&, const ProofPart&) = default;
@@ -45,6 +47,15 @@ struct PartPrograms {
 };
 std::optional<PartPrograms> programs_of(const ProofPart& part, const Graph& spec,
                                         const Graph& candidate);
+// The same with logarithms as they are, and without the inputs that neither definition needs;
+// `cuts` learns which input of both stands for which cut.
+std::optional<PartPrograms> definitions_of(const ProofPart& part, const Graph& spec,
+                                           const Graph& candidate,
+                                           std::vector<std::pair<size_t, ValuePair>>* cuts);
+
+// Of the allowed pairs those nearest to the target, at which both definitions stop.
+std::vector<ValuePair> frontier(const Graph& spec, const Graph& candidate, const ValuePair& target,
+                                std::vector<ValuePair> allowed);
 
 // Proves the outputs in parts, `equal` deciding single ones; the parts needed, each after those
 // whose targets it cuts at. Nothing if that fails or takes more than `max_tests` questions.
@@ -52,8 +63,8 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
                                               const std::vector<ValuePair>& pairs, int max_tests,
                                               const std::function<bool(const ProofPart&)>& equal);
 
-// Whether the parts, each true, prove the outputs equal: cuts are targets of earlier parts, and
-// every output is a target. Empty if so, else what is missing.
+// Whether the parts, each true, prove the outputs equal: cuts are targets of earlier parts or made
+// alike of them (verify/congruence.h), and so is every output. Empty if so, else what is missing.
 std::string missing_in(const std::vector<ProofPart>& parts, const Graph& spec,
                        const Graph& candidate);
 

@@ -12,6 +12,7 @@
 #include "ir/validate.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
+#include "verify/regions.h"
 #include "verify/static_test.h"
 #include "verify/symmetry.h"
 
@@ -109,6 +110,7 @@ struct Verifier::State {
   }
   Verdict verify(const Graph& candidate);
   Verdict with_second_opinion(const Graph& candidate, Verdict first) const;
+  bool in_regions(const Graph& a, const Graph& b, Rng seeds, int binding, Certificate& c);
   std::optional<Verdict> compare(const Graph& candidate, const Rng& seeds, Certificate& c);
 };
 
@@ -171,6 +173,13 @@ Acceptance Verifier::accept(Graph candidate) {
   return {std::move(v), Verified(state_->spec, std::move(candidate), std::move(c))};
 }
 
+// Expensive programs: only where they differ.
+bool Verifier::State::in_regions(const Graph& a, const Graph& b, Rng seeds, int binding,
+                                 Certificate& c) {
+  return std::max(evaluation_cost(a), evaluation_cost(b)) > options.whole_cost &&
+         !is_integer_program(a) && prove_regions(a, b, options, seeds, pool(), binding, c);
+}
+
 // Static programs: as they are, or representatives of them where they are expensive.
 std::optional<Verdict> Verifier::State::compare(const Graph& candidate, const Rng& seeds,
                                                 Certificate& c) {
@@ -224,6 +233,7 @@ Verdict Verifier::State::verify(const Graph& candidate) {
   collect_symbols(candidate, symbols);
   if (symbols.empty()) {
     c.bindings.push_back({});
+    if (in_regions(spec, candidate, seeds, 0, c)) return Equal{std::move(c)};
     if (auto v = compare(candidate, seeds, c)) return *v;
     return Equal{std::move(c)};
   }
@@ -253,6 +263,7 @@ Verdict Verifier::State::verify(const Graph& candidate) {
     }
     c.bindings.push_back(binding);
     const int index = int(c.bindings.size()) - 1;
+    if (in_regions(*a, *b, seeds.split(uint64_t(50 + index)), index, c)) continue;
     if (auto v =
             test_static(reference(*a), *b, options, seeds.split(uint64_t(50 + index)), index, c))
       return *v;

@@ -6,6 +6,7 @@
 #include "verify/funnel.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
+#include "verify/regions.h"
 #include "verify/static_test.h"
 #include "verify/symmetry.h"
 
@@ -18,7 +19,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   if (structural_hash(candidate) != c.candidate_hash)
     return {false, "the certificate is about another rewrite (its hash differs)"};
   if (auto d = interface_difference(spec, candidate)) return {false, d->what};
-  if (c.draws.empty() || c.bindings.empty()) return {false, "the certificate records no draw"};
+  if (c.bindings.empty()) return {false, "the certificate records no draw"};
   if (c.error_log2 > options.error_log2)
     return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
   std::vector<ProofPart> parts;
@@ -35,9 +36,11 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
       if (c.parts[i].binding == int(b)) own.push_back(parts[i]);
     for (const FieldDraw& d : c.draws) whole = whole || (d.part < 0 && d.binding == int(b));
     if (whole) continue;
-    if (own.empty()) return {false, "it records no draw of binding " + std::to_string(b)};
-    if (std::string what = missing_in(own, spec, candidate); !what.empty())
-      return {false, "its parts prove too little: " + what};
+    const std::string what =
+        missing_in(own, bind_symbols(spec, c.bindings[b]), bind_symbols(candidate, c.bindings[b]));
+    if (own.empty() && !what.empty())
+      return {false, "it records no draw of binding " + std::to_string(b)};
+    if (!what.empty()) return {false, "its parts prove too little: " + what};
   }
   for (size_t i = 0; i < parts.size(); i++)
     if (std::none_of(c.draws.begin(), c.draws.end(), [&](const FieldDraw& d) {
@@ -71,7 +74,8 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     }
     if (d.part >= int(parts.size())) return {false, which + " names no part"};
     if (d.part >= 0) {
-      auto programs = programs_of(parts[size_t(d.part)], a, b);
+      const ProofPart& part = parts[size_t(d.part)];
+      auto programs = part.tiles ? region_programs(part, a, b) : programs_of(part, a, b);
       if (!programs) return {false, which + ": the programs have no such part"};
       a = std::move(programs->spec);
       b = std::move(programs->candidate);

@@ -143,8 +143,8 @@ class StaticTest {
              int binding, Certificate& certificate, WholePrograms whole)
       : reference_(reference), spec_(reference.spec()), candidate_(candidate),
         whole_spec_(whole.spec ? *whole.spec : spec_),
-        whole_candidate_(whole.candidate ? *whole.candidate : candidate), o_(o), seeds_(seeds),
-        binding_(binding), certificate_(certificate) {}
+        whole_candidate_(whole.candidate ? *whole.candidate : candidate), o_(o),
+        region_(whole.region), seeds_(seeds), binding_(binding), certificate_(certificate) {}
 
   std::optional<Verdict> run() {
     try {
@@ -199,6 +199,7 @@ class StaticTest {
 
   // The field saw a difference: only real inputs refute.
   Verdict explain(const FieldDrawResult& draw) {
+    if (region_) return Unknown{UnknownReason::Field, "a region differs"};
     if (auto c = find_difference(reference_, candidate_, gate_options()))
       return Refuted{std::move(*c)};
     if (is_cancelled(o_)) return cancelled();
@@ -222,7 +223,7 @@ class StaticTest {
     };
     patient_ = false;
     std::optional<Verdict> whole = ask();
-    if (!whole || !whole->unknown()) return whole;
+    if (!whole || !whole->unknown() || region_) return whole;
     const UnknownReason why = whole->why_unknown().reason;
     if (why != UnknownReason::Field && why != UnknownReason::Undefined &&
         why != UnknownReason::Bound)
@@ -349,7 +350,7 @@ class StaticTest {
       if (auto v = one(rest)) return v;
     }
     if (coverage.min_draws() == 0 && coverage.worst() > error_log2) {
-      if (part) return Unknown{UnknownReason::Undefined, "a part is never defined"};
+      if (part || region_) return Unknown{UnknownReason::Undefined, "a part is never defined"};
       if (auto c = find_difference(reference_, candidate_, gate_options()))
         return Refuted{std::move(*c)};
       return Unknown{UnknownReason::Undefined,
@@ -476,6 +477,7 @@ class StaticTest {
   Reference& reference_;
   const Graph &spec_, &candidate_, &whole_spec_, &whole_candidate_;
   const VerifyOptions& o_;
+  const bool region_;
   bool patient_ = true, gave_up_early_ = false;  // of whole programs hardly ever defined
   Rng seeds_;
   int binding_;

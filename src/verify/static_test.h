@@ -15,6 +15,9 @@ namespace tessera {
 struct WholePrograms {
   const Graph* spec = nullptr;
   const Graph* candidate = nullptr;
+  // A region of larger programs over free inputs (verify/regions.h): only whether it is equal
+  // matters, since a difference may be of the cuts' making.
+  bool region = false;
 };
 std::optional<Verdict> test_static(Reference& reference, const Graph& candidate,
                                    const VerifyOptions& options, Rng seeds, int binding,

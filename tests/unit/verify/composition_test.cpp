@@ -167,10 +167,11 @@ TEST(Composition, RecheckReplaysPartsAndRefusesGaps) {
   const Certificate& good = v.certificate();
   EXPECT_TRUE(recheck(good, a, b, options).ok) << recheck(good, a, b, options).what;
 
-  Certificate gap = good;  // the first part and its draws left out
-  gap.parts.erase(gap.parts.begin());
-  std::erase_if(gap.draws, [](const FieldDraw& d) { return d.part == 0; });
-  for (FieldDraw& d : gap.draws) d.part--;
+  Certificate gap = good;  // all but the last part, and their draws, left out
+  const int last = int(gap.parts.size()) - 1;
+  gap.parts.erase(gap.parts.begin(), gap.parts.begin() + last);
+  std::erase_if(gap.draws, [&](const FieldDraw& d) { return d.part != last; });
+  for (FieldDraw& d : gap.draws) d.part = 0;
   EXPECT_FALSE(recheck(gap, a, b, options).ok);
 
   Certificate undrawn = good;

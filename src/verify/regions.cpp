@@ -1,0 +1,448 @@
+#include "verify/regions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "eval/eval.h"
+#include "ir/window.h"
+#include "verify/congruence.h"
+#include "verify/inputs.h"
+#include "verify/interface.h"
+#include "verify/reference.h"
+#include "verify/static_test.h"
+#include "verify/symmetry.h"
+#include "verify/work.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kRegionErrorLog2 = 8;  // each of up to 2^8 regions has so much less of the error
+constexpr size_t kMaxRegions = 256;
+constexpr int kMaxFailures = 24;  // of targets that are only guesses
+constexpr int kMaxGuesses = 20'000;
+constexpr double kGrowth = 2;         // a region that failed is tried again with so much more work
+constexpr double kNearlyWhole = 0.7;  // of the programs' work: they are better tested as they are
+
+// --- which values to prove equal
+
+// Outputs are equal if the operands of equal last operators are, and so on towards the inputs.
+void follow_from_outputs(const Graph& spec, const Graph& candidate, const Congruence& known,
+                         std::set<std::pair<TensorId, TensorId>>& pairs) {
+  std::vector<std::pair<TensorId, TensorId>> todo;
+  auto meet = [&](TensorId x, TensorId y) {
+    if (known.equal(x, y) || !(spec.type(x) == candidate.type(y)) ||
+        pairs.size() > size_t(kMaxGuesses) || !pairs.insert({x, y}).second)
+      return;
+    todo.emplace_back(x, y);
+  };
+  for (size_t k = 0; k < spec.outputs().size(); k++)
+    meet(spec.outputs()[k], candidate.outputs()[k]);
+  while (!todo.empty()) {
+    const auto [x, y] = todo.back();
+    todo.pop_back();
+    const Op &a = spec.producer(x), &b = candidate.producer(y);
+    if (!same_function(spec, a, candidate, b)) continue;
+    if (x.index - a.result().index != y.index - b.result().index) continue;
+    for (size_t i = 0; i < a.inputs.size(); i++) meet(a.inputs[i], b.inputs[i]);
+  }
+}
+
+// By the set of inputs that a tensor depends on, and its type: the tensors that others with other
+// sets read. Layers have weights of their own, so that these are the layers' results.
+using Layers = std::map<std::pair<std::vector<bool>, std::string>, std::vector<TensorId>>;
+Layers results_of_layers(const Graph& g) {
+  std::vector<std::vector<bool>> needs(g.tensors().size());
+  std::vector<bool> leaves(g.tensors().size(), false);
+  for (size_t k = 0; k < g.inputs().size(); k++) {
+    needs[g.inputs()[k].index].assign(g.inputs().size(), false);
+    needs[g.inputs()[k].index][k] = true;
+  }
+  for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Input) continue;
+    std::vector<bool> all(g.inputs().size(), false);
+    for (TensorId t : op.inputs)
+      for (size_t k = 0; k < all.size(); k++)
+        if (needs[t.index][k]) all[k] = true;
+    for (TensorId t : op.inputs) leaves[t.index] = leaves[t.index] || needs[t.index] != all;
+    for (uint32_t r = 0; r < op.num_results; r++) needs[op.result(r).index] = all;
+  }
+  Layers layers;
+  for (const Op& op : g.ops())
+    for (uint32_t r = 0; r < op.num_results && op.kind != OpKind::Input; r++)
+      if (const TensorId t = op.result(r); leaves[t.index])
+        layers[{needs[t.index], g.type(t).str()}].push_back(t);
+  return layers;
+}
+
+// In the original's order; the outputs are the last.
+std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const Congruence& known) {
+  std::set<std::pair<TensorId, TensorId>> pairs;
+  follow_from_outputs(spec, candidate, known, pairs);
+  const Layers a = results_of_layers(spec), b = results_of_layers(candidate);
+  for (const auto& [key, xs] : a) {
+    const auto found = b.find(key);
+    if (found == b.end()) continue;
+    const std::vector<TensorId>& ys = found->second;
+    // In order where there are as many, else the last ones.
+    if (xs.size() == ys.size())
+      for (size_t i = 0; i < xs.size(); i++) pairs.insert({xs[i], ys[i]});
+    else
+      pairs.insert({xs.back(), ys.back()});
+  }
+  std::vector<ValuePair> list;
+  for (const auto& [x, y] : pairs)
+    if (is_float(spec.type(x).dtype)) list.push_back({x, y, {}});
+  for (size_t k = 0; k < spec.outputs().size(); k++) {
+    const ValuePair output{spec.outputs()[k], candidate.outputs()[k], {}};
+    std::erase(list, output);
+    list.push_back(output);
+  }
+  return list;
+}
+
+// --- what may be cut
+
+struct Finiteness {
+  std::vector<bool> infinite;  // may be
+  std::vector<bool> assumed;   // is not, if what is made of weights alone is not
+};
+
+// Numbers of numbers, wherever they are.
+const std::set<OpKind> kFinite = {
+    OpKind::Iota,    OpKind::Neg,       OpKind::Abs,       OpKind::Sign,      OpKind::Sqr,
+    OpKind::Sin,     OpKind::Cos,       OpKind::Erf,       OpKind::Tanh,      OpKind::Sigmoid,
+    OpKind::Silu,    OpKind::Relu,      OpKind::Gelu,      OpKind::GeluTanh,  OpKind::Floor,
+    OpKind::Round,   OpKind::Not,       OpKind::Cast,      OpKind::Add,       OpKind::Sub,
+    OpKind::Mul,     OpKind::Atan2,     OpKind::Max,       OpKind::Min,       OpKind::And,
+    OpKind::Or,      OpKind::Eq,        OpKind::Ne,        OpKind::Lt,        OpKind::Le,
+    OpKind::Gt,      OpKind::Ge,        OpKind::Where,     OpKind::Sum,       OpKind::Mean,
+    OpKind::Matmul,  OpKind::ReduceMax, OpKind::ReduceMin, OpKind::Cumsum,    OpKind::Conv,
+    OpKind::PoolSum, OpKind::Transpose, OpKind::Reshape,   OpKind::Broadcast, OpKind::Unsqueeze,
+    OpKind::Squeeze, OpKind::Repeat,    OpKind::Concat,    OpKind::Stack,     OpKind::Slice,
+    OpKind::Triu,    OpKind::Tril,      OpKind::Gather,    OpKind::ConvTranspose,
+};
+
+bool is_nonzero_constant(const Graph& g, TensorId t) {
+  const Op& op = g.producer(t);
+  return op.kind == OpKind::Const && !g.attrs<ConstAttrs>(op).value.is_zero();
+}
+
+Finiteness finiteness(const Graph& g) {
+  Finiteness f{std::vector<bool>(g.tensors().size(), false),
+               std::vector<bool>(g.tensors().size(), false)};
+  // Depends on a weight, and on nothing that is none.
+  std::vector<bool> weights(g.tensors().size(), false), others(g.tensors().size(), false);
+  for (const Op& op : g.ops()) {
+    bool any_infinite = false, assumed = false, weight = false, other = false;
+    for (TensorId t : op.inputs) {
+      any_infinite = any_infinite || f.infinite[t.index];
+      assumed = assumed || f.assumed[t.index];
+      weight = weight || weights[t.index];
+      other = other || others[t.index];
+    }
+    bool partial = false;
+    if (op.kind == OpKind::Input) {
+      weight = g.is_weight(op.result());
+      other = !weight;
+    } else if (op.kind == OpKind::Const) {
+      any_infinite = !g.attrs<ConstAttrs>(op).value.finite();
+    } else if (op.kind == OpKind::Pad) {
+      any_infinite = any_infinite || !g.attrs<PadAttrs>(op).value.finite();
+    } else if (op.kind == OpKind::PoolMax) {  // of padding alone it is −∞
+      for (const WindowAxis& a : window_axes(g, op))
+        any_infinite = any_infinite || a.low >= a.taps || a.high >= a.taps || a.dilation > 1;
+    } else if (op.kind == OpKind::Pow) {
+      const Rational& e = g.attrs<PowAttrs>(op).exponent;
+      partial = e.negative() || !e.is_integer();
+    } else if (op.kind == OpKind::Div && is_nonzero_constant(g, op.inputs[1])) {
+      partial = false;
+    } else {
+      partial = kFinite.count(op.kind) == 0;
+    }
+    if (partial && weight && !other)
+      assumed = true;
+    else
+      any_infinite = any_infinite || partial;
+    for (uint32_t r = 0; r < op.num_results; r++) {
+      const size_t t = op.result(r).index;
+      f.infinite[t] = any_infinite;
+      f.assumed[t] = assumed;
+      weights[t] = weight;
+      others[t] = other;
+    }
+  }
+  return f;
+}
+
+// The pairs that are the same in both programs and may become free inputs.
+std::vector<ValuePair> shared_values(const Graph& spec, const Graph& candidate,
+                                     const Congruence& known) {
+  std::vector<ValuePair> list;
+  for (const Op& op : candidate.ops()) {
+    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iota) continue;
+    for (uint32_t r = 0; r < op.num_results; r++) {
+      const TensorId y = op.result(r);
+      const auto x = known.of_candidate(y);
+      if (!x || !is_float(candidate.type(y).dtype)) continue;
+      const OpKind made = spec.producer(*x).kind;
+      if (made != OpKind::Input && made != OpKind::Const && made != OpKind::Iota)
+        list.push_back({*x, y, {}});
+    }
+  }
+  return list;
+}
+
+bool depends_on_any(const Graph& g, TensorId t, const std::set<TensorId>& on) {
+  std::set<TensorId> seen;
+  std::vector<TensorId> todo = g.producer(t).inputs;
+  while (!todo.empty()) {
+    const TensorId x = todo.back();
+    todo.pop_back();
+    if (!seen.insert(x).second) continue;
+    if (on.count(x) != 0) return true;
+    todo.insert(todo.end(), g.producer(x).inputs.begin(), g.producer(x).inputs.end());
+  }
+  return false;
+}
+
+// --- one region
+
+// Cuts that may be infinite are made so here and there: where the original is a number all the
+// same, so must the rewrite be.
+bool same_at_infinities(const Graph& spec, const Graph& candidate,
+                        const std::vector<size_t>& infinite, Rng rng, ThreadPool* pool) {
+  if (infinite.empty()) return true;
+  const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
+  for (int trial = 0; trial < 8; trial++) {
+    std::vector<NDArray> inputs = make_inputs(spec, "normal", rng(), ranges);
+    for (size_t k : infinite) {
+      std::vector<double>& x = inputs[k].reals;
+      const size_t count = size_t(1) << (trial % 4);
+      for (size_t i = 0; i < count && !x.empty(); i++)
+        x[rng.below(x.size())] = trial == 7        ? NAN
+                                 : rng.chance(0.5) ? INFINITY
+                                                   : -INFINITY;
+    }
+    const std::vector<NDArray> a = eval(spec, inputs, {Precision::Exact, pool, {}}),
+                               b = eval(candidate, inputs, {Precision::Exact, pool, {}});
+    for (size_t k = 0; k < a.size(); k++) {
+      if (a[k].ints != b[k].ints) return false;
+      for (size_t i = 0; i < a[k].reals.size(); i++) {
+        const double x = a[k].reals[i], y = b[k].reals[i];
+        if (std::isfinite(x) && !(std::fabs(x - y) <= 1e-6 * (1 + std::fabs(x)))) return false;
+      }
+    }
+  }
+  return true;
+}
+
+struct Proof {
+  ProofPart region;
+  Certificate certificate;
+};
+
+class Regions {
+ public:
+  Regions(const Graph& spec, const Graph& candidate, const VerifyOptions& options, Rng seeds,
+          ThreadPool* pool, int binding)
+      : spec_(spec), candidate_(candidate), options_(options), seeds_(seeds), pool_(pool),
+        binding_(binding), work_(count_work(spec) + count_work(candidate)), known_(spec, candidate),
+        finite_spec_(finiteness(spec)), finite_candidate_(finiteness(candidate)) {
+    options_.error_log2 -= kRegionErrorLog2;
+    options_.minimise = false;
+  }
+
+  // Nothing if the programs could not be proved equal.
+  std::optional<std::vector<Proof>> prove() {
+    const std::vector<ValuePair> targets = guesses(spec_, candidate_, known_);
+    const size_t first_output = targets.size() - spec_.outputs().size();
+    for (size_t i = 0; i < targets.size(); i++) {
+      if (known_.equal(targets[i])) continue;
+      const bool guess = i < first_output;
+      if (guess && failures_ >= kMaxFailures) continue;
+      if (proofs_.size() >= kMaxRegions || !(prove(targets[i], guess) || guess))
+        return std::nullopt;
+    }
+    return needed();
+  }
+  const Finiteness& finite() const { return finite_spec_; }
+
+ private:
+  bool is_cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
+
+  // Over the nearest shared values, then over others further back.
+  bool prove(const ValuePair& target, bool guess) {
+    std::vector<ValuePair> allowed = shared_values(spec_, candidate_, known_);
+    double failed = 0;
+    bool related = true;  // cuts that depend on other cuts are still allowed
+    while (true) {
+      const std::vector<ValuePair> cuts = frontier(spec_, candidate_, target, allowed);
+      const auto programs = definitions_of({target, cuts}, spec_, candidate_, nullptr);
+      if (!programs) return false;
+      const double work = count_work(programs->spec) + count_work(programs->candidate);
+      if (work > kNearlyWhole * work_ || is_cancelled()) return false;
+      bool tried = false;
+      if (related || work >= kGrowth * failed) {
+        Proof proof{{target, cuts}, {}};
+        if (test(proof)) {
+          pairs_.push_back(target);
+          proofs_.push_back(std::move(proof));
+          known_ = Congruence(spec_, candidate_, pairs_);
+          return true;
+        }
+        tried = true;
+        failed = std::max(failed, work);
+        if (guess && ++failures_ >= kMaxFailures) return false;
+      }
+      if (cuts.empty()) return false;
+      std::set<TensorId> at;
+      for (const ValuePair& p : cuts) at.insert(p.spec);
+      const size_t before = allowed.size();
+      if (related && tried)
+        std::erase_if(allowed, [&](const ValuePair& p) {
+          return at.count(p.spec) != 0 && depends_on_any(spec_, p.spec, at);
+        });
+      related = related && allowed.size() < before;
+      if (!related)
+        std::erase_if(allowed, [&](const ValuePair& p) { return at.count(p.spec) != 0; });
+    }
+  }
+
+  bool test(Proof& proof) {
+    std::vector<std::pair<size_t, ValuePair>> cuts;
+    auto whole = definitions_of(proof.region, spec_, candidate_, &cuts);
+    if (!whole) return false;
+    if (options_.progress)
+      options_.progress("region " + std::to_string(proofs_.size() + 1) +
+                        ", where the programs differ");
+    const Rng seeds = seeds_.split(50000 + questions_++);
+    proof.region.tiles.emplace();
+    PartPrograms here = *whole;
+    if (std::max(evaluation_cost(whole->spec), evaluation_cost(whole->candidate)) >
+        options_.whole_cost) {
+      const Symmetry symmetry({&whole->spec, &whole->candidate});
+      if (const auto kept = symmetry.choose(options_.whole_cost, 2, seeds.split(3))) {
+        auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
+        if (a && b) {
+          for (const auto& tiles : *kept) proof.region.tiles->push_back(int64_t(tiles.size()));
+          here = {std::move(*a), std::move(*b)};
+        }
+      }
+    }
+    std::vector<size_t> infinite;
+    for (const auto& [input, p] : cuts)
+      if (finite_spec_.infinite[p.spec.index] || finite_candidate_.infinite[p.candidate.index])
+        infinite.push_back(input);
+    Reference reference(here.spec, pool_);
+    return !test_static(reference, here.candidate, options_, seeds, binding_, proof.certificate,
+                        {&whole->spec, &whole->candidate, true}) &&
+           same_at_infinities(here.spec, here.candidate, infinite, seeds.split(4), pool_);
+  }
+
+  // Only the proofs that the outputs rest on: without one of the others they follow all the same.
+  std::vector<Proof> needed() {
+    auto complete = [&](const std::vector<Proof>& proofs) {
+      std::vector<ProofPart> parts;
+      for (const Proof& p : proofs) parts.push_back(p.region);
+      return missing_in(parts, spec_, candidate_).empty();
+    };
+    for (size_t i = proofs_.size(); i-- > 0;) {
+      std::vector<Proof> fewer = proofs_;
+      fewer.erase(fewer.begin() + long(i));
+      if (complete(fewer)) proofs_ = std::move(fewer);
+    }
+    return proofs_;
+  }
+
+  const Graph &spec_, &candidate_;
+  VerifyOptions options_;
+  Rng seeds_;
+  ThreadPool* pool_;
+  int binding_;
+  double work_;
+  Congruence known_;
+  Finiteness finite_spec_, finite_candidate_;
+  std::vector<ValuePair> pairs_;  // proved
+  std::vector<Proof> proofs_;
+  uint64_t questions_ = 0;
+  int failures_ = 0;
+};
+
+void add_unless_there(std::vector<std::string>& list, const std::string& text) {
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+}
+
+}  // namespace
+
+bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOptions& options,
+                   Rng seeds, ThreadPool* pool, int binding, Certificate& certificate) {
+  Regions regions(spec, candidate, options, seeds, pool, binding);
+  const auto proofs = regions.prove();
+  if (!proofs) return false;
+  Certificate& c = certificate;
+  double error = std::exp2(-1000.0);
+  std::set<std::string> bases;
+  std::string where;
+  for (const Proof& p : *proofs) {
+    const int part = int(c.parts.size());
+    c.parts.push_back({binding, p.region.str()});
+    for (FieldDraw d : p.certificate.draws) {
+      d.part = part;
+      c.draws.push_back(d);
+    }
+    for (GateFamily g : p.certificate.gate) {
+      g.part = part;
+      c.gate.push_back(g);
+    }
+    for (const std::string& s : p.certificate.assumptions) add_unless_there(c.assumptions, s);
+    for (const std::string& s : p.certificate.notes) add_unless_there(c.notes, s);
+    for (const ValuePair& cut : p.region.cuts)
+      if (regions.finite().assumed[cut.spec.index])
+        add_unless_there(c.assumptions, "what is computed from weights alone is finite");
+    error += std::exp2(p.certificate.error_log2);
+    bases.insert(p.certificate.basis);
+    c.min_draws = c.min_draws == 0 ? p.certificate.min_draws
+                                   : std::min(c.min_draws, p.certificate.min_draws);
+    where += (where.empty() ? "" : ", ") + describe(spec, p.region.target.spec);
+  }
+  const std::string count = std::to_string(proofs->size());
+  c.coverage = proofs->empty()
+                   ? "the programs are the same operators of the same operands"
+                   : "where the programs differ: " + count +
+                         (proofs->size() == 1 ? " region" : " regions") +
+                         " over free inputs, up to " + where + "; elsewhere they are the same";
+  if (c.bound.empty() || std::log2(error) > c.error_log2) {
+    c.error_log2 = std::log2(error);
+    c.bound = "the sum of the bounds of " + count + " regions";
+    c.basis.clear();
+    for (const std::string& b : bases) c.basis += (c.basis.empty() ? "" : "; ") + b;
+    if (proofs->empty()) c.basis = "proved";
+  }
+  return true;
+}
+
+std::optional<PartPrograms> region_programs(const ProofPart& region, const Graph& spec,
+                                            const Graph& candidate) {
+  auto whole = definitions_of(region, spec, candidate, nullptr);
+  if (!whole || !region.tiles || region.tiles->empty()) return whole;
+  const Symmetry symmetry({&whole->spec, &whole->candidate});
+  const auto kept = symmetry.first(*region.tiles);
+  if (!kept) return std::nullopt;
+  for (size_t k = 0; k < kept->size(); k++)
+    if (const AxisClass& axes = symmetry.classes()[k];
+        (*region.tiles)[k] < std::min(axes.tiles, axes.most_axes))
+      return std::nullopt;
+  auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
+  if (!a || !b) return std::nullopt;
+  return PartPrograms{std::move(*a), std::move(*b)};
+}
+
+bool may_be_infinite(const Graph& g, TensorId t, bool& weights) {
+  const Finiteness f = finiteness(g);
+  weights = f.assumed[t.index];
+  return f.infinite[t.index];
+}
+
+}  // namespace tessera
