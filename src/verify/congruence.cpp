@@ -66,12 +66,19 @@ Congruence::Congruence(const Graph& spec, const Graph& candidate,
   first_.resize(size_t(classes));
   for (size_t i = spec_.size(); i-- > 0;)
     if (spec_[i] >= 0) first_[size_t(spec_[i])] = TensorId(i);
+  made_.assign(size_t(classes), false);
+  for (int c : candidate_)
+    if (c >= 0) made_[size_t(c)] = true;
 }
 
 std::optional<TensorId> Congruence::of_candidate(TensorId candidate) const {
   const int c = candidate_[candidate.index];
   if (c < 0 || !first_[size_t(c)].valid()) return std::nullopt;
   return first_[size_t(c)];
+}
+
+bool Congruence::shared(const ValuePair& p) const {
+  return made_[size_t(spec_[p.spec.index])] || of_candidate(p.candidate);
 }
 
 bool Congruence::complete() const {

@@ -21,6 +21,8 @@ class Congruence {
   bool equal(const ValuePair& p) const { return p.axes.empty() && equal(p.spec, p.candidate); }
   // The first tensor of the original that is equal to one of the rewrite.
   std::optional<TensorId> of_candidate(TensorId candidate) const;
+  // Whether one of the two is equal to some tensor of the other program.
+  bool shared(const ValuePair& p) const;
   // All outputs.
   bool complete() const;
 
@@ -28,6 +30,7 @@ class Congruence {
   const Graph *spec_graph_, *candidate_graph_;
   std::vector<int> spec_, candidate_;  // class of each tensor
   std::vector<TensorId> first_;        // by class: of the original, invalid if it has none
+  std::vector<bool> made_;             // by class: whether the rewrite computes it
 };
 
 // Whether both operators are the same function of their operands.

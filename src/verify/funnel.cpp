@@ -83,7 +83,8 @@ struct Verifier::State {
   VerifyOptions options;
   uint64_t seed;
   std::optional<ThreadPool> threads;
-  std::string step;  // what was told last
+  std::string step;      // what was told last
+  std::string unproved;  // where programs that differ in regions first could not be proved equal
   // Originals that were evaluated: the spec, or representatives of it, by structural hash.
   struct Original {
     Graph graph;
@@ -129,7 +130,12 @@ Verdict Verifier::verify(const Graph& candidate) {
     s.options.cancel = deadline->hard();
   }
   s.step = "the interface";
+  s.unproved.clear();
   Verdict verdict = s.verify(candidate);
+  if (verdict.unknown() && !s.unproved.empty())
+    verdict = Unknown{verdict.why_unknown().reason,
+                      verdict.why_unknown().what + "; the first value that could not be proved " +
+                          "equal is " + s.unproved};
   if (s.options.second_opinion && verdict.equal()) {
     s.options.progress("second opinion");
     verdict = s.with_second_opinion(candidate, std::move(verdict));
@@ -177,7 +183,8 @@ Acceptance Verifier::accept(Graph candidate) {
 bool Verifier::State::in_regions(const Graph& a, const Graph& b, Rng seeds, int binding,
                                  Certificate& c) {
   return std::max(evaluation_cost(a), evaluation_cost(b)) > options.whole_cost &&
-         !is_integer_program(a) && prove_regions(a, b, options, seeds, pool(), binding, c);
+         !is_integer_program(a) &&
+         prove_regions(a, b, options, seeds, pool(), binding, c, &unproved);
 }
 
 // Static programs: as they are, or representatives of them where they are expensive.

@@ -20,7 +20,9 @@ namespace {
 
 constexpr double kRegionErrorLog2 = 8;  // each of up to 2^8 regions has so much less of the error
 constexpr size_t kMaxRegions = 256;
-constexpr int kMaxFailures = 24;  // of targets that are only guesses
+constexpr int kMaxFailures = 8;     // one after another, of targets that are only guesses,
+constexpr int kMaxTries = 2;        // and of one of them
+constexpr size_t kMaxResults = 16;  // of one layer in both programs that are tried with each other
 constexpr int kMaxGuesses = 20'000;
 constexpr double kGrowth = 2;         // a region that failed is tried again with so much more work
 constexpr double kNearlyWhole = 0.7;  // of the programs' work: they are better tested as they are
@@ -49,10 +51,13 @@ void follow_from_outputs(const Graph& spec, const Graph& candidate, const Congru
   }
 }
 
-// By the set of inputs that a tensor depends on, and its type: the tensors that others with other
-// sets read. Layers have weights of their own, so that these are the layers' results.
-using Layers = std::map<std::pair<std::vector<bool>, std::string>, std::vector<TensorId>>;
-Layers results_of_layers(const Graph& g) {
+// Tensors by the set of inputs that they depend on, and their type. Layers have weights of their
+// own, so that these are the layers.
+struct Layer {
+  std::vector<TensorId> all, results;  // those that others with other sets read
+};
+using Layers = std::map<std::pair<std::vector<bool>, std::string>, Layer>;
+Layers layers_of(const Graph& g) {
   std::vector<std::vector<bool>> needs(g.tensors().size());
   std::vector<bool> leaves(g.tensors().size(), false);
   for (size_t k = 0; k < g.inputs().size(); k++) {
@@ -70,30 +75,50 @@ Layers results_of_layers(const Graph& g) {
   }
   Layers layers;
   for (const Op& op : g.ops())
-    for (uint32_t r = 0; r < op.num_results && op.kind != OpKind::Input; r++)
-      if (const TensorId t = op.result(r); leaves[t.index])
-        layers[{needs[t.index], g.type(t).str()}].push_back(t);
+    for (uint32_t r = 0; r < op.num_results && op.kind != OpKind::Input; r++) {
+      const TensorId t = op.result(r);
+      Layer& layer = layers[{needs[t.index], g.type(t).str()}];
+      layer.all.push_back(t);
+      if (leaves[t.index]) layer.results.push_back(t);
+    }
   return layers;
+}
+
+// The last tensors of a layer that are made by the same elementwise operator.
+std::optional<std::pair<TensorId, TensorId>> last_alike(const Graph& spec, const Layer& a,
+                                                        const Graph& candidate, const Layer& b) {
+  for (size_t i = a.all.size(); i-- > 0;)
+    for (size_t j = b.all.size(); j-- > 0;)
+      if (has(spec.producer(a.all[i]).kind, algebra::Pointwise) &&
+          same_function(spec, spec.producer(a.all[i]), candidate, candidate.producer(b.all[j])))
+        return std::pair(a.all[i], b.all[j]);
+  return std::nullopt;
 }
 
 // In the original's order; the outputs are the last.
 std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const Congruence& known) {
-  std::set<std::pair<TensorId, TensorId>> pairs;
+  std::set<std::pair<TensorId, TensorId>> pairs, alike;  // the latter come first
   follow_from_outputs(spec, candidate, known, pairs);
-  const Layers a = results_of_layers(spec), b = results_of_layers(candidate);
-  for (const auto& [key, xs] : a) {
+  const Layers a = layers_of(spec), b = layers_of(candidate);
+  for (const auto& [key, layer] : a) {
     const auto found = b.find(key);
     if (found == b.end()) continue;
-    const std::vector<TensorId>& ys = found->second;
-    // In order where there are as many, else the last ones.
-    if (xs.size() == ys.size())
-      for (size_t i = 0; i < xs.size(); i++) pairs.insert({xs[i], ys[i]});
+    if (const auto last = last_alike(spec, layer, candidate, found->second)) alike.insert(*last);
+    const std::vector<TensorId> &xs = layer.results, &ys = found->second.results;
+    if (xs.size() * ys.size() <= kMaxResults)
+      for (TensorId x : xs)
+        for (TensorId y : ys) pairs.insert({x, y});
     else
-      pairs.insert({xs.back(), ys.back()});
+      for (size_t i = 0; i < std::min(xs.size(), ys.size()); i++) pairs.insert({xs[i], ys[i]});
   }
   std::vector<ValuePair> list;
+  for (const auto& [x, y] : alike) list.push_back({x, y, {}});
   for (const auto& [x, y] : pairs)
-    if (is_float(spec.type(x).dtype)) list.push_back({x, y, {}});
+    if (alike.count({x, y}) == 0) list.push_back({x, y, {}});
+  std::erase_if(list, [&](const ValuePair& p) { return !is_float(spec.type(p.spec).dtype); });
+  std::stable_sort(list.begin(), list.end(), [](const ValuePair& x, const ValuePair& y) {
+    return x.spec.index < y.spec.index;
+  });
   for (size_t k = 0; k < spec.outputs().size(); k++) {
     const ValuePair output{spec.outputs()[k], candidate.outputs()[k], {}};
     std::erase(list, output);
@@ -104,9 +129,11 @@ std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const 
 
 // --- what may be cut
 
-struct Finiteness {
+// What is known of a program's tensors by their form.
+struct Forms {
   std::vector<bool> infinite;  // may be
   std::vector<bool> assumed;   // is not, if what is made of weights alone is not
+  std::vector<bool> constant;  // made of no input
 };
 
 // Numbers of numbers, wherever they are.
@@ -129,11 +156,11 @@ bool is_nonzero_constant(const Graph& g, TensorId t) {
   return op.kind == OpKind::Const && !g.attrs<ConstAttrs>(op).value.is_zero();
 }
 
-Finiteness finiteness(const Graph& g) {
-  Finiteness f{std::vector<bool>(g.tensors().size(), false),
-               std::vector<bool>(g.tensors().size(), false)};
+Forms forms_of(const Graph& g) {
+  const std::vector<bool> none(g.tensors().size(), false);
+  Forms f{none, none, none};
   // Depends on a weight, and on nothing that is none.
-  std::vector<bool> weights(g.tensors().size(), false), others(g.tensors().size(), false);
+  std::vector<bool> weights = none, others = none;
   for (const Op& op : g.ops()) {
     bool any_infinite = false, assumed = false, weight = false, other = false;
     for (TensorId t : op.inputs) {
@@ -169,6 +196,7 @@ Finiteness finiteness(const Graph& g) {
       const size_t t = op.result(r).index;
       f.infinite[t] = any_infinite;
       f.assumed[t] = assumed;
+      f.constant[t] = !weight && !other;
       weights[t] = weight;
       others[t] = other;
     }
@@ -177,20 +205,17 @@ Finiteness finiteness(const Graph& g) {
 }
 
 // The pairs that are the same in both programs and may become free inputs.
-std::vector<ValuePair> shared_values(const Graph& spec, const Graph& candidate,
-                                     const Congruence& known) {
+std::vector<ValuePair> shared_values(const Graph& candidate, const Congruence& known,
+                                     const Graph& spec, const Forms& forms) {
   std::vector<ValuePair> list;
-  for (const Op& op : candidate.ops()) {
-    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Iota) continue;
+  for (const Op& op : candidate.ops())
     for (uint32_t r = 0; r < op.num_results; r++) {
       const TensorId y = op.result(r);
       const auto x = known.of_candidate(y);
-      if (!x || !is_float(candidate.type(y).dtype)) continue;
-      const OpKind made = spec.producer(*x).kind;
-      if (made != OpKind::Input && made != OpKind::Const && made != OpKind::Iota)
+      if (x && is_float(candidate.type(y).dtype) && !forms.constant[x->index] &&
+          op.kind != OpKind::Input && spec.producer(*x).kind != OpKind::Input)
         list.push_back({*x, y, {}});
     }
-  }
   return list;
 }
 
@@ -249,7 +274,7 @@ class Regions {
           ThreadPool* pool, int binding)
       : spec_(spec), candidate_(candidate), options_(options), seeds_(seeds), pool_(pool),
         binding_(binding), work_(count_work(spec) + count_work(candidate)), known_(spec, candidate),
-        finite_spec_(finiteness(spec)), finite_candidate_(finiteness(candidate)) {
+        spec_forms_(forms_of(spec)), candidate_forms_(forms_of(candidate)) {
     options_.error_log2 -= kRegionErrorLog2;
     options_.minimise = false;
   }
@@ -261,21 +286,25 @@ class Regions {
     for (size_t i = 0; i < targets.size(); i++) {
       if (known_.equal(targets[i])) continue;
       const bool guess = i < first_output;
-      if (guess && failures_ >= kMaxFailures) continue;
+      // One that has its counterpart already is of no more use.
+      if (guess && (failures_ >= kMaxFailures || known_.shared(targets[i]))) continue;
       if (proofs_.size() >= kMaxRegions || !(prove(targets[i], guess) || guess))
         return std::nullopt;
     }
     return needed();
   }
-  const Finiteness& finite() const { return finite_spec_; }
+  const Forms& forms() const { return spec_forms_; }
+  // The value of the first question that was answered "no" since the last proof.
+  const std::optional<ValuePair>& first_failure() const { return first_failure_; }
 
  private:
   bool is_cancelled() const { return options_.cancel != nullptr && options_.cancel->load(); }
 
   // Over the nearest shared values, then over others further back.
   bool prove(const ValuePair& target, bool guess) {
-    std::vector<ValuePair> allowed = shared_values(spec_, candidate_, known_);
+    std::vector<ValuePair> allowed = shared_values(candidate_, known_, spec_, spec_forms_);
     double failed = 0;
+    int tries = 0;
     bool related = true;  // cuts that depend on other cuts are still allowed
     while (true) {
       const std::vector<ValuePair> cuts = frontier(spec_, candidate_, target, allowed);
@@ -287,14 +316,17 @@ class Regions {
       if (related || work >= kGrowth * failed) {
         Proof proof{{target, cuts}, {}};
         if (test(proof)) {
+          failures_ = 0;
+          first_failure_.reset();
           pairs_.push_back(target);
           proofs_.push_back(std::move(proof));
           known_ = Congruence(spec_, candidate_, pairs_);
           return true;
         }
         tried = true;
+        if (!first_failure_) first_failure_ = target;
         failed = std::max(failed, work);
-        if (guess && ++failures_ >= kMaxFailures) return false;
+        if (guess && (++failures_ >= kMaxFailures || ++tries >= kMaxTries)) return false;
       }
       if (cuts.empty()) return false;
       std::set<TensorId> at;
@@ -333,7 +365,7 @@ class Regions {
     }
     std::vector<size_t> infinite;
     for (const auto& [input, p] : cuts)
-      if (finite_spec_.infinite[p.spec.index] || finite_candidate_.infinite[p.candidate.index])
+      if (spec_forms_.infinite[p.spec.index] || candidate_forms_.infinite[p.candidate.index])
         infinite.push_back(input);
     Reference reference(here.spec, pool_);
     return !test_static(reference, here.candidate, options_, seeds, binding_, proof.certificate,
@@ -363,11 +395,12 @@ class Regions {
   int binding_;
   double work_;
   Congruence known_;
-  Finiteness finite_spec_, finite_candidate_;
+  Forms spec_forms_, candidate_forms_;
   std::vector<ValuePair> pairs_;  // proved
   std::vector<Proof> proofs_;
   uint64_t questions_ = 0;
-  int failures_ = 0;
+  int failures_ = 0;  // since the last proof
+  std::optional<ValuePair> first_failure_;
 };
 
 void add_unless_there(std::vector<std::string>& list, const std::string& text) {
@@ -377,9 +410,12 @@ void add_unless_there(std::vector<std::string>& list, const std::string& text) {
 }  // namespace
 
 bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOptions& options,
-                   Rng seeds, ThreadPool* pool, int binding, Certificate& certificate) {
+                   Rng seeds, ThreadPool* pool, int binding, Certificate& certificate,
+                   std::string* failed) {
   Regions regions(spec, candidate, options, seeds, pool, binding);
   const auto proofs = regions.prove();
+  if (!proofs && failed != nullptr && regions.first_failure())
+    *failed = describe(spec, regions.first_failure()->spec);
   if (!proofs) return false;
   Certificate& c = certificate;
   double error = std::exp2(-1000.0);
@@ -399,7 +435,7 @@ bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOption
     for (const std::string& s : p.certificate.assumptions) add_unless_there(c.assumptions, s);
     for (const std::string& s : p.certificate.notes) add_unless_there(c.notes, s);
     for (const ValuePair& cut : p.region.cuts)
-      if (regions.finite().assumed[cut.spec.index])
+      if (regions.forms().assumed[cut.spec.index])
         add_unless_there(c.assumptions, "what is computed from weights alone is finite");
     error += std::exp2(p.certificate.error_log2);
     bases.insert(p.certificate.basis);
@@ -440,7 +476,7 @@ std::optional<PartPrograms> region_programs(const ProofPart& region, const Graph
 }
 
 bool may_be_infinite(const Graph& g, TensorId t, bool& weights) {
-  const Finiteness f = finiteness(g);
+  const Forms f = forms_of(g);
   weights = f.assumed[t.index];
   return f.infinite[t.index];
 }

@@ -16,9 +16,11 @@
 namespace tessera {
 
 // Fills in the certificate (`binding` is its index there) if the programs are proved equal; else
-// says nothing about them and leaves it as it was. Static shapes, the same interface.
+// says nothing about them, leaves it as it was, and `where` names the first value that could not be
+// proved over what was tried (empty: there was nothing to try). Static shapes, the same interface.
 bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOptions& options,
-                   Rng seeds, ThreadPool* pool, int binding, Certificate& certificate);
+                   Rng seeds, ThreadPool* pool, int binding, Certificate& certificate,
+                   std::string* where = nullptr);
 
 // The programs of a region on the tiles it names (all, where it names none); nothing if they have
 // no such tiles or too few of them.

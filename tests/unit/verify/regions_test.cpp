@@ -179,6 +179,14 @@ TEST(Regions, TheBudgetIsOfRegionsNotOfNets) {
   EXPECT_TRUE(wrong.refuted()) << wrong.str();
 }
 
+// Where nothing is known of the whole, at least the layer is named.
+TEST(Regions, UnknownVerdictsNameTheLayer) {
+  const Verdict v = compare_nets(net("........"), net("...x...."), by_regions(1000));
+  ASSERT_TRUE(v.unknown()) << v.str();
+  EXPECT_NE(v.str().find("could not be proved equal is "), std::string::npos) << v.str();
+  EXPECT_NE(v.str().find("a3"), std::string::npos) << v.str();
+}
+
 TEST(Regions, SymbolicBatchesToo) {
   const Verdict v = compare_nets(net("...", "n"), net(".t.", "n"));
   ASSERT_TRUE(v.equal()) << v.str();
