@@ -62,9 +62,9 @@ CONVOLUTION = """graph convolution {{
 }}
 """
 ATTENTION = """graph attention {{
-  Q = input : {t}[4,{group}96,64]
-  K = input : {t}[4,{one}128,64]
-  V = input : {t}[4,{one}128,64]
+  Q = input : {t}[2,{group}32,64]
+  K = input : {t}[2,{one}48,64]
+  V = input : {t}[2,{one}48,64]
   kt = transpose K {{perm=[{perm}]}}
   f = const {{value=0.125}} : {t}[]
   s = matmul Q, kt
@@ -79,7 +79,7 @@ ATTENTION = """graph attention {{
   return O
 }}
 """
-CAUSAL = """big = const {{value=-60000}} : {t}[96,128]
+CAUSAL = """big = const {{value=-60000}} : {t}[32,48]
   up = triu big {{k=1}}
   z = add u, up"""
 HEADS = {"group": "3,", "one": "1,", "perm": "0,1,3,2", "last": 3}
