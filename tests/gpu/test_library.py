@@ -96,7 +96,7 @@ CUDNN = {
                                  "how": "dilations=[2,1], groups=2"}),
         ("uneven", CONVOLUTION, {"sizes": "20,18", "channels": 16, "taps": "3,3", "ones": ",1,1",
                                  "how": "low=[0,1], high=[2,0]"}),
-        ("conv3", CONVOLUTION, {"sizes": "6,8,10", "channels": 16, "taps": "3,3,3",
+        ("conv3", CONVOLUTION, {"sizes": "4,5,6", "channels": 16, "taps": "3,3,3",
                                 "ones": ",1,1,1", "how": "low=[1,1,1], high=[1,1,1]"}),
     )
 }  # fmt: skip
