@@ -27,7 +27,7 @@ corpus=$build/corpus
 found=$build/found
 rm -rf "$corpus"
 mkdir -p "$corpus" "$found"
-find tests $(ls -d examples rules 2>/dev/null) \( -name '*.ug' -o -name '*.rules' \) | while read -r file; do
+find tests $(ls -d examples patterns rules 2>/dev/null) \( -name '*.ug' -o -name '*.rules' -o -name '*.pattern' \) | while read -r file; do
   cp "$file" "$corpus/${file//\//_}"
 done
 export ASAN_OPTIONS=abort_on_error=1:handle_abort=0:detect_leaks=1:allocator_may_return_null=1

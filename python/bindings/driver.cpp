@@ -61,6 +61,9 @@ nb::dict record(const OptimizeReport& r) {
   nb::list searches;
   for (const SearchReport& search : r.searches) searches.append(record(search));
   d["searches"] = searches;
+  nb::list experts;
+  for (const SearchReport& search : r.experts) experts.append(record(search));
+  d["experts"] = experts;
   d["synthesis"] = r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none());
   d["simplified"] = r.simplified;
   d["parts"] = r.parts;
@@ -134,6 +137,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.target_directory);
     else if (name == "rule_folders")
       take(options.rule_folders);
+    else if (name == "pattern_folders")
+      take(options.pattern_folders);
     else if (name == "budget")
       take(options.budget_seconds);
     else if (name == "threads")

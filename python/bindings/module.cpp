@@ -16,5 +16,6 @@ NB_MODULE(_core, m) {
   tessera::python::bind_cuda_checks(m);
   tessera::python::bind_cuda(m);
   tessera::python::bind_driver(m);
+  tessera::python::bind_patterns(m);
   tessera::python::bind_rules(m);
 }

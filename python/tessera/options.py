@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +53,45 @@ def shipped_rules() -> Path | None:
 def user_rules() -> Path:
     """Where a user's own rules are."""
     return cache_directory() / "rules"
+
+
+def pattern_folders() -> list[str]:
+    """Where experts' kernels are: shipped, of installed packages, the user's, the project's.
+
+    Nothing of a package is imported for it; of two patterns with one name the later one stands.
+    """
+    return [
+        str(shipped_patterns() or ""),
+        *(str(folder) for folder in installed_patterns()),
+        str(user_patterns()),
+        str(Path(".tessera") / "patterns"),
+    ]
+
+
+def shipped_patterns() -> Path | None:
+    """The patterns that ship: beside the package, or in the source tree."""
+    for folder in (_HERE / "patterns", _HERE.parents[1] / "patterns"):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def installed_patterns() -> list[Path]:
+    """Folders that installed packages name: entry points `x = "package:folder"`, by name."""
+    found = []
+    for entry in sorted(entry_points(group="tessera.patterns"), key=lambda e: e.name):
+        package, _, folder = entry.value.partition(":")
+        spec = find_spec(package) if package.isidentifier() else None
+        for place in (spec.submodule_search_locations or ()) if spec else ():
+            path = (Path(place) / (folder or "patterns")).resolve()
+            if path.is_relative_to(Path(place).resolve()):
+                found.append(path)
+    return found
+
+
+def user_patterns() -> Path:
+    """Where a user's own patterns are."""
+    return cache_directory() / "patterns"
 
 
 def require_threads(threads: int) -> None:
@@ -155,6 +196,7 @@ class Options:
         del fields["weights"]  # part of the program (api.py)
         fields["target_directory"] = target_directory()
         fields["rule_folders"] = rule_folders()
+        fields["pattern_folders"] = pattern_folders()
         if self.target == "cpu" and (measured := calibrated_path()).exists():
             fields["target"] = str(measured)
         return fields

@@ -123,6 +123,12 @@ class Contest {
     {
       Stopwatch watch(s_.report.search_s);
       const std::vector<Folding> foldings = foldings_of_part();
+      constexpr double kShareOfExperts = 0.2;
+      const double all = times_.search_until - s_.deadline.spent();
+      if (!s_.options.pattern_folders.empty()) {
+        SearchReport experts = s_.experts(spec_, kShareOfExperts * all, sink);
+        s_.report.experts.push_back(std::move(experts));
+      }
       const double time = times_.search_until - s_.deadline.spent();
       s_.report.searches.push_back(
           s_.search(spec_, label_, foldings.empty() ? time : 0.7 * time, memory_, sink));

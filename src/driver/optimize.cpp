@@ -127,13 +127,15 @@ class Optimizer {
       out.report = s_.synthesize(program_, options_.budget_seconds, sink, options_.proved);
     else if (options_.engine == "mutate")
       out.report = s_.mutants(program_, options_.budget_seconds, sink);
+    else if (options_.engine == "patterns")
+      out.report = s_.experts(program_, options_.budget_seconds, sink, options_.proved);
     else
       out.report = s_.search(program_, "", options_.budget_seconds, &memory, sink);
     out.candidates = std::move(sink.candidates);
     out.resumed = saved_.note();
     const bool cut =
         out.report.stop == StopReason::TimeBudget || out.report.stop == StopReason::Cancelled;
-    if (cut && options_.engine != "mutate")
+    if (cut && options_.engine != "mutate" && options_.engine != "patterns")
       out.resumable = saved_.save(s_.deadline.spent());
     else
       saved_.forget();
@@ -451,11 +453,11 @@ void require_known_engines(const OptimizeOptions& options) {
     if (name.starts_with("plan:"))
       disable_plan(plan, name);
     else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
-             name != "synth:holes" && name != "mugraph" && !name.starts_with("mugraph:") &&
-             !name.starts_with("mutate:"))
+             name != "synth:holes" && name != "patterns" && name != "mugraph" &&
+             !name.starts_with("mugraph:") && !name.starts_with("mutate:"))
       throw Error(ErrorKind::Usage, "unknown engine '" + name +
                                         "' to disable; there are mugraph, mugraph:RULE, "
-                                        "mutate:STEP, synth, "
+                                        "mutate:STEP, patterns, synth, "
                                         "synth:holes, rules, fold, library and plan:"
                                         "{layout,schedule,memory,weights,images}");
   }
@@ -488,9 +490,10 @@ SearchOutcome search(const Graph& program, const OptimizeOptions& options,
                      const std::atomic<bool>* cancel) {
   require_static(program);
   require_known_engines(options);
-  if (options.engine != "mugraph" && options.engine != "synth" && options.engine != "mutate")
-    throw Error(ErrorKind::Usage,
-                "unknown engine '" + options.engine + "'; there are mugraph, synth and mutate");
+  if (options.engine != "mugraph" && options.engine != "synth" && options.engine != "mutate" &&
+      options.engine != "patterns")
+    throw Error(ErrorKind::Usage, "unknown engine '" + options.engine +
+                                      "'; there are mugraph, synth, mutate and patterns");
   return Optimizer(program, options, progress, cancel, nullptr).search_only();
 }
 

@@ -38,10 +38,13 @@ struct OptimizeOptions {
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
   // be right, in others what is malformed is left out with a line on standard error.
   std::vector<std::string> rule_folders;
+  // Folders of experts' kernels (search/patterns/warehouse.h), treated like those of rules; of two
+  // patterns with one name the later one stands.
+  std::vector<std::string> pattern_folders;
   // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "library" (calls of
   // cuBLASLt), "plan:layout" and the like (plan/plan.h)
   std::set<std::string> disable;
-  // Of search(): "mugraph", "mutate", or "synth" with the costs of NumPy's own functions.
+  // Of search(): "mugraph", "mutate", "patterns", or "synth" with the costs of NumPy's own functions.
   std::string engine = "mugraph";
   // What synthesis minimises: "times" of calls (NumPy), "fused" loops (XLA, Inductor), or "flops";
   // `costs` are nanoseconds at amounts of work by kind of operation, as measured for the library
@@ -93,6 +96,7 @@ struct Outcome {
 
 struct OptimizeReport {
   std::vector<SearchReport> searches;  // one per part
+  std::vector<SearchReport> experts;   // what experts' kernels gave, one per part
   // Of the whole program, before it is cut into parts; nothing where it did not take place.
   std::optional<SearchReport> synthesis;
   std::string simplified;  // how, one step per line; empty where the program is searched as it is

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "driver/code.h"
 #include "ir/text.h"
+#include "search/patterns/warehouse.h"
 
 namespace tessera {
 namespace {
@@ -41,6 +42,8 @@ std::string result_key(const Graph& program, const OptimizeOptions& o, const Tar
        << o.exhaustive << " budget " << o.budget_seconds << " max_block_ops "
        << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
+  if (!o.pattern_folders.empty() && !o.disable.count("patterns"))
+    text << "patterns " << patterns::warehouse_key(o.pattern_folders) << "\n";
   text << print(program);
   return sha256_hex(text.str());
 }

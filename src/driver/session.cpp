@@ -13,6 +13,8 @@
 #include "ir/text.h"
 #include "search/mugraph/mugraph.h"
 #include "search/mutate/mutate.h"
+#include "search/patterns/patterns.h"
+#include "search/patterns/warehouse.h"
 #include "search/rules/library.h"
 #include "search/synth/synth.h"
 #include "verify/symmetry.h"
@@ -146,6 +148,32 @@ SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink&
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
   return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+}
+
+SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink& sink,
+                              bool proved) {
+  if (options.disable.count("patterns")) {
+    SearchReport none;
+    none.detail = "engine patterns is disabled";
+    return none;
+  }
+  if (!patterns_) {
+    std::vector<std::string> problems;
+    patterns_ = patterns::load_warehouse(options.pattern_folders, problems);
+    for (const std::string& p : problems)
+      std::fprintf(stderr, "warning: pattern left out: %s\n", p.c_str());
+  }
+  Context context;
+  context.target = &target;
+  context.seed = options.seed;
+  context.threads = threads;
+  context.cancel = cancel_;
+  Budget budget;
+  budget.seconds = std::max(0.0, seconds);
+  PatternsOptions engine_options;
+  engine_options.warehouse = &*patterns_;
+  engine_options.verify = proved;
+  return Patterns(engine_options).run(Subprogram{graph}, context, budget, sink);
 }
 
 PlanOptions Session::plan_options() const {

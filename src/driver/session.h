@@ -14,6 +14,7 @@
 #include "driver/optimize.h"
 #include "driver/race.h"
 #include "driver/saved_search.h"
+#include "search/patterns/pattern.h"
 #include "search/rules/match.h"
 #include "verify/filter.h"
 
@@ -55,6 +56,9 @@ class Session {
   std::vector<bool> computed_with_images(const Graph& graph) const;
   // Mutants of a program of multi-linear operators (search/mutate), all of them proved.
   SearchReport mutants(const Graph& graph, double seconds, CandidateSink& sink);
+  // What experts' kernels give (search/patterns). `proved`: each is proved in its place first.
+  SearchReport experts(const Graph& graph, double seconds, CandidateSink& sink,
+                       bool proved = false);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
   Code compiled(const Graph& graph);
@@ -100,6 +104,7 @@ class Session {
   const std::atomic<bool>* cancel_;
   std::optional<KernelPool> pool_;
   std::optional<rules::RuleSet> rules_;
+  std::optional<std::vector<patterns::Pattern>> patterns_;  // read when they are first needed
   std::vector<MeasuredKernels> measured_;  // on the device, the latest last
 };
 

@@ -17,6 +17,7 @@ from tessera.cli.common import show_error, stderr
 from tessera.cli.doctor import doctor
 from tessera.cli.explain import explain
 from tessera.cli.optimize import emit, optimize, search
+from tessera.cli.patterns import patterns
 from tessera.cli.report import report
 from tessera.cli.rules import rules
 from tessera.cli.verify import verify
@@ -37,6 +38,7 @@ Examples:
   tessera emit prog.ug                            the generated C++
   tessera report examples/softmax.ug -o page.html  the whole story of one run, for a browser
   tessera rules list matmul                       what it has learnt about matrix products
+  tessera patterns check mine.pattern             is this kernel what it says it computes?
   tessera doctor                                  is this machine ready?
 \b
 Exit codes: 0 success · 1 definite no · 2 unknown · 64 usage · 65 bad input · 70 environment or bug
@@ -47,7 +49,8 @@ def cli() -> None:
     """Superoptimize tensor programs: search for faster ones, prove them equal, run them."""
 
 
-for command in (optimize, search, explain, verify, emit, report, bench, rules, doctor, cache):
+_COMMANDS = (optimize, search, explain, verify, emit, report, bench, patterns, rules, doctor, cache)
+for command in _COMMANDS:
     cli.add_command(command)
 
 

@@ -354,11 +354,12 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
 @common.resume_option
 @click.option(
     "--engine",
-    type=click.Choice(["mugraph", "synth", "mutate"]),
+    type=click.Choice(["mugraph", "synth", "mutate", "patterns"]),
     default="mugraph",
     show_default=True,
     help="mugraph: fused kernels; synth: less work, at the costs of NumPy's own functions; "
-    "mutate: other shapes of convolutions and products, corrected where they differ.",
+    "mutate: other shapes of convolutions and products, corrected where they differ; "
+    "patterns: experts' kernels (see `tessera patterns`).",
 )
 @click.option(
     "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Candidates to show."
@@ -383,14 +384,16 @@ def search(
       tessera search prog.ug --disable mugraph:bound --json
       tessera search prog.ug --budget 60 --resume
 
-    Nothing is run; only what mutate finds is proved. Exit code 0 with candidates, 1 when there are
-    none, 2 when the budget ended before any was found.
+    Nothing is run; only what mutate and patterns find is proved. Exit code 0 with candidates, 1
+    when there are none, 2 when the budget ended before any was found.
     """
     program = common.read_program(src, shapes)
     options = common.options_from(**values)
     program.graph.validate()
     with common.ProgressLine(not as_json) as progress:
         fields = {**options.fields(), "engine": engine}
+        if engine == "patterns":
+            fields["proved"] = True
         if engine == "synth":
             fields |= costs.fields(options.cost, "numpy")
         record = _core.search(program.graph.core, fields, progress)
@@ -431,6 +434,9 @@ def search(
             console.print(f"pruned: {pruned}")
         for line in common.resume_lines(record["resumed"], record["resumable"]):
             console.print(line, markup=False)
+        if engine == "patterns":
+            for line in report["refused"]:
+                console.print(f"nearly: {line}", markup=False)
         console.print(candidate_table(candidates, top))
         if show is not None:
             console.print(str(candidates[show - 1].graph), markup=False)

@@ -1,0 +1,91 @@
+// search/patterns: experts' kernels as plain records, and checking them.
+#include <nanobind/stl/pair.h>
+
+#include "backend/cpu/module.h"
+#include "bindings.h"
+#include "long_call.h"
+#include "search/patterns/check.h"
+#include "search/patterns/warehouse.h"
+
+namespace tessera::python {
+namespace {
+
+using patterns::Pattern;
+
+nb::list texts(const std::vector<patterns::Condition>& all) {
+  nb::list list;
+  for (const patterns::Condition& c : all) list.append(c.str());
+  return list;
+}
+
+nb::dict record(const Pattern& p) {
+  nb::dict d;
+  d["name"] = p.name;
+  d["text"] = print(p);
+  nb::list inputs;
+  for (TensorId t : p.def.inputs())
+    inputs.append(nb::make_tuple(p.def.tensor(t).name, p.def.tensor(t).type.str()));
+  d["inputs"] = inputs;
+  d["output"] = p.def.tensor(p.def.outputs()[0]).type.str();
+  nb::list loops;
+  for (const patterns::LoopGraph& l : p.loops) loops.append(patterns::print(l));
+  d["loops"] = loops;
+  d["keys"] = p.keys;
+  d["prologue"] = p.prologues;
+  d["epilogue"] = p.epilogue;
+  d["when"] = texts(p.when);
+  nb::list bodies;
+  for (const patterns::Body& b : p.bodies) {
+    nb::dict body;
+    body["target"] = b.target;
+    body["when"] = texts(b.when);
+    body["line"] = b.line;
+    bodies.append(body);
+  }
+  d["bodies"] = bodies;
+  d["settings"] = settings(p).size();
+  return d;
+}
+
+nb::dict check_pattern(const std::string& text, const std::string& file, uint64_t seed, int sizes,
+                       nb::object progress) {
+  const Pattern p = patterns::parse_pattern(text, file);
+  LongCall call;
+  bool interrupted = false;
+  const patterns::CheckResult result = call.run(
+      [&] {
+        patterns::CheckOptions options;
+        options.seed = seed;
+        options.sizes = sizes;
+        options.cancel = &call.cancel;
+        return patterns::check(p, options);
+      },
+      progress, interrupted);
+  nb::dict d;
+  d["name"] = p.name;
+  d["holds"] = result.ok();
+  d["why"] = result.why;
+  d["instances"] = result.instances;
+  return d;
+}
+
+}  // namespace
+
+void bind_patterns(nb::module_& m) {
+  m.def(
+      "parse_pattern",
+      [](const std::string& text, const std::string& file) {
+        return record(patterns::parse_pattern(text, file));
+      },
+      nb::arg("text"), nb::arg("file"));
+  m.def("check_pattern", &check_pattern, nb::arg("text"), nb::arg("file"), nb::arg("seed") = 1,
+        nb::arg("sizes") = 2, nb::arg("progress") = nb::none());
+  m.def(
+      "pattern_example",
+      [](const std::string& text, const std::string& file, size_t body) {
+        return patterns::example(patterns::parse_pattern(text, file), body);
+      },
+      nb::arg("text"), nb::arg("file"), nb::arg("body"));
+}
+
+}  // namespace tessera::python

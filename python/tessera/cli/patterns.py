@@ -1,0 +1,151 @@
+"""`tessera patterns`: experts' kernels that are known, adding more, and checking them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from tessera.cli import common
+from tessera.errors import UsageError
+from tessera.patterns import (
+    SUFFIX,
+    add_pattern,
+    check_pattern,
+    find_pattern,
+    load_patterns,
+    pattern_files,
+    read_pattern,
+    remove_pattern,
+)
+
+
+@click.group()
+def patterns() -> None:
+    """Experts' kernels: what they compute, where they fit, and how they run.
+
+    \b
+    docs/patterns.md tells how to write one, in about 20 lines. Examples:
+      tessera patterns list                 those that are known
+      tessera patterns show rmsnorm         with its loops and its text
+      tessera patterns check my.pattern     is the kernel what it says it computes?
+      tessera patterns add my.pattern       from now on it is used wherever it fits
+      tessera search prog.ug --engine patterns
+    """
+
+
+@patterns.command("list")
+@click.argument("words", nargs=-1)
+@common.json_option
+def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
+    """List the patterns whose text contains all WORDS; all without WORDS.
+
+    \b
+    Examples:
+      tessera patterns list
+      tessera patterns list softmax
+    """
+    found = [p for p in load_patterns() if all(w in p.text for w in words)]
+    if as_json:
+        common.print_json({"patterns": [p.json() for p in found]})
+        return 0
+    table = Table(box=None, pad_edge=False, show_header=True)
+    for column in ("name", "inputs", "result", "holes", "when", "in"):
+        table.add_column(column, overflow="fold")
+    for p in found:
+        holes = [f"before {x}" for x in p.prologue] + (["behind"] if p.epilogue else [])
+        table.add_row(
+            p.name, " ".join(f"{name}:{type_}" for name, type_ in p.inputs), p.output,
+            ", ".join(holes), ", ".join(p.when), str(Path(p.file).parent),
+        )  # fmt: skip
+    console = common.stdout()
+    if found:
+        console.print(table, markup=False)
+    console.print(f"{len(found)} patterns")
+    return 0
+
+
+@patterns.command()
+@click.argument("name")
+@common.json_option
+def show(name: str, as_json: bool) -> int:
+    """Show a pattern: its text, the +Graphs it is matched by, and where it is kept."""
+    found = find_pattern(name)
+    if as_json:
+        common.print_json(found.json())
+        return 0
+    click.echo(found.text, nl=False)
+    for number, loops in enumerate(found.loops):
+        click.echo(("\nmatched by\n" if number == 0 else "\nor by\n") + loops, nl=False)
+    click.echo(f"\nin {found.file}")
+    return 0
+
+
+@patterns.command()
+@click.argument("file")
+@click.option("--project", is_flag=True, help="For this folder's project: .tessera/patterns.")
+@click.option("--unchecked", is_flag=True, help="Without `check`; uses of it are proved anyway.")
+def add(file: str, project: bool, unchecked: bool) -> int:
+    """Check the pattern in FILE and use it from now on, wherever it fits.
+
+    \b
+    Examples:
+      tessera patterns add my.pattern
+      tessera patterns add my.pattern --project
+    """
+    path = Path(file)
+    if not unchecked:
+        checked = check_pattern(path)
+        if not checked.holds:
+            common.stderr().print(f"{checked.name}: {checked.why}", markup=False)
+            return 1
+    place = add_pattern(path, Path(".tessera") / "patterns" if project else None)
+    common.stdout().print(f"added as {place}", markup=False, soft_wrap=True)
+    return 0
+
+
+@patterns.command()
+@click.argument("name")
+def remove(name: str) -> int:
+    """Remove a pattern of your own or of this folder's project."""
+    common.stdout().print(f"removed {remove_pattern(name)}", markup=False, soft_wrap=True)
+    return 0
+
+
+@patterns.command()
+@click.argument("files", nargs=-1)
+@click.option("--sizes", type=click.IntRange(1, 100), default=2, show_default=True, metavar="N",
+              help="Different sizes at which each body is proved.")  # fmt: skip
+@click.option("--seed", type=int, default=1, metavar="N", help="Of sizes and of proofs.")
+@click.option("--cuda", metavar="TARGET", help="Also emulate for an architecture, as cuda:sm_80.")
+@common.json_option
+def check(files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, as_json: bool) -> int:
+    """Prove that the kernels of FILES are what they say they compute; of all known without FILES.
+
+    \b
+    Examples:
+      tessera patterns check
+      tessera patterns check my.pattern --sizes 5 --cuda cuda:sm_80
+
+    The file is read, its +Graphs are derived, the kernel is proved at sizes that the guards allow
+    for every setting, compiled and run. Needs no GPU. Exit code 1 if one does not hold.
+    """
+    if any(not file.endswith(SUFFIX) for file in files):
+        raise UsageError(f"patterns are files that end in {SUFFIX}")
+    if not files:
+        read = {read_pattern(path).name: path for path in pattern_files()}
+        files = tuple(str(path) for path in read.values())
+    found = []
+    with common.ProgressLine(not as_json) as line:
+        for number, file in enumerate(files):
+            if line is not None:
+                line({"stage": f"{number} of {len(files)} patterns"})
+            found.append(check_pattern(Path(file), seed=seed, sizes=sizes, cuda=cuda))
+    if as_json:
+        common.print_json({"patterns": [c.json() for c in found]})
+    else:
+        for c in found:
+            told = f"holds: proved {c.instances} times, ran on {', '.join(c.ran)}"
+            common.stdout().print(f"{c.name}: {told if c.holds else c.why}", markup=False)
+    return 0 if all(c.holds for c in found) else 1

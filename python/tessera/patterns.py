@@ -1,0 +1,198 @@
+"""Experts' kernels: where patterns are kept, and whether one is what it says it computes.
+
+Patterns that ship lie in `patterns/*.pattern`, those of installed packages where their entry points
+of the group `tessera.patterns` say, a user's own in the cache folder, a project's in
+`.tessera/patterns`. All are plain text in the form of docs/patterns.md; reading one executes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera import _core
+from tessera.errors import BadInputError, Error, Location, NotFoundError
+from tessera.files import io_error, read_text, write_text
+from tessera.options import pattern_folders, shipped_patterns, target_directory, user_patterns
+
+SUFFIX = ".pattern"
+# Of the largest element of a result: what f32 sums of a few thousand terms may be off by.
+_TOLERANCE = 2e-4
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One pattern as the core read it; `text` is its canonical form."""
+
+    name: str
+    text: str
+    inputs: tuple[tuple[str, str], ...]  # of its meaning: name and type
+    output: str
+    loops: tuple[str, ...]  # the +Graphs it is matched by
+    keys: tuple[str, ...]
+    prologue: tuple[str, ...]
+    epilogue: bool
+    when: tuple[str, ...]
+    bodies: tuple[dict[str, Any], ...]
+    settings: int
+    file: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, as `--json` prints it."""
+        return {
+            "name": self.name, "file": self.file, "inputs": dict(self.inputs),
+            "output": self.output, "loops": list(self.loops), "keys": list(self.keys),
+            "prologue": list(self.prologue), "epilogue": self.epilogue, "when": list(self.when),
+            "bodies": list(self.bodies), "settings": self.settings, "text": self.text,
+        }  # fmt: skip
+
+
+def read_pattern(path: Path) -> Pattern:
+    """The pattern of a file; raises BadInputError with file, line and column."""
+    record = _core.parse_pattern(read_text(path), str(path))
+    for name in ("inputs", "loops", "keys", "prologue", "when", "bodies"):
+        record[name] = tuple(record[name])
+    return Pattern(**record, file=str(path))
+
+
+def pattern_files() -> list[Path]:
+    """All files of patterns, those that ship first."""
+    folders = [Path(f) for f in pattern_folders() if f]
+    return [p for f in folders if f.is_dir() for p in sorted(f.glob("*" + SUFFIX))]
+
+
+def load_patterns(paths: Iterable[Path] | None = None) -> list[Pattern]:
+    """The patterns of these files, or of all there are; of two with one name the later one."""
+    found: dict[str, Pattern] = {}
+    for path in pattern_files() if paths is None else paths:
+        pattern = read_pattern(path)
+        found.pop(pattern.name, None)
+        found[pattern.name] = pattern
+    return list(found.values())
+
+
+def find_pattern(name: str) -> Pattern:
+    """The pattern of this name; raises NotFoundError with names that are close."""
+    known = load_patterns()
+    for pattern in known:
+        if pattern.name == name:
+            return pattern
+    close = [p.name for p in known if name in p.name or p.name in name][:5]
+    hint = f"; there is {', '.join(close)}" if close else "; `tessera patterns list` names them"
+    raise NotFoundError(f"no pattern '{name}'{hint}")
+
+
+def add_pattern(path: Path, folder: Path | None = None) -> Path:
+    """Copies a pattern into a folder, the user's own by default, where it is found from now on."""
+    pattern = read_pattern(path)
+    folder = user_patterns() if folder is None else folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise io_error(folder, error) from None
+    target = folder / (pattern.name + SUFFIX)
+    write_text(target, read_text(path))
+    return target
+
+
+def remove_pattern(name: str) -> Path:
+    """Removes a user's or a project's own pattern; those that ship can only be replaced."""
+    pattern = find_pattern(name)
+    path = Path(pattern.file)
+    own = [user_patterns().resolve(), (Path(".tessera") / "patterns").resolve()]
+    if path.resolve().parent not in own:
+        shipped = shipped_patterns()
+        ships = shipped is not None and path.is_relative_to(shipped)
+        raise BadInputError(
+            f"'{name}' {'ships with Tessera' if ships else 'belongs to a package'}; add a pattern "
+            f"of that name to replace it, or switch all off with --disable patterns",
+            Location(str(path)),
+        )
+    try:
+        path.unlink()
+    except OSError as error:
+        raise io_error(path, error, "removed") from None
+    return path
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `check` found of one pattern."""
+
+    name: str
+    holds: bool
+    why: str  # empty where it holds
+    instances: int  # sizes and settings at which the kernel was proved to be the meaning
+    ran: tuple[str, ...]  # what was compiled and run: "cpu", "cuda:sm_80 emulated"
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, as `--json` prints it."""
+        return {
+            "name": self.name, "holds": self.holds, "why": self.why,
+            "instances": self.instances, "ran": list(self.ran),
+        }  # fmt: skip
+
+
+def check_pattern(
+    path: Path,
+    *,
+    seed: int = 1,
+    sizes: int = 2,
+    cuda: str | None = None,
+    progress: Callable[[Any], None] | None = None,
+) -> Checked:
+    """Proves the kernel of a pattern to be its meaning, compiles it and runs it.
+
+    The verifier is asked at `sizes` sizes that the guards allow, for every setting; then each body
+    is compiled for this processor and run against the meaning, and with `cuda` ("cuda:sm_80") also
+    emulated for that architecture. No GPU is needed.
+    """
+    text = read_text(path)
+    pattern = read_pattern(path)
+    found = _core.check_pattern(text, str(path), seed, sizes, progress)
+    why = str(found["why"])
+    ran: list[str] = []
+    for number, body in enumerate(pattern.bodies):
+        if why:
+            break
+        targets = ["cpu"] if body["target"] in ("", "cpu") else []
+        if cuda is not None and body["target"] in ("", "cuda"):
+            targets.append(cuda)
+        meaning, kernel = _core.pattern_example(text, str(path), number)
+        for target in targets:
+            why = _run(meaning, kernel, target, seed)
+            if why:
+                why = f"the body in line {body['line']} for {target}: {why}"
+                break
+            shown = target if target == "cpu" else f"{target} emulated"
+            if shown not in ran:
+                ran.append(shown)
+    return Checked(pattern.name, not why, why, int(found["instances"]), tuple(ran))
+
+
+def _run(meaning: Any, kernel: Any, target: str, seed: int) -> str:
+    """Where compiled or emulated code leaves the meaning; empty if nowhere."""
+    rng = np.random.default_rng(seed)
+    try:
+        module = _core.compile(kernel) if target == "cpu" else None
+        types = [(dtype, shape) for dtype, shape in _core.compile(meaning).input_types]
+        arrays = [rng.standard_normal(shape).astype(np.float32) for _, shape in types]
+        expected = np.asarray(_core.evaluate(meaning, arrays, exact=True)[0])
+        output = np.empty(expected.shape, np.float32)
+        if module is not None:
+            module.run(arrays, [output])
+        else:
+            fault = _core.cuda_emulated(kernel, arrays, [output], target, target_directory())
+            if fault:
+                return fault
+    except Error as error:
+        return str(error)
+    off = float(np.max(np.abs(output - expected)) / max(1e-30, float(np.max(np.abs(expected)))))
+    if not off <= _TOLERANCE:
+        return f"its result is off by {off:.1g} of the largest element"
+    return ""

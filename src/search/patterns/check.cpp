@@ -1,0 +1,161 @@
+#include "search/patterns/check.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "search/patterns/instantiate.h"
+#include "verify/funnel.h"
+
+namespace tessera::patterns {
+namespace {
+
+bool holds(const std::vector<Condition>& all, const Values& values, DType dtype) {
+  return std::all_of(all.begin(), all.end(),
+                     [&](const Condition& c) { return c.holds(values, dtype); });
+}
+
+std::string text(const Values& values) {
+  std::string t;
+  for (const auto& [name, value] : values)
+    t += (t.empty() ? "" : " ") + name + "=" + std::to_string(value);
+  return t;
+}
+
+// The meaning as a region whose numbers are constants, and what stands for what.
+Graph region_of(const Pattern& p, const Graph& def, Match& m) {
+  Graph g(def.name());
+  std::vector<TensorId> map(def.tensors().size());
+  size_t input = 0;
+  for (const Op& op : def.ops()) {
+    if (op.kind == OpKind::Input && p.is_number(input)) {
+      m.inputs.push_back({});
+      m.numbers.push_back(Rational::parse("0.125").value());
+      map[op.result().index] = g.add_const(m.numbers.back(), def.tensor(op.result()).type);
+    } else {
+      copy_op(def, op, g, map);
+      if (op.kind == OpKind::Input) {
+        m.inputs.push_back(map[op.result().index]);
+        m.numbers.push_back({});
+      }
+    }
+    if (op.kind == OpKind::Input) input++;
+  }
+  m.value = map[def.outputs()[0].index];
+  g.add_output(m.value);
+  return g;
+}
+
+}  // namespace
+
+namespace {
+
+// Sizes for which a body may be used with some setting, small ones first.
+class Sizes {
+ public:
+  Sizes(const Pattern& p, const Body& b, uint64_t seed)
+      : p_(p), b_(b), symbols_(p.symbols()), all_(settings(p)), rng_(seed) {}
+
+  std::optional<Values> next() {
+    for (; tries_ < kTries; tries_++) {
+      // Small sizes that divide nothing; some that are large only where guards ask for them.
+      Values sizes;
+      for (const std::string& s : symbols_)
+        sizes[s] = tries_ < 200        ? rng_.between(2, 40)
+                   : rng_.chance(0.25) ? rng_.between(2, tries_ < 1000 ? 200 : 1200)
+                                       : rng_.between(2, 12);
+      if (!holds(p_.when, sizes, DType::F32)) continue;
+      for (const Values& setting : all_)
+        if (allowed(sizes, setting)) {
+          tries_++;
+          return sizes;
+        }
+    }
+    return std::nullopt;
+  }
+  bool allowed(const Values& sizes, const Values& setting) const {
+    return holds(b_.when, with(sizes, setting), DType::F32);
+  }
+  const std::vector<Values>& settings_of_pattern() const { return all_; }
+
+  static Values with(Values sizes, const Values& setting) {
+    sizes.insert(setting.begin(), setting.end());
+    return sizes;
+  }
+
+ private:
+  static constexpr int kTries = 4000;
+  const Pattern& p_;
+  const Body& b_;
+  const std::vector<std::string> symbols_;
+  const std::vector<Values> all_;
+  Rng rng_;
+  int tries_ = 0;
+};
+
+std::string no_sizes(const Body& b) {
+  return "no sizes up to 1200 satisfy its guards: the body in line " + std::to_string(b.line) +
+         " cannot be checked";
+}
+
+}  // namespace
+
+CheckResult check(const Pattern& p, const CheckOptions& options) {
+  CheckResult result;
+  for (const Body& b : p.bodies) {
+    Sizes all(p, b, options.seed);
+    for (int n = 0; n < options.sizes; n++) {
+      const std::optional<Values> sizes = all.next();
+      if (!sizes && n == 0) result.why = no_sizes(b);
+      if (!sizes) break;
+      Match m;
+      const Graph region = region_of(p, bound_def(p, *sizes, DType::F32), m);
+      m.symbols = *sizes;
+      VerifyOptions verify_options;
+      verify_options.seed = options.seed;
+      verify_options.cancel = options.cancel;
+      Verifier verifier(region, verify_options);
+      // Settings that come to the same kernel at this size are one.
+      std::vector<uint64_t> known;
+      const std::vector<Values>& tuned = all.settings_of_pattern();
+      const size_t step =
+          options.settings > 0 ? std::max<size_t>(1, tuned.size() / size_t(options.settings)) : 1;
+      for (size_t at = 0; at < tuned.size() && result.ok(); at += step) {
+        if (!all.allowed(*sizes, tuned[at])) continue;
+        const std::string place = " at " + text(Sizes::with(*sizes, tuned[at]));
+        try {
+          const Graph g = instantiate(p, b, m, tuned[at], region);
+          const uint64_t hash = structural_hash(g);
+          if (std::count(known.begin(), known.end(), hash)) continue;
+          known.push_back(hash);
+          const Verdict v = verifier.verify(g);
+          if (v.equal())
+            result.instances++;
+          else
+            result.why = (v.refuted() ? v.counterexample().what : v.why_unknown().what) + place;
+        } catch (const Error& e) {
+          result.why = e.message() + place;
+        }
+      }
+      if (!result.ok()) return result;
+    }
+    if (!result.ok()) return result;
+  }
+  return result;
+}
+
+std::pair<Graph, Graph> example(const Pattern& p, size_t body) {
+  if (body >= p.bodies.size()) throw Error(ErrorKind::BadInput, "there is no such body");
+  const Body& b = p.bodies[body];
+  Sizes all(p, b, 1);
+  const std::optional<Values> sizes = all.next();
+  if (!sizes) throw Error(ErrorKind::BadInput, no_sizes(b), SourceLocation{p.file, b.line, 1});
+  Match m;
+  const Graph region = region_of(p, bound_def(p, *sizes, DType::F32), m);
+  m.symbols = *sizes;
+  for (const Values& setting : all.settings_of_pattern())
+    if (all.allowed(*sizes, setting)) return {region, instantiate(p, b, m, setting, region)};
+  throw Error(ErrorKind::BadInput, no_sizes(b), SourceLocation{p.file, b.line, 1});
+}
+
+}  // namespace tessera::patterns

@@ -1,0 +1,31 @@
+// Which subgraphs of a program look like patterns (PluS, ATC'25, §4.2): they grow around skeleton
+// operators while they are a state of some pattern's +Graph.
+#pragma once
+#include <vector>
+
+#include "search/patterns/pattern.h"
+
+namespace tessera::patterns {
+
+struct Subgraph {
+  OpId anchor;                   // where it began
+  std::vector<OpId> ops;         // ascending; convex
+  std::vector<size_t> patterns;  // that it fits completely
+};
+
+struct IdentifyOptions {
+  // An operator belongs to one subgraph, the largest of its anchor, as in the paper. Otherwise
+  // anchors grow regardless of each other, and all that fitted on the way are there to choose from.
+  bool exclusive = false;
+  // Also subgraphs with all key operations of a pattern in other loops, which algebra may explain.
+  bool modulo_algebra = true;
+  size_t max_ops = 64;
+};
+
+// What the paper leaves open: operators that do not fit are not tried again until the subgraph has
+// grown; consumers of all its values come before producers; what lies between two of its operators
+// belongs to it.
+std::vector<Subgraph> identify(const Graph&, const std::vector<Pattern>&,
+                               const IdentifyOptions& = {});
+
+}  // namespace tessera::patterns

@@ -1,0 +1,297 @@
+#include "search/patterns/loops.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+
+namespace tessera::patterns {
+namespace {
+
+constexpr size_t kMaxBytes = 1 << 20, kMaxLoops = 1000, kMaxName = 100;
+constexpr int kMaxDepth = 16;
+
+bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string product(const std::vector<Dim>& size) {
+  std::string text;
+  for (const Dim& d : size) text += (text.empty() ? "" : "*") + d.str();
+  return text;
+}
+
+// One line "loop0 [M, para, (dot)]", of which `at` characters are read.
+class LineParser {
+ public:
+  LineParser(std::string_view text, const std::string& file, int line)
+      : text_(text), file_(file), line_(line) {}
+
+  int indentation() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    if (at_ < text_.size() && text_[at_] == '\t') fail("a tab; indent by spaces");
+    return int(at_);
+  }
+  Loop loop() {
+    const std::string name = word("a loop, as in 'loop0 [M, para, (dot)]'");
+    if (name.substr(0, 4) != "loop") fail("expected 'loop' and a number, not '" + name + "'", 0);
+    Loop loop;
+    expect('[');
+    do loop.size.push_back(size());
+    while (take('*'));
+    expect(',');
+    const size_t from = (skip(), at_);
+    const std::string par = word("'para' or 'non-para'", true);
+    loop.parallel = par == "para" || par == "parallelizable";
+    if (!loop.parallel && par != "non-para" && par != "non-parallelizable")
+      fail("expected 'para' or 'non-para', not '" + par + "'", from);
+    if (take(',')) {
+      expect('(');
+      do loop.ops.push_back(op());
+      while (take(','));
+      expect(')');
+    }
+    expect(']');
+    skip();
+    if (at_ < text_.size()) fail("expected the end of the line");
+    return loop;
+  }
+  [[noreturn]] void fail(const std::string& what) const { fail(what, at_); }
+  [[noreturn]] void fail(const std::string& what, size_t at) const {
+    throw Error(ErrorKind::BadInput, what, SourceLocation{file_, line_, int(at) + 1});
+  }
+
+ private:
+  void skip() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\r')) ++at_;
+  }
+  bool take(char c) {
+    skip();
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char c) {
+    if (!take(c)) fail(std::string("expected '") + c + "'");
+  }
+  std::string word(const std::string& what, bool hyphens = false) {
+    skip();
+    const size_t from = at_;
+    while (at_ < text_.size() && (is_alpha(text_[at_]) || (at_ > from && is_digit(text_[at_])) ||
+                                  (hyphens && text_[at_] == '-')))
+      ++at_;
+    if (at_ == from) fail("expected " + what);
+    if (at_ - from > kMaxName) fail("a name of more than 100 characters", from);
+    return std::string(text_.substr(from, at_ - from));
+  }
+  Dim size() {
+    skip();
+    const size_t from = at_;
+    int64_t n = 0;
+    while (at_ < text_.size() && is_digit(text_[at_]) && n <= kMaxElements)
+      n = 10 * n + (text_[at_++] - '0');
+    if (at_ == from) return Dim(word("a size: a number or a symbol"));
+    if (n < 2 || n > kMaxElements) fail("a loop runs from 2 to 2^40 times", from);
+    return Dim(n);
+  }
+  std::string op() {
+    skip();
+    const size_t from = at_;
+    const std::string name = word("an operation");
+    // The paper's names of trivial operations are those of the text format, or these.
+    static const std::map<std::string, std::string> kOther = {
+        {"reduceMean", "reduceSum"}, {"sub", "sub"}, {"permute", "transpose"}};
+    const auto other = kOther.find(name);
+    const std::string known = other == kOther.end() ? name : other->second;
+    const auto kind = op_from_name(known);
+    if (!is_key(known) && (!kind || loop_op(*kind) != known))
+      fail("no operation '" + name +
+               "'; there are dot, reduceMax, reduceMin, reduceSum, reduceAny and the operators of "
+               "the text format, such as exp",
+           from);
+    return known;
+  }
+
+  std::string_view text_;
+  const std::string& file_;
+  int line_;
+  size_t at_ = 0;
+};
+
+std::string tensors(const std::vector<TensorId>& ids, const Graph& g) {
+  std::string text;
+  for (TensorId t : ids) {
+    const std::string& name = g.tensor(t).name;
+    text += (text.empty() ? "" : ",") + (name.empty() ? "%" + std::to_string(t.index) : name);
+  }
+  return "{" + text + "}";
+}
+
+void print(const LoopGraph& loops, const Graph* g, size_t depth, int& number, std::string& text) {
+  for (const Loop& l : loops) {
+    text += std::string(2 * depth, ' ') + "loop" + std::to_string(number++) + " [" +
+            product(l.size) + (l.parallel ? ", para" : ", non-para");
+    for (size_t i = 0; i < l.ops.size(); i++) text += (i == 0 ? ", (" : ", ") + l.ops[i];
+    text += l.ops.empty() ? "]" : ")]";
+    if (g) text += " " + tensors(l.inputs, *g) + ":" + tensors(l.outputs, *g);
+    text += "\n";
+    print(l.children, g, depth + 1, number, text);
+  }
+}
+
+void collect_keys(const LoopGraph& loops, std::vector<std::string>& found) {
+  for (const Loop& l : loops) {
+    for (const std::string& op : l.ops)
+      if (is_key(op)) found.push_back(op);
+    collect_keys(l.children, found);
+  }
+}
+
+// --- matching --------------------------------------------------------------------------------
+
+using Sizes = std::map<std::string, std::string>;  // symbol of the pattern → size of the subgraph
+
+bool bind_size(const Loop& pattern, const Loop& loop, Sizes& sizes) {
+  const std::string size = product(loop.size);
+  if (pattern.size.size() != 1 || !pattern.size[0].symbolic()) return product(pattern.size) == size;
+  return sizes.emplace(pattern.size[0].symbol, size).first->second == size;
+}
+
+std::vector<std::string> sorted_keys(const Loop& l) {
+  std::vector<std::string> found;
+  for (const std::string& op : l.ops)
+    if (is_key(op)) found.push_back(op);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// Are the keys the pattern's (or, of a subgraph that may grow, among them)?
+bool keys_fit(const Loop& pattern, const Loop& loop, bool partial) {
+  std::vector<std::string> wanted = sorted_keys(pattern);
+  size_t any = size_t(std::count(wanted.begin(), wanted.end(), "reduceAny"));
+  std::erase(wanted, "reduceAny");
+  for (const std::string& key : sorted_keys(loop)) {
+    const auto at = std::find(wanted.begin(), wanted.end(), key);
+    if (at != wanted.end())
+      wanted.erase(at);
+    else if (any > 0 && key != "dot")
+      --any;
+    else
+      return false;
+  }
+  if (partial) return true;
+  for (const std::string& op : pattern.ops)
+    if (!is_key(op) && std::find(loop.ops.begin(), loop.ops.end(), op) == loop.ops.end())
+      return false;
+  return wanted.empty() && any == 0;
+}
+
+bool embeds(const LoopGraph& pattern, size_t p, const LoopGraph& graph, size_t g, bool partial,
+            const Sizes& before, const std::function<bool(const Sizes&)>& then) {
+  if (g == graph.size()) return (partial || p == pattern.size()) && then(before);
+  if (p == pattern.size()) return false;
+  const Loop &wanted = pattern[p], &loop = graph[g];
+  Sizes sizes = before;
+  const bool parallel =
+      partial ? !wanted.parallel || loop.parallel : wanted.parallel == loop.parallel;
+  if (parallel && bind_size(wanted, loop, sizes) && keys_fit(wanted, loop, partial) &&
+      embeds(wanted.children, 0, loop.children, 0, partial, sizes, [&](const Sizes& inner) {
+        return embeds(pattern, p + 1, graph, g + 1, partial, inner, then);
+      }))
+    return true;
+  return partial && embeds(pattern, p + 1, graph, g, partial, before, then);
+}
+
+}  // namespace
+
+std::string loop_op(OpKind kind) {
+  if (kind == OpKind::Matmul) return "dot";
+  if (kind == OpKind::ReduceMax) return "reduceMax";
+  if (kind == OpKind::ReduceMin) return "reduceMin";
+  if (kind == OpKind::Sum || kind == OpKind::Mean) return "reduceSum";
+  return name(kind);
+}
+
+bool is_key(std::string_view op) {
+  return op == "dot" || op == "reduceMax" || op == "reduceMin" || op == "reduceSum" ||
+         op == "reduceAny";
+}
+
+std::vector<std::string> keys(const LoopGraph& loops) {
+  std::vector<std::string> found;
+  collect_keys(loops, found);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string print(const LoopGraph& loops) {
+  std::string text;
+  int number = 0;
+  print(loops, nullptr, 0, number, text);
+  return text;
+}
+
+std::string print_with_tensors(const LoopGraph& loops, const Graph& g) {
+  std::string text;
+  int number = 0;
+  print(loops, &g, 0, number, text);
+  return text;
+}
+
+LoopGraph parse_loops(std::string_view text, const std::string& file, int first_line) {
+  if (text.size() > kMaxBytes)
+    throw Error(ErrorKind::BadInput, "more than 1 MiB of loops",
+                SourceLocation{file, first_line, 1});
+  LoopGraph roots;
+  // Where the next loop may go: the lists it may be appended to, by indentation.
+  struct Open {
+    int indentation;
+    std::vector<size_t> path;
+  };
+  std::vector<Open> open;
+  size_t count = 0;
+  int number = first_line;
+  for (size_t from = 0; from < text.size(); number++) {
+    const size_t end = std::min(text.find('\n', from), text.size());
+    std::string_view line = text.substr(from, end - from);
+    from = end + 1;
+    line = line.substr(0, line.find('#'));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    LineParser parser(line, file, number);
+    const int indentation = parser.indentation();
+    while (!open.empty() && open.back().indentation >= indentation) {
+      if (open.back().indentation == indentation || open.size() == 1 ||
+          open[open.size() - 2].indentation >= indentation) {
+        open.pop_back();
+        continue;
+      }
+      parser.fail("this loop is indented like none before it", 0);
+    }
+    if (open.empty() && !roots.empty() && indentation > 0)
+      parser.fail("this loop is indented like none before it", 0);
+    if (int(open.size()) >= kMaxDepth) parser.fail("more than 16 loops inside each other", 0);
+    if (++count > kMaxLoops) parser.fail("more than 1000 loops", 0);
+    std::vector<size_t> path = open.empty() ? std::vector<size_t>{} : open.back().path;
+    LoopGraph* list = &roots;
+    for (size_t i : path) list = &(*list)[i].children;
+    path.push_back(list->size());
+    list->push_back(parser.loop());
+    open.push_back({indentation, std::move(path)});
+  }
+  if (roots.empty())
+    throw Error(ErrorKind::BadInput, "no loops; write one a line, as in 'loop0 [M, para]'",
+                SourceLocation{file, first_line, 1});
+  return roots;
+}
+
+bool is_skeleton(const Op& op) { return is_key(loop_op(op.kind)); }
+
+Fit fit(const LoopGraph& pattern, const LoopGraph& subgraph) {
+  const auto yes = [](const Sizes&) { return true; };
+  if (embeds(pattern, 0, subgraph, 0, false, {}, yes)) return Fit::Complete;
+  if (embeds(pattern, 0, subgraph, 0, true, {}, yes)) return Fit::Partial;
+  return Fit::None;
+}
+
+}  // namespace tessera::patterns

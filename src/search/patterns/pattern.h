@@ -1,0 +1,105 @@
+// A pattern of the warehouse: what an expert's kernel computes, where it may be used, and the
+// kernel as a block graph with holes. All else (the +Graph, tests, the original to compare with) is
+// derived from the meaning. Text form, one pattern a file (patterns/*.pattern, docs/patterns.md):
+//
+//   pattern t5layernorm
+//     def {
+//       x = input : f32[M,N]
+//       ...
+//       return y
+//     }
+//     numbers eps                 inputs of rank 0 that are constants of the program
+//     prologue x                  pointwise producers of x are computed in the kernel
+//     epilogue                    and so are pointwise consumers of the result
+//     when N <= 65536, dtype in f32 f16 bf16
+//     tune R = 1 4 16
+//     kernel for cpu when M >= R grid[x=M/R] {
+//       t = iter x {imap={x:0}}
+//       ...
+//     }
+//
+// A kernel is a block graph whose arguments are def's inputs; `body [for …] [when …] { … }` is a
+// program of several kernels and operators. In either symbols, tuned names and f32 stand for what
+// they are bound to; a/b in grids and loops is rounded up. Nothing in a file is ever executed.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "search/patterns/loops.h"
+
+namespace tessera::patterns {
+
+using Values = std::map<std::string, int64_t>;  // by symbol or tuned name
+
+// A product of numbers and names, with / (rounded down) and % from left to right.
+struct Term {
+  struct Factor {
+    char op = '*';  // '*', '/', '%'
+    int64_t number = 0;
+    std::string name;  // empty: the number
+    friend bool operator==(const Factor&, const Factor&) = default;
+  };
+  std::vector<Factor> factors;
+  std::optional<int64_t> value(const Values&) const;  // nothing on overflow, /0 or unknown names
+  std::string str() const;
+};
+
+struct Condition {
+  Term left, right;
+  std::string comparison;     // "<=", "<", ">=", ">", "==", "!="; empty: on the element type
+  std::vector<DType> dtypes;  // one of these
+  bool holds(const Values&, DType) const;
+  std::string str() const;
+};
+
+struct Body {
+  std::string target;  // "cpu", "cuda"; empty: any
+  std::vector<Condition> when;
+  // One kernel: text is "grid[…] loops[…] { … }", its arguments go without saying. Otherwise
+  // statements.
+  bool kernel = false;
+  std::string text;       // as in the file
+  int line = 0, col = 1;  // of its first character
+};
+
+struct Pattern {
+  std::string name, file;
+  Graph def;             // symbolic, f32 for the element type, one output
+  std::string def_text;  // statements, as in the file
+  int def_line = 0;
+  std::vector<std::string> numbers, prologues;  // of the inputs of def
+  bool epilogue = false;
+  std::vector<Condition> when;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> tune;
+  std::vector<Body> bodies;
+  std::string loops_text;  // empty: derived
+  int loops_line = 0;
+  // Key operations in their loops: of def, and of def with something in its holes.
+  std::vector<LoopGraph> loops;
+  std::vector<std::string> keys;  // all key operations, sorted
+
+  std::optional<size_t> input(const std::string& name) const;
+  bool is_number(size_t input) const;
+  bool has_prologue(size_t input) const;
+  std::vector<std::string> symbols() const;  // of def, in order of appearance
+  std::string name_for_graph() const;        // letters, digits and _ only
+};
+
+// Throws Error(BadInput) with file:line:col on anything malformed. Bodies are parsed at an example
+// size and must have def's interface.
+Pattern parse_pattern(std::string_view text, const std::string& file);
+// parse_pattern(print(p)) prints the same.
+std::string print(const Pattern&);
+
+// The meaning at given sizes and element type.
+Graph bound_def(const Pattern&, const Values& symbols, DType);
+// A body at given sizes, settings and element type. Throws Error(BadInput) with its place in the
+// file.
+Graph bound_body(const Pattern&, const Body&, const Values& values, DType);
+// All settings of what is tuned; one empty one where nothing is.
+std::vector<Values> settings(const Pattern&);
+
+}  // namespace tessera::patterns

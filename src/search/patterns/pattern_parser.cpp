@@ -1,0 +1,382 @@
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "ir/text.h"
+#include "search/patterns/pattern.h"
+
+namespace tessera::patterns {
+namespace {
+
+constexpr size_t kMaxBytes = 1 << 20, kMaxName = 100, kMaxSettings = 512;
+constexpr int64_t kMaxNumber = int64_t(1) << 40;
+
+bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+class Parser {
+ public:
+  Parser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+
+  Pattern run() {
+    if (text_.size() > kMaxBytes) fail("more than 1 MiB; a pattern is a page or two");
+    lines();
+    if (word("'pattern' and its name") != "pattern") fail("expected 'pattern' and its name", 0);
+    p_.file = file_;
+    p_.name = word("the name of the pattern", true);
+    end_of_line();
+    for (lines(); at_ < text_.size(); lines()) statement();
+    if (p_.def.outputs().empty()) fail("no 'def { … }': say what the kernel computes");
+    if (p_.bodies.empty()) fail("no 'kernel grid[…] { … }': say how it is computed");
+    finish();
+    return std::move(p_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { fail(what, at_); }
+  [[noreturn]] void fail(const std::string& what, size_t at) const {
+    const std::string_view before = text_.substr(0, std::min(at, text_.size()));
+    const size_t start = before.rfind('\n');
+    const int line = int(std::count(before.begin(), before.end(), '\n')) + 1;
+    const size_t from = start == std::string_view::npos ? 0 : start + 1;
+    throw Error(ErrorKind::BadInput, what,
+                SourceLocation{file_, line, int(before.size() - from) + 1});
+  }
+  int line_of(size_t at) const {
+    return int(std::count(text_.begin(), text_.begin() + std::ptrdiff_t(at), '\n')) + 1;
+  }
+
+  void blanks() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r'))
+      at_++;
+    if (at_ < text_.size() && text_[at_] == '#')
+      while (at_ < text_.size() && text_[at_] != '\n') at_++;
+  }
+  void lines() {
+    for (blanks(); at_ < text_.size() && text_[at_] == '\n'; blanks()) at_++;
+  }
+  void end_of_line() {
+    blanks();
+    if (at_ < text_.size() && text_[at_] != '\n') fail("expected the end of the line");
+  }
+  bool take(std::string_view token) {
+    blanks();
+    if (text_.substr(at_, token.size()) != token) return false;
+    const char next = at_ + token.size() < text_.size() ? text_[at_ + token.size()] : ' ';
+    if (is_alpha(token.back()) && (is_alpha(next) || is_digit(next))) return false;
+    at_ += token.size();
+    return true;
+  }
+  std::string word(const std::string& what, bool of_pattern = false) {
+    blanks();
+    const size_t from = at_;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (!is_alpha(c) && !(is_digit(c) && at_ > from) &&
+          !(of_pattern && at_ > from && (c == '-' || c == '.')))
+        break;
+      at_++;
+    }
+    if (at_ == from) fail("expected " + what);
+    if (at_ - from > kMaxName) fail("a name of more than 100 characters", from);
+    return std::string(text_.substr(from, at_ - from));
+  }
+  std::optional<int64_t> number() {
+    blanks();
+    const size_t from = at_;
+    int64_t n = 0;
+    while (at_ < text_.size() && is_digit(text_[at_])) {
+      n = 10 * n + (text_[at_++] - '0');
+      if (n > kMaxNumber) fail("a number beyond 2^40", from);
+    }
+    if (at_ == from) return std::nullopt;
+    return n;
+  }
+  // From behind a '{' to before its '}'; comments (// of the text format, # of loops) hold none.
+  std::string_view block(char comment) {
+    blanks();
+    const size_t open = at_;
+    if (!take("{")) fail("expected '{'");
+    const size_t from = at_;
+    for (int depth = 1; at_ < text_.size(); at_++) {
+      const char c = text_[at_];
+      if (c == comment && (comment == '#' || text_.substr(at_, 2) == "//")) {
+        while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') at_++;
+      } else if (c == '{') {
+        depth++;
+      } else if (c == '}' && --depth == 0) {
+        const std::string_view inside = text_.substr(from, at_ - from);
+        at_++;
+        end_of_line();
+        block_line_ = line_of(from);
+        return inside;
+      }
+    }
+    fail("this '{' is not closed", open);
+  }
+
+  void statement() {
+    const size_t from = at_;
+    const std::string what =
+        word("def, numbers, prologue, epilogue, when, loops, tune, kernel or body");
+    if (what == "def") {
+      if (!p_.def.outputs().empty()) fail("a second def", from);
+      def();
+    } else if (what == "numbers") {
+      names(p_.numbers, true);
+    } else if (what == "prologue") {
+      names(p_.prologues, false);
+    } else if (what == "epilogue") {
+      p_.epilogue = true;
+      end_of_line();
+    } else if (what == "when") {
+      conditions(p_.when);
+      end_of_line();
+    } else if (what == "loops") {
+      if (!p_.loops_text.empty()) fail("loops a second time", from);
+      p_.loops_text = block('#');
+      p_.loops_line = block_line_;
+      p_.loops = {parse_loops(p_.loops_text, file_, p_.loops_line)};
+    } else if (what == "tune") {
+      tune();
+    } else if (what == "kernel" || what == "body") {
+      body(what == "kernel");
+    } else {
+      fail("expected def, numbers, prologue, epilogue, when, loops, tune, kernel or body, not '" +
+               what + "'",
+           from);
+    }
+  }
+
+  void def() {
+    p_.def_text = block('/');
+    p_.def_line = block_line_;
+    const std::string header = "graph " + p_.name_for_graph() + " {";
+    p_.def = parse(std::string(size_t(p_.def_line - 1), '\n') + header + p_.def_text + "}", file_);
+    if (p_.def.level() != Level::Kernel || p_.def.outputs().size() != 1)
+      fail("a def returns one tensor; make a pattern of each");
+    if (p_.def.inputs().empty()) fail("a def without inputs");
+    for (const Op& op : p_.def.ops()) {
+      if (op.kind == OpKind::Kernel || op.kind == OpKind::Opaque)
+        fail(std::string("a def is made of plain operators, not of ") + name(op.kind));
+      for (uint32_t i = 0; i < op.num_results; i++)
+        if (p_.def.tensor(op.result(i)).type.dtype != DType::F32)
+          fail("a def is written in f32, which stands for the element type of the program");
+    }
+  }
+
+  // Inputs of the def.
+  void names(std::vector<std::string>& list, bool numbers) {
+    do {
+      blanks();
+      const size_t from = at_;
+      const std::string name = word("the name of an input of the def");
+      const auto input = p_.input(name);
+      if (!input) fail("the def has no input '" + name + "'; put the def first", from);
+      const int rank = p_.def.tensor(p_.def.inputs()[*input]).type.rank();
+      if (numbers && rank != 0) fail("'" + name + "' is no number: it has axes", from);
+      if (!numbers && rank == 0) fail("'" + name + "' is a number, which has no prologue", from);
+      if (std::count(list.begin(), list.end(), name)) fail("'" + name + "' twice", from);
+      list.push_back(name);
+    } while (take(","));
+    end_of_line();
+  }
+
+  Term term() {
+    Term t;
+    char op = '*';
+    do {
+      blanks();
+      const size_t from = at_;
+      Term::Factor f;
+      f.op = op;
+      if (const auto n = number()) {
+        f.number = *n;
+      } else {
+        f.name = word("a number, a symbol of the def or a tuned name");
+        used_.push_back({f.name, from});
+      }
+      t.factors.push_back(std::move(f));
+      if (t.factors.size() > 16) fail("more than 16 factors");
+      op = take("*") ? '*' : take("/") ? '/' : take("%") ? '%' : char(0);
+    } while (op != 0);
+    return t;
+  }
+
+  void conditions(std::vector<Condition>& list) {
+    do {
+      Condition c;
+      if (take("dtype")) {
+        if (!take("in")) fail("expected 'in' and element types, as in 'dtype in f32 bf16'");
+        while (true) {
+          blanks();
+          if (at_ >= text_.size() || !is_alpha(text_[at_])) break;
+          const size_t from = at_;
+          const std::string dtype = word("an element type");
+          const auto known = dtype_from_name(dtype);
+          if (!known || !is_float(*known))
+            fail("no element type '" + dtype + "'; there are f64 f32 f16 bf16", from);
+          c.dtypes.push_back(*known);
+        }
+        if (c.dtypes.empty()) fail("expected an element type");
+      } else {
+        c.left = term();
+        for (const char* op : {"<=", ">=", "==", "!=", "<", ">"})
+          if (c.comparison.empty() && take(op)) c.comparison = op;
+        if (c.comparison.empty()) fail("expected <=, <, >=, >, == or !=");
+        c.right = term();
+      }
+      list.push_back(std::move(c));
+    } while (take(","));
+  }
+
+  void tune() {
+    blanks();
+    const size_t from = at_;
+    const std::string name = word("a name");
+    const std::vector<std::string> symbols = p_.symbols();
+    if (std::count(symbols.begin(), symbols.end(), name))
+      fail("'" + name + "' is a symbol of the def", from);
+    for (const auto& known : p_.tune)
+      if (known.first == name) fail("'" + name + "' is tuned twice", from);
+    if (!take("=")) fail("expected '=' and values");
+    std::vector<int64_t> values;
+    blanks();
+    for (auto n = number(); n; n = number()) {
+      if (*n < 1) fail("values of what is tuned are at least 1");
+      values.push_back(*n);
+    }
+    if (values.empty()) fail("expected values, as in 'tune R = 1 2 4'");
+    end_of_line();
+    p_.tune.emplace_back(name, std::move(values));
+    size_t product = 1;
+    for (const auto& t : p_.tune) product *= t.second.size();
+    if (product > kMaxSettings) fail("more than 512 settings to try", from);
+  }
+
+  void body(bool kernel) {
+    if (p_.def.outputs().empty()) fail("put the def before what computes it");
+    Body b;
+    b.kernel = kernel;
+    if (take("for")) {
+      blanks();
+      const size_t from = at_;
+      b.target = word("cpu or cuda");
+      if (b.target != "cpu" && b.target != "cuda")
+        fail("no target '" + b.target + "'; there are cpu and cuda", from);
+    }
+    if (take("when")) conditions(b.when);
+    blanks();
+    const size_t from = at_;
+    if (kernel) {
+      if (!take("grid")) fail("expected 'grid[…]', how many blocks there are");
+      while (at_ < text_.size() && text_[at_] != '{' && text_[at_] != '\n') at_++;
+    }
+    b.text = block('/');
+    b.line = block_line_;
+    if (kernel) {
+      // With its counts and braces.
+      const size_t open = text_.find('{', from);
+      b.text = std::string(text_.substr(from, open - from)) + "{" + b.text + "}";
+      b.line = line_of(from);
+      const size_t start = text_.rfind('\n', from);
+      b.col = int(from - (start == std::string_view::npos ? 0 : start + 1)) + 1;
+    }
+    p_.bodies.push_back(std::move(b));
+  }
+
+  // What can be said only when all is known.
+  void finish() {
+    const std::vector<std::string> symbols = p_.symbols();
+    std::set<std::string> known(symbols.begin(), symbols.end());
+    for (const auto& t : p_.tune) known.insert(t.first);
+    for (const auto& [name, at] : used_)
+      if (!known.count(name))
+        fail("'" + name + "' is neither a symbol of the def nor a tuned name", at);
+    for (const Op& op : p_.def.ops())
+      for (const Dim& d : p_.def.tensor(op.result()).type.shape)
+        if (d.symbolic() && !known.count(d.symbol))
+          throw Error(ErrorKind::BadInput, "no input of the def has an axis " + d.symbol,
+                      SourceLocation{file_, p_.def_line, 1});
+    derive_loops();
+    // An example for each body: sizes that are no multiples of each other.
+    Values values = settings(p_)[0];
+    int64_t size = 16;
+    for (const std::string& s : symbols) values[s] = size += 8;
+    const Graph def = bound_def(p_, values, DType::F32);
+    for (const Body& b : p_.bodies) {
+      const Graph g = bound_body(p_, b, values, DType::F32);
+      const SourceLocation place{file_, b.line, 1};
+      if (g.inputs().size() != def.inputs().size() || g.outputs().size() != 1)
+        throw Error(ErrorKind::BadInput, "a body has the inputs of the def and one result", place);
+      for (size_t i = 0; i < def.inputs().size(); i++) {
+        const Tensor &mine = g.tensor(g.inputs()[i]), &its = def.tensor(def.inputs()[i]);
+        if (mine.name != its.name || !(mine.type == its.type))
+          throw Error(ErrorKind::BadInput,
+                      "input " + std::to_string(i + 1) + " is " + mine.name + " : " +
+                          mine.type.str() + ", but the def's is " + its.name + " : " +
+                          its.type.str() + " at the same sizes",
+                      place);
+      }
+      if (!(g.tensor(g.outputs()[0]).type == def.tensor(def.outputs()[0]).type))
+        throw Error(ErrorKind::BadInput,
+                    "the body's result is " + g.tensor(g.outputs()[0]).type.str() + ", the def's " +
+                        def.tensor(def.outputs()[0]).type.str(),
+                    place);
+    }
+  }
+
+  static void keep_keys(LoopGraph& loops) {
+    for (Loop& l : loops) {
+      std::erase_if(l.ops, [](const std::string& op) { return !is_key(op); });
+      l.inputs.clear();
+      l.outputs.clear();
+      keep_keys(l.children);
+    }
+  }
+
+  // Of the def, and with a pointwise operator in its holes, which adds a loop where it has to wait
+  // for a reduction or stands in one.
+  void derive_loops() {
+    if (p_.loops.empty()) {
+      for (int holes = 0; holes < 4; holes++) {
+        if ((holes & 1 && !p_.epilogue) || (holes & 2 && p_.prologues.empty())) continue;
+        Graph g(p_.def.name());
+        std::vector<TensorId> map(p_.def.tensors().size());
+        for (size_t i = 0; i < p_.def.ops().size(); i++) {
+          const Op& op = p_.def.op(OpId(uint32_t(i)));
+          copy_op(p_.def, op, g, map);
+          if (op.kind != OpKind::Input || !(holes & 2)) continue;
+          const std::string& name = p_.def.tensor(op.result()).name;
+          if (std::count(p_.prologues.begin(), p_.prologues.end(), name))
+            map[op.result().index] = g.add(OpKind::Neg, {map[op.result().index]});
+        }
+        TensorId y = map[p_.def.outputs()[0].index];
+        if (holes & 1) y = g.add(OpKind::Neg, {y});
+        g.add_output(y);
+        Derived d = derive(g);
+        if (!d.ok())
+          throw Error(ErrorKind::BadInput, "the def has no +Graph: " + d.why,
+                      SourceLocation{file_, p_.def_line, 1});
+        keep_keys(d.loops);
+        p_.loops.push_back(std::move(d.loops));
+      }
+    }
+    p_.keys = keys(p_.loops[0]);
+  }
+
+  std::string_view text_;
+  const std::string& file_;
+  size_t at_ = 0;
+  int block_line_ = 0;
+  Pattern p_;
+  std::vector<std::pair<std::string, size_t>> used_;  // names in conditions, and where
+};
+
+}  // namespace
+
+Pattern parse_pattern(std::string_view text, const std::string& file) {
+  return Parser(text, file).run();
+}
+
+}  // namespace tessera::patterns

@@ -1,0 +1,275 @@
+#include "search/patterns/patterns.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cost/analytical.h"
+#include "search/patterns/identify.h"
+#include "search/patterns/instantiate.h"
+#include "search/patterns/region.h"
+#include "verify/funnel.h"
+
+namespace tessera {
+namespace patterns {
+namespace {
+
+constexpr size_t kBestOfPlace = 3;  // settings offered of one pattern in one place
+
+// An instance in its place.
+struct Use {
+  const Pattern* pattern = nullptr;
+  Region region;
+  Graph graph;  // of the region's inputs and output
+  double seconds = 0, original = 0;
+  std::string what;  // one line of the derivation
+};
+
+// The program with regions computed by instances; none overlap.
+Graph with_uses(const Graph& program, const std::vector<const Use*>& uses) {
+  std::map<uint32_t, const Use*> at;
+  for (const Use* u : uses) at[u->region.output.index] = u;
+  Graph out(program.name());
+  std::vector<TensorId> map(program.tensors().size());
+  for (const Op& op : program.ops()) {
+    const auto use = op.num_results == 1 ? at.find(op.result().index) : at.end();
+    if (use == at.end()) {
+      copy_op(program, op, out, map);
+      continue;
+    }
+    const Graph& g = use->second->graph;
+    std::vector<TensorId> inner(g.tensors().size());
+    for (size_t i = 0; i < g.inputs().size(); i++)
+      inner[g.inputs()[i].index] = map[use->second->region.inputs[i].index];
+    for (const Op& o : g.ops())
+      if (o.kind != OpKind::Input) copy_op(g, o, out, inner);
+    map[op.result().index] = inner[g.outputs()[0].index];
+  }
+  for (TensorId t : program.outputs()) out.add_output(map[t.index]);
+  return without_dead_code(out);
+}
+
+class Run {
+ public:
+  Run(const PatternsOptions& options, const Graph& program, Context& context, const Budget& budget)
+      : options_(options), program_(program), context_(context), budget_(budget),
+        deadline_(budget.seconds, context.cancel, nullptr), model_(*context.target) {}
+
+  SearchReport run(CandidateSink& sink) {
+    const std::vector<Pattern>& all = *options_.warehouse;
+    IdentifyOptions identify_options;
+    identify_options.modulo_algebra = options_.modulo_algebra;
+    const std::vector<Subgraph> subgraphs = identify(program_, all, identify_options);
+    report_.figures["subgraphs"] = double(subgraphs.size());
+    report_.original_cost = model_.cost(program_).seconds;
+    for (const Subgraph& s : subgraphs) {
+      for (Region& r : regions(program_, s.ops)) {
+        // The same region may come of several subgraphs.
+        std::vector<uint32_t> key = {r.output.index};
+        for (OpId id : r.ops) key.push_back(id.index);
+        for (size_t p : s.patterns) {
+          if (deadline_.ended()) break;
+          std::vector<uint32_t> mine = key;
+          mine.push_back(uint32_t(p));
+          if (seen_.insert(std::move(mine)).second) try_pattern(all[p], r);
+        }
+      }
+    }
+    offer(sink);
+    report_.seconds = deadline_.spent();
+    report_.stop = deadline_.cancelled() ? StopReason::Cancelled
+                   : deadline_.ended()   ? StopReason::TimeBudget
+                                         : StopReason::Exhausted;
+    report_.figures["matches"] = double(matches_);
+    report_.figures["near_matches"] = double(near_.size());
+    for (const auto& [key, why] : near_)
+      if (!matched_.count(key)) report_.refused.push_back(why);
+    return std::move(report_);
+  }
+
+ private:
+  std::string place(const Region& r) const {
+    const std::string& name = program_.tensor(r.output).name;
+    std::string ops;
+    for (OpId id : r.ops)
+      ops += (ops.empty() ? "" : " ") + std::string(tessera::name(program_.op(id).kind));
+    return (name.empty() ? "%" + std::to_string(r.output.index) : name) + " (" + ops + ")";
+  }
+  void refuse(const Pattern& p, const Region& r, const std::string& why) {
+    near_.insert_or_assign(std::pair(p.name, r.output.index),
+                           p.name + " at " + place(r) + ": " + why);
+  }
+
+  void try_pattern(const Pattern& p, const Region& r) {
+    int rank = 0;
+    for (const Tensor& t : r.graph.tensors()) rank = std::max(rank, t.type.rank());
+    int wanted = 0;
+    for (const Tensor& t : p.def.tensors()) wanted = std::max(wanted, t.type.rank());
+    const int merge = std::max(1, rank - wanted + 1);
+    const std::optional<Graph> merged = merge_leading(r.graph, merge);
+    if (!merged)
+      return refuse(p, r,
+                    "its leading axes are no single axis, and the pattern has only " +
+                        std::to_string(wanted) + " axes");
+    const std::optional<Graph> small = reduced(*merged);
+    if (!small) return refuse(p, r, "its operators tie the sizes of its axes to each other");
+    const Matches found = match(p, *merged, *small, context_.seed);
+    if (found.found.empty()) return refuse(p, r, found.why);
+    for (const Match& m : found.found) use(p, r, *merged, m);
+  }
+
+  void use(const Pattern& p, const Region& r, const Graph& merged, const Match& m) {
+    const DType dtype = merged.tensor(merged.outputs()[0]).type.dtype;
+    for (const Condition& c : p.when)
+      if (!c.holds(m.symbols, dtype))
+        return refuse(p, r, "its guard '" + c.str() + "' does not hold for " + sizes(m, dtype));
+    const bool gpu = context_.target->kind != TargetKind::Cpu;
+    std::vector<Use> made;
+    std::set<uint64_t> known;
+    std::string why = "no body of it is for this target";
+    for (const Body& b : p.bodies) {
+      if (!b.target.empty() && b.target != (gpu ? "cuda" : "cpu")) continue;
+      for (const Values& setting : settings(p)) {
+        if (deadline_.ended()) return;
+        Values values = m.symbols;
+        values.insert(setting.begin(), setting.end());
+        if (const auto c =
+                std::find_if(b.when.begin(), b.when.end(),
+                             [&](const Condition& w) { return !w.holds(values, dtype); });
+            c != b.when.end()) {
+          if (why[0] == 'n')
+            why = "the guard '" + c->str() + "' of its body does not hold for " + sizes(m, dtype);
+          continue;
+        }
+        try {
+          Use u;
+          u.graph = unmerged(r.graph, instantiate(p, b, m, setting, merged));
+          if (!known.insert(structural_hash(u.graph)).second) continue;
+          u.pattern = &p;
+          u.region = r;
+          u.seconds = model_.cost(u.graph).seconds;
+          u.what = describe(p, r, merged, m, setting);
+          report_.tilings++;
+          made.push_back(std::move(u));
+        } catch (const Error& e) {
+          why = e.message();
+        }
+      }
+    }
+    if (made.empty()) return refuse(p, r, why);
+    std::stable_sort(made.begin(), made.end(),
+                     [](const Use& a, const Use& b) { return a.seconds < b.seconds; });
+    if (made.size() > kBestOfPlace) made.resize(kBestOfPlace);
+    const double original = model_.cost(r.graph).seconds;
+    for (Use& u : made) {
+      if (options_.verify && !proved(u)) continue;
+      u.original = original;
+      matches_++;
+      matched_.insert({p.name, r.output.index});
+      uses_.push_back(std::move(u));
+    }
+  }
+
+  bool proved(const Use& u) {
+    VerifyOptions options;
+    options.threads = context_.threads;
+    options.seed = context_.seed + 1;
+    options.cancel = context_.cancel;
+    const Verdict v = verify(u.region.graph, u.graph, options);
+    if (v.equal()) return true;
+    refuse(*u.pattern, u.region,
+           v.refuted() ? "refuted: " + v.counterexample().what
+                       : "not proved: " + v.why_unknown().what);
+    return false;
+  }
+
+  static std::string sizes(const Match& m, DType dtype) {
+    std::string text;
+    for (const auto& [symbol, size] : m.symbols)
+      text += (text.empty() ? "" : " ") + symbol + "=" + std::to_string(size);
+    return text + " " + tessera::name(dtype);
+  }
+
+  std::string describe(const Pattern& p, const Region& r, const Graph& merged, const Match& m,
+                       const Values& setting) const {
+    std::string text = "pattern " + p.name + " at " + place(r) + " with " +
+                       sizes(m, merged.tensor(merged.outputs()[0]).type.dtype);
+    for (const auto& [name, value] : setting) text += " " + name + "=" + std::to_string(value);
+    for (size_t i = 0; i < m.numbers.size(); i++)
+      if (p.is_number(i))
+        text += " " + p.def.tensor(p.def.inputs()[i]).name + "=" + m.numbers[i].str();
+    const auto after = epilogue(merged, m.value);
+    if (after && !after->empty()) {
+      text += ", epilogue";
+      for (OpId id : *after) text += std::string(" ") + tessera::name(merged.op(id).kind);
+    }
+    return text;
+  }
+
+  void offer(CandidateSink& sink) {
+    std::vector<Candidate> found;
+    const auto add = [&](const std::vector<const Use*>& uses) {
+      Candidate c;
+      try {
+        c.graph = with_uses(program_, uses);
+      } catch (const Error&) {
+        return;
+      }
+      c.cost = model_.cost(c.graph).seconds;
+      c.origin = "patterns";
+      for (const Use* u : uses) c.derivation += u->what + "\n";
+      found.push_back(std::move(c));
+    };
+    // The cover: what saves most first, as long as it overlaps with nothing chosen.
+    std::vector<const Use*> order;
+    for (const Use& u : uses_) order.push_back(&u);
+    std::stable_sort(order.begin(), order.end(), [](const Use* a, const Use* b) {
+      return a->original - a->seconds > b->original - b->seconds;
+    });
+    std::vector<const Use*> cover;
+    std::set<OpId> covered;
+    for (const Use* u : order) {
+      if (u->seconds >= u->original) continue;
+      const auto& ops = u->region.ops;
+      if (std::any_of(ops.begin(), ops.end(), [&](OpId id) { return covered.count(id) > 0; }))
+        continue;
+      covered.insert(ops.begin(), ops.end());
+      cover.push_back(u);
+    }
+    if (cover.size() > 1) add(cover);
+    for (const Use* u : order) add({u});
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
+    for (Candidate& c : found) {
+      if (report_.candidates >= budget_.candidates) break;
+      if (report_.candidates++ == 0) report_.best_cost = c.cost;
+      sink.offer(std::move(c));
+    }
+  }
+
+  const PatternsOptions& options_;
+  const Graph& program_;
+  Context& context_;
+  const Budget& budget_;
+  Deadline deadline_;
+  AnalyticalModel model_;
+  SearchReport report_;
+  std::set<std::vector<uint32_t>> seen_;
+  std::vector<Use> uses_;
+  int64_t matches_ = 0;
+  // By pattern and place: what nearly matched and why not, of its largest region.
+  std::map<std::pair<std::string, uint32_t>, std::string> near_;
+  std::set<std::pair<std::string, uint32_t>> matched_;
+};
+
+}  // namespace
+}  // namespace patterns
+
+SearchReport Patterns::run(const Subprogram& sub, Context& context, const Budget& budget,
+                           CandidateSink& sink) {
+  return patterns::Run(options_, sub.graph, context, budget).run(sink);
+}
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+#include "search/patterns/warehouse.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace tessera::patterns {
+namespace {
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end;
+       at.increment(none)) {
+    std::error_code ignored;
+    if (at->path().extension() == ".pattern" && at->is_regular_file(ignored))
+      files.push_back(at->path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string text_of(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) throw Error(ErrorKind::Io, "cannot be read", SourceLocation{file});
+  return text.str();
+}
+
+Pattern read(const std::string& file) { return parse_pattern(text_of(file), file); }
+
+}  // namespace
+
+std::vector<Pattern> load_patterns(const std::string& folder) {
+  std::vector<Pattern> patterns;
+  for (const std::string& file : files_of(folder)) {
+    Pattern p = read(file);
+    for (const Pattern& other : patterns)
+      if (other.name == p.name)
+        throw Error(ErrorKind::BadInput,
+                    "'" + p.name + "' is the name of the pattern in " + other.file + ", too",
+                    SourceLocation{file, 1, 1});
+    patterns.push_back(std::move(p));
+  }
+  return patterns;
+}
+
+std::vector<Pattern> load_warehouse(const std::vector<std::string>& folders,
+                                    std::vector<std::string>& problems) {
+  std::vector<Pattern> all;
+  for (const std::string& folder : folders) {
+    if (&folder == &folders.front()) {
+      all = load_patterns(folder);
+      continue;
+    }
+    for (const std::string& file : files_of(folder)) {
+      try {
+        Pattern p = read(file);
+        std::erase_if(all, [&](const Pattern& other) { return other.name == p.name; });
+        all.push_back(std::move(p));
+      } catch (const Error& e) {
+        problems.push_back(e.what());
+      }
+    }
+  }
+  return all;
+}
+
+std::string warehouse_key(const std::vector<std::string>& folders) {
+  std::string all;
+  for (const std::string& folder : folders) {
+    for (const std::string& file : files_of(folder)) {
+      try {
+        all += sha256_hex(text_of(file));
+      } catch (const Error&) {
+        all += "unreadable";
+      }
+    }
+  }
+  return sha256_hex(all);
+}
+
+}  // namespace tessera::patterns

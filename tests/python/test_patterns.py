@@ -1,0 +1,160 @@
+"""Patterns from Python and the command line: listing, checking, adding, removing, and their use."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import options, patterns
+from tessera.cli import main
+from tessera.errors import BadInputError, NotFoundError
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "patterns"
+RMSNORM = """graph g {
+  X = input : f32[64,96]
+  G = input : f32[96]
+  q = sqr X
+  m = mean q {axes=[1], keepdims=true}
+  eps = const {value=0.00001} : f32[]
+  e = add m, eps
+  r = rsqrt e
+  n = mul X, r
+  y = mul n, G
+  return y
+}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder and a working folder of our own."""
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
+    code = main([*args, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_what_ships_is_listed_and_shown(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = as_json(capsys, "patterns", "list")
+    names = {p["name"] for p in found["patterns"]}
+    assert code == 0
+    assert {"matmul", "attention", "layernorm", "rmsnorm", "gated-mlp", "lora"} <= names
+    assert (
+        as_json(capsys, "patterns", "list", "reduce_max")[1]["patterns"][0]["name"] == "attention"
+    )
+    assert main(["patterns", "show", "rmsnorm"]) == 0
+    out = capsys.readouterr().out
+    assert "loop1 [N, non-para, (reduceSum)]" in out
+    assert main(["patterns", "show", "rmsnor"]) == NotFoundError("").exit_code
+    assert "there is rmsnorm" in capsys.readouterr().err
+
+
+def test_a_kernel_is_proved_compiled_and_run(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = as_json(capsys, "patterns", "check", str(SHIPPED / "rmsnorm.pattern"),
+                          "--sizes", "1", "--cuda", "cuda:sm_80")  # fmt: skip
+    assert code == 0
+    assert found["patterns"][0]["holds"]
+    assert found["patterns"][0]["instances"] > 1
+    assert found["patterns"][0]["ran"] == ["cpu", "cuda:sm_80 emulated"]
+    wrong = own / "wrong.pattern"
+    text = (SHIPPED / "rmsnorm.pattern").read_text()
+    wrong.write_text(text.replace("e = add m, c", "e = mul m, c"))
+    code, found = as_json(capsys, "patterns", "check", str(wrong))
+    assert code == 1
+    assert "the original is finite and the rewrite is not" in found["patterns"][0]["why"]
+    assert main(["patterns", "add", str(wrong)]) == 1
+    assert not patterns.user_patterns().exists()
+
+
+def test_what_is_added_is_used_until_it_is_removed(
+    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own / "none").mkdir()
+    monkeypatch.setattr(options, "shipped_patterns", lambda: own / "none")
+    (own / "p.ug").write_text(RMSNORM)
+    search = ("search", str(own / "p.ug"), "--engine", "patterns")
+    assert as_json(capsys, *search)[1]["candidates"] == []
+    assert main(["patterns", "add", str(SHIPPED / "rmsnorm.pattern"), "--unchecked"]) == 0
+    capsys.readouterr()
+    code, found = as_json(capsys, *search)
+    assert code == 0
+    assert "pattern rmsnorm at y" in found["candidates"][0]["derivation"]
+    assert "epilogue mul" in found["candidates"][0]["derivation"]
+    assert main(["patterns", "remove", "rmsnorm"]) == 0
+    capsys.readouterr()
+    assert as_json(capsys, *search)[1]["candidates"] == []
+    # A project's own, found from its folder.
+    path = str(SHIPPED / "rmsnorm.pattern")
+    assert main(["patterns", "add", path, "--project", "--unchecked"]) == 0
+    assert (own / ".tessera" / "patterns" / "rmsnorm.pattern").exists()
+    capsys.readouterr()
+    assert as_json(capsys, *search)[1]["candidates"]
+    assert as_json(capsys, *search, "--disable", "patterns")[1]["candidates"] == []
+
+
+def test_what_ships_stays(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["patterns", "remove", "rmsnorm"]) == BadInputError("").exit_code
+    assert "ships with Tessera" in capsys.readouterr().err
+    assert (SHIPPED / "rmsnorm.pattern").exists()
+
+
+def test_a_bad_file_says_where_and_hurts_nobody(
+    own: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = own / ".tessera" / "patterns"
+    folder.mkdir(parents=True)
+    bad = folder / "bad.pattern"
+    bad.write_text(
+        "pattern bad\n  def {\n    x = input : f32[M]\n    y = nonsense x\n    return y\n  }\n"
+    )
+    with pytest.raises(BadInputError) as error:
+        patterns.read_pattern(bad)
+    assert "bad.pattern:4:9" in str(error.value)
+    (own / "p.ug").write_text(RMSNORM)
+    assert main(["search", str(own / "p.ug"), "--engine", "patterns", "--json"]) == 0
+    assert "pattern left out" in capfd.readouterr().err
+
+
+def test_installed_packages_name_folders_and_are_not_imported(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = own / "kernels_of_ours"
+    (package / "patterns").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('imported')\n")
+    info = own / "kernels_of_ours-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels-of-ours\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[tessera.patterns]\nours = kernels_of_ours\nescape = kernels_of_ours:../..\n"
+    )
+    monkeypatch.syspath_prepend(str(own))
+    assert options.installed_patterns() == [(package / "patterns").resolve()]
+
+
+def test_optimize_uses_patterns(own: Path) -> None:
+    graph = ts.Graph.from_core(ts._core.parse(RMSNORM, "g.ug"))
+    result = ts.superoptimize(graph, budget=10, disable=("mugraph", "fold"))
+    assert any(c.origin == "patterns" for c in result.candidates)
+    x = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+    g = np.linspace(0.5, 1.5, 96, dtype=np.float32)
+    expected = x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + 1e-5) * g
+    np.testing.assert_allclose(result(x, g), expected, rtol=1e-4, atol=1e-5)
+
+
+if os.environ.get("TESSERA_TEST_WAREHOUSE") == "1":
+
+    @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.pattern")), ids=lambda p: p.stem)
+    def test_every_pattern_holds_here_and_emulated(path: Path) -> None:
+        checked = patterns.check_pattern(path, cuda="cuda:sm_80")
+        assert checked.holds, checked.why
