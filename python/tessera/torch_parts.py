@@ -16,6 +16,7 @@ import torch
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
+from tessera.frontends.torch.fuse import fuse_rows
 from tessera.frontends.torch.importer import build, dtype_of
 
 log = logging.getLogger("tessera.torch")
@@ -205,11 +206,19 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         graph.validate()
         with cache_in(self._settings.cache_dir):
             module = self._optimize(graph) if self._settings.budget else None
-            module = module or _core.compile(graph.core)
+            module = module or self._build(graph)
         if os.environ.get("TESSERA_DEBUG", "0") != "0":
             log.info("tessera: %s\n%s", self._name, graph)
         self.compile_s += time.perf_counter() - start
         return Program(module, tensors, weights, results, self._single)
+
+    def _build(self, graph: Any) -> _core.Module:
+        """Compiles the program with rows fused; as it is, where that cannot be."""
+        try:
+            return _core.compile(fuse_rows(graph).core)
+        except Error as error:
+            log.info("tessera: %s is not fused: %s", self._name, error.message)
+            return _core.compile(graph.core)
 
     def _optimize(self, graph: Any) -> Any:
         """The fastest program that a search of the given budget finds and proves."""
