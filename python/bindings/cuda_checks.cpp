@@ -18,13 +18,13 @@
 namespace tessera::python {
 namespace {
 
-using Fragment = std::tuple<std::string, int, int, bool, bool>;
+using Fragment = std::tuple<std::string, int, int, int, bool>;
 
 std::vector<std::vector<uint32_t>> fragments(const std::string& source,
                                              const std::vector<Fragment>& kernels, int device) {
   std::vector<FragmentKernel> all;
-  for (const auto& [name, threads, words, box, swizzled] : kernels)
-    all.push_back({name, threads, words, box, swizzled});
+  for (const auto& [name, threads, words, box_columns, swizzled] : kernels)
+    all.push_back({name, threads, words, box_columns, swizzled});
   nb::gil_scoped_release release;
   Cache cache;
   return read_fragments(source, all, device, cache);

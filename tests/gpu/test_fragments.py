@@ -37,8 +37,9 @@ def test_fragment(name: str) -> None:
     if major < least or (alone and major != least):
         pytest.skip(f"{name} is not for compute capability {major}")
     _, threads, count, hashed, *first = KEPT[name]
-    kernel = (name, int(threads), int(count), name.startswith("fragment_box"),
-              name == "fragment_box_swizzled")  # fmt: skip
+    box, suffix = name.startswith("fragment_box"), name.rpartition("_")[2]
+    columns = 0 if not box else int(suffix) if suffix.isdigit() else 64
+    kernel = (name, int(threads), int(count), columns, "swizzled" in name)
     (words,) = _core.read_fragments(SOURCE.read_text(), [kernel])
     assert [f"{w:x}" for w in words[:32]] == first
     assert f"{hash_of(words):x}" == hashed, "differs beyond the first 32 words"

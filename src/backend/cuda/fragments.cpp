@@ -19,7 +19,8 @@ CudaProgram program(const Graph& graph, const FragmentKernel& kernel, const std:
   const Task& task = p.plan.tasks.front();
   k.arguments = task.reads;
   k.arguments.insert(k.arguments.end(), task.writes.begin(), task.writes.end());
-  if (kernel.box) k.maps.push_back({0, 2, 13, 72, 16, 64, kernel.swizzled});
+  if (kernel.box_columns > 0)
+    k.maps.push_back({0, 2, 13, 72, 16, kernel.box_columns, kernel.swizzled});
   p.kernels.push_back(std::move(k));
   return p;
 }

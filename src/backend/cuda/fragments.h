@@ -9,13 +9,14 @@
 
 namespace tessera {
 
-// A kernel of one block that writes `words` words: NAME(const int* in, unsigned* out), with `box`
-// also a TensorMap of `in`, as 13 rows of 72 elements of 16 bits in boxes of 16 x 64.
+// A kernel of one block that writes `words` words: NAME(const int* in, unsigned* out), with
+// `box_columns` also a TensorMap of `in`, as 13 rows of 72 elements of 16 bits in boxes of 16 rows.
 struct FragmentKernel {
   std::string name;
   int threads = 32;
   int words = 0;
-  bool box = false, swizzled = false;
+  int box_columns = 0;
+  bool swizzled = false;
 };
 
 // Compiles `source` for device `ordinal` and runs each kernel with 32 KB of shared memory and, as

@@ -66,6 +66,17 @@ TEST(CudaCompile, KernelsForEveryArchitecture) {
   EXPECT_EQ(wide.spilled_bytes + wide.stack_bytes, 0);
 }
 
+// What a GPU is asked about fragments and boxes (tests/gpu/fragments.txt).
+TEST(CudaCompile, FragmentsForHopper) {
+  if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
+  std::vector<std::string> names;
+  std::istringstream kept(text_of(kRoot / "tests/gpu/fragments.txt"));
+  for (std::string row; std::getline(kept, row);) names.push_back(row.substr(0, row.find(' ')));
+  const std::string source = text_of(kRoot / "tests/unit/backend/cuda_fragments.cuh");
+  const CudaObject object = compile_cuda_kernels(source, names, "sm_90a");
+  EXPECT_EQ(object.kernels.size(), names.size());
+}
+
 // Every kernel that is made of the corpus, and fused ones of the sizes of real models: as many
 // registers as its sums take at least, next to none spilled, no shared memory but what is planned.
 TEST(CudaCompile, GeneratedKernelsForEveryArchitecture) {

@@ -65,8 +65,9 @@ extern "C" __global__ void fragment_store(const int*, unsigned* out) {
   for (int i = ts::lane(); i < 128; i += 32) ts::store_global(out + i, ts::load_shared(words + i));
 }
 
-// A box of 64 columns and 16 rows, some of both outside of the array, as it lies in shared memory.
-TS_DEVICE void fragment_of_box(const ts::TensorMap& map, unsigned* out) {
+// A box of so many columns and 16 rows, some of both outside of the array, as it lies in shared
+// memory, again and again.
+template <int columns> TS_DEVICE void fragment_of_box(const ts::TensorMap& map, unsigned* out) {
   ts::Barrier* full = reinterpret_cast<ts::Barrier*>(ts::shared() + 2048);
   if (ts::thread() == 0) {
     ts::init_barrier(full, 1);
@@ -74,20 +75,29 @@ TS_DEVICE void fragment_of_box(const ts::TensorMap& map, unsigned* out) {
   }
   ts::sync();
   if (ts::thread() == 0) {
-    ts::expect_bytes(full, 2048);
-    ts::copy_tile(ts::shared(), map, 24, 5, full);
+    ts::expect_bytes(full, 32 * columns);
+    ts::copy_tile(ts::shared(), map, columns == 64 ? 24 : 72 - columns / 2, 5, full);
   }
   ts::wait(full, 0);
   const unsigned* words = reinterpret_cast<const unsigned*>(ts::shared());
-  for (int i = ts::thread(); i < 512; i += 32) ts::store_global(out + i, ts::load_shared(words + i));
+  for (int i = ts::thread(); i < 512; i += 32)
+    ts::store_global(out + i, ts::load_shared(words + i % (8 * columns)));
 }
 extern "C" __global__ void fragment_box(const int*, unsigned* out,
                                         const __grid_constant__ ts::TensorMap map) {
-  fragment_of_box(map, out);
+  fragment_of_box<64>(map, out);
 }
 extern "C" __global__ void fragment_box_swizzled(const int*, unsigned* out,
                                                  const __grid_constant__ ts::TensorMap map) {
-  fragment_of_box(map, out);
+  fragment_of_box<64>(map, out);
+}
+extern "C" __global__ void fragment_box_swizzled_32(const int*, unsigned* out,
+                                                    const __grid_constant__ ts::TensorMap map) {
+  fragment_of_box<32>(map, out);
+}
+extern "C" __global__ void fragment_box_swizzled_16(const int*, unsigned* out,
+                                                    const __grid_constant__ ts::TensorMap map) {
+  fragment_of_box<16>(map, out);
 }
 #endif
 
@@ -111,6 +121,36 @@ template <class T, int n, int ta, int tb> TS_DEVICE void fragment_wide(unsigned*
   for (int i = 0; i < n / 2; ++i)
     ts::store_global(out + ts::thread() * (n / 2) + i, ts::as_bits(d[i]));
 }
+// The same of boxes of `width` columns, 64 rows each, side by side, as generated code addresses them.
+template <int width, bool ta, bool tb> TS_DEVICE void fragment_wide_boxes(unsigned* out) {
+  constexpr int kOperand = 8192;  // bytes: 64 × 64
+  unsigned* words = reinterpret_cast<unsigned*>(ts::shared());
+  for (int i = ts::thread(); i < 2 * kOperand / 4; i += 128)
+    ts::store_shared(words + i, fragment_pair(ts::f16{}, 2 * i));
+  ts::fence_async();
+  ts::sync();
+  float d[32];
+  for (int i = 0; i < 32; ++i) d[i] = fragment_value(ts::thread() * 64 + i);
+  ts::begin_products(d);
+  const ts::WideTile<ts::f16, 64, width, ta> a{reinterpret_cast<const ts::f16*>(ts::shared())};
+  const ts::WideTile<ts::f16, 64, width, tb> b{
+      reinterpret_cast<const ts::f16*>(ts::shared() + kOperand)};
+  ts::multiply_add_wide<ta, tb>(d, a.at(0, 16), b.at(0, 16), ts::f16{}, true);
+  ts::commit_products();
+  ts::wait_products<0>(d);
+  for (int i = 0; i < 32; ++i) ts::store_global(out + ts::thread() * 32 + i, ts::as_bits(d[i]));
+}
+#define FRAGMENT_WIDE_BOXES(width)                                                                 \
+  extern "C" __global__ void fragment_wide_boxes_##width(const int*, unsigned* out) {              \
+    fragment_wide_boxes<width, false, false>(out);                                                 \
+  }                                                                                                \
+  extern "C" __global__ void fragment_wide_boxes_##width##_t(const int*, unsigned* out) {          \
+    fragment_wide_boxes<width, true, true>(out);                                                   \
+  }
+FRAGMENT_WIDE_BOXES(64)
+FRAGMENT_WIDE_BOXES(32)
+FRAGMENT_WIDE_BOXES(16)
+
 #define FRAGMENT_WIDE(T, n)                                                                        \
   extern "C" __global__ void fragment_wide_##T##_##n(const int*, unsigned* out) {                              \
     fragment_wide<ts::T, n, 0, 0>(out);                                                            \

@@ -38,17 +38,18 @@ Words run(int threads, int words, const std::function<void(const int*, unsigned*
   return out;
 }
 
-Words run_box(bool swizzled) {
+template <class Kernel> Words run_box(Kernel kernel, int box_columns, bool swizzled) {
   constexpr int rows = 13, columns = 72;
   std::vector<uint16_t> data(rows * columns);
   for (size_t i = 0; i < data.size(); ++i) data[i] = uint16_t(i);
   const ts::TensorMap map =
-      ts::host::tensor_map(data.data(), rows, columns, columns * 2, 2, 16, 64, swizzled);
+      ts::host::tensor_map(data.data(), rows, columns, columns * 2, 2, 16, box_columns, swizzled);
   Words out(512, 0xdeadbeefu);
   EmulatedLaunch launch;
   launch.shared_bytes = 4096;
-  launch.buffers = {{data.data(), int64_t(data.size()) * 2}, {out.data(), 2048, true, false}};
-  const auto fault = emulate(launch, [&] { fragment_box(nullptr, out.data(), map); });
+  launch.buffers = {{data.data(), int64_t(data.size()) * 2},
+                    {out.data(), int64_t(out.size()) * 4, true, false}};
+  const auto fault = emulate(launch, [&] { kernel(nullptr, out.data(), map); });
   EXPECT_FALSE(fault) << fault->str();
   return out;
 }
@@ -81,8 +82,10 @@ TEST_F(CudaFragments, AreThoseThatAreKept) {
   WARP(fragment_product_bf16, 128);
   WARP(fragment_product_tf32, 128);
   WARP(fragment_store, 128);
-  add("fragment_box", 32, run_box(false));
-  add("fragment_box_swizzled", 32, run_box(true));
+  add("fragment_box", 32, run_box(fragment_box, 64, false));
+  add("fragment_box_swizzled", 32, run_box(fragment_box_swizzled, 64, true));
+  add("fragment_box_swizzled_32", 32, run_box(fragment_box_swizzled_32, 32, true));
+  add("fragment_box_swizzled_16", 32, run_box(fragment_box_swizzled_16, 16, true));
 #define WIDE(T, n)                                                                                 \
   add("fragment_wide_" #T "_" #n, 128, run(128, 64 * n, fragment_wide_##T##_##n));                 \
   add("fragment_wide_" #T "_" #n "_tb", 128, run(128, 64 * n, fragment_wide_##T##_##n##_tb))
@@ -94,6 +97,12 @@ TEST_F(CudaFragments, AreThoseThatAreKept) {
   WIDE(bf16, 8);
   WIDE(bf16, 64);
   add("fragment_wide_f16_64_ta", 128, run(128, 64 * 64, fragment_wide_f16_64_ta));
+#define BOXES(width)                                                                               \
+  add("fragment_wide_boxes_" #width, 128, run(128, 64 * 64, fragment_wide_boxes_##width));         \
+  add("fragment_wide_boxes_" #width "_t", 128, run(128, 64 * 64, fragment_wide_boxes_##width##_t))
+  BOXES(64);
+  BOXES(32);
+  BOXES(16);
 
   const std::string path = source_dir() + "/tests/gpu/fragments.txt";
   if (std::getenv("TESSERA_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text;
@@ -125,12 +134,14 @@ TEST_F(CudaFragments, AreReadFromADevice) {
     if (k.name != "fragment_load_4_t" && k.name.rfind("fragment_box", 0) != 0 &&
         k.name != "fragment_wide_bf16_8_tb")
       continue;
-    k.box = k.name.rfind("fragment_box", 0) == 0;
-    k.swizzled = k.name == "fragment_box_swizzled";
+    const auto ends = [&](const char* with) { return k.name.find(with) != std::string::npos; };
+    if (k.name.rfind("fragment_box", 0) == 0)
+      k.box_columns = ends("_32") ? 32 : ends("_16") ? 16 : 64;
+    k.swizzled = k.name.find("swizzled") != std::string::npos;
     kernels.push_back(k);
     expected.push_back(row);
   }
-  ASSERT_EQ(kernels.size(), 4u);
+  ASSERT_EQ(kernels.size(), 6u);
   const auto found = read_fragments(source.str(), kernels, 0, test_cache());
   for (size_t i = 0; i < kernels.size(); ++i)
     EXPECT_EQ(line(kernels[i].name, kernels[i].threads, found[i]), expected[i]);
