@@ -53,3 +53,16 @@ def test_models_are_the_same_each_time_and_mean_the_same_as_onnx(tmp_path: Path)
         wanted = first(x).numpy()
     got = graph.run(*graph.with_weights([x.numpy()]))[0]
     np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_operators_have_the_shapes_of_the_papers_table() -> None:
+    torch = pytest.importorskip("torch")
+    shapes = {
+        "table3_conv": (2, 64, 38, 38),
+        "table3_dilated": (2, 256, 14, 14),
+        "table3_parallel": (2, 704, 18, 18),
+        "table3_matmul": (2, 3 * 512, 768),
+    }
+    for name, shape in shapes.items():
+        with torch.no_grad():
+            assert pet_models.build(name)(pet_models.example(name, 2)).shape == shape

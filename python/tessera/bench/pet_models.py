@@ -2,7 +2,8 @@
 
 Written out instead of taken from torchvision or transformers, so that nothing is downloaded and the
 shapes are the papers' (PET, OSDI'21, §8.1): CSRNet is its dilated back-end of six convolutions,
-"bert_paper" the paper's stand-in without norms and output projections, "bert" BERT-base.
+"bert_paper" the paper's stand-in without norms and output projections, "bert" BERT-base, "table3_…"
+single and parallel operators of its Table 3.
 """
 
 from __future__ import annotations
@@ -196,6 +197,18 @@ def _transformer(paper: bool) -> Any:
     return nn.Sequential(*(Layer() for _ in range(12)))
 
 
+def _operators(name: str) -> Any:
+    """The operators of PET's Table 3; parallel ones are joined, so that there is one result."""
+    nn = _nn()
+    if name == "conv":
+        return nn.Conv2d(48, 64, 5, padding=2, bias=False)
+    if name == "dilated":
+        return nn.Conv2d(512, 256, 3, padding=2, dilation=2, bias=False)
+    if name == "parallel":
+        return _branches(*(nn.Conv2d(768, f, 1, bias=False) for f in (192, 192, 160, 160)))
+    return _branches(*(nn.Linear(768, 768, bias=False) for _ in range(3)))
+
+
 MODELS: dict[str, Model] = {
     "resnet18": Model(resnet18, lambda b: (b, 3, 224, 224)),
     "csrnet14": Model(csrnet, lambda b: (b, 512, 14, 14)),
@@ -205,6 +218,10 @@ MODELS: dict[str, Model] = {
     "bert_paper": Model(lambda: _transformer(True), lambda b: (b, 512, 768)),
     "bert": Model(lambda: _transformer(False), lambda b: (b, 128, 768)),
     "resnet3d18": Model(resnet3d18, lambda b: (b, 3, 16, 112, 112)),
+    "table3_conv": Model(lambda: _operators("conv"), lambda b: (b, 48, 38, 38)),
+    "table3_dilated": Model(lambda: _operators("dilated"), lambda b: (b, 512, 14, 14)),
+    "table3_parallel": Model(lambda: _operators("parallel"), lambda b: (b, 768, 18, 18)),
+    "table3_matmul": Model(lambda: _operators("matmul"), lambda b: (b, 512, 768)),
 }
 
 

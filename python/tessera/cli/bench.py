@@ -87,7 +87,8 @@ def bench(
                 with --target cuda on a GPU, warm and cold L2, CUDA graphs of all contestants
       onnx      ONNX's backend tests of core types: interpreted, compiled, and compiled with a
                 rewrite forced; minutes in full, of which half a one goes to making them
-      pet       whole models (ResNet-18, CSRNet, Inception-v3, BERT, R3D-18; --case, --batch)
+      pet       whole models (ResNet-18, CSRNet, Inception-v3, BERT, R3D-18) and operators of PET's
+                Table 3 (--case, --batch)
                 against onnxruntime, PyTorch, torch.compile and OpenVINO, as far as installed;
                 needs torch
       search    the search alone: states, pruning, time; limits, one thread, each rule off in turn
