@@ -53,6 +53,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
         "mirage": mirage,
         "onnx": onnx,
         "pet": pet,
+        "plus": plus,
         "search": search,
         "stenso": stenso,
         "verify": verify,
@@ -60,7 +61,7 @@ def run(suite: str, settings: Settings) -> Iterator[Row]:
     yield from suites[suite](settings)
 
 
-SUITES = ("mirage", "onnx", "pet", "search", "stenso", "verify")
+SUITES = ("mirage", "onnx", "pet", "plus", "search", "stenso", "verify")
 
 
 def stenso(settings: Settings) -> Iterator[Row]:
@@ -76,6 +77,16 @@ def pet(settings: Settings) -> Iterator[Row]:
     from tessera.bench import pet as pet_suite
 
     yield from pet_suite.run(
+        settings.options, settings.case, settings.batch, settings.quick, settings.tell,
+        settings.case_limit_s,
+    )  # fmt: skip
+
+
+def plus(settings: Settings) -> Iterator[Row]:
+    """Transformers through torch.compile; see bench/plus.py."""
+    from tessera.bench import plus as plus_suite
+
+    yield from plus_suite.run(
         settings.options, settings.case, settings.batch, settings.quick, settings.tell,
         settings.case_limit_s,
     )  # fmt: skip

@@ -91,6 +91,8 @@ def bench(
                 Table 3 (--case, --batch)
                 against onnxruntime, PyTorch, torch.compile and OpenVINO, as far as installed;
                 needs torch
+      plus      transformers (bert, albert, gpt2, t5, vit, llama, qwen; --case, --batch) through
+                torch.compile, against eager and Inductor; needs torch and transformers
       search    the search alone: states, pruning, time; limits, one thread, each rule off in turn
       stenso    NumPy programs rewritten as source and as kernels, against themselves in NumPy,
                 JAX and PyTorch; NAME@small and NAME@large at other sizes, statistics: the corpus
