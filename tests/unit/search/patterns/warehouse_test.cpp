@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cost/target.h"
 #include "ir/text.h"
+#include "places.h"
 #include "search/patterns/check.h"
 #include "search/patterns/identify.h"
 #include "search/patterns/patterns.h"
@@ -19,7 +20,7 @@ namespace tessera::patterns {
 namespace {
 
 const std::vector<Pattern>& warehouse() {
-  static const std::vector<Pattern> all = load_patterns(TESSERA_SOURCE_DIR "/patterns");
+  static const std::vector<Pattern> all = load_patterns(source_dir() + "/patterns");
   return all;
 }
 const Pattern& pattern(const std::string& name) {
