@@ -67,7 +67,7 @@ class DropIn:
 
     def bind(self, arrays: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
         """Arguments of the original's call with these arrays, which are in the inputs' order."""
-        if self._traced is None:
+        if self._traced is None or self._function is None:
             return tuple(arrays), {}
         count = len(self._traced.arguments)
         args, kwargs = unflatten(self._traced.tree, arrays[:count])
@@ -107,11 +107,15 @@ class DropIn:
         shared = [n for n, a in enumerate(found) if _shares_more(n, a, found, wanted, inputs)]
         if flavour != "numpy":
             return {"copies": shared}
-        scalars = [n for n, a in enumerate(found) if _is_scalar(wanted[n]) > _is_scalar(a)]
+        numbers = [_is_scalar(w) for w in wanted]
+        if self._function is None and self._traced is not None:
+            numbers = [np.ndim(a) == 0 for a in found]
+            numbers = [n and f != "array" for n, f in zip(numbers, self._traced.forms, strict=True)]
+        scalars = [n for n, a in enumerate(found) if numbers[n] > _is_scalar(a)]
         return {
             "copies": [n for n in shared if n not in scalars],
             "as_scalars": scalars,
-            "as_arrays": [n for n, a in enumerate(found) if _is_scalar(wanted[n]) < _is_scalar(a)],
+            "as_arrays": [n for n, a in enumerate(found) if numbers[n] < _is_scalar(a)],
         }
 
     # --- sizes

@@ -71,16 +71,16 @@ def _in_place_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor, Any], Ten
         if self.weak:
             return _as_float(ufunc, self, other, ufunc(self, other))
         result: Tensor = ufunc(self, other)
-        if self.builder.numpy_dtypes and self.ndim == 0 and not self.is_input:
+        if self.builder.numpy_dtypes and not self.is_array:
             return result
-        if self.base is not None and _is_stored_back():
+        if self.base is not None and is_stored_back():
             return result  # y[k] += v, which goes on as y[k] = this
         return self.overwrite(result)
 
     return operator
 
 
-def _is_stored_back() -> bool:
+def is_stored_back() -> bool:
     """Whether the traced function's current instruction is that of `y[k] += v`."""
     frame = sys._getframe(2)
     following = False
@@ -111,15 +111,17 @@ class Tensor:
     `weak`: stands for a Python float (f64 of no axes), which takes the dtype of what it meets.
     `views`: of an array that the traced function made itself, those that share its memory; it may
     be written to while none of them is alive. None for arguments and for views.
+    `form`: what NumPy has here if there are no axes: a "scalar", an "array", or Python's "bool".
     """
 
-    __slots__ = ("__weakref__", "base", "builder", "id", "views", "weak")
+    __slots__ = ("__weakref__", "base", "builder", "form", "id", "views", "weak")
     __array_priority__ = 1000
 
     def __init__(self, builder: Builder, id: int) -> None:
         self.builder = builder
         self.id = id
         self.weak = False
+        self.form = "scalar"
         self.views: list[weakref.ref[Tensor]] | None = None
         self.base: Tensor | None = None  # whose memory this shares; None: unknown, or its own
 
@@ -129,6 +131,11 @@ class Tensor:
         """Whether it is an argument of the program."""
         return self.id in self.builder.core.inputs
 
+    @property
+    def is_array(self) -> bool:
+        """Whether NumPy has an array here, and not a scalar."""
+        return self.ndim > 0 or self.form == "array"
+
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """What a traced function's `isinstance` sees: the type that NumPy would have here."""
@@ -136,7 +143,9 @@ class Tensor:
             return Tensor
         if self.weak:
             return float
-        return self.dtype.type if self.ndim == 0 and not self.is_input else np.ndarray
+        if self.form == "bool" and self.ndim == 0:
+            return bool
+        return np.ndarray if self.is_array else self.dtype.type
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -186,7 +195,10 @@ class Tensor:
         )
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
-        unsupported("this needs the values of a traced array, where only shape and dtype are known")
+        unsupported(
+            "this needs the values of a traced array, where only shape and dtype are known; to "
+            "pick from an array of outside, write np.take(table, x, axis=0) instead of table[x]"
+        )
 
     def _needs_values(self, *args: object) -> Any:
         unsupported("this needs the value of a traced array, where only shape and dtype are known")
@@ -282,7 +294,7 @@ class Tensor:
         return result
 
     def __pos__(self) -> Tensor:
-        return self
+        return self if self.weak else self._unary(np.positive)
 
     def __abs__(self) -> Tensor:
         result = self._unary(np.absolute)
@@ -303,7 +315,9 @@ class Tensor:
         result = getitem(self, key)
         if not isinstance(result, Tensor):
             return result  # picked by a mask: ops/masked.py
-        return view(result, self) if result.ndim else Tensor(self.builder, result.id)
+        dots = key is Ellipsis or (isinstance(key, tuple) and any(k is Ellipsis for k in key))
+        picked: Tensor = view(result, self, array=dots)
+        return picked
 
 
 class Builder:
@@ -462,7 +476,9 @@ class Graph(Builder):
             known = dtype_name(dtype)
             if any(self.core.tensor_name(i) == name for i in self.core.inputs):
                 raise BadInputError(f"{where} is declared twice")
-            return Tensor(self, self.core.add_input(known, list(dims), name, weight))
+            tensor = Tensor(self, self.core.add_input(known, list(dims), name, weight))
+            tensor.form = "array"
+            return tensor
         except UnsupportedError as error:
             raise UnsupportedError(f"{where}: {error.message}", user_location()) from None
         except Error as error:

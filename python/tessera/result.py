@@ -291,14 +291,17 @@ class FunctionCall:
         positional, keyword = traced.tree.children if isinstance(traced.tree, Node) else ((), ())
         plain = not keyword.keys and all(isinstance(c, Leaf) for c in positional.children)
         self._plain = len(positional.children) if plain else -1
-        # One array, not a scalar, is returned as it is.
-        self._leaf = isinstance(traced.results, Leaf)
-        self._single = self._leaf and traced.graph.outputs[0].shape != ()
+        types = zip(traced.graph.outputs, traced.forms, strict=True)
+        self._arrays = [t.shape != () or form == "array" for t, form in types]  # or scalars
+        # One array is returned as it is.
+        leaf = isinstance(traced.results, Leaf)
+        self._single = leaf and self._arrays[0]
+        self._plain_result = leaf and (traced.graph.outputs[0].shape != () or not self._single)
 
     @property
     def finish(self) -> Callable[[Any], Any] | None:
         """What makes the function's results of a list of arrays; None where it returns just one."""
-        return None if self._leaf else self.result
+        return None if self._plain_result else self.result
 
     def of_source(self, values: Any) -> Any:
         """The function's results, of what emitted source returns."""
@@ -333,7 +336,8 @@ class FunctionCall:
             return outputs[0]
         if outputs and not isinstance(outputs[0], np.ndarray):
             return unflatten(self.traced.results, outputs)
-        return unflatten(self.traced.results, [a[()] if a.ndim == 0 else a for a in outputs])
+        pairs = zip(outputs, self._arrays, strict=True)
+        return unflatten(self.traced.results, [a if keep else a[()] for a, keep in pairs])
 
 
 def same_structure(a: Any, b: Any) -> bool:

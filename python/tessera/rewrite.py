@@ -180,6 +180,9 @@ def _take_fastest(
             source = drop_in.source(found, flavour)
         except UnsupportedError:
             continue
+        except Exception as error:  # it cannot be run, say for an index that it made out of bounds
+            result.rejected.append(f"{type(error).__name__}: {error}")
+            continue
         if all(source != other for _, other, _ in programs):
             programs.append((found, source, candidate["derivation"]))
         if len(programs) > tried:

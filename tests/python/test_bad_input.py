@@ -148,7 +148,7 @@ def test_layouts(array: Any) -> None:
 
 
 def test_arguments_without_axes_stay_arrays() -> None:
-    assert "without axes" in as_numpy(lambda a: (a, a + 1), np.array(3.0))
+    assert as_numpy(lambda a: (a, a + 1), np.array(3.0)) == ""
     assert as_numpy(lambda a, b: (a * 2, b), np.array(3.0), X) == ""
 
 

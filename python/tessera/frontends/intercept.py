@@ -24,6 +24,7 @@ from tessera.ops.shape import expand_dims, stack
 _LOCK = threading.RLock()
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
 _OF_LISTS = ("sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "cumsum", "diff")
+_UNITS = ("eye", "identity")
 _FILLED = {"zeros": 0, "ones": 1, "empty": 0}
 
 
@@ -59,7 +60,7 @@ def _converter(original: Callable[..., Any], copies: bool) -> Callable[..., Any]
         if result.ndim == 0 and original.__name__ == "ascontiguousarray":
             result = expand_dims(result, 0)
         keeps = result is object and (not copies or options.get("copy") is False)
-        return result if keeps else fresh(result)
+        return result if keeps and result.is_array else fresh(result, array=True)
 
     return convert
 
@@ -98,7 +99,24 @@ def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callab
         if any(not isinstance(d, (int, np.integer)) or d <= 0 for d in dims):
             return original(shape, dtype, order)
         target = numpy_dtype(float if dtype is None else dtype)
-        return fresh(builder.const(value, target, [int(d) for d in dims]))
+        return fresh(builder.const(value, target, [int(d) for d in dims]), array=True)
+
+    return make
+
+
+def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+    """np.eye(n) and np.identity(n), of which a traced array may pick rows: np.eye(n)[labels]."""
+    thread = threading.get_ident()
+
+    def make(N: int, *args: Any, dtype: Any = float, **options: Any) -> Any:
+        integer = isinstance(N, (int, np.integer)) and N > 0
+        here = threading.get_ident() == thread and _from_outside()
+        if args or options or not here or not integer:
+            return original(N, *args, dtype=dtype, **options)
+        attrs = {"type": ("i64", [int(N), int(N)])}
+        sides = [builder.emit("iota", [], {"axis": axis, **attrs}) for axis in (0, 1)]
+        unit = cast(builder.emit("eq", sides), numpy_dtype(float if dtype is None else dtype))
+        return fresh(unit)
 
     return make
 
@@ -108,13 +126,15 @@ def intercept(builder: Builder, fills: bool) -> Iterator[None]:
     """Replaces np.array and relatives; with `fills` also np.zeros and relatives, so that what the
     function fills element by element is part of the program."""
     with _LOCK:
-        names = (*_COPIES, *_OF_LISTS, *(_FILLED if fills else ()))
+        names = (*_COPIES, *_OF_LISTS, *((*_FILLED, *_UNITS) if fills else ()))
         originals = {name: getattr(np, name) for name in names}
         for name, original in originals.items():
             if name in _COPIES:
                 setattr(np, name, _converter(original, _COPIES[name]))
             elif name in _OF_LISTS:
                 setattr(np, name, _of_list(original))
+            elif name in _UNITS:
+                setattr(np, name, _unit_maker(builder, original))
             else:
                 setattr(np, name, _maker(builder, original, _FILLED[name]))
         try:

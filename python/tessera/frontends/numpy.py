@@ -132,25 +132,32 @@ _ARITHMETIC = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "n
 # --- memory: which results are new arrays, and which share another one's
 
 
-def fresh(result: Any) -> Any:
-    """A result as an array of its own, which may be written to."""
+def fresh(result: Any, array: bool = False) -> Any:
+    """A result as an array of its own, which may be written to; without axes if `array`."""
     if not isinstance(result, Tensor):
         return result
     copy = Tensor(result.builder, result.id)
     copy.views = []
+    copy.form = "array" if array else "scalar"
     return copy
 
 
-def view(result: Any, *sources: Any) -> Any:
-    """A result that shares the memory of the tensors among the arguments."""
+def view(result: Any, *sources: Any, array: bool = True) -> Any:
+    """A result that shares the memory of the tensors among the arguments.
+
+    Without axes it is an array only if `array`, otherwise a scalar.
+    """
     if isinstance(result, (list, tuple)):
-        return type(result)([view(r, *sources) for r in result])
+        return type(result)([view(r, *sources, array=array) for r in result])
     if not isinstance(result, Tensor):
         return result
     owners = [x for x in sources if isinstance(x, Tensor)]
-    if any(result is x for x in owners):
+    if any(result is x and x.is_array == (array or x.ndim > 0) for x in owners):
         return result
     result = Tensor(result.builder, result.id)
+    if result.ndim == 0 and not array:
+        return result
+    result.form = "array"
     for x in owners:
         result.is_view_of(x)
     return result
@@ -168,7 +175,7 @@ def _written(name: str, target: Any, result: Any) -> Any:
 _SAME_NAME = """
     sum mean var std cumsum transpose swapaxes moveaxis reshape ravel expand_dims squeeze
     broadcast_to stack tile repeat split roll pad triu tril diagonal diag trace take where
-    dot inner vdot outer tensordot clip all any prod diff gradient trapezoid cross kron convolve
+    dot inner vdot outer tensordot all any prod diff gradient trapezoid cross kron convolve
     correlate polyval argmax argmin count_nonzero isclose allclose select nan_to_num nansum nanmean
     cov corrcoef flip rot90 round fix
 """
@@ -322,6 +329,12 @@ def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     )
 
 
+def _clip(
+    x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
+) -> Tensor:
+    return ops.pointwise.clip(x, a_min if min is None else min, a_max if max is None else max)
+
+
 def _permuted(x: Tensor, axes: Any = None) -> Tensor:
     return ops.shape.transpose(x, axes)
 
@@ -396,6 +409,7 @@ FUNCTIONS |= {
     np.vsplit: _split_along(0),
     np.array_split: _array_split,
     np.average: _average,
+    np.clip: _clip,
     np.ptp: _ptp,
     np.einsum: _einsum,
     np.linalg.norm: ops.reduce.norm,
@@ -448,7 +462,16 @@ def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str,
         rest = {k: v for k, v in kwargs.items() if k != "out"}
         return _written(name, out, apply_function(function, args, rest))
     result = _checked(name, ours, args, _options(name, kwargs))
-    return view(result, *args) if function in _VIEWS else _all_fresh(result)
+    array = function in _ARRAYS or (
+        function in _AS_ARGUMENT
+        and not any(isinstance(x, Tensor) and not x.is_array for x in args[:1])
+    )
+    if function in _VIEWS:
+        return view(result, *args, array=array)
+    made = _all_fresh(result, array)
+    if function in (np.allclose, np.array_equal) and isinstance(made, Tensor):
+        made.form = "bool"
+    return made
 
 
 _VIEWS = {
@@ -460,10 +483,19 @@ _VIEWS = {
 }  # fmt: skip
 
 
-def _all_fresh(result: Any) -> Any:
+# Of whose results those without axes are arrays too, and where they are what the argument is.
+_ARRAYS = {
+    np.where, np.select, np.tensordot, np.linalg.tensordot, np.cov, np.copy, np.zeros_like,
+    np.ones_like, np.empty_like, np.full_like, np.broadcast_to, np.broadcast_arrays, np.reshape,
+    np.roll, np.apply_along_axis, np.cross, np.linalg.cross,
+}  # fmt: skip
+_AS_ARGUMENT = {np.transpose, np.permute_dims, np.squeeze, np.moveaxis, np.swapaxes, np.real}
+
+
+def _all_fresh(result: Any, array: bool = False) -> Any:
     if isinstance(result, (list, tuple)):
-        return type(result)([_all_fresh(r) for r in result])
-    return fresh(result)
+        return type(result)([_all_fresh(r, array) for r in result])
+    return fresh(result, array)
 
 
 def _checked(name: str, function: Function, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -512,6 +544,7 @@ _METHODS: dict[str, Function] = {name: ops.function(name) for name in _SAME_METH
 }
 _VIEW_METHODS = {"reshape", "ravel", "squeeze", "swapaxes", "transpose", "diagonal", "conj",
                  "conjugate"}  # fmt: skip
+_METHODS_OF_ARRAYS = {"squeeze", "swapaxes", "transpose", "astype", "copy"}  # not of scalars
 _ATTRIBUTES: dict[str, Function] = {
     "T": lambda x: ops.shape.transpose(x),
     "mT": ops.contract.matrix_transpose,
@@ -522,7 +555,7 @@ _ATTRIBUTES: dict[str, Function] = {
 def array_attribute(x: Tensor, name: str) -> Any:
     """An attribute or method that ndarray has, for a Tensor."""
     if name in _ATTRIBUTES:
-        return view(_ATTRIBUTES[name](x), x)
+        return view(_ATTRIBUTES[name](x), x, array=x.is_array)
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
@@ -531,7 +564,8 @@ def array_attribute(x: Tensor, name: str) -> Any:
             options = _options(f"ndarray.{name}", kwargs)
             result = _checked(f"ndarray.{name}", _METHODS[name], (x, *args), options)
             shares = name in _VIEW_METHODS or kwargs.get("copy") is False
-            return view(result, x) if shares else _all_fresh(result)
+            array = name == "reshape" or (x.is_array and name in _METHODS_OF_ARRAYS)
+            return view(result, x, array=array) if shares else _all_fresh(result, array)
 
         return method
     if not name.startswith("_") and hasattr(np.ndarray, name):

@@ -13,7 +13,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -196,6 +196,10 @@ class Environment:
 
     def _collect(self, function: Callable[..., Any]) -> None:
         function = inspect.unwrap(function)
+        if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
+            self._mentioned.append(_names(function.__func__.__code__))
+            self._inside(function.__self__, self._mentioned[-1])
+            function = function.__func__
         if (
             not isinstance(function, FunctionType)
             or (id(function), 0) in self._seen
@@ -351,6 +355,7 @@ class _TracingGraph(Graph):
         super().__init__(name)
         self.numpy_dtypes = True
         self.captured: list[Array] = []
+        self.forms: list[str] = []  # of the outputs, see Tensor
         self.constants: dict[int, Array] = {}  # position in `captured` → values known to be fixed
         self._tensors: dict[Any, Tensor] = {}
         self._known: dict[str, Tensor] = {}
@@ -456,6 +461,7 @@ class Traced:
     extra: list[Array]  # arrays from outside or made inside: the graph's last inputs
     results: Tree
     outer: list[Array] = field(default_factory=list)  # those of `extra` that live outside
+    forms: list[str] = field(default_factory=list)  # of the graph's outputs, see graph.Tensor
 
     def untracked(self, environment: Environment) -> list[Array]:
         """Outside arrays that no recorded variable holds, so that a change would go unseen."""
@@ -540,6 +546,7 @@ def _run(
         if type(value) is float:
             tensors.append(graph.input(name, (), np.float64))
             tensors[-1].weak = True
+            tensors[-1].form = "scalar"
         else:
             tensors.append(graph.input(name, value.shape, value.dtype))
     args, kwargs = unflatten(tree, tensors)
@@ -579,12 +586,10 @@ def _run(
             raise UnsupportedError(
                 f"{_name(function)} returns a Python float", definition(function)
             )
-        if tensor.shape == () and any(tensor.id == t.id for t in tensors):
-            raise UnsupportedError(
-                f"{_name(function)} returns an argument without axes, which NumPy keeps an array",
-                definition(function),
-            )
+        if tensor.form == "bool" and tensor.shape == ():
+            raise UnsupportedError(f"{_name(function)} returns a Python bool", definition(function))
         graph.output(tensor)
+    graph.forms = [tensor.form for _, tensor in outputs]
     return graph, results
 
 
@@ -664,7 +669,7 @@ def trace_call(
         if n not in constants:
             outer.append(graph.captured[n])
     plain = _without_dead_operators(graph)
-    return Traced(plain, tree, arrays, extra, results, outer)
+    return Traced(plain, tree, arrays, extra, results, outer, graph.forms)
 
 
 def _without_dead_operators(graph: Graph) -> Graph:

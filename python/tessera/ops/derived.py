@@ -278,6 +278,13 @@ def isinf(x: Operand) -> Tensor:
 
 def isclose(x: Operand, y: Operand, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
     """|x − y| ≤ atol + rtol·|y|, or equal (infinities)."""
+    if is_scalar(y):
+        number = np.float64(y)  # type: ignore[arg-type]
+        same = equal(x, number)
+        if not np.isfinite(number):
+            return same
+        bound = atol + rtol * np.abs(number)
+        return logical_or(less_equal(absolute(subtract(x, number)), bound), same)
     near = less_equal(absolute(subtract(x, y)), add(atol, multiply(rtol, absolute(y))))
     builder = builder_of(x, y)
     return logical_or(logical_and(near, isfinite(lift(builder, y))), equal(x, y))
@@ -341,18 +348,21 @@ def nanmean(x: Operand, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def cov(m: Operand, y: Operand = None, rowvar: bool = True, bias: bool = False,
         ddof: int | None = None) -> Tensor:  # fmt: skip
     """The covariance matrix of variables in rows (or columns)."""
-    m = lift(builder_of(m), m)
-    if y is not None or m.ndim > 2:
-        unsupported("np.cov is supported for one matrix or vector")
-    matrix = expand_dims(m, 0) if m.ndim == 1 else (m if rowvar else m.T)
-    if matrix.dtype != np.float64:
-        matrix = cast(matrix, np.float64)
+    builder = builder_of(m, y)
+    sides = []
+    for side in (m,) if y is None else (m, y):
+        x = lift(builder, side)
+        if x.ndim not in (1, 2):
+            unsupported("np.cov is supported for matrices and vectors")
+        x = expand_dims(x, 0) if x.ndim == 1 else (x if rowvar else x.T)
+        sides.append(x if x.dtype == np.float64 else cast(x, np.float64))
+    matrix = sides[0] if y is None else concatenate(sides, 0)
     count = static_shape(matrix, "cov")[1] - (ddof if ddof is not None else 0 if bias else 1)
     if count <= 0:
         unsupported("np.cov without a degree of freedom")
     centred = subtract(matrix, mean(matrix, 1, keepdims=True))
     result = divide(matmul(centred, centred.T), float(count))
-    return reshape(result, []) if m.ndim == 1 else result
+    return reshape(result, []) if matrix.shape[0] == 1 else result
 
 
 def corrcoef(x: Operand, y: Operand = None, rowvar: bool = True) -> Tensor:

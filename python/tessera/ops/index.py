@@ -227,7 +227,10 @@ def _wrapped(index: Tensor, extent: int) -> Tensor:
     """Positions that count from the end, from the start."""
     if index.dtype.kind not in "iu":
         bad_input(f"indices must be integers, not {index.dtype}")
-    return where(less(index, 0), add(index, extent), index) if index.dtype.kind == "i" else index
+    made = index.builder.made.get(index.id, ("", (), {}))[0]
+    if index.dtype.kind == "u" or made == "iota":
+        return index
+    return where(less(index, 0), add(index, extent), index)
 
 
 def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tessera.graph import Tensor, unsupported
+from tessera.graph import Tensor, is_stored_back, unsupported
 from tessera.ops import pointwise, reduce
 from tessera.ops.operands import is_scalar, lift
 
@@ -23,8 +23,23 @@ _WHY = (
 )
 
 
+def _in_place_operator(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+    """`x[mask] += y`, which goes on as `x[mask] = this`; written to otherwise, it may be shared."""
+
+    def operator(self: Masked, other: Any) -> Any:
+        if not is_stored_back():
+            unsupported("this writes in place to what a mask picked; write y = y + x, not y += x")
+        return ufunc(self, other)
+
+    return operator
+
+
 class Masked(NDArrayOperatorsMixin):
     """The elements of `x` where `mask`, which has its shape, is true."""
+
+    __iadd__, __isub__ = _in_place_operator(np.add), _in_place_operator(np.subtract)
+    __imul__, __itruediv__ = _in_place_operator(np.multiply), _in_place_operator(np.true_divide)
+    __ipow__ = _in_place_operator(np.power)
 
     def __init__(self, x: Tensor, mask: Tensor) -> None:
         # Handles of its own: what the mask picked stays when the arrays are written to.
