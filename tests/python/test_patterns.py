@@ -152,6 +152,23 @@ def test_optimize_uses_patterns(own: Path) -> None:
     np.testing.assert_allclose(result(x, g), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_explain_tells_what_fits_and_what_nearly_does(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "p.ug").write_text(RMSNORM)
+    places = as_json(capsys, "explain", str(own / "p.ug"), "--budget", "2")[1]["patterns"]
+    assert any(line.startswith("pattern rmsnorm at y (") for line in places["fits"])
+    # The epsilon behind the root: the loops fit, the meaning does not.
+    outside = RMSNORM.replace("e = add m, eps", "t = sqrt m").replace(
+        "r = rsqrt e", "e = add t, eps"
+    )
+    outside = outside.replace("n = mul X, r", "n = div X, e").replace("0.00001", "0.01")
+    (own / "q.ug").write_text(outside)
+    places = as_json(capsys, "explain", str(own / "q.ug"), "--budget", "2")[1]["patterns"]
+    assert not any("rmsnorm at" in line for line in places["fits"])
+    assert any("no values of it give the pattern's meaning" in line for line in places["nearly"])
+
+
 if os.environ.get("TESSERA_TEST_WAREHOUSE") == "1":
 
     @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.pattern")), ids=lambda p: p.stem)

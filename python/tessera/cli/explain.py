@@ -7,9 +7,12 @@ from typing import Any
 
 import click
 
+from tessera import _core
 from tessera.cli import common
 from tessera.cli.optimize import show_conditions
 from tessera.emit import FLAVOURS
+from tessera.graph import Graph
+from tessera.options import Options
 from tessera.rewrite import Rewrite, rewrite
 
 
@@ -28,6 +31,9 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
       tessera explain stats.py:zscore
       tessera explain prog.ug --json
 
+    First come experts' kernels that fit somewhere (see `tessera patterns`), and those that nearly
+    do, with what was missing.
+
     Costs are those of the model that steered the search; the last line is measured. Steps are
     found by comparing values, so what is proved is the whole: the result against the original.
     """
@@ -36,11 +42,15 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     found = rewrite(
         program.graph, flavour, options=options, function=program.function, traced=program.traced
     )
+    places = pattern_places(program.graph, options)
     if as_json:
-        common.print_json({**found.json(), "steps": steps(found)})
+        common.print_json({**found.json(), "steps": steps(found), "patterns": places})
         return 0
     console = common.stdout()
     console.print(f"[bold]{found.name}[/]")
+    for kind, lines in places.items():
+        for line in lines:
+            console.print(f"{kind}: {line}", markup=False, highlight=False)
     if not found.improved:
         console.print("nothing faster was found and proved; the program stays as it is")
         return 0
@@ -66,6 +76,19 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
         f"{common.duration(found.original_us / 1e6)}, run by {found.flavour}"
     )
     return 0
+
+
+def pattern_places(graph: Graph, options: Options) -> dict[str, list[str]]:
+    """Where experts' kernels fit, each line a place; where they nearly do, and why they do not."""
+    if "patterns" in options.disable:
+        return {"fits": [], "nearly": []}
+    record = _core.search(graph.core, {**options.fields(), "engine": "patterns"}, None)
+    # One line for each place, of the best setting.
+    fits: dict[str, str] = {}
+    for candidate in record["candidates"]:
+        for line in candidate["derivation"].splitlines():
+            fits.setdefault(line.split(" with ", 1)[0], line)
+    return {"fits": list(fits.values()), "nearly": list(record["report"]["refused"])}
 
 
 def steps(found: Rewrite) -> list[list[str]]:
