@@ -56,6 +56,56 @@ nb::dict record(const Outcome& o) {
   return d;
 }
 
+nb::dict record(const SubprogramReport& r) {
+  nb::dict d;
+  d["name"] = r.name;
+  d["times"] = r.times;
+  d["verdict"] = r.verdict;
+  d["chosen"] = r.chosen;
+  d["gain"] = r.best_gain;
+  d["stop"] = r.stop;
+  d["rounds"] = r.rounds;
+  d["tried"] = r.tried;
+  d["mutants"] = r.mutants;
+  d["partial"] = r.partial;
+  d["corrected"] = r.corrected;
+  d["proven"] = r.proven;
+  d["search_s"] = r.search_s;
+  d["original_s"] = r.original_s;
+  d["measured_s"] = r.measured_s;
+  nb::list alternatives;
+  for (const SubprogramReport::Alternative& a : r.alternatives) {
+    nb::dict one;
+    one["derivation"] = a.derivation;
+    one["notes"] = a.notes;
+    one["round"] = a.round;
+    one["model_s"] = a.model_s;
+    one["measured_s"] = a.measured_s;
+    one["proven"] = a.proven;
+    one["why_not"] = a.why_not;
+    one["chosen"] = a.chosen;
+    alternatives.append(one);
+  }
+  d["alternatives"] = alternatives;
+  return d;
+}
+
+nb::dict record(const CoverReport& r) {
+  nb::dict d;
+  d["values"] = r.values;
+  d["kernels"] = r.kernels;
+  d["offered"] = r.offered;
+  d["chosen"] = r.chosen;
+  d["pieces"] = r.pieces;
+  d["variables"] = r.variables;
+  d["proved"] = r.proved;
+  d["solver"] = r.solver;
+  d["seconds"] = r.seconds;
+  d["original_s"] = r.original_s;
+  d["expected_s"] = r.expected_s;
+  return d;
+}
+
 nb::dict record(const OptimizeReport& r) {
   nb::dict d;
   nb::list searches;
@@ -65,6 +115,10 @@ nb::dict record(const OptimizeReport& r) {
   for (const SearchReport& search : r.experts) experts.append(record(search));
   d["experts"] = experts;
   d["synthesis"] = r.synthesis ? nb::object(record(*r.synthesis)) : nb::object(nb::none());
+  nb::list subprograms;
+  for (const SubprogramReport& s : r.subprograms) subprograms.append(record(s));
+  d["subprograms"] = subprograms;
+  d["cover"] = r.cover ? nb::object(record(*r.cover)) : nb::object(nb::none());
   d["simplified"] = r.simplified;
   d["parts"] = r.parts;
   d["search_s"] = r.search_s;

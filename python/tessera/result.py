@@ -759,6 +759,8 @@ class Result:
             "stop": [s["stop"] for s in searches],
             **total,
             "pruned": pruned,
+            "subprograms": self.details["subprograms"],
+            "cover": self.details["cover"],
             "weights": self.weights,
             "prepared_bytes": self.prepared_bytes,
             "from_cache": self.details["from_cache"],

@@ -47,10 +47,23 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
     return total;
   }
   if (is_convolution(op.kind)) {
-    const double batch = elements({out.dtype, {out.shape[0]}});
-    const double m = elements({out.dtype, {out.shape[1]}});
-    return machine_->matmul(out.dtype, batch, m, elements(out) / std::max(1.0, batch * m),
-                            terms_of(g, op));
+    Machine::Convolution c;
+    c.images = elements({out.dtype, {out.shape[0]}});
+    c.filters = elements({out.dtype, {out.shape[1]}});
+    for (size_t i = 2; i < out.shape.size(); ++i)
+      c.pixels.push_back(elements({out.dtype, {out.shape[i]}}));
+    c.taps =
+        elements(g.type(op.inputs[1])) / (elements({out.dtype, {g.type(op.inputs[1]).shape[0]}}) *
+                                          elements({out.dtype, {g.type(op.inputs[1]).shape[1]}}));
+    c.channels = terms_of(g, op) / c.taps;
+    if (op.kind == OpKind::Conv && is_static(in.shape)) {
+      const auto& a = g.attrs<ConvAttrs>(op);
+      const std::vector<WindowAxis> axes = window_axes(g, op);
+      c.squares3 = a.groups == 1 && axes.size() == 2 &&
+                   std::all_of(axes.begin(), axes.end(),
+                               [](const WindowAxis& x) { return x.taps == 3 && x.stride == 1; });
+    }
+    return machine_->convolution(out.dtype, c);
   }
   if (is_windowed(op.kind)) return machine_->reduce(in.dtype, elements(out) * terms_of(g, op));
   if (row.flags & algebra::Pointwise) return machine_->pointwise(op.kind, in.dtype, elements(out));

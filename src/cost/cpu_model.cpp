@@ -30,6 +30,27 @@ double CpuMachine::matmul(DType t, double batch, double m, double n, double k) c
   return std::min(batch * seconds + kOpSeconds, kMaxCompute);
 }
 
+// Winograd's F(m×m, 3×3) sums (m+2)² products for m² results (Lavin & Gray, CVPR 2016, §4.1) and
+// moves every image and result through a transform, which takes as long as a few products.
+double CpuMachine::convolution(DType t, const Convolution& c) const {
+  const double direct = Machine::convolution(t, c);
+  const int lanes = std::max(1, target_.vector_bytes / size_in_bytes(t));
+  if (!c.squares3 || t != DType::F32 || c.pixels.size() != 2 || std::fmod(c.channels, lanes) != 0 ||
+      std::fmod(c.filters, lanes) != 0)
+    return direct;
+  constexpr double kMoved = 10;  // products that an element through a transform takes as long as
+  double least = direct;
+  for (const double m : {2.0, 4.0}) {
+    const double places = (m + 2) * (m + 2);
+    const double tiles = c.images * std::ceil(c.pixels[0] / m) * std::ceil(c.pixels[1] / m);
+    const double moved =
+        places * tiles * (c.channels + c.filters) + 2 * places * c.channels * c.filters;
+    least = std::min(least, matmul(t, places, c.filters, tiles, c.channels) +
+                                2 * kMoved * moved / fma_[size_t(t)]);
+  }
+  return least;
+}
+
 double CpuMachine::pointwise(OpKind kind, DType t, double n) const {
   return n * weight_[size_t(kind)] / simple_[size_t(t)] + kOpSeconds;
 }

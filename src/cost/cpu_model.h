@@ -8,6 +8,7 @@ class CpuMachine : public Machine {
  public:
   using Machine::Machine;
   double matmul(DType, double batch, double m, double n, double k) const override;
+  double convolution(DType, const Convolution&) const override;
   double pointwise(OpKind, DType, double elements) const override;
   double reduce(DType, double elements) const override;
   double move(DType, double elements) const override;

@@ -50,4 +50,10 @@ double Machine::library(const LibraryCall&) const {
   return std::numeric_limits<double>::infinity();
 }
 
+double Machine::convolution(DType t, const Convolution& c) const {
+  double pixels = 1;
+  for (const double n : c.pixels) pixels *= n;
+  return matmul(t, c.images, c.filters, pixels, c.channels * c.taps);
+}
+
 }  // namespace tessera

@@ -38,6 +38,14 @@ class Machine {
 
   // Seconds on one core, operands in its private memory.
   virtual double matmul(DType, double batch, double m, double n, double k) const = 0;
+  // A convolution with windows of `axes` axes over `images` × `pixels` results.
+  struct Convolution {
+    double images = 1, filters = 1, channels = 1;  // channels: those that one filter sums over
+    double taps = 1;                               // of a window
+    std::vector<double> pixels;                    // of a result, by axis
+    bool squares3 = false;                         // windows of 3×3 without strides, one group
+  };
+  virtual double convolution(DType, const Convolution&) const;
   virtual double pointwise(OpKind, DType, double elements) const = 0;
   virtual double reduce(DType, double elements) const = 0;
   virtual double move(DType, double elements) const = 0;

@@ -9,6 +9,7 @@
 #include "cost/analytical.h"
 #include "driver/contest.h"
 #include "driver/partition.h"
+#include "driver/program_optimizer.h"
 #include "driver/race.h"
 #include "driver/results.h"
 #include "driver/saved_search.h"
@@ -52,6 +53,8 @@ namespace {
 // Fractions of the budget: the engines search until the first, candidates are compiled and raced
 // until the second, and the rest is for proofs.
 constexpr double kSearchUntil = 0.5, kRaceUntil = 0.75;
+// Of the time, what the partially equivalent engine gets at most, before parts are improved.
+constexpr double kMutateShare = 0.35;
 // Parts of a program are improved until this fraction; the rest is for the proof of the whole.
 constexpr double kPartsUntil = 0.65;
 // Of a part's time, what the pieces between its reshapes get before the part as a whole.
@@ -84,8 +87,8 @@ class Optimizer {
     // A part that is the whole program needs no splicing and no second proof.
     const bool whole = !simpler && parts.size() == 1 &&
                        parts[0].ops.size() + program_.inputs().size() == program_.ops().size();
-    bool finished = true;
-    if (whole) {
+    bool finished = propose_mutants();
+    if (whole && !mutants_) {
       const double left = s_.deadline.left(), now = s_.deadline.spent();
       MemoryOf memory(saved_, memory_prefix(program_));
       PartResult found = contest(program_, 0, "",
@@ -95,8 +98,8 @@ class Optimizer {
                                  memory);
       finished = found.finished;
       take(std::move(found));
-    } else if (!parts.empty() || simpler) {
-      finished = improve_parts(parts);
+    } else if (!parts.empty() || simpler || mutants_) {
+      finished = improve_parts(parts) && finished;
     }
     if (!result_.improved) keep_original();
     result_.candidates = std::move(s_.outcomes);
@@ -185,10 +188,28 @@ class Optimizer {
 
   // --- programs of several parts ---------------------------------------------------------------
 
+  // Mutants of the program's linear subprograms. True where nothing was cut short.
+  bool propose_mutants() {
+    if (s_.place.gpu || options_.disable.count("mutate") || options_.exhaustive ||
+        options_.max_block_ops)
+      return true;
+    mutants_ = std::make_unique<ProgramOptimizer>(s_, base_);
+    const double now = s_.deadline.spent();
+    const bool finished = mutants_->propose(now + kMutateShare * s_.deadline.left());
+    if (!mutants_->offers()) mutants_.reset();
+    return finished;
+  }
+
+  static std::vector<Graph> graphs(const std::vector<Replacement>& replacements) {
+    std::vector<Graph> all;
+    for (const Replacement& r : replacements) all.push_back(r.graph);
+    return all;
+  }
+
   // True where nothing was cut short.
   bool improve_parts(const std::vector<Part>& parts) {
-    std::vector<Graph> replacements;
-    bool fresh = !(base_ == program_);
+    std::vector<Replacement> replacements;
+    bool fresh = mutants_ || !(base_ == program_);
     double whole_seconds = 0;  // that the last proof of a whole took
     const double until = kPartsUntil * s_.deadline.seconds();
     const auto after_each = [&](bool changed, bool last) {
@@ -197,23 +218,34 @@ class Optimizer {
           s_.deadline.spent() <= kFirstWholeAt * s_.deadline.seconds())
         return;
       const double start = s_.deadline.spent();
-      combine(splice(base_, parts, replacements));
+      combine_best(parts, replacements);
       whole_seconds = s_.deadline.spent() - start;
       fresh = false;
     };
     bool finished = improve_each(parts, until, "", -1, replacements, after_each);
     if (fresh && s_.deadline.left() > whole_seconds)
-      combine(splice(base_, parts, replacements));
+      combine_best(parts, replacements);
     else if (fresh)
       finished = false;
     return finished && !s_.deadline.ended();
+  }
+
+  // What the cover chose; where that is not faster after all, the parts alone.
+  void combine_best(const std::vector<Part>& parts, const std::vector<Replacement>& replacements) {
+    std::optional<Graph> whole;
+    if (mutants_ && !options_.disable.count("cover")) whole = mutants_->choose(parts, replacements);
+    const bool had = result_.improved;
+    if (whole) combine(*whole, "cover");
+    if (whole && (result_.improved || had || s_.deadline.ended())) return;
+    const Graph spliced = splice(base_, parts, graphs(replacements));
+    if (!(spliced == program_)) combine(spliced, "parts");
   }
 
   // The most expensive parts first, each with a share of the time by its cost; equal parts share
   // one result. `within`: the part of the program that these are pieces of, or -1. True where
   // nothing was cut short.
   bool improve_each(const std::vector<Part>& parts, double until, const std::string& label,
-                    int within, std::vector<Graph>& replacements,
+                    int within, std::vector<Replacement>& replacements,
                     const std::function<void(bool changed, bool last)>& after_each) {
     const AnalyticalModel model(s_.target);
     std::vector<double> cost;
@@ -224,7 +256,7 @@ class Optimizer {
                      [&](size_t a, size_t b) { return cost[a] > cost[b]; });
     double cost_left = std::accumulate(cost.begin(), cost.end(), 0.0);
 
-    for (const Part& p : parts) replacements.push_back(p.graph);
+    for (const Part& p : parts) replacements.push_back({p.graph});
     std::vector<size_t> solved;
     bool finished = true;
     for (size_t n = 0; n < order.size(); n++) {
@@ -246,7 +278,7 @@ class Optimizer {
         solved.push_back(i);
       }
       cost_left -= cost[i];
-      after_each(!(replacements[i] == part), n + 1 == order.size());
+      after_each(!(replacements[i].graph == part), n + 1 == order.size());
     }
     return finished;
   }
@@ -260,7 +292,7 @@ class Optimizer {
   // Its result goes into `best`; true where it is finished. A part that an earlier run finished is
   // not searched again; like all parts it is proved with the whole program.
   bool improve_part(const Graph& part, int index, const std::string& label, const Timetable& times,
-                    Graph& best) {
+                    Replacement& best) {
     MemoryOf memory(saved_, memory_prefix(part));
     if (const auto known = memory.recall("result")) {
       if (const auto stored = read_result(*known)) {
@@ -275,13 +307,13 @@ class Optimizer {
         o.speedup = stored->speedup;
         o.fate = Fate::Measured;
         if (stored->improved) s_.outcomes.push_back(std::move(o));
-        best = stored->graph;
+        best = {stored->graph, stored->speedup};
         return true;
       }
     }
     const size_t first = s_.outcomes.size();
     PartResult found = contest(part, index, label, times, memory);
-    best = found.best;
+    best = {found.best, found.speedup};
     if (!found.finished) return false;
     StoredResult stored;
     for (size_t i = first; i < s_.outcomes.size(); i++) {
@@ -311,12 +343,12 @@ class Optimizer {
     const double now = s_.deadline.spent();
     Candidate spliced;
     spliced.origin = "parts";
-    std::vector<Graph> replacements;
+    std::vector<Replacement> replacements;
     bool changed = false;
     const bool finished = improve_each(pieces, now + kPiecesUntil * (times.end - now),
                                        label.empty() ? label : label + ", ", index, replacements,
                                        [&](bool improved, bool) { changed = changed || improved; });
-    spliced.graph = splice(part, pieces, replacements);
+    spliced.graph = splice(part, pieces, graphs(replacements));
     spliced.cost = AnalyticalModel(s_.target).cost(spliced.graph).seconds;
     const size_t own = s_.outcomes.size();
     for (size_t i = first; i < own; i++)
@@ -333,11 +365,15 @@ class Optimizer {
 
   // Parts were improved one by one; the program made of them is proved and measured as a whole.
   // Replaces an earlier one that is slower.
-  void combine(Graph spliced) {
+  void combine(Graph spliced, const char* origin) {
     Outcome whole;
     whole.graph = std::move(spliced);
-    whole.origin = base_ == program_ ? "parts" : "synth";
+    whole.origin = base_ == program_ || std::string_view(origin) == "cover" ? origin : "synth";
     whole.derivation = s_.report.simplified;
+    if (std::string_view(origin) == "cover")
+      for (const SubprogramReport& r : s_.report.subprograms)
+        for (const auto& a : r.alternatives)
+          if (a.chosen) whole.derivation += r.name + ":\n" + a.derivation;
     whole.rank = 1;
     whole.part = -1;
     s_.tell("verify", "", 0, 1);
@@ -444,6 +480,7 @@ class Optimizer {
   Graph base_;  // what is cut into parts: the program, or a simpler one that is proved equal
   Session s_;
   SavedSearch saved_;
+  std::unique_ptr<ProgramOptimizer> mutants_;  // null where it offers nothing
   OptimizeResult result_;
 };
 
@@ -454,10 +491,11 @@ void require_known_engines(const OptimizeOptions& options) {
       disable_plan(plan, name);
     else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
              name != "synth:holes" && name != "patterns" && name != "mugraph" &&
-             !name.starts_with("mugraph:") && !name.starts_with("mutate:"))
+             !name.starts_with("mugraph:") && name != "mutate" && !name.starts_with("mutate:") &&
+             name != "cover")
       throw Error(ErrorKind::Usage, "unknown engine '" + name +
                                         "' to disable; there are mugraph, mugraph:RULE, "
-                                        "mutate:STEP, patterns, synth, "
+                                        "mutate, mutate:STEP, cover, patterns, synth, "
                                         "synth:holes, rules, fold, library and plan:"
                                         "{layout,schedule,memory,weights,images}");
   }

@@ -41,7 +41,8 @@ struct OptimizeOptions {
   // Folders of experts' kernels (search/patterns/warehouse.h), treated like those of rules; of two
   // patterns with one name the later one stands.
   std::vector<std::string> pattern_folders;
-  // "mugraph", "mugraph:RULE" for one pruning rule, "fold" (weights), "rules", "library" (calls of
+  // "mugraph", "mugraph:RULE" for one pruning rule, "mutate", "mutate:STEP", "cover" (other
+  // engines' parts alone are replaced), "fold" (weights), "rules", "library" (calls of
   // cuBLASLt), "plan:layout" and the like (plan/plan.h)
   std::set<std::string> disable;
   // Of search(): "mugraph", "mutate", "patterns", or "synth" with the costs of NumPy's own functions.
@@ -94,9 +95,48 @@ struct Outcome {
   double speedup = 0;       // over the original, measured side by side
 };
 
+// A subprogram that the partially equivalent engine was given, and what came of it.
+struct SubprogramReport {
+  struct Alternative {
+    std::string derivation;
+    std::vector<std::string> notes;
+    int round = 1;  // 1: a mutant, 2: a mutant of a mutant, …
+    // Seconds without the rearrangements at its borders, which others may share or cancel; 0: not
+    // timed.
+    double model_s = 0, measured_s = 0;
+    bool proven = false;  // by the verifier, which is asked about those that gain
+    std::string why_not;
+    bool chosen = false;
+  };
+  std::string name;  // its operators
+  int times = 1;     // equal ones in the program
+  int chosen = 0;    // of these: computed by an alternative in the end
+  int rounds = 0;
+  std::string stop;  // of the first search, and why
+  int64_t tried = 0, mutants = 0, partial = 0, corrected = 0, proven = 0;  // see MutateReport
+  double search_s = 0;
+  double original_s = 0, measured_s = 0;  // of one: as costs go, and timed alone (0: not)
+  bool measured = false;                  // some alternative was timed beside it
+  double best_gain = 1;                   // original over the fastest alternative
+  std::string verdict;                    // "chosen", "no gain found: why", …
+  std::vector<Alternative> alternatives;  // equal by their boxes
+};
+
+// How the kernels of the whole program were chosen (plan/cover.h).
+struct CoverReport {
+  int64_t values = 0, kernels = 0, offered = 0, chosen = 0;
+  int64_t pieces = 0, variables = 0;  // integer programs
+  bool proved = false;                // none of what was offered costs less
+  std::string solver;
+  double seconds = 0;
+  double original_s = 0, expected_s = 0;  // by the costs that decided
+};
+
 struct OptimizeReport {
   std::vector<SearchReport> searches;  // one per part
   std::vector<SearchReport> experts;   // what experts' kernels gave, one per part
+  std::vector<SubprogramReport> subprograms;
+  std::optional<CoverReport> cover;
   // Of the whole program, before it is cut into parts; nothing where it did not take place.
   std::optional<SearchReport> synthesis;
   std::string simplified;  // how, one step per line; empty where the program is searched as it is

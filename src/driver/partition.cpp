@@ -43,42 +43,6 @@ struct UnionFind {
   void join(size_t a, size_t b) { parent[std::max(find(a), find(b))] = std::min(find(a), find(b)); }
 };
 
-Part extract(const Graph& g, std::vector<OpId> ops) {
-  const std::vector<bool> once = computed_once(g, true);
-  Part part;
-  part.ops = std::move(ops);
-  part.graph = Graph(g.name());
-  std::vector<TensorId> to(g.tensors().size());
-  std::vector<bool> inside(g.ops().size(), false);
-  for (OpId id : part.ops) inside[id.index] = true;
-  for (OpId id : part.ops)
-    for (TensorId t : g.op(id).inputs) {
-      if (inside[g.tensor(t).producer.index] || to[t.index].valid()) continue;
-      part.inputs.push_back(t);
-      const bool weight = g.is_weight(t) || once[g.tensor(t).producer.index];
-      to[t.index] = part.graph.add_input(g.type(t), g.tensor(t).name, weight);
-    }
-  for (OpId id : part.ops) {
-    const Op& op = g.op(id);
-    std::vector<TensorId> inputs;
-    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
-    to[op.result().index] = part.graph.add(op.kind, inputs, op.attrs, g.tensor(op.result()).name);
-  }
-  std::vector<bool> escapes(g.tensors().size(), false);
-  for (size_t i = 0; i < g.ops().size(); i++)
-    if (!inside[i])
-      for (TensorId t : g.ops()[i].inputs) escapes[t.index] = true;
-  for (TensorId t : g.outputs()) escapes[t.index] = true;
-  for (OpId id : part.ops) {
-    TensorId t = g.op(id).result();
-    if (!escapes[t.index] || g.op(id).kind == OpKind::Const)
-      continue;  // constants also stay outside
-    part.outputs.push_back(t);
-    part.graph.add_output(to[t.index]);
-  }
-  return part;
-}
-
 // The most operators of parts joined across reshapes. Larger programs have layers, and equal layers
 // are searched once only where they are parts of their own.
 constexpr size_t kMostJoined = 48;
@@ -157,7 +121,7 @@ class Partition {
           if (g_.producer(t).kind == OpKind::Const) all.push_back(g_.tensor(t).producer);
       std::sort(all.begin(), all.end());
       all.erase(std::unique(all.begin(), all.end()), all.end());
-      parts.push_back(extract(g_, std::move(all)));
+      parts.push_back(part_of(g_, std::move(all)));
     }
     return parts;
   }
@@ -232,6 +196,42 @@ class Partition {
 };
 
 }  // namespace
+
+Part part_of(const Graph& g, std::vector<OpId> ops) {
+  const std::vector<bool> once = computed_once(g, true);
+  Part part;
+  part.ops = std::move(ops);
+  part.graph = Graph(g.name());
+  std::vector<TensorId> to(g.tensors().size());
+  std::vector<bool> inside(g.ops().size(), false);
+  for (OpId id : part.ops) inside[id.index] = true;
+  for (OpId id : part.ops)
+    for (TensorId t : g.op(id).inputs) {
+      if (inside[g.tensor(t).producer.index] || to[t.index].valid()) continue;
+      part.inputs.push_back(t);
+      const bool weight = g.is_weight(t) || once[g.tensor(t).producer.index];
+      to[t.index] = part.graph.add_input(g.type(t), g.tensor(t).name, weight);
+    }
+  for (OpId id : part.ops) {
+    const Op& op = g.op(id);
+    std::vector<TensorId> inputs;
+    for (TensorId t : op.inputs) inputs.push_back(to[t.index]);
+    to[op.result().index] = part.graph.add(op.kind, inputs, op.attrs, g.tensor(op.result()).name);
+  }
+  std::vector<bool> escapes(g.tensors().size(), false);
+  for (size_t i = 0; i < g.ops().size(); i++)
+    if (!inside[i])
+      for (TensorId t : g.ops()[i].inputs) escapes[t.index] = true;
+  for (TensorId t : g.outputs()) escapes[t.index] = true;
+  for (OpId id : part.ops) {
+    TensorId t = g.op(id).result();
+    if (!escapes[t.index] || g.op(id).kind == OpKind::Const)
+      continue;  // constants also stay outside
+    part.outputs.push_back(t);
+    part.graph.add_output(to[t.index]);
+  }
+  return part;
+}
 
 std::vector<Part> partition(const Graph& g) { return Partition(g).parts(); }
 

@@ -16,6 +16,9 @@ struct Part {
   std::vector<TensorId> outputs;  // of the program, in the order of graph.outputs()
 };
 
+// These operators as a part; ascending, and convex.
+Part part_of(const Graph& program, std::vector<OpId> ops);
+
 // Maximal connected parts of operators that compute (not: reshape across axes, concat, slice,
 // gather, opaque, …); parts of a single pointwise or movement operator are left out.
 std::vector<Part> partition(const Graph& program);

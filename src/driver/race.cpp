@@ -61,13 +61,20 @@ RaceInputs::RaceInputs(const Graph& graph, uint64_t seed) {
 
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const RaceInputs& inputs, double seconds, double limit_seconds) {
+  return race(modules, std::vector<const RaceInputs*>(modules.size(), &inputs), seconds,
+              limit_seconds);
+}
+
+std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
+                         const std::vector<const RaceInputs*>& inputs, double seconds,
+                         double limit_seconds) {
   // Made when first run: packing weights takes a while, and the last ones may not take part.
   std::vector<std::optional<Runner>> runners(modules.size());
   std::vector<Contestant> contestants;
   for (size_t i = 0; i < runners.size(); i++)
     contestants.push_back({i == 0 ? "original" : "candidate " + std::to_string(i),
                            [&, i](int) {
-                             if (!runners[i]) runners[i].emplace(modules[i], inputs);
+                             if (!runners[i]) runners[i].emplace(modules[i], *inputs[i]);
                              runners[i]->run();
                            },
                            0});

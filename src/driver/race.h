@@ -30,6 +30,11 @@ class RaceInputs {
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const RaceInputs& inputs, double seconds, double limit_seconds);
 
+// The same of programs whose inputs differ: each with its own.
+std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
+                         const std::vector<const RaceInputs*>& inputs, double seconds,
+                         double limit_seconds);
+
 // The same on the GPU where the codes are loaded: CUDA graphs timed by its own events, with
 // arguments that its cache does not hold, which decides, and then with such as it does (warm_s).
 // `cancel` ends either after a round.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend/cpu/channels_last.h"
+#include "backend/cpu/compile.h"
 #include "backend/cpu/conv_costs.h"
 #include "backend/cuda/emulate_program.h"
 #include "base/error.h"
@@ -135,16 +136,28 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
 }
 
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
+  return run_mutate({}, graph, seconds, sink, nullptr);
+}
+
+SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink,
+                              const CostModel* cost, int64_t steps) {
+  MutateOptions engine_options;
+  engine_options.prove = false;
+  engine_options.steps = steps;
+  return run_mutate(std::move(engine_options), graph, seconds, sink, cost);
+}
+
+SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& graph, double seconds,
+                                 CandidateSink& sink, const CostModel* cost) {
   Stopwatch watch(report.search_s);
-  AnalyticalModel cost(target);
+  AnalyticalModel model(target);
   Context context;
   context.target = &target;
-  context.cost = &cost;
+  context.cost = cost ? cost : &model;
   context.seed = options.seed;
   context.cancel = cancel_;
   Budget budget;
   budget.seconds = std::max(0.0, seconds);
-  MutateOptions engine_options;
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
   return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
@@ -194,6 +207,28 @@ void Session::measure_convolutions(const Graph& graph) {
   tell("measure", "", 0, 1);
   tessera::measure_convolutions(graph, isa, pool, cache, kShare * deadline.left(), cancel_);
   report.convolutions = describe_convolutions(graph, isa, pool.threads(), cache, plan);
+}
+
+void Session::measure_convolutions(const Graph& graph, double seconds) {
+  const PlanOptions plan = plan_options();
+  if (place.gpu || !plan.images || !plan.transforms) return;
+  Stopwatch watch(report.measure_s);
+  KernelPool& pool = pool_ ? *pool_ : KernelPool::shared();
+  tessera::measure_convolutions(graph, best_isa(), pool, cache, seconds, cancel_);
+}
+
+std::optional<double> Session::known_seconds(const Graph& convolution) {
+  const PlanOptions plan = plan_options();
+  if (place.gpu || !plan.images || !plan.transforms) return std::nullopt;
+  return fastest_seconds(convolution, best_isa(), threads, cache);
+}
+
+std::string Session::machine_key() const {
+  std::string disabled;
+  for (const std::string& name : options.disable)
+    if (name.starts_with("plan:")) disabled += " " + name;
+  return processor_name() + "\n" + to_string(best_isa()) + "\n" + std::to_string(threads) + "\n" +
+         std::to_string(kCodegenVersion) + disabled + (options.strict ? " strict" : "");
 }
 
 std::vector<bool> Session::computed_with_images(const Graph& graph) const {

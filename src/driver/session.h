@@ -15,6 +15,7 @@
 #include "driver/race.h"
 #include "driver/saved_search.h"
 #include "search/patterns/pattern.h"
+#include "search/mutate/mutate.h"
 #include "search/rules/match.h"
 #include "verify/filter.h"
 
@@ -51,6 +52,12 @@ class Session {
   // Times the algorithms of convolutions that are not known yet, for up to a quarter of the time
   // left, and says in the report what they take. Nothing on a GPU.
   void measure_convolutions(const Graph& graph);
+  // The same for up to `seconds`, without a word in the report.
+  void measure_convolutions(const Graph& graph, double seconds);
+  // Of a program of one convolution: what its fastest algorithm took, where that is known.
+  std::optional<double> known_seconds(const Graph& convolution);
+  // What times belong to: the processor, its instructions and the number of threads.
+  std::string machine_key() const;
   // By operator: whether the back end computes it together with a convolution or pooling, so that
   // engines have nothing to gain there. Empty on a GPU.
   std::vector<bool> computed_with_images(const Graph& graph) const;
@@ -59,6 +66,9 @@ class Session {
   // What experts' kernels give (search/patterns). `proved`: each is proved in its place first.
   SearchReport experts(const Graph& graph, double seconds, CandidateSink& sink,
                        bool proved = false);
+  // The same in order of `cost`, within `steps`, and not proved: equal by their boxes.
+  SearchReport mutants(const Graph& graph, double seconds, CandidateSink& sink,
+                       const CostModel* cost, int64_t steps);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
   Code compiled(const Graph& graph);
@@ -99,6 +109,8 @@ class Session {
   void learn(const std::vector<Code>& codes, const std::vector<Timing>& timings);
   void fit_model();
   PlanOptions plan_options() const;
+  SearchReport run_mutate(MutateOptions options, const Graph& graph, double seconds,
+                          CandidateSink& sink, const CostModel* cost);
 
   const std::function<void(const Progress&)>& progress_;
   const std::atomic<bool>* cancel_;

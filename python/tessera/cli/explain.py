@@ -9,11 +9,12 @@ import click
 
 from tessera import _core
 from tessera.cli import common
-from tessera.cli.optimize import show_conditions
+from tessera.cli.optimize import optimize_program, show_conditions, subprogram_lines
 from tessera.emit import FLAVOURS
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.rewrite import Rewrite, rewrite
+from tessera.source import Program
 
 
 @click.command(epilog=common.SRC_HELP)
@@ -30,6 +31,7 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     Examples:
       tessera explain stats.py:zscore
       tessera explain prog.ug --json
+      tessera explain model.onnx        what was tried for each of its linear subprograms
 
     First come experts' kernels that fit somewhere (see `tessera patterns`), and those that nearly
     do, with what was missing.
@@ -39,6 +41,8 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     """
     program = common.read_program(src, shapes)
     options = common.options_from(**values)
+    if src.endswith(".onnx"):
+        return _model(program, options, as_json)
     found = rewrite(
         program.graph, flavour, options=options, function=program.function, traced=program.traced
     )
@@ -89,6 +93,27 @@ def pattern_places(graph: Graph, options: Options) -> dict[str, list[str]]:
         for line in candidate["derivation"].splitlines():
             fits.setdefault(line.split(" with ", 1)[0], line)
     return {"fits": list(fits.values()), "nearly": list(record["report"]["refused"])}
+
+
+def _model(program: Program, options: Options, as_json: bool) -> int:
+    """A model is optimised as a whole: what was tried for each of its subprograms."""
+    with common.ProgressLine(not as_json) as progress:
+        result = optimize_program(program, options, progress)
+    if as_json:
+        common.print_json(result.json())
+        return 0
+    console = common.stdout()
+    console.print(f"[bold]{result.original.name}[/]")
+    for line in subprogram_lines(result.details, alternatives=True):
+        console.print(line, markup=False, highlight=False)
+    for candidate in result.candidates:
+        if candidate.fate == "chosen" and candidate.derivation:
+            console.print(f"\n{candidate.origin}:\n{candidate.derivation.rstrip()}", markup=False)
+    if result.improved:
+        console.print(f"\n[bold green]{result.speedup:.2f}x[/], proved equal and measured")
+    else:
+        console.print("\nno gain found; the model stays as it is")
+    return 0
 
 
 def steps(found: Rewrite) -> list[list[str]]:

@@ -266,6 +266,8 @@ def show_result(result: Result, output: str | None = None) -> None:
         console.print("convolutions:")
         for line in convolutions:
             console.print(f"  {line}", markup=False, highlight=False)
+    for line in subprogram_lines(result.details):
+        console.print(line, markup=False, highlight=False)
     if simplified := result.details.get("simplified"):
         console.print("simplified before the search for kernels:")
         console.print(str(simplified).rstrip(), markup=False)
@@ -295,6 +297,46 @@ def show_result(result: Result, output: str | None = None) -> None:
     show_kernels(result)
     if output:
         console.print(f"saved {output}")
+
+
+def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> list[str]:
+    """What the partially equivalent engine tried for each subprogram, and what came of it."""
+    found: list[dict[str, Any]] = details.get("subprograms", [])
+    if not found:
+        return []
+    lines = ["linear subprograms:"]
+    for s in found:
+        times = f"{s['times']}x " if s["times"] > 1 else ""
+        lines.append(f"  {times}{s['name']}: {s['verdict']}")
+        if not s["tried"]:
+            continue
+        timed = f", {common.duration(s['measured_s'])} timed" if s["measured_s"] else ""
+        lines.append(
+            f"    {common.count(s['tried'])} operators tried in {s['rounds']} round(s), "
+            f"{common.count(s['mutants'])} mutants, {s['partial']} equal on a part, "
+            f"{len(s['alternatives'])} equal, {s['proven']} proven, best {s['gain']:.2f}x{timed}; "
+            f"{s['stop']}"
+        )
+        for a in s["alternatives"] if alternatives else ():
+            lines.extend(_alternative_lines(a))
+    if cover := details.get("cover"):
+        proved = "the cheapest" if cover["proved"] else "not proved the cheapest"
+        lines.append(
+            f"cover: {cover['chosen']} of {cover['offered']} offered kernels chosen, {proved} "
+            f"({cover['variables']} variables in {cover['pieces']} pieces, {cover['solver']}, "
+            f"{common.duration(cover['seconds'])}), {common.duration(cover['expected_s'])} expected "
+            f"against {common.duration(cover['original_s'])}"
+        )
+    return lines
+
+
+def _alternative_lines(a: dict[str, Any]) -> list[str]:
+    cost = f"timed {common.duration(a['measured_s'])}" if a["measured_s"] else "not timed"
+    said = "chosen, " if a["chosen"] else ""
+    said += "proven, " if a["proven"] else f"not proven: {a['why_not']}, " if a["why_not"] else ""
+    first = f"    - {said}round {a['round']}, modelled {common.duration(a['model_s'])}, {cost}"
+    steps = [f"        {line}" for line in a["derivation"].splitlines()]
+    return [first, *steps, *(f"        ({note})" for note in a["notes"])]
 
 
 def show_kernels(result: Result) -> None:

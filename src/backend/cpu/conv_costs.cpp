@@ -19,20 +19,9 @@
 namespace tessera {
 namespace {
 
-// The processor's name: folders of caches may be shared between machines.
-const std::string& processor() {
-  static const std::string found = [] {
-    std::ifstream in("/proc/cpuinfo");
-    for (std::string line; std::getline(in, line);)
-      if (line.starts_with("model name")) return line;
-    return std::string("unknown");
-  }();
-  return found;
-}
-
 std::string key_of(const std::string& signature, CpuIsa isa, int threads) {
   Sha256 hash;
-  hash.field("convolution").field(std::to_string(kCodegenVersion)).field(processor());
+  hash.field("convolution").field(std::to_string(kCodegenVersion)).field(processor_name());
   hash.field(to_string(isa)).field(std::to_string(threads)).field(signature);
   return hash.hex();
 }
@@ -105,6 +94,16 @@ ConvCosts time_all(const Graph& g, const std::vector<ConvAlgorithm>& algorithms,
 
 }  // namespace
 
+const std::string& processor_name() {
+  static const std::string found = [] {
+    std::ifstream in("/proc/cpuinfo");
+    for (std::string line; std::getline(in, line);)
+      if (line.starts_with("model name")) return line;
+    return std::string("unknown");
+  }();
+  return found;
+}
+
 std::string ConvCosts::str() const {
   std::ostringstream out;
   out << "rounds " << rounds << "\nload " << load << "\n";
@@ -151,6 +150,19 @@ std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, Cpu
             ->first;
   }
   return fastest;
+}
+
+std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int threads,
+                                      Cache& cache) {
+  const Graph laid_out = channels_last(convolution, isa);
+  for (const ImageStep& step : image_steps(laid_out, isa)) {
+    const auto costs = known_costs(signature(laid_out, step), isa, threads, cache);
+    if (!costs) continue;
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [algorithm, s] : costs->seconds) least = std::min(least, s);
+    return least;
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> describe_convolutions(const Graph& graph, CpuIsa isa, int threads,

@@ -16,6 +16,9 @@
 
 namespace tessera {
 
+// What measurements are kept under: folders of caches may be shared between machines.
+const std::string& processor_name();
+
 struct ConvCosts {
   std::map<std::string, double> seconds;  // by algorithm
   int rounds = 0;
@@ -33,6 +36,10 @@ std::optional<ConvCosts> known_costs(const std::string& signature, CpuIsa isa, i
 // that were measured before.
 std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, CpuIsa isa,
                                                       int threads, Cache& cache);
+
+// Of a program of one convolution: what its fastest algorithm took, where that was measured before.
+std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int threads,
+                                      Cache& cache);
 
 // A line for each different convolution of a program (as it is before channels_last): what computes
 // it under `options`, and what the algorithms took.

@@ -8,96 +8,13 @@
 #include "base/rng.h"
 #include "search/mutate/cone.h"
 #include "search/mutate/steps.h"
+#include "search/mutate/vocabulary.h"
 
 namespace tessera::mutants {
 namespace {
 
 constexpr double kMostGrowth = 1.75;  // of a value, over the largest that the original computes
 constexpr int kPoints = 4;            // elements of each output that are looked at
-
-using Dims = std::vector<int64_t>;
-
-double count(const Dims& d) {
-  double n = 1;
-  for (const int64_t e : d) n *= double(e);
-  return n;
-}
-
-// What the search takes from the original: its operators' attributes and the sizes they suggest.
-struct Vocabulary {
-  bool convolves = false, multiplies = false;  // conv, matmul
-  std::vector<ConvAttrs> convs;
-  std::set<std::pair<OpKind, std::string>> seen;
-  std::vector<Step> own;     // other operators, as they are; operands are to be filled in
-  bool elementwise = false;  // of two operands
-  std::vector<int64_t> factors;
-  std::set<int64_t> groups = {1};  // that convolutions may have
-  std::vector<Dims> lows;          // zeros before the axes of a convolution's operand
-  std::vector<Dims> targets;       // shapes of all values
-  int arithmetic = 0;              // operators, parallel ones counted once
-  double least = 1e30, most = 1;   // elements of its arithmetic values
-};
-
-Vocabulary vocabulary(const Graph& g) {
-  Vocabulary v;
-  std::set<int64_t> factors = {2};
-  if (g.outputs().size() > 1) v.groups.insert(int64_t(g.outputs().size()));
-  std::vector<int> depth(g.tensors().size(), 0);
-  std::set<std::pair<OpKind, int>> layers;
-  for (const Op& op : g.ops()) {
-    const Form form = *form_of(g, op);
-    const Dims shape = extents(g.type(op.result()).shape);
-    for (const TensorId t : op.inputs)
-      depth[op.result().index] = std::max(depth[op.result().index], depth[t.index] + 1);
-    v.targets.push_back(shape);
-    v.most = std::max(v.most, count(shape));
-    if (is_arithmetic(form)) {
-      layers.emplace(op.kind, depth[op.result().index]);
-      v.least = std::min(v.least, count(shape));
-    }
-    if (form == Form::Input || form == Form::Const) continue;
-    if (form == Form::Matmul) v.multiplies = true;
-    if (form == Form::Conv) {
-      v.convolves = true;
-      const auto& a = g.attrs<ConvAttrs>(op);
-      if (std::find(v.convs.begin(), v.convs.end(), a) == v.convs.end()) v.convs.push_back(a);
-      for (const int64_t d : a.dilations)
-        if (d > 1) factors.insert(d);
-      for (const int64_t s : a.strides)
-        if (s > 1) factors.insert(s);
-      for (int64_t k = 2; k <= a.groups; k++)
-        if (a.groups % k == 0) v.groups.insert(k);
-      const Dims x = extents(g.type(op.inputs[0]).shape);
-      if (x[0] > 1 && x[0] <= 16) factors.insert(x[0]);
-      // Images that are larger than what most tiles are: also in four.
-      if (x[2] >= 32) factors.insert(4);
-      Dims low(x.size(), 0);
-      std::copy(a.low.begin(), a.low.end(), low.begin() + 2);
-      const bool strided =
-          std::any_of(a.strides.begin(), a.strides.end(), [](int64_t s) { return s > 1; });
-      if (strided) v.lows.push_back(low);
-      continue;
-    }
-    if (form == Form::Matmul) continue;
-    if (form == Form::Add || form == Form::Sub || form == Form::Mul) v.elementwise = true;
-    Step s;
-    s.op = op.kind;
-    s.attrs = op.attrs;
-    s.operands.assign(op.inputs.size(), 0);
-    if (op.inputs.size() <= 2) v.own.push_back(std::move(s));
-  }
-  std::sort(v.targets.begin(), v.targets.end());
-  v.targets.erase(std::unique(v.targets.begin(), v.targets.end()), v.targets.end());
-  std::vector<Step> own;
-  for (Step& s : v.own)
-    if (std::none_of(own.begin(), own.end(),
-                     [&](const Step& o) { return o.op == s.op && o.attrs == s.attrs; }))
-      own.push_back(std::move(s));
-  v.own = std::move(own);
-  v.factors.assign(factors.begin(), factors.end());
-  v.arithmetic = int(layers.size());
-  return v;
-}
 
 class Search {
  public:
@@ -119,6 +36,13 @@ class Search {
   }
 
   Generated run() {
+    // Few programs turn windows into channels, and what they save is the most.
+    if (on("windows") && !words_.windows.empty()) {
+      windows_only_ = true;
+      for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
+      windows_only_ = false;
+      rearrangements_.clear();
+    }
     // Short programs first: what a budget cuts off is the longest.
     for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
     return std::move(found_);
@@ -306,6 +230,7 @@ class Search {
     }
     double room = words_.most;
     for (const int v : step.operands) room = std::max(room, size_of(values_[size_t(v)]));
+    for (const Tiles& t : step.rearrangement.tiles) room *= double(t.count);
     if (parts && size_of(*parts) <= kMostGrowth * room) {
       Facts f;
       f.kind = step.kind;
@@ -355,6 +280,11 @@ class Search {
   const std::vector<Shaped>& all_of(const Dims& shape, bool start) {
     auto [it, fresh] = rearrangements_.try_emplace({shape, start});
     if (!fresh) return it->second;
+    if (windows_only_) {
+      for (const auto& [of, r] : start ? words_.windows : words_.returns)
+        if (of == shape) it->second.push_back({r, *r.shape(shape)});
+      return it->second;
+    }
     if (start) {
       auto accepts = [&](const Dims& to) { return count(to) <= kMostGrowth * count(shape); };
       for (Rearrangement& r : rearrangements(shape, words_.factors, words_.lows, accepts))
@@ -603,8 +533,13 @@ class Search {
     for (int a = 0; a < count && !over_; a++)
       for (int b = 0; b < count && !over_; b++) {
         if (words_.convolves || (words_.multiplies && on("matmul"))) convolve(a, b, n, left);
+        if (windows_only_) continue;
         if (words_.multiplies || (words_.convolves && on("matmul"))) multiply(a, b, n);
       }
+    if (windows_only_) {
+      for (int v = 0; v < count && !over_; v++) rearrange(v, n, left);
+      return;
+    }
     int param = 0;
     for (const Step& s : words_.own) {
       param++;
@@ -649,7 +584,7 @@ class Search {
   Generated found_;
   uint64_t asked_ = 0;
   int depth_ = 0;  // of the programs being built
-  bool over_ = false;
+  bool over_ = false, windows_only_ = false;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The partially equivalent engine (PET, OSDI'21): programs of multi-linear operators that agree
 // with the original on a part of the output, found by depth-first search over operators (§4),
 // compared box by box in a prime field (§5), and corrected where they differ. What is returned has
-// passed the ordinary verifier at full shapes.
+// passed the ordinary verifier at full shapes, unless the caller leaves that to itself.
 #pragma once
 #include <set>
 #include <string>
@@ -18,6 +18,7 @@ struct MutateOptions {
                         // machine
   int candidates = 16;  // at most so many are proved and returned
   double least_equal = 0.3;  // share of the output on which a mutant has to be equal, uncorrected
+  bool prove = true;         // false: equal by their boxes, the caller asks the verifier
   uint64_t seed = 0;
   const CostModel* cost = nullptr;  // orders mutants; required
   // Steps switched off, of those that mutate_passes() names.
@@ -25,8 +26,8 @@ struct MutateOptions {
   const std::atomic<bool>* cancel = nullptr;
 };
 
-// Names of the steps that can be switched off: "rearrange", "matmul", "bundles", "spacer", "halo",
-// "recompute", "fuse".
+// Names of the steps that can be switched off: "rearrange", "windows", "matmul", "bundles",
+// "spacer", "halo", "recompute", "fuse".
 const std::vector<std::string>& mutate_passes();
 
 // A mutant that agreed with the original somewhere.

@@ -84,6 +84,7 @@ Shape shape_of(const std::vector<int64_t>& v) { return Shape(v.begin(), v.end())
 }  // namespace
 
 std::optional<std::vector<int64_t>> Rearrangement::shape(std::vector<int64_t> of) const {
+  if (insert >= 0) of.insert(of.begin() + insert, 1);
   of = padded(*this, of);
   for (const Tiles& t : tiles)
     if (!fits(t, of)) return std::nullopt;
@@ -108,10 +109,19 @@ std::optional<std::vector<int64_t>> Rearrangement::shape(std::vector<int64_t> of
     if (keep[d] > r[d]) return std::nullopt;
     r[d] = keep[d];
   }
+  if (drop >= 0) {
+    if (r[size_t(drop)] != 1) return std::nullopt;
+    r.erase(r.begin() + drop);
+  }
   return r;
 }
 
 TensorId Rearrangement::build(Graph& g, TensorId x) const {
+  if (insert >= 0) {
+    std::vector<int64_t> shape = extents(g.type(x).shape);
+    shape.insert(shape.begin() + insert, 1);
+    x = g.add(OpKind::Reshape, {x}, ShapeAttrs{shape_of(shape)});
+  }
   if (any(low) || any(high)) x = g.add(OpKind::Pad, {x}, PadAttrs{low, high, Rational(0)});
   for (const Tiles& t : tiles) {
     const std::vector<int64_t> shape = extents(g.type(x).shape);
@@ -166,6 +176,11 @@ TensorId Rearrangement::build(Graph& g, TensorId x) const {
     a.stops = keep;
     x = g.add(OpKind::Slice, {x}, a);
   }
+  if (drop >= 0) {
+    std::vector<int64_t> shape = extents(g.type(x).shape);
+    shape.erase(shape.begin() + drop);
+    x = g.add(OpKind::Reshape, {x}, ShapeAttrs{shape_of(shape)});
+  }
   return x;
 }
 
@@ -199,6 +214,7 @@ std::optional<Index> Rearrangement::source(const std::vector<int64_t>& shape, In
 
 std::string Rearrangement::str() const {
   std::string s;
+  if (insert >= 0) s += " new axis " + std::to_string(insert);
   if (any(low) || any(high)) s += " pad low=" + list(low) + " high=" + list(high);
   for (const Tiles& t : tiles)
     s += " " + std::to_string(t.count) + " tiles of " + std::to_string(t.length) + " by " +
@@ -210,6 +226,7 @@ std::string Rearrangement::str() const {
          std::to_string(m.to);
   if (!perm.empty()) s += " transpose " + list(std::vector<int64_t>(perm.begin(), perm.end()));
   if (!keep.empty()) s += " keep " + list(keep);
+  if (drop >= 0) s += " without axis " + std::to_string(drop);
   return "rearrange" + s;
 }
 

@@ -35,6 +35,8 @@ struct Rearrangement {
   std::vector<Move> moves;         // then moved, one after another
   std::vector<int> perm;           // then transposed; empty: not
   std::vector<int64_t> keep;       // then cut to so many first elements by axis; empty: not
+  int insert = -1;                 // an axis of one element that comes in before all else; -1: none
+  int drop = -1;                   // an axis of one element that is left out in the end; -1: none
   friend bool operator==(const Rearrangement&, const Rearrangement&) = default;
 
   // Nothing where factors do not divide, or zeros or tiles do not fit.

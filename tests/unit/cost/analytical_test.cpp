@@ -30,6 +30,23 @@ TEST(AnalyticalModel, EveryKernelCosts) {
   EXPECT_NEAR(four, 4 * one, 1e-9);
 }
 
+TEST(AnalyticalModel, ThreeByThreeWindowsTakeFewerProducts) {
+  auto conv = [](const std::string& image, const std::string& weights, const std::string& how) {
+    return seconds("graph g { x = input : f32" + image + " w = input : f32" + weights +
+                   " y = conv x, w {" + how + "} return y }");
+  };
+  const std::string image = "[1,64,56,56]", same = "low=[1,1], high=[1,1]";
+  const double three = conv(image, "[64,64,3,3]", same);
+  EXPECT_GT(conv(image, "[64,64,3,3]", same + ", strides=[2,2]"), 0.25 * three);
+  // Nine products per element directly, as eight shorter windows have; transforms save most of
+  // them.
+  EXPECT_LT(three, 0.7 * conv(image, "[64,64,2,4]", "low=[1,2], high=[0,1]"));
+  // Dilation changes nothing; few channels fill no vector.
+  EXPECT_NEAR(conv(image, "[64,64,3,3]", "dilations=[2,2], low=[2,2], high=[2,2]"), three,
+              0.01 * three);
+  EXPECT_GT(conv("[1,63,56,56]", "[64,63,3,3]", same), 1.3 * three);
+}
+
 TEST(AnalyticalModel, StopsAtTheLimit) {
   AnalyticalModel model(default_cpu_target());
   Graph g = parse(chain(20));

@@ -107,6 +107,51 @@ TEST(Mutate, BatchIntoWidthIsCorrected) {
     EXPECT_TRUE(!r.proven || r.correction.empty() || r.correction == "recompute");
 }
 
+// What larger windows save as several small ones: taps become channels.
+TEST(Mutate, TapsBecomeChannels) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[1,4,9,8]
+  w = input : f32[4,4,5,5]
+  y = conv x, w {low=[2,2], high=[2,2]}
+  return y
+})");
+  const std::set<std::string> others = {"rearrange", "matmul", "bundles"};
+  const Outcome o = run(g, others, 3);
+  // Four blocks of 3×3 taps, the last row and column of which are zeros.
+  const Candidate* small = find(o, [](const Candidate& c) {
+    const Graph& h = c.graph;
+    return h.type(first(h, OpKind::Conv)->inputs[1]).shape == Shape{4, 16, 3, 3};
+  });
+  ASSERT_TRUE(small) << o.report.str();
+  EXPECT_TRUE(verify(g, small->graph).equal());
+  const Candidate* row = find(o, [](const Candidate& c) {
+    const Graph& h = c.graph;
+    return h.type(first(h, OpKind::Conv)->inputs[1]).shape == Shape{4, 20, 1, 5};
+  });
+  EXPECT_TRUE(row) << o.report.str();
+  EXPECT_EQ(o.report.proven, int64_t(o.found.size()));
+  std::set<std::string> all = others;
+  all.insert("windows");
+  EXPECT_TRUE(run(g, all, 3).found.empty());
+}
+
+// Frames of a film as images: windows over time become channels, time joins the batch.
+TEST(Mutate, FilmsBecomeImages) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[2,2,4,5,6]
+  w = input : f32[3,2,3,3,3]
+  y = conv x, w {strides=[1,2,1], low=[1,1,1], high=[1,1,1]}
+  return y
+})");
+  const Outcome o = run(g, {"rearrange", "matmul", "bundles"}, 4);
+  const Candidate* images = find(o, [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return c.graph.type(conv->inputs[0]).shape == Shape{8, 6, 5, 6};
+  });
+  ASSERT_TRUE(images) << o.report.str();
+  EXPECT_TRUE(verify(g, images->graph).equal());
+}
+
 // PET Table 3 "conv": an image in tiles, which overlap by the window's reach.
 TEST(Mutate, ImageInTiles) {
   const Graph g = parse(R"(graph g {

@@ -1,0 +1,101 @@
+#include "driver/kernel_costs.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "ir/text.h"
+#include "ir/weights.h"
+
+namespace tessera {
+
+Cost KernelCosts::cost(const Graph& graph, double limit) const {
+  Cost c{0, name(), true};
+  for (const double s : by_operator(graph)) c.seconds += s;
+  c.complete = c.seconds <= limit;
+  return c;
+}
+
+std::vector<double> KernelCosts::by_operator(const Graph& graph) const {
+  std::vector<double> seconds(graph.ops().size(), 0);
+  const std::vector<bool> once = computed_once(graph);
+  const std::vector<bool> follows = s_.computed_with_images(graph);
+  for (const AnalyticalModel::KernelCost& k : model_.kernels(graph)) {
+    if (once[k.op.index] || (!follows.empty() && follows[k.op.index])) continue;
+    seconds[k.op.index] = k.seconds;
+    const Op& op = graph.op(k.op);
+    if (op.kind != OpKind::Conv) continue;
+    Graph alone;
+    std::vector<TensorId> at(graph.tensors().size());
+    for (const TensorId t : op.inputs)
+      if (!at[t.index].valid()) at[t.index] = alone.add_input(graph.type(t));
+    copy_op(graph, op, alone, at);
+    alone.add_output(at[op.result().index]);
+    alone.set_tensor_name(at[op.result().index], "");
+    auto [it, fresh] = convolutions_.try_emplace(print(alone));
+    if (fresh || !it->second) it->second = s_.known_seconds(alone);
+    if (it->second) seconds[k.op.index] = *it->second;
+  }
+  return seconds;
+}
+
+double KernelCosts::copy_seconds(const Type& type) const {
+  if (type.shape.size() < 2) return 0;
+  Graph g;
+  std::vector<int> perm(type.shape.size());
+  for (size_t i = 0; i < perm.size(); i++) perm[i] = int(perm.size() - 1 - i);
+  g.add_output(g.add(OpKind::Transpose, {g.add_input(type)}, PermAttrs{perm}));
+  return model_.cost(g).seconds;
+}
+
+std::vector<std::optional<double>> KernelCosts::measured(const std::vector<Graph>& programs,
+                                                         double seconds) {
+  std::vector<std::optional<double>> found(programs.size());
+  if (s_.place.gpu) return found;
+  auto key = [&](const Graph& g) {
+    Graph plain = g;
+    plain.set_name("g");
+    for (size_t i = 0; i < plain.tensors().size(); i++) plain.set_tensor_name(TensorId(i), "");
+    std::string weights;
+    for (const TensorId t : g.inputs()) weights += g.is_weight(t) ? "w" : "x";
+    return sha256_hex("program 1 " + s_.machine_key() + weights + print(plain));
+  };
+  bool all = true;
+  for (size_t i = 0; i < programs.size(); i++) {
+    const auto text = s_.cache.find_text(key(programs[i]));
+    if (text && std::atof(text->c_str()) > 0) found[i] = std::atof(text->c_str());
+    all = all && found[i];
+  }
+  if (all || seconds <= 0) return found;
+  std::vector<std::shared_ptr<Module>> modules;
+  std::vector<RaceInputs> inputs;
+  std::vector<size_t> which;
+  inputs.reserve(programs.size());
+  for (size_t i = 0; i < programs.size(); i++) {
+    if (s_.deadline.ended()) return found;
+    try {
+      s_.measure_convolutions(programs[i], 0.5 * seconds);
+      modules.push_back(s_.compiled(programs[i]).cpu);
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::ToolMissing || e.kind() == ErrorKind::Io) throw;
+      continue;
+    }
+    inputs.emplace_back(programs[i], s_.options.seed);
+    which.push_back(i);
+  }
+  std::vector<const RaceInputs*> of;
+  for (const RaceInputs& x : inputs) of.push_back(&x);
+  if (modules.empty()) return found;
+  Stopwatch watch(s_.report.measure_s);
+  const auto timings = race(modules, of, std::min(0.1 * double(modules.size()), seconds), seconds);
+  for (size_t i = 0; i < timings.size(); i++) {
+    if (timings[i].rounds == 0) continue;
+    found[which[i]] = timings[i].min_s;
+    char text[32];
+    std::snprintf(text, sizeof text, "%.9g", timings[i].min_s);
+    s_.cache.store_text(key(programs[which[i]]), text);
+  }
+  return found;
+}
+
+}  // namespace tessera

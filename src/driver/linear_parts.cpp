@@ -1,0 +1,145 @@
+#include "driver/linear_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "ir/weights.h"
+#include "search/mutate/mutate.h"
+
+namespace tessera {
+namespace {
+
+class Splitter {
+ public:
+  Splitter(const Graph& g, size_t most)
+      : g_(g), most_(most), once_(computed_once(g, true)), linear_(g.ops().size(), false),
+        users_(g.tensors().size()) {
+    for (size_t i = 0; i < g.ops().size(); i++) {
+      const Op& op = g.ops()[i];
+      for (const TensorId t : op.inputs) users_[t.index].push_back(i);
+      linear_[i] = !once_[i] && op.kind != OpKind::Const && is_multilinear(g, op) &&
+                   !has(op.kind, algebra::Pointwise);
+    }
+    for (const TensorId t : g.outputs()) users_[t.index].push_back(g.ops().size());
+  }
+
+  std::vector<Part> run() {
+    std::vector<std::vector<size_t>> found = chains();
+    for (auto& group : siblings()) found.push_back(std::move(group));
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    std::vector<Part> parts;
+    for (const auto& ops : found) {
+      std::set<size_t> all(ops.begin(), ops.end());
+      for (const size_t i : ops)  // constants belong to every part that uses them
+        for (const TensorId t : g_.ops()[i].inputs)
+          if (g_.producer(t).kind == OpKind::Const) all.insert(g_.tensor(t).producer.index);
+      std::vector<OpId> ids;
+      for (const size_t i : all) ids.push_back(OpId(i));
+      parts.push_back(part_of(g_, std::move(ids)));
+    }
+    return parts;
+  }
+
+ private:
+  size_t maker(TensorId t) const { return g_.tensor(t).producer.index; }
+  bool works(size_t i) const { return linear_[i] && !has(g_.ops()[i].kind, algebra::Movement); }
+  bool multiplies(size_t i) const {
+    const OpKind k = g_.ops()[i].kind;
+    return k == OpKind::Conv || k == OpKind::ConvTranspose || k == OpKind::Matmul;
+  }
+
+  // Operators that follow each other with nobody else reading what is in between: convex as they
+  // are. Movement at either end is left out.
+  std::vector<std::vector<size_t>> chains() const {
+    std::vector<std::vector<size_t>> found;
+    std::vector<bool> taken(g_.ops().size(), false);
+    for (size_t i = 0; i < g_.ops().size(); i++) {
+      if (!works(i) || taken[i]) continue;
+      std::vector<size_t> chain = {i};
+      size_t work = 1, kept = 1;
+      for (size_t at = i;;) {
+        const auto& readers = users_[g_.ops()[at].result().index];
+        if (readers.size() != 1 || readers[0] >= g_.ops().size() || !linear_[readers[0]] ||
+            taken[readers[0]])
+          break;
+        at = readers[0];
+        // What else it reads has to come from outside.
+        if (works(at) && ++work > most_) break;
+        chain.push_back(at);
+        if (works(at)) kept = chain.size();
+      }
+      chain.resize(kept);
+      if (!convex(chain)) chain = {i};
+      for (const size_t k : chain) taken[k] = true;
+      if (std::any_of(chain.begin(), chain.end(), [&](size_t k) { return multiplies(k); })) {
+        std::sort(chain.begin(), chain.end());
+        found.push_back(std::move(chain));
+      }
+    }
+    return found;
+  }
+
+  // Equal operators of one operand, weights alike but for the channels or columns that they make.
+  std::vector<std::vector<size_t>> siblings() const {
+    std::map<std::tuple<uint32_t, OpKind, std::string>, std::vector<size_t>> groups;
+    for (size_t i = 0; i < g_.ops().size(); i++) {
+      const Op& op = g_.ops()[i];
+      if (!works(i) || !multiplies(i) || op.kind == OpKind::ConvTranspose) continue;
+      const TensorId w = op.inputs[1];
+      if (!g_.is_weight(w) && !once_[maker(w)]) continue;
+      Shape like = g_.type(w).shape;
+      like.erase(op.kind == OpKind::Conv ? like.begin() : like.end() - 1);
+      std::string key = g_.type(w).str().substr(0, 3) + str(like);
+      if (op.kind == OpKind::Conv) {
+        const auto& a = g_.attrs<ConvAttrs>(op);
+        if (a.groups != 1) continue;
+        for (const auto* list : {&a.strides, &a.dilations, &a.low, &a.high}) {
+          key += "|";
+          for (const int64_t x : *list) key += std::to_string(x) + ",";
+        }
+      }
+      groups[{op.inputs[0].index, op.kind, key}].push_back(i);
+    }
+    std::vector<std::vector<size_t>> found;
+    for (auto& [key, group] : groups)
+      if (group.size() > 1 && group.size() <= 8) found.push_back(group);
+    return found;  // one operand and weights: none can depend on another
+  }
+
+  // Does no path leave these operators and come back?
+  bool convex(const std::vector<size_t>& ops) const {
+    const std::set<size_t> inside(ops.begin(), ops.end());
+    std::set<size_t> after;  // operators outside that depend on some inside
+    const size_t last = *inside.rbegin();
+    for (size_t i = *inside.begin(); i <= last; i++) {
+      for (const TensorId t : g_.ops()[i].inputs) {
+        const size_t m = maker(t);
+        if (after.count(m)) {
+          if (inside.count(i)) return false;
+          after.insert(i);
+        } else if (inside.count(m) && !inside.count(i)) {
+          after.insert(i);
+        }
+      }
+    }
+    return true;
+  }
+
+  const Graph& g_;
+  const size_t most_;
+  const std::vector<bool> once_;
+  std::vector<bool> linear_;
+  std::vector<std::vector<size_t>> users_;
+};
+
+}  // namespace
+
+std::vector<Part> linear_parts(const Graph& program, size_t most) {
+  return Splitter(program, most).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,91 @@
+// The program optimiser of the partially equivalent engine (PET, OSDI'21, §6, Algorithm 2), with a
+// cover by integer program in place of its heap of programs: subprograms are mutated in rounds, the
+// rearrangements at their borders become kernels of their own, and of all that any engine offers
+// for any value of the program the cheapest kernels are chosen together. Rearrangements that meet
+// their inverse are then never computed, and others only once: what PET calls post-optimisations.
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "driver/kernel_costs.h"
+#include "driver/partition.h"
+#include "driver/session.h"
+#include "ir/view.h"
+#include "plan/cover.h"
+
+namespace tessera {
+
+// What another engine made of a part, and how many times as fast that was.
+struct Replacement {
+  Graph graph;
+  double speedup = 1;
+};
+
+class ProgramOptimizer {
+ public:
+  // `base` outlives this. Without `timed` the cost model decides alone, the same on any machine.
+  ProgramOptimizer(Session& session, const Graph& base, bool timed = true);
+
+  // Mutants of the program's linear subprograms, the most expensive first, until `until` on the
+  // session's clock; what the model does not rule out is timed. Adds to the report's subprograms.
+  // True where nothing was cut short.
+  bool propose(double until);
+  bool offers() const { return !offered_.empty(); }
+  // The cheapest program of mutants and of what other engines made of `parts`; nothing where no
+  // mutant gains. Says in the report what was chosen.
+  std::optional<Graph> choose(const std::vector<Part>& parts,
+                              const std::vector<Replacement>& replacements);
+
+ private:
+  // An element of a class of equal values: a tensor of the program, rearranged.
+  struct Value {
+    TensorId of;
+    View view;
+  };
+  struct Kernel {
+    std::vector<size_t> inputs, outputs;  // values
+    double seconds = 0;
+    bool relay = false;  // another view of a value
+    std::function<std::vector<TensorId>(Graph&, const std::vector<TensorId>&)> emit;
+    int subprogram = -1, alternative = -1;  // of the report
+  };
+  // A program over values, which replaces `original` on them. `inputs` and `outputs` are in the
+  // order of the graph's.
+  struct Item {
+    Graph graph;
+    std::vector<size_t> inputs, outputs;
+    double seconds = 0;
+    int subprogram = -1, alternative = -1, round = 0;
+    // How it came about: what it is a mutant of (among those found; -1: the subprogram), as a
+    // whole.
+    int parent = -1;
+    Graph whole = Graph();
+    std::optional<bool> proven = std::nullopt;
+  };
+
+  size_t value_of(TensorId t, const View& view);
+  std::optional<Item> opened(const Item& original, const Graph& mutant);
+  void mutate(const Item& item, int number, double until, std::vector<Item>& found);
+  bool prove(const Graph& subprogram, std::vector<Item>& found, size_t number);
+  void improve(size_t subprogram, const std::vector<const Part*>& places, double until);
+  void place(const Item& item, const Part& first, const Part& here, double seconds,
+             int alternative);
+  void add_views(std::vector<Kernel>& kernels);
+  void follow_views();
+  std::vector<Kernel> own_kernels();
+  Kernel kernel_of(const Part& part, const Replacement& replacement) const;
+
+  Session& s_;
+  const Graph& base_;
+  const bool timed_;
+  KernelCosts costs_;
+  std::vector<double> seconds_;  // of the base, by operator
+  std::vector<bool> once_;       // by operator: computed from weights alone
+  std::vector<Value> values_;    // first the base's tensors as they are
+  std::map<std::pair<uint32_t, std::string>, size_t> numbers_;
+  std::vector<Kernel> offered_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// What the search for mutants builds programs of: the operators and attributes of the original, and
+// the sizes that they suggest. Internal to search/mutate.
+#pragma once
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "search/mutate/generate.h"
+
+namespace tessera::mutants {
+
+using Dims = std::vector<int64_t>;
+
+double count(const Dims& extents);  // elements
+
+struct Vocabulary {
+  bool convolves = false, multiplies = false;  // conv, matmul
+  std::vector<ConvAttrs> convs;
+  std::set<std::pair<OpKind, std::string>> seen;
+  std::vector<Step> own;     // other operators, as they are; operands are to be filled in
+  bool elementwise = false;  // of two operands
+  std::vector<int64_t> factors;
+  std::set<int64_t> groups = {1};  // that convolutions may have
+  std::vector<Dims> lows;          // zeros before the axes of a convolution's operand
+  std::vector<Dims> targets;       // shapes of all values
+  // By the shape that they take: windows' taps to channels, for images and for weights, and back to
+  // the shape of the original's results.
+  std::vector<std::pair<Dims, Rearrangement>> windows, returns;
+  int arithmetic = 0;             // operators, parallel ones counted once
+  double least = 1e30, most = 1;  // elements of its arithmetic values
+};
+
+Vocabulary vocabulary(const Graph& original);
+
+}  // namespace tessera::mutants

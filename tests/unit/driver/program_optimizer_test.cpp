@@ -1,0 +1,167 @@
+#include "driver/program_optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "driver/linear_parts.h"
+#include "ir/text.h"
+#include "ir/validate.h"
+
+namespace tessera {
+namespace {
+
+// Two layers of a film: 3-D convolutions are computed directly, images by Winograd's transforms.
+// What is between them has no order, so that few draws prove it.
+const char* kFilm = R"(graph film {
+  x = input : f32[1,32,4,16,16]
+  w = input {weight=true} : f32[32,32,3,3,3]
+  v = input {weight=true} : f32[32,32,3,3,3]
+  u = input {weight=true} : f32[32,1,1,1]
+  a = conv x, w {low=[1,1,1], high=[1,1,1]}
+  b = add a, u
+  c = neg b
+  d = conv c, v {low=[1,1,1], high=[1,1,1]}
+  e = neg d
+  return e
+})";
+
+std::vector<size_t> counts(const std::vector<Part>& parts) {
+  std::vector<size_t> n;
+  for (const Part& p : parts) n.push_back(p.ops.size());
+  return n;
+}
+
+TEST(LinearParts, CutsWhereOperatorsAreElementByElement) {
+  const std::vector<Part> parts = linear_parts(parse(kFilm));
+  ASSERT_EQ(parts.size(), 2u);
+  for (const Part& p : parts) {
+    EXPECT_NO_THROW(validate(p.graph));
+    EXPECT_EQ(p.graph.producer(p.graph.outputs()[0]).kind, OpKind::Conv);
+    EXPECT_TRUE(p.graph.is_weight(p.graph.inputs()[1]));
+  }
+}
+
+TEST(LinearParts, SiblingsAreAlsoOneSubprogram) {
+  const Graph g = parse(R"(graph g {
+    x = input : f32[1,16,8,8]
+    w = input {weight=true} : f32[4,16,1,1]
+    v = input {weight=true} : f32[8,16,1,1]
+    u = input {weight=true} : f32[8,16,3,3]
+    p = input : f32[8,16,1,1]
+    a = conv x, w
+    b = conv x, v
+    c = conv x, u {low=[1,1], high=[1,1]}
+    d = conv x, p
+    r = relu a
+    return r, b, c, d
+  })");
+  // Four alone, and the two whose weights have one window; what is no weight has other values in
+  // every call.
+  std::vector<size_t> n = counts(linear_parts(g));
+  std::sort(n.begin(), n.end());
+  EXPECT_EQ(n, (std::vector<size_t>{1, 1, 1, 1, 2}));
+}
+
+TEST(LinearParts, ChainsStayWholeAndConvex) {
+  // y·A·B is one subprogram; where somebody else reads the middle, two.
+  const Graph one = parse(R"(graph g {
+    y = input : f32[8,8]
+    a = input {weight=true} : f32[8,8]
+    b = input {weight=true} : f32[8,8]
+    m = matmul y, a
+    t = transpose m {perm=[1,0]}
+    n = matmul t, b
+    s = transpose n {perm=[1,0]}
+    return s })");
+  EXPECT_EQ(counts(linear_parts(one)), (std::vector<size_t>{3}));
+  const Graph two = parse(R"(graph g {
+    y = input : f32[8,8]
+    a = input {weight=true} : f32[8,8]
+    m = matmul y, a
+    e = exp m
+    n = matmul m, e
+    return n })");
+  EXPECT_EQ(counts(linear_parts(two)), (std::vector<size_t>{1, 1}));
+}
+
+class Mutated : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/tessera-test-XXXXXX";
+    directory_ = mkdtemp(pattern);
+    setenv("TESSERA_CACHE_DIR", directory_.c_str(), 1);
+    options_.verify_seed = 7;
+    options_.threads = 1;
+    // One step of the engine, and no other engines: what is tested is what becomes of it.
+    options_.disable = {"mugraph", "synth", "mutate:rearrange", "mutate:matmul", "mutate:bundles"};
+  }
+  void TearDown() override {
+    unsetenv("TESSERA_CACHE_DIR");
+    std::filesystem::remove_all(directory_);
+  }
+  std::string directory_;
+  OptimizeOptions options_;
+};
+
+TEST_F(Mutated, FilmsBecomeImagesInEveryLayer) {
+  const Graph film = parse(kFilm);
+  const std::function<void(const Progress&)> nothing;
+  Session session(options_, nothing, nullptr, nullptr);
+  ProgramOptimizer optimizer(session, film, false);
+  optimizer.propose(20);
+  ASSERT_EQ(session.report.subprograms.size(), 1u);  // both layers are equal
+  const SubprogramReport& told = session.report.subprograms[0];
+  EXPECT_EQ(told.times, 2);
+  EXPECT_GT(told.alternatives.size(), 0u);
+  ASSERT_TRUE(optimizer.offers()) << told.verdict;
+  EXPECT_GT(told.proven, 0);
+  const auto chosen = optimizer.choose({}, {});
+  ASSERT_TRUE(chosen.has_value()) << told.verdict;
+  EXPECT_NO_THROW(validate(*chosen));
+  EXPECT_EQ(told.chosen, 2);
+  for (const Op& op : chosen->ops())
+    if (op.kind == OpKind::Conv) {
+      EXPECT_EQ(chosen->type(op.result()).shape.size(), 4u) << print(*chosen);
+    }
+  EXPECT_LT(session.report.cover->expected_s, session.report.cover->original_s);
+  Verifier verifier(film, session.verify_options());
+  Outcome o;
+  o.graph = *chosen;
+  EXPECT_TRUE(session.prove(verifier, o).has_value()) << o.why << "\n" << print(*chosen);
+}
+
+TEST_F(Mutated, IsSwitchedOffByName) {
+  OptimizeOptions o = options_;
+  o.disable.insert("mutate");
+  o.budget_seconds = 5;
+  const OptimizeResult off = optimize(parse(R"(graph g {
+    x = input : f32[1,4,8,8]
+    w = input {weight=true} : f32[4,4,3,3]
+    y = conv x, w
+    return y })"),
+                                      o);
+  EXPECT_TRUE(off.report.subprograms.empty());
+  EXPECT_FALSE(off.report.cover.has_value());
+}
+
+TEST_F(Mutated, SaysSoWhereNothingGains) {
+  const Graph product = parse(R"(graph g {
+    x = input : f32[16,16]
+    w = input {weight=true} : f32[16,16]
+    m = matmul x, w
+    r = relu m
+    return r })");
+  const std::function<void(const Progress&)> nothing;
+  Session session(options_, nothing, nullptr, nullptr);
+  ProgramOptimizer optimizer(session, product);
+  EXPECT_TRUE(optimizer.propose(5));
+  EXPECT_FALSE(optimizer.offers());
+  EXPECT_FALSE(optimizer.choose({}, {}).has_value());
+  ASSERT_EQ(session.report.subprograms.size(), 1u);
+  EXPECT_EQ(session.report.subprograms[0].verdict.substr(0, 12), "not searched");
+}
+
+}  // namespace
+}  // namespace tessera
