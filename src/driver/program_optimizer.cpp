@@ -279,7 +279,7 @@ void ProgramOptimizer::improve(size_t subprogram, const std::vector<const Part*>
   for (int round = 1; round < kRounds && begin < found.size(); round++) {
     std::vector<size_t> best;
     for (size_t i = begin; i < found.size(); i++)
-      if (found[i].seconds < kRuledOut * original.seconds) best.push_back(i);
+      if (found[i].seconds < original.seconds) best.push_back(i);
     begin = found.size();
     std::stable_sort(best.begin(), best.end(),
                      [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });

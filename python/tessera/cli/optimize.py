@@ -324,8 +324,8 @@ def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> lis
         lines.append(
             f"cover: {cover['chosen']} of {cover['offered']} offered kernels chosen, {proved} "
             f"({cover['variables']} variables in {cover['pieces']} pieces, {cover['solver']}, "
-            f"{common.duration(cover['seconds'])}), {common.duration(cover['expected_s'])} expected "
-            f"against {common.duration(cover['original_s'])}"
+            f"{common.duration(cover['seconds'])}), expected "
+            f"{common.duration(cover['expected_s'])} against {common.duration(cover['original_s'])}"
         )
     return lines
 
