@@ -45,7 +45,8 @@ struct OptimizeOptions {
   // engines' parts alone are replaced), "fold" (weights), "rules", "library" (calls of
   // cuBLASLt), "plan:layout" and the like (plan/plan.h)
   std::set<std::string> disable;
-  // Of search(): "mugraph", "mutate", "patterns", or "synth" with the costs of NumPy's own functions.
+  // Of search(): "mugraph", "mutate", "patterns", or "synth" with the costs of NumPy's own
+  // functions.
   std::string engine = "mugraph";
   // What synthesis minimises: "times" of calls (NumPy), "fused" loops (XLA, Inductor), or "flops";
   // `costs` are nanoseconds at amounts of work by kind of operation, as measured for the library

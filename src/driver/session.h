@@ -14,8 +14,8 @@
 #include "driver/optimize.h"
 #include "driver/race.h"
 #include "driver/saved_search.h"
-#include "search/patterns/pattern.h"
 #include "search/mutate/mutate.h"
+#include "search/patterns/pattern.h"
 #include "search/rules/match.h"
 #include "verify/filter.h"
 
@@ -63,12 +63,12 @@ class Session {
   std::vector<bool> computed_with_images(const Graph& graph) const;
   // Mutants of a program of multi-linear operators (search/mutate), all of them proved.
   SearchReport mutants(const Graph& graph, double seconds, CandidateSink& sink);
-  // What experts' kernels give (search/patterns). `proved`: each is proved in its place first.
-  SearchReport experts(const Graph& graph, double seconds, CandidateSink& sink,
-                       bool proved = false);
   // The same in order of `cost`, within `steps`, and not proved: equal by their boxes.
   SearchReport mutants(const Graph& graph, double seconds, CandidateSink& sink,
                        const CostModel* cost, int64_t steps);
+  // What experts' kernels give (search/patterns). `proved`: each is proved in its place first.
+  SearchReport experts(const Graph& graph, double seconds, CandidateSink& sink,
+                       bool proved = false);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
   Code compiled(const Graph& graph);
@@ -117,7 +117,7 @@ class Session {
   std::optional<KernelPool> pool_;
   std::optional<rules::RuleSet> rules_;
   std::optional<std::vector<patterns::Pattern>> patterns_;  // read when they are first needed
-  std::vector<MeasuredKernels> measured_;  // on the device, the latest last
+  std::vector<MeasuredKernels> measured_;                   // on the device, the latest last
 };
 
 }  // namespace tessera
