@@ -135,8 +135,8 @@ def test_plan_of_cases() -> None:
 
 def test_a_disturbed_race_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred times as slow as alone: once is forgotten, three times is said and left out."""
-    outcomes = [([1.0, 1.0], [1.0, 1.0], []), ([1e-9, 1e-9], [1.0, 3.0], [])]
-    monkeypatch.setattr(stenso.time, "sleep", lambda _: None)
+    outcomes: list[Any] = [([1.0, 1.0], [1.0, 1.0], []), ([1e-9, 1e-9], [1.0, 3.0], [])]
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr(stenso, "race", lambda *_: outcomes.pop(0))
     runs = [lambda: None, lambda: None]
     assert stenso._undisturbed(runs, 0.1) == ([1e-9, 1e-9], [1.0, 3.0], {})

@@ -14,6 +14,7 @@ import tessera as ts
 from tessera import options, patterns
 from tessera.cli import main
 from tessera.errors import BadInputError, NotFoundError
+from tessera.options import user_patterns
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "patterns"
@@ -74,7 +75,7 @@ def test_a_kernel_is_proved_compiled_and_run(own: Path, capsys: pytest.CaptureFi
     assert code == 1
     assert "the original is finite and the rewrite is not" in found["patterns"][0]["why"]
     assert main(["patterns", "add", str(wrong)]) == 1
-    assert not patterns.user_patterns().exists()
+    assert not user_patterns().exists()
 
 
 def test_what_is_added_is_used_until_it_is_removed(
