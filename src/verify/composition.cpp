@@ -503,7 +503,6 @@ std::optional<PartPrograms> definitions_of(const ProofPart& part, const Graph& s
   return PartPrograms{with_inputs(all->spec, kept), with_inputs(all->candidate, kept)};
 }
 
-
 std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& candidate,
                                               const std::vector<ValuePair>& pairs, int max_tests,
                                               const std::function<bool(const ProofPart&)>& equal) {

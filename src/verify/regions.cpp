@@ -104,7 +104,7 @@ std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const 
     const auto found = b.find(key);
     if (found == b.end()) continue;
     if (const auto last = last_alike(spec, layer, candidate, found->second)) alike.insert(*last);
-    const std::vector<TensorId> &xs = layer.results, &ys = found->second.results;
+    const std::vector<TensorId>&xs = layer.results, &ys = found->second.results;
     if (xs.size() * ys.size() <= kMaxResults)
       for (TensorId x : xs)
         for (TensorId y : ys) pairs.insert({x, y});
@@ -138,17 +138,24 @@ struct Forms {
 
 // Numbers of numbers, wherever they are.
 const std::set<OpKind> kFinite = {
-    OpKind::Iota,    OpKind::Neg,       OpKind::Abs,       OpKind::Sign,      OpKind::Sqr,
-    OpKind::Sin,     OpKind::Cos,       OpKind::Erf,       OpKind::Tanh,      OpKind::Sigmoid,
-    OpKind::Silu,    OpKind::Relu,      OpKind::Gelu,      OpKind::GeluTanh,  OpKind::Floor,
-    OpKind::Round,   OpKind::Not,       OpKind::Cast,      OpKind::Add,       OpKind::Sub,
-    OpKind::Mul,     OpKind::Atan2,     OpKind::Max,       OpKind::Min,       OpKind::And,
-    OpKind::Or,      OpKind::Eq,        OpKind::Ne,        OpKind::Lt,        OpKind::Le,
-    OpKind::Gt,      OpKind::Ge,        OpKind::Where,     OpKind::Sum,       OpKind::Mean,
-    OpKind::Matmul,  OpKind::ReduceMax, OpKind::ReduceMin, OpKind::Cumsum,    OpKind::Conv,
-    OpKind::PoolSum, OpKind::Transpose, OpKind::Reshape,   OpKind::Broadcast, OpKind::Unsqueeze,
-    OpKind::Squeeze, OpKind::Repeat,    OpKind::Concat,    OpKind::Stack,     OpKind::Slice,
-    OpKind::Triu,    OpKind::Tril,      OpKind::Gather,    OpKind::ConvTranspose,
+    OpKind::Iota,      OpKind::Neg,       OpKind::Abs,
+    OpKind::Sign,      OpKind::Sqr,       OpKind::Sin,
+    OpKind::Cos,       OpKind::Erf,       OpKind::Tanh,
+    OpKind::Sigmoid,   OpKind::Silu,      OpKind::Relu,
+    OpKind::Gelu,      OpKind::GeluTanh,  OpKind::Floor,
+    OpKind::Round,     OpKind::Not,       OpKind::Cast,
+    OpKind::Add,       OpKind::Sub,       OpKind::Mul,
+    OpKind::Atan2,     OpKind::Max,       OpKind::Min,
+    OpKind::And,       OpKind::Or,        OpKind::Eq,
+    OpKind::Ne,        OpKind::Lt,        OpKind::Le,
+    OpKind::Gt,        OpKind::Ge,        OpKind::Where,
+    OpKind::Sum,       OpKind::Mean,      OpKind::Matmul,
+    OpKind::ReduceMax, OpKind::ReduceMin, OpKind::Cumsum,
+    OpKind::Conv,      OpKind::PoolSum,   OpKind::Transpose,
+    OpKind::Reshape,   OpKind::Broadcast, OpKind::Unsqueeze,
+    OpKind::Squeeze,   OpKind::Repeat,    OpKind::Concat,
+    OpKind::Stack,     OpKind::Slice,     OpKind::Triu,
+    OpKind::Tril,      OpKind::Gather,    OpKind::ConvTranspose,
 };
 
 bool is_nonzero_constant(const Graph& g, TensorId t) {
@@ -246,9 +253,7 @@ bool same_at_infinities(const Graph& spec, const Graph& candidate,
       std::vector<double>& x = inputs[k].reals;
       const size_t count = size_t(1) << (trial % 4);
       for (size_t i = 0; i < count && !x.empty(); i++)
-        x[rng.below(x.size())] = trial == 7        ? NAN
-                                 : rng.chance(0.5) ? INFINITY
-                                                   : -INFINITY;
+        x[rng.below(x.size())] = trial == 7 ? NAN : rng.chance(0.5) ? INFINITY : -INFINITY;
     }
     const std::vector<NDArray> a = eval(spec, inputs, {Precision::Exact, pool, {}}),
                                b = eval(candidate, inputs, {Precision::Exact, pool, {}});
@@ -439,8 +444,8 @@ bool prove_regions(const Graph& spec, const Graph& candidate, const VerifyOption
         add_unless_there(c.assumptions, "what is computed from weights alone is finite");
     error += std::exp2(p.certificate.error_log2);
     bases.insert(p.certificate.basis);
-    c.min_draws = c.min_draws == 0 ? p.certificate.min_draws
-                                   : std::min(c.min_draws, p.certificate.min_draws);
+    c.min_draws =
+        c.min_draws == 0 ? p.certificate.min_draws : std::min(c.min_draws, p.certificate.min_draws);
     where += (where.empty() ? "" : ", ") + describe(spec, p.region.target.spec);
   }
   const std::string count = std::to_string(proofs->size());

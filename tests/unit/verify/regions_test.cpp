@@ -75,7 +75,8 @@ TEST(Regions, EveryLayerMayBeRewritten) {
 }
 
 TEST(Regions, WrongLayersAreRefused) {
-  for (const char* wrong : {"...x....", "...w....", "x.......", ".......x", "t..w...t", "tttxtttt"}) {
+  for (const char* wrong :
+       {"...x....", "...w....", "x.......", ".......x", "t..w...t", "tttxtttt"}) {
     const Verdict v = compare_nets(net("........"), net(wrong));
     EXPECT_TRUE(v.refuted()) << wrong << v.str();
   }
@@ -83,10 +84,11 @@ TEST(Regions, WrongLayersAreRefused) {
 
 // Weights exchanged between layers: each is a layer of the net, but not there.
 TEST(Regions, RightLayersInWrongPlacesAreRefused) {
-  std::string swapped = "y0 = input : f32[2,8,6,6]; half = const {value=0.5} : f32[]; w0 = input : "
-            "f32[8,8,3,3]; b0 = input : f32[8,1,1]; w1 = input : f32[8,8,3,3]; b1 = input : "
-            "f32[8,1,1]; w2 = input : f32[8,8,3,3]; b2 = input : f32[8,1,1]; w3 = input : "
-            "f32[8,8,3,3]; b3 = input : f32[8,1,1]; ";
+  std::string swapped =
+      "y0 = input : f32[2,8,6,6]; half = const {value=0.5} : f32[]; w0 = input : "
+      "f32[8,8,3,3]; b0 = input : f32[8,1,1]; w1 = input : f32[8,8,3,3]; b1 = input : "
+      "f32[8,1,1]; w2 = input : f32[8,8,3,3]; b2 = input : f32[8,1,1]; w3 = input : "
+      "f32[8,8,3,3]; b3 = input : f32[8,1,1]; ";
   for (int i = 0; i < 4; i++) {
     const std::string k = std::to_string(i), w = i == 1 ? "2" : i == 2 ? "1" : k;
     swapped += "c" + k + " = conv y" + k + ", w" + w + " {low=[1,1], high=[1,1]}; a" + k +
@@ -113,8 +115,8 @@ TEST(Regions, ContextIsTakenInWhereItMatters) {
                            head + one + "n = mul y2, half; " + after)
                   .refuted());
   // A relu is its own absolute value; what enters it is not.
-  EXPECT_TRUE(compare_nets(head + "n = abs y2; " + after, head + "n = add y2, half; " + after)
-                  .refuted());
+  EXPECT_TRUE(
+      compare_nets(head + "n = abs y2; " + after, head + "n = add y2, half; " + after).refuted());
   const Verdict sign = compare_nets(head + "k = abs y2; n = mul k, half; " + after,
                                     head + "n = mul y2, half; " + after);
   EXPECT_TRUE(sign.equal()) << sign.str();
@@ -131,8 +133,9 @@ TEST(Regions, CutsThatDependOnEachOtherAreRelated) {
   const Verdict v = compare_nets(head + "t = mul a1, a1; n = add s, t; " + after,
                                  head + "n = add s, s; " + after);
   EXPECT_TRUE(v.equal()) << v.str();
-  const Verdict known = compare_nets(head + "t = mul s, a1; n = add t, a1; " + after,
-                                     head + "t = mul a1, a1; u = mul t, a1; n = add u, a1; " + after);
+  const Verdict known =
+      compare_nets(head + "t = mul s, a1; n = add t, a1; " + after,
+                   head + "t = mul a1, a1; u = mul t, a1; n = add u, a1; " + after);
   EXPECT_TRUE(known.equal()) << known.str();
 }
 
