@@ -8,11 +8,12 @@
 namespace tessera {
 
 struct RandomProgramOptions {
-  int min_ops = 3, max_ops = 8;  // about; helper operators come on top
-  double kernel_chance = 0.35;   // that a program holds a fused kernel
-  double window_chance = 0.15;   // that one of floats ends in a convolution or in pooling
-  bool integers = true;          // some programs compute with integers and bools
-  DType dtype = DType::F32;      // of the floating-point part
+  int min_ops = 3, max_ops = 8;      // about; helper operators come on top
+  double kernel_chance = 0.35;       // that a program holds a fused kernel
+  double window_chance = 0.15;       // that one of floats ends in a convolution or in pooling
+  double convolution_chance = 0.08;  // that another ends in one whose weights are an input
+  bool integers = true;              // some programs compute with integers and bools
+  DType dtype = DType::F32;          // of the floating-point part
   int64_t max_extent = 7;
 };
 

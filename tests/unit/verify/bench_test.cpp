@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "ir/text.h"
@@ -39,6 +40,26 @@ TEST(RandomProgram, CoversTheOperatorsAndLevels) {
   }
   for (OpKind kind : {OpKind::Iter, OpKind::Accum, OpKind::AccumRescale, OpKind::Save})
     EXPECT_TRUE(inside.count(kind)) << name(kind);
+}
+
+// Weights that are inputs are drawn and restricted like images, constants are not.
+TEST(RandomProgram, ConvolvesWithWeightsThatAreInputs) {
+  int plain = 0, grouped = 0, dilated = 0, strided = 0, summed = 0;
+  for (uint64_t seed = 0; seed < 2000; seed++) {
+    const Graph g = random_program(seed);
+    for (const Op& op : g.ops()) {
+      if (op.kind != OpKind::Conv || g.producer(op.inputs[1]).kind != OpKind::Input) continue;
+      const ConvAttrs& a = g.attrs<ConvAttrs>(op);
+      const auto more = [](const std::vector<int64_t>& v) {
+        return std::any_of(v.begin(), v.end(), [](int64_t x) { return x > 1; });
+      };
+      (a.groups > 1 ? grouped : plain)++;
+      dilated += more(a.dilations);
+      strided += more(a.strides);
+      summed += g.type(op.inputs[1]).shape[1].extent > 2;  // enough channels to leave some out
+    }
+  }
+  for (int n : {plain, grouped, dilated, strided, summed}) EXPECT_GE(n, 10);
 }
 
 TEST(Mutations, EveryKindFindsPlacesAndKeepsTheInterface) {
