@@ -181,7 +181,7 @@ TEST(SecondOpinion, DisagreementMakesEqualUnknown) {
 // of their own below, and make no other test's shares smaller.
 RandomProgramOptions without_windows() {
   RandomProgramOptions o;
-  o.window_chance = 0;
+  o.window_chance = o.convolution_chance = 0;
   return o;
 }
 
