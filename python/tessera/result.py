@@ -606,7 +606,7 @@ class Result:
         options = Options(
             target=self._target,
             budget=1e6,
-            disable=("mugraph", "fold"),
+            disable=("synth", "mugraph", "patterns", "mutate", "cover", "fold"),
             cache=False,
             threads=self.details["threads"],
         )

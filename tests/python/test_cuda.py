@@ -36,7 +36,7 @@ LIBRARY = ROOT / "build/release/libtessera_stand_in_cuda.so"
 CUBLASLT = ROOT / "build/release/libtessera_stand_in_cublaslt.so"
 CUDNN = ROOT / "build/release/libtessera_stand_in_cudnn.so"
 OPTIONS: dict[str, Any] = {"target": "cuda", "budget": 100, "cache": False, "threads": 1}
-QUICK = {**OPTIONS, "disable": ("mugraph", "fold")}  # one kernel per operator
+QUICK = {**OPTIONS, "disable": ("mugraph", "patterns", "fold")}  # one kernel per operator
 
 
 class StandIn:
@@ -213,7 +213,7 @@ def test_libraries_do_their_part(stand_in: StandIn, tmp_path: Path) -> None:
     assert stand_in.calls("stand_in_enqueue") == before + 1
     result.save(tmp_path / "k.cu")
     assert "// No kernel: cuBLASLt does it" in (tmp_path / "k.cu").read_text()
-    without = ts.superoptimize(g, **{**QUICK, "disable": ("mugraph", "fold", "library")})
+    without = ts.superoptimize(g, **{**QUICK, "disable": (*QUICK["disable"], "library")})
     assert not any("library" in k for k in without.kernels)
     close(without(to_device(a), to_device(b)), want)
     tf32 = ts.superoptimize(g, **QUICK, tf32=True)
@@ -246,7 +246,7 @@ def test_convolutions_are_cudnns(stand_in: StandIn) -> None:
     close(result(*map(to_device, (x, w, b))), want)
     assert stand_in.calls("stand_in_enqueue") == before + 1
     with pytest.raises(UnsupportedError, match="no cuDNN"):
-        ts.superoptimize(g, **{**QUICK, "disable": ("mugraph", "fold", "library")})
+        ts.superoptimize(g, **{**QUICK, "disable": (*QUICK["disable"], "library")})
 
 
 def test_attention_races_against_cudnn(stand_in: StandIn) -> None:
