@@ -4,7 +4,9 @@
     base < solve < ir < eval < {verify, cost} < {search, plan} < backend < driver
 
 Siblings in braces never see each other, nor do the engines in search/ or the back ends. The
-public header (include/tessera) belongs to the driver. Exit code 1 lists the offending lines.
+public header (include/tessera) belongs to the driver. And no two types of one namespace have one
+name: the linker would take the functions of one for those of the other. Exit code 1 lists the
+offending lines.
 """
 
 import re
@@ -30,6 +32,8 @@ BRIDGES = {"search": {("rules", "synth")}}
 # Subfolders that never see each other, though the parent may gather them.
 RIVALS = {"backend": {"cpu", "cuda"}}
 SOURCES = {".h", ".cpp", ".def", ".inc"}
+NAMESPACE = re.compile(r"^namespace ([\w:]*) ?\{")
+TYPE = re.compile(r"^(?:struct|class) (\w+)(?: final)?(?: :.*)? \{")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -82,9 +86,31 @@ def offences(src: Path) -> Iterator[str]:
                 yield f"{path}:{number}: {line.strip()}: {reason}"
 
 
+def types(text: str) -> Iterator[tuple[str, int]]:
+    """Types that a file defines outside of others and of anonymous namespaces, with their lines."""
+    names: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if opened := NAMESPACE.match(line):
+            names.append(opened[1])
+        elif names and line.startswith("}  // ") and "namespace" in line:
+            names.pop()
+        elif (made := TYPE.match(line)) and "" not in names:
+            yield "::".join([*names, made[1]]), number
+
+
+def namesakes(src: Path) -> Iterator[str]:
+    """Every type of a name that another file has given to one already, as `file:line: reason`."""
+    first: dict[str, str] = {}
+    for path in sorted(p for p in src.rglob("*") if p.suffix in SOURCES):
+        for name, number in types(path.read_text()):
+            here = f"{path}:{number}"
+            if first.setdefault(name, here) != here:
+                yield f"{here}: there is a {name} in {first[name]} already"
+
+
 def main(argv: list[str]) -> int:
     src = Path(argv[1]) if len(argv) > 1 else Path(__file__).resolve().parents[1] / "src"
-    found = list(offences(src))
+    found = [*offences(src), *namesakes(src)]
     for line in found:
         print(line)
     print(f"check_layers: {len(found)} offences" if found else "check_layers: the chain holds")

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-struct Code {
+struct CompiledCode {
   std::shared_ptr<Module> cpu;     // one of these two
   std::shared_ptr<CudaCode> cuda;  // loaded where its device is here
   double model_seconds = 0;        // that the target's cost model expects of the graph

@@ -16,7 +16,7 @@ namespace {
 // A compiled candidate and how fast it was in its last race.
 struct Racer {
   size_t outcome = 0;
-  Code code;
+  CompiledCode code;
   Timing timing;
 };
 
@@ -29,7 +29,7 @@ void by_speed(std::vector<Racer>& racers) {
 class Contest {
  public:
   Contest(Session& session, const Graph& spec, int part, const std::string& label,
-          const Timetable& times, Memory* memory, const Candidate* also)
+          const Timetable& times, SearchMemory* memory, const Candidate* also)
       : s_(session), spec_(spec), part_(part), label_(label), times_(times), memory_(memory),
         also_(also), wanted_((session.options.tune ? 16 : 5) + (also ? 1 : 0)),
         first_(session.outcomes.size()) {}
@@ -64,7 +64,7 @@ class Contest {
         s_.tell("compile", label_, int(next), int(order.size()));
         Outcome& o = s_.outcomes[order[next]];
         if (fell_before(o) || !keep_verdict(o, s_.passes_filter(filter, o))) continue;
-        Code code = s_.code_for(o);
+        CompiledCode code = s_.code_for(o);
         if (keep_verdict(o, bool(code))) racers.push_back({order[next], std::move(code), {}});
       }
       if (racers.size() < wanted_ && next < order.size()) result.finished = false;
@@ -243,7 +243,7 @@ class Contest {
   // Times the racers from `from` on against the original, and returns its seconds.
   double race(std::vector<Racer>& racers, size_t from) {
     Stopwatch watch(s_.report.measure_s);
-    std::vector<Code> codes{original_};
+    std::vector<CompiledCode> codes{original_};
     for (size_t i = from; i < racers.size(); i++) codes.push_back(racers[i].code);
     const double left = times_.end - s_.deadline.spent();
     const double most = std::max(0.02, 0.4 * left);
@@ -307,7 +307,7 @@ class Contest {
         s_.outcomes.push_back(std::move(o));
         Outcome& made = s_.outcomes.back();
         if (!s_.passes_filter(*filter_, made)) continue;
-        if (Code code = s_.code_for(made))
+        if (CompiledCode code = s_.code_for(made))
           racers.push_back({s_.outcomes.size() - 1, std::move(code), {}});
       }
       if (racers.size() == from) break;
@@ -322,13 +322,13 @@ class Contest {
   const int part_;
   const std::string& label_;
   const Timetable& times_;
-  Memory* memory_;
+  SearchMemory* memory_;
   const Candidate* also_;
   const size_t wanted_;  // in one wave
   const size_t first_;   // of this part's outcomes
   bool searched_ = false;
   bool cut_short_ = false;  // some of a wave did not race
-  Code original_;
+  CompiledCode original_;
   const RaceInputs* inputs_ = nullptr;
   const Filter* filter_ = nullptr;
 };
@@ -350,7 +350,7 @@ void spread(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, si
 }
 
 PartResult improve(Session& session, const Graph& part, int index, const std::string& label,
-                   const Timetable& times, Memory* memory, const Candidate* also) {
+                   const Timetable& times, SearchMemory* memory, const Candidate* also) {
   return Contest(session, part, index, label, times, memory, also).run();
 }
 

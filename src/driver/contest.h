@@ -16,7 +16,7 @@ struct Timetable {
 
 struct PartResult {
   Graph best;
-  Code code;  // of the best; none where nobody needed it, or time ran out
+  CompiledCode code;  // of the best; none where nobody needed it, or time ran out
   std::optional<Certificate> certificate;
   double original_s = 0, seconds = 0, speedup = 1;
   bool improved = false;
@@ -34,6 +34,6 @@ void spread(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, si
 // `memory` (may be null) is this part's own. `also` (may be null) takes part as well, before all
 // that the engines propose.
 PartResult improve(Session& session, const Graph& part, int index, const std::string& label,
-                   const Timetable& times, Memory* memory, const Candidate* also = nullptr);
+                   const Timetable& times, SearchMemory* memory, const Candidate* also = nullptr);
 
 }  // namespace tessera

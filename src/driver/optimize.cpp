@@ -169,12 +169,12 @@ class Optimizer {
     return true;
   }
 
-  void use(const Code& code) {
+  void use(const CompiledCode& code) {
     result_.module = code.cpu;
     result_.cuda = code.cuda;
   }
   bool has_code() const { return result_.module != nullptr || result_.cuda != nullptr; }
-  Code own_code() const { return {result_.module, result_.cuda, 0, {}}; }
+  CompiledCode own_code() const { return {result_.module, result_.cuda, 0, {}}; }
 
   void take(PartResult part) {
     result_.graph = std::move(part.best);
@@ -336,7 +336,7 @@ class Optimizer {
   // The fastest of what engines make of a part and of what they make of the pieces between its
   // reshapes, which come first.
   PartResult contest(const Graph& part, int index, const std::string& label, const Timetable& times,
-                     Memory& memory) {
+                     SearchMemory& memory) {
     const std::vector<Part> pieces = partition(part);
     if (pieces.size() < 2) return improve(s_, part, index, label, times, &memory);
     const size_t first = s_.outcomes.size();
@@ -379,13 +379,13 @@ class Optimizer {
     s_.tell("verify", "", 0, 1);
     Verifier verifier(program_, s_.verify_options());
     std::optional<Certificate> certificate = s_.prove(verifier, whole);
-    const Code code = certificate ? s_.code_for(whole) : Code();
+    const CompiledCode code = certificate ? s_.code_for(whole) : CompiledCode();
     if (code && s_.passes_check(whole, code)) race_whole(whole, code, *certificate);
     s_.outcomes.push_back(std::move(whole));
   }
 
-  void race_whole(Outcome& whole, const Code& code, Certificate& certificate) {
-    Code original;
+  void race_whole(Outcome& whole, const CompiledCode& code, Certificate& certificate) {
+    CompiledCode original;
     try {
       original = s_.compiled(program_);
     } catch (const Error& e) {
@@ -418,7 +418,7 @@ class Optimizer {
   // `checked`: SHA-256 of source that agreed with the interpreter before.
   void keep_original(const std::string& checked = "") {
     try {
-      const Code code = has_code() ? own_code() : s_.compiled(program_);
+      const CompiledCode code = has_code() ? own_code() : s_.compiled(program_);
       if (checked.empty() || checked != sha256_hex(code.source()))
         s_.report.original_failed = s_.check_failure(program_, code);
       if (!s_.report.original_failed.empty()) {
@@ -428,12 +428,12 @@ class Optimizer {
                 ? "the budget ended before its compiled code was checked"
                 : "its compiled code differs from the interpreter: " + s_.report.original_failed;
       }
-      use(s_.report.original_failed.empty() ? code : Code());
+      use(s_.report.original_failed.empty() ? code : CompiledCode());
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       s_.report.original_failed = "the budget ended before it was compiled";
       s_.report.unfinished = true;
-      use(Code());
+      use(CompiledCode());
     }
   }
 
@@ -454,7 +454,7 @@ class Optimizer {
         Verifier verifier(program_, s_.verify_options());
         certificate = s_.prove(verifier, o);
       }
-      const Code code = certificate ? s_.code_for(o) : Code();
+      const CompiledCode code = certificate ? s_.code_for(o) : CompiledCode();
       if (!code) return false;
       const bool checked = kept && stored.checked == sha256_hex(code.source());
       if (!checked && !s_.passes_check(o, code)) return false;

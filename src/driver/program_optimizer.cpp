@@ -92,10 +92,10 @@ ProgramOptimizer::ProgramOptimizer(Session& session, const Graph& base, bool tim
     : s_(session), base_(base), timed_(timed), costs_(session), seconds_(costs_.by_operator(base)),
       once_(computed_once(base, true)) {
   for (size_t i = 0; i < base.tensors().size(); i++)
-    value_of(TensorId(i), View(base.type(TensorId(i)).shape));
+    value_of(TensorId(i), Arrangement(base.type(TensorId(i)).shape));
 }
 
-size_t ProgramOptimizer::value_of(TensorId t, const View& view) {
+size_t ProgramOptimizer::value_of(TensorId t, const Arrangement& view) {
   const auto [it, fresh] = numbers_.try_emplace({t.index, view.str()}, values_.size());
   if (fresh) values_.push_back({t, view});
   return it->second;
@@ -126,7 +126,7 @@ std::optional<ProgramOptimizer::Item> ProgramOptimizer::opened(const Item& origi
     // The longest end of the chain that is a view.
     for (;; chain.pop_back()) {
       const TensorId from = chain.empty() ? mutant.outputs()[k] : mutant.op(chain.back()).inputs[0];
-      std::optional<View> view = View(mutant.type(from).shape);
+      std::optional<Arrangement> view = Arrangement(mutant.type(from).shape);
       for (size_t i = chain.size(); i-- > 0 && view;)
         view = view->then(mutant, mutant.op(chain[i]));
       const Value& out = values_[original.outputs[k]];
@@ -144,7 +144,7 @@ std::optional<ProgramOptimizer::Item> ProgramOptimizer::opened(const Item& origi
   for (size_t i = 0; i < mutant.inputs().size(); i++) {
     TensorId t = mutant.inputs()[i];
     const Value in = values_[original.inputs[i]];
-    View view = in.view;
+    Arrangement view = in.view;
     const bool weight = mutant.is_weight(t);
     while (!weight && uses[t.index] == 1 && readers[t.index].size() == 1) {
       const OpId id = readers[t.index][0];
@@ -449,7 +449,7 @@ void ProgramOptimizer::follow_views() {
         between[t.index] = between[op.result().index] = true;
       }
   }
-  std::map<std::pair<uint32_t, std::string>, std::pair<size_t, View>> wanted;
+  std::map<std::pair<uint32_t, std::string>, std::pair<size_t, Arrangement>> wanted;
   for (const Value& v : values_) {
     if (v.view.is_identity() || !between[v.of.index]) continue;
     auto [it, fresh] = wanted.try_emplace({find(v.of.index), v.view.str()}, 0, v.view);
@@ -489,7 +489,7 @@ void ProgramOptimizer::add_views(std::vector<Kernel>& kernels) {
       }
     if (!has(maker.kind, algebra::Pointwise) || maker.num_results != 1 || free) continue;
     for (const size_t v : all) {
-      const View view = values_[v].view;
+      const Arrangement view = values_[v].view;
       if (view.is_identity()) continue;
       // How each operand is brought into the order of the result; nothing where it cannot be.
       struct Operand {

@@ -12,7 +12,7 @@
 #include "driver/kernel_costs.h"
 #include "driver/partition.h"
 #include "driver/session.h"
-#include "ir/view.h"
+#include "ir/arrangement.h"
 #include "plan/cover.h"
 
 namespace tessera {
@@ -42,7 +42,7 @@ class ProgramOptimizer {
   // An element of a class of equal values: a tensor of the program, rearranged.
   struct Value {
     TensorId of;
-    View view;
+    Arrangement view;
   };
   struct Kernel {
     std::vector<size_t> inputs, outputs;  // values
@@ -65,7 +65,7 @@ class ProgramOptimizer {
     std::optional<bool> proven = std::nullopt;
   };
 
-  size_t value_of(TensorId t, const View& view);
+  size_t value_of(TensorId t, const Arrangement& view);
   std::optional<Item> opened(const Item& original, const Graph& mutant);
   void mutate(const Item& item, int number, double until, std::vector<Item>& found);
   bool prove(const Graph& subprogram, std::vector<Item>& found, size_t number);

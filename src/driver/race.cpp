@@ -117,7 +117,7 @@ class DeviceArguments {
 
 }  // namespace
 
-std::vector<Timing> race_on_device(const std::vector<Code>& codes, const RaceInputs& inputs,
+std::vector<Timing> race_on_device(const std::vector<CompiledCode>& codes, const RaceInputs& inputs,
                                    double seconds, const std::atomic<bool>* cancel) {
   const CudaModule& first = *codes[0].cuda->module;
   const CudaDevice& device = first.context()->device();

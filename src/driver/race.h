@@ -38,7 +38,7 @@ std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
 // The same on the GPU where the codes are loaded: CUDA graphs timed by its own events, with
 // arguments that its cache does not hold, which decides, and then with such as it does (warm_s).
 // `cancel` ends either after a round.
-std::vector<Timing> race_on_device(const std::vector<Code>& codes, const RaceInputs& inputs,
+std::vector<Timing> race_on_device(const std::vector<CompiledCode>& codes, const RaceInputs& inputs,
                                    double seconds, const std::atomic<bool>* cancel);
 
 // Is it faster than the baseline, beyond noise?

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-class SavedSearch : public Memory {
+class SavedSearch : public SearchMemory {
  public:
   // Keeps nothing on disk where `options.use_cache` is off; reads only with `options.resume`.
   SavedSearch(Cache& cache, const Graph& program, const OptimizeOptions& options,
@@ -51,10 +51,10 @@ class SavedSearch : public Memory {
 // Where a subprogram's texts are: the same for the same text, wherever in a program it stands.
 std::string memory_prefix(const Graph& subprogram);
 
-// A Memory of its own inside another: names get a prefix.
-class MemoryOf : public Memory {
+// A SearchMemory of its own inside another: names get a prefix.
+class MemoryOf : public SearchMemory {
  public:
-  MemoryOf(Memory& all, std::string prefix) : all_(all), prefix_(std::move(prefix)) {}
+  MemoryOf(SearchMemory& all, std::string prefix) : all_(all), prefix_(std::move(prefix)) {}
   std::optional<std::string> recall(const std::string& name) override {
     return all_.recall(prefix_ + name);
   }
@@ -63,7 +63,7 @@ class MemoryOf : public Memory {
   }
 
  private:
-  Memory& all_;
+  SearchMemory& all_;
   std::string prefix_;
 };
 

@@ -56,7 +56,7 @@ void Session::tell(const std::string& stage, const std::string& part, int done, 
 }
 
 SearchReport Session::search(const Graph& graph, const std::string& part, double seconds,
-                             Memory* memory, CandidateSink& sink) {
+                             SearchMemory* memory, CandidateSink& sink) {
   if (options.disable.count("mugraph")) {
     SearchReport none;
     none.detail = "engine mugraph is disabled";
@@ -236,9 +236,9 @@ std::vector<bool> Session::computed_with_images(const Graph& graph) const {
   return follows_image(graph, best_isa());
 }
 
-Code Session::compiled(const Graph& graph) {
+CompiledCode Session::compiled(const Graph& graph) {
   Stopwatch watch(report.compile_s);
-  Code code;
+  CompiledCode code;
   const PlanOptions plan = plan_options();
   if (place.gpu) {
     if (deadline.ended()) throw Error(ErrorKind::Cancelled, "compiling was stopped");
@@ -270,7 +270,7 @@ Code Session::compiled(const Graph& graph) {
   return code;
 }
 
-Code Session::code_for(Outcome& outcome) {
+CompiledCode Session::code_for(Outcome& outcome) {
   try {
     return compiled(outcome.graph);
   } catch (const Error& e) {
@@ -286,7 +286,7 @@ Code Session::code_for(Outcome& outcome) {
   }
 }
 
-std::string Session::check_failure(const Graph& graph, const Code& code) {
+std::string Session::check_failure(const Graph& graph, const CompiledCode& code) {
   Stopwatch watch(report.check_s);
   if (code.cuda && !code.runs()) return emulated_failure(graph);
   CheckOptions check;
@@ -351,7 +351,7 @@ std::string Session::emulated_failure(const Graph& graph) {
   return found.what.empty() ? "the emulated code is wrong" : found.what;
 }
 
-std::vector<Timing> Session::race(const std::vector<Code>& codes, const RaceInputs& inputs,
+std::vector<Timing> Session::race(const std::vector<CompiledCode>& codes, const RaceInputs& inputs,
                                   double seconds, double limit_seconds) {
   std::vector<Timing> timings;
   if (codes[0].runs()) {
@@ -361,10 +361,10 @@ std::vector<Timing> Session::race(const std::vector<Code>& codes, const RaceInpu
       return timings;
     }
     std::vector<std::shared_ptr<Module>> modules;
-    for (const Code& c : codes) modules.push_back(c.cpu);
+    for (const CompiledCode& c : codes) modules.push_back(c.cpu);
     return tessera::race(modules, inputs, seconds, limit_seconds);
   }
-  for (const Code& c : codes) {
+  for (const CompiledCode& c : codes) {
     Timing t;
     t.median_s = t.min_s = t.p10_s = t.p90_s = c.model_seconds;
     t.speedup = codes[0].model_seconds / c.model_seconds;
@@ -374,7 +374,7 @@ std::vector<Timing> Session::race(const std::vector<Code>& codes, const RaceInpu
   return timings;
 }
 
-void Session::learn(const std::vector<Code>& codes, const std::vector<Timing>& timings) {
+void Session::learn(const std::vector<CompiledCode>& codes, const std::vector<Timing>& timings) {
   constexpr size_t kMostRows = 256;
   for (size_t i = 0; i < timings.size(); ++i)
     measured_.push_back({codes[i].modelled, timings[i].median_s});
@@ -417,7 +417,7 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome) 
   return std::nullopt;
 }
 
-bool Session::passes_check(Outcome& outcome, const Code& code) {
+bool Session::passes_check(Outcome& outcome, const CompiledCode& code) {
   try {
     outcome.why = check_failure(outcome.graph, code);
   } catch (const Error& e) {

@@ -40,8 +40,8 @@ class Session {
           const std::atomic<bool>* cancel, const std::atomic<bool>* abandon);
 
   // What the engine proposes for a program, within `seconds`.
-  SearchReport search(const Graph& graph, const std::string& part, double seconds, Memory* memory,
-                      CandidateSink& sink);
+  SearchReport search(const Graph& graph, const std::string& part, double seconds,
+                      SearchMemory* memory, CandidateSink& sink);
   // The rules that synthesis applies; read when they are first asked for.
   const rules::RuleSet* rules();
   // What synthesis proposes for a program, within `seconds`, at costs of NumPy's functions.
@@ -71,20 +71,20 @@ class Session {
                        bool proved = false);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
-  Code compiled(const Graph& graph);
+  CompiledCode compiled(const Graph& graph);
   // Code for a candidate; none where the back end refuses or fails, or the deadline ended it.
-  Code code_for(Outcome& outcome);
+  CompiledCode code_for(Outcome& outcome);
   // Where compiled code leaves the interpreter of its own graph; empty if nowhere. Code for a GPU
   // that is not here is emulated, at reduced size.
-  std::string check_failure(const Graph& graph, const Code& code);
+  std::string check_failure(const Graph& graph, const CompiledCode& code);
   // As race(); code that cannot run here races by what the cost model expects.
-  std::vector<Timing> race(const std::vector<Code>& codes, const RaceInputs& inputs, double seconds,
-                           double limit_seconds);
+  std::vector<Timing> race(const std::vector<CompiledCode>& codes, const RaceInputs& inputs,
+                           double seconds, double limit_seconds);
   // These three change the candidate's fate where it falls out. What the deadline ended stays
   // Proposed.
   bool passes_filter(const Filter& filter, Outcome& outcome);
   std::optional<Certificate> prove(Verifier& verifier, Outcome& outcome);
-  bool passes_check(Outcome& outcome, const Code& code);
+  bool passes_check(Outcome& outcome, const CompiledCode& code);
 
   VerifyOptions verify_options() const;
   void tell(const std::string& stage, const std::string& part, int done, int total,
@@ -106,7 +106,7 @@ class Session {
  private:
   std::string emulated_failure(const Graph& graph);
   // Has the model learn from what was just measured.
-  void learn(const std::vector<Code>& codes, const std::vector<Timing>& timings);
+  void learn(const std::vector<CompiledCode>& codes, const std::vector<Timing>& timings);
   void fit_model();
   PlanOptions plan_options() const;
   SearchReport run_mutate(MutateOptions options, const Graph& graph, double seconds,

@@ -61,9 +61,9 @@ struct Budget {
 // Texts by name that outlive a run. An engine keeps finished pieces of its work here, and takes
 // them up again when the same subprogram is searched with the same options for the same target.
 // Nothing that comes back is trusted: what does not read well is as good as absent.
-class Memory {
+class SearchMemory {
  public:
-  virtual ~Memory() = default;
+  virtual ~SearchMemory() = default;
   virtual std::optional<std::string> recall(const std::string& name) = 0;
   virtual void remember(const std::string& name, const std::string& text) = 0;
 };
@@ -75,7 +75,7 @@ struct Context {
   uint64_t seed = 0;
   int threads = 2;
   const std::atomic<bool>* cancel = nullptr;
-  Memory* memory = nullptr;                           // null: nothing is kept
+  SearchMemory* memory = nullptr;                     // null: nothing is kept
   std::function<void(const SearchReport&)> progress;  // now and then, from one thread at a time
   std::function<void(const std::string&)> log;        // one line of text
 

@@ -60,6 +60,19 @@ def test_layers_read_real_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "b.cpp:2:" in capsys.readouterr().out
 
 
+def test_one_name_for_one_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ir").mkdir()
+    type_in = "namespace {} {{\nclass View {{\n}};\n}}  // {}\n"
+    (tmp_path / "ir" / "a.h").write_text(type_in.format("tessera", "namespace tessera"))
+    (tmp_path / "ir" / "b.h").write_text(type_in.format("tessera::more", "namespace"))
+    own = type_in.format("", "namespace").replace("namespace  {", "namespace {")
+    (tmp_path / "ir" / "c.cpp").write_text("namespace tessera {\n" + own + "}  // namespace\n")
+    assert check_layers.main(["", str(tmp_path)]) == 0
+    (tmp_path / "ir" / "d.h").write_text(type_in.format("tessera", "namespace tessera"))
+    assert check_layers.main(["", str(tmp_path)]) == 1
+    assert "d.h:2: there is a tessera::View in" in capsys.readouterr().out
+
+
 def test_size_refuses_a_long_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "src").mkdir()
     file = tmp_path / "src" / "a.cpp"

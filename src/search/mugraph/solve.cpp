@@ -501,7 +501,8 @@ RegionResult solve_region(Run& run, const std::vector<TensorId>& outputs,
                           const std::vector<bool>& given) {
   RegionSolver solver(run);
   // Plain enumeration, and second attempts with less memory, are not worth the space.
-  Memory* memory = run.options.exhaustive || run.memory_share < 1 ? nullptr : run.context.memory;
+  SearchMemory* memory =
+      run.options.exhaustive || run.memory_share < 1 ? nullptr : run.context.memory;
   if (!memory) return solver.solve(outputs, given);
   // One search may look at several forms of its program; what is kept belongs to one of them.
   std::string name = "region " + std::to_string(structural_hash(run.program)) + ":";

@@ -100,7 +100,7 @@ TermId Terms::positive(TermId a) {
   p.operands = {o.term};
   Shadows s;
   for (size_t k = 0; k < kPoints; ++k) {
-    const Shadow& x = shadows_[o.term][k];
+    const TermValue& x = shadows_[o.term][k];
     // Too close to call counts as undefined.
     const bool clear = std::fabs(x.value) > 1e-9 * x.scale;
     const double v = clear ? double(x.value > 0) : std::nan("");
@@ -121,9 +121,9 @@ TermId Terms::zero(TermId a) {
   z.operands = {o.term};
   Shadows s;
   for (size_t k = 0; k < kPoints; ++k) {
-    const Shadow& x = shadows_[o.term][k];
+    const TermValue& x = shadows_[o.term][k];
     const bool clear = std::fabs(x.value) > 1e-9 * x.scale;
-    s[k] = clear ? Shadow{0, 0} : Shadow{std::nan(""), std::nan("")};
+    s[k] = clear ? TermValue{0, 0} : TermValue{std::nan(""), std::nan("")};
   }
   return of_atom(intern(std::move(z), s));
 }
@@ -167,7 +167,7 @@ TermId Terms::max(const std::vector<TermId>& operands) {
     for (size_t p = 0; p < kPoints; ++p) {
       s[p] = {-INFINITY, 0};
       for (TermId t : unit) {
-        const Shadow& x = shadows_[t][p];
+        const TermValue& x = shadows_[t][p];
         s[p].value = x.value > s[p].value || x.value != x.value ? x.value : s[p].value;
         s[p].scale = std::max(s[p].scale, x.scale);
       }
@@ -255,7 +255,7 @@ TermId Terms::sqrt(TermId a) {
     r.operands = {u};
     Shadows s;
     for (size_t p = 0; p < kPoints; ++p) {
-      const Shadow& x = shadows_[u][p];
+      const TermValue& x = shadows_[u][p];
       const double v = std::sqrt(x.value);
       s[p] = {v, v == 0 ? 0 : x.scale / v};
     }
@@ -301,7 +301,7 @@ TermId Terms::function(const std::string& name, TermId a, Parity parity) {
   f.operands = {argument};
   Shadows s;
   for (size_t p = 0; p < kPoints; ++p) {
-    const Shadow& x = shadows_[argument][p];
+    const TermValue& x = shadows_[argument][p];
     double v = std::nan(""), slope = 1;
     if (name == "log") v = std::log(x.value), slope = 1 / std::fabs(x.value);
     if (name == "sin") v = std::sin(x.value);

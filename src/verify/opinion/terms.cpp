@@ -101,12 +101,12 @@ uint32_t Terms::intern(Monomial m) {
   for (size_t p = 0; p < kPoints; ++p) {
     double value = 1, relative = 1;  // scale over |value|
     for (const Factor& f : m.factors) {
-      const Shadow& a = atom_shadows_[f.atom][p];
+      const TermValue& a = atom_shadows_[f.atom][p];
       value *= std::pow(a.value, f.power);
       relative = std::max(relative, std::abs(f.power) * a.scale / std::fabs(a.value));
     }
     if (m.exponent != kZero) {
-      const Shadow& e = shadows_[m.exponent][p];
+      const TermValue& e = shadows_[m.exponent][p];
       value *= std::exp(e.value);
       relative = std::max(relative, e.scale);
     }
@@ -310,7 +310,7 @@ TermId Terms::mul(TermId a, TermId b) {
   if (r == kNone) {
     Shadows s;
     for (size_t p = 0; p < kPoints; ++p) {
-      const Shadow &x = shadows_[a][p], &y = shadows_[b][p];
+      const TermValue &x = shadows_[a][p], &y = shadows_[b][p];
       s[p] = {x.value * y.value, x.scale * y.scale};
     }
     r = opaque(AtomKind::Product, {a, b}, s);
@@ -455,7 +455,7 @@ bool Terms::vanishes_by_cases(TermId t) {
 
 std::optional<int> Terms::different_at(TermId a, TermId b) const {
   for (int p = 0; p < kPoints; ++p) {
-    const Shadow &x = shadow(a, p), &y = shadow(b, p);
+    const TermValue &x = shadow(a, p), &y = shadow(b, p);
     const double scale = x.scale + y.scale;
     if (std::isfinite(x.value) && std::isfinite(y.value) && std::isfinite(scale) &&
         !close(x.value, y.value, scale, 1e-7))
@@ -473,7 +473,7 @@ bool Terms::equal(TermId a, TermId b) {
 TermId Terms::canonical(TermId a) {
   if (auto it = canonical_.find(a); it != canonical_.end()) return it->second;
   if (stopped_) return a;
-  const Shadow s = shadows_[a][0];
+  const TermValue s = shadows_[a][0];
   TermId found = a;
   // Candidates are those of nearly the same value, where that is known to some digits.
   constexpr double kDigits = 1e-9, kWorst = 1e4;

@@ -63,7 +63,7 @@ struct Term {
 };
 
 // The value of a term at one choice of the inputs, and the sum of the absolute values it adds up.
-struct Shadow {
+struct TermValue {
   double value = 0, scale = 0;
 };
 
@@ -116,13 +116,13 @@ class Terms {
   const Term& term(TermId a) const { return terms_[a]; }
   const Monomial& monomial(uint32_t m) const { return monomials_[m]; }
   const Atom& atom(uint32_t a) const { return atoms_[a]; }
-  const Shadow& shadow(TermId a, int point) const { return shadows_[a][size_t(point)]; }
+  const TermValue& shadow(TermId a, int point) const { return shadows_[a][size_t(point)]; }
   double input_at(int64_t index, int point) const;
   size_t size() const { return terms_.size(); }
   int64_t work() const { return work_; }
 
  private:
-  using Shadows = std::array<Shadow, kPoints>;
+  using Shadows = std::array<TermValue, kPoints>;
   using Sums = std::map<uint32_t, Fraction>;
 
   TermId intern(Term t);

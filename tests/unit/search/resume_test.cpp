@@ -46,7 +46,7 @@ const char* kSplit = R"(graph split {
 })";
 
 // Texts in memory; cancels after some were remembered.
-class Notes : public Memory {
+class Notes : public SearchMemory {
  public:
   std::optional<std::string> recall(const std::string& name) override {
     asked++;

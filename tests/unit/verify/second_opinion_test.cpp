@@ -55,7 +55,7 @@ TEST(SecondOpinion, TermsMeanWhatTheInterpreterComputes) {
         for (size_t i = 0; i < exact[k].value.reals.size(); i++) {
           const TermId t = outputs[k].at[i];
           if (t >= kMinusInfinity) continue;
-          const Shadow s = terms.shadow(t, point);
+          const TermValue s = terms.shadow(t, point);
           const double x = exact[k].value.reals[i], scale = exact[k].magnitude.reals[i];
           if (!std::isfinite(s.value) || !std::isfinite(x) || !std::isfinite(scale)) continue;
           compared++;

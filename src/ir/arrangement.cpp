@@ -1,4 +1,4 @@
-#include "ir/view.h"
+#include "ir/arrangement.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-View::View(const Shape& shape) : source_(shape), shape_(shape) {
+Arrangement::Arrangement(const Shape& shape) : source_(shape), shape_(shape) {
   CHECK(is_static(shape)) << "views are of static shapes";
   factors_ = {{1, num_elements(shape)}};
   merge();
 }
 
-void View::merge() {
+void Arrangement::merge() {
   std::vector<Factor> merged;
   for (const Factor& f : factors_) {
     if (f.extent == 1) continue;
@@ -25,14 +25,14 @@ void View::merge() {
   factors_ = std::move(merged);
 }
 
-std::optional<View> View::reshaped(const Shape& to) const {
+std::optional<Arrangement> Arrangement::reshaped(const Shape& to) const {
   if (!is_static(to) || num_elements(to) != num_elements(shape_)) return std::nullopt;
-  View v = *this;
+  Arrangement v = *this;
   v.shape_ = to;
   return v;
 }
 
-std::optional<View> View::transposed(const std::vector<int>& perm) const {
+std::optional<Arrangement> Arrangement::transposed(const std::vector<int>& perm) const {
   // Factors are cut where axes of the result begin.
   std::vector<std::vector<Factor>> axes;
   std::vector<Factor> left(factors_.rbegin(), factors_.rend());  // outermost last
@@ -56,7 +56,7 @@ std::optional<View> View::transposed(const std::vector<int>& perm) const {
     }
     axes.push_back(std::move(axis));
   }
-  View v = *this;
+  Arrangement v = *this;
   v.factors_.clear();
   v.shape_.clear();
   for (const int from : perm) {
@@ -67,18 +67,18 @@ std::optional<View> View::transposed(const std::vector<int>& perm) const {
   return v;
 }
 
-std::optional<View> View::then(const Graph& g, const Op& op) const {
+std::optional<Arrangement> Arrangement::then(const Graph& g, const Op& op) const {
   if (op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze)
     return reshaped(g.type(op.result()).shape);
   if (op.kind == OpKind::Transpose) return transposed(g.attrs<PermAttrs>(op).perm);
   return std::nullopt;
 }
 
-std::optional<View> View::then(const View& next) const {
+std::optional<Arrangement> Arrangement::then(const Arrangement& next) const {
   CHECK(next.source_ == shape_) << "a view of another shape";
   Graph g;
   const TensorId end = next.build(g, g.add_input({DType::F32, shape_}));
-  View v = *this;
+  Arrangement v = *this;
   for (const Op& op : g.ops()) {
     if (op.kind == OpKind::Input) continue;
     const auto more = v.then(g, op);
@@ -89,7 +89,7 @@ std::optional<View> View::then(const View& next) const {
   return v;
 }
 
-View View::inverse() const {
+Arrangement Arrangement::inverse() const {
   // Where each factor of the source lies in the result.
   std::vector<std::pair<Factor, int64_t>> in_source;
   int64_t stride = 1;
@@ -99,7 +99,7 @@ View View::inverse() const {
   }
   std::sort(in_source.begin(), in_source.end(),
             [](const auto& a, const auto& b) { return a.first.stride > b.first.stride; });
-  View v = *this;
+  Arrangement v = *this;
   std::swap(v.source_, v.shape_);
   v.factors_.clear();
   for (const auto& [f, at] : in_source) v.factors_.push_back({at, f.extent});
@@ -107,7 +107,7 @@ View View::inverse() const {
   return v;
 }
 
-std::optional<size_t> View::axis_of(size_t axis) const {
+std::optional<size_t> Arrangement::axis_of(size_t axis) const {
   int64_t stride = 1;
   for (size_t d = source_.size(); d-- > axis + 1;) stride *= source_[d].extent;
   const int64_t extent = source_[axis].extent;
@@ -133,7 +133,7 @@ std::optional<size_t> View::axis_of(size_t axis) const {
   return std::nullopt;
 }
 
-TensorId View::build(Graph& g, TensorId x) const {
+TensorId Arrangement::build(Graph& g, TensorId x) const {
   CHECK(g.type(x).shape == source_) << "a view of another shape";
   if (!keeps_order()) {
     std::vector<int> order(factors_.size());  // of the factors in the source
@@ -154,7 +154,7 @@ TensorId View::build(Graph& g, TensorId x) const {
   return x;
 }
 
-std::string View::str() const {
+std::string Arrangement::str() const {
   std::string s = tessera::str(source_) + " as";
   for (const Factor& f : factors_)
     s += " " + std::to_string(f.extent) + " by " + std::to_string(f.stride);

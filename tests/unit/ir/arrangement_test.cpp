@@ -1,4 +1,4 @@
-#include "ir/view.h"
+#include "ir/arrangement.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@ namespace tessera {
 namespace {
 
 // The view of a program's only output as one of its only input.
-std::optional<View> view_of(const Graph& g) {
-  std::optional<View> v = View(g.type(g.inputs()[0]).shape);
+std::optional<Arrangement> view_of(const Graph& g) {
+  std::optional<Arrangement> v = Arrangement(g.type(g.inputs()[0]).shape);
   for (const Op& op : g.ops())
     if (op.kind != OpKind::Input && v) v = v->then(g, op);
   return v;
@@ -34,9 +34,9 @@ const char* kPhases = R"(graph g {
   return c
 })";
 
-TEST(View, IsTheChainItCameFrom) {
+TEST(Arrangement, IsTheChainItCameFrom) {
   const Graph g = parse(kPhases);
-  const View v = *view_of(g);
+  const Arrangement v = *view_of(g);
   Graph h;
   h.add_output(v.build(h, h.add_input(g.type(g.inputs()[0]))));
   EXPECT_EQ(through(h), through(g));
@@ -44,9 +44,9 @@ TEST(View, IsTheChainItCameFrom) {
   EXPECT_FALSE(v.keeps_order());
 }
 
-TEST(View, ItsInverseTakesItBack) {
+TEST(Arrangement, ItsInverseTakesItBack) {
   const Graph g = parse(kPhases);
-  const View v = *view_of(g);
+  const Arrangement v = *view_of(g);
   Graph h = g;
   const TensorId back = v.inverse().build(h, h.outputs()[0]);
   h.set_outputs({back});
@@ -56,11 +56,11 @@ TEST(View, ItsInverseTakesItBack) {
   EXPECT_TRUE(v.inverse().inverse() == v);
 }
 
-TEST(View, EqualMapsAreEqual) {
+TEST(Arrangement, EqualMapsAreEqual) {
   // Two transposes in other steps; what is left of a chain of reshapes.
-  const View once =
+  const Arrangement once =
       *view_of(parse("graph g { x = input : f32[2,3,4] a = transpose x {perm=[2,0,1]} return a }"));
-  const View twice = *view_of(parse(R"(graph g {
+  const Arrangement twice = *view_of(parse(R"(graph g {
     x = input : f32[2,3,4]
     a = reshape x {shape=[6,4]}
     b = transpose a {perm=[1,0]}
@@ -68,24 +68,24 @@ TEST(View, EqualMapsAreEqual) {
     return c })"));
   EXPECT_TRUE(once == twice) << once.str() << " / " << twice.str();
   EXPECT_EQ(once.str(), twice.str());
-  const View other =
+  const Arrangement other =
       *view_of(parse("graph g { x = input : f32[2,3,4] a = transpose x {perm=[1,0,2]} return a }"));
   EXPECT_FALSE(once == other);
 }
 
-TEST(View, KnowsWhereAnAxisWent) {
-  const View v = *view_of(parse(kPhases));
+TEST(Arrangement, KnowsWhereAnAxisWent) {
+  const Arrangement v = *view_of(parse(kPhases));
   EXPECT_EQ(v.axis_of(1), std::optional<size_t>(1));  // channels stay together
   EXPECT_EQ(v.axis_of(0), std::nullopt);              // the batch is a part of an axis
   EXPECT_EQ(v.axis_of(3), std::nullopt);              // columns are cut in two
-  const View turned =
+  const Arrangement turned =
       *view_of(parse("graph g { x = input : f32[2,3,4] a = transpose x {perm=[1,2,0]} return a }"));
   EXPECT_EQ(turned.axis_of(0), std::optional<size_t>(2));
   EXPECT_EQ(turned.axis_of(1), std::optional<size_t>(0));
   EXPECT_EQ(turned.axis_of(2), std::optional<size_t>(1));
 }
 
-TEST(View, RefusesFactorsThatDoNotFit) {
+TEST(Arrangement, RefusesFactorsThatDoNotFit) {
   // Rows of 4 in 6 columns: no axis of the transpose is a factor of the source's.
   EXPECT_FALSE(view_of(parse(R"(graph g {
     x = input : f32[4,6]
