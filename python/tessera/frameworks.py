@@ -62,7 +62,7 @@ class Jax:
         def call(*arrays: Any) -> Any:
             given = dict(zip(places, arrays, strict=True))
             args, kwargs = tree.unflatten([given.get(n, leaf) for n, leaf in enumerate(leaves)])
-            return function(*args, **kwargs)
+            return in_order(function(*args, **kwargs))
 
         compiled = jax.jit(call)
         return lambda: jax.block_until_ready(compiled(*arrays))
@@ -115,6 +115,17 @@ class Torch:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+def in_order(value: Any) -> Any:
+    """A result with lists in place of dicts, whose keys jax.jit would sort.
+
+    >>> in_order({"b": 1, "a": (2, {"d": 3, "c": 4})})
+    [1, [2, [3, 4]]]
+    """
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [in_order(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 FRAMEWORKS: dict[str, type[NumPy] | type[Jax] | type[Torch]] = {

@@ -15,7 +15,7 @@ from tessera import _core
 from tessera.api import verify
 from tessera.bench.corpus import FOLDER, programs
 from tessera.drop_in import DropIn
-from tessera.frontends.trace import trace_call
+from tessera.frontends.trace import Spec, trace_call
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.rewrite import Rewrite, _Arena, _Contestant, _fastest_first, arguments, rewrite
@@ -254,3 +254,16 @@ def test_a_refused_program_does_not_end_the_search() -> None:
     assert proved["report"]["refused"]
     assert verify(traced.graph, found).equal
     assert proved["candidates"][0]["model_s"] < proved["report"]["original_cost"]
+
+
+def test_dicts_keep_their_order_under_jax() -> None:
+    pytest.importorskip("jax")
+
+    def named(x: Any) -> dict[str, Any]:
+        return {"total": np.sum(x + x), "part": (x * 3.0) / 3.0}
+
+    traced = trace_call(named, (), {"x": Spec.parse("f32[40,30]")})
+    found = rewrite(traced.graph, "jax", function=named, traced=traced)
+    made = found.function()(np.ones((40, 30), np.float32))
+    assert list(made) == ["total", "part"]
+    assert made["part"].shape == (40, 30)
