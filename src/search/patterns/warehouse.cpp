@@ -1,28 +1,14 @@
 #include "search/patterns/warehouse.h"
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/sha256.h"
 
 namespace tessera::patterns {
 namespace {
-
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> files;
-  std::error_code none;
-  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end;
-       at.increment(none)) {
-    std::error_code ignored;
-    if (at->path().extension() == ".pattern" && at->is_regular_file(ignored))
-      files.push_back(at->path().string());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 std::string text_of(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -38,7 +24,7 @@ Pattern read(const std::string& file) { return parse_pattern(text_of(file), file
 
 std::vector<Pattern> load_patterns(const std::string& folder) {
   std::vector<Pattern> patterns;
-  for (const std::string& file : files_of(folder)) {
+  for (const std::string& file : files_of(folder, ".pattern")) {
     Pattern p = read(file);
     for (const Pattern& other : patterns)
       if (other.name == p.name)
@@ -58,7 +44,7 @@ std::vector<Pattern> load_warehouse(const std::vector<std::string>& folders,
       all = load_patterns(folder);
       continue;
     }
-    for (const std::string& file : files_of(folder)) {
+    for (const std::string& file : files_of(folder, ".pattern")) {
       try {
         Pattern p = read(file);
         std::erase_if(all, [&](const Pattern& other) { return other.name == p.name; });
@@ -74,7 +60,7 @@ std::vector<Pattern> load_warehouse(const std::vector<std::string>& folders,
 std::string warehouse_key(const std::vector<std::string>& folders) {
   std::string all;
   for (const std::string& folder : folders) {
-    for (const std::string& file : files_of(folder)) {
+    for (const std::string& file : files_of(folder, ".pattern")) {
       try {
         all += sha256_hex(text_of(file));
       } catch (const Error&) {

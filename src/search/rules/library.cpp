@@ -1,28 +1,14 @@
 #include "search/rules/library.h"
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/folder.h"
 
 namespace tessera::rules {
 namespace {
-
-std::vector<std::string> files_of(const std::string& folder) {
-  std::vector<std::string> files;
-  std::error_code none;
-  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end;
-       at.increment(none)) {
-    std::error_code ignored;
-    if (at->path().extension() == ".rules" && at->is_regular_file(ignored))
-      files.push_back(at->path().string());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 std::vector<Rule> read(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
@@ -37,7 +23,7 @@ std::vector<Rule> read(const std::string& file) {
 std::vector<Rule> load_rules(const std::string& folder) {
   std::vector<Rule> rules;
   std::set<std::string> names;
-  for (const std::string& file : files_of(folder)) {
+  for (const std::string& file : files_of(folder, ".rules")) {
     for (Rule& r : read(file)) {
       if (!names.insert(r.name).second)
         throw Error(ErrorKind::BadInput, "another file has a rule '" + r.name + "' too",
@@ -52,7 +38,7 @@ void load_more(const std::string& folder, std::vector<Rule>& rules,
                std::vector<std::string>& problems) {
   std::set<std::string> names;
   for (const Rule& r : rules) names.insert(r.name);
-  for (const std::string& file : files_of(folder)) {
+  for (const std::string& file : files_of(folder, ".rules")) {
     try {
       for (Rule& r : read(file))
         if (names.insert(r.name).second) rules.push_back(std::move(r));
