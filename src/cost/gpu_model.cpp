@@ -71,6 +71,19 @@ double GpuMachine::matmul(DType t, double batch, double m, double n, double k) c
   return target_.scale.compute * batch * std::min(shaped(m, n), shaped(n, m));
 }
 
+// Kernels of our own do it: a product with the columns of all windows, which L2 takes and gives
+// (backend/cuda/windows.h), or few filters or terms by lanes.
+double GpuMachine::convolution(DType t, const Convolution& c) const {
+  double pixels = 1;
+  for (const double n : c.pixels) pixels *= n;
+  const double depth = c.channels * c.taps;
+  if (c.filters < 8 || depth < 16)
+    return matmul(t == DType::F64 ? t : DType::F32, c.images, c.filters, pixels, depth);
+  const double columns = c.taps > 1 ? c.images * pixels * depth * size_in_bytes(t) : 0;
+  return matmul(t, c.images, c.filters, pixels, depth) +
+         2 * columns / l2_bandwidth_ * target_.cores;
+}
+
 double GpuMachine::pointwise(OpKind kind, DType t, double n) const {
   return target_.scale.compute * n *
          std::max(weight_[size_t(kind)] / simple_[size_t(t)], special_[size_t(kind)]);

@@ -43,6 +43,7 @@ class GpuMachine : public Machine {
   explicit GpuMachine(Target target, bool graphs = true);
 
   double matmul(DType, double batch, double m, double n, double k) const override;
+  double convolution(DType, const Convolution&) const override;
   double pointwise(OpKind, DType, double elements) const override;
   double reduce(DType, double elements) const override;
   double move(DType, double elements) const override;

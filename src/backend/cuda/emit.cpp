@@ -7,6 +7,7 @@
 #include "backend/cuda/flat.h"
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/prelude.h"
+#include "backend/cuda/windows.h"
 #include "backend/lower.h"
 #include "base/error.h"
 #include "ir/text.h"
@@ -45,6 +46,9 @@ Lowering gpu_lowering(const Target& target) {
   };
   return lowering;
 }
+
+// Columns of windows take so much intermediate memory at most; frameworks let cuDNN have as much.
+constexpr int64_t kMostColumnBytes = int64_t{256} << 20;
 
 // Stands for a function's name until it is known whether there is one with the same text.
 const std::string kUnnamed = "k@";
@@ -129,6 +133,20 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
                std::move(task));
     return to;
   };
+  // A kernel that lays the windows of a convolution's operand out: the slot of what it writes.
+  const auto lay_out_columns = [&](OpId id, int64_t bytes, const Task& whole) {
+    Task task;
+    task.kind = TaskKind::Stage;
+    task.op = id;
+    task.once = plan.constant(graph.op(id).inputs[0]);
+    task.reads = {whole.reads[0]};
+    task.layouts.resize(1);
+    task.writes = {plan.workspace("columns", bytes)};
+    const int to = task.writes[0];
+    add_kernel(emit_columns(kUnnamed, graph, graph.op(id), prelude),
+               "the columns of " + lines[id.index], std::move(task));
+    return to;
+  };
   std::set<uint32_t> done_elsewhere;  // operators that a call at a later one does too
   for (const auto& [op, call] : calls)
     for (OpId part : call.parts) done_elsewhere.insert(part.index);
@@ -139,16 +157,12 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
       throw Error(ErrorKind::Unsupported,
                   "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
     const auto call = calls.find(id.index);
-    if (is_windowed(op.kind) && call == calls.end())
-      throw Error(ErrorKind::Unsupported,
-                  std::string(name(op.kind)) + " has no CUDA kernel" +
-                      (is_convolution(op.kind)
-                           ? ", and no cuDNN that can do it is here (pip install "
-                             "nvidia-cudnn-cu13, without disabling library); or use --target cpu"
-                           : " yet; use --target cpu"));
     std::optional<Graph> lowered;
-    if (op.kind != OpKind::Kernel && call == calls.end())
+    std::optional<ConvolutionProduct> convolution;
+    if (op.kind != OpKind::Kernel && call == calls.end()) {
       lowered = lower_to_block(graph, op, lowering);
+      convolution = convolution_as_product(graph, op, lowering, kMostColumnBytes);
+    }
     Task task;
     task.op = id;
     task.once = plan.once(id);
@@ -172,11 +186,19 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
       codes.push_back(std::move(made));
       continue;
     }
+    if (convolution) {
+      task.kind = TaskKind::Stage;
+      task.reads = {task.reads[1], convolution->is_view
+                                       ? task.reads[0]
+                                       : lay_out_columns(id, convolution->columns.bytes(), task)};
+      lowered = std::move(convolution->block);
+    }
     add_kernel(
         op.kind == OpKind::Kernel || lowered
             ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
                   .run(kUnnamed)
-            : emit_flat(kUnnamed, graph, op, prelude),
+        : is_windowed(op.kind) ? emit_windows(kUnnamed, graph, op, prelude)
+                               : emit_flat(kUnnamed, graph, op, prelude),
         lines[id.index], std::move(task));
   }
   program.plan = plan.finish();

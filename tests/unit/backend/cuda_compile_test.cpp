@@ -89,7 +89,14 @@ TEST(CudaCompile, GeneratedKernelsForEveryArchitecture) {
         rms_norm_linear(128, 1024, 1024, 16, 16, "f16"),
         attention({8, 16, 128, 1024, 128, 1, 16, true, "f16"}),
         attention({1, 64, 64, 4096, 64, 1, 64, true, "bf16", true}),
-        attention({3, 17, 19, 50, 21, 2, 4})})
+        attention({3, 17, 19, 50, 21, 2, 4}),
+        // Windows: a product, depthwise, transposed, pooled.
+        std::string("graph g {\nx = input : f16[2,64,28,28]\nw = input : f16[64,64,3,3]\n"
+                    "d = input : f16[64,1,3,3]\nt = input : f16[64,8,2,2]\n"
+                    "a = conv x, w {low=[1,1], high=[1,1]}\nb = conv a, d {groups=64}\n"
+                    "c = conv_transpose b, t {strides=[2,2]}\n"
+                    "p = pool_max c {size=[2,2], strides=[2,2]}\n"
+                    "q = pool_sum p {size=[3,3], low=[1,1]}\nreturn q\n}\n")})
     append(all, parse(text));
   for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
     const CudaProgram program = emit_cuda(all, parse_arch(arch), {}, gpu());

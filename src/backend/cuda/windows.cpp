@@ -1,0 +1,332 @@
+#include "backend/cuda/windows.h"
+
+#include <algorithm>
+
+#include "backend/nest.h"
+#include "base/error.h"
+#include "ir/window.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kThreads = 256;
+// Filters of a thread: each element that it reads counts for so many sums.
+constexpr int64_t kMostFilters = 8;
+// Below so many threads, threads matter more than that.
+constexpr int64_t kFewThreads = 16384;
+// Products below that are too small for tiles.
+constexpr int64_t kLeastFilters = 8, kLeastDepth = 16;
+
+std::string text(int64_t n) { return std::to_string(n); }
+
+// Geometry that the kernels share.
+struct Windows {
+  Windows(const Graph& graph, const Op& op)
+      : axes(window_axes(graph, op)), convolution(is_convolution(op.kind)),
+        transposed(op.kind == OpKind::ConvTranspose), x(graph.type(op.inputs[0])),
+        result(graph.type(op.result())) {
+    for (const WindowAxis& a : axes) {
+      taps *= a.taps;
+      inside *= a.in;
+      windows *= a.out;
+    }
+    if (!convolution) {
+      images = num_elements(x.shape) / std::max<int64_t>(inside, 1);
+      return;
+    }
+    groups = graph.attrs<ConvAttrs>(op).groups;
+    images = x.shape[0].extent;
+    channels = x.shape[1].extent / groups;
+    filters = result.shape[1].extent / groups;
+  }
+  int64_t depth() const { return channels * taps; }
+
+  std::vector<WindowAxis> axes;
+  bool convolution, transposed;
+  Type x, result;
+  int64_t images = 1, groups = 1, channels = 1, filters = 1;  // the last two of a group
+  int64_t taps = 1, inside = 1, windows = 1;                  // of all axes
+};
+
+// Lines of one kernel of a thread per element.
+class WindowCode {
+ public:
+  WindowCode(const Windows& w, std::set<std::string>& prelude) : w_(w), prelude_(prelude) {}
+
+  BlockText reduce(const std::string& name, OpKind kind) {
+    int64_t several = 1;
+    if (w_.convolution)
+      while (several * 2 <= kMostFilters && w_.filters % (several * 2) == 0 &&
+             w_.images * w_.groups * w_.filters * w_.windows / (several * 2) >= kFewThreads)
+        several *= 2;
+    const int64_t blocks_of_filters = w_.filters / several;
+    const int64_t threads = w_.images * w_.groups * blocks_of_filters * w_.windows;
+    begin(name, threads, {w_.result.dtype}, w_.convolution ? 2 : 1);
+    std::vector<std::string> at = indices("o", w_.windows);
+    line("const " + wide_ + " p = i / " + text(w_.windows) + ";");
+    if (w_.convolution) {
+      line("const int f = " + rest("p", 1, blocks_of_filters, several) + ";");
+      line("const int g = " + rest("p", blocks_of_filters, w_.groups, 1) + ";");
+      line("const " + wide_ + " n = p / " + text(blocks_of_filters * w_.groups) + ";");
+    }
+    const std::string type = compute_type(w_.x.dtype);
+    const bool most = kind == OpKind::PoolMax;
+    const std::string start = most ? lowest(compute_dtype(w_.x.dtype), Dialect::Cuda) : "0";
+    for (int64_t s = 0; s < several; ++s) line(type + " s" + text(s) + " = " + start + ";");
+    if (w_.convolution) code_.open("for (int c = 0; c < " + text(w_.channels) + "; ++c)");
+    open_taps(at);
+    const std::string image =
+        w_.convolution ? "((n * " + text(w_.groups) + " + g) * " + text(w_.channels) + " + c)"
+                       : "p";
+    line("const " + type + " v = " + load(memory("a0", w_.x.dtype), element(image), prelude_) +
+         ";");
+    if (most) {
+      prelude_.insert("t_max");
+      const char* as = is_float(w_.x.dtype) ? "" : w_.x.dtype == DType::I64 ? "(long)" : "(int)";
+      line("s0 = t_max(" + std::string(as) + "s0, " + as + "v);");
+    } else if (!w_.convolution) {
+      line("s0 += v;");
+    } else {
+      const std::string tap = flat("t", [](const WindowAxis& a) { return a.taps; });
+      const int64_t next = (w_.transposed ? 1 : w_.channels) * w_.taps;
+      const std::string first =
+          w_.transposed ? "((g * " + text(w_.channels) + " + c) * " + text(w_.filters) + " + f)"
+                        : "((g * " + text(w_.filters) + " + f) * " + text(w_.channels) + " + c)";
+      for (int64_t s = 0; s < several; ++s)
+        line("s" + text(s) + " += v * " +
+             load(memory("a1", w_.x.dtype),
+                  first + " * " + text(w_.taps) + " + " + tap + " + " + text(s * next), prelude_) +
+             ";");
+    }
+    for (size_t k = 0; k < w_.axes.size() + (w_.convolution ? 1 : 0); ++k) code_.close();
+    const std::string place = flat("o", [](const WindowAxis& a) { return a.out; });
+    const std::string row =
+        w_.convolution ? "((n * " + text(w_.groups) + " + g) * " + text(w_.filters) + " + f)" : "p";
+    for (int64_t s = 0; s < several; ++s)
+      line(store(memory("out", w_.result.dtype),
+                 row + " * " + text(w_.windows) + " + " + place + " + " + text(s * w_.windows),
+                 "s" + text(s), prelude_));
+    return finish(threads);
+  }
+
+  BlockText columns(const std::string& name) {
+    const int64_t threads = w_.images * w_.groups * w_.depth() * w_.windows;
+    begin(name, threads, {w_.x.dtype}, 1);
+    std::vector<std::string> at = indices("o", w_.windows);
+    line("const " + wide_ + " p = i / " + text(w_.windows) + ";");
+    int64_t below = w_.taps;
+    for (size_t k = 0; k < w_.axes.size(); ++k) {
+      below /= w_.axes[k].taps;
+      line("const int t" + text(int64_t(k)) + " = " + rest("p", below, w_.axes[k].taps, 1) + ";");
+    }
+    const std::string type = compute_type(w_.x.dtype);
+    line(type + " v = 0;");
+    std::string within;
+    for (size_t k = 0; k < w_.axes.size(); ++k) {
+      line("const int y" + text(int64_t(k)) + " = " + met(k, at[k]) + ";");
+      if (const std::string in = bounds(k); !in.empty())
+        within += (within.empty() ? "" : " && ") + in;
+    }
+    const std::string read =
+        "v = " + load(memory("a0", w_.x.dtype), element("(p / " + text(w_.taps) + ")"), prelude_) +
+        ";";
+    line(within.empty() ? read : "if (" + within + ") " + read);
+    line(store(memory("out", w_.x.dtype), "i", "v", prelude_));
+    return finish(threads);
+  }
+
+ private:
+  void line(const std::string& s) { code_.line(s); }
+  static Memory memory(const char* pointer, DType dtype) {
+    Memory m{pointer, dtype, {}};
+    m.space = Space::Global;
+    return m;
+  }
+
+  // `i` is the thread's element; offsets that an int cannot count are long long.
+  void begin(const std::string& name, int64_t threads, DType out, int operands) {
+    if ((threads + kThreads - 1) / kThreads > 0x7fffffffLL)
+      throw Error(ErrorKind::Unsupported,
+                  "windows of " + text(threads) + " elements in one kernel");
+    const int64_t most =
+        std::max({threads + kThreads, num_elements(w_.x.shape), num_elements(w_.result.shape)});
+    wide_ = most > 0x7fffffffLL ? "long long" : "int";
+    std::string head =
+        "extern \"C\" __global__ void __launch_bounds__(" + text(kThreads) + ") " + name + "(";
+    for (int k = 0; k < operands; ++k)
+      head += std::string("const ") + storage_type(w_.x.dtype, Dialect::Cuda) + "* __restrict__ a" +
+              text(k) + ", ";
+    code_.open(head + storage_type(out, Dialect::Cuda) + "* __restrict__ out)");
+    const std::string block =
+        wide_ == "int" ? "ts::block(0)" : "static_cast<long long>(ts::block(0))";
+    line("const " + wide_ + " i = " + block + " * " + text(kThreads) + " + ts::thread();");
+    line("if (i >= " + text(threads) + (wide_ == "int" ? "" : "LL") + ") return;");
+  }
+  BlockText finish(int64_t threads) {
+    code_.close();
+    BlockText out;
+    out.text = code_.text();
+    out.threads = kThreads;
+    out.grid[0] = int((threads + kThreads - 1) / kThreads);
+    return out;
+  }
+
+  // What of `from` counts in steps of `below`, up to `count`, times `scale`.
+  std::string rest(const std::string& from, int64_t below, int64_t count, int64_t scale) const {
+    if (count == 1) return "0";
+    std::string s = below == 1 ? from : from + " / " + text(below);
+    s += " % " + text(count);
+    if (wide_ != "int") s = "static_cast<int>(" + s + ")";
+    return scale == 1 ? s : s + " * " + text(scale);
+  }
+  // The window of the thread, an index per axis.
+  std::vector<std::string> indices(const std::string& prefix, int64_t below) {
+    std::vector<std::string> names;
+    for (size_t k = 0; k < w_.axes.size(); ++k) {
+      below /= std::max<int64_t>(w_.axes[k].out, 1);
+      names.push_back(prefix + text(int64_t(k)));
+      line("const int " + names.back() + " = " + rest("i", below, w_.axes[k].out, 1) + ";");
+    }
+    return names;
+  }
+  // Where the tap meets the operand along an axis; of a transposed one, times the stride.
+  std::string met(size_t k, const std::string& o) const {
+    const WindowAxis& a = w_.axes[k];
+    const std::string tap =
+        "t" + text(int64_t(k)) + (a.dilation == 1 ? "" : " * " + text(a.dilation));
+    const std::string low = a.low == 0 ? "" : text(a.low);
+    if (w_.transposed) return o + (low.empty() ? "" : " + " + low) + " - " + tap;
+    return o + (a.stride == 1 ? "" : " * " + text(a.stride)) + (a.taps == 1 ? "" : " + " + tap) +
+           (low.empty() ? "" : " - " + low);
+  }
+  // What y of an axis must be; empty where it always is.
+  std::string bounds(size_t k) const {
+    const WindowAxis& a = w_.axes[k];
+    const std::string y = "y" + text(int64_t(k));
+    const int64_t last = (a.out - 1) * a.stride + (a.taps - 1) * a.dilation - a.low;
+    std::string in = a.low > 0 ? y + " >= 0" : "";
+    if (last >= a.in) in += (in.empty() ? "" : " && ") + y + " < " + text(a.in);
+    return in;
+  }
+  void open_taps(const std::vector<std::string>& at) {
+    for (size_t k = 0; k < w_.axes.size(); ++k) {
+      const WindowAxis& a = w_.axes[k];
+      const std::string t = "t" + text(int64_t(k)), y = "y" + text(int64_t(k));
+      code_.open("for (int " + t + " = 0; " + t + " < " + text(a.taps) + "; ++" + t + ")");
+      if (w_.transposed) {
+        line("const int u" + text(int64_t(k)) + " = " + met(k, at[k]) + ";");
+        const std::string u = "u" + text(int64_t(k)), s = text(a.stride);
+        const std::string element = a.stride == 1 ? u : u + " / " + s;
+        line("if (" + u + " < 0 || " + (a.stride == 1 ? "" : u + " % " + s + " != 0 || ") +
+             element + " >= " + text(a.in) + ") continue;");
+        line("const int " + y + " = " + element + ";");
+      } else {
+        line("const int " + y + " = " + met(k, at[k]) + ";");
+        if (const std::string in = bounds(k); !in.empty()) line("if (!(" + in + ")) continue;");
+      }
+    }
+  }
+  // Indices of all axes as one.
+  template <class Extent> std::string flat(const std::string& prefix, Extent extent) const {
+    std::string s;
+    for (size_t k = 0; k < w_.axes.size(); ++k) {
+      const std::string name = prefix + text(int64_t(k));
+      s = k == 0 ? name
+                 : (k == 1 ? s : "(" + s + ")") + " * " + text(extent(w_.axes[k])) + " + " + name;
+    }
+    return w_.axes.size() == 1 ? s : "(" + s + ")";
+  }
+  // Offset of the operand's element that the tap meets, in an image of one channel.
+  std::string element(const std::string& image) const {
+    return image + " * " + text(w_.inside) + " + " +
+           flat("y", [](const WindowAxis& a) { return a.in; });
+  }
+
+  const Windows& w_;
+  std::set<std::string>& prelude_;
+  std::string wide_;
+  Code code_;
+};
+
+}  // namespace
+
+BlockText emit_windows(const std::string& name, const Graph& graph, const Op& op,
+                       std::set<std::string>& prelude) {
+  const Windows w(graph, op);
+  return WindowCode(w, prelude).reduce(name, op.kind);
+}
+
+BlockText emit_columns(const std::string& name, const Graph& graph, const Op& op,
+                       std::set<std::string>& prelude) {
+  const Windows w(graph, op);
+  return WindowCode(w, prelude).columns(name);
+}
+
+std::optional<ConvolutionProduct> convolution_as_product(const Graph& graph, const Op& op,
+                                                         const Lowering& lowering,
+                                                         int64_t most_bytes) {
+  if (op.kind != OpKind::Conv || !is_float(graph.type(op.result()).dtype)) return std::nullopt;
+  const Windows w(graph, op);
+  const int64_t depth = w.depth();
+  if (w.filters < kLeastFilters || depth < kLeastDepth) return std::nullopt;
+  const DType dtype = w.x.dtype;
+  ConvolutionProduct out;
+  out.columns = {dtype, {Dim(w.images), Dim(w.groups * depth), Dim(w.windows)}};
+  out.is_view = std::all_of(w.axes.begin(), w.axes.end(), [](const WindowAxis& a) {
+    return a.taps == 1 && a.stride == 1 && a.low == 0 && a.high == 0;
+  });
+  if (!out.is_view && out.columns.bytes() > most_bytes) return std::nullopt;
+
+  // The grid: images, then groups or parts of the filters, then parts of the windows.
+  ProductTiles t = lowering.split(dtype, w.images * w.groups, w.filters, w.windows, depth);
+  const bool grouped = w.groups > 1;
+  if (grouped) t.row_blocks = w.groups;
+  // Parts of whole pieces of 16 bytes, where there are such.
+  const int64_t piece = 16 / size_in_bytes(dtype);
+  for (int64_t n = t.column_blocks; n <= 2 * t.column_blocks; ++n)
+    if (w.windows % n == 0 && w.windows / n % piece == 0) {
+      t.column_blocks = n;
+      break;
+    }
+  out.block =
+      Graph::block({w.images, t.row_blocks, t.column_blocks},
+                   t.iterations > 1 ? std::vector<int64_t>{t.iterations} : std::vector<int64_t>{});
+  Graph& b = out.block;
+  const Shape weights = grouped ? Shape{Dim(w.groups), Dim(w.filters), Dim(depth)}
+                                : Shape{Dim(w.filters), Dim(depth)};
+  const auto with_batch = [&](int64_t rows) {
+    Shape s{Dim(w.images)};
+    if (grouped) s.push_back(Dim(w.groups));
+    s.push_back(Dim(rows));
+    s.push_back(Dim(w.windows));
+    return s;
+  };
+  const TensorId left = b.add_input({dtype, weights});
+  const TensorId right = b.add_input({dtype, with_batch(depth)});
+  const int rank = grouped ? 4 : 3;
+  IterAttrs of_left, of_right;
+  SaveAttrs save;
+  save.type = {dtype, with_batch(w.filters)};
+  if (w.images > 1) of_right.imap[0] = save.omap[0] = 0;
+  if (t.row_blocks > 1) {
+    of_left.imap[1] = 0;
+    save.omap[1] = 1;
+    if (grouped) of_right.imap[1] = 1;
+  }
+  if (t.column_blocks > 1) of_right.imap[2] = save.omap[2] = int8_t(rank - 1);
+  if (t.iterations > 1) {
+    of_left.fmap[0] = int8_t(weights.size() - 1);
+    of_right.fmap[0] = int8_t(rank - 2);
+  }
+  TensorId product = b.add(OpKind::Matmul, {b.add(OpKind::Iter, {left}, of_left),
+                                            b.add(OpKind::Iter, {right}, of_right)});
+  if (t.iterations > 1) {
+    AccumAttrs accum;
+    accum.loops = {0};
+    product = b.add(OpKind::Accum, {product}, accum);
+  }
+  b.add_output(b.add(OpKind::Save, {product}, save));
+  return out;
+}
+
+}  // namespace tessera
