@@ -223,6 +223,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.costs);
     else if (name == "cache")
       take(options.use_cache);
+    else if (name == "refresh")
+      take(options.refresh);
     else if (name == "resume")
       take(options.resume);
     else

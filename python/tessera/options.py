@@ -94,6 +94,11 @@ def user_patterns() -> Path:
     return cache_directory() / "patterns"
 
 
+def learnt_patterns() -> Path:
+    """Where kernels that searches found are kept, and what they searched in vain."""
+    return cache_directory() / "learnt"
+
+
 def require_threads(threads: int) -> None:
     """Refuses numbers of threads that the core would not take."""
     if not isinstance(threads, int) or not 0 <= threads <= 1024:
@@ -135,10 +140,12 @@ class Options:
     # GPUs: cuBLASLt may round the factors of f32 products to 10 bits of fraction (TF32).
     tf32: bool = False
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
-    # Engines, "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights),
+    # Engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights),
     # "library": no calls of cuBLASLt, and "numpy": kernels run even where NumPy is faster.
     disable: tuple[str, ...] = ()
     cache: bool = True  # remember results, and unfinished searches, between runs
+    # Search again in place of what is remembered: results, learnt kernels and failed searches.
+    refresh: bool = False
     # Go on where an unfinished search of the same program with the same options (the budget aside)
     # stopped; the result is that of a search that was not interrupted.
     resume: bool = False

@@ -2,12 +2,13 @@
 
 Patterns that ship lie in `patterns/*.pattern`, those of installed packages where their entry points
 of the group `tessera.patterns` say, a user's own in the cache folder, a project's in
-`.tessera/patterns`. All are plain text in the form of docs/patterns.md; reading one executes
+`.tessera/patterns`, and what searches found in the cache folder's `learnt`. All are plain text in the form of docs/patterns.md; reading one executes
 nothing.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,13 @@ import numpy as np
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, NotFoundError
 from tessera.files import io_error, read_text, write_text
-from tessera.options import pattern_folders, shipped_patterns, target_directory, user_patterns
+from tessera.options import (
+    learnt_patterns,
+    pattern_folders,
+    shipped_patterns,
+    target_directory,
+    user_patterns,
+)
 
 SUFFIX = ".pattern"
 # Of the largest element of a result: what f32 sums of a few thousand terms may be off by.
@@ -62,7 +69,7 @@ def read_pattern(path: Path) -> Pattern:
 
 def pattern_files() -> list[Path]:
     """All files of patterns, those that ship first."""
-    folders = [Path(f) for f in pattern_folders() if f]
+    folders = [*(Path(f) for f in pattern_folders() if f), learnt_patterns()]
     return [p for f in folders if f.is_dir() for p in sorted(f.glob("*" + SUFFIX))]
 
 
@@ -70,7 +77,13 @@ def load_patterns(paths: Iterable[Path] | None = None) -> list[Pattern]:
     """The patterns of these files, or of all there are; of two with one name the later one."""
     found: dict[str, Pattern] = {}
     for path in pattern_files() if paths is None else paths:
-        pattern = read_pattern(path)
+        try:
+            pattern = read_pattern(path)
+        except BadInputError as error:
+            if paths is not None or path.parent != learnt_patterns():
+                raise
+            warnings.warn(f"pattern left out: {error}", RuntimeWarning, stacklevel=2)
+            continue
         found.pop(pattern.name, None)
         found[pattern.name] = pattern
     return list(found.values())
@@ -104,8 +117,8 @@ def remove_pattern(name: str) -> Path:
     """Removes a user's or a project's own pattern; those that ship can only be replaced."""
     pattern = find_pattern(name)
     path = Path(pattern.file)
-    own = [user_patterns().resolve(), (Path(".tessera") / "patterns").resolve()]
-    if path.resolve().parent not in own:
+    own = [user_patterns(), learnt_patterns(), Path(".tessera") / "patterns"]
+    if path.resolve().parent not in [folder.resolve() for folder in own]:
         shipped = shipped_patterns()
         ships = shipped is not None and path.is_relative_to(shipped)
         raise BadInputError(
@@ -118,6 +131,41 @@ def remove_pattern(name: str) -> Path:
     except OSError as error:
         raise io_error(path, error, "removed") from None
     return path
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What searches left behind: kernels as patterns, and what each search came to."""
+
+    patterns: int
+    searches: int
+    bytes: int
+    folder: str
+
+
+def learnt() -> Learnt:
+    """What is kept of searches; `forget` removes it."""
+    files = _learnt_files()
+    kinds = [path.suffix for path in files]
+    size = sum(path.stat().st_size for path in files)
+    return Learnt(kinds.count(SUFFIX), kinds.count(".search"), size, str(learnt_patterns()))
+
+
+def forget() -> Learnt:
+    """Removes what is kept of searches, which begin anew from now on; says what that was."""
+    found = learnt()
+    for path in _learnt_files():
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise io_error(path, error, "removed") from None
+    return found
+
+
+def _learnt_files() -> list[Path]:
+    folder = learnt_patterns()
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if path.suffix in (SUFFIX, ".search"))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 #include "driver/contest.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <set>
 
 #include "base/error.h"
@@ -35,6 +36,13 @@ class Contest {
         first_(session.outcomes.size()) {}
 
   PartResult run() {
+    PartResult result = raced();
+    learn(result);
+    return result;
+  }
+
+ private:
+  PartResult raced() {
     PartResult result;
     result.best = spec_;
     propose();
@@ -112,7 +120,6 @@ class Contest {
     return result;
   }
 
- private:
   // Time to prove what there is: the budget's last part, or the caller wants the best so far.
   bool late() const { return s_.deadline.cancelled() || s_.deadline.spent() > times_.race_until; }
 
@@ -130,9 +137,13 @@ class Contest {
         s_.report.experts.push_back(std::move(experts));
       }
       const double time = times_.search_until - s_.deadline.spent();
-      s_.report.searches.push_back(
-          s_.search(spec_, label_, foldings.empty() ? time : 0.7 * time, memory_, sink));
-      searched_ = complete(s_.report.searches.back());
+      search_seconds_ = foldings.empty() ? time : 0.7 * time;
+      if (known_ = s_.learnt.recall(spec_, search_seconds_); known_) {
+        take_known(sink);
+      } else {
+        s_.report.searches.push_back(s_.search(spec_, label_, search_seconds_, memory_, sink));
+        searched_ = complete(s_.report.searches.back());
+      }
       for (const Folding& f : foldings) add_folding(f, sink);
       std::stable_sort(sink.candidates.begin(), sink.candidates.end(),
                        [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
@@ -150,6 +161,45 @@ class Contest {
       o.model_seconds = c.cost;
       s_.outcomes.push_back(std::move(o));
     }
+  }
+
+  // What an earlier search came to, in place of another one.
+  void take_known(CollectingSink& sink) {
+    SearchReport report;
+    report.detail = known_->note;
+    if (known_->graph) {
+      Candidate c;
+      c.graph = *known_->graph;
+      c.cost = AnalyticalModel(s_.target).cost(c.graph).seconds;
+      c.origin = "mugraph";
+      c.derivation = known_->note + "\n";
+      report.candidates = 1;
+      report.best_cost = c.cost;
+      sink.candidates.push_back(std::move(c));
+    }
+    s_.report.searches.push_back(std::move(report));
+    searched_ = true;
+  }
+
+  // Keeps what the search found, or that there is nothing to find, for programs of this meaning.
+  void learn(const PartResult& result) {
+    if (known_ || s_.options.disable.count("mugraph") || s_.deadline.cancelled()) return;
+    const Outcome* chosen = nullptr;
+    bool raced = false;
+    for (size_t i = first_; i < s_.outcomes.size(); i++) {
+      const Outcome& o = s_.outcomes[i];
+      if (o.fate == Fate::Chosen) chosen = &o;
+      raced = raced || o.fate == Fate::Measured;
+    }
+    // What other engines found, or what nobody had the time to look at, tells nothing.
+    if (chosen ? chosen->origin != "mugraph" && chosen->origin != "mugraph+tiles"
+               : s_.deadline.ended() || (cut_short_ && !raced))
+      return;
+    char times[96];
+    std::snprintf(times, sizeof times, ", %.3g us against %.3g us", 1e6 * result.seconds,
+                  1e6 * result.original_s);
+    s_.learnt.remember(spec_, chosen ? &chosen->graph : nullptr, search_seconds_, searched_,
+                       "found by searching " + spec_.name() + " for " + s_.target.name + times);
   }
 
   static bool complete(const SearchReport& r) {
@@ -327,6 +377,8 @@ class Contest {
   const size_t wanted_;  // in one wave
   const size_t first_;   // of this part's outcomes
   bool searched_ = false;
+  double search_seconds_ = 0;  // that the search had at most
+  std::optional<KnownSearch> known_;
   bool cut_short_ = false;  // some of a wave did not race
   CompiledCode original_;
   const RaceInputs* inputs_ = nullptr;

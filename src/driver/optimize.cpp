@@ -77,7 +77,8 @@ class Optimizer {
   OptimizeResult run() {
     const std::string key =
         options_.use_cache ? result_key(program_, options_, s_.described) : std::string();
-    if (options_.use_cache && !saved_.resumed() && remembered(key)) return finish();
+    if (options_.use_cache && !options_.refresh && !saved_.resumed() && remembered(key))
+      return finish();
     base_ = simplified(s_, program_);
     const bool simpler = !(base_ == program_);
     s_.measure_convolutions(base_);
@@ -492,11 +493,11 @@ void require_known_engines(const OptimizeOptions& options) {
     else if (name != "fold" && name != "rules" && name != "library" && name != "synth" &&
              name != "synth:holes" && name != "patterns" && name != "mugraph" &&
              !name.starts_with("mugraph:") && name != "mutate" && !name.starts_with("mutate:") &&
-             name != "cover")
+             name != "cover" && name != "learnt")
       throw Error(ErrorKind::Usage, "unknown engine '" + name +
                                         "' to disable; there are mugraph, mugraph:RULE, "
-                                        "mutate, mutate:STEP, cover, patterns, synth, "
-                                        "synth:holes, rules, fold, library and plan:"
+                                        "mutate, mutate:STEP, cover, patterns, learnt, "
+                                        "synth, synth:holes, rules, fold, library and plan:"
                                         "{layout,schedule,memory,weights,images}");
   }
 }

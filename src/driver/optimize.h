@@ -43,7 +43,8 @@ struct OptimizeOptions {
   std::vector<std::string> pattern_folders;
   // "mugraph", "mugraph:RULE" for one pruning rule, "mutate", "mutate:STEP", "cover" (other
   // engines' parts alone are replaced), "fold" (weights), "rules", "library" (calls of
-  // cuBLASLt), "plan:layout" and the like (plan/plan.h)
+  // cuBLASLt), "learnt" (kernels and failures of earlier searches), "plan:layout" and the like
+  // (plan/plan.h)
   std::set<std::string> disable;
   // Of search(): "mugraph", "mutate", "patterns", or "synth" with the costs of NumPy's own
   // functions.
@@ -55,6 +56,8 @@ struct OptimizeOptions {
   std::string cost = "times";
   std::map<std::string, std::vector<std::pair<double, double>>> costs;
   bool use_cache = true;  // of results; machine code is always cached
+  // Searches again in place of what is remembered: results, learnt kernels and failed searches.
+  bool refresh = false;
   // Goes on where an unfinished search of the same program with the same options stopped.
   bool resume = false;
 };

@@ -32,7 +32,7 @@ std::string gpu_of(const OptimizeOptions& o) {
 
 }  // namespace
 
-std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
+std::string options_key(const OptimizeOptions& o, const Target& target) {
   std::ostringstream text;
   text << "result " << kResultVersion << " codegen " << kCodegenVersion << "\n"
        << target.str() << to_string(best_isa()) << "\n"
@@ -44,8 +44,11 @@ std::string result_key(const Graph& program, const OptimizeOptions& o, const Tar
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
   if (!o.pattern_folders.empty() && !o.disable.count("patterns"))
     text << "patterns " << patterns::warehouse_key(o.pattern_folders) << "\n";
-  text << print(program);
-  return sha256_hex(text.str());
+  return text.str();
+}
+
+std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
+  return sha256_hex(options_key(o, target) + print(program));
 }
 
 std::string tuned_key(const Graph& program, const OptimizeOptions& o, const Target& target) {

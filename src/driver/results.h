@@ -25,6 +25,8 @@ std::optional<Certificate> kept_proof(const StoredResult& result, const Graph& p
                                       const OptimizeOptions& options);
 // SHA-256 over everything the choice depends on: program, options, target, instruction set,
 // version.
+// The same without the program.
+std::string options_key(const OptimizeOptions& options, const Target& target);
 std::string result_key(const Graph& program, const OptimizeOptions& options, const Target& target);
 // The same for tuned results: neither the budget nor whether this run tunes matters.
 std::string tuned_key(const Graph& program, const OptimizeOptions& options, const Target& target);

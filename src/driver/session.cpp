@@ -37,7 +37,7 @@ Session::Session(const OptimizeOptions& o, const std::function<void(const Progre
     : options(o), deadline(o.budget_seconds, cancel, abandon),
       place(place_of(o.target, o.target_directory)), described(resolve_target(o)),
       target(described), threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
-      progress_(progress), cancel_(cancel) {
+      learnt(cache, o, described), progress_(progress), cancel_(cancel) {
   if (threads != KernelPool::shared().threads()) pool_.emplace(threads);
   if (place.gpu && !place.context)
     report.not_measured = place.why_not;
@@ -172,7 +172,10 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
   }
   if (!patterns_) {
     std::vector<std::string> problems;
-    patterns_ = patterns::load_warehouse(options.pattern_folders, problems);
+    std::vector<std::string> folders = options.pattern_folders;
+    if (options.use_cache && !options.disable.count("learnt"))
+      folders.push_back(learnt_folder(cache));
+    patterns_ = patterns::load_warehouse(folders, problems);
     for (const std::string& p : problems)
       std::fprintf(stderr, "warning: pattern left out: %s\n", p.c_str());
   }

@@ -11,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/thread_pool.h"
 #include "driver/code.h"
+#include "driver/learnt.h"
 #include "driver/optimize.h"
 #include "driver/race.h"
 #include "driver/saved_search.h"
@@ -99,6 +100,7 @@ class Session {
   int threads;
   ThreadPool eval_pool;
   Cache cache;
+  LearntKernels learnt;
   OptimizeReport report;
   std::vector<Outcome> outcomes;
   double best_speedup = 1;

@@ -142,6 +142,30 @@ def test_installed_packages_name_folders_and_are_not_imported(
     assert options.installed_patterns() == [(package / "patterns").resolve()]
 
 
+def test_what_a_search_found_is_listed_removed_and_forgotten(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "p.ug").write_text(RMSNORM)
+    run = ("optimize", str(own / "p.ug"), "--budget", "2", "--disable", "patterns")
+    assert main([*run]) == 0
+    capsys.readouterr()
+    found = as_json(capsys, "patterns", "list", "learnt-")[1]
+    name = found["patterns"][0]["name"]
+    assert (found["learnt"]["patterns"], found["learnt"]["searches"]) == (1, 1)
+    assert found["learnt"]["bytes"] > 0
+    # Nothing is searched for another program of this meaning, but with --refresh.
+    (own / "q.ug").write_text(RMSNORM.replace("sqr X", "mul X, X").replace("X", "Y"))
+    again = ("optimize", str(own / "q.ug"), "--budget", "2", "--disable", "patterns")
+    assert as_json(capsys, *again)[1]["values"] == 0
+    assert as_json(capsys, *again, "--refresh")[1]["values"] > 0
+    (options.learnt_patterns() / "bad.pattern").write_text("pattern bad\n  nonsense")
+    assert main(["patterns", "remove", name]) == 0
+    assert "bad.pattern:2:3: expected def" in capsys.readouterr().err
+    assert as_json(capsys, *again, "--no-cache")[1]["values"] > 0
+    assert main(["patterns", "forget"]) == 0
+    assert list(options.learnt_patterns().iterdir()) == []
+
+
 def test_optimize_uses_patterns(own: Path) -> None:
     graph = ts.Graph.from_core(ts._core.parse(RMSNORM, "g.ug"))
     result = ts.superoptimize(graph, budget=10, disable=("mugraph", "fold"))

@@ -79,7 +79,7 @@ def path(as_json: bool) -> int:
 
 
 # What the core and the store put into the folder; nothing else is ever deleted.
-_OURS = ("objects", "index", "searches", "rules", "patterns", "measurements.sqlite",
+_OURS = ("objects", "index", "searches", "rules", "patterns", "learnt", "measurements.sqlite",
          "measurements.sqlite-wal", "measurements.sqlite-shm", "measurements.damaged")  # fmt: skip
 
 

@@ -35,6 +35,7 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 @click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
 @click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
+@click.option("--refresh", is_flag=True, help="The same, and remember what is found instead.")
 @click.option(
     "--learn",
     "keep_rules",

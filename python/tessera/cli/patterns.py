@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -11,9 +12,12 @@ from tessera.cli import common
 from tessera.errors import UsageError
 from tessera.patterns import (
     SUFFIX,
+    Learnt,
     add_pattern,
     check_pattern,
     find_pattern,
+    forget,
+    learnt,
     load_patterns,
     pattern_files,
     read_pattern,
@@ -48,7 +52,8 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
     """
     found = [p for p in load_patterns() if all(w in p.text for w in words)]
     if as_json:
-        common.print_json({"patterns": [p.json() for p in found]})
+        kept = dataclasses.asdict(learnt())
+        common.print_json({"patterns": [p.json() for p in found], "learnt": kept})
         return 0
     table = Table(box=None, pad_edge=False, show_header=True)
     for column in ("name", "inputs", "result", "holes", "when", "in"):
@@ -63,6 +68,27 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
     if found:
         console.print(table, markup=False)
     console.print(f"{len(found)} patterns")
+    kept = learnt()
+    if kept.patterns or kept.searches:
+        console.print(f"{_learnt_line(kept)}; `tessera patterns forget` removes it", soft_wrap=True)
+    return 0
+
+
+def _learnt_line(kept: Learnt) -> str:
+    return (
+        f"{kept.patterns} found by searches and {kept.searches} searches remembered, "
+        f"{kept.bytes / 1024:.0f} KiB in {kept.folder}"
+    )
+
+
+@patterns.command("forget")
+def forget_learnt() -> int:
+    """Forget what searches found and what they searched in vain: they begin anew.
+
+    \b
+    One of the kernels: `tessera patterns remove NAME`; for one program: `optimize --refresh`.
+    """
+    common.stdout().print(f"forgot: {_learnt_line(forget())}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -108,7 +134,7 @@ def add(file: str, project: bool, unchecked: bool) -> int:
 @patterns.command()
 @click.argument("name")
 def remove(name: str) -> int:
-    """Remove a pattern of your own or of this folder's project."""
+    """Remove a pattern of your own, of this folder's project, or that a search found."""
     common.stdout().print(f"removed {remove_pattern(name)}", markup=False, soft_wrap=True)
     return 0
 

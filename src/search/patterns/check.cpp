@@ -15,6 +15,15 @@ bool holds(const std::vector<Condition>& all, const Values& values, DType dtype)
                      [&](const Condition& c) { return c.holds(values, dtype); });
 }
 
+// f32, or the first type that the guards allow.
+DType checked_dtype(const Pattern& p) {
+  for (DType d : {DType::F32, DType::BF16, DType::F16, DType::F64})
+    if (std::all_of(p.when.begin(), p.when.end(),
+                    [&](const Condition& c) { return !c.comparison.empty() || c.holds({}, d); }))
+      return d;
+  return DType::F32;
+}
+
 std::string text(const Values& values) {
   std::string t;
   for (const auto& [name, value] : values)
@@ -53,8 +62,8 @@ namespace {
 // Sizes for which a body may be used with some setting, small ones first.
 class Sizes {
  public:
-  Sizes(const Pattern& p, const Body& b, uint64_t seed)
-      : p_(p), b_(b), symbols_(p.symbols()), all_(settings(p)), rng_(seed) {}
+  Sizes(const Pattern& p, const Body& b, uint64_t seed, DType dtype)
+      : p_(p), b_(b), dtype_(dtype), symbols_(p.symbols()), all_(settings(p)), rng_(seed) {}
 
   std::optional<Values> next() {
     for (; tries_ < kTries; tries_++) {
@@ -64,7 +73,7 @@ class Sizes {
         sizes[s] = tries_ < 200        ? rng_.between(2, 40)
                    : rng_.chance(0.25) ? rng_.between(2, tries_ < 1000 ? 200 : 1200)
                                        : rng_.between(2, 12);
-      if (!holds(p_.when, sizes, DType::F32)) continue;
+      if (!holds(p_.when, sizes, dtype_)) continue;
       for (const Values& setting : all_)
         if (allowed(sizes, setting)) {
           tries_++;
@@ -74,7 +83,7 @@ class Sizes {
     return std::nullopt;
   }
   bool allowed(const Values& sizes, const Values& setting) const {
-    return holds(b_.when, with(sizes, setting), DType::F32);
+    return holds(b_.when, with(sizes, setting), dtype_);
   }
   const std::vector<Values>& settings_of_pattern() const { return all_; }
 
@@ -87,6 +96,7 @@ class Sizes {
   static constexpr int kTries = 4000;
   const Pattern& p_;
   const Body& b_;
+  const DType dtype_;
   const std::vector<std::string> symbols_;
   const std::vector<Values> all_;
   Rng rng_;
@@ -103,13 +113,14 @@ std::string no_sizes(const Body& b) {
 CheckResult check(const Pattern& p, const CheckOptions& options) {
   CheckResult result;
   for (const Body& b : p.bodies) {
-    Sizes all(p, b, options.seed);
+    const DType dtype = checked_dtype(p);
+    Sizes all(p, b, options.seed, dtype);
     for (int n = 0; n < options.sizes; n++) {
       const std::optional<Values> sizes = all.next();
       if (!sizes && n == 0) result.why = no_sizes(b);
       if (!sizes) break;
       Match m;
-      const Graph region = region_of(p, bound_def(p, *sizes, DType::F32), m);
+      const Graph region = region_of(p, bound_def(p, *sizes, dtype), m);
       m.symbols = *sizes;
       VerifyOptions verify_options;
       verify_options.seed = options.seed;
@@ -147,11 +158,12 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
 std::pair<Graph, Graph> example(const Pattern& p, size_t body) {
   if (body >= p.bodies.size()) throw Error(ErrorKind::BadInput, "there is no such body");
   const Body& b = p.bodies[body];
-  Sizes all(p, b, 1);
+  const DType dtype = checked_dtype(p);
+  Sizes all(p, b, 1, dtype);
   const std::optional<Values> sizes = all.next();
   if (!sizes) throw Error(ErrorKind::BadInput, no_sizes(b), SourceLocation{p.file, b.line, 1});
   Match m;
-  const Graph region = region_of(p, bound_def(p, *sizes, DType::F32), m);
+  const Graph region = region_of(p, bound_def(p, *sizes, dtype), m);
   m.symbols = *sizes;
   for (const Values& setting : all.settings_of_pattern())
     if (all.allowed(*sizes, setting)) return {region, instantiate(p, b, m, setting, region)};

@@ -44,9 +44,13 @@ Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
   return r;
 }
 
-// Copies a graph operator by operator under new shapes of its inputs; `fix` gives attributes.
-template <class Shapes, class Fix>
-std::optional<Graph> reshaped(const Graph& g, Shapes&& shape_of, Fix&& fix) {
+std::optional<Rational> unchanged(const Rational& r) { return r; }
+
+// Copies a graph operator by operator under new shapes of its inputs; `fix` gives attributes, and
+// `value` constants.
+template <class Shapes, class Fix, class Value = decltype(&unchanged)>
+std::optional<Graph> reshaped(const Graph& g, Shapes&& shape_of, Fix&& fix,
+                              Value value = unchanged) {
   Graph out(g.name());
   std::vector<TensorId> map(g.tensors().size());
   try {
@@ -58,8 +62,10 @@ std::optional<Graph> reshaped(const Graph& g, Shapes&& shape_of, Fix&& fix) {
         map[op.result().index] = out.add_input(Type{r.type.dtype, shape_of(op.result())}, r.name,
                                                g.is_weight(op.result()));
       } else if (op.kind == OpKind::Const) {
-        map[op.result().index] = out.add_const(g.attrs<ConstAttrs>(op).value,
-                                               Type{r.type.dtype, shape_of(op.result())}, r.name);
+        const std::optional<Rational> v = value(g.attrs<ConstAttrs>(op).value);
+        if (!v) return std::nullopt;
+        map[op.result().index] =
+            out.add_const(*v, Type{r.type.dtype, shape_of(op.result())}, r.name);
       } else {
         const auto attrs = fix(op);
         if (!attrs) return std::nullopt;
@@ -215,6 +221,30 @@ std::optional<Graph> reduced(const Graph& g) {
       return ShapeAttrs{shape_of(op.result())};
     return op.attrs;
   });
+}
+
+std::optional<Graph> with_sizes(const Graph& g, const std::map<int64_t, Dim>& sizes) {
+  const auto shape_of = [&](TensorId t) {
+    Shape s = g.tensor(t).type.shape;
+    for (Dim& d : s)
+      if (const auto found = sizes.find(d.extent); found != sizes.end()) d = found->second;
+    return s;
+  };
+  const auto attributes = [&](const Op& op) -> std::optional<Attrs> {
+    if (op.kind == OpKind::Broadcast || op.kind == OpKind::Reshape)
+      return ShapeAttrs{shape_of(op.result())};
+    return op.attrs;
+  };
+  const auto value = [&](const Rational& r) -> std::optional<Rational> {
+    for (const auto& [extent, size] : sizes) {
+      const bool whole = r == Rational(extent);
+      if (!whole && !(r == Rational::ratio(1, extent))) continue;
+      if (size.symbolic()) return std::nullopt;
+      return whole ? Rational(size.extent) : Rational::ratio(1, size.extent);
+    }
+    return r;
+  };
+  return reshaped(g, shape_of, attributes, value);
 }
 
 }  // namespace tessera::patterns

@@ -1,6 +1,7 @@
 // A subgraph as a program of its own, in the form in which patterns are matched: leading axes that
 // go together are one (primitive 4), and sizes small enough to compare numbers.
 #pragma once
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -28,5 +29,10 @@ Graph unmerged(const Graph& original, const Graph& merged);
 // to 4096, as programs may know their extents (a mean as a sum times 1/1024). Nothing where the
 // operators tie sizes to each other.
 std::optional<Graph> reduced(const Graph&);
+
+// The same computation with other extents: each axis by its extent, and constants that are an
+// extent or its reciprocal (the 1/N of a mean) follow it. Nothing where operators do not allow it,
+// or where a constant would have to follow a symbol.
+std::optional<Graph> with_sizes(const Graph&, const std::map<int64_t, Dim>& sizes);
 
 }  // namespace tessera::patterns
