@@ -52,8 +52,8 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
     """
     found = [p for p in load_patterns() if all(w in p.text for w in words)]
     if as_json:
-        kept = dataclasses.asdict(learnt())
-        common.print_json({"patterns": [p.json() for p in found], "learnt": kept})
+        learnt_ = dataclasses.asdict(learnt())
+        common.print_json({"patterns": [p.json() for p in found], "learnt": learnt_})
         return 0
     table = Table(box=None, pad_edge=False, show_header=True)
     for column in ("name", "inputs", "result", "holes", "when", "in"):
