@@ -63,8 +63,9 @@ def load(path: str | Path) -> Graph:
     return load_program(str(path), {}).graph
 
 
-def load_program(source: str, shapes: Mapping[str, str]) -> Program:
-    """Reads SRC of the command line; `shapes` gives types to arguments by name."""
+def load_program(source: str, shapes: Mapping[str, str], whole: bool = False) -> Program:
+    """Reads SRC of the command line; `shapes` gives types to arguments by name; `whole` is
+    frontends.onnx.load's."""
     if source == "-":
         return Program(_with_extents(Graph.parse(read_stdin(), "<stdin>"), shapes))
     path, _, name = source.partition(":") if ".py:" in source else (source, "", "")
@@ -76,18 +77,18 @@ def load_program(source: str, shapes: Mapping[str, str]) -> Program:
     if suffix == ".py":
         return _load_python(Path(path), name, shapes)
     if suffix == ".onnx":
-        return Program(_load_onnx(path, shapes))
+        return Program(_load_onnx(path, shapes, whole))
     raise UsageError(f"'{path}' is neither .py, .onnx nor .ug, so its format is not known")
 
 
-def _load_onnx(path: str, given: Mapping[str, str]) -> Graph:
+def _load_onnx(path: str, given: Mapping[str, str], whole: bool) -> Graph:
     """`given`: extents of symbols (N=8) and types of inputs (x=f32[1,3,224,224])."""
     from tessera.frontends.onnx import load as load_onnx
     from tessera.types import parse_type
 
     extents = {name: int(text) for name, text in given.items() if text.isdecimal()}
     shapes = {name: parse_type(text)[1] for name, text in given.items() if not text.isdecimal()}
-    return load_onnx(path, shapes=shapes, extents=extents)
+    return load_onnx(path, shapes=shapes, extents=extents, whole=whole)
 
 
 def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:

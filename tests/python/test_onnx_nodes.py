@@ -14,7 +14,8 @@ from tessera.errors import UnsupportedError
 
 SKIPS = nodes.read_skips(Path(nodes.__file__).with_name("onnx_skips.txt"))
 QUICK = ["Conv", "ConvTranspose", "AveragePool", "MaxPool", "Resize", "Slice", "Pad", "Gather",
-         "LayerNormalization", "Softmax", "Gemm", "Split"]  # fmt: skip
+         "LayerNormalization", "Softmax", "Gemm", "Split", "LSTM", "ScatterND", "TopK",
+         "GridSample"]  # fmt: skip
 ALL = os.environ.get("TESSERA_ONNX") == "all"
 
 

@@ -127,8 +127,9 @@ def run_graph(graph: Graph, arrays: Sequence[Array], mode: str) -> list[Array]:
 
 
 def forced(graph: Graph) -> Graph:
-    """The best rewrite that the engines propose and the verifier accepts, whatever it costs."""
-    for engine in ("synth", "mugraph"):
+    """Of each engine, on what the one before it made, the best rewrite that it proposes and the
+    verifier accepts, whatever it costs."""
+    for engine in ("synth", "mutate", "patterns", "mugraph"):
         fields = Options(budget=1.0, threads=1, cache=False).fields() | {"engine": engine}
         try:
             found = _core.search(graph.core, fields)["candidates"]

@@ -119,15 +119,15 @@ def options_from(**values: Any) -> Options:
     return Options(**values)
 
 
-def read_program(src: str, shapes: Sequence[str]) -> Program:
-    """The program that SRC names."""
+def read_program(src: str, shapes: Sequence[str], whole: bool = False) -> Program:
+    """The program that SRC names; `whole` is frontends.onnx.load's."""
     types: dict[str, str] = {}
     for item in shapes:
         name, sep, text = item.partition("=")
         if not sep or not name or not text:
             raise UsageError(f"--shape {item}: write NAME=TYPE, for example X=f32[16,1024]")
         types[name] = text
-    return load_program(src, types)
+    return load_program(src, types, whole)
 
 
 def print_json(data: Any) -> None:

@@ -89,12 +89,13 @@ def optimize(
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
     if output:
         require_folder(Path(output))
-    program = common.read_program(src, shapes)
+    suffix = Path(output).suffix if output else ""
+    to_model = flavour == "onnx" or (suffix == ".onnx" and flavour is None)
+    program = common.read_program(src, shapes, whole=to_model)
     options = common.options_from(cache=not no_cache, **values)
     if keep_rules:
         _learn(program)
-    suffix = Path(output).suffix if output else ""
-    if flavour == "onnx" or (suffix == ".onnx" and flavour is None):
+    if to_model:
         return _rewrite_model(program, src, options, output, as_json)
     if flavour or suffix == ".py":
         return _rewrite(program, flavour or "numpy", options, output, as_json)

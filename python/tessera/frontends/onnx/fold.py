@@ -159,6 +159,51 @@ def _expand(node: Node, x: Array, shape: Array) -> Array | None:
     return np.broadcast_to(x, target) if np.prod(target, dtype=np.float64) <= 1 << 20 else None
 
 
+def _cumsum(node: Node, x: Array, axis: Array) -> Array:
+    along = int(axis.reshape(-1)[0])
+    backwards = bool(node.attr("reverse", 0))
+    y = np.flip(x, along) if backwards else x
+    total = np.cumsum(y, axis=along, dtype=x.dtype)
+    total = total - y if node.attr("exclusive", 0) else total
+    return np.flip(total, along) if backwards else total
+
+
+def _places(index: Array, extent: int) -> Array:
+    if index.size and not -extent <= index.min() <= index.max() < extent:
+        raise BadInputError(f"an index is out of range for an extent of {extent}")
+    return index
+
+
+def scatter_elements(dims: Sequence[int], index: Array, axis: int) -> Array:
+    """Where each element of ScatterElements' result comes from: from the data or, counted after
+    them, from the updates."""
+    source = np.arange(int(np.prod(dims))).reshape(dims)
+    at: list[Array] = list(np.indices(index.shape, sparse=True))
+    at[axis] = _places(index, dims[axis])
+    source[tuple(at)] = source.size + np.arange(index.size).reshape(index.shape)
+    return source
+
+
+def scatter_nd(dims: Sequence[int], index: Array) -> Array:
+    """The same of ScatterND's result."""
+    source = np.arange(int(np.prod(dims))).reshape(dims)
+    depth = index.shape[-1]
+    at = tuple(_places(index[..., k], dims[k]) for k in range(depth))
+    shape = [*index.shape[:-1], *dims[depth:]]
+    source[at] = source.size + np.arange(int(np.prod(shape))).reshape(shape)
+    return source
+
+
+def _scatter(node: Node, x: Array, index: Array, updates: Array) -> Array | None:
+    if node.attr("reduction", "none") != "none":
+        return None
+    if node.proto.op_type == "ScatterND":
+        source = scatter_nd(x.shape, index)
+    else:
+        source = scatter_elements(x.shape, index, int(node.attr("axis", 0)))
+    return np.concatenate([x.reshape(-1), updates.reshape(-1)])[source]
+
+
 def _plain(function: Any) -> Callable[..., Array]:
     return lambda node, *operands: function(*operands)
 
@@ -199,6 +244,10 @@ _FOLDS: dict[str, Callable[..., Any]] = {
             "Gather": lambda node, x, i: np.take(x, i, axis=node.attr("axis", 0)),
             "Concat": lambda node, *xs: np.concatenate(xs, axis=node.require_attr("axis")),
             "Split": _split,
+            "CumSum": _cumsum,
+            "Scatter": _scatter,
+            "ScatterElements": _scatter,
+            "ScatterND": _scatter,
             "Transpose": lambda node, x: np.transpose(x, node.attr("perm")),
             "Expand": _expand,
             "Tile": _tile,

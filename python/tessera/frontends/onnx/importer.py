@@ -30,18 +30,24 @@ Value = Tensor | Array
 Handler = Callable[["Node"], "Value | Sequence[Value] | None"]
 
 HANDLERS: dict[str, Handler] = {}
+WRITTEN_OUT: set[str] = set()
 _SMALL = 1024  # elements of an array that is part of an opaque node
 _MOST_STEPS = 1024  # of a loop, which is unrolled
 _MOST_NESTING = 16  # function bodies and branches inside each other
 _LARGEST_KNOWN = 1 << 24  # elements of an array computed while importing
 
 
-def handles(*op_types: str) -> Callable[[Handler], Handler]:
-    """Registers what imports nodes of these types; results of None mean "not in this form"."""
+def handles(*op_types: str, written_out: bool = False) -> Callable[[Handler], Handler]:
+    """Registers what imports nodes of these types; results of None mean "not in this form".
+
+    `written_out`: the program is so much longer that runtimes had rather see the node.
+    """
 
     def register(handler: Handler) -> Handler:
         for op_type in op_types:
             HANDLERS[op_type] = handler
+        if written_out:
+            WRITTEN_OUT.update(op_types)
         return handler
 
     return register
@@ -167,6 +173,7 @@ class Importer:
     """Builds one Graph of one model, for given types and values of its inputs.
 
     `opaque`: what this module has no handler for becomes an opaque operator; else it is an error.
+    `whole`: so do recurrent layers and the like, which kernels want written out and runtimes whole.
     """
 
     def __init__(
@@ -179,6 +186,7 @@ class Importer:
         extents: Mapping[str, int] | None = None,
         values: Mapping[str, Array] | None = None,
         opaque: bool = True,
+        whole: bool = False,
     ) -> None:
         from tessera.frontends.onnx import operators  # registers the handlers
 
@@ -192,6 +200,7 @@ class Importer:
         self.extents = dict(extents or {})
         self.given = dict(values or {})
         self.allow_opaque = opaque
+        self.whole = whole
         self.opaque_nodes: dict[str, Any] = {}  # payload → single-node model
         self.notes: list[str] = []  # one line per opaque node
         self.origins: dict[str, frozenset[str]] = {}  # by value: inputs that it depends on
@@ -315,6 +324,8 @@ class Importer:
                     if any(f.size > _LARGEST_KNOWN for f in folded):
                         raise node.bad("its result is too large to be computed while importing")
                     return folded
+            if standard and self.whole and proto.op_type in WRITTEN_OUT:
+                return self._opaque(node)
             handler = HANDLERS.get(proto.op_type) if standard else None
             made = handler(node) if handler else None
             if made is None and (body := self._schema_function(node)) is not None:
@@ -546,10 +557,11 @@ class Importer:
     def _opaque(self, node: Node) -> Sequence[Value | None]:
         proto = node.proto
         operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
-        text = (
-            f"{describe(proto)}: the operator {operator} (opset {self.opset}) is not known "
-            "to Tessera"
-        )
+        why = "not known to Tessera"
+        if proto.op_type in HANDLERS and operator == proto.op_type:
+            whole = self.whole and proto.op_type in WRITTEN_OUT
+            why = "kept whole" if whole else "not supported in this form"
+        text = f"{describe(proto)}: the operator {operator} (opset {self.opset}) is {why}"
         if not self.allow_opaque:
             raise UnsupportedError(text, self.where)
         # Small arrays that are known belong to the node: they may decide about its shapes.

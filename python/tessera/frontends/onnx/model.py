@@ -21,25 +21,27 @@ def load(
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     extents: Mapping[str, int] | None = None,
     values: Mapping[str, Array] | None = None,
+    whole: bool = False,
 ) -> Graph:
     """The program of an ONNX file; initialisers become its weights (`Graph.weights`).
 
     Extents the model leaves open are symbols, as far as its operators allow; `extents` gives some
     of them numbers, `shapes` replaces an input's shape. `values` fixes inputs that decide about
-    shapes: they are no inputs of the program then. Raises BadInputError (a malformed file),
-    UnsupportedError (what has no meaning here) with the file and the offending node.
+    shapes: they are no inputs of the program then. `whole` leaves recurrent layers, scattering,
+    sampling and TopK as nodes, for a program that becomes a model again. Raises BadInputError (a
+    malformed file), UnsupportedError (what has no meaning here) with the file and the node.
     """
-    return Model(path).graph(shapes=shapes, extents=extents, values=values)
+    return Model(path, whole=whole).graph(shapes=shapes, extents=extents, values=values)
 
 
 class Model:
     """An ONNX model to call: programs are made for the shapes (and shape-deciding values) of calls.
 
     `source`: a file, the bytes of one, or a ModelProto. `opaque=False`: an operator that Tessera
-    does not know is an error instead of being left to onnxruntime.
+    does not know is an error instead of being left to onnxruntime. `whole`: see `load`.
     """
 
-    def __init__(self, source: Any, *, opaque: bool = True) -> None:
+    def __init__(self, source: Any, *, opaque: bool = True, whole: bool = False) -> None:
         self.folder: Path | None = None
         self.name = "<model>"
         if isinstance(source, (str, Path)):
@@ -49,7 +51,7 @@ class Model:
             self.proto = parse_model(source)
         else:
             self.proto = parse_model(source.SerializeToString())
-        self.opaque = opaque
+        self.opaque, self.whole = opaque, whole
         known = {t.name for t in self.proto.graph.initializer}
         self.inputs = [v.name for v in self.proto.graph.input if v.name not in known]
         self.outputs = [v.name for v in self.proto.graph.output]
@@ -66,7 +68,7 @@ class Model:
         """The program; see `load`."""
         importer = Importer(
             self.proto, name=self.name, folder=self.folder, shapes=shapes, extents=extents,
-            values=values, opaque=self.opaque,
+            values=values, opaque=self.opaque, whole=self.whole,
         )  # fmt: skip
         graph = importer.run()
         if importer.opaque_nodes:

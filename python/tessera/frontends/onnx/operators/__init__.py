@@ -4,8 +4,13 @@ from tessera.frontends.onnx.operators import (
     convolution,
     elementwise,
     movement,
+    recurrent,
     reduction,
     resize,
+    sampling,
+    scatter,
+    sorting,
 )
 
-__all__ = ["convolution", "elementwise", "movement", "reduction", "resize"]
+__all__ = ["convolution", "elementwise", "movement", "recurrent", "reduction", "resize",
+           "sampling", "scatter", "sorting"]  # fmt: skip

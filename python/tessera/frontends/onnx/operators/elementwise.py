@@ -12,6 +12,7 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.importer import Node, Value, handles
 from tessera.frontends.onnx.reader import dtype_of
 from tessera.graph import Tensor
+from tessera.ops import integers
 from tessera.types import is_float
 
 # A function of tensors by its NumPy name.
@@ -326,3 +327,35 @@ def gelu(node: Node) -> Tensor:
 def bitwise_not(node: Node) -> Tensor:
     x = node.x()
     return emit("sub", emit("neg", x), x.builder.const(1, x.dtype))
+
+
+@handles("BitwiseAnd", "BitwiseOr", "BitwiseXor")
+def bitwise_with_constant(node: Node) -> Tensor | None:
+    known = [v for v in node.operands if isinstance(v, np.ndarray) and v.size == 1]
+    others = [i for i, v in enumerate(node.operands) if not isinstance(v, np.ndarray)]
+    if len(known) != 1 or len(others) != 1:
+        return None
+    name = node.proto.op_type.removeprefix("Bitwise").lower()
+    y = integers.bitwise(name, node.x(others[0]), int(known[0].reshape(-1)[0]))
+    return f("broadcast_to")(y, np.broadcast_shapes(y.shape, known[0].shape))
+
+
+@handles("BitShift")
+def bit_shift(node: Node) -> Tensor:
+    """x · 2^y or ⌊x / 2^y⌋; by the width or more (or by a negative number) as NumPy: all bits
+    leave."""
+    x, y = node.all()
+    bits = 8 * x.dtype.itemsize
+    left = node.attr("direction", "") == "LEFT"
+    low = x.dtype.type(0)
+    beyond = f("logical_or")(y < low, y >= y.dtype.type(bits))
+    powers = np.array([1], x.dtype) << np.arange(bits).astype(x.dtype)
+    at = f("astype")(f("where")(beyond, low, y), np.int64)
+    power = emit("gather", node.importer.tensor(powers, "powers of two"), at, axis=0)
+    if left:
+        return f("where")(beyond, low, x * power)
+    sign = f("where")(x < low, -x.dtype.type(1), low) if x.dtype.kind == "i" else low
+    if x.dtype.kind == "i":  # 2^(bits - 1) is no number of the type
+        beyond = f("logical_or")(beyond, emit("eq", at, at.builder.const(bits - 1, np.int64)))
+    quotient = integers.floor_divide(x, f("where")(beyond, x.dtype.type(1), power))
+    return f("where")(beyond, sign, quotient)

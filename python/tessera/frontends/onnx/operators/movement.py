@@ -287,9 +287,26 @@ def gather(node: Node) -> Value:
     return emit("gather", x, node.x(1), axis=axis)
 
 
-def _wrapped(index: Tensor, n: int) -> Tensor:
+def wrapped(index: Tensor, n: int) -> Tensor:
     """Indices counted from the front."""
     return emit("where", index < 0, index + index.builder.const(n, index.dtype), index)
+
+
+def along(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
+    """The elements whose place along one axis `index` says, counted from the front; the others are
+    those of the element's own place (NumPy's take_along_axis)."""
+    linear: Tensor | None = None
+    step = 1
+    for a in range(x.ndim - 1, -1, -1):
+        at = (
+            index
+            if a == axis % x.ndim
+            else index.builder.emit("iota", [], {"axis": a, "type": ("i64", list(index.shape))})
+        )
+        at = at * at.builder.const(step, np.int64) if step != 1 else at
+        linear = at if linear is None else linear + at
+        step *= extent(node, x, a)
+    return emit("gather", f("reshape")(x, [step]), linear, axis=0)  # type: ignore[arg-type]
 
 
 @handles("GatherElements")
@@ -298,18 +315,7 @@ def gather_elements(node: Node) -> Tensor:
     axis = axis_of(node, x.ndim, 0)
     if index.ndim != x.ndim:
         raise node.bad("the indices must have as many axes as the data")
-    linear: Tensor | None = None
-    step = 1
-    for a in range(x.ndim - 1, -1, -1):
-        at = (
-            _wrapped(index, extent(node, x, a))
-            if a == axis
-            else index.builder.emit("iota", [], {"axis": a, "type": ("i64", list(index.shape))})
-        )
-        at = at * at.builder.const(step, np.int64) if step != 1 else at
-        linear = at if linear is None else linear + at
-        step *= extent(node, x, a)
-    return emit("gather", f("reshape")(x, [step]), linear, axis=0)  # type: ignore[arg-type]
+    return along(node, x, wrapped(index, extent(node, x, axis)), axis)
 
 
 @handles("GatherND")
@@ -327,7 +333,7 @@ def gather_nd(node: Node) -> Tensor:
             at = index.builder.emit("iota", [], {"axis": k, "type": ("i64", lead)})
         else:
             at = f("squeeze")(index[..., k - batch : k - batch + 1], index.ndim - 1)
-            at = _wrapped(at, dims[k])
+            at = wrapped(at, dims[k])
         so_far = None if linear is None else linear * linear.builder.const(dims[k], np.int64)
         linear = at if so_far is None else so_far + at
     rest = dims[batch + depth :]
@@ -346,7 +352,7 @@ def one_hot(node: Node) -> Tensor:
     kind = index.dtype if index.dtype.kind == "i" else np.dtype(np.int64)
     index = f("astype")(index, kind)
     at = index.builder.emit("iota", [], {"axis": axis, "type": (dtype_name(kind), dims)})
-    hot = emit("eq", at, f("expand_dims")(_wrapped(index, depth), axis))
+    hot = emit("eq", at, f("expand_dims")(wrapped(index, depth), axis))
     return emit("where", hot, f("squeeze")(values[1:2], 0), f("squeeze")(values[0:1], 0))
 
 

@@ -98,20 +98,22 @@ def reduce_log_sum_exp(node: Node) -> Tensor:
     return total if node.attr("keepdims", 1) else f("squeeze")(total, tuple(axes))
 
 
-@handles("ReduceProd")
-def reduce_prod(node: Node) -> Tensor:
-    x = node.x()
-    axes = _axes(node, x)
-    for a in axes or ():  # halves, until one is left
+def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
+    """Of halves, until one is left."""
+    for a in axes:
         while (n := x.shape[a]) > 1:
             half = n // 2
             lead = (slice(None),) * a
             y = x[(*lead, slice(0, half))] * x[(*lead, slice(half, 2 * half))]
             rest = [x[(*lead, slice(2 * half, n))]] if n % 2 else []
             x = f("concatenate")([y, *rest], a) if rest else y
-    if axes and not node.attr("keepdims", 1):
-        x = f("squeeze")(x, tuple(axes))
-    return x
+    return x if keepdims or not axes else f("squeeze")(x, tuple(axes))
+
+
+@handles("ReduceProd")
+def reduce_prod(node: Node) -> Tensor:
+    x = node.x()
+    return product(x, _axes(node, x) or (), bool(node.attr("keepdims", 1)))
 
 
 @handles("ArgMax", "ArgMin")
@@ -129,17 +131,38 @@ def arg_extremum(node: Node) -> Tensor:
     return result if node.attr("keepdims", 1) else f("squeeze")(result, axis)
 
 
-@handles("CumSum")
-def cumsum(node: Node) -> Tensor:
+@handles("CumSum", "CumProd")
+def cumulative(node: Node) -> Tensor:
     x = node.x()
     axis = int(node.known(1, "the axis").reshape(-1)[0]) % x.ndim
     reverse = bool(node.attr("reverse", 0))
+    exclusive = bool(node.attr("exclusive", 0))
     if reverse:
         x = f("flip")(x, axis)
-    total = emit("cumsum", x, axis=axis)
-    if node.attr("exclusive", 0):
-        total = total - x
+    if node.proto.op_type == "CumSum":
+        total = emit("cumsum", x, axis=axis)
+        total = total - x if exclusive else total
+    else:
+        total = _shifted(x, axis, 1) if exclusive else x
+        step = 1
+        while step < x.shape[axis]:  # products of runs twice as long each time
+            total = total * _shifted(total, axis, step)
+            step *= 2
     return f("flip")(total, axis) if reverse else total
+
+
+def _shifted(x: Tensor, axis: int, step: int) -> Tensor:
+    """Each element `step` places further on, after ones."""
+    low, high = [0] * x.ndim, [0] * x.ndim
+    low[axis] = step
+    kept = (
+        x[(*(slice(None),) * axis, slice(0, x.shape[axis] - step))]
+        if x.shape[axis] > step
+        else None
+    )
+    if kept is None:
+        return f("broadcast_to")(x.builder.const(1, x.dtype), list(x.shape))
+    return emit("pad", kept, low=low, high=high, value=1)
 
 
 # --- softmax and its kin

@@ -1,0 +1,137 @@
+"""GridSample: elements at computed places, between which it interpolates."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.operators.elementwise import emit, f, number
+from tessera.frontends.onnx.operators.movement import extent
+from tessera.graph import Tensor
+
+_MOST_TAPS = 16  # elements of which one result is made; more stay with an opaque node
+_CUBIC = -0.75
+
+# Places along one axis as floats that are whole, and how much of each a result takes.
+Tap = tuple[Tensor, Tensor | None]
+
+
+def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+    """Thrown back at both ends until it lies between them."""
+    length = high - low
+    if length <= 0:
+        return x * number(x, 0)
+    t = emit("mod", x - number(x, low), number(x, 2 * length))
+    return number(x, low) + emit("min", t, number(x, 2 * length) - t)
+
+
+def _cubic(t: Tensor) -> list[Tensor]:
+    """Keys' kernel at 1 + t, t, 1 − t and 2 − t."""
+    a = _CUBIC
+
+    def near(d: Tensor) -> Tensor:
+        return ((d * number(d, a + 2) - number(d, a + 3)) * d) * d + number(d, 1)
+
+    def far(d: Tensor) -> Tensor:
+        inner = (d * number(d, a) - number(d, 5 * a)) * d + number(d, 8 * a)
+        return inner * d - number(d, 4 * a)
+
+    one, two = number(t, 1), number(t, 2)
+    return [far(t + one), near(t), near(one - t), far(two - t)]
+
+
+def _taps(x: Tensor, mode: str) -> list[Tap]:
+    if mode == "nearest":
+        return [(f("round")(x), None)]
+    base = f("floor")(x)
+    t = x - base
+    if mode == "linear":
+        return [(base, number(t, 1) - t), (base + number(base, 1), t)]
+    return [(base + number(base, i - 1), w) for i, w in enumerate(_cubic(t))]
+
+
+@handles("GridSample", written_out=True)
+def grid_sample(node: Node) -> Tensor | None:
+    """Places are between −1 and 1, innermost axis first."""
+    x, grid = node.x(0), node.x(1)
+    rank = x.ndim - 2
+    if rank < 1 or grid.ndim != x.ndim or extent(node, grid, grid.ndim - 1) != rank:
+        raise node.bad("its grid must have a place of each axis of the input for each result")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        m := node.attr("mode", "linear" if node.opset >= 20 else "bilinear"), m
+    )
+    padding = node.attr("padding_mode", "zeros")
+    if mode not in ("nearest", "linear", "cubic") or padding not in (
+        "zeros",
+        "border",
+        "reflection",
+    ):
+        raise UnsupportedError(f"mode {mode!r} with padding {padding!r}", node.importer.where)
+    if {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** rank > _MOST_TAPS:
+        return None
+    corners = bool(node.attr("align_corners", 0))
+    dims = [extent(node, x, 2 + a) for a in range(rank)]
+    every: list[list[Tap]] = []
+    for a, n in enumerate(dims):
+        at = grid[..., rank - 1 - a]
+        shifted = at + number(at, 1)
+        if corners:
+            at = shifted * number(at, 0.5) * number(at, n - 1)
+        else:
+            at = (shifted * number(at, n) - number(at, 1)) * number(at, 0.5)
+        if mode == "nearest":
+            at = f("round")(at)
+        low, high = (0.0, n - 1.0) if corners else (-0.5, n - 0.5)
+        if mode == "cubic":
+            pass  # only its taps are brought back, as PyTorch and onnxruntime do it
+        elif padding == "border":
+            inside = emit("max", number(at, 0), emit("min", number(at, n - 1), at))
+            within = emit("and", at >= number(at, low), at <= number(at, high))
+            at = emit("where", within, at, inside)
+        elif padding == "reflection":
+            at = _reflected(at, low, high)
+        taps = _taps(at, mode)
+        if padding == "reflection":
+            taps = [(_reflected(p, low, high), w) for p, w in taps]
+        every.append(taps)
+    return _gathered(node, x, dims, every, padding == "zeros")
+
+
+def _gathered(
+    node: Node, x: Tensor, dims: list[int], every: list[list[Tap]], zeros: bool
+) -> Tensor:
+    """The weighted sum over all combinations of taps, one of each axis."""
+    batch, channels = extent(node, x, 0), extent(node, x, 1)
+    count = int(np.prod(dims))
+    rows = f("reshape")(f("moveaxis")(x, 1, -1), [batch * count, channels])
+    total: Tensor | None = None
+    for chosen in itertools.product(*every):
+        linear: Tensor | None = None
+        weight: Tensor | None = None
+        valid: Tensor | None = None
+        for n, (place, w) in zip(dims, chosen, strict=True):
+            last = number(place, n - 1)
+            if zeros:
+                inside = emit("and", place >= number(place, 0), place <= last)
+                valid = inside if valid is None else emit("and", valid, inside)
+            place = emit("max", number(place, 0), emit("min", last, place))
+            at = f("astype")(place, np.int64)
+            linear = at if linear is None else linear * at.builder.const(n, np.int64) + at
+            if w is not None:
+                weight = w if weight is None else weight * w
+        assert linear is not None
+        first = linear.builder.emit("iota", [], {"axis": 0, "type": ("i64", list(linear.shape))})
+        index = first * linear.builder.const(count, np.int64) + linear
+        value = emit("gather", rows, index, axis=0)
+        if valid is not None:
+            value = emit(
+                "where", f("expand_dims")(valid, -1), value, value.builder.const(0, x.dtype)
+            )
+        if weight is not None:
+            value = value * f("astype")(f("expand_dims")(weight, -1), x.dtype)
+        total = value if total is None else total + value
+    assert total is not None
+    return f("moveaxis")(total, -1, 1)

@@ -1,0 +1,134 @@
+"""Scattering, turned round: each result looks for what was written to it.
+
+Where the places are known, that is one selection. Else every place is compared with every result,
+which is worth it for small tensors only; larger ones stay opaque nodes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
+from tessera.frontends.onnx.importer import Node, handles
+from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.frontends.onnx.operators.movement import along, axis_of, extent, wrapped
+from tessera.frontends.onnx.operators.reduction import product, reduced
+from tessera.graph import Tensor
+
+_MOST_COMPARISONS = 1 << 22
+
+
+def _dims(node: Node, x: Tensor) -> list[int]:
+    return [extent(node, x, a) for a in range(x.ndim)]
+
+
+def _selected(node: Node, x: Tensor, updates: Tensor, source: np.ndarray) -> Tensor:
+    """Of the data's and then the updates' elements those of `source`, in the data's shape."""
+    flat = f("concatenate")(
+        [f("reshape")(t, [int(np.prod(_dims(node, t)))]) for t in (x, updates)], 0
+    )
+    index = node.importer.tensor(np.ascontiguousarray(source.reshape(-1)), "sources")
+    return f("reshape")(emit("gather", flat, index, axis=0), list(source.shape))
+
+
+def _compared(
+    node: Node, x: Tensor, index: Tensor, updates: Tensor, reduction: str
+) -> Tensor | None:
+    """x [..., N] with updates [..., J] combined into the places index [..., J] says, counted from
+    the front; a negative one is none. Later updates win."""
+    n, j = extent(node, x, x.ndim - 1), extent(node, updates, updates.ndim - 1)
+    lead = _dims(node, x)[:-1]
+    if int(np.prod(lead, dtype=np.int64)) * n * j > _MOST_COMPARISONS:
+        return None
+    shape = [*index.shape[:-1], n, j]
+    place = x.builder.emit("iota", [], {"axis": len(shape) - 2, "type": ("i64", shape)})
+    hit = emit("eq", f("expand_dims")(index, -2), place)
+    if reduction == "none":
+        step = x.builder.emit("iota", [], {"axis": len(shape) - 1, "type": ("i64", shape)})
+        none = x.builder.const(-1, np.int64)
+        last = reduced("reduce_max", emit("where", hit, step, none), [len(shape) - 1], False)
+        last = f("broadcast_to")(last, [*lead, n])
+        written = emit("ge", last, last.builder.const(0, np.int64))
+        value = along(node, updates, emit("max", last, last.builder.const(0, np.int64)), -1)
+        return emit("where", written, value, x)
+    if x.dtype == np.bool_:
+        raise UnsupportedError(f"the reduction '{reduction}' of truths", node.importer.where)
+    each = f("expand_dims")(updates, -2)
+    axis = [each.ndim - 1]
+    if reduction == "add":
+        zero = x.builder.const(0, x.dtype)
+        return x + reduced("sum", emit("where", hit, each, zero), axis, False)
+    if reduction == "mul":
+        return x * product(emit("where", hit, each, x.builder.const(1, x.dtype)), axis, False)
+    if reduction not in ("max", "min"):
+        raise node.bad(f"the reduction '{reduction}' is not known")
+    # Where nothing is written the element itself takes part, which changes no extremum.
+    own = emit("where", hit, each, f("expand_dims")(x, -1))
+    return emit(reduction, x, reduced(f"reduce_{reduction}", own, axis, False))
+
+
+@handles("Scatter", "ScatterElements", written_out=True)
+def scatter_along(node: Node) -> Tensor | None:
+    x, updates = node.x(0), node.x(2)
+    axis = axis_of(node, x.ndim, 0)
+    reduction = node.attr("reduction", "none")
+    dims = _dims(node, x)
+    if node.shape(1) != tuple(updates.shape) or updates.ndim != x.ndim:
+        raise node.bad("needs indices of the updates' shape, with as many axes as the data")
+    index = node.value(1)
+    if isinstance(index, np.ndarray) and reduction == "none":
+        return _selected(node, x, updates, scatter_elements(dims, index, axis))
+    places = wrapped(f("astype")(node.x(1), np.int64), dims[axis])
+    rest = [0 if a == axis else n - extent(node, updates, a) for a, n in enumerate(dims)]
+    if any(r < 0 for r in rest):
+        raise node.bad("its indices reach beyond the data")
+    if any(rest):  # rows to which nothing is written
+        low = [0] * x.ndim
+        places = emit("pad", places, low=low, high=rest, value=-1)
+        updates = emit("pad", updates, low=low, high=rest, value=0)
+    x, places, updates = (f("moveaxis")(t, axis, -1) for t in (x, places, updates))
+    result = _compared(node, x, places, updates, reduction)
+    return None if result is None else f("moveaxis")(result, -1, axis)
+
+
+@handles("ScatterND", written_out=True)
+def scatter_slices(node: Node) -> Tensor | None:
+    x, updates = node.x(0), node.x(2)
+    dims, reduction = _dims(node, x), node.attr("reduction", "none")
+    index = node.value(1)
+    *lead, depth = (int(d) for d in index.shape)
+    if depth > x.ndim or tuple(updates.shape) != (*lead, *dims[depth:]):
+        raise node.bad(f"updates of shape {tuple(updates.shape)} do not fit its indices")
+    if isinstance(index, np.ndarray) and reduction == "none":
+        return _selected(node, x, updates, scatter_nd(dims, index))
+    count, rest = int(np.prod(lead, dtype=np.int64)), int(np.prod(dims[depth:], dtype=np.int64))
+    at = f("reshape")(f("astype")(node.x(1), np.int64), [count, depth])
+    linear: Tensor | None = None
+    for k in range(depth):
+        part = wrapped(at[:, k], dims[k])
+        linear = part if linear is None else linear * at.builder.const(dims[k], np.int64) + part
+    assert linear is not None
+    flat = f("transpose")(f("reshape")(x, [int(np.prod(dims[:depth], dtype=np.int64)), rest]))
+    each = f("transpose")(f("reshape")(updates, [count, rest]))
+    result = _compared(node, flat, f("expand_dims")(linear, 0), each, reduction)
+    return None if result is None else f("reshape")(f("transpose")(result), dims)
+
+
+@handles("TensorScatter", written_out=True)
+def tensor_scatter(node: Node) -> Tensor:
+    """A cache with new rows: each row of the result counts from where its sequence writes."""
+    x, updates = node.x(0), node.x(1)
+    axis = axis_of(node, x.ndim, -2)
+    n, rows = extent(node, x, axis), extent(node, updates, axis)
+    place = x.builder.emit("iota", [], {"axis": axis, "type": ("i64", list(x.shape))})
+    offset = place
+    if node.has(2):
+        start = f("reshape")(f("astype")(node.x(2), np.int64), [x.shape[0], *[1] * (x.ndim - 1)])
+        offset = place - start
+    if node.attr("mode", "linear") == "circular":
+        offset = emit("mod", offset, offset.builder.const(n, np.int64))
+    zero, last = (offset.builder.const(v, np.int64) for v in (0, rows - 1))
+    written = emit("and", emit("ge", offset, zero), emit("le", offset, last))
+    row = emit("max", zero, emit("min", last, offset))
+    return emit("where", written, along(node, updates, row, axis), x)
