@@ -89,6 +89,21 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def model(rows: list[dict[str, Any]]) -> str:
+    """What a GPU's rows say about the cost model, and its factors for a file in targets/."""
+    found: dict[str, Any] = max(
+        (m for r in rows if (m := r.get("model"))), key=lambda m: m["programs"], default={}
+    )
+    if not found:
+        return ""
+    plain = f"rank correlation {found['rank']:.2f}, error {found['error']:.0%}"
+    fitted = f"{found['fitted_rank']:.2f} and {found['fitted_error']:.0%}"
+    used = "used" if found["used"] else "not used"
+    lines = [f"Cost model over {found['programs']} programs: {plain}; fitted {fitted} ({used}):", ""]
+    lines += [f"    scale {name} {factor:.3g}" for name, factor in found["scales"].items()]
+    return "\n".join([*lines, "", ""])
+
+
 def by_machine(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """The rows of each GPU, or of the processor, by what they were measured on."""
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -110,7 +125,7 @@ def main() -> None:
             continue
         print(f"## {file.stem}\n")
         for where, some in by_machine(rows).items():
-            print(f"{where}\n\n{table(some)}\n")
+            print(f"{where}\n\n{table(some)}\n\n{model(some)}", end="")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 # Builds with the machine's own Python (no .venv, no package registry) and then tests or measures on
 # its NVIDIA GPU. Usage: gpu.sh test|bench. Both end within TESSERA_GPU_SECONDS (default 570).
 #   PYTHON         the interpreter; needs torch, cmake, ninja and nanobind (default python3)
-#   GPU_RESULTS    where the rows of `bench` go (default bench/results/cuda.json); those that are
-#                  there already are kept, so a second run goes on where the first one stopped
+#   GPU_RESULTS    where results go (default bench/results/cuda.json and cuda-test.json); what is
+#                  there already is kept, so a second run goes on where the first one stopped
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:?usage: gpu.sh test|bench}
@@ -31,7 +31,8 @@ export PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 case $mode in
   test)
     parallel=$("$python" -c 'import xdist' 2>/dev/null && echo "-n 8" || true) # compiling takes most
-    TESSERA_GPU_SECONDS=$(($(left) - 30)) "$python" -m pytest -p no:cacheprovider -rs $parallel tests/gpu
+    TESSERA_GPU_SECONDS=$(($(left) - 30)) "$python" -m pytest -p no:cacheprovider -rs $parallel \
+      tests/gpu --resume --results "${GPU_RESULTS:-bench/results/cuda-test.json}"
     ;;
   bench)
     results=${GPU_RESULTS:-bench/results/cuda.json}

@@ -1,5 +1,8 @@
 """A GPU for the tests of this folder, or a plain refusal; a time after which none begins.
 
+`--results FILE` keeps what came out, with date, device and driver, after every test; with
+`--resume` tests that this device has passed with this build are not run again.
+
 `pytest tests/gpu --stand-in LIBRARY` runs what can be run without a GPU on the stand-in for CUDA's
 driver, whose kernels the emulator runs: to see that the tests themselves work.
 """
@@ -7,6 +10,8 @@ driver, whose kernels the emulator runs: to see that the tests themselves work.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -16,14 +21,88 @@ from typing import Any
 import pytest
 
 from tessera import _core
+from tessera.bench.cuda.device import driver_version
 from tessera.cuda import find_libraries
 from tessera.errors import Error
 
 START = time.monotonic()
+# What matters most comes first, for a run that ends early.
+ORDER = (
+    "test_fragments", "test_streams", "test_library", "test_program", "test_workload_at_full_size",
+    "test_workload_at_reduced_sizes", "test_sanitizer", "test_random_programs",
+)  # fmt: skip
+KNOWN = "TESSERA_GPU_TESTS_KNOWN"  # to processes of pytest-xdist: what need not be run again
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stand-in", metavar="LIBRARY", help="instead of CUDA's driver")
+    parser.addoption("--results", metavar="FILE", help="JSON of what came out")
+    parser.addoption("--resume", action="store_true", help="leave out what FILE has passed")
+
+
+def where() -> dict[str, Any]:
+    """What is tested, and on what."""
+    machine = _core.cuda_machine()
+    return {
+        "device": machine["devices"][0]["name"],
+        "arch": machine["devices"][0]["arch"],
+        "driver": driver_version() or machine["driver"],
+        "build": hashlib.sha256(Path(_core.__file__).read_bytes()).hexdigest()[:16],
+    }
+
+
+class Results:
+    """A file with the outcome of each test."""
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        self.path = path
+        self.tests: dict[str, dict[str, Any]] = {}
+        self.here = where()
+        if resume and path.exists():
+            kept = json.loads(path.read_text())
+            if all(kept.get(k) == v for k, v in self.here.items()):
+                self.tests = kept["tests"]
+        os.environ[KNOWN] = json.dumps(
+            [name for name, test in self.tests.items() if test["outcome"] == "passed"]
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of the test itself, or of what came before or after where that went wrong."""
+        if report.when != "call" and report.passed:
+            return
+        test: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.duration, 2)}
+        if report.skipped and isinstance(report.longrepr, tuple):
+            test["why"] = report.longrepr[2].removeprefix("Skipped: ")
+        elif report.failed:
+            test["why"] = report.longreprtext[-2000:]
+        self.tests[report.nodeid] = test
+        self.save()
+
+    def save(self) -> None:
+        outcomes = [t["outcome"] for t in self.tests.values()]
+        told = {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            **self.here,
+            **{o: outcomes.count(o) for o in ("passed", "failed", "skipped")},
+            "tests": self.tests,
+        }
+        beside = self.path.with_suffix(".part")
+        beside.write_text(json.dumps(told, indent=1) + "\n")
+        beside.replace(self.path)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The most important first, without what is known."""
+
+    def rank(item: pytest.Item) -> int:
+        names = {item.path.stem, item.nodeid.partition("::")[2].partition("[")[0]}
+        return next((i for i, name in enumerate(ORDER) if name in names), len(ORDER))
+
+    items.sort(key=rank)
+    known = set(json.loads(os.environ.get(KNOWN, "[]")))
+    if known:
+        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in known])
+        items[:] = [i for i in items if i.nodeid not in known]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -43,6 +122,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         _core.DeviceArray(0, "f32", [1])
     except Error as error:
         pytest.exit(f"these tests need an NVIDIA GPU: {error}", returncode=2)
+    results = session.config.getoption("--results")
+    if results and not hasattr(session.config, "workerinput"):
+        kept = Results(Path(results), session.config.getoption("--resume"))
+        session.config.pluginmanager.register(kept)
 
 
 def seconds_left() -> float:

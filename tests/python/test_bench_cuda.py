@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from tessera.cli import main
 from tessera.cli.app import cli
 from tessera.errors import UnsupportedError, UsageError
 from tessera.options import Options
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # --- sampling ---------------------------------------------------------------------------------
 
@@ -147,15 +151,25 @@ GPU = {"device": "a GPU of the tests", "arch": "sm_90"}
 class FakeRace(Race):
     """Answers of a worker that was never started."""
 
-    def __init__(self, failing: dict[str, str] | None = None, left_out: Any = None) -> None:
+    def __init__(
+        self,
+        failing: dict[str, str] | None = None,
+        left_out: Any = None,
+        clock: Clock | None = None,
+        takes: dict[str, float] | None = None,
+    ) -> None:
         super().__init__()
         self.failing, self.left_out = failing or {}, left_out or {}
+        self.clock, self.takes = clock or Clock(), takes or {}
         self.asked: list[str] = []
 
     def _ask(self, limit_s: float, **order: Any) -> dict[str, Any]:
         assert limit_s > 0
         name = str(order.get("name", order["do"]))
         self.asked.append(name)
+        self.clock.now += min(self.takes.get(name, 0.0), limit_s)
+        if self.takes.get(name, 0.0) > limit_s:
+            return {"failed": f"no answer within {limit_s:.0f} s"}
         if name in self.failing:
             return {"failed": self.failing[name]}
         if order["do"] == "describe":
@@ -163,7 +177,10 @@ class FakeRace(Race):
         if order["do"] == "load":
             return {"bytes": 3_000_000}
         if order["do"] == "prepare":
-            facts = {"verdict": "equal", "search_s": 0.1} if name == "ours" else {}
+            names = ("rank", "error", "fitted_rank", "fitted_error")
+            model: dict[str, Any] = dict.fromkeys(names, 0.9)
+            model |= {"programs": len(self.asked), "used": False, "scales": {}}
+            facts = {"verdict": "equal", "search_s": 0.1, "model": model} if name == "ours" else {}
             chosen = "BM=16" if name == "triton" else None
             return {"error": 1e-3, "chosen": chosen, "facts": facts}
         medians = {"torch": 4e-6, "triton": 3e-6, "ours": 2e-6, "probe_copy": 1e-3,
@@ -228,34 +245,126 @@ def test_the_process_is_started_again_without_the_guilty() -> None:
     assert "illegal" in rows[0]["peer_failures"]["triton"]
 
 
-def test_time_is_up_between_cases(tmp_path: Path) -> None:
+def test_time_is_up_between_cases() -> None:
     told: list[str] = []
     race = FakeRace()
-    assert rows_of(race, case="ntrans", batch=None, stop_after_s=-1.0, tell=told.append) == []
+    rows = rows_of(race, case="ntrans", batch=None, stop_after_s=-1.0, tell=told.append)
+    assert race.asked == ["describe"]
     assert "left for --resume" in told[-1]
+    assert {r["verdict"] for r in rows} == {suite.LEFT_OUT}
+    labels = {(r["case"], r["batch"]) for r in rows}
+    assert labels == {(w.name, b) for w, b, _ in suite.cases(plan(case="ntrans"))}
     # Whoever has no time left is said to have had none.
     warm, _ = rows_of(FakeRace(), case_limit_s=0.0)
     assert warm["peer_failures"] == {"torch": "no time left", "triton": "no time left"}
     assert warm["speedup_vs_best"] is None
 
 
+def test_all_cases_are_seen_in_brief_before_any_in_full() -> None:
+    limited = plan(peers=("torch", "cublaslt", "triton"), stop_after_s=500.0)
+    found = suite.steps(limited)
+    every = [c for c in suite.cases(limited) if c[0].name in PAPER + REAL]
+    assert [(s.case[0].name, *s.case[1:]) for s in found if s.brief] == [
+        (w.name, b, d) for w, b, d in sorted(every, key=lambda c: c[2] == "bf16")
+    ]
+    assert all(s.brief for s in found[: len(every)])
+    assert not any(s.brief for s in found[len(every) :])
+    first = [s.case for s in found[len(every) :] if s.tier == 0]
+    assert {(w.name in PAPER, d) for w, _, d in first} == {(True, "f16")}
+    # Nothing more is to be known where no peer compiles, and without a limit nothing is in brief.
+    ready = suite.steps(plan(peers=("torch",), stop_after_s=500.0))
+    assert all(s.brief for s in ready if s.tier < 9)
+    assert not any(s.brief for s in suite.steps(plan()))
+
+
+# What people have measured: a search and its kernels, libraries at once, compilers long.
+USUAL = {"describe": 4, "load": 0.2, "ours": 2.5, "torch": 0.2, "cublaslt": 0.2, "triton": 14.0,
+         "inductor": 30.0, "sdpa_flash": 0.1, "sdpa_cudnn": 0.3, "measure": 0.9}  # fmt: skip
+MOST = ("torch", "cublaslt", "sdpa_flash", "sdpa_cudnn", "inductor", "triton")
+
+
+def limited_run(
+    seconds: float, takes: dict[str, float], known: list[dict[str, Any]] | None = None
+) -> tuple[list[dict[str, Any]], float]:
+    """The rows that a run of so many seconds leaves behind, and how long it took."""
+    clock = Clock()
+    settings = suites.Settings(
+        Options(target="cuda"), peers=MOST, dtypes=suite.DTYPES, stop_after_s=seconds,
+        known=tuple(known or ()),
+    )  # fmt: skip
+    rows = list(known or ())
+    race = FakeRace(clock=clock, takes=takes)
+    for row in suite.run(suites.mirage_plan(settings), lambda: race, clock):
+        rows = [r for r in rows if mirage.key(r) != mirage.key(row)] + [row]
+    return rows, clock.now
+
+
+def test_ten_minutes_tell_something_of_everything() -> None:
+    rows, took = limited_run(525.0, USUAL)
+    assert took < 525 + 20
+    every = {(w.name, b, d) for w, b, d in suite.cases(plan()) if w.name in PAPER + REAL}
+    assert {d for _, _, d in every} == {"f16", "bf16"}
+
+    def measured(rows: list[dict[str, Any]], cache: str) -> set[tuple[str, int, str]]:
+        return {
+            (r["case"], r["batch"], r["dtype"])
+            for r in rows
+            if r["cache"] == cache and r.get("speedup_vs_best")
+        }
+
+    assert measured(rows, "warm") == measured(rows, "cold") >= every
+    others = {(w.name, b, d) for w, b, d in suite.cases(plan())} - measured(rows, "cold")
+    left_out = {(r["case"], r["batch"], r["dtype"]) for r in rows if r["verdict"] == suite.LEFT_OUT}
+    assert left_out == others
+    # What is left goes on there: peers that compile, first those of the paper's shapes.
+    again, _ = limited_run(525.0, USUAL, rows)
+    full = [r for r in again if "triton" in r.get("peers", {})]
+    assert len(full) >= 14  # rows: two of a case
+    assert {r["case"] for r in full} <= set(PAPER)
+    assert measured(again, "cold") >= every
+    # A machine that is twice as slow has seen one dtype, the paper's shapes first.
+    slow, _ = limited_run(525.0, {name: 2 * s for name, s in USUAL.items()})
+    assert measured(slow, "cold") >= {c for c in every if c[2] == "f16"}
+
+
+def test_a_run_of_slow_searches_ends_in_time() -> None:
+    rows, took = limited_run(500.0, USUAL | {"ours": 200.0, "torch": 30.0})
+    assert took < 500 + suite._OURS_S + 2
+    assert {r["verdict"] for r in rows} >= {suite.LEFT_OUT}
+    failed = [r for r in rows if "failure" in r]
+    assert failed
+    assert all("no answer within 45 s" in r["failure"] for r in failed)
+
+
+def test_what_is_known_outlives_a_lost_process() -> None:
+    """A case that fails in full keeps its row in brief."""
+    clock = Clock()
+
+    class Fickle(FakeRace):
+        def _ask(self, limit_s: float, **order: Any) -> dict[str, Any]:
+            if order["do"] == "measure" and "triton" in self.ready:
+                return {"failed": "CUDA error: an illegal memory access"}
+            return super()._ask(limit_s, **order)
+
+    rows = list(suite.run(plan(case="ntrans@", batch=1, dtypes=("f16",), stop_after_s=200.0),
+                          lambda: Fickle(clock=clock, takes=USUAL), clock))  # fmt: skip
+    assert [r["cache"] for r in rows] == ["warm", "cold"]
+    assert all(r["ours_us"] and r["peer_failures"] == {"triton": suite.NO_TIME} for r in rows)
+
+
 def test_time_is_shared_by_importance() -> None:
     shared = plan(case=None, batch=None, dtypes=("f16", "bf16"), stop_after_s=525.0)
     told = suite.schedule(shared)
-    assert [label for label, _ in told] == [
-        f"{w.name} B={b} {d}" for w, b, d in suite.cases(shared)
-    ]
-    paper = [
-        seconds for label, seconds in told if label.split()[0] in PAPER and "bf16" not in label
-    ]
-    # All of the paper's get as much, and more than what the run has is never given away.
-    assert len(paper) >= 12
-    assert all(seconds == pytest.approx(max(525 / len(paper), 25.0)) for seconds in paper)
-    assert sum(seconds for _, seconds in told) < 525 + 25
+    todo = suite.steps(shared)
+    assert [label for label, _ in told] == [step.label for step in todo]
+    first = [seconds for (_, seconds), step in zip(told, todo, strict=True) if step.tier == -2]
+    # All in brief get as much, and more than what the run has is never given away.
+    assert all(seconds == pytest.approx(525 / len(first)) for seconds in first)
+    assert sum(seconds for _, seconds in told) < 525 + 60
     assert told[-1][1] == 0
     # Time that is left over goes to those after.
-    rest = suite.cases(shared)[len(paper) :]
-    assert suite.share(shared, rest, 1e4) > suite.share(shared, rest, 1e3) > 25
+    rest = [step for step in todo if not step.brief]
+    assert suite.share(shared, rest, 1e4) > suite.share(shared, rest, 1e3) > 60
     assert suite.share(shared, rest, 1e9) == shared.case_limit_s
 
 
@@ -276,6 +385,14 @@ def test_rows_sum_up_and_resume() -> None:
     summaries = mirage.summaries(rows)
     assert [s["cache"] for s in summaries] == ["warm", "cold", None]
     assert summaries[0]["speedup_vs_best"] == pytest.approx(1.5)
+    assert summaries[0]["model"] == max((r["model"] for r in rows), key=lambda m: m["programs"])
+    assert (summaries[0]["lacking_peers"], summaries[0]["not_measured"]) == (0, {})
+    lacking = {**rows[0], "case": "x", "peer_failures": {"triton": suite.NO_TIME}}
+    missing = [{**rows[0], "batch": 99, "ours_us": None, "verdict": v, "speedup_vs_best": None}
+               for v in (suite.LEFT_OUT,)]  # fmt: skip
+    (more, *_) = mirage.summaries([*rows, lacking, *missing])
+    assert more["lacking_peers"] == 1
+    assert more["not_measured"] == {f"{rows[0]['case']} B=99": suite.LEFT_OUT}
     done = frozenset(mirage.key(r) for r in rows)
     again = FakeRace()
     assert list(suite.run(plan(dtypes=("f16",), done=done), lambda: again)) == []
@@ -292,7 +409,13 @@ def test_what_failed_is_tried_again_at_the_end() -> None:
     assert not any(suites._is_complete(r) for r in rows)
     assert not suites._is_complete({"ours_us": 1.0, "peer_failures": {"triton": suite.NO_TIME}})
     assert suites._is_complete({"ours_us": 1.0, "peer_failures": {"triton": "out of memory"}})
-    tried = frozenset(mirage.key(r) for r in rows)
+    # What only lacks peers is no failure; what was not reached is nothing at all.
+    lacking = {**rows[0], "case": "lora", "ours_us": 1.0, "peer_failures": {"a": suite.NO_TIME}}
+    known = [*rows, lacking, {**rows[0], "case": "gqa", "verdict": suite.LEFT_OUT}]
+    found = suites.mirage_plan(suites.Settings(Options(target="cuda"), known=tuple(known)))
+    assert ([k[0] for k in found.partial], found.done) == (["lora"], frozenset())
+    assert {k[0] for k in found.tried} == {"rmsnorm"}
+    tried = found.tried
     again = rows_of(FakeRace(), case="rmsnorm", batch=None, tried=tried)
     assert [(r["case"], r["batch"]) for r in again[-2:]] == [("rmsnorm", 1)] * 2
 
@@ -425,3 +548,19 @@ def test_who_cannot_be_captured_is_left_out_alone() -> None:
     assert set(answer["left_out"]) == {"fickle", "refusing"}
     assert "computes something else" in answer["left_out"]["fickle"]
     assert answer["medians"]["torch"] > 0
+
+
+def test_the_table_shows_what_was_learnt(tmp_path: Path) -> None:
+    model = {"programs": 40, "rank": 0.81, "error": 0.3, "fitted_rank": 0.93, "fitted_error": 0.1,
+             "used": True, "scales": {"launch": 1.25, "memory": 0.9}}  # fmt: skip
+    rows = rows_of(FakeRace())
+    rows[0]["gpu"] = rows[1]["gpu"] = {**GPU, "driver": "580.1", "torch": "2.9"}
+    rows[1]["model"] = model
+    (tmp_path / "cuda.json").write_text(json.dumps(rows))
+    printed = subprocess.run(
+        [sys.executable, ROOT / "bench/table.py", tmp_path / "cuda.json"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "a GPU of the tests, driver 580.1, torch 2.9" in printed
+    assert "40 programs: rank correlation 0.81, error 30%; fitted 0.93 and 10% (used)" in printed
+    assert "    scale launch 1.25\n    scale memory 0.9\n" in printed

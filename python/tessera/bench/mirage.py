@@ -39,7 +39,8 @@ class Plan:
     peers: tuple[str, ...] = ("numpy",)
     case_limit_s: float = 420.0  # for preparing and measuring one case with one number of threads
     done: frozenset[Key] = frozenset()  # rows that need not be measured again
-    tried: frozenset[Key] = frozenset()  # rows that failed, or lack peers: measured last (on a GPU)
+    partial: frozenset[Key] = frozenset()  # rows that lack peers for want of time (on a GPU)
+    tried: frozenset[Key] = frozenset()  # rows that failed: measured last (on a GPU)
     stop_after_s: float | None = None  # no case is begun after that (on a GPU)
     tell: Callable[[str], None] = lambda text: None
 
@@ -185,7 +186,8 @@ def matmul_flops(workload: Workload, batch: int, dtype: str = "f32") -> float:
 
 def summaries(rows: Iterable[Row]) -> list[Row]:
     """Geometric means of the speed-up over the best peer: per device, dtype, threads and caches."""
-    rows = [r for r in rows if r.get("speedup_vs_best") is not None and r["case"] != "geomean"]
+    everything = [r for r in rows if r["case"] != "geomean"]
+    rows = [r for r in everything if r.get("speedup_vs_best") is not None]
     out = []
 
     def of(row: Row) -> tuple[Any, ...]:
@@ -197,9 +199,26 @@ def summaries(rows: Iterable[Row]) -> list[Row]:
     )
     for group in groups:
         out.append(_summary([r for r in rows if of(r) == group], *group[1:]))
+        if "gpu" in out[-1]:
+            out[-1] |= _coverage([r for r in everything if of(r) == group])
     if len(groups) > 1 and len({g[0] for g in groups}) == 1:
         out.append(_summary(rows, None, None, None))
     return out
+
+
+def _coverage(rows: list[Row]) -> Row:
+    """Of a GPU's rows: which cases have no figure of ours, or not all peers; what it all says about
+    the cost model."""
+    models = [r["model"] for r in rows if r.get("model")]
+    return {
+        "not_measured": {
+            f"{r['case']} B={r['batch']}": r.get("failure") or r["verdict"]
+            for r in rows
+            if r.get("ours_us") is None
+        },
+        "lacking_peers": sum("no time left" in r.get("peer_failures", {}).values() for r in rows),
+        "model": max(models, key=lambda m: m["programs"]) if models else None,
+    }
 
 
 def _summary(rows: list[Row], threads: Any, dtype: Any, cache: Any) -> Row:

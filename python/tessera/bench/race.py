@@ -36,8 +36,13 @@ class Late(Exception):  # noqa: N818 - a fact about a contestant, not an error o
 class Process:
     """One worker process: a module that serves orders (worker.serve)."""
 
-    def __init__(self, threads: int, module: str = "tessera.bench.worker") -> None:
-        environment = os.environ | {
+    def __init__(
+        self,
+        threads: int,
+        module: str = "tessera.bench.worker",
+        more: Mapping[str, str] | None = None,  # of the environment
+    ) -> None:
+        environment = os.environ | dict(more or {}) | {
             name: str(threads)
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
                          "TESSERA_THREADS")

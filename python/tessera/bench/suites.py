@@ -126,7 +126,11 @@ def mirage(settings: Settings) -> Iterator[Row]:
 def mirage_plan(settings: Settings) -> mirage_suite.Plan:
     """What the suite mirage is to measure, less what is known."""
     done = {mirage_suite.key(r) for r in settings.known if _is_complete(r)}
-    tried = {mirage_suite.key(r) for r in settings.known} - done
+    partial = {mirage_suite.key(r) for r in settings.known if r.get("ours_us") is not None} - done
+    left_out = {
+        mirage_suite.key(r) for r in settings.known if r.get("verdict") == cuda_suite.LEFT_OUT
+    }
+    tried = {mirage_suite.key(r) for r in settings.known} - done - partial - left_out
     return mirage_suite.Plan(
         options=settings.options,
         case=settings.case,
@@ -136,6 +140,7 @@ def mirage_plan(settings: Settings) -> mirage_suite.Plan:
         peers=settings.peers,
         case_limit_s=settings.case_limit_s,
         done=frozenset(done),
+        partial=frozenset(partial),
         tried=frozenset(tried),
         tell=settings.tell,
         stop_after_s=settings.stop_after_s,

@@ -172,6 +172,12 @@ def result_facts(result: Any) -> dict[str, Any]:
         "from_cache": details["from_cache"],
         "kernels": sum(op["op"] == "kernel" for op in result.graph.ops) or None,
         "candidates": _fates(result),
+        **({"model": details["model"]} if details["model"] else {}),
+        **(
+            {"calls": calls}
+            if (calls := [k["call"] for k in result.kernels if "call" in k])
+            else {}
+        ),
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 

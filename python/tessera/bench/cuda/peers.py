@@ -30,8 +30,8 @@ class Peer:
 
 
 NAMES = (
-    "torch", "cublaslt", "sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "inductor", "inductor_sdpa",
-    "triton",
+    "torch", "cublaslt", "sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "triton", "inductor",
+    "inductor_sdpa",
 )  # fmt: skip
 
 

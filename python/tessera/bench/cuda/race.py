@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,13 +23,19 @@ class Race:
         self._module = module or WORKER
         self._process: Process | None = None
         self._case: Facts = {}
+        self._environment: dict[str, str] = {}
         self._ready: dict[str, Facts] = {}  # who is in the process, and with which options
 
     def __enter__(self) -> Race:
+        """Gives the processes a cache of their own: nothing that an earlier run found counts, but
+        what this one finds and learns about the GPU outlives a lost process."""
+        self._cache = tempfile.TemporaryDirectory(prefix="tessera-bench-")
+        self._environment = {"TESSERA_CACHE_DIR": self._cache.name}
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+        self._cache.cleanup()
 
     def describe(self) -> Facts:
         """What the GPU is, or why there is none under "failed"."""
@@ -76,7 +83,7 @@ class Race:
 
     def _ask(self, limit_s: float, **order: Any) -> Facts:
         if self._process is None:
-            self._process = Process(len(os.sched_getaffinity(0)), self._module)
+            self._process = Process(len(os.sched_getaffinity(0)), self._module, self._environment)
         try:
             return self._process.ask(limit_s, **order)
         except Late as late:
