@@ -2,13 +2,17 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "backend/cache.h"
 #include "backend/calibrate.h"
 #include "backend/cpu/compile.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/runtime.h"
 #include "backend/fault_bench.h"
@@ -175,6 +179,8 @@ nb::dict plan_facts(const Module& module) {
   for (const Task& task : plan.tasks) panels += task.kind == TaskKind::Pack;
   nb::dict d;
   d["tasks"] = plan.tasks.size();
+  d["run_tasks"] = std::count_if(plan.tasks.begin(), plan.tasks.end(),
+                                 [](const Task& task) { return !task.once; });
   d["barriers"] = plan.run.barriers();
   d["least_barriers"] = plan.run.least_barriers;
   d["arena_bytes"] = plan.arena.bytes;
@@ -271,6 +277,14 @@ void bind_backend(nb::module_& m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("flops", &LimitProbe::flops, nb::arg("dtype") = "f32");
 
+  m.def(
+      "product_tiles",
+      [](const std::string& dtype, int64_t batch, int64_t rows, int64_t columns, int64_t depth) {
+        const ProductTiles t =
+            cpu_lowering(best_isa()).split(dtype_from(dtype), batch, rows, columns, depth);
+        return std::tuple(t.row_blocks, t.column_blocks, t.iterations);
+      },
+      nb::arg("dtype"), nb::arg("batch"), nb::arg("rows"), nb::arg("columns"), nb::arg("depth"));
   m.def(
       "find_text", [](const std::string& key) { return Cache().find_text(key); }, nb::arg("key"));
   m.def(

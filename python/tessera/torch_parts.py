@@ -16,7 +16,7 @@ import torch
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.torch.fuse import fuse_rows
+from tessera.frontends.torch.fuse import fuse
 from tessera.frontends.torch.importer import build, dtype_of
 
 log = logging.getLogger("tessera.torch")
@@ -143,7 +143,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """Kernels that one run launches, by the newest program; of PyTorch's own: operators."""
         made = [p for p in self._programs.values() if p is not None]
         if made:
-            return int(made[-1].module.plan_facts["tasks"])
+            return int(made[-1].module.plan_facts["run_tasks"])
         return sum(n.op == "call_function" for n in self.eager.graph.nodes)
 
     @property
@@ -213,11 +213,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return Program(module, tensors, weights, results, self._single)
 
     def _build(self, graph: Any) -> _core.Module:
-        """Compiles the program with rows fused; as it is, where that cannot be."""
+        """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
-            return _core.compile(fuse_rows(graph).core)
-        except Error as error:
-            log.info("tessera: %s is not fused: %s", self._name, error.message)
+            return _core.compile(fuse(graph).core)
+        except Exception as error:  # a slower program is no reason to fail
+            log.warning("tessera: %s is not fused: %s: %s", self._name, type(error).__name__, error)
             return _core.compile(graph.core)
 
     def _optimize(self, graph: Any) -> Any:

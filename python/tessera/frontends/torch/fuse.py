@@ -1,171 +1,451 @@
-"""Chains of operators that work on rows become kernels, so that a row stays in the cache.
+"""Programs with their regions (regions.py) as kernels.
 
-A group is a set of element-by-element operators and reductions over the last axis whose values all
-have one shape, or one number per row of it. The first member's place is the kernel's: a member may
-only read what is there before that place, so no cycle can arise.
+Nothing is searched here: this is what a program is compiled as at once. Kernels read transposed,
+sliced and broadcast operands where they lie, and write results in the order that is wanted.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera import _core
+from tessera.errors import Error
+from tessera.frontends.torch.join import join_products, without_repeats
+from tessera.frontends.torch.regions import REDUCTIONS, Operand, Region, Regions
+from tessera.frontends.torch.strides import MOVES, merged, natural, reading
 from tessera.graph import Graph, Tensor
+from tessera.types import dtype_name
 
 _BLOCKS = 32  # blocks of rows per kernel: enough for all threads, few to launch
-_REDUCTIONS = {"sum", "mean", "reduce_max", "reduce_min"}
-_POINTWISE = {
-    "neg", "abs", "sign", "sqr", "sqrt", "rsqrt", "exp", "log", "sin", "cos", "erf", "tanh",
-    "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "pow", "floor", "round", "log1p", "expm1",
-    "not", "cast", "add", "sub", "mul", "div", "power", "max", "min", "and", "or", "eq", "ne",
-    "lt", "le", "gt", "ge", "where",
-}  # fmt: skip
+_DEPTH = 256  # of a product, in one step of a loop
+_TILE_BYTES = 1 << 17  # of the rows that a block of a product keeps whole
+_TILE_ROWS = 64  # of them at most
+_MOST_ALONE = 1 << 14  # elements of a single row
 
 
-@dataclass
-class _Group:
-    first: int  # place of its first operator
-    shape: tuple[int, ...]  # of the values that have all columns
-    members: list[int] = field(default_factory=list)
+def fuse(graph: Graph) -> Graph:
+    """The same program, its inputs and outputs in the same order."""
+    return Fusion(join_products(without_repeats(graph))).run()
 
 
-def fuse_rows(graph: Graph) -> Graph:
-    """The same program with such groups of two operators or more as kernels."""
-    ops = graph.ops
-    groups = _groups(graph, ops)
-    result = Graph(graph.name)
-    to: dict[int, Tensor] = {}
-    of = {place: g for g in groups if len(g.members) > 1 for place in g.members}
-    for place, op in enumerate(ops):
-        group = of.get(place)
-        if group is None:
-            if op["op"] == "input":
-                old = Tensor(graph, op["results"][0])
-                to[old.id] = result.input(old.name, old.shape, old.dtype,
-                                          weight=bool(op["attrs"].get("weight")))  # fmt: skip
-            else:
-                made = result.emit(op["op"], [to[i] for i in op["inputs"]], op["attrs"])
-                to[op["results"][0]] = made
-        elif place == group.first:
-            _kernel(graph, ops, group, result, to)
-    for output in graph.core.outputs:
-        result.output(to[output])
-    return result
+class UnfitError(Exception):
+    """A region that no kernel is written for."""
 
 
-def _groups(graph: Graph, ops: list[dict[str, Any]]) -> list[_Group]:
-    groups: list[_Group] = []
-    home: dict[int, _Group] = {}  # by tensor
-    ready: dict[int, int] = {}  # by tensor: the place from which it is there
-    constants = {op["results"][0] for op in ops if op["op"] == "const"}
-    once: set[int] = set()  # what follows from weights alone is computed once, elsewhere
-    for place, op in enumerate(ops):
-        result = op["results"][0]
-        ready[result] = place
-        inputs = [i for i in op["inputs"] if i not in constants]
-        if (op["op"] == "input" and op["attrs"].get("weight")) or (
-            inputs and all(i in once for i in inputs)
-        ):
-            once.add(result)
-            continue
-        shape = _full_shape(graph, op)
-        if shape is None or not inputs:
-            continue
-        near = [home[i] for i in inputs if i in home]
-        if shape[-1] == -1:  # one number per row: of the group that made its operand
-            shape = next((g.shape for g in near if g.shape[:-1] == shape[:-1]), None)
-            if shape is None:
-                continue
-        for group in sorted({id(g): g for g in near}.values(), key=lambda g: -g.first):
-            if group.shape == shape and _may_join(graph, op, inputs, group, home, ready):
+class Fusion:
+    """Emits a graph's operators into another, regions as kernels, and only what is wanted."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.found = graph, Regions(graph)
+        self.ops, self.views, self.shape = self.found.ops, self.found.views, self.found.shape
+        self.of = {m: r for m, r in self.found.of.items() if self._worth(r)}
+        self.results: dict[int, list[int]] = {}  # of regions by identity: values wanted outside
+        self.result = Graph(graph.name)
+        self.to: dict[int, Tensor] = {}
+        self._seen: dict[Any, Tensor] = {}
+
+    def _worth(self, region: Region) -> bool:
+        """Whether a kernel beats the operators: several of them, or operands that lie elsewise."""
+        if any(self.shape[self.ops[m]["inputs"][0]] == () for m in region.members):
+            return False
+        if len(region.members) > 1:
+            return True
+        return any(not self.views[i].whole and self.views[i].root not in self.found.once
+                   for i in self.ops[region.members[0]]["inputs"])  # fmt: skip
+
+    def run(self) -> Graph:
+        while True:  # until all regions that are left can be kernels
+            self.result, self.to, self._seen = Graph(self.graph.name), {}, {}
+            for op in self.ops:
+                if op["op"] == "input":
+                    old = Tensor(self.graph, op["results"][0])
+                    weight = bool(op["attrs"].get("weight"))
+                    made = self.result.input(old.name, old.shape, old.dtype, weight=weight)
+                    self.to[old.id] = made
+            try:
+                for unit in self._order():
+                    self._emit(unit)
                 break
-        else:
-            group = _Group(place, shape)
-            if not _operands_fit(graph, inputs, shape):
-                continue
-            groups.append(group)
-        group.members.append(place)
-        home[result] = group
-        ready[result] = group.first
-    return groups
+            except UnfitError as unfit:
+                for member in unfit.args[0].members:
+                    self.of.pop(member, None)
+        for output in self.graph.core.outputs:
+            self.result.output(self.to[output])
+        return self.result
 
+    # --- what is wanted, operands first
+    def _order(self) -> list[Any]:
+        """Units (regions and places of operators) in an order in which they can be emitted."""
+        self.results = {}
+        order: list[Any] = []
+        state: dict[int, int] = {}  # by unit: 1 while its operands are visited, 2 behind
+        stack: list[tuple[Any, bool]] = []
 
-def _full_shape(graph: Graph, op: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape with all columns that an operator works on; None where it is not of this kind."""
-    shape = Tensor(graph, op["results"][0]).shape
-    if op["op"] in _REDUCTIONS:
-        whole = Tensor(graph, op["inputs"][0]).shape
-        if op["attrs"] != {"axes": [len(whole) - 1], "keepdims": True}:
+        def want(tensor: int) -> None:
+            if tensor in self.to and self.ops[self.found.maker[tensor]]["op"] == "input":
+                return
+            region = self._saves(tensor)
+            unit: Any = region if region is not None else self.found.maker[tensor]
+            if region is not None and tensor not in self.results.setdefault(id(region), []):
+                self.results[id(region)].append(tensor)
+            stack.append((unit, False))
+
+        for output in reversed(list(self.graph.core.outputs)):
+            want(output)
+        while stack:
+            unit, done = stack.pop()
+            key = id(unit) if isinstance(unit, Region) else unit
+            if done:
+                state[key] = 2
+                order.append(unit)
+            elif key not in state:
+                state[key] = 1
+                stack.append((unit, True))
+                for tensor in self._reads(unit):
+                    want(tensor)
+        return order
+
+    def _saves(self, tensor: int) -> Region | None:
+        """The region that writes a tensor: its maker, or that of what it is a rearrangement of."""
+        place = self.found.maker[tensor]
+        if place in self.of:
+            return self.of[place]
+        kept = tensor in self.graph.core.outputs
+        if self.ops[place]["op"] not in MOVES or (self.views[tensor].whole and not kept):
             return None
-        shape = whole
-    elif op["op"] not in _POINTWISE:
-        return None
-    elif shape and shape[-1] == 1:  # one number per row: the columns are those of its operands
-        return (*shape[:-1], -1)
-    return shape if len(shape) > 1 and math.prod(shape[:-1]) > 1 and shape[-1] > 1 else None
+        region = self.of.get(self.found.maker[self.views[tensor].root])
+        if region is None or self._arranged(region, region.rows, tensor) is None:
+            return None
+        return region
+
+    def _arranged(self, region: Region, rows: Sequence[int], tensor: int) -> list[int] | None:
+        """The order of the region's axes (rows and columns) in which a tensor has a value of it."""
+        view = self.views[tensor]
+        own = (*rows, region.widths[view.root])
+        ones = [i for i, n in enumerate(own) if n == 1]
+        inner = math.prod(own)
+        if view.offset or inner != math.prod(self.shape[tensor]):
+            return None
+        order, parts = [], list(reversed(merged(view.parts)))
+        # The region's axes in the order in which the tensor goes through its parts.
+        steps = natural(own)
+        while parts:
+            n, s = parts.pop()
+            axis = next((i for i, d in enumerate(own) if d > 1 and i not in order
+                         and steps[i] * d == s * n and n % d == 0), None)  # fmt: skip
+            if axis is None:
+                return None
+            order.append(axis)
+            if n > own[axis]:
+                parts.append((n // own[axis], s))
+        return ones + order if len(order) + len(ones) == len(own) else None
+
+    def _reads(self, unit: Any) -> list[int]:
+        if not isinstance(unit, Region):
+            return list(self.ops[unit]["inputs"])
+        found: list[int] = []
+        for member in unit.members:
+            operands = self.found.operands(unit, member)
+            assert operands is not None
+            found += [o.tensor for o in operands if o.kind == "ext"]
+        return found
+
+    def _emit(self, unit: Any) -> None:
+        if isinstance(unit, Region):
+            Kernel(self, unit, self.results[id(unit)]).emit()
+            return
+        op = self.ops[unit]
+        inputs = [self.to[i] for i in op["inputs"]]
+        if op["op"] in ("reshape", "broadcast") and inputs[0].shape == self.shape[op["results"][0]]:
+            self.to[op["results"][0]] = inputs[0]
+        elif op["op"] != "input":
+            self.to[op["results"][0]] = self.result.emit(op["op"], inputs, op["attrs"])
+
+    def once_emitted(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+        """The tensor made for a key, made the first time."""
+        if key not in self._seen:
+            self._seen[key] = make()
+        return self._seen[key]
 
 
-def _may_join(
-    graph: Graph, op: dict[str, Any], inputs: list[int], group: _Group,
-    home: dict[int, _Group], ready: dict[int, int],
-) -> bool:  # fmt: skip
-    others = [i for i in inputs if home.get(i) is not group]
-    return all(ready[i] < group.first for i in others) and _operands_fit(graph, others, group.shape)
+class Kernel:
+    """The kernel of one region."""
 
+    def __init__(self, fusion: Fusion, region: Region, results: list[int]) -> None:
+        self.fusion, self.found = fusion, fusion.found
+        self.results = results
+        self.region = self._simplest(region)
+        self.rows = self.region.rows
+        self.depth = self.columns = 0
+        if self.region.products:
+            op = self.found.ops[self.region.products[0]]
+            self.depth, self.columns = self.found.shape[op["inputs"][1]][-2:]
+        self.grid: list[tuple[int, int]] = []  # axis (rows, then columns) and parts
+        self.iterations = 1
+        self._cut()
+        self._tiles: dict[int, Tensor] = {}
+        self._read: dict[Any, Tensor] = {}
 
-def _operands_fit(graph: Graph, inputs: list[int], shape: tuple[int, ...]) -> bool:
-    return all(_kind(Tensor(graph, i).shape, shape) for i in inputs)
+    # --- shapes
+    def _simplest(self, region: Region) -> Region:
+        """The region with as few axes of rows as its operands allow; results as they are wanted."""
+        outside = set(self.fusion._reads(region))
 
+        def fits(rows: tuple[int, ...]) -> Region | None:
+            made = Region(rows)
+            for member in region.members:
+                if not self.found._fits(made, member):
+                    return None
+                self.found._note(made, member)
+            arranged = all(self.fusion._arranged(made, rows, t) is not None for t in self.results)
+            return made if arranged and set(self.fusion._reads(made)) == outside else None
 
-def _kind(shape: tuple[int, ...], whole: tuple[int, ...]) -> str:
-    """How an operand lies beside the rows: "whole", "row" (one number each), "column", "one"."""
-    if len(shape) > len(whole):
-        return ""
-    full = (1,) * (len(whole) - len(shape)) + tuple(shape)
-    if full == whole:
-        return "whole"
-    if full == (*whole[:-1], 1):
-        return "row"
-    if all(d == 1 for d in full):
-        return "one"
-    return "column" if full[-1] == whole[-1] and all(d == 1 for d in full[:-1]) else ""
+        for t in self.results:  # an output has its own axes, else it is copied
+            shape = self.found.shape[t]
+            if t in self.fusion.graph.core.outputs and len(shape) > 1 and len(shape) < 5:
+                made = fits(shape[:-1])
+                if made is not None and all(
+                    shape[-1] == made.widths[r]
+                    for r in [self.found.views[t].root]
+                    if r in made.widths
+                ):
+                    return made
+        axis = 0
+        while axis + 1 < len(region.rows):
+            rows = region.rows
+            made = fits((*rows[:axis], rows[axis] * rows[axis + 1], *rows[axis + 2 :]))
+            if made is None:
+                axis += 1
+            else:
+                region = made
+        if not region.products and all(
+            self.found.ops[m]["op"] not in REDUCTIONS | {"gather", "concat"} for m in region.members
+        ):
+            return self._balanced(region, fits)
+        return region
 
+    def _balanced(self, region: Region, fits: Callable[..., Region | None]) -> Region:
+        """Rows of a good length where all is element by element."""
+        widths = set(region.widths.values())
+        if len(widths) > 1 or len(region.rows) > 1:
+            return region
+        width, rows = widths.pop(), region.rows[0]
+        if width >= 16 and (rows > 1 or width <= _MOST_ALONE):
+            return region
+        total = rows * width
+        for parts in range(min(_BLOCKS, max(1, total // 256)), 0, -1):
+            if total % parts == 0 and (made := fits((parts,))) is not None:
+                return made
+        return region
 
-def _kernel(
-    graph: Graph, ops: list[dict[str, Any]], group: _Group, result: Graph, to: dict[int, Tensor]
-) -> None:
-    """Emits a group's kernel; `to` learns of what others read."""
-    whole = group.shape
-    rows, columns = math.prod(whole[:-1]), whole[-1]
-    inside = {ops[m]["results"][0] for m in group.members}
-    constants = {op["results"][0]: op["attrs"] for op in ops if op["op"] == "const"}
-    read = {i for p, op in enumerate(ops) if p not in set(group.members) for i in op["inputs"]}
-    read |= set(graph.core.outputs)
-    given: dict[int, tuple[Tensor, bool]] = {}
-    for member in group.members:
-        for i in ops[member]["inputs"]:
-            if i not in inside and i not in constants and i not in given:
-                kind = _kind(Tensor(graph, i).shape, whole)
-                shape = {"whole": [rows, columns], "row": [rows, 1], "column": [1, columns],
-                         "one": [1, 1]}[kind]  # fmt: skip
-                flat = to[i] if list(to[i].shape) == shape else result.reshape(to[i], shape)
-                given[i] = flat, kind in ("whole", "row")
-    results = [i for m in group.members if (i := ops[m]["results"][0]) in read]
-    with result.kernel([t for t, _ in given.values()], grid=min(rows, _BLOCKS)) as block:
-        values = {i: block.iter(t, imap=[0 if split else None]) for i, (t, split) in given.items()}
-        for member in group.members:
-            op = ops[member]
-            for i in op["inputs"]:
-                if i in constants:
-                    value, (dtype, _) = constants[i]["value"], constants[i]["type"]
-                    values[i] = block.emit("const", [], {"value": value, "type": (dtype, [])})
-            attrs = {**op["attrs"], "axes": [1]} if op["op"] in _REDUCTIONS else op["attrs"]
-            made = block.emit(op["op"], [values[i] for i in op["inputs"]], attrs)
-            values[op["results"][0]] = made
-        for i in results:
-            width = 1 if Tensor(graph, i).shape[-1] == 1 else columns
-            block.save(values[i], omap=[0], shape=[rows, width])
-    for i, made in zip(results, block.outputs, strict=True):
-        final = Tensor(graph, i).shape
-        to[i] = made if made.shape == final else result.reshape(made, final)
+    def _cut(self) -> None:
+        rows, parts = self.rows, []
+        if self.region.products:
+            batch, m = math.prod(rows[:-1]), rows[-1]
+            dtype = dtype_name(Tensor(self.fusion.graph, self.found.ops[self.region.products[0]]
+                                      ["inputs"][1]).dtype)  # fmt: skip
+            parts = [(i, d) for i, d in enumerate(rows[:-1]) if d > 1]
+            tiles = _core.product_tiles(dtype, batch, m, self.columns, self.depth)
+            if self.region.whole:
+                widest = max(self.region.widths.values())
+                most = max(8, min(m if len(rows) > 1 else _TILE_ROWS, _TILE_BYTES // (4 * widest)))
+                blocks = max(-(-m // most), min(2, m // 8) if batch < 4 else 1)
+                self.iterations = -(-self.depth // _DEPTH) if self.depth > 2 * _DEPTH else 1
+            else:
+                blocks, columns, self.iterations = tiles
+                if columns > 1:
+                    parts.append((len(rows), columns))
+            if blocks > 1:
+                parts.append((len(rows) - 1, blocks))
+        else:
+            left = _BLOCKS
+            for i, d in enumerate(rows[:-1]):
+                if left > 1 and d > 1:
+                    parts.append((i, min(d, left)))
+                    left = -(-left // d)
+            if left > 1 and rows[-1] > 1:
+                parts.append((len(rows) - 1, min(rows[-1], left)))
+            if (
+                not parts
+                and math.prod(rows) == 1
+                and max(self.region.widths.values()) > _MOST_ALONE
+            ):
+                raise UnfitError(self.region_key())
+        if len(parts) > 3:
+            raise UnfitError(self.region_key())
+        self.grid = sorted(parts)
+
+    def region_key(self) -> Region:
+        return self.fusion.of[self.region.members[0]]
+
+    # --- the block graph
+    def emit(self) -> None:
+        try:
+            self._emit()
+        except Error as error:
+            raise UnfitError(self.region_key(), error.message) from None
+
+    def _emit(self) -> None:
+        loops = [self.iterations] if self.iterations > 1 else []
+        with self.fusion.result.kernel([], [n for _, n in self.grid] or 1, loops) as self.block:
+            for member in self.region.members:
+                op = self.found.ops[member]
+                operands = self.found.operands(self.region, member)
+                assert operands is not None
+                self._tiles[op["results"][0]] = self._member(op, operands)
+            for t in self.results:
+                self._save(t)
+        for t, made in zip(self.results, self.block.outputs, strict=True):
+            shape = self.found.shape[t]
+            self.fusion.to[t] = (
+                made if made.shape == shape else self.fusion.result.reshape(made, shape)
+            )
+
+    def _member(self, op: dict[str, Any], operands: list[Operand]) -> Tensor:
+        result = op["results"][0]
+        width = self.region.widths[result]
+        last = len(self.rows)
+        if op["op"] == "matmul":
+            return self._product(op, operands)
+        if op["op"] == "gather":
+            table, index = self._table(operands[0]), self._operand(operands[1], 1)
+            index = self.block.emit("squeeze", [index], {"axes": [last]})
+            return self.block.emit("gather", [table, index], {"axis": 0})
+        if op["op"] in REDUCTIONS:
+            before = math.prod(self.found.shape[op["inputs"][0]]) // math.prod(self.rows)
+            x = self._full(self._operand(operands[0], before), before)
+            return self.block.emit(op["op"], [x], {"axes": [last], "keepdims": True})
+        if op["op"] == "concat":
+            tiles = []
+            for i, o in zip(op["inputs"], operands, strict=True):
+                n = self.found.shape[i][-1]
+                tiles.append(self._full(self._operand(o, n), n))
+            return self.block.emit("concat", tiles, {"axis": last})
+        tiles = [self._operand(o, width) for o in operands]
+        made = self.block.emit(op["op"], tiles, op["attrs"])
+        return made if len(made.shape) == last + 1 else self._full(made, width)
+
+    def _product(self, op: dict[str, Any], operands: list[Operand]) -> Tensor:
+        k, n = self.found.shape[op["inputs"][1]][-2:]
+        looped = self.iterations > 1 and operands[0].kind == "ext"
+        right = self._external(operands[1], (*self.rows[:-1], k, n), looped, right=True)
+        if operands[0].kind == "in":
+            divided = self._division(operands[0])
+            if divided is not None:  # sums are divided instead of their terms
+                return self.block.emit("div", [self.block.emit("matmul", [divided[0], right]),
+                                               divided[1]])  # fmt: skip
+            return self.block.emit("matmul", [self._full(self._operand(operands[0], k), k), right])
+        left = self._external(operands[0], (*self.rows, k), looped, left=True)
+        made = self.block.emit("matmul", [left, right])
+        return self.block.accum(made) if looped else made
+
+    def _division(self, operand: Operand) -> tuple[Tensor, Tensor] | None:
+        """Dividend and divisor of a value that is divided by one number per row."""
+        op = self.found.ops[self.found.maker[operand.tensor]]
+        if op["op"] != "div" or operand.tensor in self.results:
+            return None
+        operands = self.found.operands(self.region, self.found.maker[operand.tensor])
+        assert operands is not None
+        x, by = operands
+        whole = operand.width == self.region.widths[operand.tensor] == x.width
+        if x.kind != "in" or by.kind != "in" or by.width != 1 or not whole:
+            return None
+        return self._operand(x, x.width), self._operand(by, 1)
+
+    def _save(self, tensor: int) -> None:
+        order = self.fusion._arranged(self.region, self.rows, tensor)
+        assert order is not None
+        view = self.found.views[tensor]
+        width = self.region.widths[view.root]
+        tile = self._full(self._tiles[view.root], width)
+        shape = [(*self.rows, width)[i] for i in order]
+        if order != list(range(len(order))):
+            tile = self.block.emit("transpose", [tile], {"perm": order})
+        cut = [axis if axis < len(self.rows) or width == self.columns else None
+               for axis, _ in self.grid]  # fmt: skip
+        omap = [None if axis is None else order.index(axis) for axis in cut]
+        self.block.save(tile, omap=omap or [None], shape=shape)
+
+    # --- operands
+    def _operand(self, operand: Operand, width: int) -> Tensor:
+        if operand.kind == "const":
+            attrs = self.found.ops[self.found.maker[operand.tensor]]["attrs"]
+            return self.block.emit("const", [], {"value": attrs["value"],
+                                                 "type": (attrs["type"][0], [])})  # fmt: skip
+        if operand.kind == "ext":
+            return self._external(operand, (*self.rows, width))
+        tile = self._tiles[operand.tensor]
+        if operand.width == self.region.widths[operand.tensor] or tile.shape[-1] == 1:
+            return tile
+        starts = [0] * (tile.ndim - 1) + [operand.offset]
+        stops = [*tile.shape[:-1], operand.offset + operand.width]
+        return self.block.emit("slice", [tile], {"starts": starts, "stops": stops,
+                                                 "steps": [1] * tile.ndim})  # fmt: skip
+
+    def _tile_shape(self, width: int) -> list[int]:
+        shape = [*self.rows, width]
+        for axis, parts in self.grid:
+            if axis < len(self.rows) or width == self.columns:
+                shape[axis] = -(-shape[axis] // parts)
+        return shape
+
+    def _full(self, tile: Tensor, width: int) -> Tensor:
+        """The tile with all its rows and columns, where it was the same along some."""
+        shape = self._tile_shape(width)
+        if list(tile.shape) == shape:
+            return tile
+        return self.block.emit("broadcast", [tile], {"shape": shape})
+
+    def _table(self, operand: Operand) -> Tensor:
+        source = self.fusion.to[operand.tensor]
+        self.block.add_argument(source)
+        return self.block.iter(source, imap=[None] * max(1, len(self.grid)))
+
+    def _external(self, operand: Operand, shape: Sequence[int], looped: bool = False,
+                  left: bool = False, right: bool = False) -> Tensor:  # fmt: skip
+        """A tile of an operand of that shape; its rows first, in a right operand without the last
+        of them."""
+        key = (operand, tuple(shape), looped, right)
+        if key in self._read:
+            return self._read[key]
+        rank, rows = len(shape), len(self.rows)
+        source = self.fusion.to[operand.tensor]
+        found = reading(math.prod(source.shape), shape, operand.strides, operand.offset)
+        assert found is not None
+        if source.shape != found.shape:
+            source = self.fusion.once_emitted(
+                (source.id, found.shape), lambda: self.fusion.result.reshape(source, found.shape)
+            )
+        if found.cuts:
+            whole, starts, stops = source, list(found.starts), list(found.stops)
+            source = self.fusion.once_emitted(
+                (whole.id, found.starts, found.stops),
+                lambda: self.fusion.result.emit("slice", [whole], {
+                    "starts": starts, "stops": stops, "steps": [1] * len(starts)}))  # fmt: skip
+        imap: list[int | None] = []
+        for axis, _ in self.grid:
+            own: int | None = axis
+            if right and axis == rows - 1:
+                own = None
+            elif axis == rows:  # columns of products
+                own = rank - 1 if right or (not left and shape[-1] == self.columns) else None
+            imap.append(found.axes.get(own) if own is not None else None)
+        fmap = []
+        if self.iterations > 1:
+            fmap = [found.axes.get(rank - 2 if right else rank - 1) if looped else None]
+        self.block.add_argument(source)
+        tile = self.block.iter(source, imap=imap or [None], fmap=fmap)
+        if found.gone:
+            tile = self.block.emit("squeeze", [tile], {"axes": list(found.gone)})
+        order = sorted(found.axes)
+        by_place = sorted(order, key=lambda a: found.axes[a])
+        perm = [by_place.index(a) for a in order]
+        if perm != list(range(len(perm))):
+            tile = self.block.emit("transpose", [tile], {"perm": perm})
+        missing = [a for a in range(rank) if a not in found.axes]
+        if missing:
+            tile = self.block.emit("unsqueeze", [tile], {"axes": missing})
+        self._read[key] = tile
+        return tile
