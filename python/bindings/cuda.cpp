@@ -277,7 +277,9 @@ std::shared_ptr<CudaCode> emit_cuda_code(const Graph& program, const std::string
   options.target = target;
   options.target_directory = directory;
   auto code = std::make_shared<CudaCode>();
-  code->program = emit_cuda(program, place.arch, {}, resolve_target(options));
+  const Target described = resolve_target(options);
+  code->program =
+      emit_cuda(program, place.arch, {}, described, {}, kernel_joins(program, described));
   return code;
 }
 

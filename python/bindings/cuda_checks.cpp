@@ -9,6 +9,7 @@
 #include "backend/cuda/emulate_program.h"
 #include "backend/cuda/fragments.h"
 #include "backend/cuda/nvrtc.h"
+#include "backend/cuda_code.h"
 #include "base/error.h"
 #include "bindings.h"
 #include "driver/code.h"
@@ -42,7 +43,9 @@ CudaProgram emit(const Graph& graph, const std::string& target, const std::strin
   OptimizeOptions options;
   options.target = target;
   options.target_directory = folder;
-  return emit_cuda(graph, place_of(target, folder).arch, {}, resolve_target(options));
+  const Target described = resolve_target(options);
+  return emit_cuda(graph, place_of(target, folder).arch, {}, described, {},
+                   kernel_joins(graph, described));
 }
 
 // What each kernel takes of a multiprocessor.

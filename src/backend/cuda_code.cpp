@@ -92,8 +92,13 @@ std::string CudaCode::str() const {
   return text.str();
 }
 
-LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32,
-                           const std::shared_ptr<CudaContext>& context) {
+std::vector<KernelJoin> kernel_joins(const Graph& graph, Target target) {
+  target.libraries.clear();
+  return cuda_choice(graph, target, false, nullptr).joins;
+}
+
+CudaChoice cuda_choice(const Graph& graph, const Target& target, bool tf32,
+                       const std::shared_ptr<CudaContext>& context) {
   const auto as_run = [&](LibraryCall call) {
     call.tf32 = tf32 && call.dtype == DType::F32;
     const auto after = call.after_padding();
@@ -102,18 +107,21 @@ LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32,
   AnalyticalModel::Accepts accepts;
   if (context)
     accepts = [&](const LibraryCall& call) { return library_has_way(context, as_run(call)); };
-  LibraryCalls calls;
-  for (const auto& k : AnalyticalModel(target).kernels(graph, accepts))
-    if (k.call) calls[k.op.index] = as_run(*k.call);
-  return calls;
+  CudaChoice choice;
+  for (const auto& k : AnalyticalModel(target).kernels(graph, accepts)) {
+    if (k.call) choice.calls[k.op.index] = as_run(*k.call);
+    if (k.join) choice.joins.push_back(*k.join);
+  }
+  return choice;
 }
 
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
                                          const CudaCodeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   auto code = std::make_shared<CudaCode>();
-  code->program = emit_cuda(graph, options.arch, options.plan, options.target,
-                            library_calls(graph, options.target, options.tf32, options.context));
+  const CudaChoice choice = cuda_choice(graph, options.target, options.tf32, options.context);
+  code->program =
+      emit_cuda(graph, options.arch, options.plan, options.target, choice.calls, choice.joins);
   const CudaDriver* driver = options.context ? &options.context->driver() : nullptr;
   if (names_of(code->program).empty()) {
     // Libraries do everything.

@@ -33,10 +33,15 @@ struct CudaCode {
   std::string str() const;
 };
 
-// What libraries do of a program: where the model of the target finds a call cheaper and, of a
-// device, the library has a way for it.
-LibraryCalls library_calls(const Graph& graph, const Target& target, bool tf32,
-                           const std::shared_ptr<CudaContext>& context);
+// What the model of the target says about a program's kernels.
+struct CudaChoice {
+  LibraryCalls calls;             // where a call is cheaper and, of a device, the library has a way
+  std::vector<KernelJoin> joins;  // where one launch for two is
+};
+// The joins of a program of which libraries do nothing.
+std::vector<KernelJoin> kernel_joins(const Graph& graph, Target target);
+CudaChoice cuda_choice(const Graph& graph, const Target& target, bool tf32,
+                       const std::shared_ptr<CudaContext>& context);
 
 // Throws Error: what emit_cuda, NVRTC and CudaModule throw.
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,

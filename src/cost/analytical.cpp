@@ -8,6 +8,7 @@
 #include "cost/library_call.h"
 #include "ir/block.h"
 #include "ir/block_schedule.h"
+#include "ir/weights.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -232,14 +233,35 @@ std::vector<AnalyticalModel::KernelCost> AnalyticalModel::kernels(const Graph& g
       }
     }
   }
+  join_kernels(graph, out);
   std::erase_if(out, [](const KernelCost& c) { return !(c.seconds > 0); });
   return out;
+}
+
+void AnalyticalModel::join_kernels(const Graph& graph, std::vector<KernelCost>& costs) const {
+  if (machine_->target().kind != TargetKind::Gpu) return;
+  const std::vector<bool> once = computed_once(graph);
+  std::vector<bool> taken(costs.size(), false);  // calls, and kernels of a join
+  for (size_t i = 0; i < costs.size(); ++i) taken[i] = costs[i].call || costs[i].seconds == 0;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    if (taken[i]) continue;
+    const std::optional<KernelJoin> join = kernel_join(graph, OpId(i));
+    if (!join || taken[join->first.index] || once[i] != once[join->first.index]) continue;
+    KernelCost& first = costs[join->first.index];
+    const double seconds = machine_->joined_seconds(first.work, costs[i].work, *join);
+    if (seconds >= first.seconds + costs[i].seconds) continue;
+    costs[i].seconds = seconds;
+    costs[i].join = join;
+    costs[i].first_work = first.work;
+    first.seconds = 0;
+    taken[i] = taken[join->first.index] = true;
+  }
 }
 
 Cost AnalyticalModel::cost(const Graph& graph, double limit) const {
   CHECK(graph.level() == Level::Kernel) << "only kernel graphs have a cost of their own";
   Cost c{0, name(), true};
-  if (!machine_->target().libraries.empty()) {
+  if (machine_->target().kind == TargetKind::Gpu) {
     for (const KernelCost& k : kernels(graph)) c.seconds += k.seconds;
     return c;
   }

@@ -20,6 +20,9 @@ class AnalyticalModel : public CostModel {
     double seconds = 0;
     std::optional<LibraryCall> call;  // a library's, where that is cheaper
     KernelWork work;                  // of a kernel of one's own
+    // In one launch with an earlier kernel, which is then left out.
+    std::optional<KernelJoin> join;
+    KernelWork first_work;  // of that
   };
   // A call stands where the last of its operators stood, for all of them. `accepts`: whether a call
   // can be had.
@@ -32,6 +35,8 @@ class AnalyticalModel : public CostModel {
   KernelCost own_cost(const Graph& graph, OpId id, double resident) const;
   KernelCost kernel_cost(const Graph& graph, OpId id, double resident,
                          const Accepts& accepts) const;
+  // Finds, among kernels that are not calls, those that are better in one launch.
+  void join_kernels(const Graph& graph, std::vector<KernelCost>& costs) const;
   KernelWork block_work(const Graph& graph, const Op& kernel, double resident) const;
   double block_op(const Graph& block, const Op& op) const;
   std::unique_ptr<const Machine> machine_;

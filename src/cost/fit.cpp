@@ -89,7 +89,9 @@ std::vector<GpuTimes> modelled_kernels(const Graph& graph, const Target& target,
   const auto& machine = dynamic_cast<const GpuMachine&>(model.machine());
   std::vector<GpuTimes> times;
   for (const AnalyticalModel::KernelCost& k : model.kernels(graph, calls))
-    times.push_back(k.call ? machine.library_times(*k.call) : machine.times(k.work));
+    times.push_back(k.call   ? machine.library_times(*k.call)
+                    : k.join ? machine.joined_times(k.first_work, k.work, *k.join)
+                             : machine.times(k.work));
   return times;
 }
 

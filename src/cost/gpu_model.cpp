@@ -185,6 +185,27 @@ GpuTimes GpuMachine::times(const KernelWork& w) const {
   return t;
 }
 
+GpuTimes GpuMachine::joined_times(const KernelWork& first, const KernelWork& second,
+                                  const KernelJoin& join) const {
+  const Multiprocessor& sm = target_.sm;
+  GpuTimes t = times(first);
+  const double blocks = double(join.parts) * std::ceil(double(join.groups) / double(target_.cores));
+  const bool loop = second.iterations > 1 && second.iteration_bytes > 0;
+  const double block_bytes = second.core_traffic * core_bandwidth_;
+  const double in_flight = std::max(1.0, loop ? second.iteration_bytes : block_bytes);
+  const double reach =
+      std::min(core_bandwidth_, in_flight / (target_.scale.memory * sm.l2_latency));
+  const double memory = std::max(second.cache_traffic, blocks * block_bytes / reach);
+  const double compute = blocks * second.block_compute;
+  const double chain = blocks * ((loop ? second.iterations : 0) * target_.iteration_seconds +
+                                 second.steps * kStep + (1 + second.restarts) * sm.l2_latency);
+  const double busy = std::max(compute, memory) + kHidden * std::min(compute, memory);
+  t.first_load += target_.scale.latency * (2 * sm.l2_latency + 2 * kStep) + std::max(busy, chain) +
+                  kHidden * std::min(busy, chain);
+  t.seconds = t.scaled({});
+  return t;
+}
+
 double GpuMachine::bound(double compute, double shared_traffic) const {
   const double c = compute / target_.cores, m = shared_traffic;
   return least(std::max(c, m) + kHidden * std::min(c, m));

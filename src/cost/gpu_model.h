@@ -57,8 +57,17 @@ class GpuMachine : public Machine {
   double bound(double compute, double shared_traffic) const override;
   double launch() const override;
   double library(const LibraryCall& call) const override { return library_times(call).seconds; }
+  double joined_seconds(const KernelWork& first, const KernelWork& second,
+                        const KernelJoin& join) const override {
+    return joined_times(first, second, join).seconds;
+  }
 
   GpuTimes times(const KernelWork&) const;
+  // Of two kernels in one launch. What follows the first counts as latency: a fence and a ticket,
+  // two ways to L2, and a group's part of the second, one block of it after the other on one
+  // multiprocessor, which finds in L2 what was stored.
+  GpuTimes joined_times(const KernelWork& first, const KernelWork& second,
+                        const KernelJoin& join) const;
   // Of a library's call; infinite seconds where the target has no such library.
   GpuTimes library_times(const LibraryCall&) const;
 

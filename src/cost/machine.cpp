@@ -46,6 +46,10 @@ double Machine::first_pass(double tensor_bytes, double resident) const {
   return tensor_bytes / shared_bandwidth(std::max(tensor_bytes, resident));
 }
 
+double Machine::joined_seconds(const KernelWork&, const KernelWork&, const KernelJoin&) const {
+  return std::numeric_limits<double>::infinity();
+}
+
 double Machine::library(const LibraryCall&) const {
   return std::numeric_limits<double>::infinity();
 }

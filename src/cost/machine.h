@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cost/kernel_join.h"
 #include "cost/library_call.h"
 #include "cost/target.h"
 
@@ -67,6 +68,9 @@ class Machine {
   // Seconds to read or write a tensor once.
   double first_pass(double tensor_bytes, double resident) const;
   virtual double seconds(const KernelWork&) const = 0;
+  // Of two kernels in one launch; infinite where the machine has no such thing.
+  virtual double joined_seconds(const KernelWork& first, const KernelWork& second,
+                                const KernelJoin& join) const;
   // A lower bound on `seconds` from compute of the whole kernel (all cores busy) and traffic.
   virtual double bound(double compute, double shared_traffic) const = 0;
   // The least that a kernel costs, whatever it does.

@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 4;
+constexpr int kResultVersion = 5;
 
 std::string number(double x) {
   char buffer[40];

@@ -319,17 +319,33 @@ std::string Session::emulated_failure(const Graph& graph) {
     if (const auto kept = symmetry.choose(kMostWork, 2, Rng(options.seed)))
       small = symmetry.restrict(0, *kept);
   }
+  const CudaChoice whole = cuda_choice(graph, described, options.tf32, place.context);
+  // What a library does of the program it does of the smaller one, and the interpreter here; what
+  // is one launch is so there too.
+  const auto same_joins = [&](const Graph& g) {
+    std::vector<KernelJoin> joins;
+    for (const KernelJoin& join : whole.joins)
+      if (const auto own = kernel_join(g, join.second); own && own->first == join.first)
+        joins.push_back(*own);
+    return joins;
+  };
+  if (small &&
+      (small->ops().size() != graph.ops().size() ||
+       same_joins(*small).size() != whole.joins.size()) &&
+      !whole.joins.empty())
+    small.reset();
   const Graph& run = small ? *small : graph;
   if (evaluation_cost(run) > kTooMuch)
     return "there is no instance of it small enough for the emulator: the smallest takes " +
            std::to_string(int64_t(evaluation_cost(run) / 1e6)) + " million multiply-adds";
-  // What a library does of the program it does of the smaller one, and the interpreter here.
-  LibraryCalls calls;
-  for (const auto& [op, call] : library_calls(graph, described, options.tf32, place.context))
-    if (run.ops().size() == graph.ops().size())
+  CudaChoice choice;
+  if (run.ops().size() == graph.ops().size()) {
+    for (const auto& [op, call] : whole.calls)
       if (const auto own = same_call(run, OpId(op), call))
-        calls[op] = own->after_padding().value_or(*own);
-  CudaProgram emitted = emit_cuda(run, place.arch, {}, described, calls);
+        choice.calls[op] = own->after_padding().value_or(*own);
+    choice.joins = same_joins(run);
+  }
+  CudaProgram emitted = emit_cuda(run, place.arch, {}, described, choice.calls, choice.joins);
   const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
   if (cache.find_text(key)) return "";
   const EmulatedProgram program(run, std::move(emitted));

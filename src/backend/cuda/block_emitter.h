@@ -35,13 +35,15 @@ struct BlockText {
   int64_t shared_bytes = 0;
   int sum_registers = 0;
   std::vector<TensorMapSpec> maps;
+  int tickets = 0;
 };
 
 // What a kernel may take, and what it runs on.
 struct EmitLimits {
   BlockLimits block;
   CudaArch arch;
-  int cores = 1;  // multiprocessors
+  int cores = 1;    // multiprocessors
+  int threads = 0;  // of a block; 0: as the generator sees fit
 };
 
 class BlockEmitter {
@@ -50,6 +52,12 @@ class BlockEmitter {
                std::set<std::string>& prelude);
   // Throws Error(Unsupported) where shared memory does not suffice.
   BlockText run(const std::string& name);
+  // The statements of a kernel, in which g0, g1, … are the block's place in the grid and a0, a1, …
+  // its arguments; of the rest of a BlockText all but the text.
+  std::string statements(BlockText& out);
+  // Whether the grid is given as one row, since CUDA's other dimensions are too short.
+  bool flat() const;
+  const KernelValues& kernel() const { return kernel_; }
   // What was decided, for the plan of the block (describe.cpp).
   DescribedBlock describe() const;
 

@@ -61,6 +61,7 @@ struct CudaModule::Buffers {
   uint64_t capture = 0;
   DeviceMemory arena;
   DeviceMemory library;                // one for all calls: they run one after another
+  DeviceMemory tickets;                // every launch leaves them as it found them, at zero
   std::vector<CudaAddress> addresses;  // one per slot
   struct Map {
     CudaAddress address = 0;
@@ -190,6 +191,10 @@ CudaModule::Buffers& CudaModule::buffers(CudaStream stream, uint64_t capture) co
   made->capture = capture;
   made->arena = DeviceMemory(context_, program_.plan.arena.bytes, "the intermediate results");
   made->library = DeviceMemory(context_, library_bytes_, "the workspace of libraries");
+  if (const int64_t bytes = program_.ticket_bytes(); bytes > 0) {
+    made->tickets = DeviceMemory(context_, bytes, "the tickets of blocks");
+    made->tickets.clear();
+  }
   const std::vector<Slot>& slots = program_.plan.slots;
   made->addresses.resize(slots.size(), 0);
   for (size_t i = 0; i < slots.size(); ++i)
@@ -227,6 +232,9 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
     }
     parameters.clear();
     for (int s : l.slots) parameters.push_back(&buffers.addresses[size_t(s)]);
+    CudaAddress tickets =
+        buffers.tickets.address() + CudaAddress(k.first_ticket) * sizeof(unsigned);
+    if (k.tickets > 0) parameters.push_back(&tickets);
     for (const TensorMapSpec& spec : k.maps) {
       Buffers::Map& m = buffers.maps[&spec];
       const CudaAddress address = buffers.addresses[size_t(l.slots[size_t(spec.argument)])];

@@ -60,7 +60,7 @@ void BlockEmitter::choose_threads() {
     const int64_t elements = v.elements();
     most = std::max(most, is_product(v.kind) ? 2 * elements : elements);
   }
-  threads_ = most > 16384 ? 256 : 128;
+  threads_ = limits_.threads > 0 ? limits_.threads : most > 16384 ? 256 : 128;
 }
 
 std::vector<BlockEmitter::Pair> BlockEmitter::pairs(const Value& v) const {

@@ -364,6 +364,20 @@ void DeviceMemory::fill(const void* data, CudaStream stream) {
   context_->check(a.stream_synchronize(stream), "copy to the device");
 }
 
+void DeviceMemory::clear() {
+  if (bytes_ == 0) return;
+  constexpr unsigned kNonBlocking = 1;  // knows nothing of the default stream
+  const CudaContext::Current current(*context_);
+  const RelaxedCapture relaxed(context_->driver());
+  const CudaApi& a = context_->driver().api();
+  CudaStream stream = nullptr;
+  context_->check(a.stream_create(&stream, kNonBlocking), "make a stream");
+  const int filled = a.fill(address_, 0, size_t(bytes_), stream);
+  const int done = filled != 0 ? filled : a.stream_synchronize(stream);
+  a.stream_destroy(stream);
+  context_->check(done, "clear memory");
+}
+
 void DeviceMemory::read(void* data, CudaStream stream) const {
   if (bytes_ == 0) return;
   const CudaContext::Current current(*context_);

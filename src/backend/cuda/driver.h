@@ -130,6 +130,7 @@ class DeviceMemory {
   CudaAddress address() const { return address_; }
   int64_t bytes() const { return bytes_; }
   void fill(const void* data, CudaStream stream);  // from the host; waits
+  void clear();                                    // zeros; waits, also while something is captured
   void read(void* data, CudaStream stream) const;  // to the host; waits
 
  private:

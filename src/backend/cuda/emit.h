@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/kernel_join.h"
 #include "cost/library_call.h"
 #include "cost/target.h"
 #include "ir/graph.h"
@@ -41,7 +42,7 @@ struct TensorMapSpec {
 };
 
 // One launch, or the call of a library. Parameters: a pointer per argument, 16-byte aligned, then
-// the maps by value.
+// one to the tickets if it takes any, then the maps by value.
 struct CudaKernel {
   std::string name;
   std::array<int, 3> grid{1, 1, 1};
@@ -49,6 +50,9 @@ struct CudaKernel {
   int64_t shared_bytes = 0;    // dynamic shared memory; above 48 KB it must be asked for
   std::vector<int> arguments;  // slots of the plan: reads, then writes, then workspace
   std::vector<TensorMapSpec> maps;
+  // Counters that its blocks take tickets from, and those of the program's other kernels before
+  // them. They are zero before and after every launch, and no other memory shares theirs.
+  int tickets = 0, first_ticket = 0;
   // Registers of a thread that hold sums of products from one iteration to the next: the least
   // that the compiler needs.
   int sum_registers = 0;
@@ -61,6 +65,7 @@ struct CudaProgram {
   std::string source;
   std::vector<CudaKernel> kernels;  // one per task of the plan
   CudaArch arch;
+  int64_t ticket_bytes() const;
 };
 
 // What libraries do instead of kernels, by operator (OpId::index).
@@ -68,8 +73,10 @@ using LibraryCalls = std::map<uint32_t, LibraryCall>;
 
 // `target` tells how much shared memory a block may have and what decides about tiles. Throws
 // Error{Unsupported} naming the operator, or the limit, that cannot be met.
+// `joins`: kernels that are one launch with an earlier one (cost/kernel_join.h).
 CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
-                      const Target& target, const LibraryCalls& calls = {});
+                      const Target& target, const LibraryCalls& calls = {},
+                      const std::vector<KernelJoin>& joins = {});
 
 // The source with the device functions in it: a file that nvcc compiles by itself.
 std::string standalone_source(const CudaProgram& program);

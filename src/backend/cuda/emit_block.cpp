@@ -190,29 +190,43 @@ void BlockEmitter::region(uint8_t loops, int last) {
 
 // --- the kernel ----------------------------------------------------------------------------------
 
-BlockText BlockEmitter::run(const std::string& name) {
+bool BlockEmitter::flat() const {
+  bool flat = false;
+  for (size_t d = 1; d < kernel_.grid.size(); ++d) flat = flat || kernel_.grid[d] > kMostGridYZ;
+  return flat;
+}
+
+std::string BlockEmitter::statements(BlockText& out) {
   declare_extents(0, -1, head_);
   region(0, -1);
   const bool swizzled =
       std::any_of(box_width_.begin(), box_width_.end(), [](int w) { return w > 0; });
   int64_t blocks = 1;
   for (int64_t d : kernel_.grid) blocks *= d;
+  if (blocks > 0x7fffffff)
+    throw Error(ErrorKind::Unsupported, "a grid of " + n(blocks) + " blocks; CUDA has 2^31 - 1");
   BlockLimits limits = limits_.block;
   limits.blocks_per_sm = int(std::min<int64_t>(ceil_div(blocks, limits_.cores), 32));
   const BlockPlan plan = plan_steps(flow_, swizzled ? 1024 : 128, limits);
-
-  BlockText out;
   out.threads = threads_;
   out.shared_bytes = plan.shared_bytes;
   for (const auto& [id, u] : units_)
     if (u.registers)
       out.sum_registers +=
           u.slots * u.numbers() * std::max(1, size_in_bytes(compute_dtype(value(id).dtype)) / 4);
-  // The grid as it is, or in one row where CUDA's other dimensions are too short.
-  bool flat = false;
-  for (size_t d = 1; d < kernel_.grid.size(); ++d) flat = flat || kernel_.grid[d] > kMostGridYZ;
-  if (blocks > 0x7fffffff)
-    throw Error(ErrorKind::Unsupported, "a grid of " + n(blocks) + " blocks; CUDA has 2^31 - 1");
+  out.maps = maps_;
+  if (flat())
+    out.grid[0] = int(blocks);
+  else
+    for (size_t d = 0; d < kernel_.grid.size(); ++d) out.grid[d] = int(kernel_.grid[d]);
+  std::string text;
+  print_program(plan, text);
+  return text;
+}
+
+BlockText BlockEmitter::run(const std::string& name) {
+  BlockText out;
+  const std::string body = statements(out);
   std::string head =
       "extern \"C\" __global__ void __launch_bounds__(" + n(threads_) + ") " + name + "(";
   for (size_t i = 0; i < kernel_.argument_dtypes.size(); ++i)
@@ -221,12 +235,10 @@ BlockText BlockEmitter::run(const std::string& name) {
             n(int64_t(i));
   for (size_t i = 0; i < maps_.size(); ++i)
     head += ", const __grid_constant__ ts::TensorMap m" + n(int64_t(i));
-  out.maps = maps_;
   out.text = head + ") {\n";
   const auto line = [&](const std::string& s) { out.text += "  " + s + "\n"; };
-  if (flat) {
-    out.grid[0] = int(blocks);
-    int64_t below = blocks;
+  if (flat()) {
+    int64_t below = out.grid[0];
     std::string rest = "ts::block(0)";
     for (size_t d = 0; d < kernel_.grid.size(); ++d) {
       below /= kernel_.grid[d];
@@ -234,13 +246,10 @@ BlockText BlockEmitter::run(const std::string& name) {
            (d == 0 ? "" : " % " + n(kernel_.grid[d])) + ";");
     }
   } else {
-    for (size_t d = 0; d < kernel_.grid.size(); ++d) {
-      out.grid[d] = int(kernel_.grid[d]);
+    for (size_t d = 0; d < kernel_.grid.size(); ++d)
       line("const int g" + n(int64_t(d)) + " = ts::block(" + n(int64_t(d)) + ");");
-    }
   }
-  print_program(plan, out.text);
-  out.text += "}\n";
+  out.text += body + "}\n";
   return out;
 }
 

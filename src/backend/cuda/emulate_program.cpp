@@ -190,6 +190,8 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
     }
     unreachable("a slot without memory");
   };
+  AlignedMemory tickets(m.program.ticket_bytes());
+  std::memset(tickets.data, 0, size_t(m.program.ticket_bytes()));
   std::vector<int> order;
   for (const Schedule* schedule : {&plan.once, &plan.run})
     for (const std::vector<int>& phase : schedule->phases)
@@ -222,6 +224,12 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
       const bool written = i >= task.reads.size();
       std::byte* const data = address(slot);
       launch.buffers.push_back({data, plan.slots[size_t(slot)].bytes, written, !written});
+      arguments.push_back(data);
+    }
+    if (k.tickets > 0) {
+      std::byte* const data = tickets.data + size_t(k.first_ticket) * sizeof(unsigned);
+      launch.buffers.push_back(
+          {data, int64_t(k.tickets) * int64_t(sizeof(unsigned)), true, true, true});
       arguments.push_back(data);
     }
     for (const TensorMapSpec& spec : k.maps)

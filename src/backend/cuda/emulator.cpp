@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "backend/cuda/fibers.h"
 #include "backend/cuda/shadow.h"
@@ -23,28 +24,50 @@ struct Stop {
   KernelFault fault;
 };
 
-// Which blocks touched the elements of a buffer, `grain` bytes at a time: between blocks of one
-// launch nothing is ordered.
+// What is known of threads of other blocks: the times until which their writes are there, by block
+// and thread.
+using Known = std::map<int, std::vector<uint32_t>>;
+
+void join(Known& into, const Known& more) {
+  for (const auto& [block, clock] : more) {
+    std::vector<uint32_t>& mine = into[block];
+    if (mine.empty()) mine.resize(clock.size());
+    Clocks::join(mine, clock);
+  }
+}
+
+// Which blocks touched the elements of a buffer, `grain` bytes at a time. Between blocks of one
+// launch nothing is ordered but what fences and tickets order.
 class Owners {
  public:
+  struct Access {
+    int block, thread;
+    uint32_t time;
+    bool writes = false, atomic = false;
+  };
   Owners(int64_t bytes, int grain) : grain_(grain), cells_(size_t((bytes + grain - 1) / grain)) {}
-  std::optional<std::string> touch(int64_t offset, int bytes, int block, bool writes, bool atomic) {
+  // `knows(block, thread, time)`: whether what another did then happens before this access.
+  template <class Knows>
+  std::optional<std::string> touch(int64_t offset, int bytes, const Access& a, Knows knows) {
     for (int64_t i = offset / grain_; i < (offset + bytes + grain_ - 1) / grain_; ++i) {
       Cell& c = cells_[size_t(i)];
-      const bool other_wrote = c.writer != kNobody && c.writer != block;
-      const bool other_read = c.reader != kNobody && c.reader != block;
-      if (other_wrote && !(atomic && c.atomic))
-        return std::string("two blocks meet: this one ") + (writes ? "writes" : "reads") +
-               " what block " + std::to_string(c.writer) + " writes";
-      if (writes && other_read)
+      const bool other_wrote = c.writer != kNobody && c.writer != a.block;
+      const bool other_read = c.reader != kNobody && c.reader != a.block;
+      if (other_wrote && !(a.atomic && c.atomic) && !knows(c.writer, c.thread, c.time))
+        return std::string("two blocks meet: this one ") + (a.writes ? "writes" : "reads") +
+               " what block " + std::to_string(c.writer) +
+               " writes, and no fences and ticket between them order the two";
+      if (a.writes && other_read)
         return std::string("two blocks meet: this one writes what ") +
                (c.reader == kSeveral ? "others read"
                                      : "block " + std::to_string(c.reader) + " reads");
-      if (writes) {
-        c.writer = block;
-        c.atomic = atomic;
+      if (a.writes) {
+        c.writer = a.block;
+        c.thread = a.thread;
+        c.time = a.time;
+        c.atomic = a.atomic;
       } else {
-        c.reader = c.reader == kNobody || c.reader == block ? block : kSeveral;
+        c.reader = c.reader == kNobody || c.reader == a.block ? a.block : kSeveral;
       }
     }
     return std::nullopt;
@@ -54,6 +77,8 @@ class Owners {
   static constexpr int kNobody = -1, kSeveral = -2;
   struct Cell {
     int writer = kNobody, reader = kNobody;
+    int thread = 0;     // that wrote, at
+    uint32_t time = 0;  // this time of its own
     bool atomic = false;
   };
   int grain_;
@@ -74,13 +99,25 @@ class Emulator {
   ~Emulator() { ::operator delete (shared_, std::align_val_t{1024}); }
 
   std::optional<KernelFault> run() {
-    for (block_[2] = 0; block_[2] < launch_.grid[2]; ++block_[2])
-      for (block_[1] = 0; block_[1] < launch_.grid[1]; ++block_[1])
-        for (block_[0] = 0; block_[0] < launch_.grid[0]; ++block_[0]) try {
-            run_block();
-          } catch (Stop& stop) {
-            return std::move(stop.fault);
-          }
+    try {
+      std::vector<int> order(size_t(launch_.grid[0]) * size_t(launch_.grid[1]) *
+                             size_t(launch_.grid[2]));
+      std::iota(order.begin(), order.end(), 0);
+      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
+      for (const int b : order) {
+        block_ = {b % launch_.grid[0], b / launch_.grid[0] % launch_.grid[1],
+                  b / launch_.grid[0] / launch_.grid[1]};
+        run_block();
+      }
+      for (const EmulatedBuffer& b : launch_.buffers)
+        for (int64_t i = 0; b.tickets && i < b.bytes / 4; ++i)
+          if (const unsigned left = static_cast<const unsigned*>(b.data)[i]; left != 0)
+            fail("ticket " + std::to_string(i) + " is left at " + std::to_string(left) +
+                     ": the next launch would count on from there",
+                 0);
+    } catch (Stop& stop) {
+      return std::move(stop.fault);
+    }
     return std::nullopt;
   }
 
@@ -112,9 +149,7 @@ class Emulator {
         static_cast<const std::byte*>(address) - static_cast<const std::byte*>(b.data);
     const bool writes = access != Access::ReadGlobal;
     if (writes && !b.writable) fail("a write to a buffer that is read only", line);
-    if (b.writable)
-      found(owners_[n].touch(offset, bytes, block_number(), writes, access == Access::AtomicGlobal),
-            line);
+    if (b.writable) touch(n, offset, bytes, writes, access == Access::AtomicGlobal, line);
     if (access == Access::ReadGlobal)
       found(shadows_[n].read(*clocks_, thread_, offset, bytes, line), line);
     else if (access == Access::WriteGlobal)
@@ -205,8 +240,7 @@ class Emulator {
       const int64_t offset = static_cast<const std::byte*>(from) -
                              static_cast<const std::byte*>(launch_.buffers[n].data);
       found(shadows_[n].read(*clocks_, thread_, offset, read, line), line);
-      if (launch_.buffers[n].writable)
-        found(owners_[n].touch(offset, read, block_number(), false, false), line);
+      if (launch_.buffers[n].writable) touch(n, offset, read, false, false, line);
     }
     const int64_t offset = shared_offset(to, bytes, line);
     found(shared_shadow_->start_copy(*clocks_, thread_, offset, bytes, line), line);
@@ -228,6 +262,28 @@ class Emulator {
                     size_t(copy.bytes - copy.read));
         shared_shadow_->end_copy(*clocks_, thread_, copy.offset, copy.bytes, false);
       }
+  }
+
+  // --- an order between blocks
+  void fence_device(int) {
+    // Fences are cumulative: what others wrote that this thread has met is fenced too.
+    Known& mine = fenced_[size_t(thread_)];
+    mine[block_number()] = clocks_->of(thread_);
+    for (const Learnt& l : learnt_)
+      if (clocks_->knows(thread_, l.thread, l.time)) join(mine, l.what);
+    clocks_->acquire(thread_, no_clock());
+    if (seen_[size_t(thread_)].empty()) return;
+    learnt_.push_back({thread_, clocks_->now(thread_), seen_[size_t(thread_)]});
+  }
+  unsigned take_ticket(unsigned* counter, unsigned count, int line) {
+    access(ts::host::Access::AtomicGlobal, counter, 4, line);
+    if (count == 0) fail("tickets of nobody", line);
+    Known& told = told_[counter];
+    join(seen_[size_t(thread_)], told);
+    join(told, fenced_[size_t(thread_)]);
+    const unsigned was = *counter;
+    *counter = was >= count - 1 ? 0 : was + 1;
+    return was;
   }
 
   // --- sm_90: barriers in memory, and the asynchronous proxy
@@ -265,8 +321,7 @@ class Emulator {
         const size_t n = buffer_of(global, bytes, line);
         const int64_t at = global - static_cast<const char*>(launch_.buffers[n].data);
         found(shadows_[n].read(*clocks_, thread_, at, bytes, line), line);
-        if (launch_.buffers[n].writable)
-          found(owners_[n].touch(at, bytes, block_number(), false, false), line);
+        if (launch_.buffers[n].writable) touch_async(n, at, bytes, false, line);
       }
       const int all = 16;
       found(shared_shadow_->start_async_copy(*clocks_, thread_, offset, all, line), line);
@@ -281,7 +336,7 @@ class Emulator {
       const size_t n = buffer_of(global, bytes, line);
       if (!launch_.buffers[n].writable) fail("a write to a buffer that is read only", line);
       const int64_t at = global - static_cast<const char*>(launch_.buffers[n].data);
-      found(owners_[n].touch(at, bytes, block_number(), true, false), line);
+      touch_async(n, at, bytes, true, line);
       found(shadows_[n].write(*clocks_, thread_, at, bytes, line), line);
       found(shared_shadow_->read_async(*clocks_, thread_, offset, bytes, line), line);
       shared_shadow_->start_reading(offset, bytes);
@@ -407,6 +462,28 @@ class Emulator {
   std::vector<uint32_t> no_clock() const {
     return std::vector<uint32_t>(size_t(clocks_->threads()));
   }
+  // Whether the thread that runs knows what a thread of another block did at a time.
+  bool knows(int block, int thread, uint32_t time) const {
+    return std::any_of(learnt_.begin(), learnt_.end(), [&](const Learnt& l) {
+      const auto it = l.what.find(block);
+      return it != l.what.end() && it->second[size_t(thread)] >= time &&
+             clocks_->knows(thread_, l.thread, l.time);
+    });
+  }
+  // An access by the thread that runs to memory that other blocks see.
+  void touch(size_t buffer, int64_t offset, int bytes, bool writes, bool atomic, int line) {
+    found(owners_[buffer].touch(offset, bytes,
+                                {block_number(), thread_, clocks_->now(thread_), writes, atomic},
+                                [this](int b, int t, uint32_t time) { return knows(b, t, time); }),
+          line);
+  }
+  // Fences of threads say nothing about the asynchronous proxy: it meets nobody in order.
+  void touch_async(size_t buffer, int64_t offset, int bytes, bool writes, int line) {
+    found(owners_[buffer].touch(offset, bytes,
+                                {block_number(), thread_, ~uint32_t{0}, writes, false},
+                                [](int, int, uint32_t) { return false; }),
+          line);
+  }
   Phases& phases(const void* barrier, int line) {
     const int64_t offset = shared_offset(barrier, 8, line);
     found(shared_shadow_->read(*clocks_, thread_, offset, 8, line), line);
@@ -516,6 +593,9 @@ class Emulator {
     stores_.assign(size_t(n), {});
     gathering_.clear();
     products_.assign(size_t(n), {});
+    fenced_.assign(size_t(n), {});
+    seen_.assign(size_t(n), {});
+    learnt_.clear();
     where_.assign(size_t(n), {});
     ready_.resize(size_t(n));
     for (int t = 0; t < n; ++t) ready_[size_t(t)] = t;
@@ -610,12 +690,18 @@ class Emulator {
     std::string what;
     int line = 0;
   };
+  struct Learnt {
+    int thread;
+    uint32_t time;  // from which on it knows, and whoever hears of that
+    Known what;
+  };
   const EmulatedLaunch& launch_;
   const std::function<void()>& kernel_;
   Rng rng_;
   std::byte* shared_;
   std::vector<Shadow> shadows_;  // of the buffers
   std::vector<Owners> owners_;
+  std::map<const unsigned*, Known> told_;  // by whoever took a ticket, by counter
   std::array<int, 3> block_{};
   // Of the block that runs.
   int thread_ = 0;
@@ -630,7 +716,9 @@ class Emulator {
   std::vector<Stores> stores_;                         // of threads
   std::map<int, std::shared_ptr<Product>> gathering_;  // of groups of warps
   std::vector<Products> products_;                     // of threads
-  std::vector<Place> where_;                           // threads wait
+  std::vector<Known> fenced_, seen_;  // of threads: what the next ticket tells, and what was told
+  std::vector<Learnt> learnt_;        // of other blocks, by threads of this one
+  std::vector<Place> where_;          // threads wait
   std::vector<int> ready_;
 };
 
@@ -653,6 +741,10 @@ const ts::host::Api kApi = {
     },
     [](int line) { running->copy_commit(line); },
     [](int pending, int line) { running->copy_wait(pending, line); },
+    [](int line) { running->fence_device(line); },
+    [](unsigned* counter, unsigned count, int line) {
+      return running->take_ticket(counter, count, line);
+    },
     [](void* barrier, int count, int line) { running->barrier_init(barrier, count, line); },
     [](void* barrier, int bytes, int line) { running->barrier_arrive(barrier, bytes, line); },
     [](void* barrier, int parity, int line) { running->barrier_wait(barrier, parity, line); },

@@ -4,8 +4,9 @@
 //
 // Found: races in shared memory (by happens-before, with vector clocks: no lucky order hides one),
 // reads of what nothing wrote or of copies that nobody waited for, accesses out of bounds or out of
-// line, blocks that write the same element, barriers that not all threads reach, warps whose lanes
-// part ways at a collective operation.
+// line, blocks that meet without an order between them (a fence, a ticket, another fence), tickets
+// that are not back at zero, barriers that not all threads reach, warps whose lanes part ways at a
+// collective operation.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,6 +24,9 @@ struct EmulatedBuffer {
   int64_t bytes = 0;
   bool writable = false;
   bool initialized = true;  // false: reading an element before it is written is a fault
+  // Counters that blocks take tickets from (ts::take_ticket): zeros before the launch and after it,
+  // since the next one counts on that.
+  bool tickets = false;
 };
 
 struct EmulatedLaunch {
@@ -42,7 +46,8 @@ struct KernelFault {
   std::string str() const;
 };
 
-// Runs `kernel` once per thread of the grid, block after block; the first fault ends it.
+// Runs `kernel` once per thread of the grid, block after block in an order made of the seed; the
+// first fault ends it.
 std::optional<KernelFault> emulate(const EmulatedLaunch& launch,
                                    const std::function<void()>& kernel);
 

@@ -100,6 +100,9 @@ class KernelSearch {
   // where tiles do not fit even so, or no axis can be looped over there.
   std::optional<Kernel> nest(const Kernel& kernel, KernelCounters& counters,
                              double share = 1) const;
+  // Cuts `second`, the next kernel after `first`, so that it can be done in one launch with that:
+  // its seconds are then those that it adds. False where that is not faster.
+  bool join(Kernel& second, const Kernel& first, KernelCounters& counters) const;
   // Whether a second loop might help: tiles take much of a block's memory.
   bool is_tight(const Kernel& kernel, double share = 1) const;
   // Elements along an axis, or inside one part of it where it is split.
@@ -150,6 +153,7 @@ class KernelSearch {
   // Sets what the loop means for a kernel with its outputs; false where they do not go together.
   bool set_loop(Kernel& kernel, int loop) const;
   double edge_floor(uint32_t edge) const;
+  KernelWork work_of(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
   double evaluate(Kernel& kernel, const Shape& shape, std::vector<int64_t>& tile) const;
   double edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const;
   // Of a product's rows and columns, one axis each form the matrix, the last; others are batches.

@@ -246,6 +246,8 @@ class RegionSolver {
         if (!uses_parts(p, world)) continue;  // known without the split
         p.parts = parts;
         choose_parts(p, world, counters);
+        if (std::optional<Plan> joined = in_one_launch(p, world, counters))
+          out.choices.push_back({std::move(*joined), index});
       }
       out.choices.push_back({std::move(p), index});
     }
@@ -296,6 +298,31 @@ class RegionSolver {
         if (fits && other.seconds < plan.seconds * (1 - 1e-9)) plan = std::move(other);
       }
     }
+  }
+
+  // The plan with its last two kernels cut so that one launch does both, where that is faster: with
+  // the number of parts that is best then, which is mostly smaller.
+  std::optional<Plan> in_one_launch(const Plan& plan, World& world, KernelCounters& counters) {
+    if (run_.machine.target().kind != TargetKind::Gpu || plan.kernels.size() < 2)
+      return std::nullopt;
+    std::optional<Plan> best;
+    for (const auto& [axis, n] : plan.parts) {
+      const int whole = world.region.whole[size_t(axis)];
+      for (int64_t count : part_counts(world.region.axes[size_t(whole)].extent)) {
+        Plan other = plan;
+        other.parts[axis] = count;
+        other.seconds = 0;
+        const KernelSearch& kernels = kernel_search(world, other.parts);
+        bool fits = true;
+        for (Kernel& k : other.kernels) fits = fits && kernels.price(k, counters);
+        const size_t last = other.kernels.size() - 1;
+        if (!fits || !kernels.join(other.kernels[last], other.kernels[last - 1], counters))
+          continue;
+        for (const Kernel& k : other.kernels) other.seconds += k.seconds;
+        if (other.seconds < (best ? best->seconds : plan.seconds)) best = std::move(other);
+      }
+    }
+    return best;
   }
 
   void split_reductions(RegionResult& out) {

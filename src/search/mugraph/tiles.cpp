@@ -126,8 +126,8 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
   return s;
 }
 
-// Seconds of the kernel with the tiles of its grid and loop, and what a block keeps in memory.
-double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t>& tile) const {
+// The kernel with the tiles of its grid and loop, and what a block keeps in memory.
+KernelWork KernelSearch::work_of(Kernel& k, const Shape& shape, std::vector<int64_t>& tile) const {
   tile = extents_;
   KernelWork w;
   // Cuts what a tile has along some axes; the number of tiles that are not empty.
@@ -198,7 +198,55 @@ double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t
   }
   k.block_bytes = std::max(loop_bytes, post_bytes);
   w.other_bytes = std::max(0.0, k.block_bytes - 2 * w.iteration_bytes);
-  return machine_.seconds(w);
+  return w;
+}
+
+double KernelSearch::evaluate(Kernel& k, const Shape& shape, std::vector<int64_t>& tile) const {
+  return machine_.seconds(work_of(k, shape, tile));
+}
+
+// One block of the second for every tile of results that the first one's blocks share: those that
+// differ in their parts alone.
+bool KernelSearch::join(Kernel& second, const Kernel& first, KernelCounters& counters) const {
+  if (!first.parts) return false;
+  KernelJoin join;
+  Kernel before = first, after = second;
+  after.grid.clear();
+  for (const Kernel::GridDim& g : first.grid) {
+    if (g.axes & first.parts) {
+      join.arrivals *= g.parts;
+      continue;
+    }
+    for (ValueId v : first.outputs)
+      if (std::binary_search(second.loads.begin(), second.loads.end(), v) &&
+          (graph_.values[v].axes & g.axes) != g.axes)
+        return false;
+    for (ValueId v : second.outputs)
+      if ((graph_.values[v].axes & g.axes) != g.axes) return false;
+    if (g.axes & (second.varies | second.nested)) return false;
+    for (uint32_t i : second.edges)
+      if (graph_.edges[i].bits & g.axes) return false;
+    join.groups *= g.parts;
+    after.grid.push_back(g);
+  }
+  if (join.arrivals < 2) return false;
+  const Shape shape = shape_of(after);
+  std::vector<int64_t> tile;
+  const KernelWork work = work_of(before, shape_of(before), tile);
+  const double limit = double(machine_.target().block_bytes()) * options_.memory_share;
+  std::optional<Kernel> best;
+  const int64_t most = after.loop < 0 ? 1 : length(after.varies);
+  for (int64_t n = after.loop < 0 ? 1 : 2; n <= most; n *= 2) {
+    after.loop_parts = n;
+    ++counters.tilings;
+    after.seconds =
+        machine_.joined_seconds(work, work_of(after, shape, tile), join) - first.seconds;
+    if (options_.memory_rule && after.block_bytes > limit) continue;
+    if (!best || after.seconds < best->seconds) best = after;
+  }
+  if (!best || best->seconds >= second.seconds) return false;
+  second = std::move(*best);
+  return true;
 }
 
 // Elements along an axis, or both parts of a split one; the longest of several axes.

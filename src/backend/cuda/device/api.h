@@ -44,6 +44,12 @@ struct Api {
   void (*copy_async)(void* to, const void* from, int bytes, int read, int line);
   void (*copy_commit)(int line);
   void (*copy_wait)(int pending, int line);
+  // Between blocks: what the thread wrote, and whoever it has met at a barrier, is there for blocks
+  // that learn of a ticket taken later; and what blocks fenced whose tickets it has seen is there
+  // for it.
+  void (*fence_device)(int line);
+  // The counter as it was; it goes up by one, and from `count` - 1 back to 0.
+  unsigned (*take_ticket)(unsigned* counter, unsigned count, int line);
 
   // From sm_90 on. Barriers in shared memory (PTX: mbarrier): a phase ends when `count` threads
   // have arrived and all bytes that were announced have been copied.

@@ -6,6 +6,9 @@
 //   thread() threads() lane() warp() block(axis) grid(axis) shared()
 //   load_global(p) store_global(p, x) load_shared(p) store_shared(p, x): T of 1 to 16 bytes
 //   atomic_add(p, x)
+//   fence_device() take_ticket(counter, count): an order between blocks. The counter as it was,
+//   which
+//     goes up by one and from count - 1 back to 0; fences stand before and after it
 //   sync() sync_warp(mask) sync_some(id, threads) arrive(id, threads)
 //   copy_async<bytes>(shared, global, read) commit_copies() wait_copies<pending>()
 //   shuffle_xor(x, lanes) shuffle(x, lane)
@@ -19,7 +22,8 @@
 //   copy_tile(shared, map, x, y, b) store_tile(map, x, y, shared) commit_stores() wait_stores<n>():
 //     boxes of a two-dimensional array (PTX: cp.async.bulk.tensor)
 //   fence_async(): before the asynchronous proxy reads what this thread wrote to shared memory
-//   operand(shared, leading, stride, row_bytes) begin_products(d) multiply_add_wide<ta, tb>(d, a, b,
+//   operand(shared, leading, stride, row_bytes) begin_products(d) multiply_add_wide<ta, tb>(d, a,
+//   b,
 //     T{}, add) commit_products() wait_products<n>(d): products of four warps (PTX: wgmma.m64nNk16,
 //     sm_90a; N 8 to 64 in eights, to 256 in sixteens)
 // numbers:

@@ -63,6 +63,10 @@ template <class T> TS_DEVICE void store_global(T* p, T x) { *p = x; }
 template <class T> TS_DEVICE T load_shared(const T* p) { return *p; }
 template <class T> TS_DEVICE void store_shared(T* p, T x) { *p = x; }
 TS_DEVICE void atomic_add(float* p, float x) { atomicAdd(p, x); }
+TS_DEVICE void fence_device() { __threadfence(); }
+TS_DEVICE unsigned take_ticket(unsigned* counter, unsigned count) {
+  return atomicInc(counter, count - 1);
+}
 
 // --- barriers
 TS_DEVICE void sync() { __syncthreads(); }
@@ -180,17 +184,16 @@ TS_DEVICE void expect_bytes(Barrier* b, int bytes) {
                : "memory");
 }
 TS_DEVICE void wait(Barrier* b, int parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra over;\n"
-      "bra again;\n"
-      "over:\n"
-      "}" ::"r"(shared_address(b)),
-      "r"(parity)
-      : "memory");
+  asm volatile("{\n"
+               ".reg .pred done;\n"
+               "again:\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@done bra over;\n"
+               "bra again;\n"
+               "over:\n"
+               "}" ::"r"(shared_address(b)),
+               "r"(parity)
+               : "memory");
 }
 
 // --- boxes of arrays
@@ -202,10 +205,10 @@ TS_DEVICE void copy_tile(void* to, const TensorMap& map, int x, int y, Barrier* 
       : "memory");
 }
 TS_DEVICE void store_tile(const TensorMap& map, int x, int y, const void* from) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-                   &map),
-               "r"(x), "r"(y), "r"(shared_address(from))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
+      "r"(x), "r"(y), "r"(shared_address(from))
+      : "memory");
 }
 TS_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int pending> TS_DEVICE void wait_stores() {

@@ -1,0 +1,155 @@
+// Two kernels in one launch: right in the emulator whatever block comes last, compiled for every
+// architecture, and every fault of their meeting found.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "backend/arrays.h"
+#include "backend/cuda/cuda_module.h"
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda_code.h"
+#include "backend/emulated.h"
+#include "backend/host_kernels.h"
+#include "backend/joined_programs.h"
+#include "backend/testing.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "cost/analytical.h"
+#include "eval/eval.h"
+#include "ir/text.h"
+#include "stand_in.h"
+
+namespace tessera {
+namespace {
+
+CudaProgram joined(const Graph& graph, const std::string& arch) {
+  const auto join = kernel_join(graph, graph.tensor(graph.outputs()[0]).producer);
+  EXPECT_TRUE(join) << print(graph);
+  return emit_cuda(graph, parse_arch(arch), {}, gpu(), {}, {*join});
+}
+
+// What is wrong with the launch, in two orders of blocks; empty if nothing is.
+std::string fault_of(const Graph& graph, CudaProgram made) {
+  const EmulatedProgram program(graph, std::move(made));
+  Rng rng(5);
+  std::vector<NDArray> inputs;
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<const void*> in;
+  for (TensorId t : graph.inputs()) {
+    inputs.push_back(NDArray::zeros(graph.type(t).dtype, extents(graph.type(t).shape)));
+    for (double& x : inputs.back().reals) x = round_to(inputs.back().dtype, 2 * rng.unit() - 1);
+    bytes.push_back(to_memory(inputs.back()));
+  }
+  for (const auto& b : bytes) in.push_back(b.data());
+  const NDArray exact = eval(graph, inputs)[0];
+  const Type& type = graph.type(graph.outputs()[0]);
+  for (const uint64_t seed : {1, 2}) {
+    std::vector<std::byte> out(size_t(type.bytes()));
+    void* to[] = {out.data()};
+    if (const auto fault = program.run(in, to, seed)) return fault->str();
+    const NDArray ours = from_memory(type, out.data());
+    for (size_t i = 0; i < exact.reals.size(); ++i)
+      if (!(std::abs(ours.reals[i] - exact.reals[i]) < 0.02))
+        return std::to_string(ours.reals[i]) + " for " + std::to_string(exact.reals[i]);
+  }
+  return "";
+}
+
+TEST(CudaJoined, OneLaunchDoesBoth) {
+  const struct {
+    std::string text;
+    const char* arch;
+    int tickets;
+  } cases[] = {{split_product(20, 48, 50, 2, 4, 3, 2, "f32"), "sm_80", 2},
+               {split_attention(2, 8, 64, 64, 4, 2, "f16"), "sm_90a", 2}};
+  for (const auto& c : cases) {
+    const Graph graph = parse(c.text);
+    CudaProgram program = joined(graph, c.arch);
+    ASSERT_EQ(program.kernels.size(), 1u);
+    EXPECT_EQ(program.kernels[0].tickets, c.tickets);
+    const std::string source = program.source;
+    EXPECT_EQ(fault_of(graph, std::move(program)), "") << source;
+  }
+}
+
+// A group is what agrees in the dimensions that cut what both see alike; nothing that is computed
+// in between may be needed.
+TEST(CudaJoined, GroupsFollowTheGrid) {
+  const auto join = [](const std::string& text) {
+    const Graph g = parse(text);
+    return kernel_join(g, g.tensor(g.outputs()[0]).producer);
+  };
+  const auto rows = join(split_product(32, 64, 96, 2, 3, 4, 2, "f16"));
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->same, (std::vector<int>{0, -1}));
+  EXPECT_EQ(rows->groups, 2);
+  EXPECT_EQ(rows->arrivals, 12);
+  EXPECT_EQ(rows->parts, 2);
+  const auto both = join(split_product(32, 64, 96, 2, 3, 4, 4, "f16"));
+  EXPECT_EQ(both->same, (std::vector<int>{0, 2}));
+  EXPECT_EQ(both->arrivals, 3);
+  EXPECT_FALSE(join(split_product(32, 64, 96, 2, 1, 4, 4, "f16"))) << "nobody to wait for";
+  std::string between = split_product(32, 64, 96, 1, 3, 1, 1, "f32");
+  between.replace(between.find("  O = kernel P"), 14, "  Q = relu P\n  O = kernel Q");
+  EXPECT_FALSE(join(between)) << "another operator lies between";
+}
+
+// The model joins where a launch costs more than one multiprocessor takes for a group's results.
+TEST(CudaJoined, TheModelJoinsWhatIsShort) {
+  const Graph small = parse(split_attention(4, 8, 1024, 128, 16, 1, "f16"));
+  const auto joins = kernel_joins(small, gpu());
+  ASSERT_EQ(joins.size(), 1u);
+  Target t = gpu();
+  t.libraries.clear();
+  const AnalyticalModel model(t);
+  const auto kernels = model.kernels(small);
+  ASSERT_EQ(kernels.size(), 1u);
+  const Machine& m = model.machine();
+  EXPECT_LT(kernels[0].seconds, m.seconds(kernels[0].first_work) + m.seconds(kernels[0].work));
+  EXPECT_GT(kernels[0].seconds, m.seconds(kernels[0].first_work) + 2 * t.sm.l2_latency);
+  // One block would put together 16 MB.
+  EXPECT_TRUE(
+      kernel_joins(parse(split_product(1024, 1024, 64, 1, 4, 64, 128, "f32")), gpu()).empty());
+}
+
+// Calls after one another, and a program that others have run: tickets are zero again each time.
+TEST(CudaJoined, RunsAgainAndAgainOnADevice) {
+  void* library = dlopen(stand_in_cuda(), RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(dlsym(library, "stand_in_reset"))(
+      1, 9, 0, 64 << 20, 227 << 10);
+  CudaDriver::use_library(stand_in_cuda());
+  {
+    const Graph graph = parse(split_product(20, 48, 48, 2, 4, 1, 1, "f32"));
+    const CudaProgram program = joined(graph, "sm_90a");
+    const CudaModule module(graph, program,
+                            host_kernels(program.source, {program.kernels[0].name}, test_cache()),
+                            CudaContext::of(0));
+    const std::vector<float> a(20 * 48, 1), b(48 * 48, 0.5f);
+    const void* in[] = {a.data(), b.data()};
+    for (int call = 0; call < 3; ++call) {
+      std::vector<float> o(20 * 48, -1);
+      void* out[] = {o.data()};
+      module.run_on_host_arrays(in, out);
+      EXPECT_EQ(o, std::vector<float>(20 * 48, 24)) << "call " << call;
+    }
+  }
+  CudaDriver::use_library("");
+}
+
+TEST(CudaJoined, CompilesForEveryArchitecture) {
+  try {
+    nvrtc_version();
+  } catch (const Error&) {
+    GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
+  }
+  for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+    const Graph graph = parse(split_attention(4, 8, 1024, 128, 16, 1, "bf16"));
+    const CudaProgram program = joined(graph, arch);
+    const CudaObject object = compile_cuda_kernels(program.source, {program.kernels[0].name}, arch);
+    EXPECT_EQ(object.kernels[0].spilled_bytes, 0) << arch;
+    EXPECT_LE(program.kernels[0].shared_bytes, 163 << 10) << arch;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
