@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ import numpy as np
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, NotFoundError
 from tessera.files import io_error, read_text, write_text
+from tessera.graph import Graph
 from tessera.options import (
+    Options,
     learnt_patterns,
     pattern_folders,
     shipped_patterns,
@@ -131,6 +134,60 @@ def remove_pattern(name: str) -> Path:
     except OSError as error:
         raise io_error(path, error, "removed") from None
     return path
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where experts' kernels fit a program, and where they nearly do: one line for equal places."""
+
+    fits: tuple[str, ...]
+    nearly: tuple[str, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, as `--json` prints it."""
+        return {"fits": list(self.fits), "nearly": list(self.nearly)}
+
+    def lines(self) -> list[str]:
+        """For people: the places that fit first."""
+        return [f"fits: {x}" for x in self.fits] + [f"nearly: {x}" for x in self.nearly]
+
+
+def pattern_places(graph: Graph, options: Options | None = None) -> Places:
+    """Where the patterns that are known match a program, and what is missing where they nearly do.
+
+    `graph` has static shapes; of a model, layers that are alike share a line. Each place is the
+    largest that the pattern fits there, with the setting that the cost model likes best; uses of it
+    are proved only when they are chosen. Takes at most the options' budget.
+    """
+    options = Options() if options is None else options
+    if "patterns" in options.disable:
+        return Places((), ())
+    fields = {**options.fields(), "engine": "patterns"}
+    record = _core.search(graph.core, fields, None)
+    fits: dict[str, str] = {}
+    for candidate in record["candidates"]:
+        for line in candidate["derivation"].splitlines():
+            fits.setdefault(line.split(" with ", 1)[0], line)
+    return Places(_grouped(fits.values()), _grouped(record["report"]["refused"]))
+
+
+_PLACE = re.compile(r"(?:pattern )?(\S+) at \S+ \((.*?)\)")
+
+
+def _grouped(lines: Iterable[str]) -> tuple[str, ...]:
+    """One line for each pattern and list of operators, with the number of places.
+
+    Lists that are part of a longer one of the same pattern are left out.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        found = _PLACE.match(line)
+        groups.setdefault((found[1], f" {found[2]} ") if found else ("", line), []).append(line)
+    return tuple(
+        same[0] + (f"; {len(same) - 1} more places like it" if len(same) > 1 else "")
+        for (pattern, ops), same in groups.items()
+        if not any(p == pattern and ops != longer and ops in longer for p, longer in groups)
+    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,19 @@ def test_explain_tells_what_fits_and_what_nearly_does(
     places = as_json(capsys, "explain", str(own / "q.ug"), "--budget", "2")[1]["patterns"]
     assert not any("rmsnorm at" in line for line in places["fits"])
     assert any("no values of it give the pattern's meaning" in line for line in places["nearly"])
+
+
+def test_places_of_equal_layers_share_a_line(own: Path) -> None:
+    body = RMSNORM.split("{", 1)[1].split("  return")[0]
+    twin = re.sub(r"\b(X|G|q|m|eps|e|r|n|y)\b(?=[, ]|$)", r"\1_", body, flags=re.MULTILINE)
+    text = "graph g {" + body + twin + "  return y, y_\n}\n"
+    places = patterns.pattern_places(ts.Graph.from_core(ts._core.parse(text, "g.ug")))
+    fits = [line for line in places.fits if line.startswith("pattern rmsnorm at")]
+    assert len(fits) == 1
+    assert fits[0].endswith("; 1 more places like it")
+    off = ts.Options(disable=("patterns",))
+    graph = ts.Graph.from_core(ts._core.parse(RMSNORM, "g.ug"))
+    assert patterns.pattern_places(graph, off).lines() == []
 
 
 if os.environ.get("TESSERA_TEST_WAREHOUSE") == "1":

@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from tessera import _core
 from tessera.cli import common
 from tessera.cli.optimize import optimize_program, show_conditions, subprogram_lines
 from tessera.emit import FLAVOURS
-from tessera.graph import Graph
 from tessera.options import Options
+from tessera.patterns import pattern_places
 from tessera.rewrite import Rewrite, rewrite
 from tessera.source import Program
 
@@ -48,13 +47,12 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     )
     places = pattern_places(program.graph, options)
     if as_json:
-        common.print_json({**found.json(), "steps": steps(found), "patterns": places})
+        common.print_json({**found.json(), "steps": steps(found), "patterns": places.json()})
         return 0
     console = common.stdout()
     console.print(f"[bold]{found.name}[/]")
-    for kind, lines in places.items():
-        for line in lines:
-            console.print(f"{kind}: {line}", markup=False, highlight=False)
+    for line in places.lines():
+        console.print(line, markup=False, highlight=False)
     if not found.improved:
         console.print("nothing faster was found and proved; the program stays as it is")
         return 0
@@ -82,28 +80,18 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     return 0
 
 
-def pattern_places(graph: Graph, options: Options) -> dict[str, list[str]]:
-    """Where experts' kernels fit, each line a place; where they nearly do, and why they do not."""
-    if "patterns" in options.disable:
-        return {"fits": [], "nearly": []}
-    record = _core.search(graph.core, {**options.fields(), "engine": "patterns"}, None)
-    # One line for each place, of the best setting.
-    fits: dict[str, str] = {}
-    for candidate in record["candidates"]:
-        for line in candidate["derivation"].splitlines():
-            fits.setdefault(line.split(" with ", 1)[0], line)
-    return {"fits": list(fits.values()), "nearly": list(record["report"]["refused"])}
-
-
 def _model(program: Program, options: Options, as_json: bool) -> int:
     """A model is optimised as a whole: what was tried for each of its subprograms."""
     with common.ProgressLine(not as_json) as progress:
         result = optimize_program(program, options, progress)
+    places = pattern_places(program.graph, options)
     if as_json:
-        common.print_json(result.json())
+        common.print_json({**result.json(), "patterns": places.json()})
         return 0
     console = common.stdout()
     console.print(f"[bold]{result.original.name}[/]")
+    for line in places.lines():
+        console.print(line, markup=False, highlight=False)
     for line in subprogram_lines(result.details, alternatives=True):
         console.print(line, markup=False, highlight=False)
     for candidate in result.candidates:
