@@ -140,7 +140,8 @@ class Options:
     # GPUs: cuBLASLt may round the factors of f32 products to 10 bits of fraction (TF32).
     tf32: bool = False
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
-    # Engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule, "plan:layout" (schedule, memory, weights),
+    # Engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule,
+    # "plan:layout" (schedule, memory, weights),
     # "library": no calls of cuBLASLt, and "numpy": kernels run even where NumPy is faster.
     disable: tuple[str, ...] = ()
     cache: bool = True  # remember results, and unfinished searches, between runs

@@ -2,8 +2,8 @@
 
 Patterns that ship lie in `patterns/*.pattern`, those of installed packages where their entry points
 of the group `tessera.patterns` say, a user's own in the cache folder, a project's in
-`.tessera/patterns`, and what searches found in the cache folder's `learnt`. All are plain text in the form of docs/patterns.md; reading one executes
-nothing.
+`.tessera/patterns`, and what searches found in the cache folder's `learnt`. All are plain text in
+the form of docs/patterns.md; reading one executes nothing.
 """
 
 from __future__ import annotations
