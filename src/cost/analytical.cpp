@@ -59,10 +59,7 @@ double AnalyticalModel::block_op(const Graph& g, const Op& op) const {
     c.channels = terms_of(g, op) / c.taps;
     if (op.kind == OpKind::Conv && is_static(in.shape)) {
       const auto& a = g.attrs<ConvAttrs>(op);
-      const std::vector<WindowAxis> axes = window_axes(g, op);
-      c.squares3 = a.groups == 1 && axes.size() == 2 &&
-                   std::all_of(axes.begin(), axes.end(),
-                               [](const WindowAxis& x) { return x.taps == 3 && x.stride == 1; });
+      if (a.groups == 1) c.windows = window_axes(g, op);
     }
     return machine_->convolution(out.dtype, c);
   }

@@ -30,22 +30,37 @@ double CpuMachine::matmul(DType t, double batch, double m, double n, double k) c
   return std::min(batch * seconds + kOpSeconds, kMaxCompute);
 }
 
-// Winograd's F(m×m, 3×3) sums (m+2)² products for m² results (Lavin & Gray, CVPR 2016, §4.1) and
-// moves every image and result through a transform, which takes as long as a few products.
+// Winograd's F(m×m, r×r) sums (m+r−1)² products for m² results (Lavin & Gray, CVPR 2016, §4.1) and
+// moves every image and result through a transform, which takes as long as a few products. The
+// frames of films are terms of the sums.
 double CpuMachine::convolution(DType t, const Convolution& c) const {
   const double direct = Machine::convolution(t, c);
   const int lanes = std::max(1, target_.vector_bytes / size_in_bytes(t));
-  if (!c.squares3 || t != DType::F32 || c.pixels.size() != 2 || std::fmod(c.channels, lanes) != 0 ||
-      std::fmod(c.filters, lanes) != 0)
+  const size_t rank = c.windows.size();
+  if (rank < 1 || rank > 3 || rank != c.pixels.size() || t != DType::F32 ||
+      std::fmod(c.channels, lanes) != 0 || std::fmod(c.filters, lanes) != 0)
     return direct;
   constexpr double kMoved = 10;  // products that an element through a transform takes as long as
   double least = direct;
-  for (const double m : {2.0, 4.0}) {
-    const double places = (m + 2) * (m + 2);
-    const double tiles = c.images * std::ceil(c.pixels[0] / m) * std::ceil(c.pixels[1] / m);
+  for (const int wanted : {2, 4}) {
+    double places = 1, tiles = c.images, depth = c.channels, frames = c.images;
+    for (size_t i = 0; i < rank; ++i) {
+      const WindowAxis& a = c.windows[i];
+      if (rank - i > 2) {
+        tiles *= c.pixels[i];
+        depth *= double(a.taps);
+        frames *= double(a.in);
+        continue;
+      }
+      const int m = transform_tile(a, wanted);
+      places *= m > 0 ? double(m + a.taps - 1) : 0;
+      tiles *= std::ceil(c.pixels[i] / std::max(m, 1));
+      frames *= std::ceil(c.pixels[i] / std::max(m, 1));
+    }
+    if (places <= 1 || places > kMostTransformed) continue;
     const double moved =
-        places * tiles * (c.channels + c.filters) + 2 * places * c.channels * c.filters;
-    least = std::min(least, matmul(t, places, c.filters, tiles, c.channels) +
+        places * (frames * c.channels + tiles * c.filters) + 2 * places * depth * c.filters;
+    least = std::min(least, matmul(t, places, c.filters, tiles, depth) +
                                 2 * kMoved * moved / fma_[size_t(t)]);
   }
   return least;

@@ -10,6 +10,7 @@
 #include "cost/kernel_join.h"
 #include "cost/library_call.h"
 #include "cost/target.h"
+#include "ir/window.h"
 
 namespace tessera {
 
@@ -44,7 +45,7 @@ class Machine {
     double images = 1, filters = 1, channels = 1;  // channels: those that one filter sums over
     double taps = 1;                               // of a window
     std::vector<double> pixels;                    // of a result, by axis
-    bool squares3 = false;                         // windows of 3×3 without strides, one group
+    std::vector<WindowAxis> windows;               // by axis, where known and in one group
   };
   virtual double convolution(DType, const Convolution&) const;
   virtual double pointwise(OpKind, DType, double elements) const = 0;

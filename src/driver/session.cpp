@@ -198,7 +198,7 @@ PlanOptions Session::plan_options() const {
   PlanOptions plan;
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disable_plan(plan, name);
-  plan.transforms = !options.strict;
+  plan.transforms = plan.transforms && !options.strict;
   return plan;
 }
 

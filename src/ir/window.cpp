@@ -70,4 +70,11 @@ double terms_of(const Graph& g, const Op& op) {
   return n;
 }
 
+int transform_tile(const WindowAxis& a, int wanted) {
+  if (a.stride != 1) return 0;
+  if (a.taps == 1) return 1;
+  // Beyond eight points errors are too large.
+  return a.taps == 3 || (wanted == 2 && (a.taps == 5 || a.taps == 7)) ? wanted : 0;
+}
+
 }  // namespace tessera

@@ -22,6 +22,12 @@ std::vector<WindowAxis> window_axes(const Graph& graph, const Op& op);
 void complete_window(const char* name, size_t n, std::vector<int64_t>& strides,
                      std::vector<int64_t>& dilations, std::vector<int64_t>& low,
                      std::vector<int64_t>& high);
+// Results of a tile along an axis in minimal filtering (Winograd, Lavin & Gray, CVPR 2016):
+// `wanted` where windows have usable transforms, 1 where they are one element wide, else 0.
+int transform_tile(const WindowAxis& axis, int wanted);
+// Elements of a tile of all axes, at most: larger ones round too much.
+inline constexpr int kMostTransformed = 36;
+
 inline bool is_windowed(OpKind kind) {
   return kind == OpKind::Conv || kind == OpKind::ConvTranspose || kind == OpKind::PoolSum ||
          kind == OpKind::PoolMax;

@@ -45,10 +45,12 @@ void disable_plan(PlanOptions& options, const std::string& name) {
     options.weights = false;
   else if (name == "plan:images")
     options.images = false;
+  else if (name == "plan:transforms")
+    options.transforms = false;
   else
     throw Error(ErrorKind::Usage, "unknown decision '" + name +
                                       "' to disable; there are plan:layout, plan:schedule, "
-                                      "plan:memory, plan:weights and plan:images");
+                                      "plan:memory, plan:weights, plan:images and plan:transforms");
 }
 
 int Plan::root(int s) const {

@@ -31,8 +31,8 @@ struct PlanOptions {
   int64_t most_live_bytes = int64_t{16} << 20;
 };
 
-// Switches off "plan:layout", "plan:schedule", "plan:memory", "plan:weights" or "plan:images";
-// throws Error(Usage) at any other name.
+// Switches off "plan:layout", "plan:schedule", "plan:memory", "plan:weights", "plan:images" or
+// "plan:transforms"; throws Error(Usage) at any other name.
 void disable_plan(PlanOptions& options, const std::string& name);
 
 enum class Place {

@@ -10,6 +10,7 @@ import pytest
 
 from tessera.bench import pet, pet_models
 from tessera.errors import UsageError
+from tessera.options import Options
 
 
 def test_cases_are_models_and_batches() -> None:
@@ -35,6 +36,35 @@ def test_turns_rotate() -> None:
     assert order == ["a", "b", "b", "a", "a", "b"]
     assert times == {"a": [0.002, 0.005, 0.006], "b": [0.003, 0.004, 0.007]}
     assert pet._take_turns({}, 0) == {}
+
+
+def test_rows_that_are_known_are_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    raced: list[tuple[int, list[str]]] = []
+
+    def race(name: str, batch: int, threads: int, *rest: Any) -> dict[str, Any]:
+        raced.append((threads, rest[-1]))
+        return {"case": name, "batch": batch, "threads": threads}
+
+    monkeypatch.setattr(pet, "_race", race)
+    monkeypatch.setattr(pet, "_write", lambda *rest: None)
+    monkeypatch.setattr(pet.os, "sched_getaffinity", lambda process: {0, 1})
+
+    def rows(known: set[Any], **options: Any) -> list[dict[str, Any]]:
+        off = Options(**options)
+        return list(pet.run(off, "csrnet14", 1, False, lambda text: None, 1, ["torch"], known))
+
+    both = rows(set())
+    assert [r["threads"] for r in both] == [1, 2]
+    assert raced == [(1, ["torch"]), (2, ["torch"])]
+    assert [r["threads"] for r in rows({pet.key(both[0])})] == [2]
+    assert rows({pet.key(r) for r in both}) == []
+    # What was switched off makes a row of its own.
+    off = rows({pet.key(r) for r in both}, disable=("plan:transforms",))
+    assert [r["disabled"] for r in off] == [["plan:transforms"]] * 2
+    with pytest.raises(UsageError, match="'tvm' is not one of ort"):
+        list(pet.run(Options(), "csrnet14", 1, False, lambda text: None, 1, ["tvm"]))
 
 
 def test_models_are_the_same_each_time_and_mean_the_same_as_onnx(tmp_path: Path) -> None:

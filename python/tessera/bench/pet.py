@@ -1,7 +1,8 @@
 """The suite pet: whole models, as PET measured them, against what people run them with.
 
 Contestants have processes of their own and take turns (race.py); "tessera-norewrite" is our back
-end on the program as imported, which isolates what the search gains.
+end on the program as imported, which isolates what the search gains. With --disable
+plan:transforms both do without Winograd's transforms, as rows of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import importlib.util
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,6 +41,11 @@ def cases(case: str | None, batch: int | None, quick: bool) -> list[tuple[str, i
     return [(n, b) for n in names for b in batches]
 
 
+def key(row: Row) -> tuple[Any, ...]:
+    """What tells a row from others: what was measured, and how."""
+    return row["case"], row["batch"], row["threads"], tuple(row.get("disabled", ()))
+
+
 def run(
     options: Options,
     case: str | None,
@@ -47,19 +53,35 @@ def run(
     quick: bool,
     tell: Callable[[str], None],
     limit_s: float,
+    peers: Collection[str] | None = None,
+    known: Collection[tuple[Any, ...]] = (),
 ) -> Iterator[Row]:
-    """A row for each model, batch and number of threads."""
+    """A row for each model, batch and number of threads, less those that are known.
+
+    `peers`: which of them take part; None: all that are installed.
+    """
     for module in ("torch", "onnx"):
         if importlib.util.find_spec(module) is None:
             raise UsageError(f"bench pet builds its models with {module}; try pip install {module}")
     most = options.threads or len(os.sched_getaffinity(0))
+    for name in peers or ():
+        if name not in NEEDS:
+            raise UsageError(f"--peers: '{name}' is not one of {', '.join(NEEDS)}")
+    counts = sorted({1, most}) if options.threads == 0 else [most]
+    off = tuple(sorted(options.disable))
+    found = [n for n, m in NEEDS.items() if importlib.util.find_spec(m) is not None]
+    found = [n for n in found if peers is None or n in peers]
     for name, size in cases(case, batch, quick):
+        wanted = [t for t in counts if (name, size, t, off) not in known]
+        if not wanted:
+            continue
         with tempfile.TemporaryDirectory(prefix="tessera-pet-") as folder:
             tell(f"pet: {name}, batch {size}: exporting")
             _write(name, size, Path(folder))
-            for threads in sorted({1, most}) if options.threads == 0 else [most]:
-                yield _race(name, size, threads, options, folder, tell, 2.0 if quick else 10.0,
-                            limit_s)  # fmt: skip
+            for threads in wanted:
+                row = _race(name, size, threads, options, folder, tell, 2.0 if quick else 10.0,
+                            limit_s, found)  # fmt: skip
+                yield row | ({"disabled": list(off)} if off else {})
 
 
 def _write(name: str, batch: int, folder: Path) -> None:
@@ -81,8 +103,8 @@ def _race(
     tell: Callable[[str], None],
     seconds: float,
     limit_s: float,
+    found: list[str],
 ) -> Row:
-    found = [n for n, m in NEEDS.items() if importlib.util.find_spec(m) is not None]
     processes: dict[str, Process] = {}
     errors: dict[str, float] = {}
     notes: dict[str, str] = {}

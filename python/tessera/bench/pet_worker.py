@@ -57,6 +57,14 @@ def torch_module(name: str, x: Any, threads: int, compiled: bool) -> Run:
     return run
 
 
+def _tried(subprogram: dict[str, Any]) -> str:
+    """A subprogram of the search's report in a line."""
+    gain = subprogram["gain"]
+    return f"{subprogram['times']} × {subprogram['name']}: {subprogram['verdict']}" + (
+        f", {gain:.2f}×" if gain != 1 else ""
+    )
+
+
 class Server:
     """The contestants of one process, of one model."""
 
@@ -96,10 +104,11 @@ class Server:
 
         graph = load(folder / "model.onnx")
         arrays = graph.with_weights([x])
-        if not search:
-            runner = Runner(_core.compile(graph.core), GraphCall(graph).names)
-            return lambda: runner(arrays)[0]
         options["disable"] = tuple(options.get("disable", ()))
+        if not search:
+            off = {n for n in options["disable"] if n.startswith("plan:")}
+            runner = Runner(_core.compile(graph.core, disable=off), GraphCall(graph).names)
+            return lambda: runner(arrays)[0]
         result = superoptimize(graph, options=Options(**{**options, "threads": self.threads}))
         details = result.details
         facts |= {
@@ -107,6 +116,7 @@ class Server:
             "search_s": details["search_s"],
             "tune_s": details["compile_s"] + details["check_s"] + details["measure_s"],
             "convolutions": details["convolutions"],
+            "subprograms": [_tried(s) for s in details["subprograms"]],
         }
         return lambda: result(x)
 

@@ -44,6 +44,7 @@ class Settings:
     ablate: bool = False  # mirage: what each decision of the plan is worth, without peers
     emulate: bool = False  # mirage for cuda: kernels in the emulator, and compiled, without a GPU
     stop_after_s: float | None = None  # mirage for cuda: no case is begun after that
+    only_peers: tuple[str, ...] | None = None  # as named by the user; None: none were
     known: tuple[Row, ...] = ()  # rows of an earlier run that need not be measured again
 
 
@@ -78,7 +79,7 @@ def pet(settings: Settings) -> Iterator[Row]:
 
     yield from pet_suite.run(
         settings.options, settings.case, settings.batch, settings.quick, settings.tell,
-        settings.case_limit_s,
+        settings.case_limit_s, settings.only_peers, {pet_suite.key(r) for r in settings.known},
     )  # fmt: skip
 
 

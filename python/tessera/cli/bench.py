@@ -131,7 +131,7 @@ def bench(
         options,
         case,
         quick,
-        tuple((cuda_peers if on_gpu else peer_module).choose(peer_names)),
+        _peers(suite, on_gpu, peer_names),
         tell,
         batch,
         _dtypes(dtypes, on_gpu),
@@ -139,6 +139,7 @@ def bench(
         ablate,
         emulate,
         stop_after,
+        tuple(peer_names.split(",")) if peer_names is not None else None,
         tuple(known),
     )
     if dry_run:
@@ -168,6 +169,12 @@ def bench(
         common.print_json(rows + summaries(suite, rows))
     keep()
     return 0 if rows else 2
+
+
+def _peers(suite: str, on_gpu: bool, names: str | None) -> tuple[str, ...]:
+    if suite == "pet":  # has peers of its own, and says so
+        names = None
+    return tuple((cuda_peers if on_gpu else peer_module).choose(names))
 
 
 def _dtypes(text: str | None, on_gpu: bool) -> tuple[str, ...]:

@@ -40,6 +40,9 @@ double normwise(ConvAlgorithm algorithm) {
 
 namespace {
 
+// Along an axis.
+int results_per_tile(ConvAlgorithm a) { return a == ConvAlgorithm::Winograd4 ? 4 : 2; }
+
 constexpr int64_t kUnitProducts = int64_t{1} << 22;  // work worth handing to a thread
 constexpr int64_t kUnitElements = 8192;
 
@@ -171,7 +174,7 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Channel
       left = "(" + left + ") / " + n(g.axes[i].out);
     }
     code.open("for (long tile = 0; tile < tiles; ++tile)");
-    code.line("const long rest = tiles - tile, rows = (to - from + rest - 1) / rest;");
+    code.line("const long pass = tile, rest = tiles - tile, rows = (to - from + rest - 1) / rest;");
     code.line("const float* at[" + n(pixels) + "];");
     code.open("for (long i = 0; i < rows; ++i)");
     std::string address = "o0 * " + n(g.axes[0].stride);
@@ -193,8 +196,8 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Channel
     sizes.merge(tile_sizes(g.pixels - (chunks - 1) * chunk, pixels));
     for (int rows : sizes)
       code.line("case " + n(rows) + ": " + unit.image_kernels.use(unit.isa, rows, vectors) +
-                "(at, w, offsets, " + n(taps) + ", " + n(k) + ", sums, " + n(columns) +
-                "); break;");
+                "(at, w, offsets, " + n(taps) + ", " + n(k) + ", sums, " + n(columns) + ", " +
+                ahead("w", taps * k * columns, vectors) + "); break;");
     code.close();
     code.line(finish.call("sums", n(columns), "base + from", "column", "rows", "columns"));
     code.line("from += rows;");
@@ -308,10 +311,9 @@ ImageGeometry geometry_of(const Graph& graph, const ImageStep& step) {
 std::vector<ConvAlgorithm> algorithms_of(const Graph& graph, const ImageStep& step, CpuIsa isa) {
   if (graph.op(step.window).kind != OpKind::Conv) return {};
   std::vector<ConvAlgorithm> found{ConvAlgorithm::Direct};
-  if (winograd_applies(geometry_of(graph, step), isa)) {
-    found.push_back(ConvAlgorithm::Winograd2);
-    found.push_back(ConvAlgorithm::Winograd4);
-  }
+  const ImageGeometry g = geometry_of(graph, step);
+  for (ConvAlgorithm a : {ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4})
+    if (winograd_applies(g, results_per_tile(a), isa)) found.push_back(a);
   return found;
 }
 
@@ -336,8 +338,9 @@ ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa
   const ImageGeometry g = geometry_of(graph, step);
   ConvAlgorithm best = ConvAlgorithm::Direct;
   double least = double(g.batch * g.pixels * g.taps) * double(g.channels * g.filters);
-  for (ConvAlgorithm a : {ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4}) {
-    const double cost = winograd_cost(g, a == ConvAlgorithm::Winograd4 ? 4 : 2, threads);
+  for (ConvAlgorithm a : all) {
+    if (a == ConvAlgorithm::Direct) continue;
+    const double cost = winograd_cost(g, results_per_tile(a), threads);
     if (cost >= least) continue;
     best = a;
     least = cost;
@@ -366,8 +369,7 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
   }
   const ChannelPanels panels = channel_panels(unit.isa, g.filters);
   if (algorithm != ConvAlgorithm::Direct) {
-    emit_winograd(name, g, algorithm == ConvAlgorithm::Winograd4 ? 4 : 2, panels, finish, unit,
-                  code);
+    emit_winograd(name, g, results_per_tile(algorithm), panels, finish, unit, code);
     return code;
   }
   const int first = code.operands + 1;

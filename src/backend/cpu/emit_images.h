@@ -16,8 +16,8 @@ namespace tessera {
 
 enum class ConvAlgorithm {
   Direct,     // every product
-  Winograd2,  // 3×3 windows, 2×2 results at a time: 2.25 times fewer products
-  Winograd4,  // 3×3 windows, 4×4 results at a time: 4 times fewer
+  Winograd2,  // tiles of 2×2 results: 2.25 times fewer products in 3×3 windows
+  Winograd4,  // tiles of 4×4 results: 4 times fewer
 };
 const char* name(ConvAlgorithm algorithm);
 std::optional<ConvAlgorithm> conv_algorithm_from(std::string_view name);

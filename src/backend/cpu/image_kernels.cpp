@@ -42,6 +42,12 @@ std::set<int> tile_sizes(int64_t count, int most) {
   return sizes;
 }
 
+std::string ahead(const std::string& weights, int64_t panel, int vectors) {
+  const std::string v = std::to_string(vectors), all = std::to_string(panel);
+  return weights + " + (pass < " + v + " ? " + all + " + pass * " +
+         std::to_string(panel / vectors) + " : 0)";
+}
+
 std::string ImageKernels::use(CpuIsa isa, int pixels, int vectors) {
   lanes_ = lanes_of(isa, DType::F32);
   used_.insert({pixels, vectors});
@@ -57,7 +63,7 @@ std::string ImageKernels::text() const {
     const auto acc = [](int i, int j) { return "c" + std::to_string(i) + "_" + std::to_string(j); };
     out += "static __attribute__((noinline)) void image_" + n(pixels) + "x" + n(vectors) +
            "(const float* const* at, const float* w, const long* offsets, long taps, long k, "
-           "float* sums, long pitch) {\n  v_image";
+           "float* sums, long pitch, const float* ahead) {\n  v_image";
     for (int i = 0; i < pixels; ++i)
       for (int j = 0; j < vectors; ++j) out += (i + j > 0 ? ", " : " ") + acc(i, j) + " = {}";
     out += ";\n  for (long t = 0; t < taps; ++t) {\n    const long o = offsets[t];\n";
@@ -65,7 +71,8 @@ std::string ImageKernels::text() const {
       out += "    const float* const x" + n(i) + " = at[" + n(i) + "] + o;\n";
     out +=
         "    #pragma GCC unroll 2\n    for (long i = 0; i < k; ++i, w += " + n(vectors * lanes_) +
-        ") {\n      const v_image";
+        ", ahead += " + n(lanes_) +
+        ") {\n      __builtin_prefetch(ahead, 0, 2);\n      const v_image";
     for (int j = 0; j < vectors; ++j)
       out += (j > 0 ? ", b" : " b") + n(j) + " = *(const v_image*)(w + " + n(j * lanes_) + ")";
     out += ";\n";

@@ -28,12 +28,17 @@ int most_pixels(CpuIsa isa, int vectors);
 // The sizes of tiles that `count` pixels are cut into, at most `most` each: as equal as can be.
 std::set<int> tile_sizes(int64_t count, int most);
 
+// What a kernel's `ahead` is, in its pass `pass` over a panel of weights: the next panel, a vector
+// of each of its rows at a time, so that memory is read while others compute.
+std::string ahead(const std::string& weights, int64_t panel, int vectors);
+
 class ImageKernels {
  public:
-  // Name of NAME(at, w, offsets, taps, k, sums, pitch):
+  // Name of NAME(at, w, offsets, taps, k, sums, pitch, ahead):
   //   sums[p·pitch + j] = Σ over taps t and i < k of at[p][offsets[t] + i] · w[(t·k + i)·columns +
   //   j]
-  // for `pixels` pixels p and the columns of `vectors` vectors.
+  // for `pixels` pixels p and the columns of `vectors` vectors. Fetches taps·k vectors from `ahead`
+  // on into the second-level cache: of a panel's weights, so many are read later.
   std::string use(CpuIsa isa, int pixels, int vectors);
   std::string text() const;
 

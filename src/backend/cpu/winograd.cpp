@@ -1,40 +1,61 @@
 #include "backend/cpu/winograd.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "backend/cpu/matmul.h"
 #include "backend/nest.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {
 
 std::string n(int64_t i) { return std::to_string(i); }
 
-// Rows of Bᵀ (images), G (weights) and Aᵀ (results); as text, so that fractions stay exact.
+// Rows of Bᵀ (images), G (weights) and Aᵀ (results) of F(m, taps).
 struct Transforms {
   std::vector<std::vector<double>> image, weights, result;
 };
 
-const Transforms& transforms(int m) {
-  static const Transforms two = {{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}},
-                                 {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}},
-                                 {{1, 1, 1, 0}, {0, 1, -1, -1}}};
-  static const Transforms four = {
-      {{4, 0, -5, 0, 1, 0},
-       {0, -4, -4, 1, 1, 0},
-       {0, 4, -4, -1, 1, 0},
-       {0, -2, -1, 2, 1, 0},
-       {0, 2, -1, -2, 1, 0},
-       {0, 4, 0, -5, 0, 1}},
-      {{1 / 4., 0, 0},
-       {-1 / 6., -1 / 6., -1 / 6.},
-       {-1 / 6., 1 / 6., -1 / 6.},
-       {1 / 24., 1 / 12., 1 / 6.},
-       {1 / 24., -1 / 12., 1 / 6.},
-       {0, 0, 1}},
-      {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}};
-  return m == 2 ? two : four;
+// Toom and Cook's: a tile and a window are polynomials, multiplied at m + taps − 2 points and at
+// infinity; then transposed. With p = Π (x − points), the rows of Bᵀ are the coefficients of
+// p / (x − point), and p itself for infinity.
+Transforms make_transforms(int m, int64_t taps) {
+  static constexpr double kPoints[] = {0, 1, -1, 2, -2, 0.5, -0.5};
+  const size_t finite = static_cast<size_t>(m + taps - 2), r = static_cast<size_t>(taps);
+  CHECK(finite <= std::size(kPoints));
+  Transforms t;
+  t.result.assign(static_cast<size_t>(m), std::vector<double>(finite + 1, 0));
+  if (finite == 0) return {{{1}}, {{1}}, {{1}}};
+  const auto all_but = [&](size_t left_out) {
+    std::vector<double> product{1};
+    for (size_t k = 0; k < finite; ++k) {
+      if (k == left_out) continue;
+      product.push_back(0);
+      for (size_t i = product.size(); i-- > 0;)
+        product[i] = (i > 0 ? product[i - 1] : 0) - kPoints[k] * product[i];
+    }
+    product.resize(finite + 1);
+    return product;
+  };
+  for (size_t j = 0; j < finite; ++j) {
+    double scale = 1, power = 1;
+    for (size_t k = 0; k < finite; ++k)
+      if (k != j) scale *= kPoints[j] - kPoints[k];
+    std::vector<double> row = all_but(j), weights;
+    // Signs as published.
+    for (double& x : row) x *= scale < 0 ? -1 : 1;
+    for (size_t k = 0; k < r; ++k, power *= kPoints[j]) weights.push_back(power / std::fabs(scale));
+    power = 1;
+    for (size_t i = 0; i < t.result.size(); ++i, power *= kPoints[j]) t.result[i][j] = power;
+    t.image.push_back(std::move(row));
+    t.weights.push_back(std::move(weights));
+  }
+  t.image.push_back(all_but(finite));
+  t.weights.push_back(std::vector<double>(r, 0));
+  t.weights.back().back() = t.result.back()[finite] = 1;
+  return t;
 }
 
 std::string number(double x, const char* suffix) {
@@ -58,21 +79,42 @@ std::string combination(const std::vector<double>& row, const std::vector<std::s
   return text.empty() ? "0" : text;
 }
 
-// How tiles cover a result: of each image, those of one residue modulo the dilation together.
+// How tiles cover a result: of each image (each frame of a film), those of one residue modulo the
+// dilation together. Windows of several frames are sums over frames, of products of tiles.
 struct Tiling {
-  int m, places;           // places: of a tile, (m+2)²
-  int64_t residues[2];     // along both axes
-  int64_t tiles[2];        // of a residue
-  int64_t per_image, all;  // tiles
-  Tiling(const ImageGeometry& g, int size) : m(size), places((size + 2) * (size + 2)) {
-    per_image = 1;
-    for (size_t i = 0; i < 2; ++i) {
-      residues[i] = std::min(g.axes[i].dilation, g.axes[i].out);
-      tiles[i] = ceil_div(ceil_div(g.axes[i].out, residues[i]), int64_t{m});
-      per_image *= residues[i] * tiles[i];
+  WindowAxis axes[2];  // that tiles lie along
+  WindowAxis frames;   // one where images have two axes
+  int64_t padded = 1;  // frames with the zeros around
+  int m[2], side[2];   // results and elements of a tile along both axes
+  int64_t residues[2];
+  int64_t tiles[2];                            // of a residue
+  int64_t per_frame = 1, images = 0, all = 0;  // tiles: of a frame, of images, of results
+  int places = 1;                              // of a tile
+  bool fits = false;                           // there is something to transform
+
+  Tiling(const ImageGeometry& g, int wanted) {
+    const size_t rank = g.axes.size();
+    for (size_t i = rank > 1 ? 0 : 1; i < 2; ++i) axes[i] = g.axes[rank + i - 2];
+    if (rank == 3) {
+      frames = g.axes[0];
+      padded = g.padded[0];
     }
-    all = g.batch * per_image;
+    fits = rank <= 3;
+    for (size_t i = 0; i < 2; ++i) {
+      m[i] = transform_tile(axes[i], wanted);
+      fits = fits && m[i] > 0;
+      m[i] = std::max(m[i], 1);
+      side[i] = static_cast<int>(m[i] + axes[i].taps - 1);
+      residues[i] = std::min(axes[i].dilation, axes[i].out);
+      tiles[i] = ceil_div(ceil_div(axes[i].out, residues[i]), int64_t{m[i]});
+      per_frame *= residues[i] * tiles[i];
+      places *= side[i];
+    }
+    fits = fits && places > 1 && places <= kMostTransformed;
+    images = g.batch * padded * per_frame;
+    all = g.batch * frames.out * per_frame;
   }
+  Transforms transforms(size_t axis) const { return make_transforms(m[axis], axes[axis].taps); }
 };
 
 void open_function(Code& code, const std::string& name) {
@@ -81,15 +123,15 @@ void open_function(Code& code, const std::string& name) {
   code.line("(void)scratch;");
 }
 
-// The tile `tile`: its image, and the pixel (y0, x0) its results begin with.
-void place_of_tile(Code& code, const ImageGeometry& g, const Tiling& t) {
-  code.line("const long image = tile / " + n(t.per_image) + ", at = tile % " + n(t.per_image) +
+// The tile `tile`: its frame, and the pixel (y0, x0) of that its results begin with.
+void place_of_tile(Code& code, const Tiling& t) {
+  code.line("const long frame = tile / " + n(t.per_frame) + ", at = tile % " + n(t.per_frame) +
             ";");
   const int64_t below = t.residues[1] * t.tiles[1];
   code.line("const long y0 = at / " + n(below * t.tiles[0]) + " + at / " + n(below) + " % " +
-            n(t.tiles[0]) + " * " + n(t.m * g.axes[0].dilation) + ";");
+            n(t.tiles[0]) + " * " + n(t.m[0] * t.axes[0].dilation) + ";");
   code.line("const long x0 = at / " + n(t.tiles[1]) + " % " + n(t.residues[1]) + " + at % " +
-            n(t.tiles[1]) + " * " + n(t.m * g.axes[1].dilation) + ";");
+            n(t.tiles[1]) + " * " + n(t.m[1] * t.axes[1].dilation) + ";");
 }
 
 std::string vector_type(int lanes) {
@@ -97,69 +139,66 @@ std::string vector_type(int lanes) {
          "), aligned(4), may_alias));";
 }
 
+// [F, C, frames, taps…] as panels of [frames, C, columns of the panel] for each place.
 ImageStage transform_weights(const std::string& name, const ImageGeometry& g, const Tiling& t,
                              const ChannelPanels& panels) {
-  const Transforms& by = transforms(t.m);
+  const Transforms down = t.transforms(0), right = t.transforms(1);
   ImageStage stage;
   stage.of_weights = true;
   stage.units = g.channels;
+  const int64_t rows = t.axes[0].taps, columns = t.axes[1].taps, depth = t.frames.taps;
   Code code;
   open_function(code, name);
   code.line("const float* const w = (const float*)args[0];");
   code.line("float* const to = (float*)args[1];");
   code.open("for (long c = begin; c < end; ++c)");
-  code.line("long first = 0;");
   std::string widths, begins;
   for (size_t p = 0; p < panels.vectors.size(); ++p) {
     widths += (p > 0 ? ", " : "") + n(panels.width(p));
     begins += (p > 0 ? ", " : "") + n(panels.begin(p));
   }
   code.line("static const long widths[] = {" + widths + "}, begins[] = {" + begins + "};");
-  code.line("(void)first;");
   code.open("for (long p = 0; p < " + n(int64_t(panels.vectors.size())) + "; ++p)");
+  code.open("for (long z = 0; z < " + n(depth) + "; ++z)");
   code.open("for (long j = 0; j < widths[p]; ++j)");
-  code.line("float* const out = to + begins[p] * " + n(g.channels) + " + c * widths[p] + j;");
+  code.line("float* const out = to + begins[p] * " + n(depth * g.channels) + " + (z * " +
+            n(g.channels) + " + c) * widths[p] + j;");
   code.line("const long f = begins[p] + j;");
-  code.line("double g_[3][3] = {};");
-  code.line("if (f < " + n(g.filters) +
-            ") for (long i = 0; i < 9; ++i) g_[i / 3][i % 3] = w[(f * " + n(g.channels) +
-            " + c) * 9 + i];");
-  const int side = t.m + 2;
-  code.line("double half[" + n(side) + "][3];");
-  for (int j = 0; j < 3; ++j)
-    for (int i = 0; i < side; ++i)
-      code.line("half[" + n(i) + "][" + n(j) + "] = " +
-                combination(by.weights[size_t(i)],
-                            {"g_[0][" + n(j) + "]", "g_[1][" + n(j) + "]", "g_[2][" + n(j) + "]"},
-                            "") +
-                ";");
-  for (int i = 0; i < side; ++i)
-    for (int j = 0; j < side; ++j) {
-      const std::string h = "half[" + n(i) + "]";
-      code.line("out[" + n((int64_t{i} * side + j) * g.channels * panels.channels()) +
-                "L] = (float)(" +
-                combination(by.weights[size_t(j)], {h + "[0]", h + "[1]", h + "[2]"}, "") + ");");
-    }
-  code.close();
-  code.close();
-  code.close();
-  code.close();
+  code.line("double g_[" + n(rows) + "][" + n(columns) + "] = {};");
+  code.line("if (f < " + n(g.filters) + ") for (long i = 0; i < " + n(rows * columns) +
+            "; ++i) g_[i / " + n(columns) + "][i % " + n(columns) + "] = w[((f * " + n(g.channels) +
+            " + c) * " + n(depth) + " + z) * " + n(rows * columns) + " + i];");
+  code.line("double half[" + n(t.side[0]) + "][" + n(columns) + "];");
+  for (int64_t j = 0; j < columns; ++j) {
+    std::vector<std::string> column;
+    for (int64_t i = 0; i < rows; ++i) column.push_back("g_[" + n(i) + "][" + n(j) + "]");
+    for (int i = 0; i < t.side[0]; ++i)
+      code.line("half[" + n(i) + "][" + n(j) +
+                "] = " + combination(down.weights[size_t(i)], column, "") + ";");
+  }
+  for (int i = 0; i < t.side[0]; ++i) {
+    std::vector<std::string> row;
+    for (int64_t j = 0; j < columns; ++j) row.push_back("half[" + n(i) + "][" + n(j) + "]");
+    for (int j = 0; j < t.side[1]; ++j)
+      code.line("out[" + n((int64_t{i} * t.side[1] + j) * depth * g.channels * panels.channels()) +
+                "L] = (float)(" + combination(right.weights[size_t(j)], row, "") + ");");
+  }
+  for (int i = 0; i < 5; ++i) code.close();
   stage.text = code.text();
   return stage;
 }
 
 // Places of transformed images lie a line of the cache more than a power of two apart.
-int64_t image_pitch(const ImageGeometry& g, const Tiling& t) { return t.all * g.channels + 16; }
+int64_t image_pitch(const ImageGeometry& g, const Tiling& t) { return t.images * g.channels + 16; }
 int64_t sums_pitch(const ChannelPanels& panels, const Tiling& t) {
   return t.all * panels.channels() + 16;
 }
 
 ImageStage transform_image(const std::string& name, const ImageGeometry& g, const Tiling& t,
                            int lanes) {
-  const Transforms& by = transforms(t.m);
-  const int side = t.m + 2;
+  const Transforms down = t.transforms(0), right = t.transforms(1);
   ImageStage stage;
-  stage.units = t.all;
+  stage.units = t.images;
   Code code;
   open_function(code, name);
   code.line(vector_type(lanes));
@@ -167,36 +206,43 @@ ImageStage transform_image(const std::string& name, const ImageGeometry& g, cons
   code.line("const float* const x = (const float*)args[0];");
   code.line("float* const to = (float*)args[1];");
   code.open("for (long tile = begin; tile < end; ++tile)");
-  place_of_tile(code, g, t);
-  code.line("const float* from[" + n(side) + "][" + n(side) + "];");
-  code.open("for (long i = 0; i < " + n(side) + "; ++i)");
-  code.line("const long y = y0 + i * " + n(g.axes[0].dilation) + " - " + n(g.axes[0].low) + ";");
-  code.open("for (long j = 0; j < " + n(side) + "; ++j)");
-  code.line("const long z = x0 + j * " + n(g.axes[1].dilation) + " - " + n(g.axes[1].low) + ";");
-  code.line("from[i][j] = y >= 0 && y < " + n(g.axes[0].in) + " && z >= 0 && z < " +
-            n(g.axes[1].in) + " ? x + ((image * " + n(g.axes[0].in) + " + y) * " + n(g.axes[1].in) +
-            " + z) * " + n(g.channels) + " : zeros;");
+  place_of_tile(code, t);
+  code.line("const long z = frame % " + n(t.padded) + " - " + n(t.frames.low) + ";");
+  code.line("const long inside = z >= 0 && z < " + n(t.frames.in) + ";");
+  code.line("const float* const whole = x + (frame / " + n(t.padded) + " * " + n(t.frames.in) +
+            " + z) * " + n(t.axes[0].in * t.axes[1].in * g.channels) + ";");
+  code.line("const float* from[" + n(t.side[0]) + "][" + n(t.side[1]) + "];");
+  code.open("for (long i = 0; i < " + n(t.side[0]) + "; ++i)");
+  code.line("const long y = y0 + i * " + n(t.axes[0].dilation) + " - " + n(t.axes[0].low) + ";");
+  code.open("for (long j = 0; j < " + n(t.side[1]) + "; ++j)");
+  code.line("const long u = x0 + j * " + n(t.axes[1].dilation) + " - " + n(t.axes[1].low) + ";");
+  code.line("from[i][j] = inside && y >= 0 && y < " + n(t.axes[0].in) + " && u >= 0 && u < " +
+            n(t.axes[1].in) + " ? whole + (y * " + n(t.axes[1].in) + " + u) * " + n(g.channels) +
+            " : zeros;");
   code.close();
   code.close();
   code.open("for (long c = 0; c < " + n(g.channels) + "; c += " + n(lanes) + ")");
-  for (int j = 0; j < side; ++j) {
+  const auto named = [](const char* what, int i, int j) {
+    return what + std::to_string(i) + "_" + std::to_string(j);
+  };
+  for (int j = 0; j < t.side[1]; ++j) {
     std::vector<std::string> column;
-    for (int i = 0; i < side; ++i) {
-      column.push_back("d" + n(i) + n(j));
+    for (int i = 0; i < t.side[0]; ++i) {
+      column.push_back(named("d", i, j));
       code.line("const v_lanes " + column.back() + " = *(const v_lanes*)(from[" + n(i) + "][" +
                 n(j) + "] + c);");
     }
-    for (int i = 0; i < side; ++i)
-      code.line("const v_lanes h" + n(i) + n(j) + " = " +
-                combination(by.image[size_t(i)], column, "f") + ";");
+    for (int i = 0; i < t.side[0]; ++i)
+      code.line("const v_lanes " + named("h", i, j) + " = " +
+                combination(down.image[size_t(i)], column, "f") + ";");
   }
   code.line("float* const out = to + tile * " + n(g.channels) + " + c;");
-  for (int i = 0; i < side; ++i) {
+  for (int i = 0; i < t.side[0]; ++i) {
     std::vector<std::string> row;
-    for (int j = 0; j < side; ++j) row.push_back("h" + n(i) + n(j));
-    for (int j = 0; j < side; ++j)
-      code.line("*(v_lanes*)(out + " + n((int64_t{i} * side + j) * image_pitch(g, t)) +
-                "L) = " + combination(by.image[size_t(j)], row, "f") + ";");
+    for (int j = 0; j < t.side[1]; ++j) row.push_back(named("h", i, j));
+    for (int j = 0; j < t.side[1]; ++j)
+      code.line("*(v_lanes*)(out + " + n((int64_t{i} * t.side[1] + j) * image_pitch(g, t)) +
+                "L) = " + combination(right.image[size_t(j)], row, "f") + ";");
   }
   code.close();
   code.close();
@@ -211,7 +257,7 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
   constexpr int64_t kUnitProducts = int64_t{1} << 21;
   ImageStage stage;
   const int64_t count = static_cast<int64_t>(panels.vectors.size());
-  const int64_t per_tile = g.channels * panels.width(0);
+  const int64_t depth = t.frames.taps, per_tile = depth * g.channels * panels.width(0);
   const int64_t stretch =
       std::clamp<int64_t>(kUnitProducts / per_tile, std::min<int64_t>(t.all, 24), t.all);
   const int64_t chunk = ceil_div(t.all, ceil_div(t.all, stretch)), chunks = ceil_div(t.all, chunk);
@@ -221,7 +267,10 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
   code.line("const float* const x = (const float*)args[0];");
   code.line("const float* const w = (const float*)args[1];");
   code.line("float* const sums = (float*)args[2];");
-  code.line("static const long none[] = {0};");
+  std::string offsets;
+  for (int64_t z = 0; z < depth; ++z)
+    offsets += (z > 0 ? ", " : "") + n(z * t.frames.dilation * t.per_frame * g.channels);
+  code.line("static const long offsets[] = {" + offsets + "};");
   code.open("for (long unit = begin; unit < end; ++unit)");
   code.line("const long from = unit % " + n(chunks) + " * " + n(chunk) + ", panel = unit / " +
             n(chunks) + " % " + n(count) + ", place = unit / " + n(chunks * count) + ";");
@@ -235,14 +284,24 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
     code.open("if (panel >= " + n(int64_t(p)) + " && panel < " + n(int64_t(next)) + ")");
     code.line("const long column = " + n(panels.begin(p)) + " + (panel - " + n(int64_t(p)) +
               ") * " + n(panels.width(p)) + ";");
-    code.line("const float* const ws = w + place * " + n(g.channels * panels.channels()) +
-              "L + column * " + n(g.channels) + ";");
-    code.open("for (long tile = from; tile < to;)");
+    code.line("const float* const ws = w + place * " + n(depth * g.channels * panels.channels()) +
+              "L + column * " + n(depth * g.channels) + ";");
+    const int64_t panel = depth * g.channels * vectors * panels.lanes;
+    code.line("long pass = 0;");
+    code.open("for (long tile = from; tile < to; ++pass)");
     code.line("const long rest = (to - tile + " + n(pixels - 1) + ") / " + n(pixels) +
               ", rows = (to - tile + rest - 1) / rest;");
     code.line("const float* at[" + n(pixels) + "];");
+    // Where the tile of a result begins among those of the images.
+    const bool film = t.padded > 1;
+    const std::string frame = "(tile + i) / " + n(t.per_frame);
+    const std::string first = !film ? "tile + i"
+                                    : "(" + frame + " / " + n(t.frames.out) + " * " + n(t.padded) +
+                                          " + " + frame + " % " + n(t.frames.out) + " * " +
+                                          n(t.frames.stride) + ") * " + n(t.per_frame) +
+                                          " + (tile + i) % " + n(t.per_frame);
     code.line("for (long i = 0; i < rows; ++i) at[i] = x + place * " + n(image_pitch(g, t)) +
-              "L + (tile + i) * " + n(g.channels) + ";");
+              "L + (" + first + ") * " + n(g.channels) + ";");
     code.line("float* const to_ = sums + place * " + n(sums_pitch(panels, t)) + "L + tile * " +
               n(panels.channels()) + " + column;");
     code.open("switch (rows)");
@@ -250,8 +309,8 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
     sizes.merge(tile_sizes(t.all - (chunks - 1) * chunk, pixels));
     for (int rows : sizes)
       code.line("case " + n(rows) + ": " + unit.image_kernels.use(unit.isa, rows, vectors) +
-                "(at, ws, none, 1, " + n(g.channels) + ", to_, " + n(panels.channels()) +
-                "); break;");
+                "(at, ws, offsets, " + n(depth) + ", " + n(g.channels) + ", to_, " +
+                n(panels.channels()) + ", " + ahead("ws", panel, vectors) + "); break;");
     code.close();
     code.line("tile += rows;");
     code.close();
@@ -266,13 +325,12 @@ ImageStage products(const std::string& name, const ImageGeometry& g, const Tilin
 
 ImageStage transform_back(const std::string& name, const ImageGeometry& g, const Tiling& t,
                           const ChannelPanels& panels, const Finish& finish, int lanes) {
-  const Transforms& by = transforms(t.m);
-  const int side = t.m + 2;
+  const Transforms down = t.transforms(0), right = t.transforms(1);
   // Channels at a time: the results of a tile stay in the first-level cache.
   const int64_t most = std::min<int64_t>(panels.channels(), 128);
   ImageStage stage;
   stage.units = t.all;
-  stage.scratch_bytes = int64_t{t.m} * t.m * most * 4;
+  stage.scratch_bytes = int64_t{t.m[0]} * t.m[1] * most * 4;
   Code code;
   code.append(finish.text);
   open_function(code, name);
@@ -282,47 +340,50 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
   code.line("float* const out = (float*)args[" + n(1 + int64_t(finish.more)) + "];");
   code.line("float* const results = (float*)scratch;");
   code.open("for (long tile = begin; tile < end; ++tile)");
-  place_of_tile(code, g, t);
+  place_of_tile(code, t);
   code.open("for (long column = 0; column < " + n(g.filters) + "; column += " + n(most) + ")");
   code.line("const long columns = column + " + n(most) + " < " + n(g.filters) + " ? " + n(most) +
             " : " + n(g.filters) + " - column;");
   code.open("for (long c = 0; c < columns; c += " + n(lanes) + ")");
   code.line("const float* const from = x + tile * " + n(panels.channels()) + " + column + c;");
-  for (int j = 0; j < side; ++j) {
+  const auto named = [](const char* what, int i, int j) {
+    return what + std::to_string(i) + "_" + std::to_string(j);
+  };
+  for (int j = 0; j < t.side[1]; ++j) {
     std::vector<std::string> column;
-    for (int i = 0; i < side; ++i) {
-      column.push_back("d" + n(i) + n(j));
+    for (int i = 0; i < t.side[0]; ++i) {
+      column.push_back(named("d", i, j));
       code.line("const v_lanes " + column.back() + " = *(const v_lanes*)(from + " +
-                n((int64_t{i} * side + j) * sums_pitch(panels, t)) + "L);");
+                n((int64_t{i} * t.side[1] + j) * sums_pitch(panels, t)) + "L);");
     }
-    for (int i = 0; i < t.m; ++i)
-      code.line("const v_lanes h" + n(i) + n(j) + " = " +
-                combination(by.result[size_t(i)], column, "f") + ";");
+    for (int i = 0; i < t.m[0]; ++i)
+      code.line("const v_lanes " + named("h", i, j) + " = " +
+                combination(down.result[size_t(i)], column, "f") + ";");
   }
-  for (int i = 0; i < t.m; ++i) {
+  for (int i = 0; i < t.m[0]; ++i) {
     std::vector<std::string> row;
-    for (int j = 0; j < side; ++j) row.push_back("h" + n(i) + n(j));
-    for (int j = 0; j < t.m; ++j)
-      code.line("*(v_lanes*)(results + " + n((int64_t{i} * t.m + j) * most) +
-                " + c) = " + combination(by.result[size_t(j)], row, "f") + ";");
+    for (int j = 0; j < t.side[1]; ++j) row.push_back(named("h", i, j));
+    for (int j = 0; j < t.m[1]; ++j)
+      code.line("*(v_lanes*)(results + " + n((int64_t{i} * t.m[1] + j) * most) +
+                " + c) = " + combination(right.result[size_t(j)], row, "f") + ";");
   }
   code.close();
-  const int64_t rows = g.axes[0].out, line = g.axes[1].out;
-  code.open("for (long i = 0; i < " + n(t.m) + "; ++i)");
-  code.line("const long y = y0 + i * " + n(g.axes[0].dilation) + ";");
+  const int64_t rows = t.axes[0].out, line = t.axes[1].out;
+  code.open("for (long i = 0; i < " + n(t.m[0]) + "; ++i)");
+  code.line("const long y = y0 + i * " + n(t.axes[0].dilation) + ";");
   code.line("if (y >= " + n(rows) + ") break;");
-  code.line("const long pixel = image * " + n(g.pixels) + " + y * " + n(line) + " + x0;");
-  const std::string from = "results + i * " + n(t.m * most);
-  if (g.axes[1].dilation == 1) {
-    code.line("const long count = x0 + " + n(t.m) + " < " + n(line) + " ? " + n(t.m) + " : " +
+  code.line("const long pixel = (frame * " + n(rows) + " + y) * " + n(line) + " + x0;");
+  const std::string from = "results + i * " + n(t.m[1] * most);
+  if (t.axes[1].dilation == 1) {
+    code.line("const long count = x0 + " + n(t.m[1]) + " < " + n(line) + " ? " + n(t.m[1]) + " : " +
               n(line) + " - x0;");
     code.line("if (count > 0) " +
               finish.call(from, n(most), "pixel", "column", "count", "columns"));
   } else {
-    code.line("for (long j = 0; j < " + n(t.m) + " && x0 + j * " + n(g.axes[1].dilation) + " < " +
-              n(line) + "; ++j) " +
+    code.line("for (long j = 0; j < " + n(t.m[1]) + " && x0 + j * " + n(t.axes[1].dilation) +
+              " < " + n(line) + "; ++j) " +
               finish.call(from + " + j * " + n(most), n(most),
-                          "pixel + j * " + n(g.axes[1].dilation), "column", "1", "columns"));
+                          "pixel + j * " + n(t.axes[1].dilation), "column", "1", "columns"));
   }
   code.close();
   code.close();
@@ -334,11 +395,9 @@ ImageStage transform_back(const std::string& name, const ImageGeometry& g, const
 
 }  // namespace
 
-bool winograd_applies(const ImageGeometry& g, CpuIsa isa) {
+bool winograd_applies(const ImageGeometry& g, int m, CpuIsa isa) {
   const int lanes = lanes_of(isa, DType::F32);
-  return g.axes.size() == 2 && g.channels % lanes == 0 && g.filters % lanes == 0 &&
-         std::all_of(g.axes.begin(), g.axes.end(),
-                     [](const WindowAxis& a) { return a.taps == 3 && a.stride == 1; });
+  return g.channels % lanes == 0 && g.filters % lanes == 0 && Tiling(g, m).fits;
 }
 
 double winograd_cost(const ImageGeometry& g, int m, int threads) {
@@ -346,9 +405,10 @@ double winograd_cost(const ImageGeometry& g, int m, int threads) {
   // Multiply-adds that take as long as moving an element between caches, and from memory beyond
   // them (measured on a machine with 55 thousand million a second per core).
   constexpr double kCached = 10, kFar = 20;
-  const double weights = double(t.places * g.channels * g.filters);
-  const double moved = double(t.places * t.all) * double(g.channels + g.filters);
-  return double(t.places * t.all) * double(g.channels) * double(g.filters) + kCached * moved +
+  const double depth = double(g.channels * t.frames.taps);
+  const double weights = double(t.places * g.filters) * depth;
+  const double moved = double(t.places) * double(t.images * g.channels + t.all * g.filters);
+  return double(t.places * t.all) * depth * double(g.filters) + kCached * moved +
          kFar * weights * (threads > 1 ? 0.7 * threads : 1);
 }
 
@@ -357,7 +417,7 @@ void emit_winograd(const std::string& name, const ImageGeometry& g, int m,
                    ImageCode& code) {
   const Tiling t(g, m);
   const int first = code.operands + 1, lanes = lanes_of(unit.isa, DType::F32);
-  code.workspace_bytes = {t.places * g.channels * panels.channels() * 4,
+  code.workspace_bytes = {t.places * t.frames.taps * g.channels * panels.channels() * 4,
                           t.places * image_pitch(g, t) * 4, t.places * sums_pitch(panels, t) * 4};
   const auto add = [&](ImageStage stage, std::vector<int> reads, int writes) {
     stage.reads = std::move(reads);

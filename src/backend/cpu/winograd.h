@@ -1,7 +1,9 @@
-// Winograd's minimal filtering for 3×3 windows without strides (Lavin & Gray, CVPR 2016, §4): tiles
-// of the image and the weights are transformed, products are summed over channels for each of the
-// (m+2)² places of a tile, and m×m results come back from a transform. Dilated windows are the same
-// on the pixels of one residue.
+// Winograd's minimal filtering for windows without strides (Lavin & Gray, CVPR 2016, §4): tiles of
+// the image and the weights are transformed, products are summed over channels for each place of a
+// tile, and m×m results come back from a transform. Windows of 3 (m = 2 or 4), 5 and 7 (m = 2)
+// elements along the two innermost axes, or along one where the other's windows are one element
+// wide; the frames of films are further terms of the sums. Dilated windows are the same on the
+// pixels of one residue.
 #pragma once
 
 #include "backend/cpu/emit_images.h"
@@ -9,10 +11,10 @@
 
 namespace tessera {
 
-bool winograd_applies(const ImageGeometry& g, CpuIsa isa);
+bool winograd_applies(const ImageGeometry& g, int m, CpuIsa isa);
 // In multiply-adds of the direct algorithm.
 double winograd_cost(const ImageGeometry& g, int m, int threads);
-// Adds the stages of F(m×m, 3×3) and their workspaces to `code`.
+// Adds the stages of F(m×m, …) and their workspaces to `code`.
 void emit_winograd(const std::string& name, const ImageGeometry& g, int m,
                    const ChannelPanels& panels, const Finish& finish, UnitContext& unit,
                    ImageCode& code);

@@ -63,6 +63,38 @@ TEST(CpuImages, ConvolutionsOfAllKinds) {
                       runnable_isas());
 }
 
+TEST(CpuImages, TransformsOfWindowsOfAllSizes) {
+  // Films, with strides, dilations and zeros along their frames; lines of one axis; 5×5 and 7×1.
+  const std::string text = R"(graph g {
+    x1 = input : f32[2,16,6,9,7]
+    w1 = input : f32[32,16,3,3,3]
+    y1 = conv x1, w1 {strides=[2,1,1], dilations=[1,1,2], low=[1,1,2], high=[1,1,2]}
+    x2 = input : f32[1,16,5,6,6]
+    w2 = input : f32[16,16,2,3,3]
+    y2 = conv x2, w2 {dilations=[3,1,1], low=[2,1,0], high=[0,1,2]}
+    x3 = input : f32[2,16,17,9]
+    w3 = input : f32[32,16,7,1]
+    y3 = conv x3, w3 {low=[3,0], high=[3,0]}
+    x4 = input : f32[1,16,9,10]
+    w4 = input : f32[16,16,1,3]
+    y4 = conv x4, w4 {low=[0,1], high=[0,1]}
+    x5 = input : f32[1,32,11,8]
+    w5 = input : f32[16,32,5,5]
+    y5 = conv x5, w5 {low=[2,2], high=[2,2]}
+    x6 = input : f32[2,16,19]
+    w6 = input : f32[16,16,5]
+    y6 = conv x6, w6 {low=[2], high=[1], dilations=[2]}
+    return y1, y2, y3, y4, y5, y6
+  })";
+  expect_right_by_all(text);
+  const CpuIsa isa = best_isa();
+  const Graph laid_out = channels_last(parse(text, "<test>"), isa);
+  std::vector<size_t> algorithms;
+  for (const ImageStep& s : image_steps(laid_out, isa))
+    algorithms.push_back(algorithms_of(laid_out, s, isa).size());
+  EXPECT_EQ(algorithms, (std::vector<size_t>{3, 3, 2, 3, 2, 2}));
+}
+
 TEST(CpuImages, WhatFollowsIsFused) {
   const std::string text = R"(graph g {
     x = input : f32[2,16,6,5]
