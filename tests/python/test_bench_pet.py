@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,6 @@ def test_turns_rotate() -> None:
 
 
 def test_rows_that_are_known_are_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("onnx")
     raced: list[tuple[int, list[str]]] = []
 
     def race(name: str, batch: int, threads: int, *rest: Any) -> dict[str, Any]:
@@ -48,8 +48,9 @@ def test_rows_that_are_known_are_not_measured_again(monkeypatch: pytest.MonkeyPa
         return {"case": name, "batch": batch, "threads": threads}
 
     monkeypatch.setattr(pet, "_race", race)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(pet, "_write", lambda *rest: None)
-    monkeypatch.setattr(pet.os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
 
     def rows(known: set[Any], **options: Any) -> list[dict[str, Any]]:
         off = Options(**options)
