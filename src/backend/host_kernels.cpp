@@ -32,13 +32,14 @@ struct Entry {
   void (*call)(void**);
   int parameters;
   const int* bytes;
+  int grain;
 };
 template <class... A> constexpr int bytes[sizeof...(A) + 1] = {int(sizeof(A))..., 0};
 template <auto kernel, class... A, unsigned long... i>
 void call(void** p, std::index_sequence<i...>) { kernel(*static_cast<A*>(p[i])...); }
-template <auto kernel, class... A> Entry entry(void (*)(A...)) {
+template <auto kernel, int grain, class... A> Entry entry(void (*)(A...)) {
   return {[](void** p) { call<kernel, std::remove_cv_t<A>...>(p, std::index_sequence_for<A...>()); },
-          int(sizeof...(A)), bytes<A...>};
+          int(sizeof...(A)), bytes<A...>, grain};
 }
 }  // namespace tessera_entries
 #define TESSERA_EXPORTED extern "C" __attribute__((visibility("default")))
@@ -49,6 +50,10 @@ TESSERA_EXPORTED void tessera_bind(const void* api) {
 
 }  // namespace
 
+int smallest_element(const std::string& source) {
+  return source.find("char*") != std::string::npos ? 1 : 2;
+}
+
 std::string host_kernels(const std::string& source, const std::vector<std::string>& kernels,
                          Cache& cache) {
   std::string text = with_headers("#include \"device.cuh\"\n");
@@ -58,7 +63,8 @@ std::string host_kernels(const std::string& source, const std::vector<std::strin
   text += "#line 1\n" + own + kEntries;
   for (const std::string& k : kernels)
     text += "TESSERA_EXPORTED tessera_entries::Entry tessera_entry_" + k +
-            " = tessera_entries::entry<" + k + ">(" + k + ");\n";
+            " = tessera_entries::entry<" + k + ", " + std::to_string(smallest_element(source)) +
+            ">(" + k + ");\n";
   CompileOptions options;
   // Faults of the emulator are exceptions that pass through the kernels.
   options.flags = {"-x",

@@ -15,7 +15,12 @@ struct HostKernel {
   void (*call)(void** parameters);  // what a thread does; pointers to the parameters
   int parameters;
   const int* bytes;  // of each parameter
+  int grain;         // smallest_element of the source
 };
+
+// Bytes of the smallest elements that CUDA source moves, 1 or 2: what races are looked for in
+// (EmulatedLaunch::grain).
+int smallest_element(const std::string& source);
 
 // A shared library, as bytes, of `source`, which includes "device.cuh" and defines these kernels.
 // Throws what compile_and_load does.

@@ -113,6 +113,15 @@ CUDNN |= {
     )
 }
 
+WINDOWS = {name: CUDNN[name] for name in CUDNN if "conv" in name or "groups-" in name}
+WINDOWS |= {
+    f"{kind}-{t}": f"graph g {{\nx = input : {t}[4,16,28,28]\nw = input : {t}[16,{c},3,3]\n"
+    f"y = {kind} x, w {{{how}}}\np = pool_max y {{size=[3,3], strides=[2,2], low=[1,1]}}\n"
+    "q = pool_sum y {size=[2,2]}\nreturn p, q\n}"
+    for t in ("f16", "bf16", "f32")
+    for kind, c, how in (("conv", 1, "groups=16"), ("conv_transpose", 16, "strides=[2,2]"))
+}
+
 
 def needs(library: str) -> None:
     problem = _core.cuda_machine()[f"{library}_problem"]
@@ -142,3 +151,16 @@ def test_convolutions_and_attention(name: str) -> None:
     for _ in range(2):
         wrong = difference(graph, arrays, on_device(result, arrays))
         assert not wrong, f"{wrong}\n{graph}"
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_by_kernels(name: str) -> None:
+    """Convolutions and pooling without a library."""
+    graph = ts.Graph.parse(WINDOWS[name])
+    result = ts.superoptimize(
+        graph, target="cuda", budget=30, cache=False, disable=("library", *PLAIN_ONLY)
+    )
+    assert not any("library" in k for k in result.kernels)
+    arrays = random_arrays(graph, 1)
+    wrong = difference(graph, arrays, on_device(result, arrays))
+    assert not wrong, f"{wrong}\n{graph}\n{result.kernel_source}"

@@ -533,6 +533,66 @@ def test_results_do_not_overlap_what_is_read(stand_in: StandIn) -> None:
         result(x, out=x)
 
 
+def test_bytes_side_by_side_are_no_race(stand_in: StandIn) -> None:
+    """Neighbours of one byte are written by different threads."""
+    g = ts.Graph("bytes")
+    x = g.input("x", (33, 64), "i8")
+    g.output(x @ g.transpose(x, (1, 0)))
+    g.output(x < g.max(x, (1,), keepdims=True))
+    array = np.random.default_rng(5).integers(-3, 4, (33, 64)).astype(np.int8)
+    product, less = ts.superoptimize(g, **QUICK)(to_device(array))
+    np.testing.assert_array_equal(to_host(product), (array.astype(int) @ array.T).astype(np.int8))
+    np.testing.assert_array_equal(to_host(less), array < array.max(1, keepdims=True))
+
+
+def test_bad_input_is_refused_and_harms_nothing(stand_in: StandIn, torch: Any) -> None:
+    """Each by an error that names the limit; what is right works after every one."""
+    result = optimized()
+    x, g = Tensor(to_device(X)), Tensor(to_device(G))
+    odd = Tensor(to_device(X))
+    odd.offset = 4
+    strided = types.SimpleNamespace(
+        __dlpack_device__=lambda: (2, 0), __dlpack__=lambda stream=None: X.T.__dlpack__()
+    )
+    half = Tensor(to_device(X.astype(np.float16)))
+    bad: list[tuple[Any, type[Exception], str]] = [
+        (lambda: result(odd, g), BadInputError, "no multiple of 16 bytes"),
+        (lambda: result(strided, g), BadInputError, r"must be f32\[8,64\]|not contiguous"),
+        (lambda: result(Tensor(to_device(X, 1), index=1), g), BadInputError, "x is on cuda:1"),
+        (lambda: result(Foreign(to_device(X, 1), 1), g), BadInputError, "on cuda:1"),
+        (lambda: result(X, g), BadInputError, "a NumPy array; the program runs on Stand-in 0"),
+        (lambda: result(half, g), WrongTypeError, r"f32\[8,64\], not float16"),
+        (lambda: result(x), BadInputError, "expected 2 arrays, got 1|missing"),
+        (lambda: result(x, g, out=half), WrongTypeError, "out must be f32"),
+        (lambda: to_device(X, 7), NotFoundError, "no device cuda:7; there are 2"),
+        (lambda: to_device(np.zeros(1 << 29, np.uint8)), OutOfMemoryError,
+         "take 512 MiB, and 256 MiB of 256 MiB are free"),
+    ]  # fmt: skip
+    for call, kind, message in bad:
+        with pytest.raises(kind, match=message):
+            call()
+        made = result(x, g)
+        stand_in.synchronize(torch.stream)
+        close(made.array)
+
+
+def test_small_devices_name_their_limits(stand_in: StandIn) -> None:
+    g = ts.Graph("product")
+    a, b = g.input("a", (64, 256), "f16"), g.input("b", (256, 64), "f16")
+    g.output(a @ b)
+
+    def on(memory: int, shared: int) -> Any:
+        stand_in.library.stand_in_reset(1, 9, 0, ctypes.c_int64(memory), ctypes.c_int64(shared))
+        _core.use_cuda_driver(str(LIBRARY))
+        return ts.superoptimize(g, **QUICK)
+
+    assert on(1 << 28, 20 << 10).kernels[0]["shared_bytes"] <= 20 << 10
+    with pytest.raises(UnsupportedError, match="of shared memory, but 1024 is the limit"):
+        on(1 << 28, 1 << 10)
+    with pytest.raises(OutOfMemoryError, match="the inputs .* take 32 KiB, and 20 KiB of 20 KiB"):
+        on(20 << 10, 227 << 10)
+
+
 def test_failures_of_the_device_are_told(stand_in: StandIn) -> None:
     result = optimized()
     x, g = to_device(X), to_device(G)
@@ -541,7 +601,7 @@ def test_failures_of_the_device_are_told(stand_in: StandIn) -> None:
         result(x, g)
     close(result(x, g))  # it was this call alone
     stand_in.fail("cuMemAlloc_v2", 2)
-    with pytest.raises(OutOfMemoryError, match="the results take 1 MiB"):
+    with pytest.raises(OutOfMemoryError, match="the results take 2 KiB"):
         result(x, g)
     stand_in.fail("cuLaunchKernel", 700)
     for _ in range(2):

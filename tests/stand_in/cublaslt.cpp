@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/cuda/driver_api.h"
-#include "device.cuh"
+#include "elements.h"
 #include "stand_in.h"
 
 namespace {
@@ -35,26 +35,6 @@ struct Way {
 constexpr int kInvalidValue = 7, kExecutionFailed = 13, kNotSupported = 15;
 constexpr uint64_t kMark = 42;
 constexpr size_t kWorkspace = 1024;
-
-double read(const char* data, int type, int64_t i) {
-  switch (type) {
-  case 0: return reinterpret_cast<const float*>(data)[i];
-  case 1: return reinterpret_cast<const double*>(data)[i];
-  case 2: return ts::to_float(reinterpret_cast<const ts::f16*>(data)[i]);
-  default: return ts::to_float(reinterpret_cast<const ts::bf16*>(data)[i]);
-  }
-}
-
-void write(char* data, int type, int64_t i, double x) {
-  switch (type) {
-  case 0: reinterpret_cast<float*>(data)[i] = float(x); break;
-  case 1: reinterpret_cast<double*>(data)[i] = x; break;
-  case 2: reinterpret_cast<ts::f16*>(data)[i] = ts::from_float<ts::f16>(float(x)); break;
-  default: reinterpret_cast<ts::bf16*>(data)[i] = ts::from_float<ts::bf16>(float(x)); break;
-  }
-}
-
-int width(int type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
 
 // A product as it was asked for, to be done when the stream comes to it.
 struct Call {

@@ -213,6 +213,7 @@ int run_kernel(Function* function, std::array<int, 3> grid, int threads, int64_t
   launch.grid = grid;
   launch.threads = threads;
   launch.shared_bytes = shared;
+  launch.grain = function->code.grain;
   std::vector<void*> pointers;
   for (const std::vector<char>& p : parameters) {
     pointers.push_back(const_cast<char*>(p.data()));

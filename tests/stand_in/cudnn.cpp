@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "device.cuh"
+#include "elements.h"
 #include "stand_in.h"
 
 namespace {
@@ -91,22 +91,6 @@ std::string text(const Descriptor& t) {
   return std::string(type_name(type_of(t))) + text(extents(t)) + text(pitches(t));
 }
 
-double read(const char* data, int type, int64_t i) {
-  switch (type) {
-  case 0: return reinterpret_cast<const float*>(data)[i];
-  case 1: return reinterpret_cast<const double*>(data)[i];
-  case 2: return ts::to_float(reinterpret_cast<const ts::f16*>(data)[i]);
-  default: return ts::to_float(reinterpret_cast<const ts::bf16*>(data)[i]);
-  }
-}
-void write(char* data, int type, int64_t i, double x) {
-  switch (type) {
-  case 0: reinterpret_cast<float*>(data)[i] = float(x); break;
-  case 1: reinterpret_cast<double*>(data)[i] = x; break;
-  case 2: reinterpret_cast<ts::f16*>(data)[i] = ts::from_float<ts::f16>(float(x)); break;
-  default: reinterpret_cast<ts::bf16*>(data)[i] = ts::from_float<ts::bf16>(float(x)); break;
-  }
-}
 double rounded(int type, double x) {
   switch (type) {
   case 0: return float(x);

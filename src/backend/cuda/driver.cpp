@@ -39,7 +39,10 @@ bool sticky(int result) {
   }
 }
 
-std::string mib(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+std::string mib(int64_t bytes) {
+  if (bytes < 1 << 20) return std::to_string((bytes + 1023) >> 10) + " KiB";
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
 
 }  // namespace
 

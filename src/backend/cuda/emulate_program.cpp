@@ -13,6 +13,7 @@
 #include "backend/arrays.h"
 #include "backend/compiler.h"
 #include "backend/cuda/nvrtc.h"
+#include "backend/host_kernels.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/process.h"
@@ -135,7 +136,7 @@ EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
   m.program = std::move(program);
   for (TensorId t : graph.inputs()) m.inputs.push_back(graph.type(t));
   for (TensorId t : graph.outputs()) m.outputs.push_back(graph.type(t));
-  for (const Tensor& t : graph.tensors()) m.grain = std::min(m.grain, size_in_bytes(t.type.dtype));
+  m.grain = smallest_element(m.program.source);
   const Plan& plan = m.program.plan;
   for (const Plan::Copy& c : plan.copies) m.copy_bytes.push_back(graph.type(c.from).bytes());
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
