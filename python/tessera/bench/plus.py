@@ -7,15 +7,15 @@ the paper's Table 1; PyTorch's own f64 result is the yardstick of the errors.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
-import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from tessera.bench.race import Late, Process
-from tessera.bench.worker import die_with_parent, pin, serve
 from tessera.errors import UsageError
 from tessera.options import Options
 
@@ -25,165 +25,174 @@ TABLE_1: dict[str, tuple[int, int] | None] = {
     "bert": (635, 87), "albert": (637, 88), "gpt2": (630, 87), "t5": (1460, 220),
     "vit": (655, 87), "llama": None, "qwen": None,
 }  # fmt: skip
-PEERS = ("eager", "inductor", "inductor_max")
-_LENGTH = 128
+DYNAMIC = "bert@lengths"  # lengths 64…256 in one process, beside a process for each
+LENGTHS = (64, 96, 160, 256)
+AUTHORING = "authoring"
+PEERS = ("eager", "inductor", "inductor_max", "ort")
+_WORKER = "tessera.bench.plus_worker"
 
 
-def build(name: str, batch: int) -> tuple[Any, dict[str, Any]]:
-    """A model with random weights (a transformers config) and its inputs."""
-    import torch
-    import transformers as hf
-
-    torch.manual_seed(0)
-    tokens = {"input_ids": torch.randint(0, 30000, (batch, _LENGTH))}
-    if name == "vit":
-        return hf.ViTModel(hf.ViTConfig()).eval(), {
-            "pixel_values": torch.randn(batch, 3, 224, 224)}  # fmt: skip
-    if name == "bert":
-        return hf.BertModel(hf.BertConfig()).eval(), tokens
-    if name == "albert":
-        config = hf.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
-        return hf.AlbertModel(config).eval(), tokens
-    if name == "gpt2":
-        return hf.GPT2Model(hf.GPT2Config(use_cache=False)).eval(), tokens
-    if name == "t5":
-        config = hf.T5Config(d_model=768, d_ff=3072, num_layers=12, num_heads=12, use_cache=False)
-        return hf.T5Model(config).eval(), tokens | {"decoder_input_ids": tokens["input_ids"]}
-    sizes = dict(hidden_size=1024, intermediate_size=2816, num_hidden_layers=2,  # noqa: C408
-                 num_attention_heads=16, num_key_value_heads=4, use_cache=False)  # fmt: skip
-    if name == "llama":
-        return hf.LlamaModel(hf.LlamaConfig(**sizes)).eval(), tokens
-    return hf.Qwen2Model(hf.Qwen2Config(**sizes)).eval(), tokens
+def cases(case: str | None, batch: int | None, quick: bool) -> list[tuple[str, int]]:
+    """Models and batches; raises UsageError for a name that is none."""
+    known = (*TABLE_1, DYNAMIC, AUTHORING)
+    if case and case not in known:
+        raise UsageError(f"--case: '{case}' is not one of {', '.join(known)}")
+    names = [case] if case else ["qwen"] if quick else list(known)
+    once = (DYNAMIC, AUTHORING)
+    return [(n, b) for n in names
+            for b in ((batch,) if batch else (1,) if quick or n in once else (1, 16))]  # fmt: skip
 
 
-class Server:
-    """One process: one contestant, one model."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self.run: Callable[[], Any] = lambda: None
-
-    def prepare(self, name: str, case: str, batch: int, exact: bool) -> Row:
-        """Makes the contestant; seconds until its first result, errors against f64."""
-        import torch
-
-        torch.set_num_threads(self.threads)
-        model, inputs = build(case, batch)
-        facts: Row = {}
-        with torch.no_grad():
-            eager = model(**inputs)[0]
-            yardstick: Any = None
-            if exact:
-                wide = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
-                yardstick = build(case, batch)[0].double()(**wide)[0]
-            compiled = model
-            if name == "tessera":
-                import tessera.torch_backend
-
-                compiled = torch.compile(model, backend="tessera")
-            elif name != "eager":
-                torch._inductor.config.freezing = name == "inductor_max"
-                mode = "max-autotune" if name == "inductor_max" else None
-                compiled = torch.compile(model, mode=mode)
-            start = time.perf_counter()
-            compiled(**inputs)
-            facts["compile_s"] = time.perf_counter() - start
-            got = compiled(**inputs)[0]
-        if name == "tessera":
-            reports = tessera.torch_backend.REPORTS
-            facts |= {"ops": sum(r.operators for r in reports),
-                      "kernels": sum(r.kernels for r in reports),
-                      "eager": sorted({n for r in reports for n in r.eager})}  # fmt: skip
-        difference = (got - eager).abs()
-        facts |= {"max_abs_diff": float(difference.max()),
-                  "mean_abs_diff": float(difference.mean())}  # fmt: skip
-        if yardstick is not None:
-            facts["max_abs_err"] = float((got.double() - yardstick).abs().max())
-
-        def run() -> None:
-            with torch.no_grad():
-                compiled(**inputs)
-
-        self.run = run
-        return {"facts": facts}
-
-    def time(self) -> Row:
-        """Seconds of one run, after one that wakes the threads."""
-        self.run()
-        start = time.perf_counter()
-        self.run()
-        return {"seconds": time.perf_counter() - start}
+def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells rows apart."""
+    return row["suite"], row["case"], row["batch"], row["threads"]
 
 
 def run(
     options: Options, case: str | None, batch: int | None, quick: bool,
-    tell: Callable[[str], None], limit_s: float,
+    tell: Callable[[str], None], limit_s: float, known: Sequence[Row] = (),
 ) -> Iterator[Row]:  # fmt: skip
-    """A row for each model and batch."""
-    if case and case not in TABLE_1:
-        raise UsageError(f"--case: '{case}' is not one of {', '.join(TABLE_1)}")
+    """A row for each model and batch, but for those that are known."""
+    chosen = cases(case, batch, quick)
     for module in ("torch", "transformers"):
-        if importlib.util.find_spec(module) is None:
+        if importlib.util.find_spec(module) is None and chosen != [(AUTHORING, 1)]:
             raise UsageError(f"bench plus needs {module}; try pip install {module}")
-    names = [case] if case else ["qwen"] if quick else list(TABLE_1)
-    for name in names:
-        for size in (batch,) if batch else (1,) if quick else (1, 16):
-            yield _race(name, size, options, quick, tell, limit_s)
+    threads = options.threads or len(os.sched_getaffinity(0))
+    there = {key(row) for row in known if "failed" not in row}
+    for name, size in chosen:
+        if ("plus", name, size, threads) in there:
+            continue
+        row: Row = {"suite": "plus", "case": name, "dtype": "f32", "target": options.target,
+                    "threads": threads, "batch": size}  # fmt: skip
+        if name == AUTHORING:
+            yield row | authoring()
+        elif name == DYNAMIC:
+            yield row | _lengths(size, threads, quick, tell, limit_s)
+        else:
+            yield row | _race(name, size, threads, quick, tell, limit_s)
+
+
+def authoring() -> Row:
+    """Lines of T5's layer normalisation as an expert writes it, beside the paper's count.
+
+    That the variants need no further line is what tests/unit/search holds."""
+    from tessera.patterns import pattern_files
+
+    def lines(name: str) -> int:
+        text = next(p for p in pattern_files() if p.stem == name).read_text()
+        return sum(bool(x.strip()) and not x.startswith("#") for x in text.splitlines())
+
+    return {"lines": {"t5layernorm": lines("rmsnorm"), "matmul": lines("matmul")},
+            "paper": {"t5layernorm": 18 + 129}, "further_lines": 0}  # fmt: skip
 
 
 def _race(
-    name: str, batch: int, options: Options, quick: bool, tell: Callable[[str], None],
-    limit_s: float,
-) -> Row:  # fmt: skip
-    threads = options.threads or len(os.sched_getaffinity(0))
+    name: str, batch: int, threads: int, quick: bool, tell: Callable[[str], None], limit_s: float
+) -> Row:
     processes: dict[str, Process] = {}
     facts: dict[str, Row] = {}
     notes: dict[str, str] = {}
-    times: dict[str, list[float]] = {}
-    try:
-        for contestant in ("tessera", *(PEERS[:2] if quick else PEERS)):
-            tell(f"plus: {name}, batch {batch}: {contestant}")
-            process = Process(threads, "tessera.bench.plus")
-            try:
-                answer = process.ask(limit_s, do="prepare", name=contestant, case=name,
-                                     batch=batch, exact=not quick)  # fmt: skip
-            except Late as late:
-                answer = {"failed": str(late)}
-            if "failed" in answer:
-                notes[contestant] = answer["failed"]
-                process.close()
-                continue
+
+    def start(contestant: str, cache: str | None = None) -> None:
+        tell(f"plus: {name}, batch {batch}: {contestant}")
+        process = Process(threads, _WORKER, {"TESSERA_CACHE_DIR": cache} if cache else None)
+        try:
+            answer = process.ask(limit_s, do="prepare", name=contestant, case=name, batch=batch,
+                                 exact=not quick and contestant == "tessera")  # fmt: skip
+        except Late as late:
+            answer = {"failed": str(late)}
+        if "failed" in answer:
+            notes[contestant] = answer["failed"]
+            process.close()
+        else:
             processes[contestant], facts[contestant] = process, answer["facts"]
-        times = {n: [] for n in processes}
-        for turn in range(5 if quick else 15):
-            order = list(processes)
-            for n in order[turn % len(order) :] + order[: turn % len(order)] if order else []:
-                time.sleep(0.02)  # pools spin for a while after their work
-                times[n].append(processes[n].ask(120, do="time")["seconds"])
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="tessera-plus-") as cache:
+            start("tessera", cache)  # with an empty cache
+            first = facts.pop("tessera", {})
+            if "tessera" in processes:
+                processes.pop("tessera").close()
+                start("tessera", cache)  # as a second process finds it
+        ort = importlib.util.find_spec("onnxruntime") is not None
+        for peer in PEERS[:2] if quick else PEERS if ort else PEERS[:3]:
+            start(peer)
+        times = _take_turns(processes, 3.0 if quick else 30.0)
     finally:
         for process in processes.values():
             process.close()
     least = {n: min(t) * 1e6 for n, t in times.items()}
     peers = {n: us for n, us in least.items() if n != "tessera"}
-    ours = least.get("tessera")
+    ours, inductor = least.get("tessera"), peers.get("inductor")
+    mine = facts.get("tessera", {})
     return {
-        "suite": "plus", "case": name, "shape": {"batch": [batch]}, "dtype": "f32",
-        "target": options.target, "threads": threads, "batch": batch, "ours_us": ours,
-        "peers": peers, "speedup_vs_best": min(peers.values()) / ours if ours and peers else None,
+        "shape": {"batch": [batch]}, "ours_us": ours, "peers": peers,
+        "speedup_vs_best": min(peers.values()) / ours if ours and peers else None,
+        "speedup_vs_inductor": inductor / ours if ours and inductor else None,
         "medians_us": {n: median(t) * 1e6 for n, t in times.items()},
-        "paper": TABLE_1[name], "facts": facts, "load": os.getloadavg()[0],
-        **{k: v for k, v in facts.get("tessera", {}).items() if k in ("ops", "kernels",
-                                                                     "compile_s")},
+        "rounds": min(map(len, times.values()), default=0),
+        "ops": mine.get("ops"), "kernels": mine.get("kernels"), "paper": TABLE_1[name],
+        "compile_s": first.get("compile_s"), "compile_cached_s": mine.get("compile_s"),
+        "build_s": first.get("build_s"), "build_cached_s": mine.get("build_s"),
+        "max_abs_diff": first.get("max_abs_diff"), "max_abs_err": first.get("max_abs_err"),
+        "memory_mb": {n: f["memory_mb"] for n, f in facts.items()},
+        "facts": facts, "load": os.getloadavg()[0],
     } | ({"notes": notes} if notes else {})  # fmt: skip
 
 
-def main() -> None:
-    die_with_parent()
-    threads = int(sys.argv[1])
-    pin(threads)
-    server = Server(threads)
-    serve({"prepare": server.prepare, "time": server.time})
+def _take_turns(processes: dict[str, Process], seconds: float, **order: Any) -> dict[
+    str, list[float]
+]:  # fmt: skip
+    times: dict[str, list[float]] = {n: [] for n in processes}
+    end = time.monotonic() + seconds
+    turn = 0
+    while processes and (turn < 3 or (time.monotonic() < end and turn < 50)):
+        names = list(processes)
+        for n in names[turn % len(names) :] + names[: turn % len(names)]:
+            time.sleep(0.02)  # pools spin for a while after their work
+            times[n].append(processes[n].ask(120, do="time", **order)["seconds"])
+        turn += 1
+    return times
 
 
-if __name__ == "__main__":
-    main()
+def _lengths(
+    batch: int, threads: int, quick: bool, tell: Callable[[str], None], limit_s: float
+) -> Row:
+    """One graph for all lengths against a process that knows its length, by turns."""
+    lengths = LENGTHS[:2] if quick else LENGTHS
+    dynamic = Process(threads, _WORKER)
+    rows: Row = {}
+    try:
+        dynamic.ask(limit_s, do="lengths", name="tessera", case="bert", batch=batch, dynamic=True)
+        for length in lengths:
+            tell(f"plus: bert, length {length}")
+            added = dynamic.ask(limit_s, do="add_length", case="bert", batch=batch, length=length)
+            static = Process(threads, _WORKER)
+            try:
+                static.ask(limit_s, do="lengths", name="tessera", case="bert", batch=batch,
+                           dynamic=False)  # fmt: skip
+                static.ask(limit_s, do="add_length", case="bert", batch=batch, length=length)
+                times = _take_turns({"dynamic": dynamic, "static": static}, 5.0, length=length)
+            finally:
+                static.close()
+            rows[str(length)] = added | {n: min(t) * 1e6 for n, t in times.items()}
+    finally:
+        dynamic.close()
+    ratios = [r["dynamic"] / r["static"] for r in rows.values()]
+    return {"lengths": rows, "graphs": max(r["graphs"] for r in rows.values()),
+            "overhead": math.prod(ratios) ** (1 / len(ratios)) - 1}  # fmt: skip
+
+
+def summaries(rows: Sequence[Row]) -> list[Row]:
+    """Geometric means of what was raced."""
+    raced = [r for r in rows if r.get("speedup_vs_inductor") and r.get("speedup_vs_best")]
+    if not raced:
+        return []
+
+    def mean(name: str) -> float:
+        return math.exp(sum(math.log(r[name]) for r in raced) / len(raced))
+
+    return [{"suite": "plus", "case": "geomean", "count": len(raced),
+             "speedup_vs_inductor": mean("speedup_vs_inductor"),
+             "speedup_vs_best": mean("speedup_vs_best"),
+             "least_vs_best": min(r["speedup_vs_best"] for r in raced)}]  # fmt: skip

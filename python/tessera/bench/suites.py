@@ -89,7 +89,7 @@ def plus(settings: Settings) -> Iterator[Row]:
 
     yield from plus_suite.run(
         settings.options, settings.case, settings.batch, settings.quick, settings.tell,
-        settings.case_limit_s,
+        settings.case_limit_s, settings.known,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tessera.bench import mirage, stenso, suites
+from tessera.bench import mirage, plus, stenso, suites
 from tessera.bench import peers as peer_module
 from tessera.bench.cuda import peers as cuda_peers
 from tessera.bench.cuda import suite as cuda_suite
@@ -92,7 +92,8 @@ def bench(
                 against onnxruntime, PyTorch, torch.compile and OpenVINO, as far as installed;
                 needs torch
       plus      transformers (bert, albert, gpt2, t5, vit, llama, qwen; --case, --batch) through
-                torch.compile, against eager and Inductor; needs torch and transformers
+                torch.compile, against eager, Inductor and onnxruntime; bert@lengths: lengths
+                64 to 256 in one process; needs torch and transformers
       search    the search alone: states, pruning, time; limits, one thread, each rule off in turn
       stenso    NumPy programs rewritten as source and as kernels, against themselves in NumPy,
                 JAX and PyTorch; NAME@small and NAME@large at other sizes, statistics: the corpus
@@ -203,6 +204,8 @@ def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, 
     """The rows with a new one, in place of an earlier one of the same case."""
     if row["suite"] == "stenso":
         return [r for r in rows if stenso.key(r) != stenso.key(row)] + [row]
+    if row["suite"] == "plus":
+        return [r for r in rows if plus.key(r) != plus.key(row)] + [row]
     if row["suite"] != "mirage":
         return [*rows, row]
     return [r for r in rows if mirage.key(r) != mirage.key(row)] + [row]
@@ -212,6 +215,8 @@ def summaries(suite: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that sum up the others."""
     if suite == "stenso":
         return stenso.summaries(rows)
+    if suite == "plus":
+        return plus.summaries(rows)
     raced = suite == "mirage" and not any("ablation" in r or "compiled_for" in r for r in rows)
     return mirage.summaries(rows) if raced else []
 
@@ -221,7 +226,7 @@ def show(row: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, title=_title(row),
                   title_justify="left")  # fmt: skip
     skip = {"suite", "case", "machine", "target", "dtype", "kinds", "failures", "batch", "threads",
-            "cache", "gpu"}  # fmt: skip
+            "cache", "gpu", "facts"}  # fmt: skip
     for key, value in row.items():
         if key in skip or value is None:
             continue
