@@ -110,6 +110,19 @@ def tessera(
     settings = Settings.of(options)
     if mode not in (None, "default"):
         log.info("tessera: mode %r means nothing here; see options", mode)
+    elsewhere = sorted({str(x.device) for x in example_inputs
+                        if isinstance(x, torch.Tensor) and x.device.type != "cpu"})  # fmt: skip
+    if elsewhere:
+        text = (f"a graph has tensors on {', '.join(elsewhere)}, and programs from PyTorch run on "
+                "the processor")  # fmt: skip
+        if settings.strict:
+            raise UnsupportedError(f"torch.compile with strict: {text}: call .cpu() first")
+        log.warning("tessera: %s: it is left to %s", text, settings.fallback)
+        if settings.fallback == "inductor":
+            from torch._inductor.compile_fx import compile_fx
+
+            return compile_fx(module, example_inputs)  # type: ignore[no-any-return]
+        return module.forward  # type: ignore[no-any-return]
 
     def compiler(weights: bool) -> Callable[..., Any]:
         return lambda gm, inputs: compile_graph(gm, inputs, settings, weights)
@@ -137,7 +150,18 @@ def decompositions() -> dict[Any, Any]:
 
     kept: dict[Any, Any] = core_aten_decompositions()
     aten = torch.ops.aten
-    for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm):
+    from torch._decomp import decomposition_table
+
+    for packet in (aten.elu, aten.linalg_vector_norm, aten.var_mean,
+                   aten._adaptive_avg_pool2d, aten.narrow_copy, aten.native_dropout, aten.ldexp,
+                   aten._native_batch_norm_legit,
+                   aten._native_batch_norm_legit_functional):  # fmt: skip
+        for overload in packet.overloads():
+            function = getattr(packet, overload)
+            if function in decomposition_table:
+                kept[function] = decomposition_table[function]
+    for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
+                   aten.native_group_norm):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
     return kept

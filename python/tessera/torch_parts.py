@@ -217,7 +217,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         try:
             return _core.compile(fuse(graph).core)
         except Exception as error:  # a slower program is no reason to fail
-            log.warning("tessera: %s is not fused: %s: %s", self._name, type(error).__name__, error)
+            level = logging.INFO if isinstance(error, Error) else logging.WARNING
+            log.log(level, "tessera: %s is not fused: %s: %s", self._name, type(error).__name__,
+                    error)  # fmt: skip
             return _core.compile(graph.core)
 
     def _optimize(self, graph: Any) -> Any:

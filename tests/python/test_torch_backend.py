@@ -242,3 +242,42 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 def test_importing_tessera_does_not_import_torch() -> None:
     code = "import sys, tessera; tessera.Graph; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_images_train_and_by_position() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, stride=2, padding=1), torch.nn.GroupNorm(2, 8), torch.nn.ELU(),
+        torch.nn.AvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(32, 4),
+    )  # fmt: skip
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    compiled = torch.compile(model, backend="tessera")
+    for _ in range(2):
+        gradients = []
+        for run in (compiled, model):
+            loss = run(x).gather(1, torch.tensor([[0, 3], [2, 2]])).square().sum()
+            gradients.append(torch.autograd.grad(loss, [x, *model.parameters()]))
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    assert all(not r.eager for r in torch_backend.REPORTS)
+
+
+def test_dropout_trains_with_pytorchs_random_numbers() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Dropout(0.5))
+    compiled = torch.compile(model, backend="tessera")
+    x = torch.randn(8, 16)
+    for _ in range(2):
+        y = compiled(x)
+        y.sum().backward()
+        dropped = (y == 0).float().mean()
+        assert 0.3 < dropped < 0.7
+        close(y[y != 0], 2 * model[0](x)[y != 0])
+    assert all("rand" in name for r in torch_backend.REPORTS for name in r.eager)
+
+
+def test_tensors_elsewhere_are_left_to_pytorch(caplog: Any) -> None:
+    x = torch.empty(3, device="meta")
+    with caplog.at_level(logging.WARNING, "tessera.torch"):
+        assert torch.compile(lambda x: x * 2, backend="tessera")(x).shape == (3,)
+    assert any("tensors on meta" in r.message for r in caplog.records)
+    with pytest.raises(Exception, match=r"call \.cpu\(\) first"):
+        torch.compile(lambda x: x * 3, backend="tessera", options={"strict": True})(x)

@@ -164,6 +164,15 @@ def test_embedding_sum_and_norm_are_one_kernel() -> None:
     assert _kinds(_same(g)) == ["kernel"]
 
 
+def test_sums_end_rows_of_their_own_length() -> None:
+    g = Graph("sums")
+    x, w = g.input("x", (2, 3, 8)), g.input("w", (3,))
+    inner = g.sum(x * x, axis=-1)  # of 6 rows
+    outer = g.sum(inner * w, axis=-1, keepdims=True)  # of 2
+    g.output(g.reshape(x, (2, 24)) * outer)
+    _compiled(g)
+
+
 def test_nothing_is_computed_twice_or_for_nobody() -> None:
     g = Graph("twice")
     x = g.input("x", (6, 8))

@@ -58,9 +58,9 @@ def operator_name(target: Any) -> str:
 
 def handler_of(target: Any) -> Handler | None:
     """What imports an operator; None where nothing does."""
-    from tessera.frontends.torch import operators, structure  # register the handlers
+    from tessera.frontends.torch import further, operators, structure  # register the handlers
 
-    del operators, structure
+    del further, operators, structure
     name = operator_name(target)
     return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
 

@@ -134,9 +134,14 @@ def mul(call: Call, x: Any, y: Any) -> Tensor:
     return emit("and" if call.dtype == "bool" else "mul", a, b)
 
 
-@handles("aten.div.Tensor", "aten.div.Scalar")
-def div(call: Call, x: Any, y: Any) -> Tensor:
-    return emit("div", operand(call, x, call.dtype), operand(call, y, call.dtype))
+@handles("aten.div", "prims.div.default")
+def div(call: Call, x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor:
+    if not is_float(to_numpy(call.dtype)):
+        raise UnsupportedError("of integers it is left to PyTorch")
+    ratio = emit("div", operand(call, x, call.dtype), operand(call, y, call.dtype))
+    if rounding_mode == "trunc":
+        return f("trunc")(ratio)
+    return emit("floor", ratio) if rounding_mode == "floor" else ratio
 
 
 @handles("aten.maximum.default", "aten.minimum.default")
@@ -175,8 +180,10 @@ def bitwise(call: Call, x: Any, y: Any) -> Tensor:
 
 @handles("aten.pow.Tensor_Scalar")
 def pow_scalar(call: Call, x: Tensor, exponent: Any) -> Tensor:
-    _floats(call)
     x = cast(x, call.dtype)
+    if not is_float(x.dtype) and exponent in (2, 3):
+        return emit("mul", x if exponent == 2 else emit("mul", x, x), x)
+    _floats(call)
     if exponent == 2:
         return emit("sqr", x)
     if 2 * exponent == int(2 * exponent) and abs(exponent) <= 8:
@@ -219,7 +226,7 @@ def isnan(call: Call, x: Tensor) -> Tensor:
 @handles("aten.isinf.default")
 def isinf(call: Call, x: Tensor) -> Tensor:
     if not is_float(x.dtype):
-        raise UnsupportedError("of integers it is left to PyTorch")
+        return emit("ne", x, x)
     return emit("eq", emit("abs", x), x.builder.const(math.inf, x.dtype))
 
 
@@ -333,6 +340,23 @@ def _name_of(x: Tensor) -> str:
     return dtype_name(x.dtype)
 
 
+@handles("aten.native_group_norm.default")
+def group_norm(
+    call: Call, x: Tensor, w: Any, b: Any, n: int, c: int, pixels: int, groups: int, eps: float
+) -> list[Tensor]:
+    rows = f("reshape")(wide(x), [n, groups, c // groups * pixels])
+    mean = reduced("mean", rows, [2], True)
+    centred = rows - mean
+    variance = reduced("mean", emit("sqr", centred), [2], True)
+    inverse = emit("rsqrt", variance + rows.builder.const(eps, rows.dtype))
+    y = f("reshape")(centred * inverse, x.shape)
+    side = [c, *[1] * (x.ndim - 2)]
+    y = y if w is None else y * f("reshape")(cast(w, _name_of(y)), side)
+    y = y if b is None else y + f("reshape")(cast(b, _name_of(y)), side)
+    made = [cast(f("reshape")(t, [n, groups]), call.dtype) for t in (mean, inverse)]
+    return [cast(y, call.dtype), *made]
+
+
 @handles("aten._native_batch_norm_legit_no_training.default")
 def batch_norm(
     call: Call, x: Tensor, w: Any, b: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
@@ -350,7 +374,9 @@ def batch_norm(
 @handles("aten.mm.default", "aten.bmm.default")
 def mm(call: Call, x: Tensor, y: Tensor) -> Tensor:
     if not is_float(x.dtype):
-        raise UnsupportedError("of integers it is left to PyTorch")
+        from tessera.frontends.torch.further import integer_product
+
+        return integer_product(call, x, y)
     return emit("matmul", x, y)
 
 

@@ -127,11 +127,14 @@ class Regions:
             axes = op["attrs"]["axes"]
             if list(axes) != list(range(len(whole) - len(axes), len(whole))):
                 return None
+            if math.prod(whole[: len(whole) - len(axes)]) != math.prod(region.rows):
+                return None  # it would end rows of another length
             found = [self.operand(region, op["inputs"][0], whole)]
             if found[0] is not None and found[0].kind == "const":
                 return None
         elif op["op"] == "concat":
-            if op["attrs"]["axis"] != len(shape) - 1:
+            rows = math.prod(shape[:-1])
+            if op["attrs"]["axis"] != len(shape) - 1 or rows != math.prod(region.rows):
                 return None
             found = [self.operand(region, i, self.shape[i]) for i in op["inputs"]]
             if any(o is None or o.kind == "const" for o in found):

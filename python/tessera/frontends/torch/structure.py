@@ -14,7 +14,8 @@ from tessera.frontends.torch.operators import cast, emit, f
 from tessera.graph import Tensor
 
 
-@handles("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", moves=True)
+@handles("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
+         "aten.view_copy.default", moves=True)  # fmt: skip
 def view(call: Call, x: Tensor, shape: Sequence[int]) -> Tensor:
     return f("reshape")(x, list(shape))
 
@@ -84,7 +85,7 @@ def split(call: Call, x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
     return split_with_sizes(call, x, sizes, dim)
 
 
-@handles("aten.unbind.int", moves=True)
+@handles("aten.unbind.int", "aten.unbind_copy.int", moves=True)
 def unbind(call: Call, x: Tensor, dim: int = 0) -> list[Tensor]:
     return [select(call, x, dim, i) for i in range(x.shape[dim])]
 
@@ -139,19 +140,11 @@ def embedding(call: Call, table: Tensor, index: Tensor, *_: Any, **__: Any) -> T
 
 @handles("aten.index_select.default")
 def index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not x.ndim or index.ndim != 1:
-        raise UnsupportedError("of a single number")
+    if not x.ndim:
+        return x
+    index = f("reshape")(index, [index.size])
     axis = dim % x.ndim
     return emit("gather", x, _within(call, index, x.shape[axis]), axis=axis)
-
-
-@handles("aten.index.Tensor")
-def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
-    used = [(i, t) for i, t in enumerate(indices) if t is not None]
-    if len(used) != 1 or used[0][1].dtype == np.bool_:
-        raise UnsupportedError("by several tensors, or by a mask")
-    axis, at = used[0]
-    return emit("gather", x, _within(call, at, x.shape[axis]), axis=axis)
 
 
 # --- made from nothing
