@@ -1,10 +1,15 @@
 // search/patterns: experts' kernels as plain records, and checking them.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "backend/cpu/module.h"
 #include "bindings.h"
 #include "long_call.h"
 #include "search/patterns/check.h"
+#include "search/patterns/learn.h"
 #include "search/patterns/warehouse.h"
 
 namespace tessera::python {
@@ -38,6 +43,7 @@ nb::dict record(const Pattern& p) {
   for (const patterns::Body& b : p.bodies) {
     nb::dict body;
     body["target"] = b.target;
+    body["library"] = b.library;
     body["when"] = texts(b.when);
     body["line"] = b.line;
     bodies.append(body);
@@ -78,6 +84,8 @@ void bind_patterns(nb::module_& m) {
         return record(patterns::parse_pattern(text, file));
       },
       nb::arg("text"), nb::arg("file"));
+  m.def("pattern_meaning", &patterns::meaning, nb::arg("program"), nb::arg("inputs"),
+        nb::arg("symbols"));
   m.def("check_pattern", &check_pattern, nb::arg("text"), nb::arg("file"), nb::arg("seed") = 1,
         nb::arg("sizes") = 2, nb::arg("progress") = nb::none());
   m.def(

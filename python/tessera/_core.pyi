@@ -268,6 +268,9 @@ def filter(
     spec: Graph, candidates: Sequence[Graph], seed: int = 1, threads: int = 0
 ) -> list[bool]: ...
 def parse_pattern(text: str, file: str) -> dict[str, Any]: ...
+def pattern_meaning(
+    program: Graph, inputs: Sequence[str], symbols: dict[int, str]
+) -> str | None: ...
 def check_pattern(
     text: str,
     file: str,

@@ -65,7 +65,12 @@ def pattern_folders() -> list[str]:
         *(str(folder) for folder in installed_patterns()),
         str(user_patterns()),
         str(Path(".tessera") / "patterns"),
+        *registered_patterns,
     ]
+
+
+# A folder of what this process registered (patterns.register), once there is anything.
+registered_patterns: list[str] = []
 
 
 def shipped_patterns() -> Path | None:

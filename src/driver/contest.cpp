@@ -249,6 +249,7 @@ class Contest {
       for (size_t i = own; i < s_.outcomes.size(); i++)
         if (s_.outcomes[i].notes.empty() != doubted) order.push_back(i);
     spread(order, s_.outcomes, own_places());
+    heed_experts(order, s_.outcomes, own_places());
     for (size_t at = own_places(); at < order.size(); at++) {
       if (!s_.outcomes[order[at]].as_written) continue;
       std::rotate(order.begin() + std::ptrdiff_t(own_places()) - 1,
@@ -399,6 +400,17 @@ void spread(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, si
     const auto from = order.begin() + std::ptrdiff_t(k * tied / places);
     std::rotate(order.begin() + std::ptrdiff_t(k), from, from + 1);
   }
+}
+
+void heed_experts(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, size_t wanted) {
+  if (wanted <= 2 || order.size() <= wanted) return;
+  const auto expert = [&](size_t i) {
+    return outcomes[i].origin == "patterns" && outcomes[i].notes.empty();
+  };
+  const auto found = std::find_if(order.begin(), order.end(), expert);
+  // Behind it is the place of the program as written.
+  const auto place = order.begin() + std::ptrdiff_t(wanted) - 2;
+  if (found != order.end() && found > place) std::rotate(place, found, found + 1);
 }
 
 PartResult improve(Session& session, const Graph& part, int index, const std::string& label,

@@ -30,6 +30,10 @@ struct PartResult {
 // them.
 void spread(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, size_t wanted);
 
+// Puts the best of experts' kernels into the first wave of `wanted`, if none is there: the model
+// tells kernels of one kind apart by a percent, and not what an expert knows better.
+void heed_experts(std::vector<size_t>& order, const std::vector<Outcome>& outcomes, size_t wanted);
+
 // Adds its candidates to the session's outcomes. `label`: "2/5", or empty for a whole program.
 // `memory` (may be null) is this part's own. `also` (may be null) takes part as well, before all
 // that the engines propose.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
+#include <set>
 
 #include "base/error.h"
 #include "ir/block.h"
@@ -56,6 +56,7 @@ class Writer {
   // `inputs`: names of the inputs by position; a kernel graph's own statements and its return.
   std::string statements(const Graph& g, const std::vector<std::string>& inputs, bool with_inputs) {
     std::vector<std::string> names(g.tensors().size());
+    taken_.insert(inputs.begin(), inputs.end());
     for (size_t i = 0; i < inputs.size(); i++) names[g.inputs()[i].index] = inputs[i];
     write(g, names, with_inputs);
     line("return " + words(g.outputs(), names));
@@ -64,7 +65,10 @@ class Writer {
 
  private:
   void line(const std::string& text) { text_ += std::string(indent_, ' ') + text + "\n"; }
-  std::string fresh() { return "t" + std::to_string(count_++); }
+  std::string fresh() {
+    std::string made = "t" + std::to_string(count_++);
+    return taken_.count(made) ? fresh() : made;
+  }
 
   std::string type(const Type& t) const {
     std::string text = t.dtype == dtype_ ? "f32[" : std::string(name(t.dtype)) + "[";
@@ -165,27 +169,28 @@ class Writer {
   const DType dtype_;
   const Symbols& symbols_;
   std::string text_;
+  std::set<std::string> taken_;
   size_t indent_ = 4, count_ = 0;
 };
 
-// The meaning with symbols, or nothing where its operators do not allow them.
+}  // namespace
+
 std::optional<std::string> meaning(const Graph& spec, const std::vector<std::string>& inputs,
                                    const Symbols& symbols) {
+  if (spec.outputs().size() != 1) return std::nullopt;
+  const std::optional<Graph> plain = in_f32(spec, spec.type(spec.outputs()[0]).dtype);
   std::map<int64_t, Dim> sizes;
   for (const auto& [extent, symbol] : symbols) sizes[extent] = Dim(symbol);
-  const std::optional<Graph> open = with_sizes(spec, sizes);
+  const std::optional<Graph> open = plain ? with_sizes(*plain, sizes) : std::nullopt;
   if (!open) return std::nullopt;
   return Writer(DType::F32, {}).statements(*open, inputs, true);
 }
-
-}  // namespace
 
 std::optional<std::string> learnt_pattern(const std::string& name, const Graph& spec,
                                           const Graph& kernels, const SemanticKey& key,
                                           const std::atomic<bool>* cancel) {
   const DType dtype = spec.type(spec.outputs()[0]).dtype;
-  const std::optional<Graph> plain = in_f32(spec, dtype);
-  if (!plain || kernels.outputs().size() != 1) return std::nullopt;
+  if (kernels.outputs().size() != 1) return std::nullopt;
   std::vector<std::string> inputs(spec.inputs().size());
   for (size_t i = 0; i < key.order.size(); i++) inputs[key.order[i]] = "x" + std::to_string(i);
   const bool into_kernel = kernels.producer(kernels.outputs()[0]).kind == OpKind::Kernel;
@@ -193,7 +198,7 @@ std::optional<std::string> learnt_pattern(const std::string& name, const Graph& 
     Symbols symbols;
     for (size_t i = 0; i < key.sizes.size() && any_size; i++)
       symbols[key.sizes[i]] = "N" + std::to_string(i);
-    const std::optional<std::string> def = meaning(*plain, inputs, symbols);
+    const std::optional<std::string> def = meaning(spec, inputs, symbols);
     if (!def) continue;
     for (const bool epilogue : {true, false}) {
       if (epilogue && !into_kernel) continue;

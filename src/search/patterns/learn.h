@@ -1,6 +1,7 @@
 // A kernel that a search found, as a pattern: found again in other programs and at other sizes.
 #pragma once
 #include <atomic>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -16,5 +17,11 @@ namespace tessera::patterns {
 std::optional<std::string> learnt_pattern(const std::string& name, const Graph& spec,
                                           const Graph& kernels, const SemanticKey& key,
                                           const std::atomic<bool>* cancel = nullptr);
+
+// The statements of a def that means what `spec` does, extents replaced by symbols and inputs
+// named; nothing where `spec` is no program of one output and element type, or its operators do not
+// allow the symbols.
+std::optional<std::string> meaning(const Graph& spec, const std::vector<std::string>& inputs,
+                                   const std::map<int64_t, std::string>& symbols);
 
 }  // namespace tessera::patterns

@@ -313,6 +313,10 @@ std::string print(const Pattern& p) {
     text += "\n";
   }
   for (const Body& b : p.bodies) {
+    if (!b.library.empty()) {
+      text += "  call " + b.library + (b.when.empty() ? "\n" : " when" + conditions(b.when));
+      continue;
+    }
     text += std::string(b.kernel ? "  kernel" : "  body") +
             (b.target.empty() ? "" : " for " + b.target);
     if (!b.when.empty()) {

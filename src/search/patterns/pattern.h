@@ -17,6 +17,7 @@
 //       t = iter x {imap={x:0}}
 //       ...
 //     }
+//     call cublaslt when M >= 64  the def's operators, computed by that library
 //
 // A kernel is a block graph whose arguments are def's inputs; `body [for …] [when …] { … }` is a
 // program of several kernels and operators. In either symbols, tuned names and f32 stand for what
@@ -61,6 +62,8 @@ struct Body {
   // One kernel: text is "grid[…] loops[…] { … }", its arguments go without saying. Otherwise
   // statements.
   bool kernel = false;
+  // "cublaslt", "cudnn", "packed": the def's own operators, which that library computes.
+  std::string library;
   std::string text;       // as in the file
   int line = 0, col = 1;  // of its first character
 };

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ir/text.h"
+#include "ir/window.h"
 #include "search/patterns/pattern.h"
 
 namespace tessera::patterns {
@@ -27,7 +28,7 @@ class Parser {
     end_of_line();
     for (lines(); at_ < text_.size(); lines()) statement();
     if (p_.def.outputs().empty()) fail("no 'def { … }': say what the kernel computes");
-    if (p_.bodies.empty()) fail("no 'kernel grid[…] { … }': say how it is computed");
+    if (p_.bodies.empty()) fail("no 'kernel grid[…] { … }' or 'call': say how it is computed");
     finish();
     return std::move(p_);
   }
@@ -118,7 +119,7 @@ class Parser {
   void statement() {
     const size_t from = at_;
     const std::string what =
-        word("def, numbers, prologue, epilogue, when, loops, tune, kernel or body");
+        word("def, numbers, prologue, epilogue, when, loops, tune, kernel, body or call");
     if (what == "def") {
       if (!p_.def.outputs().empty()) fail("a second def", from);
       def();
@@ -141,8 +142,11 @@ class Parser {
       tune();
     } else if (what == "kernel" || what == "body") {
       body(what == "kernel");
+    } else if (what == "call") {
+      call();
     } else {
-      fail("expected def, numbers, prologue, epilogue, when, loops, tune, kernel or body, not '" +
+      fail("expected def, numbers, prologue, epilogue, when, loops, tune, kernel, body or call, "
+           "not '" +
                what + "'",
            from);
     }
@@ -282,6 +286,31 @@ class Parser {
       const size_t start = text_.rfind('\n', from);
       b.col = int(from - (start == std::string_view::npos ? 0 : start + 1)) + 1;
     }
+    p_.bodies.push_back(std::move(b));
+  }
+
+  // A library computes what the def says.
+  void call() {
+    if (p_.def.outputs().empty()) fail("put the def before what computes it");
+    blanks();
+    const size_t from = at_;
+    Body b;
+    b.library = word("cublaslt, cudnn or packed");
+    if (b.library != "cublaslt" && b.library != "cudnn" && b.library != "packed")
+      fail("no library '" + b.library +
+               "'; there are cublaslt and cudnn on GPUs, and packed (products of packed panels) on "
+               "CPUs",
+           from);
+    const auto products = [](const Op& op) {
+      return op.kind == OpKind::Matmul || is_windowed(op.kind);
+    };
+    if (std::none_of(p_.def.ops().begin(), p_.def.ops().end(), products))
+      fail("the def has no product or convolution for " + b.library + " to compute", from);
+    b.target = b.library == "packed" ? "cpu" : "cuda";
+    if (take("when")) conditions(b.when);
+    end_of_line();
+    b.text = p_.def_text;
+    b.line = p_.def_line;
     p_.bodies.push_back(std::move(b));
   }
 

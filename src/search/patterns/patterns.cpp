@@ -149,6 +149,11 @@ class Run {
           if (!known.insert(structural_hash(u.graph)).second) continue;
           u.pattern = &p;
           u.region = r;
+          if (!called(b, u.graph)) {
+            why = b.library + " has no call for it on " + context_.target->name + " with " +
+                  sizes(m, dtype);
+            continue;
+          }
           u.seconds = model_.cost(u.graph).seconds;
           u.what = describe(p, r, merged, m, setting);
           report_.tilings++;
@@ -170,6 +175,15 @@ class Run {
       matched_.insert({p.name, r.output.index});
       uses_.push_back(std::move(u));
     }
+  }
+
+  // Whether the library that a body names takes its operators in a call. Those of a CPU are ours.
+  bool called(const Body& b, const Graph& g) const {
+    if (b.library.empty() || b.library == "packed") return true;
+    for (const AnalyticalModel::KernelCost& k : model_.kernels(g))
+      if (k.call && (k.call->kind == LibraryCall::Kind::Matmul) == (b.library == "cublaslt"))
+        return true;
+    return false;
   }
 
   bool proved(const Use& u) {

@@ -53,5 +53,25 @@ TEST(Spread, OneOrTwoPlacesLeaveTheBest) {
     EXPECT_EQ(spread_all(outcomes(std::vector<double>(6, 1.0)), wanted), (Order{0, 1, 2, 3, 4, 5}));
 }
 
+TEST(HeedExperts, TheirBestRaces) {
+  std::vector<Outcome> list = outcomes(std::vector<double>(9, 1.0));
+  list[6].origin = list[8].origin = "patterns";
+  Order order = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  heed_experts(order, list, 5);
+  EXPECT_EQ(order, (Order{0, 1, 2, 6, 3, 4, 5, 7, 8})) << "the last place is the program's own";
+  const Order before = order;
+  heed_experts(order, list, 5);
+  EXPECT_EQ(order, before) << "one is there already";
+  list[6].notes = {"a doubt"};
+  order = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  heed_experts(order, list, 5);
+  EXPECT_EQ(order[3], 8u);
+  for (size_t few : {size_t(1), size_t(2), size_t(9)}) {
+    order = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    heed_experts(order, list, few);
+    EXPECT_EQ(order[8], 8u) << few;
+  }
+}
+
 }  // namespace
 }  // namespace tessera
