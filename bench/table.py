@@ -99,7 +99,8 @@ def model(rows: list[dict[str, Any]]) -> str:
     plain = f"rank correlation {found['rank']:.2f}, error {found['error']:.0%}"
     fitted = f"{found['fitted_rank']:.2f} and {found['fitted_error']:.0%}"
     used = "used" if found["used"] else "not used"
-    lines = [f"Cost model over {found['programs']} programs: {plain}; fitted {fitted} ({used}):", ""]
+    programs = f"Cost model over {found['programs']} programs"
+    lines = [f"{programs}: {plain}; fitted {fitted} ({used}):", ""]
     lines += [f"    scale {name} {factor:.3g}" for name, factor in found["scales"].items()]
     return "\n".join([*lines, "", ""])
 

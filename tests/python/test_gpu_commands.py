@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from tests.gpu import conftest as gpu_tests  # noqa: E402
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from gpu import conftest as gpu_tests  # noqa: E402
 from tools import gpu_machine  # noqa: E402
 
 STAND_IN = (
