@@ -90,6 +90,7 @@ def test_outcomes_on_a_gpu_are_kept_and_resumed(
         results.pytest_runtest_logreport(reported("a::good", "passed", when))
     results.pytest_runtest_logreport(reported("a::late", "skipped", "setup", "time is up"))
     results.pytest_runtest_logreport(reported("a::bad", "failed", why="1 wrong element"))
+    results.pytest_runtest_logreport(reported("a::bad", "passed", "teardown"))
     kept = json.loads(path.read_text())
     assert {k: kept[k] for k in here} == here
     assert kept["date"][:2] == "20"
