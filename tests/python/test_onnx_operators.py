@@ -107,6 +107,8 @@ def test_long_sequences_and_unclear_activations_stay_with_onnxruntime() -> None:
     assert "onnx.RNN" not in program(2, activations=["ScaledTanh"], **scaled)
     with pytest.raises(BadInputError, match="activation 'Sine' is not known"):
         program(2, activations=["Sine"])
+    with pytest.raises(BadInputError, match="names of 1 activations"):
+        program(2, activations=[1])
 
 
 @pytest.mark.parametrize("known", [(), ("at",)])

@@ -147,8 +147,8 @@ def recurrent(node: Node) -> list[Value] | None:
     length = _lengths(node, steps)
     names = node.attr("activations", defaults * len(ways))
     names = [n.decode() if isinstance(n, bytes) else n for n in names]
-    if len(names) != len(defaults) * len(ways):
-        raise node.bad(f"needs {len(defaults)} activations for each direction")
+    if len(names) != len(defaults) * len(ways) or not all(isinstance(n, str) for n in names):
+        raise node.bad(f"needs the names of {len(defaults)} activations for each direction")
     parameters = [iter(node.attr(f"activation_{p}", [])) for p in ("alpha", "beta")]
     functions = [_activation(node, n, *parameters) for n in names]
     # Runtimes differ in whether a clipped gate has its peephole yet.
