@@ -351,7 +351,7 @@ class Search {
   void reshape(int v, int n, int left) {
     const Facts f = facts_[size_t(v)];  // the search goes on from here and moves them
     const auto from = shape_of(v);
-    if (!from || f.optional || (!f.start && f.kind != StepKind::Apply)) return;
+    if (!from || from->empty() || f.optional || (!f.start && f.kind != StepKind::Apply)) return;
     if (f.start && left == 0) return;
     std::set<Dims> to;
     if (f.start) {

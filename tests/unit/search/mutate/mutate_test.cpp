@@ -272,6 +272,21 @@ TEST(Mutate, SaysWhatItDoesNotTake) {
   EXPECT_THROW(run(g, {"everything"}), Error);
 }
 
+// Numbers without axes are operands like others.
+TEST(Mutate, TakesScalars) {
+  const Graph g = parse(R"(graph g {
+  a = input : f32[2,3]
+  b = input : f32[3,4]
+  c = input : f32[]
+  m = matmul a, b
+  y = add m, c
+  return y
+})");
+  const Outcome o = run(g, {}, 3);
+  EXPECT_GT(o.report.tried, 0) << o.report.str();
+  for (const Candidate& c : o.found) EXPECT_TRUE(verify(g, c.graph).equal()) << c.derivation;
+}
+
 TEST(Mutate, FindsTheSameTwice) {
   const Graph g = parse(R"(graph g {
   x = input : f32[2,3,4,4]
