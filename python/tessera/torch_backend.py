@@ -35,7 +35,10 @@ from tessera.frontends.torch.importer import (
 )
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.torch_explain import explain
 from tessera.torch_parts import Part
+
+__all__ = ["REPORTS", "Report", "Settings", "explain", "refresh", "reset", "tessera"]
 
 log = logging.getLogger("tessera.torch")
 

@@ -45,6 +45,8 @@ class Program:
         results: Sequence[Any], single: bool,
     ) -> None:  # fmt: skip
         self.module = module
+        self.source: Any = None  # the program as imported, and with kernels
+        self.graph: Any = None
         self._inputs = list(inputs)  # positions of tensors among the arguments
         self._weights = list(weights)  # those of them that keep their values
         self._free = [i for i in inputs if i not in set(weights)]
@@ -115,11 +117,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         object.__setattr__(self, "eager", graph)
         self._weights = list(weights)
         self._settings = settings
-        self._name = name
+        self.name = name
         self._programs: dict[Any, Program | None] = {}  # None: left to PyTorch
         self._pending: set[Any] = set()
         self._lock = threading.Lock()
         self.compile_s = 0.0
+        self.reason = ""  # why PyTorch runs it, where it does
         # Sizes of which a program of the first call knows nothing.
         self._dynamic = any(_is_symbolic(n.meta.get("val"))
                             for n in graph.graph.find_nodes(op="placeholder"))  # fmt: skip
@@ -184,7 +187,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if self._settings.strict:
                 raise
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
-            log.warning("tessera: %s runs in eager: %s", self._name, why)
+            self.reason = why
+            log.warning("tessera: %s runs in eager: %s", self.name, why)
         with self._lock:
             while len(self._programs) >= _MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
@@ -198,7 +202,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         start = time.perf_counter()
         inputs = [(dtype_of(a.dtype), list(a.shape)) if isinstance(a, torch.Tensor) else a
                   for a in args]  # fmt: skip
-        graph, results = build(self.eager, inputs, self._weights, self._name)
+        graph, results = build(self.eager, inputs, self._weights, self.name)
         tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         weights = [i for i in tensors if self._weights[i]]
         if not graph.core.outputs:
@@ -206,21 +210,26 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         graph.validate()
         with cache_in(self._settings.cache_dir):
             module = self._optimize(graph) if self._settings.budget else None
-            module = module or self._build(graph)
+            fused = graph
+            if module is None:
+                fused, module = self._build(graph)
         if os.environ.get("TESSERA_DEBUG", "0") != "0":
-            log.info("tessera: %s\n%s", self._name, graph)
+            log.info("tessera: %s\n%s", self.name, graph)
         self.compile_s += time.perf_counter() - start
-        return Program(module, tensors, weights, results, self._single)
+        program = Program(module, tensors, weights, results, self._single)
+        program.source, program.graph = graph, fused
+        return program
 
-    def _build(self, graph: Any) -> _core.Module:
+    def _build(self, graph: Any) -> tuple[Any, _core.Module]:
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
-            return _core.compile(fuse(graph).core)
+            fused = fuse(graph)
+            return fused, _core.compile(fused.core)
         except Exception as error:  # a slower program is no reason to fail
             level = logging.INFO if isinstance(error, Error) else logging.WARNING
-            log.log(level, "tessera: %s is not fused: %s: %s", self._name, type(error).__name__,
+            log.log(level, "tessera: %s is not fused: %s: %s", self.name, type(error).__name__,
                     error)  # fmt: skip
-            return _core.compile(graph.core)
+            return graph, _core.compile(graph.core)
 
     def _optimize(self, graph: Any) -> Any:
         """The fastest program that a search of the given budget finds and proves."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -281,3 +283,35 @@ def test_tensors_elsewhere_are_left_to_pytorch(caplog: Any) -> None:
     assert any("tensors on meta" in r.message for r in caplog.records)
     with pytest.raises(Exception, match=r"call \.cpu\(\) first"):
         torch.compile(lambda x: x * 3, backend="tessera", options={"strict": True})(x)
+
+
+def test_explain_tells_kernels_times_and_what_pytorch_runs() -> None:
+    model, x = Block(), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        torch.compile(model, backend="tessera")(x)
+        torch.compile(lambda x: torch.sort(x).values.exp() + 1, backend="tessera")(x[0])
+    text = torch_backend.explain()
+    assert "1 × attention f32[2, 6, 2, 16]: " in text
+    assert "product + add + gelu f32[12, 64]: " in text
+    assert "µs" in text
+    assert "PyTorch runs 1 × sort: there is no program for this operator yet" in text
+    assert "layernorm" in text  # an expert's pattern that fits
+    assert "µs" not in torch_backend.explain(timed=False, patterns=False)
+
+
+def test_samples_that_are_no_longer_as_written_down_are_told(capsys: Any, monkeypatch: Any) -> None:
+    path = Path(__file__).parents[2] / "bench" / "torch_samples.py"
+    spec = importlib.util.spec_from_file_location("torch_samples", path)
+    assert spec is not None
+    samples: Any = importlib.util.module_from_spec(spec)
+    assert spec.loader is not None
+    spec.loader.exec_module(samples)
+    arguments = ["torch_samples", "--ops", "expm1,msort", "--samples", "1", "--dtypes", "float32"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert samples.main() == 0
+    table = path.parent / "expected_elsewhere.txt"
+    monkeypatch.setattr(samples, "EXPECTED", table)
+    monkeypatch.setattr(Path, "exists", lambda p: p == table)
+    monkeypatch.setattr(Path, "read_text", lambda p: "expm1 float32 eager\n")
+    assert samples.main() == 1
+    assert "expected eager" in capsys.readouterr().out

@@ -108,7 +108,7 @@ def test_bias_gelu_and_residual_end_a_product() -> None:
 
 def test_a_norm_behind_a_product_is_part_of_it() -> None:
     g = Graph("postnorm")
-    x, w, r = g.input("x", (6, 8)), g.input("w", (8, 16)), g.input("r", (6, 16))
+    x, w, r = g.input("x", (6, 8)), g.input("w", (8, 512)), g.input("r", (6, 512))
     s = x @ w + r
     g.output(_norm(g, s))
     g.output(s)
@@ -191,6 +191,13 @@ def test_a_cycle_of_kernels_is_not_made() -> None:
     g.output(c)
     g.output(d)
     _same(g)
+
+
+def test_what_depends_on_a_kernel_is_not_part_of_it() -> None:
+    g = Graph("behind")
+    y = g.exp(g.input("x", (6, 8)) * 0.5) + 1.0
+    g.output(y * g.cumsum(y, axis=1))
+    assert _compiled(g) == ["kernel", "cumsum", "mul"]
 
 
 def test_strides() -> None:
