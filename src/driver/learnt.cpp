@@ -88,7 +88,7 @@ void prune(const std::string& folder, const std::string& extension) {
 std::string learnt_folder(Cache& cache) { return cache.folder("learnt"); }
 
 LearntKernels::LearntKernels(Cache& cache, const OptimizeOptions& options, const Target& target)
-    : refresh_(options.refresh) {
+    : refresh_(options.refresh || options.resume) {
   if (!options.use_cache || options.disable.count("learnt")) return;
   folder_ = learnt_folder(cache);
   OptimizeOptions any = options;

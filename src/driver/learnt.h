@@ -22,7 +22,8 @@ struct KnownSearch {
 
 class LearntKernels {
  public:
-  // Neither reads nor writes without the cache, or with "learnt" disabled; `refresh` does not read.
+  // Neither reads nor writes without the cache, or with "learnt" disabled; `refresh` does not read,
+  // nor does `resume`, which goes on with a search that was cut short.
   LearntKernels(Cache& cache, const OptimizeOptions& options, const Target& target);
 
   // What a search of a program of this meaning at these sizes came to, with the same options and

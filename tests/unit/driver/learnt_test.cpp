@@ -71,6 +71,9 @@ TEST_F(LearntKernelsTest, AFailedSearchIsRememberedByMeaningOptionsAndBudget) {
   OptimizeOptions refresh;
   refresh.refresh = true;
   EXPECT_FALSE(learnt(refresh).recall(program, 1));
+  OptimizeOptions resume;
+  resume.resume = true;
+  EXPECT_FALSE(learnt(resume).recall(program, 1)) << "a search that was cut short goes on";
   OptimizeOptions off;
   off.disable = {"learnt"};
   EXPECT_FALSE(learnt(off).recall(program, 1));
