@@ -241,10 +241,11 @@ std::vector<bool> Session::computed_with_images(const Graph& graph) const {
   return follows_image(graph, best_isa());
 }
 
-CompiledCode Session::compiled(const Graph& graph) {
+CompiledCode Session::compiled(const Graph& graph, bool fuse) {
   Stopwatch watch(report.compile_s);
   CompiledCode code;
-  const PlanOptions plan = plan_options();
+  PlanOptions plan = plan_options();
+  plan.fuse = plan.fuse && fuse;
   if (place.gpu) {
     if (deadline.ended()) throw Error(ErrorKind::Cancelled, "compiling was stopped");
     // A kernel that fails takes everything down that this process has on the device, so none is

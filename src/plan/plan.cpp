@@ -47,10 +47,13 @@ void disable_plan(PlanOptions& options, const std::string& name) {
     options.images = false;
   else if (name == "plan:transforms")
     options.transforms = false;
+  else if (name == "plan:fuse")
+    options.fuse = false;
   else
     throw Error(ErrorKind::Usage, "unknown decision '" + name +
                                       "' to disable; there are plan:layout, plan:schedule, "
-                                      "plan:memory, plan:weights, plan:images and plan:transforms");
+                                      "plan:memory, plan:weights, plan:images, plan:transforms "
+                                      "and plan:fuse");
 }
 
 int Plan::root(int s) const {

@@ -21,6 +21,7 @@ struct PlanOptions {
   bool memory = true;    // off: no two buffers share memory
   bool weights = true;   // off: weights are treated like any other input
   bool images = true;    // off: images lie as the program says, and convolutions are direct
+  bool fuse = true;      // off: one kernel for each operator (backend/cpu/fuse.h)
   // Whether convolutions may be computed by transforms (Winograd), whose errors are relative to the
   // largest result of an image, not to each.
   bool transforms = true;
@@ -31,8 +32,8 @@ struct PlanOptions {
   int64_t most_live_bytes = int64_t{16} << 20;
 };
 
-// Switches off "plan:layout", "plan:schedule", "plan:memory", "plan:weights", "plan:images" or
-// "plan:transforms"; throws Error(Usage) at any other name.
+// Switches off "plan:layout", "plan:schedule", "plan:memory", "plan:weights", "plan:images",
+// "plan:transforms" or "plan:fuse"; throws Error(Usage) at any other name.
 void disable_plan(PlanOptions& options, const std::string& name);
 
 enum class Place {

@@ -9,6 +9,7 @@
 #include "backend/cpu/emit_images.h"
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/emit_windows.h"
+#include "backend/cpu/fuse.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/operands.h"
@@ -385,7 +386,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
 }
 
 std::string emit_source(const Graph& graph, CpuIsa isa) {
-  return emit_program(channels_last(graph, isa), isa).source;
+  return emit_program(fuse_operators(channels_last(graph, isa), isa), isa).source;
 }
 
 }  // namespace tessera

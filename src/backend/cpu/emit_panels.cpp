@@ -14,6 +14,7 @@ constexpr int64_t kAheadBytes = 16384;
 // What several passes of rows read of a panel before they go on. Sums of blocks are added up at the
 // end, which keeps the rounding errors of long sums small.
 constexpr int64_t kBlockBytes = 16384;
+constexpr int64_t kManyPasses = 8;
 
 // Packed tiles that a function keeps for the blocks that follow.
 constexpr int64_t kMostKeptBytes = int64_t{3} << 19;
@@ -323,37 +324,42 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
   code_.line(left_type + "a = " + p.a + ";");
   code_.line(right_type + "b = " + p.b + ";");
   code_.line(std::string(storage_type(p.to.storage)) + "* const c = " + p.c + ";");
-  // Every pass of rows over a block fetches its share of the block that far ahead.
+  // Blocks end where groups do. Where many passes of rows share a block, longer ones save time.
   const int64_t passes = ceil_div(m.nominal, tile.rows);
-  const int64_t lines = ceil_div(columns * bytes * shape.group, 64);  // of a group of rows
-  const int64_t share = m.exact() ? ceil_div(lines, std::min(lines, passes)) : 0;
-  const int64_t fetching = m.exact() && fetches ? ceil_div(lines, share) : 0;
-  // Blocks end where groups do.
-  const int64_t block = std::max<int64_t>(kBlockBytes / (columns * bytes), 16) / 2 * 2;
+  const int64_t block_bytes = plain && passes >= kManyPasses ? 2 * kBlockBytes : kBlockBytes;
+  const int64_t block = std::max<int64_t>(block_bytes / (columns * bytes), 16) / 2 * 2;
   const bool blocks = k.nominal > block;
   const std::string depth = blocks ? "kk" : k.text();
+  // Every pass of rows over a block fetches its share of the block that far ahead.
+  const int64_t ahead = std::max(kAheadBytes, block_bytes);
+  const int64_t lines = ceil_div(columns * bytes * shape.group, 64);  // of a group of rows
+  const int64_t steps = plain ? kFetchSteps : 1;                      // groups that share lines
+  const int64_t share = fetches ? ceil_div(lines * steps, std::min(lines * steps, passes)) : 0;
+  const int64_t fetching = fetches ? ceil_div(lines * steps, share) : 0;
 
-  const auto call = [&](int64_t rows, int64_t vectors, const std::string& row, int64_t pass) {
+  // `pass` is an expression where `row` is one.
+  const auto call = [&](int64_t rows, int64_t vectors, const std::string& row,
+                        const std::string& pass, int64_t fetched) {
     RegisterTile t = tile;
     t.rows = static_cast<int>(rows);
     t.vectors = static_cast<int>(vectors);
     const auto from = [&](const std::string& pointer, int64_t stride) {
       return row == "0" ? pointer : pointer + " + " + row + "*" + num(stride);
     };
-    const int64_t fetched = pass < fetching ? share : 0;
     std::string f = "0";
     if (fetched > 0) {
-      f = "(const char*)bk + " + num(kAheadBytes);
-      if (pass > 0) f += " + " + depth + "/" + num(shape.group) + "*" + num(pass * share * 64);
+      f = "(const char*)bk + " + num(ahead);
+      if (pass != "0")
+        f += " + " + depth + "/" + num(shape.group * steps) + "*" + num(fetched * 64) + "*" +
+             (row == "m" ? "(" + pass + ")" : pass);
     }
     const std::string operands = from("ak", p.ars) + ", bk, ", result = from("ck", ldc);
     const std::string adds = accumulate || blocks ? "1" : "0";
     if (plain) {
       const std::string type = storage_type(p.right.storage);
-      code_.line(unit_.micro_kernels.use(p.to.storage, t) + "<" + num(p.ars) + ", 1, " +
-                 num(columns) + ", " + num(ldc) + ", " + adds + ", 0, " +
-                 num(fetched * 64 / bytes) + ", " + num(fetched) + ">(" + operands + "0, (const " +
-                 type + "*)(" + f + "), " + result + ", " + depth + ");");
+      code_.line(unit_.micro_kernels.use_steady(p.to.storage, t) + "<" + num(p.ars) + ", " +
+                 num(columns) + ", " + num(ldc) + ", " + adds + ", " + num(fetched) + ">(" +
+                 operands + result + ", (const " + type + "*)(" + f + "), " + depth + ");");
     } else {
       code_.line(unit_.panel_kernels.use(unit_.isa, p.left.storage, p.right.storage, t) + "<" +
                  num(p.ars) + ", " + num(columns) + ", " + num(ldc) + ", " + adds + ", " +
@@ -362,27 +368,50 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
   };
   const auto rows = [&](int64_t vectors) {
     const std::string r = num(tile.rows);
+    // The passes before `fetching` fetch, then the others of whole tiles, up to row `full`.
+    const auto passes_to = [&](const std::string& full, int64_t known) {
+      std::string first = "0";
+      if (fetching > 0) {
+        const int64_t stop = fetching * tile.rows;
+        const bool all = known >= 0 && known <= stop;
+        if (known == tile.rows || (known >= stop && fetching == 1)) {
+          call(tile.rows, vectors, "0", "0", share);
+        } else {
+          code_.open("for (long m = 0; m + " + r + " <= " +
+                     (all ? full : known >= 0 ? num(stop)
+                                              : "(" + full + " < " + num(stop) + " ? " + full +
+                                                    " : " + num(stop) + ")") +
+                     "; m += " + r + ")");
+          call(tile.rows, vectors, "m", "m/" + r, share);
+          code_.close();
+        }
+        if (all) return;
+        first = num(stop);
+      }
+      if (known >= 0 && known - tile.rows == std::stoll(first))
+        return call(tile.rows, vectors, first, "0", 0);
+      code_.open("for (long m = " + first + "; m + " + r + " <= " + full + "; m += " + r + ")");
+      call(tile.rows, vectors, "m", "0", 0);
+      code_.close();
+    };
     if (!m.exact()) {
-      code_.line("long m = 0;");
-      code_.open("for (; m + " + r + " <= " + m.text() + "; m += " + r + ")");
-      call(tile.rows, vectors, "m", passes);
-      code_.close();
-      code_.open("for (; m < " + m.text() + "; ++m)");
-      call(1, vectors, "m", passes);
-      code_.close();
+      passes_to(m.text(), -1);
+      // The last rows by halves.
+      code_.line("long m = " + m.text() + " / " + r + " * " + r + ";");
+      for (int64_t part = tile.rows - 1; part > 0; part /= 2) {
+        code_.open("for (; m + " + num(part) + " <= " + m.text() +
+                   "; m += " + num(part) + ")");
+        call(part, vectors, "m", "0", 0);
+        code_.close();
+      }
       return;
     }
-    const int64_t full = m.nominal / tile.rows, rest = m.nominal % tile.rows;
-    int64_t pass = 0;
-    for (; pass < std::min(full, fetching); ++pass)
-      call(tile.rows, vectors, num(pass * tile.rows), pass);
-    if (pass < full) {
-      code_.open("for (long m = " + num(pass * tile.rows) + "; m < " + num(full * tile.rows) +
-                 "; m += " + r + ")");
-      call(tile.rows, vectors, "m", passes);
-      code_.close();
+    const int64_t full = m.nominal / tile.rows * tile.rows, rest = m.nominal - full;
+    if (full > 0) passes_to(num(full), full);
+    if (rest > 0) {
+      const int64_t pass = full / tile.rows;
+      call(rest, vectors, num(full), num(pass), pass < fetching ? share : 0);
     }
-    if (rest > 0) call(rest, vectors, num(full * tile.rows), full);
   };
   // `vectors` vectors of the panel that begins with column j.
   const auto strip = [&](int64_t vectors, const std::string& j) {

@@ -37,11 +37,70 @@ std::string MicroKernels::use(DType dtype, const RegisterTile& tile) {
          std::to_string(tile.vectors);
 }
 
+std::string MicroKernels::use_steady(DType dtype, const RegisterTile& tile) {
+  steady_.insert({dtype, tile});
+  return "mp_" + std::string(name(dtype)) + "_" + std::to_string(tile.rows) + "x" +
+         std::to_string(tile.vectors);
+}
+
+std::string MicroKernels::steady_text(DType dtype, const RegisterTile& tile) {
+  const auto n = [](int i) { return std::to_string(i); };
+  const std::string type = dtype == DType::F64 ? "double" : "float";
+  const std::string v = std::string("v_") + name(dtype);
+  const auto acc = [&](int i, int j) { return "c" + n(i) + "_" + n(j); };
+  const int line = 64 / size_in_bytes(dtype);
+  const int lines = ceil_div(tile.columns(), line) * kFetchSteps;  // the most that can be asked for
+  std::string out = "\ntemplate <long ARS, long LDB, long LDC, int ACCUMULATE, int LINES>\n"
+                    "static __attribute__((noinline)) void mp_" +
+                    std::string(name(dtype)) + "_" + n(tile.rows) + "x" + n(tile.vectors) +
+                    "(const " + type + "* a, const " + type + "* b, " + type + "* c, const " +
+                    type + "* f, long k) {\n";
+  for (int i = 0; i < tile.rows; ++i) {
+    out += "  " + v;
+    for (int j = 0; j < tile.vectors; ++j) out += (j > 0 ? ", " : " ") + acc(i, j) + " = {}";
+    out += ";\n";
+  }
+  // Step number `step` of kFetchSteps; fetches stand between the rows, as in front they would hold
+  // up the loads of what is there already.
+  const auto one = [&](int step) {
+    std::string text = "    {\n      const " + v;
+    for (int j = 0; j < tile.vectors; ++j)
+      text += (j > 0 ? ", b" : " b") + n(j) + " = *(const " + v + "*)(b + " + n(j * tile.lanes) + ")";
+    text += ";\n";
+    int fetched = step < 0 ? lines : step;
+    const int share = ceil_div(lines, kFetchSteps * tile.rows);
+    for (int i = 0; i < tile.rows; ++i) {
+      text += "     ";
+      for (int j = 0; j < tile.vectors; ++j)
+        text += " " + acc(i, j) + " += a[" + n(i) + " * ARS] * b" + n(j) + ";";
+      text += "\n";
+      for (int s = 0; s < share && fetched < lines; ++s, fetched += kFetchSteps)
+        text += "      if (LINES > " + n(fetched) + ") __builtin_prefetch(f + " +
+                n(fetched * line) + ", 0, 2);\n";
+    }
+    return text + "      ++a;\n      b += LDB;\n    }\n";
+  };
+  out += "  for (; k >= " + n(kFetchSteps) + "; k -= " + n(kFetchSteps) + ") {\n";
+  for (int step = 0; step < kFetchSteps; ++step) out += one(step);
+  out += "    f += LINES * " + n(line) + ";\n  }\n#pragma GCC unroll 1\n  for (; k > 0; --k) {\n" +
+         one(-1) + "  }\n";
+  for (int i = 0; i < tile.rows; ++i) {
+    out += " ";
+    for (int j = 0; j < tile.vectors; ++j) {
+      const std::string at = "*(" + v + "*)(c + " + n(i) + " * LDC + " + n(j * tile.lanes) + ")";
+      out += " " + at + " = ACCUMULATE ? " + at + " + " + acc(i, j) + " : " + acc(i, j) + ";";
+    }
+    out += "\n";
+  }
+  return out + "}\n";
+}
+
 std::string MicroKernels::text() const {
   std::string out;
   const auto n = [](int i) { return std::to_string(i); };
   std::set<std::pair<DType, int>> vectors;
   for (const auto& [dtype, tile] : used_) vectors.insert({dtype, tile.lanes});
+  for (const auto& [dtype, tile] : steady_) vectors.insert({dtype, tile.lanes});
   for (const auto& [dtype, lanes] : vectors) {
     const std::string type = dtype == DType::F64 ? "double" : "float";
     const int bytes = size_in_bytes(dtype);
@@ -110,6 +169,7 @@ std::string MicroKernels::text() const {
     }
     out += "}\n";
   }
+  for (const auto& [dtype, tile] : steady_) out += steady_text(dtype, tile);
   return out;
 }
 

@@ -24,6 +24,8 @@ int lanes_of(CpuIsa isa, DType dtype);
 // Tile for a product with m rows and n columns of `dtype` (f32 or f64).
 RegisterTile choose_tile(CpuIsa isa, DType dtype, int64_t m, int64_t n);
 
+inline constexpr int kFetchSteps = 8;
+
 // Micro-kernels used by one translation unit, each defined once.
 class MicroKernels {
  public:
@@ -32,10 +34,15 @@ class MicroKernels {
   // it also writes the rows of b it reads to p, contiguously. For each k it fetches LINES cache
   // lines at f + k*LDF towards the cache: what a later call will read.
   std::string use(DType dtype, const RegisterTile& tile);
+  // The same for packed operands: name<ARS, LDB, LDC, ACCUMULATE, LINES>(a, b, c, f, k) with ACS 1.
+  // LINES lines at f are fetched for every kFetchSteps of k, so that many passes over one block
+  // share what comes next evenly: fetches that come in bursts are dropped.
+  std::string use_steady(DType dtype, const RegisterTile& tile);
   std::string text() const;
 
  private:
-  std::set<std::pair<DType, RegisterTile>> used_;
+  static std::string steady_text(DType dtype, const RegisterTile& tile);
+  std::set<std::pair<DType, RegisterTile>> used_, steady_;
 };
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "backend/cpu/compile.h"
 #include "backend/cpu/conv_costs.h"
 #include "backend/cpu/emit.h"
+#include "backend/cpu/fuse.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -226,7 +227,8 @@ Module::~Module() = default;
 
 std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
                                         const ModuleOptions& options) {
-  const Graph laid_out = options.plan.images ? channels_last(graph, options.isa) : graph;
+  Graph laid_out = options.plan.images ? channels_last(graph, options.isa) : graph;
+  if (options.plan.fuse) laid_out = fuse_operators(laid_out, options.isa, options.plan.weights);
   const KernelPool& pool = options.pool != nullptr ? *options.pool : KernelPool::shared();
   PlanOptions plan = options.plan;
   if (plan.images && plan.algorithms.empty())

@@ -326,8 +326,12 @@ INLINE float t_erfc_large(float x) {  // x >= 1
   q = q * t + 0.251713192599f;
   q = q * t - 0.371736734575f;
   q = q * t + 0.210806364072f;
+#ifdef __FMA__
+  float z = a * a, low = __builtin_fmaf(a, a, -z);
+#else
   double exact = (double)a * a;
   float z = (float)exact, low = (float)(exact - z);
+#endif
   return t_exp(-z) * (q - q * low);
 }
 INLINE double t_erfc_large(double x) {

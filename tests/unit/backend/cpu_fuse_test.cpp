@@ -1,0 +1,155 @@
+#include "backend/cpu/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/emit.h"
+#include "backend/testing.h"
+
+namespace tessera {
+namespace {
+
+int count(const Graph& g, OpKind kind) {
+  int n = 0;
+  for (const Op& op : g.ops()) n += op.kind == kind;
+  return n;
+}
+
+// The fused program has so many kernels and so many other operators that do work, and its code
+// computes what the interpreter says of the program itself.
+void expect_kernels(const std::string& text, int kernels, int others) {
+  const Graph g = parse(text);
+  const Graph fused = fuse_operators(g, best_isa());
+  EXPECT_EQ(count(fused, OpKind::Kernel), kernels) << print(fused);
+  int rest = 0;
+  for (const Op& op : fused.ops())
+    rest += op.kind != OpKind::Kernel && op.kind != OpKind::Input && op.kind != OpKind::Const &&
+            op.kind != OpKind::Reshape;
+  EXPECT_EQ(rest, others) << print(fused);
+  expect_right(g, best_isa());
+}
+
+// A bias, an activation whose operand is used twice, and a residual of a product by weights.
+TEST(Fuse, ProductsTakeWhatFollows) {
+  for (const char* rows : {"1,37", "3,50", "1,1"}) {
+    const std::string r = rows;
+    const std::string text = "graph g {\n  x = input : f32[" + r + ",40]\n  w = input {weight=true} : f32[40,72]\n"
+                             "  b = input {weight=true} : f32[72]\n  z = input : f32[" + r + ",72]\n"
+                             "  h = const {value=1/2} : f32[]\n"
+                             "  p = matmul x, w : f32[" + r + ",72]\n"
+                             "  q = add p, b : f32[" + r + ",72]\n"
+                             "  s = mul q, h : f32[" + r + ",72]\n"
+                             "  e = erf s : f32[" + r + ",72]\n"
+                             "  m = mul q, e : f32[" + r + ",72]\n"
+                             "  y = add m, z : f32[" + r + ",72]\n  return y\n}\n";
+    expect_kernels(text, 1, 0);
+  }
+}
+
+// What others see ends a kernel: here the sum with the bias is a result of its own.
+TEST(Fuse, ResultsAreNotSwallowed) {
+  expect_kernels(R"(graph g {
+  x = input : f32[30,40]
+  w = input {weight=true} : f32[40,72]
+  b = input {weight=true} : f32[72]
+  p = matmul x, w : f32[30,72]
+  q = add p, b : f32[30,72]
+  e = exp q : f32[30,72]
+  t = tanh e : f32[30,72]
+  return q, t
+}
+)", 2, 0);
+}
+
+// An operand that depends on the kernel's own values on another way cannot be read by it.
+TEST(Fuse, KernelsDoNotWaitForThemselves) {
+  expect_kernels(R"(graph g {
+  x = input : f32[48,48]
+  w = input {weight=true} : f32[48,48]
+  p = matmul x, w : f32[48,48]
+  t = transpose p {perm=[1,0]} : f32[48,48]
+  y = add p, t : f32[48,48]
+  return y
+}
+)", 0, 3);
+}
+
+std::string norm(const std::string& rows) {
+  return "graph g {\n  x = input : f32[" + rows + ",96]\n  z = input : f32[" + rows + ",96]\n"
+         "  g = input {weight=true} : f32[96]\n  c = const {value=1/1000} : f32[]\n"
+         "  a = add x, z : f32[" + rows + ",96]\n"
+         "  m = mean a {axes=[2], keepdims=true} : f32[" + rows + ",1]\n"
+         "  d = sub a, m : f32[" + rows + ",96]\n  s = sqr d : f32[" + rows + ",96]\n"
+         "  v = mean s {axes=[2], keepdims=true} : f32[" + rows + ",1]\n"
+         "  e = add v, c : f32[" + rows + ",1]\n  r = rsqrt e : f32[" + rows + ",1]\n"
+         "  n = mul d, r : f32[" + rows + ",96]\n  y = mul n, g : f32[" + rows + ",96]\n"
+         "  return y\n}\n";
+}
+
+TEST(Fuse, NormsAreOneKernel) {
+  expect_kernels(norm("2,64"), 1, 0);
+  expect_kernels(norm("3,67"), 1, 0);  // blocks of rows that divide nothing
+}
+
+// Heads are split and joined by transposes that nobody carries out; a mask for all heads of a
+// sequence; lengths that divide nothing. The reciprocal of the sum is used after the second product.
+TEST(Fuse, AttentionIsOneKernel) {
+  for (const auto& [q, k] : {std::pair<int, int>{40, 40}, {21, 67}}) {
+    const std::string m = std::to_string(q), n = std::to_string(k), mn = m + "," + n;
+    expect_kernels("graph g {\n  q = input : f32[2," + m + ",3,16]\n  k = input : f32[2," + n +
+                       ",3,16]\n  v = input : f32[2," + n + ",3,16]\n  mask = input : f32[2,1,1," + n +
+                       "]\n  c = const {value=1/4} : f32[]\n"
+                       "  qt = transpose q {perm=[0,2,1,3]} : f32[2,3," + m + ",16]\n"
+                       "  kt = transpose k {perm=[0,2,3,1]} : f32[2,3,16," + n + "]\n"
+                       "  vt = transpose v {perm=[0,2,1,3]} : f32[2,3," + n + ",16]\n"
+                       "  p = matmul qt, kt : f32[2,3," + mn + "]\n  ps = mul p, c : f32[2,3," + mn + "]\n"
+                       "  s = add ps, mask : f32[2,3," + mn + "]\n"
+                       "  t = reduce_max s {axes=[3], keepdims=true} : f32[2,3," + m + ",1]\n"
+                       "  d = sub s, t : f32[2,3," + mn + "]\n  e = exp d : f32[2,3," + mn + "]\n"
+                       "  z = sum e {axes=[3], keepdims=true} : f32[2,3," + m + ",1]\n"
+                       "  a = div e, z : f32[2,3," + mn + "]\n  o = matmul a, vt : f32[2,3," + m + ",16]\n"
+                       "  y = transpose o {perm=[0,2,1,3]} : f32[2," + m + ",3,16]\n  return y\n}\n",
+                   1, 0);
+  }
+}
+
+// What depends on weights alone stays apart, and is computed once.
+TEST(Fuse, WeightsStayApart) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[30,40]
+  w = input {weight=true} : f32[40,72]
+  b = input {weight=true} : f32[72]
+  e = exp b : f32[72]
+  f = add e, b : f32[72]
+  p = matmul x, w : f32[30,72]
+  y = add p, f : f32[30,72]
+  return y
+}
+)");
+  const auto module = Module::compile(g, test_cache());
+  EXPECT_EQ(module->plan().run.phases.size(), 1u) << module->plan_text();
+  EXPECT_FALSE(module->plan().once.phases.empty());
+  expect_right(g, best_isa());
+  PlanOptions plan;
+  plan.fuse = false;
+  ModuleOptions options;
+  options.plan = plan;
+  EXPECT_EQ(Module::compile(g, test_cache(), options)->plan().run.phases.size(), 2u);
+}
+
+// All instruction sets and types that rows and products are computed in.
+TEST(Fuse, OtherTypesAndMachines) {
+  for (CpuIsa isa : runnable_isas()) {
+    for (const std::string type : {"f64", "bf16"}) {
+      expect_right(parse("graph g {\n  x = input : " + type + "[2,19,40]\n  w = input {weight=true} : " + type +
+                         "[40,70]\n  b = input {weight=true} : " + type + "[70]\n  p = matmul x, w : " + type +
+                         "[2,19,70]\n  q = add p, b : " + type + "[2,19,70]\n  y = tanh q : " + type +
+                         "[2,19,70]\n  t = reduce_max y {axes=[2], keepdims=true} : " + type +
+                         "[2,19,1]\n  z = sub y, t : " + type + "[2,19,70]\n  return z\n}\n"),
+                   isa);
+    }
+    expect_right(parse(norm("2,9")), isa);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
