@@ -378,9 +378,10 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
           call(tile.rows, vectors, "0", "0", share);
         } else {
           code_.open("for (long m = 0; m + " + r + " <= " +
-                     (all ? full : known >= 0 ? num(stop)
-                                              : "(" + full + " < " + num(stop) + " ? " + full +
-                                                    " : " + num(stop) + ")") +
+                     (all          ? full
+                      : known >= 0 ? num(stop)
+                                   : "(" + full + " < " + num(stop) + " ? " + full + " : " +
+                                         num(stop) + ")") +
                      "; m += " + r + ")");
           call(tile.rows, vectors, "m", "m/" + r, share);
           code_.close();
@@ -399,8 +400,7 @@ void KernelEmitter::strips(const Value& v, const PanelOperands& p, const Extent&
       // The last rows by halves.
       code_.line("long m = " + m.text() + " / " + r + " * " + r + ";");
       for (int64_t part = tile.rows - 1; part > 0; part /= 2) {
-        code_.open("for (; m + " + num(part) + " <= " + m.text() +
-                   "; m += " + num(part) + ")");
+        code_.open("for (; m + " + num(part) + " <= " + m.text() + "; m += " + num(part) + ")");
         call(part, vectors, "m", "0", 0);
         code_.close();
       }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "backend/cpu/channels_last.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/matmul.h"
 #include "backend/lower.h"
@@ -46,21 +47,21 @@ bool reduces_last(const Graph& graph, const Op& op) {
 }
 
 struct Group {
-  std::vector<OpId> ops;         // in program order; the last one's result is the kernel's
-  OpId product, second;          // where there are any
-  std::vector<int64_t> domain;   // extents of whole results
+  std::vector<OpId> ops;        // in program order; the last one's result is the kernel's
+  OpId product, second;         // where there are any
+  std::vector<int64_t> domain;  // extents of whole results
 };
 
 class Fuser {
  public:
-  Fuser(const Graph& graph, const std::vector<bool>& once, CpuIsa isa)
-      : graph_(graph), once_(once), isa_(isa), uses_(use_counts(graph)),
+  Fuser(const Graph& graph, const std::vector<bool>& apart, CpuIsa isa)
+      : graph_(graph), apart_(apart), isa_(isa), uses_(use_counts(graph)),
         taken_(graph.ops().size(), false), to_(graph.name()) {}
 
   Graph run() {
     std::map<size_t, Group> found;  // by the last operator
     for (size_t i = 0; i < graph_.ops().size(); ++i) {
-      if (taken_[i] || once_[i]) continue;
+      if (taken_[i] || apart_[i]) continue;
       std::optional<Group> g = starting_at(OpId(i));
       if (!g || g->ops.size() < 2) continue;
       for (OpId id : g->ops) taken_[id.index] = true;
@@ -129,7 +130,7 @@ class Fuser {
   static bool whole_rows(const std::vector<int64_t>& domain) {
     const int64_t rows = count(domain) / domain.back();
     return domain.back() <= kMostRow &&
-           (rows >= 4 * default_threads() || count(domain) <= 2 * kBlockElements);
+           (rows >= default_threads() || count(domain) <= 2 * kBlockElements);
   }
 
   // Takes operators as they come while they fit, and keeps the most of them of which others see one
@@ -152,7 +153,8 @@ class Fuser {
     };
     take(start);
     bool closed = false;  // after the second product
-    for (size_t i = start.index + 1; i < graph_.ops().size() && i < g.ops.back().index + kWindow; ++i) {
+    for (size_t i = start.index + 1; i < graph_.ops().size() && i < g.ops.back().index + kWindow;
+         ++i) {
       const Op& op = graph_.ops()[i];
       const auto inside = [&](TensorId t) { return within.count(t.index) != 0; };
       const bool any = std::any_of(op.inputs.begin(), op.inputs.end(), inside);
@@ -160,10 +162,9 @@ class Fuser {
                              return downstream.count(t.index) != 0;
                            });
       if (!touched) continue;
-      const bool free = !taken_[i] && !once_[i] && op.num_results == 1 && any &&
-                        std::none_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
-                          return downstream.count(t.index) != 0;
-                        });
+      const bool free = !taken_[i] && !apart_[i] && op.num_results == 1 && any &&
+                        std::none_of(op.inputs.begin(), op.inputs.end(),
+                                     [&](TensorId t) { return downstream.count(t.index) != 0; });
       if (free && !closed && joins(g, op, inside, reductions)) {
         take(OpId(i));
         continue;
@@ -175,8 +176,8 @@ class Fuser {
         continue;
       }
       if (free && closed && i != g.second.index && op.kind == OpKind::Transpose &&
-          op.inputs[0] == graph_.op(g.ops.back()).result() &&
-          g.ops.back() == g.second && keeps_last(op)) {
+          op.inputs[0] == graph_.op(g.ops.back()).result() && g.ops.back() == g.second &&
+          keeps_last(op)) {
         take(OpId(i));
         continue;
       }
@@ -243,9 +244,9 @@ class Fuser {
   // A block graph in the making: operands of the program and what they are in the block.
   struct Body {
     Graph block;
-    std::vector<int> axes;          // of the domain, by dimension of the grid
+    std::vector<int> axes;  // of the domain, by dimension of the grid
     std::vector<int64_t> domain;
-    std::vector<TensorId> operands;  // of the new program
+    std::vector<TensorId> operands;       // of the new program
     std::map<uint32_t, TensorId> values;  // by tensor of the old program
   };
 
@@ -306,8 +307,7 @@ class Fuser {
     save.type = {type(result).dtype, shape_of(shape)};
     save.omap = map;
     if (body.block.type(value).dtype != save.type.dtype) return false;
-    if (body.block.type(value).shape !=
-        nominal_tile(save.type.shape, map, kNoLoops, body.block))
+    if (body.block.type(value).shape != nominal_tile(save.type.shape, map, kNoLoops, body.block))
       return false;
     body.block.add_output(body.block.add(OpKind::Save, {value}, save));
     const OpId kernel = to_.add_graph_op(OpKind::Kernel, body.operands, std::move(body.block),
@@ -443,7 +443,8 @@ class Fuser {
     TensorId divisor;
     if (later) divisor = operand(body, last.inputs[1], as_is);
     const TensorId x = operand(body, later ? last.inputs[0] : weights, as_is);
-    TensorId value = body.block.add(OpKind::Matmul, {x, matrix_operand(body, second.inputs[1], false)});
+    TensorId value =
+        body.block.add(OpKind::Matmul, {x, matrix_operand(body, second.inputs[1], false)});
     if (later) value = body.block.add(OpKind::Div, {value, divisor});
     const std::vector<int64_t> whole = shape(second.result());
     body.values[second.result().index] = value;
@@ -474,7 +475,7 @@ class Fuser {
     GridMap map = cuts(body, shape(t));
     if (!left) map[body.axes.size() - 1] = -1;
     const Op& producer = graph_.producer(t);
-    if (producer.kind != OpKind::Transpose || once_[graph_.tensor(t).producer.index] ||
+    if (producer.kind != OpKind::Transpose || apart_[graph_.tensor(t).producer.index] ||
         taken_[graph_.tensor(t).producer.index])
       return iterate(body, to_, map_[t.index], map);
     const auto& perm = graph_.attrs<PermAttrs>(producer).perm;
@@ -485,7 +486,7 @@ class Fuser {
   }
 
   const Graph& graph_;
-  const std::vector<bool>& once_;
+  const std::vector<bool>& apart_;  // operators that stay as they are
   const CpuIsa isa_;
   const std::vector<int> uses_;
   std::vector<bool> taken_;  // operators of kernels
@@ -499,9 +500,11 @@ Graph fuse_operators(const Graph& graph, CpuIsa isa, bool weights) {
   const bool fixed = std::all_of(graph.tensors().begin(), graph.tensors().end(),
                                  [](const Tensor& t) { return is_static(t.type.shape); });
   if (graph.level() != Level::Kernel || !fixed) return graph;
-  std::vector<bool> once(graph.ops().size(), false);
-  if (weights) once = computed_once(graph);
-  return Fuser(graph, once, isa).run();
+  std::vector<bool> apart(graph.ops().size(), false);
+  if (weights) apart = computed_once(graph);
+  for (const ImageStep& s : image_steps(graph, isa))
+    for (OpId id : s.after) apart[id.index] = true;
+  return Fuser(graph, apart, isa).run();
 }
 
 }  // namespace tessera

@@ -12,10 +12,12 @@ namespace tessera {
 //     residual, gates), for each tile of the result;
 //   - element-by-element operators and reductions along the last axis (softmax, norms), for some
 //     rows at a time;
-//   - batched products whose result such operators, and possibly a second product, follow: attention.
+//   - batched products whose result such operators, and possibly a second product, follow:
+//   attention.
 //     Transposes of their operands and of the last result are read and written through.
 // Of what is computed between, nothing is seen by others. What is computed once per set of weights
-// stays as it is (`weights`: there is such). The program itself where nothing can be fused.
+// stays as it is (`weights`: there is such), and what follows convolutions (image_steps). The
+// program itself where nothing can be fused.
 Graph fuse_operators(const Graph& graph, CpuIsa isa, bool weights = true);
 
 }  // namespace tessera

@@ -65,7 +65,8 @@ std::string MicroKernels::steady_text(DType dtype, const RegisterTile& tile) {
   const auto one = [&](int step) {
     std::string text = "    {\n      const " + v;
     for (int j = 0; j < tile.vectors; ++j)
-      text += (j > 0 ? ", b" : " b") + n(j) + " = *(const " + v + "*)(b + " + n(j * tile.lanes) + ")";
+      text +=
+          (j > 0 ? ", b" : " b") + n(j) + " = *(const " + v + "*)(b + " + n(j * tile.lanes) + ")";
     text += ";\n";
     int fetched = step < 0 ? lines : step;
     const int share = ceil_div(lines, kFetchSteps * tile.rows);
