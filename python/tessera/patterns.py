@@ -8,12 +8,13 @@ the form of docs/patterns.md; reading one executes nothing.
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,9 +31,20 @@ from tessera.options import (
     user_patterns,
 )
 
+if TYPE_CHECKING:
+    from tessera.pattern_authoring import register as register
+    from tessera.pattern_authoring import unregister as unregister
+
 SUFFIX = ".pattern"
 # Of the largest element of a result: what f32 sums of a few thousand terms may be off by.
 _TOLERANCE = 2e-4
+
+
+def __getattr__(name: str) -> Any:
+    """`register` and `unregister`, which build on this module."""
+    if name not in ("register", "unregister"):
+        raise AttributeError(f"module 'tessera.patterns' has no attribute '{name}'")
+    return getattr(importlib.import_module("tessera.pattern_authoring"), name)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import tessera as ts
 from tessera import _core
 from tessera.errors import BadInputError, NotFoundError
 from tessera.options import user_patterns
-from tessera.pattern_authoring import register, unregister
-from tessera.patterns import pattern_places
+from tessera.patterns import pattern_places, register, unregister
 
 SCALED = """graph g {
   X = input : f32[24,40]
