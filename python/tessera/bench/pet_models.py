@@ -37,14 +37,27 @@ def _convolution(c: int, f: int, size: Any, stride: Any = 1, pad: Any = 0, dims:
     return nn.Sequential(conv(c, f, size, stride, pad, bias=False), norm(f), nn.ReLU())
 
 
-def _residual(c: int, f: int, stride: int, dims: int) -> Any:
+def _space_then_time(c: int, f: int, stride: int) -> Any:
+    """A 3×3×3 convolution of films as one of images and one along time, of as many weights."""
+    middle = (c * f * 27) // (c * 9 + f * 3)
+    return _nn().Sequential(
+        *_convolution(c, middle, (1, 3, 3), (1, stride, stride), (0, 1, 1), 3),
+        *_convolution(middle, f, (3, 1, 1), (stride, 1, 1), (1, 0, 0), 3),
+    )
+
+
+def _residual(c: int, f: int, stride: int, dims: int, factored: bool = False) -> Any:
     nn = _nn()
 
     class Block(nn.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.first = _convolution(c, f, 3, stride, 1, dims)
-            self.second = _convolution(f, f, 3, 1, 1, dims)[:2]
+            if factored:
+                self.first, self.second = _space_then_time(c, f, stride), _space_then_time(f, f, 1)
+            else:
+                self.first = _convolution(c, f, 3, stride, 1, dims)
+                self.second = _convolution(f, f, 3, 1, 1, dims)
+            self.second = self.second[:-1]
             same = stride == 1 and c == f
             self.beside = nn.Identity() if same else _convolution(c, f, 1, stride, 0, dims)[:2]
             self.relu = nn.ReLU()
@@ -55,10 +68,10 @@ def _residual(c: int, f: int, stride: int, dims: int) -> Any:
     return Block()
 
 
-def _stages(dims: int) -> list[Any]:
+def _stages(dims: int, factored: bool = False) -> list[Any]:
     blocks, c = [], 64
     for f, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        blocks += [_residual(c, f, stride, dims), _residual(f, f, 1, dims)]
+        blocks += [_residual(c, f, stride, dims, factored), _residual(f, f, 1, dims, factored)]
         c = f
     return blocks
 
@@ -77,6 +90,16 @@ def resnet3d18() -> Any:
     nn = _nn()
     return nn.Sequential(
         _convolution(3, 64, (3, 7, 7), (1, 2, 2), (1, 3, 3), 3), *_stages(3),
+        nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(512, 400),
+    )  # fmt: skip
+
+
+def r2plus1d18() -> Any:
+    """R(2+1)D-18 (Tran et al., 2018), 400 classes: R3D-18 in space, then time."""
+    nn = _nn()
+    return nn.Sequential(
+        *_convolution(3, 45, (1, 7, 7), (1, 2, 2), (0, 3, 3), 3),
+        *_convolution(45, 64, (3, 1, 1), 1, (1, 0, 0), 3), *_stages(3, True),
         nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(512, 400),
     )  # fmt: skip
 
@@ -218,6 +241,7 @@ MODELS: dict[str, Model] = {
     "bert_paper": Model(lambda: _transformer(True), lambda b: (b, 512, 768)),
     "bert": Model(lambda: _transformer(False), lambda b: (b, 128, 768)),
     "resnet3d18": Model(resnet3d18, lambda b: (b, 3, 16, 112, 112)),
+    "r2plus1d18": Model(r2plus1d18, lambda b: (b, 3, 16, 112, 112)),
     "table3_conv": Model(lambda: _operators("conv"), lambda b: (b, 48, 38, 38)),
     "table3_dilated": Model(lambda: _operators("dilated"), lambda b: (b, 512, 14, 14)),
     "table3_parallel": Model(lambda: _operators("parallel"), lambda b: (b, 768, 18, 18)),
