@@ -62,6 +62,21 @@ COLUMNS = {
         "undecided",
         "seconds",
     ),
+    "plus": (
+        "case",
+        "batch",
+        "ours_us",
+        "peers",
+        "speedup_vs_inductor",
+        "speedup_vs_best",
+        "ops",
+        "kernels",
+        "paper",
+        "compile_s",
+        "compile_cached_s",
+        "memory_mb",
+        "max_abs_err",
+    ),
 }
 
 
