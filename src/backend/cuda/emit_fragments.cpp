@@ -185,6 +185,10 @@ void BlockEmitter::store_held(int id) {
       bounds.extents[axis].nominal = stored(id, axis);
       bounds.extents[axis].actual.clear();
     }
+  // Where a row or column of one is filled up, its zeros have places of their own.
+  std::vector<Index> place = index;
+  if (zeros && stored(id, rank - 2) > 1) place[rank - 2] = {row, -1};
+  if (zeros && stored(id, rank - 1) > 1) place[rank - 1] = {column, -1};
   const std::string outer = zeros ? within(u, bounds, nullptr, row, column) : "";
   const std::string inside = within(u, v, also, row, pairs ? "" : column),
                     beyond = pairs ? within(u, v, also, "", "x") : "";
@@ -206,7 +210,7 @@ void BlockEmitter::store_held(int id) {
     loops.emit(code_);
     code_.close();
     if (!all.empty() && zeros) code_.close();
-    std::vector<Index> first = index;
+    std::vector<Index> first = place;
     if (first.back().text != "0") first.back().text = "x";
     const std::string at = element_place(m, Nest::offset(first, m.strides).text);
     code_.line(std::string(save ? "ts::store_global(" : "ts::store_shared(") + m.pointer +
@@ -218,7 +222,7 @@ void BlockEmitter::store_held(int id) {
     if (!outer.empty()) code_.open("if (" + outer + ")");
     if (!inside.empty()) code_.open("if (" + inside + ")");
     const std::string x = save ? loops.element(v.inputs[0], index) : element(loops, id, index);
-    const std::string at = Nest::offset(index, m.strides).text;
+    const std::string at = Nest::offset(place, m.strides).text;
     loops.statement(-1, store(m, at, x, prelude_));
     loops.emit(code_);
     if (!inside.empty()) code_.close(zeros ? " else {" : "");

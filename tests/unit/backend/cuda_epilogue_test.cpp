@@ -181,5 +181,39 @@ TEST(CudaEpilogue, OtherOrdersGoThroughMemory) {
   EXPECT_EQ(emulated_fault(parse(text), "sm_80"), "");
 }
 
+// One row of weights, filled up with zeros for the tensor cores: these have places of their own.
+TEST(CudaEpilogue, OneRowIsFilledUp) {
+  const std::string text = R"(graph decode {
+  Q = input : f16[2,32]
+  K = input : f16[48,32]
+  V = input : f16[48,32]
+  O = kernel Q, K, V grid[x=2] loops[i=2] {
+    Q = input : f16[2,32]
+    K = input : f16[48,32]
+    V = input : f16[48,32]
+    q = iter Q {imap={x:0}, fmap={i:1}} : f16[1,16]
+    k = iter K {fmap={i:1}} : f16[48,16]
+    v = iter V {} : f16[48,32]
+    t = transpose k {perm=[1,0]}
+    p = matmul q, t
+    s = accum p {loops=[0]}
+    m = reduce_max s {axes=[1], keepdims=true}
+    z = sub s, m
+    e = exp z
+    d = sum e {axes=[1], keepdims=true}
+    w = matmul e, v
+    r = div w, d
+    O = save r {omap={x:0}} : f16[2,32]
+    return O
+  } : f16[2,32]
+  return O
+}
+)";
+  for (const char* arch : {"sm_80", "sm_90a"}) {
+    const std::string what = emulated_fault(parse(text), arch);
+    EXPECT_TRUE(what.empty()) << what;
+  }
+}
+
 }  // namespace
 }  // namespace tessera
