@@ -69,6 +69,9 @@ TEST(SemanticKey, TellsApartWhatDiffers) {
                                  {"W = input", "W = input {weight=true}"}})
     EXPECT_NE(meaning(replaced(kNorm, from, to)), meaning(kNorm)) << to;
   EXPECT_NE(meaning(replaced(kNorm, "f32", "bf16")), meaning(kNorm));
+  // An epsilon that only rows near zero notice.
+  const std::string small = replaced(kNorm, "0.00001", "1e-13");
+  EXPECT_NE(meaning(replaced(small, "1e-13", "3e-13")), meaning(small));
   // Nobody knows what an opaque operator means.
   EXPECT_FALSE(semantic_key(parse("graph g { x = input : f32[4]\n y = opaque x {function=\"f\"} : "
                                   "f32[4]\n return y }")));
