@@ -43,6 +43,10 @@ double specials(OpKind kind) {
   }
 }
 
+// Blocks that may form a cluster. Multiprocessors of 228 KB are those of sm_90 and later, which
+// have them: 8 wherever that is so, 16 by an attribute of the kernel.
+int largest_cluster(const Multiprocessor& sm) { return sm.shared >= int64_t{228} << 10 ? 16 : 1; }
+
 double round_up(double n, double to) { return std::ceil(n / to) * to; }
 
 }  // namespace
@@ -189,7 +193,11 @@ GpuTimes GpuMachine::joined_times(const KernelWork& first, const KernelWork& sec
                                   const KernelJoin& join) const {
   const Multiprocessor& sm = target_.sm;
   GpuTimes t = times(first);
-  const double blocks = double(join.parts) * std::ceil(double(join.groups) / double(target_.cores));
+  // A cluster's blocks share what there is to do, else one does it all.
+  const bool cluster = join.arrivals <= largest_cluster(sm);
+  const double sharing = cluster ? double(join.arrivals) : 1;
+  const double blocks = std::ceil(double(join.parts) / sharing) *
+                        std::ceil(double(join.groups) * sharing / double(target_.cores));
   const bool loop = second.iterations > 1 && second.iteration_bytes > 0;
   const double block_bytes = second.core_traffic * core_bandwidth_;
   const double in_flight = std::max(1.0, loop ? second.iteration_bytes : block_bytes);
@@ -200,8 +208,9 @@ GpuTimes GpuMachine::joined_times(const KernelWork& first, const KernelWork& sec
   const double chain = blocks * ((loop ? second.iterations : 0) * target_.iteration_seconds +
                                  second.steps * kStep + (1 + second.restarts) * sm.l2_latency);
   const double busy = std::max(compute, memory) + kHidden * std::min(compute, memory);
-  t.first_load += target_.scale.latency * (2 * sm.l2_latency + 2 * kStep) + std::max(busy, chain) +
-                  kHidden * std::min(busy, chain);
+  const double meet = cluster ? sm.l2_latency + kStep : 2 * (sm.l2_latency + kStep);
+  t.first_load +=
+      target_.scale.latency * meet + std::max(busy, chain) + kHidden * std::min(busy, chain);
   t.seconds = t.scaled({});
   return t;
 }

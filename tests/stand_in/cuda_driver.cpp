@@ -529,6 +529,8 @@ int cuFuncGetAttribute(int* value, int which, CudaHandle function) {
 }
 int cuFuncSetAttribute(CudaHandle function, int which, int value) {
   if (const int result = enter("cuFuncSetAttribute")) return result;
+  constexpr int kLargeClusters = 14;
+  if (which == kLargeClusters) return machine->major >= 9 ? 0 : kInvalidValue;
   if (which != attribute::kFunctionDynamicShared || value > machine->shared) return kInvalidValue;
   static_cast<Function*>(function)->most_shared = value;
   return 0;

@@ -122,6 +122,11 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
     context_->check(api.set_function_attribute(l.function, cuda_attribute::kFunctionDynamicShared,
                                                int(k.shared_bytes)),
                     "give " + k.name + " " + kib(k.shared_bytes) + " of shared memory");
+    // Clusters of more than 8 blocks: kernels that have none do not mind.
+    constexpr int kLargeClusters = 14;  // CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+    if (device.major >= 9)
+      context_->check(api.set_function_attribute(l.function, kLargeClusters, 1),
+                      "allow large clusters of " + k.name);
     int threads = 0;
     context_->check(api.function_attribute(&threads, cuda_attribute::kFunctionThreads, l.function),
                     "ask for the limits of " + k.name);

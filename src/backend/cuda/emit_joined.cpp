@@ -8,6 +8,9 @@
 namespace tessera {
 namespace {
 
+// Blocks; beyond 8 the driver has to allow it (cuda_module.cpp).
+constexpr int64_t kLargestCluster = 16;
+
 std::string n(int64_t x) { return std::to_string(x); }
 
 std::string indented(const std::string& text, const std::string& by) {
@@ -64,7 +67,19 @@ BlockText emit_joined(const std::string& name, const KernelJoin& join, const Ker
   for (int i = 0; i < second.operands; ++i)
     if (const int r = places[size_t(i)]; r >= 0)
       of_second[size_t(i)] = of_first[size_t(first.operands + r)];
-  parameters += ", unsigned* __restrict__ tickets";
+  // Clusters lie along the dimensions of the grid that the two do not share.
+  const bool cluster = limits.arch.major >= 9 && join.arrivals <= kLargestCluster;
+  std::string dims, rank;
+  for (size_t d = 0; d < 3; ++d) {
+    const bool alone =
+        d < first.grid.size() && std::count(join.same.begin(), join.same.end(), int(d)) == 0;
+    const int64_t size = alone ? first.grid[d] : 1;
+    dims += (d > 0 ? ", " : "") + n(size);
+    if (size == 1) continue;
+    const std::string block = "ts::block(" + n(int64_t(d)) + ")";
+    rank = rank.empty() ? block : "(" + rank + ") * " + n(size) + " + " + block;
+  }
+  if (!cluster) parameters += ", unsigned* __restrict__ tickets";
   for (size_t i = 0; i < out.maps.size(); ++i)
     parameters += ", const __grid_constant__ ts::TensorMap m" + n(int64_t(i));
 
@@ -76,8 +91,9 @@ BlockText emit_joined(const std::string& name, const KernelJoin& join, const Ker
     return lines;
   };
   std::string& text = out.text;
-  text = "extern \"C\" __global__ void __launch_bounds__(" + n(out.threads) + ") " + name + "(" +
-         parameters + ") {\n  {\n" + named(first, of_first);
+  text = "extern \"C\" __global__ void __launch_bounds__(" + n(out.threads) + ") " +
+         (cluster ? "__cluster_dims__(" + dims + ") " : "") + name + "(" + parameters +
+         ") {\n  {\n" + named(first, of_first);
   for (size_t d = 0; d < first.grid.size(); ++d)
     text += "    const int g" + n(int64_t(d)) + " = ts::block(" + n(int64_t(d)) + ");\n";
   text += indented(stores, "  ") + "  }\n";
@@ -98,9 +114,18 @@ BlockText emit_joined(const std::string& name, const KernelJoin& join, const Ker
     }
   }
   CHECK(parts == join.parts);
+  const std::string body = named(second, of_second) + indices + indented(combines, "  ");
+  out.sum_registers = std::max(out.sum_registers, more.sum_registers);
+  if (cluster) {
+    out.shared_bytes = std::max(out.shared_bytes, more.shared_bytes);
+    text += "  // " + n(join.arrivals) + " blocks share what is left to do.\n  ts::sync_cluster<" +
+            dims + ">();\n  for (int part = " + rank + "; part < " + n(parts) +
+            "; part += " + n(join.arrivals) + ") {\n" + body +
+            (parts > join.arrivals ? "    ts::sync();\n" : "") + "  }\n}\n";
+    return out;
+  }
   const int64_t arrived = (std::max(out.shared_bytes, more.shared_bytes) + 15) / 16 * 16;
   out.shared_bytes = arrived + 16;
-  out.sum_registers = std::max(out.sum_registers, more.sum_registers);
   out.tickets = int(join.groups);
   text += "  // The last of " + n(join.arrivals) + " blocks puts together what all have stored.\n" +
           "  unsigned* const arrived = reinterpret_cast<unsigned*>(ts::shared() + " + n(arrived) +
@@ -108,8 +133,8 @@ BlockText emit_joined(const std::string& name, const KernelJoin& join, const Ker
           "    ts::store_shared(arrived, ts::take_ticket(tickets + " + group + ", " +
           n(join.arrivals) + "u));\n    ts::fence_device();\n  }\n  ts::sync();\n" +
           "  if (ts::load_shared(arrived) != " + n(join.arrivals - 1) + "u) return;\n" +
-          "  for (int part = 0; part < " + n(parts) + "; ++part) {\n" + named(second, of_second) +
-          indices + indented(combines, "  ") + (parts > 1 ? "    ts::sync();\n" : "") + "  }\n}\n";
+          "  for (int part = 0; part < " + n(parts) + "; ++part) {\n" + body +
+          (parts > 1 ? "    ts::sync();\n" : "") + "  }\n}\n";
   return out;
 }
 

@@ -1,5 +1,6 @@
 // Two kernels as one launch (cost/kernel_join.h): the last block of each group to be done with the
-// first goes on with the second.
+// first goes on with the second, or, from sm_90 on, a cluster of at most
+// 16 does so together.
 #pragma once
 
 #include <vector>

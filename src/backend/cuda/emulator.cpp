@@ -88,15 +88,12 @@ class Owners {
 class Emulator {
  public:
   Emulator(const EmulatedLaunch& launch, const std::function<void()>& kernel)
-      : launch_(launch), kernel_(kernel), rng_(launch.seed),
-        shared_(static_cast<std::byte*>(::operator new (
-            size_t(std::max<int64_t>(launch.shared_bytes, 1)), std::align_val_t{1024}))) {
+      : launch_(launch), kernel_(kernel), rng_(launch.seed) {
     for (const EmulatedBuffer& b : launch.buffers) {
       shadows_.emplace_back(b.bytes, b.initialized, launch.grain);
       owners_.emplace_back(b.writable ? b.bytes : 0, launch.grain);
     }
   }
-  ~Emulator() { ::operator delete (shared_, std::align_val_t{1024}); }
 
   std::optional<KernelFault> run() {
     try {
@@ -104,11 +101,9 @@ class Emulator {
                              size_t(launch_.grid[2]));
       std::iota(order.begin(), order.end(), 0);
       for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
-      for (const int b : order) {
-        block_ = {b % launch_.grid[0], b / launch_.grid[0] % launch_.grid[1],
-                  b / launch_.grid[0] / launch_.grid[1]};
-        run_block();
-      }
+      std::vector<bool> done(order.size(), false);
+      for (const int b : order)
+        if (!done[size_t(b)]) run_cluster(b, done);
       for (const EmulatedBuffer& b : launch_.buffers)
         for (int64_t i = 0; b.tickets && i < b.bytes / 4; ++i)
           if (const unsigned left = static_cast<const unsigned*>(b.data)[i]; left != 0)
@@ -124,9 +119,9 @@ class Emulator {
   // --- what kernels ask
   int thread() const { return thread_; }
   int threads() const { return launch_.threads; }
-  int block(int axis) const { return block_[size_t(axis)]; }
+  int block(int axis) const { return b_.place[size_t(axis)]; }
   int grid(int axis) const { return launch_.grid[size_t(axis)]; }
-  char* shared() { return reinterpret_cast<char*>(shared_); }
+  char* shared() { return reinterpret_cast<char*>(b_.shared.get()); }
 
   void access(ts::host::Access access, const void* address, int bytes, int line) {
     using ts::host::Access;
@@ -138,8 +133,8 @@ class Emulator {
     if (access == Access::ReadShared || access == Access::WriteShared) {
       const int64_t offset = shared_offset(address, bytes, line);
       found(access == Access::ReadShared
-                ? shared_shadow_->read(*clocks_, thread_, offset, bytes, line)
-                : shared_shadow_->write(*clocks_, thread_, offset, bytes, line),
+                ? b_.shared_shadow->read(*b_.clocks, thread_, offset, bytes, line)
+                : b_.shared_shadow->write(*b_.clocks, thread_, offset, bytes, line),
             line);
       return;
     }
@@ -151,13 +146,13 @@ class Emulator {
     if (writes && !b.writable) fail("a write to a buffer that is read only", line);
     if (b.writable) touch(n, offset, bytes, writes, access == Access::AtomicGlobal, line);
     if (access == Access::ReadGlobal)
-      found(shadows_[n].read(*clocks_, thread_, offset, bytes, line), line);
+      found(shadows_[n].read(*b_.clocks, thread_, offset, bytes, line), line);
     else if (access == Access::WriteGlobal)
-      found(shadows_[n].write(*clocks_, thread_, offset, bytes, line), line);
+      found(shadows_[n].write(*b_.clocks, thread_, offset, bytes, line), line);
   }
 
   void barrier(int id, int threads, bool wait, int line) {
-    Barrier& b = barriers_[id];
+    Barrier& b = b_.barriers[id];
     if (b.arrived == 0) {
       b.threads = threads;
       b.clock = no_clock();
@@ -166,18 +161,18 @@ class Emulator {
       fail("barrier " + std::to_string(id) + " is for " + std::to_string(b.threads) +
                " threads elsewhere and for " + std::to_string(threads) + " here",
            line);
-    Clocks::join(b.clock, clocks_->of(thread_));
+    Clocks::join(b.clock, b_.clocks->of(thread_));
     ++b.arrived;
     const std::vector<uint32_t> nothing_new = no_clock();
     if (wait)
       b.waiting.push_back(thread_);
     else
-      clocks_->acquire(thread_, nothing_new);
+      b_.clocks->acquire(thread_, nothing_new);
     if (b.arrived == b.threads) {
       Barrier done;
       std::swap(done, b);
       for (int t : done.waiting) {
-        clocks_->acquire(t, done.clock);
+        b_.clocks->acquire(t, done.clock);
         if (t != thread_) make_ready(t);
       }
       if (!wait) return;
@@ -192,7 +187,7 @@ class Emulator {
   void collective(const char* name, unsigned mask, void* mine,
                   void (*all)(void* const* lanes, unsigned mask), bool orders, int line) {
     const int lane = thread_ % kWarp;
-    Meeting& m = meetings_[size_t(thread_ / kWarp)];
+    Meeting& m = b_.meetings[size_t(thread_ / kWarp)];
     if ((mask >> lane & 1) == 0)
       fail(std::string(name) + ": the mask leaves out the lane itself", line);
     if (m.present == 0) {
@@ -218,10 +213,10 @@ class Emulator {
     const int first = thread_ / kWarp * kWarp;
     if (orders)
       for (int l = 0; l < kWarp; ++l)
-        if (done.mask >> l & 1) Clocks::join(clock, clocks_->of(first + l));
+        if (done.mask >> l & 1) Clocks::join(clock, b_.clocks->of(first + l));
     for (int l = 0; l < kWarp; ++l)
       if (done.mask >> l & 1) {
-        if (orders) clocks_->acquire(first + l, clock);
+        if (orders) b_.clocks->acquire(first + l, clock);
         if (first + l != thread_) make_ready(first + l);
       }
   }
@@ -239,68 +234,82 @@ class Emulator {
       const size_t n = buffer_of(from, read, line);
       const int64_t offset = static_cast<const std::byte*>(from) -
                              static_cast<const std::byte*>(launch_.buffers[n].data);
-      found(shadows_[n].read(*clocks_, thread_, offset, read, line), line);
+      found(shadows_[n].read(*b_.clocks, thread_, offset, read, line), line);
       if (launch_.buffers[n].writable) touch(n, offset, read, false, false, line);
     }
     const int64_t offset = shared_offset(to, bytes, line);
-    found(shared_shadow_->start_copy(*clocks_, thread_, offset, bytes, line), line);
+    found(b_.shared_shadow->start_copy(*b_.clocks, thread_, offset, bytes, line), line);
     // Until it is done the old contents must not be of use to anybody.
     std::memset(to, 0xff, size_t(bytes));
-    copies_[size_t(thread_)].open.push_back({to, from, offset, bytes, read, line});
+    b_.copies[size_t(thread_)].open.push_back({to, from, offset, bytes, read, line});
   }
   void copy_commit(int) {
-    Copies& c = copies_[size_t(thread_)];
+    Copies& c = b_.copies[size_t(thread_)];
     c.groups.push_back(std::move(c.open));
     c.open.clear();
   }
   void copy_wait(int pending, int) {
-    Copies& c = copies_[size_t(thread_)];
+    Copies& c = b_.copies[size_t(thread_)];
     for (; int(c.groups.size()) > pending; c.groups.pop_front())
       for (const Copy& copy : c.groups.front()) {
         std::memcpy(copy.to, copy.from, size_t(copy.read));
         std::memset(static_cast<std::byte*>(copy.to) + copy.read, 0,
                     size_t(copy.bytes - copy.read));
-        shared_shadow_->end_copy(*clocks_, thread_, copy.offset, copy.bytes, false);
+        b_.shared_shadow->end_copy(*b_.clocks, thread_, copy.offset, copy.bytes, false);
       }
   }
 
   // --- an order between blocks
   void fence_device(int) {
     // Fences are cumulative: what others wrote that this thread has met is fenced too.
-    Known& mine = fenced_[size_t(thread_)];
-    mine[block_number()] = clocks_->of(thread_);
-    for (const Learnt& l : learnt_)
-      if (clocks_->knows(thread_, l.thread, l.time)) join(mine, l.what);
-    clocks_->acquire(thread_, no_clock());
-    if (seen_[size_t(thread_)].empty()) return;
-    learnt_.push_back({thread_, clocks_->now(thread_), seen_[size_t(thread_)]});
+    Known& mine = b_.fenced[size_t(thread_)];
+    mine[block_number()] = b_.clocks->of(thread_);
+    for (const Learnt& l : b_.learnt)
+      if (b_.clocks->knows(thread_, l.thread, l.time)) join(mine, l.what);
+    b_.clocks->acquire(thread_, no_clock());
+    if (b_.seen[size_t(thread_)].empty()) return;
+    b_.learnt.push_back({thread_, b_.clocks->now(thread_), b_.seen[size_t(thread_)]});
   }
   unsigned take_ticket(unsigned* counter, unsigned count, int line) {
     access(ts::host::Access::AtomicGlobal, counter, 4, line);
     if (count == 0) fail("tickets of nobody", line);
     Known& told = told_[counter];
-    join(seen_[size_t(thread_)], told);
-    join(told, fenced_[size_t(thread_)]);
+    join(b_.seen[size_t(thread_)], told);
+    join(told, b_.fenced[size_t(thread_)]);
     const unsigned was = *counter;
     *counter = was >= count - 1 ? 0 : was + 1;
     return was;
   }
 
+  void sync_cluster(int x, int y, int z, int line) {
+    const std::array<int, 3> size = {x, y, z};
+    for (size_t d = 0; d < 3; ++d)
+      if (size[d] < 1 || launch_.grid[d] % size[d] != 0)
+        fail("the grid is not made of clusters of this size", line);
+    if (x * y * z > 16) fail("a cluster has 16 blocks at most", line);
+    if (b_.arrived > 0 && b_.cluster != size)
+      fail("blocks of one cluster say different sizes of it", line);
+    b_.cluster = size;
+    b_.line = line;
+    ++b_.arrived;
+    pause("the cluster's barrier", line);
+  }
+
   // --- sm_90: barriers in memory, and the asynchronous proxy
   void barrier_init(void* barrier, int count, int line) {
     access(ts::host::Access::WriteShared, barrier, 8, line);
-    Phases& p = phases_[barrier];
+    Phases& p = b_.phases[barrier];
     p = {};
     p.count = p.missing = count;
-    p.agent = launch_.threads + int(phases_.size() - 1) % kAgents;
+    p.agent = launch_.threads + int(b_.phases.size() - 1) % kAgents;
     p.clock = p.ended[0] = p.ended[1] = no_clock();
   }
   void barrier_arrive(void* barrier, int bytes, int line) {
     Phases& p = phases(barrier, line);
     if (p.missing == 0) fail("more arrivals at a barrier than it counts", line);
     p.bytes += bytes;
-    Clocks::join(p.clock, clocks_->of(thread_));
-    clocks_->acquire(thread_, no_clock());
+    Clocks::join(p.clock, b_.clocks->of(thread_));
+    b_.clocks->acquire(thread_, no_clock());
     --p.missing;
     maybe_end(p);
   }
@@ -309,25 +318,26 @@ class Emulator {
       phases(barrier, line).waiting.push_back(thread_);
       pause("a phase of a barrier in shared memory", line);
     }
-    clocks_->acquire(thread_, phases(barrier, line).ended[size_t(parity)]);
+    b_.clocks->acquire(thread_, phases(barrier, line).ended[size_t(parity)]);
   }
   void copy_rows(const ts::host::Rows& rows, void* barrier, int line) {
     Phases& p = phases(barrier, line);
-    found(shared_shadow_->read_async(*clocks_, thread_, shared_offset(barrier, 8, line), 8, line),
-          line);
+    found(
+        b_.shared_shadow->read_async(*b_.clocks, thread_, shared_offset(barrier, 8, line), 8, line),
+        line);
     check_rows(rows, line);
     each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
       if (global != nullptr) {
         const size_t n = buffer_of(global, bytes, line);
         const int64_t at = global - static_cast<const char*>(launch_.buffers[n].data);
-        found(shadows_[n].read(*clocks_, thread_, at, bytes, line), line);
+        found(shadows_[n].read(*b_.clocks, thread_, at, bytes, line), line);
         if (launch_.buffers[n].writable) touch_async(n, at, bytes, false, line);
       }
       const int all = 16;
-      found(shared_shadow_->start_async_copy(*clocks_, thread_, offset, all, line), line);
-      std::memset(shared_ + offset, 0xff, size_t(all));
+      found(b_.shared_shadow->start_async_copy(*b_.clocks, thread_, offset, all, line), line);
+      std::memset(b_.shared.get() + offset, 0xff, size_t(all));
     });
-    flying_.push_back({rows, &p});
+    b_.flying.push_back({rows, &p});
   }
   void store_rows(const ts::host::Rows& rows, int line) {
     check_rows(rows, line);
@@ -337,32 +347,32 @@ class Emulator {
       if (!launch_.buffers[n].writable) fail("a write to a buffer that is read only", line);
       const int64_t at = global - static_cast<const char*>(launch_.buffers[n].data);
       touch_async(n, at, bytes, true, line);
-      found(shadows_[n].write(*clocks_, thread_, at, bytes, line), line);
-      found(shared_shadow_->read_async(*clocks_, thread_, offset, bytes, line), line);
-      shared_shadow_->start_reading(offset, bytes);
+      found(shadows_[n].write(*b_.clocks, thread_, at, bytes, line), line);
+      found(b_.shared_shadow->read_async(*b_.clocks, thread_, offset, bytes, line), line);
+      b_.shared_shadow->start_reading(offset, bytes);
     });
-    stores_[size_t(thread_)].open.push_back(rows);
-    stores_[size_t(thread_)].line = line;
+    b_.stores[size_t(thread_)].open.push_back(rows);
+    b_.stores[size_t(thread_)].line = line;
   }
   void store_commit(int) {
-    Stores& s = stores_[size_t(thread_)];
+    Stores& s = b_.stores[size_t(thread_)];
     s.groups.push_back(std::move(s.open));
     s.open.clear();
   }
   void store_wait(int pending, int line) {
-    Stores& s = stores_[size_t(thread_)];
+    Stores& s = b_.stores[size_t(thread_)];
     for (; int(s.groups.size()) > pending; s.groups.pop_front())
       for (const ts::host::Rows& rows : s.groups.front())
         each_row(rows, [&](int64_t offset, char* global, int bytes, int) {
           if (global == nullptr) return;
-          std::memcpy(global, shared_ + offset, size_t(bytes));
-          shared_shadow_->end_reading(offset, bytes);
-          found(shared_shadow_->read(*clocks_, thread_, offset, bytes, line), line);
+          std::memcpy(global, b_.shared.get() + offset, size_t(bytes));
+          b_.shared_shadow->end_reading(offset, bytes);
+          found(b_.shared_shadow->read(*b_.clocks, thread_, offset, bytes, line), line);
         });
   }
-  void fence_async(int) { clocks_->fence(thread_); }
+  void fence_async(int) { b_.clocks->fence(thread_); }
 
-  void product_begin(int) { products_[size_t(thread_)].begun = true; }
+  void product_begin(int) { b_.products[size_t(thread_)].begun = true; }
   void product(float* d, int count, const void* mine, int mine_bytes,
                void (*all)(void* const* threads), const ts::host::Span* reads, int num_reads,
                int line) {
@@ -374,8 +384,8 @@ class Emulator {
       spans.emplace_back(shared_offset(reads[i].from, reads[i].bytes, line), reads[i].bytes);
     if (thread_ % kWarp == 0)
       for (const auto& [offset, bytes] : spans)
-        found(shared_shadow_->read_async(*clocks_, thread_, offset, bytes, line), line);
-    auto& gathering = gathering_[group];
+        found(b_.shared_shadow->read_async(*b_.clocks, thread_, offset, bytes, line), line);
+    auto& gathering = b_.gathering[group];
     if (!gathering) {
       gathering = std::make_shared<Product>();
       gathering->all = all;
@@ -391,7 +401,7 @@ class Emulator {
     const auto* bytes = static_cast<const std::byte*>(mine);
     p->mine[size_t(thread_ - first)].assign(bytes, bytes + mine_bytes);
     p->d[size_t(thread_ - first)] = d;
-    Products& own = products_[size_t(thread_)];
+    Products& own = b_.products[size_t(thread_)];
     if (!own.begun)
       fail("a product whose accumulators are not settled: begin_products comes before", line);
     own.open.push_back(p);
@@ -401,24 +411,24 @@ class Emulator {
       return;
     }
     gathering.reset();
-    for (const auto& [offset, size] : p->reads) shared_shadow_->start_reading(offset, size);
+    for (const auto& [offset, size] : p->reads) b_.shared_shadow->start_reading(offset, size);
     for (int t = first; t < first + kGroup; ++t)
       if (t != thread_) make_ready(t);
   }
   void product_commit(int) {
-    Products& own = products_[size_t(thread_)];
+    Products& own = b_.products[size_t(thread_)];
     own.groups.push_back(std::move(own.open));
     own.open.clear();
     own.begun = false;
   }
   void product_wait(int pending, int line) {
-    Products& own = products_[size_t(thread_)];
+    Products& own = b_.products[size_t(thread_)];
     for (; int(own.groups.size()) > pending; own.groups.pop_front())
       for (const std::shared_ptr<Product>& p : own.groups.front()) {
         if (!p->done) compute(*p);
         if (thread_ % kWarp != 0) continue;
         for (const auto& [offset, bytes] : p->reads)
-          found(shared_shadow_->read(*clocks_, thread_, offset, bytes, line), line);
+          found(b_.shared_shadow->read(*b_.clocks, thread_, offset, bytes, line), line);
       }
   }
 
@@ -460,20 +470,20 @@ class Emulator {
   };
 
   std::vector<uint32_t> no_clock() const {
-    return std::vector<uint32_t>(size_t(clocks_->threads()));
+    return std::vector<uint32_t>(size_t(b_.clocks->threads()));
   }
   // Whether the thread that runs knows what a thread of another block did at a time.
   bool knows(int block, int thread, uint32_t time) const {
-    return std::any_of(learnt_.begin(), learnt_.end(), [&](const Learnt& l) {
+    return std::any_of(b_.learnt.begin(), b_.learnt.end(), [&](const Learnt& l) {
       const auto it = l.what.find(block);
       return it != l.what.end() && it->second[size_t(thread)] >= time &&
-             clocks_->knows(thread_, l.thread, l.time);
+             b_.clocks->knows(thread_, l.thread, l.time);
     });
   }
   // An access by the thread that runs to memory that other blocks see.
   void touch(size_t buffer, int64_t offset, int bytes, bool writes, bool atomic, int line) {
     found(owners_[buffer].touch(offset, bytes,
-                                {block_number(), thread_, clocks_->now(thread_), writes, atomic},
+                                {block_number(), thread_, b_.clocks->now(thread_), writes, atomic},
                                 [this](int b, int t, uint32_t time) { return knows(b, t, time); }),
           line);
   }
@@ -486,9 +496,9 @@ class Emulator {
   }
   Phases& phases(const void* barrier, int line) {
     const int64_t offset = shared_offset(barrier, 8, line);
-    found(shared_shadow_->read(*clocks_, thread_, offset, 8, line), line);
-    const auto at = phases_.find(barrier);
-    if (at == phases_.end()) fail("this is no barrier: nobody called init_barrier", line);
+    found(b_.shared_shadow->read(*b_.clocks, thread_, offset, 8, line), line);
+    const auto at = b_.phases.find(barrier);
+    if (at == b_.phases.end()) fail("this is no barrier: nobody called init_barrier", line);
     return at->second;
   }
   void maybe_end(Phases& p) {
@@ -514,7 +524,7 @@ class Emulator {
   // Pieces of 16 bytes: their offset in shared memory, and in global memory, where they lie in it,
   // their place and how many of their bytes do.
   template <class F> void each_row(const ts::host::Rows& r, F f) {
-    const int64_t base = reinterpret_cast<std::byte*>(r.shared) - shared_;
+    const int64_t base = reinterpret_cast<std::byte*>(r.shared) - b_.shared.get();
     for (int row = 0; row < r.rows; ++row)
       for (int byte = 0; byte < r.row_bytes; byte += 16) {
         int64_t offset = base + int64_t{row} * r.row_bytes + byte;
@@ -527,17 +537,17 @@ class Emulator {
   }
   // A copy of the asynchronous proxy arrives.
   void land(size_t n) {
-    const Flying copy = flying_[n];
-    flying_.erase(flying_.begin() + std::ptrdiff_t(n));
+    const Flying copy = b_.flying[n];
+    b_.flying.erase(b_.flying.begin() + std::ptrdiff_t(n));
     const int agent = copy.phases->agent;
     each_row(copy.rows, [&](int64_t offset, char* global, int bytes, int) {
-      std::memset(shared_ + offset, 0, 16);
-      if (global != nullptr) std::memcpy(shared_ + offset, global, size_t(bytes));
-      shared_shadow_->end_copy(*clocks_, agent, offset, 16, true);
+      std::memset(b_.shared.get() + offset, 0, 16);
+      if (global != nullptr) std::memcpy(b_.shared.get() + offset, global, size_t(bytes));
+      b_.shared_shadow->end_copy(*b_.clocks, agent, offset, 16, true);
     });
     Phases& p = *copy.phases;
-    Clocks::join(p.clock, clocks_->of(agent));
-    clocks_->acquire(agent, no_clock());
+    Clocks::join(p.clock, b_.clocks->of(agent));
+    b_.clocks->acquire(agent, no_clock());
     p.bytes -= int64_t{copy.rows.rows} * copy.rows.row_bytes;
     maybe_end(p);
   }
@@ -546,14 +556,14 @@ class Emulator {
     const int first = thread_ / kGroup * kGroup;
     for (int t = 0; t < kGroup; ++t) {
       mine[size_t(t)] = p.mine[size_t(t)].data();
-      Products& own = products_[size_t(first + t)];
+      Products& own = b_.products[size_t(first + t)];
       const auto saved = own.saved.find(p.d[size_t(t)]);
       if (saved == own.saved.end()) continue;
       std::copy(saved->second.begin(), saved->second.end(), saved->first);
       own.saved.erase(saved);
     }
     p.all(mine.data());
-    for (const auto& [offset, bytes] : p.reads) shared_shadow_->end_reading(offset, bytes);
+    for (const auto& [offset, bytes] : p.reads) b_.shared_shadow->end_reading(offset, bytes);
     p.done = true;
   }
 
@@ -579,54 +589,118 @@ class Emulator {
     std::deque<std::vector<Copy>> groups;
   };
 
-  void run_block() {
+  // A block and, where it waits for them, those of its cluster. Between barriers of the cluster
+  // they run one after the other: only there they may learn of each other.
+  void run_cluster(int first, std::vector<bool>& done) {
+    start_block(first);
+    done[size_t(first)] = true;
+    if (!reaches_cluster_barrier()) return;
+    const std::array<int, 3> size = b_.cluster, of = b_.place;
+    std::vector<Block> waiting(1);
+    for (int z = 0; z < size[2]; ++z)
+      for (int y = 0; y < size[1]; ++y)
+        for (int x = 0; x < size[0]; ++x) {
+          const std::array<int, 3> at = {of[0] / size[0] * size[0] + x,
+                                         of[1] / size[1] * size[1] + y,
+                                         of[2] / size[2] * size[2] + z};
+          if (at == of) continue;
+          const int number = (at[2] * launch_.grid[1] + at[1]) * launch_.grid[0] + at[0];
+          std::swap(b_, waiting.back());
+          waiting.emplace_back();
+          start_block(number);
+          done[size_t(number)] = true;
+          if (!reaches_cluster_barrier()) part_ways(waiting.front().line);
+          if (b_.cluster != size) fail("blocks of one cluster say different sizes of it", b_.line);
+        }
+    std::swap(b_, waiting.back());
+    for (size_t left = waiting.size(); left > 0;) {
+      Known all;
+      for (const Block& b : waiting) {
+        std::vector<uint32_t>& clock = all[number_of(b.place)];
+        clock.resize(size_t(b.clocks->threads()));
+        for (int t = 0; t < launch_.threads; ++t) Clocks::join(clock, b.clocks->of(t));
+      }
+      left = 0;
+      for (Block& b : waiting) {
+        std::swap(b_, b);
+        for (Shadow& s : shadows_) s.forget_accesses();
+        b_.learnt.push_back({0, b_.clocks->now(0), all});
+        b_.arrived = 0;
+        for (int t = 0; t < launch_.threads; ++t) {
+          b_.clocks->acquire(t, all.at(block_number()));
+          make_ready(t);
+        }
+        const int line = b_.line;
+        if (reaches_cluster_barrier())
+          ++left;
+        else if (left > 0)
+          part_ways(line);
+        std::swap(b_, b);
+      }
+      if (left > 0 && left < waiting.size()) part_ways(waiting.front().line);
+    }
+  }
+  [[noreturn]] void part_ways(int line) {
+    fail("a block of a cluster ends while others wait at the cluster's barrier", line);
+  }
+  void start_block(int number) {
     const int n = launch_.threads;
-    clocks_.emplace(n + kAgents);  // the last ones are the asynchronous proxy's
-    shared_shadow_.emplace(launch_.shared_bytes, false, launch_.grain);
-    std::memset(shared_, 0xff, size_t(launch_.shared_bytes));  // NaNs
+    b_.place = {number % launch_.grid[0], number / launch_.grid[0] % launch_.grid[1],
+                number / launch_.grid[0] / launch_.grid[1]};
+    if (!b_.shared)
+      b_.shared.reset(static_cast<std::byte*>(::operator new (
+          size_t(std::max<int64_t>(launch_.shared_bytes, 1)), std::align_val_t{1024})));
+    b_.ended = b_.arrived = 0;
+    b_.clocks.emplace(n + kAgents);  // the last ones are the asynchronous proxy's
+    b_.shared_shadow.emplace(launch_.shared_bytes, false, launch_.grain);
+    std::memset(b_.shared.get(), 0xff, size_t(launch_.shared_bytes));  // NaNs
     for (Shadow& s : shadows_) s.forget_accesses();
-    barriers_.clear();
-    meetings_.assign(size_t((n + kWarp - 1) / kWarp), {});
-    copies_.assign(size_t(n), {});
-    phases_.clear();
-    flying_.clear();
-    stores_.assign(size_t(n), {});
-    gathering_.clear();
-    products_.assign(size_t(n), {});
-    fenced_.assign(size_t(n), {});
-    seen_.assign(size_t(n), {});
-    learnt_.clear();
-    where_.assign(size_t(n), {});
-    ready_.resize(size_t(n));
-    for (int t = 0; t < n; ++t) ready_[size_t(t)] = t;
-    Fibers fibers(n, [this](int) { kernel_(); });
-    fibers_ = &fibers;
-    int ended = 0;
-    while (ended < n) {
+    b_.barriers.clear();
+    b_.meetings.assign(size_t((n + kWarp - 1) / kWarp), {});
+    b_.copies.assign(size_t(n), {});
+    b_.phases.clear();
+    b_.flying.clear();
+    b_.stores.assign(size_t(n), {});
+    b_.gathering.clear();
+    b_.products.assign(size_t(n), {});
+    b_.fenced.assign(size_t(n), {});
+    b_.seen.assign(size_t(n), {});
+    b_.learnt.clear();
+    b_.where.assign(size_t(n), {});
+    b_.ready.resize(size_t(n));
+    for (int t = 0; t < n; ++t) b_.ready[size_t(t)] = t;
+    b_.fibers = std::make_unique<Fibers>(n, [this](int) { kernel_(); });
+  }
+  // Runs the block until all of its threads wait at a barrier of the cluster (true) or have ended.
+  bool reaches_cluster_barrier() {
+    while (b_.ended < launch_.threads) {
       // Copies take their time: nobody may count on their being early.
-      while (!flying_.empty() && (ready_.empty() || rng_.chance(0.05)))
-        land(rng_.below(flying_.size()));
-      if (ready_.empty()) deadlock(fibers);
-      std::swap(ready_[rng_.below(ready_.size())], ready_.back());
-      thread_ = ready_.back();
-      ready_.pop_back();
-      fibers.resume(thread_);
-      if (!fibers.ended(thread_)) continue;
-      ++ended;
-      const Copies& c = copies_[size_t(thread_)];
+      while (!b_.flying.empty() && (b_.ready.empty() || rng_.chance(0.05)))
+        land(rng_.below(b_.flying.size()));
+      if (b_.ready.empty() && b_.arrived == launch_.threads) return true;
+      if (b_.ready.empty()) deadlock(*b_.fibers);
+      std::swap(b_.ready[rng_.below(b_.ready.size())], b_.ready.back());
+      thread_ = b_.ready.back();
+      b_.ready.pop_back();
+      b_.fibers->resume(thread_);
+      if (!b_.fibers->ended(thread_)) continue;
+      ++b_.ended;
+      const Copies& c = b_.copies[size_t(thread_)];
       for (const auto& group : c.groups)
         if (!group.empty())
           fail("the thread ends and nobody waited for this copy", group.front().line);
       if (!c.open.empty())
         fail("the thread ends and this copy was not even committed", c.open.front().line);
-      const Stores& s = stores_[size_t(thread_)];
+      const Stores& s = b_.stores[size_t(thread_)];
       if (!s.open.empty() || !s.groups.empty())
         fail("the thread ends and nobody waited for this store", s.line);
-      const Products& m = products_[size_t(thread_)];
+      const Products& m = b_.products[size_t(thread_)];
       if (!m.open.empty() || !m.groups.empty())
         fail("the thread ends and nobody waited for this matrix product",
              (m.open.empty() ? m.groups.front() : m.open).front()->line);
     }
+    b_.fibers.reset();
+    return false;
   }
   [[noreturn]] void deadlock(const Fibers& fibers) {
     std::map<std::string, int> places;
@@ -637,7 +711,7 @@ class Emulator {
         continue;
       }
       if (first < 0) first = t;
-      const Place& p = where_[size_t(t)];
+      const Place& p = b_.where[size_t(t)];
       ++places[p.what + " of line " + std::to_string(p.line)];
     }
     std::string text = "no thread can go on: ";
@@ -645,18 +719,19 @@ class Emulator {
       text += std::to_string(count) + " wait at " + place + ", ";
     text += std::to_string(ended) + " have ended";
     thread_ = first;
-    fail(text, where_[size_t(first)].line);
+    fail(text, b_.where[size_t(first)].line);
   }
-  void make_ready(int thread) { ready_.push_back(thread); }
+  void make_ready(int thread) { b_.ready.push_back(thread); }
   void pause(const std::string& what, int line) {
-    where_[size_t(thread_)] = {what, line};
-    fibers_->yield();
+    b_.where[size_t(thread_)] = {what, line};
+    b_.fibers->yield();
   }
-  int block_number() const {
-    return (block_[2] * launch_.grid[1] + block_[1]) * launch_.grid[0] + block_[0];
+  int number_of(const std::array<int, 3>& place) const {
+    return (place[2] * launch_.grid[1] + place[1]) * launch_.grid[0] + place[0];
   }
+  int block_number() const { return number_of(b_.place); }
   int64_t shared_offset(const void* address, int bytes, int line) const {
-    const int64_t offset = static_cast<const std::byte*>(address) - shared_;
+    const int64_t offset = static_cast<const std::byte*>(address) - b_.shared.get();
     if (offset < 0 || offset + bytes > launch_.shared_bytes)
       fail("shared memory out of bounds: " + std::to_string(bytes) + " bytes at " +
                std::to_string(offset) + " of " + std::to_string(launch_.shared_bytes),
@@ -683,7 +758,7 @@ class Emulator {
     if (wrong) fail(*wrong, line);
   }
   [[noreturn]] void fail(std::string what, int line) const {
-    throw Stop{{std::move(what), line, thread_, block_}};
+    throw Stop{{std::move(what), line, thread_, b_.place}};
   }
 
   struct Place {
@@ -698,28 +773,35 @@ class Emulator {
   const EmulatedLaunch& launch_;
   const std::function<void()>& kernel_;
   Rng rng_;
-  std::byte* shared_;
   std::vector<Shadow> shadows_;  // of the buffers
   std::vector<Owners> owners_;
   std::map<const unsigned*, Known> told_;  // by whoever took a ticket, by counter
-  std::array<int, 3> block_{};
-  // Of the block that runs.
+  // What there is of a block.
+  struct Block {
+    std::array<int, 3> place{};
+    std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
+        nullptr, [](std::byte* p) { ::operator delete (p, std::align_val_t{1024}); }};
+    std::unique_ptr<Fibers> fibers;
+    int ended = 0;                 // threads
+    std::array<int, 3> cluster{};  // blocks that meet at the barrier where threads wait
+    int arrived = 0, line = 0;     // threads there, and where it is
+    std::optional<Clocks> clocks;
+    std::optional<Shadow> shared_shadow;
+    std::map<int, Barrier> barriers;
+    std::vector<Meeting> meetings;                      // of warps
+    std::vector<Copies> copies;                         // of threads
+    std::map<const void*, Phases> phases;               // of barriers in shared memory
+    std::vector<Flying> flying;                         // copies of the asynchronous proxy
+    std::vector<Stores> stores;                         // of threads
+    std::map<int, std::shared_ptr<Product>> gathering;  // of groups of warps
+    std::vector<Products> products;                     // of threads
+    std::vector<Known> fenced, seen;  // of threads: what the next ticket tells, and what was told
+    std::vector<Learnt> learnt;       // of other blocks, by threads of this one
+    std::vector<Place> where;         // threads wait
+    std::vector<int> ready;
+  };
+  Block b_;  // the one that runs
   int thread_ = 0;
-  Fibers* fibers_ = nullptr;
-  std::optional<Clocks> clocks_;
-  std::optional<Shadow> shared_shadow_;
-  std::map<int, Barrier> barriers_;
-  std::vector<Meeting> meetings_;                      // of warps
-  std::vector<Copies> copies_;                         // of threads
-  std::map<const void*, Phases> phases_;               // of barriers in shared memory
-  std::vector<Flying> flying_;                         // copies of the asynchronous proxy
-  std::vector<Stores> stores_;                         // of threads
-  std::map<int, std::shared_ptr<Product>> gathering_;  // of groups of warps
-  std::vector<Products> products_;                     // of threads
-  std::vector<Known> fenced_, seen_;  // of threads: what the next ticket tells, and what was told
-  std::vector<Learnt> learnt_;        // of other blocks, by threads of this one
-  std::vector<Place> where_;          // threads wait
-  std::vector<int> ready_;
 };
 
 thread_local Emulator* running = nullptr;
@@ -745,6 +827,7 @@ const ts::host::Api kApi = {
     [](unsigned* counter, unsigned count, int line) {
       return running->take_ticket(counter, count, line);
     },
+    [](int x, int y, int z, int line) { running->sync_cluster(x, y, z, line); },
     [](void* barrier, int count, int line) { running->barrier_init(barrier, count, line); },
     [](void* barrier, int bytes, int line) { running->barrier_arrive(barrier, bytes, line); },
     [](void* barrier, int parity, int line) { running->barrier_wait(barrier, parity, line); },

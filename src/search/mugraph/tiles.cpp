@@ -236,14 +236,42 @@ bool KernelSearch::join(Kernel& second, const Kernel& first, KernelCounters& cou
   const double limit = double(machine_.target().block_bytes()) * options_.memory_share;
   std::optional<Kernel> best;
   const int64_t most = after.loop < 0 ? 1 : length(after.varies);
-  for (int64_t n = after.loop < 0 ? 1 : 2; n <= most; n *= 2) {
-    after.loop_parts = n;
-    ++counters.tilings;
-    after.seconds =
-        machine_.joined_seconds(work, work_of(after, shape, tile), join) - first.seconds;
-    if (options_.memory_rule && after.block_bytes > limit) continue;
-    if (!best || after.seconds < best->seconds) best = after;
-  }
+  const auto attempt = [&] {
+    for (int64_t n = after.loop < 0 ? 1 : 2; n <= most; n *= 2) {
+      after.loop_parts = n;
+      ++counters.tilings;
+      after.seconds =
+          machine_.joined_seconds(work, work_of(after, shape, tile), join) - first.seconds;
+      if (options_.memory_rule && after.block_bytes > limit) continue;
+      if (!best || after.seconds < best->seconds) best = after;
+    }
+  };
+  // One block a group, or, for blocks that share the work, as many as there are, along one axis
+  // more or two.
+  AxisMask used = 0;
+  for (const Kernel::GridDim& g : after.grid) used |= g.axes;
+  std::vector<AxisMask> more;
+  for (AxisMask a : grid_axes(after))
+    if (!(a & used)) more.push_back(a);
+  const std::vector<Kernel::GridDim> kept = after.grid;
+  const auto cut = [&](AxisMask axes, int64_t n) {
+    const int64_t all = length(axes);
+    if (n <= 1) return;
+    after.grid.push_back({axes, ceil_div(all, ceil_div(all, n))});
+    join.parts *= after.grid.back().parts;
+  };
+  attempt();
+  for (size_t a = 0; a < more.size(); ++a)
+    for (size_t b = a; b < more.size(); ++b)
+      for (int64_t m = 2; m <= std::min({length(more[a]), join.arrivals, int64_t{16}}); m *= 2)
+        for (int64_t n = 1; n * m <= std::min(join.arrivals, int64_t{16}); n *= 2) {
+          if (n > (a == b ? 1 : length(more[b]))) break;
+          after.grid = kept;
+          join.parts = 1;
+          cut(more[a], m);
+          cut(more[b], n);
+          if (after.grid.size() <= 3) attempt();
+        }
   if (!best || best->seconds >= second.seconds) return false;
   second = std::move(*best);
   return true;

@@ -60,13 +60,14 @@ TEST(CudaJoined, OneLaunchDoesBoth) {
     const char* arch;
     int tickets;
   } cases[] = {{split_product(20, 48, 50, 2, 4, 3, 2, "f32"), "sm_80", 2},
-               {split_attention(2, 8, 64, 64, 4, 2, "f16"), "sm_90a", 2}};
+               {split_attention(2, 8, 64, 64, 4, 8, "f16"), "sm_90a", 0}};
   for (const auto& c : cases) {
     const Graph graph = parse(c.text);
     CudaProgram program = joined(graph, c.arch);
     ASSERT_EQ(program.kernels.size(), 1u);
     EXPECT_EQ(program.kernels[0].tickets, c.tickets);
     const std::string source = program.source;
+    EXPECT_EQ(source.find("__cluster_dims__(1, 4, 1)") != std::string::npos, c.tickets == 0);
     EXPECT_EQ(fault_of(graph, std::move(program)), "") << source;
   }
 }
@@ -105,22 +106,27 @@ TEST(CudaJoined, TheModelJoinsWhatIsShort) {
   ASSERT_EQ(kernels.size(), 1u);
   const Machine& m = model.machine();
   EXPECT_LT(kernels[0].seconds, m.seconds(kernels[0].first_work) + m.seconds(kernels[0].work));
-  EXPECT_GT(kernels[0].seconds, m.seconds(kernels[0].first_work) + 2 * t.sm.l2_latency);
+  EXPECT_GT(kernels[0].seconds, m.seconds(kernels[0].first_work) + t.sm.l2_latency);
+  // Without clusters there are a fence and a ticket instead.
+  t.sm.shared = int64_t{164} << 10;
+  EXPECT_GT(AnalyticalModel(t).kernels(small)[0].seconds, kernels[0].seconds + t.sm.l2_latency);
   // One block would put together 16 MB.
   EXPECT_TRUE(
       kernel_joins(parse(split_product(1024, 1024, 64, 1, 4, 64, 128, "f32")), gpu()).empty());
 }
 
-// Calls after one another, and a program that others have run: tickets are zero again each time.
+// Calls after one another: tickets are zero again each time, and clusters meet.
 TEST(CudaJoined, RunsAgainAndAgainOnADevice) {
   void* library = dlopen(stand_in_cuda(), RTLD_NOW);
   ASSERT_NE(library, nullptr) << dlerror();
-  reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(dlsym(library, "stand_in_reset"))(
-      1, 9, 0, 64 << 20, 227 << 10);
-  CudaDriver::use_library(stand_in_cuda());
-  {
+  const auto reset = reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(
+      dlsym(library, "stand_in_reset"));
+  for (const int major : {8, 9}) {
+    reset(1, major, 0, 64 << 20, 160 << 10);
+    CudaDriver::use_library(stand_in_cuda());
     const Graph graph = parse(split_product(20, 48, 48, 2, 4, 1, 1, "f32"));
-    const CudaProgram program = joined(graph, "sm_90a");
+    const CudaProgram program = joined(graph, major == 8 ? "sm_80" : "sm_90a");
+    EXPECT_EQ(program.ticket_bytes() > 0, major == 8);
     const CudaModule module(graph, program,
                             host_kernels(program.source, {program.kernels[0].name}, test_cache()),
                             CudaContext::of(0));

@@ -50,6 +50,8 @@ struct Api {
   void (*fence_device)(int line);
   // The counter as it was; it goes up by one, and from `count` - 1 back to 0.
   unsigned (*take_ticket)(unsigned* counter, unsigned count, int line);
+  // Of all threads of x × y × z neighbouring blocks.
+  void (*sync_cluster)(int x, int y, int z, int line);
 
   // From sm_90 on. Barriers in shared memory (PTX: mbarrier): a phase ends when `count` threads
   // have arrived and all bytes that were announced have been copied.

@@ -17,6 +17,8 @@
 //   multiply_add(d, a, b, T{}): d += a·b of a warp (PTX: mma.m16n8k16 of f16 and bf16, m16n8k8 of
 //     tf32), fragments as PTX lays them out
 // and from sm_90 on:
+//   sync_cluster<x, y, z>(): all threads of a cluster of so many blocks meet, and see what all of
+//     them wrote to global memory; the kernel says __cluster_dims__(x, y, z)
 //   init_barrier(b, count) publish_barriers() arrive(b) expect_bytes(b, bytes) wait(b, parity):
 //     barriers in shared memory (PTX: mbarrier)
 //   copy_tile(shared, map, x, y, b) store_tile(map, x, y, shared) commit_stores() wait_stores<n>():

@@ -11,6 +11,7 @@
 #define TS_LINE int line = __builtin_LINE()
 #define __global__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __restrict__
 #define __grid_constant__
 
@@ -100,6 +101,9 @@ inline void atomic_add(float* p, float x, TS_LINE) {
 inline void fence_device(TS_LINE) { host::api->fence_device(line); }
 inline unsigned take_ticket(unsigned* counter, unsigned count, TS_LINE) {
   return host::api->take_ticket(counter, count, line);
+}
+template <int x, int y, int z> void sync_cluster(TS_LINE) {
+  host::api->sync_cluster(x, y, z, line);
 }
 
 // --- barriers
@@ -293,10 +297,7 @@ inline unsigned long long operand(const void* p, int leading, int stride, int ro
   const auto start = static_cast<unsigned long long>(static_cast<const char*>(p) - shared());
   return start >> 4 | static_cast<unsigned long long>(leading >> 4) << 16 |
          static_cast<unsigned long long>(stride >> 4) << 32 |
-         static_cast<unsigned long long>(row_bytes == 128  ? 1
-                                         : row_bytes == 64 ? 2
-                                                           : 3)
-             << 62;
+         static_cast<unsigned long long>(row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3) << 62;
 }
 template <int n> void begin_products(float (&)[n], TS_LINE) { host::api->product_begin(line); }
 inline void commit_products(TS_LINE) { host::api->product_commit(line); }
@@ -309,9 +310,9 @@ namespace host {
 inline int place(unsigned long long operand, int i, int k, bool transposed) {
   const int start = int(operand & 0x3fff) << 4, leading = int(operand >> 16 & 0x3fff) << 4,
             stride = int(operand >> 32 & 0x3fff) << 4, row = 256 >> int(operand >> 62);
-  const int at = transposed ? start + i / (row / 2) * leading + k / 8 * stride + k % 8 * row +
-                                  i % (row / 2) * 2
-                            : start + i / 8 * stride + i % 8 * row + k * 2;
+  const int at = transposed
+                     ? start + i / (row / 2) * leading + k / 8 * stride + k % 8 * row + i % (row / 2) * 2
+                     : start + i / 8 * stride + i % 8 * row + k * 2;
   return at ^ (at >> 7 & (row / 16 - 1)) << 4;
 }
 template <class T> struct Wide {

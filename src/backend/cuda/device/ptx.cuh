@@ -166,6 +166,11 @@ TS_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigne
 }
 
 #if __CUDA_ARCH__ >= 900
+template <int x, int y, int z> TS_DEVICE void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // --- barriers in shared memory
 TS_DEVICE void init_barrier(Barrier* b, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count)
@@ -184,16 +189,17 @@ TS_DEVICE void expect_bytes(Barrier* b, int bytes) {
                : "memory");
 }
 TS_DEVICE void wait(Barrier* b, int parity) {
-  asm volatile("{\n"
-               ".reg .pred done;\n"
-               "again:\n"
-               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@done bra over;\n"
-               "bra again;\n"
-               "over:\n"
-               "}" ::"r"(shared_address(b)),
-               "r"(parity)
-               : "memory");
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra over;\n"
+      "bra again;\n"
+      "over:\n"
+      "}" ::"r"(shared_address(b)),
+      "r"(parity)
+      : "memory");
 }
 
 // --- boxes of arrays
@@ -205,10 +211,10 @@ TS_DEVICE void copy_tile(void* to, const TensorMap& map, int x, int y, Barrier* 
       : "memory");
 }
 TS_DEVICE void store_tile(const TensorMap& map, int x, int y, const void* from) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
-      "r"(x), "r"(y), "r"(shared_address(from))
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                   &map),
+               "r"(x), "r"(y), "r"(shared_address(from))
+               : "memory");
 }
 TS_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 template <int pending> TS_DEVICE void wait_stores() {
