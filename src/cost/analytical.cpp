@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "base/check.h"
 #include "cost/library_call.h"
@@ -22,40 +21,13 @@ double elements(const Type& t) {
 }
 double bytes(const Type& t) { return elements(t) * size_in_bytes(t.dtype); }
 
-bool heavy(const Graph& g, const Op& op) {
-  static const std::set<OpKind> kinds = {
-      OpKind::Exp,   OpKind::Log,   OpKind::Sin,  OpKind::Cos,      OpKind::Erf,     OpKind::Tanh,
-      OpKind::Pow,   OpKind::Silu,  OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid, OpKind::Log1p,
-      OpKind::Expm1, OpKind::Power, OpKind::Mod,  OpKind::Atan2};
-  if (op.kind != OpKind::Thread) return kinds.count(op.kind) != 0;
-  const std::vector<Op>& inside = g.body(op).ops();
-  return std::any_of(inside.begin(), inside.end(),
-                     [&](const Op& o) { return kinds.count(o.kind) != 0; });
-}
-
 // Does a block wait for its own threads before and after it? Copies and sums that go into a loop's
-// accumulators do not make it wait, nor does what is computed element by element where it is read:
-// all but operands of products, what an inner loop reads, and what is long and read repeatedly.
-bool steps(const Graph& g, const std::vector<Phase>& phase, const Op& op) {
+// accumulators do not make it wait.
+bool steps(const Op& op) {
   const bool waits_for_nobody = op.kind == OpKind::Input || op.kind == OpKind::Const ||
                                 op.kind == OpKind::Iter || op.kind == OpKind::Save ||
                                 op.kind == OpKind::Accum;
-  if (waits_for_nobody || (info(op.kind).flags & algebra::Movement) != 0) return false;
-  const bool pointwise = (info(op.kind).flags & algebra::Pointwise) != 0;
-  if ((!pointwise && op.kind != OpKind::Thread) || op.num_results != 1) return true;
-  int uses = 0;
-  const bool is_long = heavy(g, op);
-  for (const Op& user : g.ops())
-    for (TensorId t : user.inputs) {
-      if (t != op.result()) continue;
-      ++uses;
-      if (user.kind == OpKind::Matmul || user.kind == OpKind::ConcatMatmul) return true;
-      if (user.num_results != 1) continue;
-      const TensorId r = user.result();
-      if ((phase[r.index].varies & ~phase[t.index].varies) != 0) return true;
-      if (is_long && elements(g.type(r)) > elements(g.type(t))) return true;
-    }
-  return is_long && uses > 1;
+  return !waits_for_nobody && (info(op.kind).flags & algebra::Movement) == 0;
 }
 
 }  // namespace
@@ -150,7 +122,7 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
     TensorId t = o.kind == OpKind::Save || folds ? o.inputs[0] : o.result();
     const double times = runs[size_t(&o - b.ops().data())];
     w.block_compute += times * block_op(b, o);
-    if (steps(b, phase, o)) w.steps += times;
+    if (steps(o)) w.steps += times;
     if (folds) w.accumulators += elements(b.type(o.result()));
     if (o.kind == OpKind::Iter || o.kind == OpKind::Save) {
       const Type whole =
