@@ -427,9 +427,15 @@ def test_cache_verbs(tmp_path: Path, small: str) -> None:
     assert info["measurements"] == 1
     keep = folder / "precious.txt"
     keep.write_text("not ours")
+    added = folder / "patterns" / "mine.pattern"  # as `patterns add` keeps it
+    added.parent.mkdir(exist_ok=True)
+    added.write_text("one of the user's own")
     assert tessera("cache", "clear", **environment).returncode == 0
     assert keep.exists()
-    assert json.loads(tessera("cache", "info", "--json", **environment).stdout)["files"] == 1
+    assert json.loads(tessera("cache", "info", "--json", **environment).stdout)["files"] == 2
+    assert tessera("cache", "clear", "--all", **environment).returncode == 0
+    assert keep.exists()
+    assert not added.exists()
 
 
 def test_what_is_no_compiler_is_named(small: str, tmp_path: Path) -> None:

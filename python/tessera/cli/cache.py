@@ -79,17 +79,23 @@ def path(as_json: bool) -> int:
 
 
 # What the core and the store put into the folder; nothing else is ever deleted.
-_OURS = ("objects", "index", "searches", "rules", "patterns", "learnt", "measurements.sqlite",
-         "measurements.sqlite-wal", "measurements.sqlite-shm", "measurements.damaged")  # fmt: skip
+_MADE_AGAIN = ("objects", "index", "searches", "learnt", "measurements.sqlite",
+               "measurements.sqlite-wal", "measurements.sqlite-shm",
+               "measurements.damaged")  # fmt: skip
+_OWN = ("rules", "patterns")  # what `rules` and `patterns add` were given
 
 
 @cache.command()
+@click.option("--all", "own", is_flag=True, help="Your own rules and patterns, too.")
 @common.json_option
-def clear(as_json: bool) -> int:
-    """Delete everything that Tessera keeps there."""
+def clear(own: bool, as_json: bool) -> int:
+    """Delete what can be made again: compiled kernels, results, measurements.
+
+    Rules and patterns that were added stay, unless --all is given.
+    """
     folder = cache_directory()
     removed = []
-    for name in _OURS:
+    for name in (*_MADE_AGAIN, *(_OWN if own else ())):
         item: Path = folder / name
         try:
             if item.is_dir() and not item.is_symlink():
@@ -104,5 +110,5 @@ def clear(as_json: bool) -> int:
     if as_json:
         common.print_json({"directory": str(folder), "removed": removed})
     else:
-        click.echo(f"cleared {folder}" if removed else f"{folder} was empty")
+        click.echo(f"cleared {folder}" if removed else f"there was nothing to clear in {folder}")
     return 0
