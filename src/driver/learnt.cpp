@@ -24,6 +24,7 @@ constexpr int kSearchVersion = 1;
 const std::string kMagic = "tessera learnt ";
 // A search that had so much more time is another one.
 constexpr double kMoreTime = 1.1;
+constexpr double kCheckSeconds = 1;  // a user waits for them
 
 // The program with inputs in another order: number i of the result is number order[i] of `g`.
 Graph with_inputs(const Graph& g, const std::vector<size_t>& order) {
@@ -138,7 +139,8 @@ void LearntKernels::remember(const Graph& program, const Graph* found, double se
   if (found) {
     graph = print(with_inputs(*found, key->order));
     const std::string stem = "learnt-" + key->meaning.substr(0, 8);
-    if (const auto text = patterns::learnt_pattern("learnt", program, *found, *key)) {
+    if (const auto text =
+            patterns::learnt_pattern("learnt", program, *found, *key, kCheckSeconds)) {
       // Kernels of one meaning that differ in more than sizes are different patterns.
       pattern = stem + "-" + sha256_hex(*text).substr(0, 4);
       std::string named = *text;

@@ -336,6 +336,33 @@ Plan PlanBuilder::finish() {
   return std::move(plan_);
 }
 
+int in_place_kernel(const Graph& graph, const Op& op) {
+  const Graph& block = graph.body(op);
+  if (op.num_results != 1 || !block.loops().empty()) return -1;
+  const Op& save = block.producer(block.outputs()[0]);
+  if (save.kind != OpKind::Save) return -1;
+  const SaveAttrs& saved = block.attrs<SaveAttrs>(save);
+  std::vector<bool> fits(op.inputs.size(), true);
+  for (const Op& inner : block.ops()) {
+    if (inner.kind == OpKind::Iter) {
+      const auto at = std::find(block.inputs().begin(), block.inputs().end(), inner.inputs[0]);
+      const size_t i = static_cast<size_t>(at - block.inputs().begin());
+      fits[i] = fits[i] && block.attrs<IterAttrs>(inner).imap == saved.omap &&
+                graph.type(op.inputs[i]) == graph.type(op.result());
+    } else if (inner.kind != OpKind::Input && inner.kind != OpKind::Const &&
+               inner.kind != OpKind::Save && !has(inner.kind, algebra::Pointwise)) {
+      return -1;
+    }
+  }
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    bool all = true;  // also where it is an operand twice
+    for (size_t j = 0; j < op.inputs.size(); ++j)
+      all = all && (op.inputs[j] != op.inputs[i] || fits[j]);
+    if (all) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 int in_place_operand(const Graph& graph, const Op& op) {
   if (!has(op.kind, algebra::Pointwise) || op.num_results != 1) return -1;
   const Type& type = graph.type(op.result());

@@ -141,6 +141,10 @@ Plan plan_kernel_graph(const Graph& graph, const PlanOptions& options = {});
 // Operand of an element-by-element operator whose memory the result may take over, or -1.
 int in_place_operand(const Graph& graph, const Op& op);
 
+// The same of a kernel of element-by-element operators alone, each of whose blocks reads of the
+// operand what it writes, an element for the last time before that is written.
+int in_place_kernel(const Graph& graph, const Op& op);
+
 // Replays the plan on pretended memory, knowing nothing of how it was made: every task must find
 // what it reads complete, in its layout and untouched, and no two tasks of a phase may meet. Empty
 // if all is well, else the first fault.

@@ -323,6 +323,9 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     if (op.kind == OpKind::Kernel || code.lowered) {
       const Graph& block = code.lowered ? *code.lowered : graph.body(op);
       std::vector<Layout> layouts = code.layouts;
+      if (!code.lowered) task.in_place = in_place_kernel(graph, op);
+      if (task.in_place >= 0 && !layouts[static_cast<size_t>(task.in_place)].row_major())
+        task.in_place = -1;
       for (size_t i = 0; i < layouts.size(); ++i) {
         if (layouts[i].row_major() || layouts[i].view()) continue;
         layouts[i] = for_rank(layouts[i], layouts[i].order.size(),

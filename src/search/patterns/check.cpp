@@ -1,6 +1,7 @@
 #include "search/patterns/check.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -112,6 +113,12 @@ std::string no_sizes(const Body& b) {
 
 CheckResult check(const Pattern& p, const CheckOptions& options) {
   CheckResult result;
+  const auto start = std::chrono::steady_clock::now();
+  const auto left = [&]() -> std::optional<double> {
+    if (!options.seconds) return std::nullopt;
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    return std::max(0.0, *options.seconds - spent.count());
+  };
   for (const Body& b : p.bodies) {
     const DType dtype = checked_dtype(p);
     Sizes all(p, b, options.seed, dtype);
@@ -125,6 +132,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
       VerifyOptions verify_options;
       verify_options.seed = options.seed;
       verify_options.cancel = options.cancel;
+      verify_options.seconds = left();
       Verifier verifier(region, verify_options);
       // Settings that come to the same kernel at this size are one.
       std::vector<uint64_t> known;

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "search/patterns/pattern.h"
@@ -11,8 +12,9 @@ namespace tessera::patterns {
 
 struct CheckOptions {
   uint64_t seed = 1;
-  int sizes = 2;     // different ones for each body
-  int settings = 0;  // at most so many at each size, spread over all; 0: all
+  int sizes = 2;                       // different ones for each body
+  int settings = 0;                    // at most so many at each size, spread over all; 0: all
+  std::optional<double> seconds = {};  // of wall time; what it leaves no time for is not proved
   const std::atomic<bool>* cancel = nullptr;
 };
 

@@ -13,9 +13,11 @@ namespace tessera::patterns {
 // The text of a pattern that computes `spec` as `kernels`, an equal program of block graphs, does:
 // extents of the inputs become symbols, numbers of blocks and iterations follow them, and what is
 // pointwise behind it may move in. Where that does not hold at other sizes (check.h), the sizes
-// stay as they are; nothing where `spec` has no +Graph or several outputs or element types.
+// stay as they are; nothing where `spec` has no +Graph or several outputs or element types, or
+// where proofs take longer than `seconds`.
 std::optional<std::string> learnt_pattern(const std::string& name, const Graph& spec,
                                           const Graph& kernels, const SemanticKey& key,
+                                          double seconds = 60,
                                           const std::atomic<bool>* cancel = nullptr);
 
 // The statements of a def that means what `spec` does, extents replaced by symbols and inputs
