@@ -119,8 +119,8 @@ TEST(CudaJoined, TheModelJoinsWhatIsShort) {
 TEST(CudaJoined, RunsAgainAndAgainOnADevice) {
   void* library = dlopen(stand_in_cuda(), RTLD_NOW);
   ASSERT_NE(library, nullptr) << dlerror();
-  const auto reset = reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(
-      dlsym(library, "stand_in_reset"));
+  const auto reset =
+      reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(dlsym(library, "stand_in_reset"));
   for (const int major : {8, 9}) {
     reset(1, major, 0, 64 << 20, 160 << 10);
     CudaDriver::use_library(stand_in_cuda());
