@@ -47,14 +47,15 @@ std::vector<const Kernels*> runnable_kernels() {
   std::vector<const Kernels*> tables = {scalar_kernels()};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (avx2_kernels() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    tables.push_back(avx2_kernels());
-  }
-  if (avx512_kernels() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512ifma")) {
-    tables.push_back(avx512_kernels());
-  }
+  // The tables' own functions are compiled for their processors: not to be called on others.
+  const auto add = [&](bool runs, const Kernels* (*table)()) {
+    if (runs && table() != nullptr) tables.push_back(table());
+  };
+  add(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), avx2_kernels);
+  add(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512ifma"),
+      avx512_kernels);
 #endif
   return tables;
 }
