@@ -51,6 +51,12 @@ if [ "$mode" = dev ]; then
   [ $found = 1 ] || need libgtest-dev -- "GoogleTest"
 fi
 install_needed
+# Optional: one test emulates an older processor.
+if [ "$mode" = dev ] && may_install && [ "$(uname -m)" = x86_64 ] && ! command -v qemu-x86_64 >/dev/null; then
+  if [ $apt_updated = 0 ]; then apt-get -qq update || true; fi
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends qemu-user >/dev/null 2>&1 ||
+    echo "tessera set-up: no qemu-user, the test on an emulated older processor is left out"
+fi
 
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   rm -rf .venv
