@@ -136,28 +136,33 @@ TYPED_TEST(FieldKernels, MatmulMatchesRemainders) {
 }
 
 TEST(RealKernels, MatmulMatchesPlainLoops) {
-  const int64_t M = 37, N = 75, K = 301;
-  std::vector<double> a(size_t(M * K)), b(size_t(K * N));
-  for (size_t i = 0; i < a.size(); ++i) a[i] = CounterRng{5}.unit(i) - 0.5;
-  for (size_t i = 0; i < b.size(); ++i) b[i] = CounterRng{6}.unit(i) - 0.5;
-  std::vector<float> af(a.begin(), a.end()), bf(b.begin(), b.end());
-  for (const Kernels* table : runnable_kernels()) {
-    ThreadPool pool(2);
-    std::vector<double> c(size_t(M * N));
-    std::vector<float> cf(size_t(M * N));
-    real_matmul<double>(*table, M, N, K, {a.data(), K, 1}, {b.data(), N, 1}, {c.data(), N, 1},
-                        &pool);
-    real_matmul<float>(*table, M, N, K, {af.data(), K, 1}, {bf.data(), N, 1}, {cf.data(), N, 1});
-    for (int64_t i = 0; i < M; ++i) {
-      for (int64_t j = 0; j < N; ++j) {
-        double expected = 0, scale = 0;
-        for (int64_t k = 0; k < K; ++k) {
-          double term = a[size_t(i * K + k)] * b[size_t(k * N + j)];
-          expected += term;
-          scale += std::abs(term);
+  struct Case {
+    int64_t m, n, k;
+  };
+  // Rows above and below a block's 64, which is not a multiple of every table's tile.
+  for (auto [M, N, K] : {Case{37, 75, 301}, {64, 9, 5}, {60, 33, 257}, {131, 260, 40}}) {
+    std::vector<double> a(size_t(M * K)), b(size_t(K * N));
+    for (size_t i = 0; i < a.size(); ++i) a[i] = CounterRng{5}.unit(i) - 0.5;
+    for (size_t i = 0; i < b.size(); ++i) b[i] = CounterRng{6}.unit(i) - 0.5;
+    std::vector<float> af(a.begin(), a.end()), bf(b.begin(), b.end());
+    for (const Kernels* table : runnable_kernels()) {
+      ThreadPool pool(2);
+      std::vector<double> c(size_t(M * N));
+      std::vector<float> cf(size_t(M * N));
+      real_matmul<double>(*table, M, N, K, {a.data(), K, 1}, {b.data(), N, 1}, {c.data(), N, 1},
+                          &pool);
+      real_matmul<float>(*table, M, N, K, {af.data(), K, 1}, {bf.data(), N, 1}, {cf.data(), N, 1});
+      for (int64_t i = 0; i < M; ++i) {
+        for (int64_t j = 0; j < N; ++j) {
+          double expected = 0, scale = 0;
+          for (int64_t k = 0; k < K; ++k) {
+            double term = a[size_t(i * K + k)] * b[size_t(k * N + j)];
+            expected += term;
+            scale += std::abs(term);
+          }
+          ASSERT_NEAR(c[size_t(i * N + j)], expected, scale * 1e-14) << table->isa << " " << M;
+          ASSERT_NEAR(cf[size_t(i * N + j)], expected, scale * 1e-6) << table->isa << " " << M;
         }
-        ASSERT_NEAR(c[size_t(i * N + j)], expected, scale * 1e-14) << table->isa;
-        ASSERT_NEAR(cf[size_t(i * N + j)], expected, scale * 1e-6) << table->isa;
       }
     }
   }
