@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "cost/block_values.h"
 #include "cost/library_call.h"
 #include "ir/block.h"
 #include "ir/block_schedule.h"
@@ -21,13 +22,57 @@ double elements(const Type& t) {
 }
 double bytes(const Type& t) { return elements(t) * size_in_bytes(t.dtype); }
 
-// Does a block wait for its own threads before and after it? Copies and sums that go into a loop's
-// accumulators do not make it wait.
-bool steps(const Op& op) {
-  const bool waits_for_nobody = op.kind == OpKind::Input || op.kind == OpKind::Const ||
-                                op.kind == OpKind::Iter || op.kind == OpKind::Save ||
-                                op.kind == OpKind::Accum;
-  return !waits_for_nobody && (info(op.kind).flags & algebra::Movement) == 0;
+// By operator: does a block wait for its own threads before and after it? Copies and sums that go
+// into a loop's accumulators do not make it wait, nor does what is computed element by element
+// where it is read (block_values.h). Linear in operators and their uses.
+std::vector<bool> waits(const Graph& b, const std::vector<Phase>& phase) {
+  struct Uses {
+    int count = 0;
+    bool product = false, more = false, in_loop = false;
+  };
+  std::vector<Uses> uses(b.tensors().size());
+  std::vector<bool> out(b.ops().size(), false);
+  for (size_t i = b.ops().size(); i-- > 0;) {
+    const Op& op = b.ops()[i];
+    unsigned loops = 0;
+    if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale)
+      for (int l : std::get<AccumAttrs>(op.attrs).loops) loops |= 1u << l;
+    // Operands of products are read through views.
+    const bool view =
+        op.kind == OpKind::Transpose || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze;
+    const bool product = op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
+                         (view && uses[op.result().index].product);
+    for (TensorId t : op.inputs) {
+      Uses& u = uses[t.index];
+      ++u.count;
+      u.product = u.product || product;
+      if (op.num_results != 1 || op.kind == OpKind::Save) continue;
+      const TensorId r = op.result();
+      u.more = u.more || elements(b.type(r)) > elements(b.type(t));
+      u.in_loop = u.in_loop || ((phase[r.index].varies | loops) & ~phase[t.index].varies) != 0;
+    }
+    if (view) uses[op.result().index].product = false;
+  }
+  std::vector<int> work(b.tensors().size(), 0);
+  for (size_t i = 0; i < b.ops().size(); ++i) {
+    const Op& op = b.ops()[i];
+    const bool waits_for_nobody = op.kind == OpKind::Input || op.kind == OpKind::Const ||
+                                  op.kind == OpKind::Iter || op.kind == OpKind::Save ||
+                                  op.kind == OpKind::Accum;
+    if (waits_for_nobody) continue;
+    const bool inside = op.kind == OpKind::Thread ||
+                        (info(op.kind).flags & (algebra::Pointwise | algebra::Movement)) != 0;
+    out[i] = !inside || op.num_results != 1;
+    if (out[i]) continue;
+    int sum = element_work(op.kind);
+    if (op.kind == OpKind::Thread)
+      for (const Op& o : b.body(op).ops()) sum += element_work(o.kind);
+    for (TensorId t : op.inputs) sum += work[t.index];
+    const Uses& u = uses[op.result().index];
+    out[i] = u.product || kept_in_memory(sum, u.count > 1 || u.more, u.in_loop);
+    if (!out[i]) work[op.result().index] = sum;
+  }
+  return out;
 }
 
 }  // namespace
@@ -112,7 +157,8 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
       if (step.body < 0) runs[step.op.index] += times;
   }
   w.restarts = std::max(0.0, loops_begun - 1);
-  std::vector<Phase> phase = phases(b);
+  const std::vector<Phase> phase = phases(b);
+  const std::vector<bool> steps = waits(b, phase);
   // Bytes that a block reads in loops for the first time, and that all read again: loops run one
   // after another where no value varies with both.
   double block_bytes = 0, again = 0;
@@ -122,7 +168,7 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
     TensorId t = o.kind == OpKind::Save || folds ? o.inputs[0] : o.result();
     const double times = runs[size_t(&o - b.ops().data())];
     w.block_compute += times * block_op(b, o);
-    if (steps(o)) w.steps += times;
+    if (steps[size_t(&o - b.ops().data())]) w.steps += times;
     if (folds) w.accumulators += elements(b.type(o.result()));
     if (o.kind == OpKind::Iter || o.kind == OpKind::Save) {
       const Type whole =

@@ -4,20 +4,10 @@
 #include "backend/cuda/block_emitter.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "cost/block_values.h"
 
 namespace tessera {
 namespace {
-
-// Rough operations per element, to decide what is worth computing once.
-int work(OpKind kind) {
-  if (kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt) return 3;
-  static const std::set<OpKind> heavy = {
-      OpKind::Exp,   OpKind::Log,   OpKind::Sin,  OpKind::Cos,      OpKind::Erf,     OpKind::Tanh,
-      OpKind::Pow,   OpKind::Silu,  OpKind::Gelu, OpKind::GeluTanh, OpKind::Sigmoid, OpKind::Log1p,
-      OpKind::Expm1, OpKind::Power, OpKind::Mod,  OpKind::Atan2};
-  if (heavy.count(kind) != 0) return 6;
-  return has(kind, algebra::Pointwise) ? 1 : 0;
-}
 
 // Registers of a thread that sums of products may take.
 constexpr int kMostSums = 128;
@@ -41,7 +31,9 @@ BlockEmitter::BlockEmitter(const KernelValues& kernel, const EmitLimits& limits,
     for (int input : v.inputs) needed_[size_t(input)] = true;
   }
   decide();
+  align_rows();
   choose_fragments();
+  keep_operands();
   choose_boxes();
   plan_layouts();
 }
@@ -137,7 +129,7 @@ void BlockEmitter::place_shared(int id, bool operand) {
 int BlockEmitter::work_inline(int id) const {
   if (home(id) != Home::Inline) return 0;
   const Value& v = value(id);
-  int sum = work(v.kind);
+  int sum = element_work(v.kind);
   for (int input : v.inputs) sum += work_inline(input);
   return sum;
 }
@@ -301,8 +293,7 @@ void BlockEmitter::decide() {
         repeated = repeated || value(user).elements() > v.elements();
         outside = outside || (update_loops(value(user)) & ~v.phase.varies) != 0;
       }
-      const int cost = work_inline(i);
-      if ((repeated && cost >= 4) || (outside && cost >= 1)) {
+      if (kept_in_memory(work_inline(i), repeated, outside)) {
         h = Home::Shared;
         place_shared(i, false);
       }

@@ -4,6 +4,7 @@
 
 #include "cost/cpu_model.h"
 #include "ir/text.h"
+#include "places.h"
 
 namespace tessera {
 namespace {
@@ -99,6 +100,35 @@ TEST(AnalyticalModel, ASecondPassReadsFromWhereTheFirstLeftIt) {
   EXPECT_GT(near, 1.0);
   EXPECT_LT(near, 1.5);
   EXPECT_GT(far, 1.9);
+}
+
+// What a block computes element by element where it is read makes nobody wait: but for operands of
+// products, and for what would be computed again and again.
+TEST(AnalyticalModel, CountsTheStepsThatTheGeneratorMakes) {
+  const auto steps = [](const std::string& body) {
+    const Graph g =
+        parse("graph g {\n X = input : f32[16,1024]\n W = input : f32[1024,256]\n"
+              " O = kernel X, W grid[x=4] loops[i=16] {\n X = input : f32[16,1024]\n"
+              " W = input : f32[1024,256]\n x = iter X {fmap={i:1}}\n"
+              " w = iter W {imap={x:1}, fmap={i:0}}\n" +
+              body + " o = save d {omap={x:1}} : f32[16,256]\n return o\n }\n return O\n}");
+    return AnalyticalModel(find_target("h200", source_dir() + "/targets")).kernels(g)[0].work.steps;
+  };
+  const std::string sum = " p = matmul x, w\n d = accum p\n";
+  EXPECT_EQ(steps(sum), 16);
+  EXPECT_EQ(steps(" y = exp x\n p = matmul y, w\n d = accum p\n"), 32);  // an operand
+  EXPECT_EQ(steps(" y = exp x\n z = transpose y {perm=[1,0]}\n t = transpose z {perm=[1,0]}\n"
+                  " p = matmul t, w\n d = accum p\n"),
+            32);  // seen through views
+  EXPECT_EQ(steps(" p = matmul x, w\n a = accum p\n b = exp a\n d = sqr b\n"), 16);
+  // Read by two, it is kept; but not where it is little work.
+  EXPECT_EQ(steps(" p = matmul x, w\n a = accum p\n b = exp a\n c = sqr b\n d = add b, c\n"), 17);
+  EXPECT_EQ(steps(" p = matmul x, w\n a = accum p\n b = neg a\n c = sqr b\n d = add b, c\n"), 16);
+  // So is the root of a row's sum, which every element of the row is divided by.
+  const std::string norm = " y = sqr x\n s = sum y {axes=[1], keepdims=true}\n b = accum s\n"
+                           " p = matmul x, w\n a = accum p\n";
+  EXPECT_EQ(steps(norm + " d = sub a, b\n"), 32);
+  EXPECT_EQ(steps(norm + " q = neg b\n r = sqrt q\n d = div a, r\n"), 33);
 }
 
 TEST(AnalyticalModel, KnowsWhatCoresAndBlocksDo) {
