@@ -206,17 +206,27 @@ class BlockEmitter {
 
   // emit_fragments.cpp: what is done with products while they are in registers
   std::pair<int64_t, int64_t> covered(const Units& u) const;
-  std::optional<std::set<int>> fragment_steps(int holder, const Units& u) const;
+  // `into`: a product that takes the holder as its left operand from there.
+  std::optional<std::set<int>> fragment_steps(int holder, const Units& u, int into = -1) const;
   void choose_fragments();
   std::string row_of_fragment(const Units& u) const;
   std::string held_number(int holder, const Units& u) const;
   std::string within(const Units& u, const Value& v, const Value* also, const std::string& row,
                      const std::string& column) const;
+  // Operands that go from one product to the next without shared memory.
+  void keep_operands();
+  void align_rows();
+  bool kept_as_rows(int id, const Units& u, int product, const Units& of_product) const;
+  void hold_operand(int id);
+  std::string rows_in_registers(int operand, const Units& u, const std::string& i,
+                                const std::string& k) const;
   void store_held(int id);
   void reduce_held(int id, int into);
 
   // emit_wide.cpp: products of four warps, and boxes that the asynchronous proxy copies (sm_90a)
-  std::optional<Units> wide_units(const Value& product, bool accumulates) const;
+  // `why`: where there are none, the reason, if the architecture has such products.
+  std::optional<Units> wide_units(const Value& product, bool accumulates,
+                                  std::string* why = nullptr) const;
   void choose_boxes();
   bool boxes_fit(int id) const;
   void box_layout(int id);

@@ -236,7 +236,8 @@ class BlockDescriber {
     if (store && s.walks[0].kind == WalkKind::Linear)
       s.global_along = s.walks[0].along, s.global_bytes = size_in_bytes(v.dtype);
     Reads found;
-    if (store || v.kind == OpKind::Cumsum || has_memory(id)) {
+    const bool kept = e_.home(id) == Home::Fragment;  // and no product
+    if (store || v.kind == OpKind::Cumsum || has_memory(id) || kept) {
       for (int input : v.inputs) {
         const bool same = has(v.kind, algebra::Pointwise) || store;
         std::vector<int> axes(value(input).extents.size(), -1);
@@ -248,7 +249,7 @@ class BlockDescriber {
     }
     BlockStep& again = out_.block.steps.back();
     again.reads = std::move(found.all);
-    if (!store) again.writes = {whole_tile(id)};
+    if (!store && !kept) again.writes = {whole_tile(id)};
   }
 
   // The walk of a step that finds what it needs in registers is that of who put it there.

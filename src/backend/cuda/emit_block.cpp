@@ -92,7 +92,7 @@ void BlockEmitter::compute(int id) {
   if (is_accumulator(v.kind)) return accumulate(id);
   if (home(id) == Home::Direct) return direct_tile(id);
   if (home(id) == Home::Tile) return load_tile(id);
-  if (home(id) == Home::Fragment) return product(id, id);
+  if (home(id) == Home::Fragment) return is_product(v.kind) ? product(id, id) : hold_operand(id);
   if (home(id) != Home::Shared) return;
   if (is_product(v.kind)) return product(id, id);
   if (is_reduction(v.kind)) return reduce(id, id);

@@ -29,7 +29,8 @@ std::pair<int64_t, int64_t> BlockEmitter::covered(const Units& u) const {
 
 // The steps that use what `holder`, a product or its sum, holds; nothing if one of them needs it in
 // memory.
-std::optional<std::set<int>> BlockEmitter::fragment_steps(int holder, const Units& u) const {
+std::optional<std::set<int>> BlockEmitter::fragment_steps(int holder, const Units& u,
+                                                          int into) const {
   const Value& h = value(holder);
   const size_t rank = h.extents.size();
   std::set<int> steps, seen;
@@ -40,6 +41,7 @@ std::optional<std::set<int>> BlockEmitter::fragment_steps(int holder, const Unit
     for (int user : users_[size_t(x)]) {
       if (!needed_[size_t(user)] || !seen.insert(user).second) continue;
       const Value& v = value(user);
+      if (user == into && x == holder) continue;
       if (is_reduction(v.kind)) {
         const auto& axes = std::get<ReduceAttrs>(v.attrs).axes;
         const bool rows = axes.size() == 1 && size_t(axes[0]) + 1 == rank;
@@ -103,6 +105,96 @@ void BlockEmitter::choose_fragments() {
   }
 }
 
+// Two products of fragments, the second of which multiplies what is computed from the first element
+// by element, are given to warps row by row, so that it can stay where it is: where there are rows
+// for all warps and registers for whole rows.
+void BlockEmitter::align_rows() {
+  constexpr int kMostColumns = 16;  // fragments
+  const auto row_by_row = [&](int product) -> std::optional<Units> {
+    const auto at = units_.find(product);
+    const Value& v = value(product);
+    if (at == units_.end() || !at->second.tensor_cores || at->second.wide) return std::nullopt;
+    Units u = at->second;
+    const size_t rank = v.extents.size();
+    u.rows = 1;
+    u.row_units = ceil_div(v.extents[rank - 2].nominal, 16);
+    u.columns = int(2 * ceil_div(v.extents[rank - 1].nominal, 16));
+    u.column_units = 1;
+    u.slots = int(ceil_div(u.units(), u.workers));
+    if (u.columns > kMostColumns || u.units() < u.workers) return std::nullopt;
+    return u;
+  };
+  for (int next = 0; next < int(kernel_.values.size()); ++next) {
+    if (!needed_[size_t(next)] || value(next).kind != OpKind::Matmul) continue;
+    const int operand = value(next).inputs[0];
+    if (home(operand) != Home::Shared || !has(value(operand).kind, algebra::Pointwise)) continue;
+    // The product that the operand is made of.
+    int from = -1;
+    std::vector<int> open = value(operand).inputs;
+    while (!open.empty()) {
+      const int x = open.back();
+      open.pop_back();
+      if (!same_extents(value(x), value(operand))) continue;
+      if (is_product(value(x).kind)) from = x;
+      if (home(x) == Home::Inline && has(value(x).kind, algebra::Pointwise))
+        open.insert(open.end(), value(x).inputs.begin(), value(x).inputs.end());
+    }
+    if (from < 0 || fused_[size_t(from)] >= 0) continue;
+    const std::optional<Units> first = row_by_row(from), second = row_by_row(next);
+    if (!first || !second || !kept_as_rows(operand, *first, next, *second)) continue;
+    const int sums = second->slots * second->numbers();
+    if (2 * first->slots * first->numbers() + sums > kMostHeld) continue;
+    units_[from] = *first;
+    const bool registers = units_.at(next).registers;
+    units_[next] = *second;
+    units_[next].registers = registers && sums <= kMostHeld;
+  }
+}
+
+// Whether product `next`, of units `o`, may take its left operand from the registers that `u` says
+// who holds: each warp (or four) has whole rows, and computes the same rows of the result.
+bool BlockEmitter::kept_as_rows(int id, const Units& u, int next, const Units& o) const {
+  const Value &v = value(next), &x = value(id);
+  if (v.kind != OpKind::Matmul || v.inputs[0] != id || v.inputs[1] == id ||
+      v.phase.varies != x.phase.varies)
+    return false;
+  for (size_t i = 0; i + 2 < v.extents.size(); ++i)
+    if (x.extents.size() != v.extents.size() || x.extents[i].nominal != v.extents[i].nominal)
+      return false;
+  return o.tensor_cores && o.wide == u.wide && !o.swapped && !u.swapped && o.rows == u.rows &&
+         o.row_units == u.row_units && o.batch == u.batch && o.slots == u.slots &&
+         o.workers == u.workers && o.column_units == 1 && u.column_units == 1;
+}
+
+// Probabilities of attention (FlashAttention-2, §3.3): what is computed from a product's fragments
+// and is another's left operand stays in registers, where no one needs it elsewhere.
+void BlockEmitter::keep_operands() {
+  int held = 0;
+  for (const auto& [product, u] : units_)
+    if (u.registers) held += u.slots * u.numbers();
+  for (int id = 0; id < int(kernel_.values.size()); ++id) {
+    const auto found = held_for_.find(id);
+    if (found == held_for_.end() || !operand_[size_t(id)] || home(id) != Home::Shared) continue;
+    const int product = units_of_.at(found->second[0]);
+    const Units u = units_.at(product);
+    const auto next =
+        std::find_if(users_[size_t(id)].begin(), users_[size_t(id)].end(), [&](int user) {
+          return needed_[size_t(user)] && is_product(value(user).kind);
+        });
+    if (next == users_[size_t(id)].end() || units_.count(*next) == 0 ||
+        !kept_as_rows(id, u, *next, units_.at(*next)))
+      continue;
+    const int numbers = u.slots * u.numbers();
+    const std::optional<std::set<int>> steps = fragment_steps(id, u, *next);
+    if (!steps || held + numbers > kMostHeld) continue;
+    held += numbers;
+    home_[size_t(id)] = Home::Fragment;
+    value(id).in_memory = false;
+    units_of_[id] = product;
+    for (int s : *steps) held_for_[s].push_back(id);
+  }
+}
+
 std::string BlockEmitter::row_of_fragment(const Units& u) const {
   return u.wide ? "row + ts::warp() % 4 * 16 + ts::lane() / 4 + 8 * h"
                 : "row + 16 * i + ts::lane() / 4 + 8 * h";
@@ -132,6 +224,68 @@ std::string BlockEmitter::within(const Units& u, const Value& v, const Value* al
       if (of != nullptr && !of->extents[axis].exact()) add(i + " < " + of->extents[axis].actual);
   }
   return inside;
+}
+
+// Registers of a left operand: rows `i` of the unit, columns k…k+15.
+std::string BlockEmitter::rows_in_registers(int operand, const Units& u, const std::string& i,
+                                            const std::string& k) const {
+  std::string all;
+  for (int r = 0; r < 4; ++r) {
+    const std::string j = k + " / 8" + (r < 2 ? "" : " + 1"), e = n(r % 2 * 2);
+    const auto number = [&](const std::string& e) {
+      return "r" + n(operand) + "[s]" +
+             (u.wide ? "[4 * (" + j + ") + " + e + "]" : "[" + i + "][" + j + "][" + e + "]");
+    };
+    all += (r == 0 ? "" : ", ") +
+           ("ts::pair_of<" + std::string(storage_type(value(operand).dtype, Dialect::Cuda))) +
+           ">(" + number(e) + ", " + number(n(r % 2 * 2 + 1)) + ")";
+  }
+  return all;
+}
+
+// What another product takes as its left operand, computed where the numbers are that it is made
+// of; zero where it ends.
+void BlockEmitter::hold_operand(int id) {
+  const Value& v = value(id);
+  const std::vector<int>& holders = held_for_.at(id);
+  const int product = units_of_.at(id);
+  const Units& u = units_.at(product);
+  const size_t rank = v.extents.size();
+  begin("r" + n(id) + " " + shape_text(v) + ": " + name(v.kind) + ", stays in registers");
+  code_.line(std::string(compute_type(v.dtype)) + " r" + n(id) + sums_shape(u) + ";");
+  open_units(u);
+  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
+  const auto unrolled = [&](const char* i, int64_t count) {
+    code_.line("#pragma unroll");
+    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+  };
+  if (!u.wide) unrolled("i", u.rows);
+  unrolled("j", u.columns);
+  unrolled("h", 2);
+  unrolled("e", 2);
+  code_.line("const int y = " + row_of_fragment(u) +
+             ", x = column + 8 * j + ts::lane() % 4 * 2 + e;");
+  std::vector<Index> index = leading_;
+  index.push_back(v.extents[rank - 2].nominal == 1 ? Index{} : Index{"y", -1});
+  index.push_back(v.extents[rank - 1].nominal == 1 ? Index{} : Index{"x", -1});
+  const std::string inside = within(u, v, nullptr, "y", "x"), number = held_number(id, u);
+  if (!inside.empty()) {
+    code_.line(number + " = 0;");
+    code_.open("if (" + inside + ")");
+  }
+  Nest loops = nest();
+  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
+  const std::string x = element(loops, id, index);
+  loops.statement(-1, number + " = " + x + ";");
+  loops.emit(code_);
+  if (!inside.empty()) code_.close();
+  for (int i = u.wide ? 3 : 4; i > 0; --i) code_.close();
+  code_.close();
+  code_.close();
+  for (int holder : holders) holds(holder, false);
+  reads_touched("");
+  holds(id, true);
+  finish();
 }
 
 // Result or operand `id`, computed and stored number by number, or two neighbours of a row at once.

@@ -61,10 +61,13 @@ void BlockEmitter::product(int id, int into) {
   const Value& v = value(id);
   const Memory& m = value(into).memory;
   if (!u.registers && into == id) buffer(m.pointer, m.storage, memory_elements(into));
+  std::string refused;
+  if (!u.wide) wide_units(v, false, &refused);
   begin("v" + n(into) + " " + shape_text(v) + (into == id ? ": " : " += ") + name(v.kind) + ", " +
         (u.wide ? "64×" + n(8 * u.columns) + " by four warps" + (u.swapped ? ", transposed" : "")
          : u.tensor_cores ? "fragments of 16×8, " + n(u.rows) + "×" + n(u.columns) + " a warp"
-                          : n(u.rows) + "×" + n(u.columns) + " a thread"));
+                          : n(u.rows) + "×" + n(u.columns) + " a thread") +
+        (refused.empty() ? "" : "; " + refused));
   if (into == id && home(id) == Home::Fragment)
     code_.line(std::string(compute_type(v.dtype)) + " r" + n(id) + sums_shape(u) + " = {};");
   open_units(u);
@@ -89,7 +92,12 @@ void BlockEmitter::product(int id, int into) {
   code_.close();
   code_.close();
   for (const Pair& pair : pairs(v))
-    for (int operand : {pair.left, pair.right}) reads(view(operand)->pointer, "", u.wide);
+    for (int operand : {pair.left, pair.right}) {
+      if (home(operand) == Home::Fragment)
+        holds(operand, false);
+      else
+        reads(view(operand)->pointer, "", u.wide);
+    }
   if (u.registers)
     holds(into, true);
   else
@@ -129,7 +137,8 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
                (transposed ? "true" : "false") + (blocks ? ", " + n(m->box_rows) : "") + "> " +
                side + n(number) + "{" + m->pointer + (offset == "0" ? "" : " + " + offset) + "};");
   };
-  tile(pair.left, "left");
+  const bool kept = home(pair.left) == Home::Fragment;
+  if (!kept) tile(pair.left, "left");
   tile(pair.right, "right");
   const Value& x = value(pair.left);
   const size_t rank = v.extents.size();
@@ -138,6 +147,7 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
                 columns = ceil_div(v.extents[rank - 1].nominal, 16) * 16;
   const bool more_rows = u.row_units * u.rows * 16 > rows,
              more_columns = u.column_units * u.columns * 8 > columns;
+  if (kept && depth > 16) code_.line("#pragma unroll");
   if (depth > 16)
     code_.open("for (int k = 0; k < " + n(depth) + "; k += 16)");
   else
@@ -150,8 +160,13 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
   };
   const std::string row = "row + 16 * i", column = "column + 8 * j";
   unrolled("i", u.rows);
-  code_.line("left" + n(number) + ".left(a[i], " +
-             (more_rows ? "ts::least(" + row + ", " + n(rows - 16) + ")" : row) + ", k);");
+  if (kept) {
+    code_.line("const unsigned rows[4] = {" + rows_in_registers(pair.left, u, "i", "k") + "};");
+    code_.line("for (int r = 0; r < 4; ++r) a[i][r] = rows[r];");
+  } else {
+    code_.line("left" + n(number) + ".left(a[i], " +
+               (more_rows ? "ts::least(" + row + ", " + n(rows - 16) + ")" : row) + ", k);");
+  }
   code_.close();
   unrolled("j", u.columns);
   code_.line("right" + n(number) + ".right(b[j], k, " +

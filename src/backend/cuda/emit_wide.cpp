@@ -23,8 +23,12 @@ int box_width(int64_t columns) { return columns % 64 == 0 ? 64 : columns % 32 ==
 // One side has 64 rows at once, the other 8 to 256 columns: where few rows meet many columns, the
 // transposed product is computed. Nothing where neither side is made of 64s, or where an operand
 // would have to be divided within a box.
-std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v,
-                                                            bool accumulates) const {
+std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v, bool accumulates,
+                                                            std::string* why) const {
+  const auto refused = [&](const std::string& reason) {
+    if (why != nullptr) *why = "not by four warps: " + reason;
+    return std::nullopt;
+  };
   if (!limits_.arch.wide_products() || !tensor_cores(v)) return std::nullopt;
   const size_t rank = v.extents.size();
   Units u;
@@ -35,7 +39,8 @@ std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v,
     std::swap(rows, columns);
     u.swapped = true;
   }
-  if (rows % 64 != 0) return std::nullopt;
+  if (rows % 64 != 0)
+    return refused("neither " + n(columns) + " rows nor " + n(rows) + " columns are made of 64s");
   columns = ceil_div(columns, 16) * 16;  // as operands are filled up
   for (size_t i = 0; i + 2 < rank; ++i) u.batch *= v.extents[i].nominal;
   u.row_units = rows / 64;
@@ -45,7 +50,7 @@ std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v,
   };
   while (worth() && width % 128 == 0) width /= 2;
   if (!has_width(width) && columns % 64 == 0) width = 64;
-  if (!has_width(width)) return std::nullopt;
+  if (!has_width(width)) return refused("they have no width of " + n(width) + " columns");
   u.column_units = columns / width;
   u.columns = int(width / 8);
   u.slots = int(ceil_div(u.units(), u.workers));
@@ -211,6 +216,7 @@ void BlockEmitter::wide_fragments(int id, const Units& u, const std::string& sum
     std::string a, b;
     bool a_transposed, b_transposed;
     int64_t depth;
+    bool in_registers;
   };
   std::vector<Operands> all;
   for (const Pair& pair : pairs(v)) {
@@ -226,23 +232,39 @@ void BlockEmitter::wide_fragments(int id, const Units& u, const std::string& sum
                  "{" + m->pointer + (offset == "0" ? "" : " + " + offset) + "};");
       return std::pair{name, transposed};
     };
+    const int64_t depth = ceil_div(value(pair.left).extents.back().nominal, 16) * 16;
+    if (home(pair.left) == Home::Fragment) {
+      const std::string rows = "rows" + n(number);
+      code_.line("unsigned " + rows + "[" + n(depth / 16) + "][4];");
+      code_.line("#pragma unroll");
+      code_.open("for (int k = 0; k < " + n(depth) + "; k += 16)");
+      code_.line("const unsigned now[4] = {" + rows_in_registers(pair.left, u, "", "k") + "};");
+      code_.line("for (int r = 0; r < 4; ++r) " + rows + "[k / 16][r] = now[r];");
+      code_.close();
+      const auto right = tile(pair.right, false);
+      all.push_back({rows, right.first, false, right.second, depth, true});
+      ++number;
+      continue;
+    }
     const auto left = tile(pair.left, true), right = tile(pair.right, false);
     const auto &a = u.swapped ? right : left, &b = u.swapped ? left : right;
-    all.push_back({a.first, b.first, a.second, b.second,
-                   ceil_div(value(pair.left).extents.back().nominal, 16) * 16});
+    all.push_back({a.first, b.first, a.second, b.second, depth, false});
     ++number;
   }
   code_.line("ts::begin_products(" + sums + ");");
   for (const Operands& o : all) {
     code_.line("#pragma unroll");
     code_.open("for (int k = 0; k < " + n(o.depth) + "; k += 16)");
-    code_.line("ts::multiply_add_wide<" + n(int(o.a_transposed)) + ", " + n(int(o.b_transposed)) +
-               ">(" + sums + ", " + o.a + ".at(row, k), " + o.b + ".at(column, k), " + type +
+    code_.line("ts::multiply_add_wide<" + (o.in_registers ? "" : n(int(o.a_transposed)) + ", ") +
+               n(int(o.b_transposed)) + ">(" + sums + ", " + o.a +
+               (o.in_registers ? "[k / 16], " : ".at(row, k), ") + o.b + ".at(column, k), " + type +
                "{}, true);");
     code_.close();
   }
   code_.line("ts::commit_products();");
   code_.line("ts::wait_products<0>(" + sums + ");");
+  for (const Operands& o : all)
+    if (o.in_registers) code_.line("ts::keep(" + o.a + ");");
 }
 
 }  // namespace tessera

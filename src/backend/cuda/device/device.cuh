@@ -24,10 +24,11 @@
 //   copy_tile(shared, map, x, y, b) store_tile(map, x, y, shared) commit_stores() wait_stores<n>():
 //     boxes of a two-dimensional array (PTX: cp.async.bulk.tensor)
 //   fence_async(): before the asynchronous proxy reads what this thread wrote to shared memory
-//   operand(shared, leading, stride, row_bytes) begin_products(d) multiply_add_wide<ta, tb>(d, a,
-//   b,
+//   operand(shared, leading, stride, row_bytes) begin_products(d) multiply_add_wide<ta, tb>(d, a, b,
 //     T{}, add) commit_products() wait_products<n>(d): products of four warps (PTX: wgmma.m64nNk16,
 //     sm_90a; N 8 to 64 in eights, to 256 in sixteens)
+//   multiply_add_wide<tb>(d, a, b, T{}, add): the same with a's rows in four registers, as mma has
+//     them, which keep(a) after the wait says are needed until then
 // numbers:
 //   to_float(x) from_float<T>(x) as_bits(x) as_float(bits) exp2_fast(x) rsqrt_fast(x)
 #pragma once

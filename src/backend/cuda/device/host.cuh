@@ -299,6 +299,7 @@ inline unsigned long long operand(const void* p, int leading, int stride, int ro
          static_cast<unsigned long long>(stride >> 4) << 32 |
          static_cast<unsigned long long>(row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3) << 62;
 }
+template <int n> void keep(unsigned (&)[n][4]) {}
 template <int n> void begin_products(float (&)[n], TS_LINE) { host::api->product_begin(line); }
 inline void commit_products(TS_LINE) { host::api->product_commit(line); }
 template <int pending, int n> void wait_products(float (&)[n], TS_LINE) {
@@ -320,8 +321,11 @@ template <class T> struct Wide {
   unsigned long long a, b;
   char* shared;
   bool add;
+  unsigned rows[4];  // instead of a: the registers that mma's A is in
 };
-// PTX, wgmma: warp w of the four holds rows 16w and on, as mma's D holds sixteen rows.
+// PTX, wgmma: warp w of the four holds rows 16w and on, as mma's A and D hold sixteen rows.
+// ta: a is transposed, or in registers where it is kInRegisters.
+constexpr int kInRegisters = 2;
 template <class T, int n, int ta, int tb> void multiply_add_wide_all(void* const* threads) {
   const auto of = [&](int t) { return static_cast<Wide<T>*>(threads[t]); };
   const auto at = [&](int place) {
@@ -331,7 +335,12 @@ template <class T, int n, int ta, int tb> void multiply_add_wide_all(void* const
   };
   static thread_local float a[64][16], b[16][n];
   for (int k = 0; k < 16; ++k) {
-    for (int i = 0; i < 64; ++i) a[i][k] = at(place(of(0)->a, i, k, ta));
+    for (int i = 0; i < 64; ++i)
+      a[i][k] = ta == kInRegisters
+                    ? element<T>(of(i / 16 * 32 + i % 8 * 4 + k / 2 % 4)
+                                     ->rows[i / 8 % 2 + k / 8 * 2],
+                                 k % 2)
+                    : at(place(of(0)->a, i, k, ta));
     for (int j = 0; j < n; ++j) b[k][j] = at(place(of(0)->b, j, k, tb));
   }
   for (int t = 0; t < 128; ++t)
@@ -343,22 +352,31 @@ template <class T, int n, int ta, int tb> void multiply_add_wide_all(void* const
     }
 }
 }  // namespace host
+namespace host {
+template <class T, int n, int ta, int tb> void product(const Wide<T>& mine, float* d, int line) {
+  Span reads[(64 + n) * 16];
+  int count = 0;
+  if (lane() == 0)  // in pieces of 16 bytes
+    for (int which = ta == kInRegisters ? 1 : 0; which < 2; ++which)
+      for (int i = 0; i < (which == 0 ? 64 : n); ++i)
+        for (int k = 0; k < 16; ++k) {
+          const int at = place(which == 0 ? mine.a : mine.b, i, k, which == 0 ? ta : tb);
+          if (at % 16 == 0) reads[count++] = {shared() + at, 16};
+        }
+  api->product(d, n / 2, &mine, int(sizeof mine), &multiply_add_wide_all<T, n, ta, tb>, reads,
+               count, line);
+}
+}  // namespace host
 template <int ta, int tb, int r, class T>
 void multiply_add_wide(float (&d)[r], unsigned long long a, unsigned long long b, T, bool add,
                        TS_LINE) {
-  constexpr int n = 2 * r;
-  const host::Wide<T> mine{d, a, b, shared(), add};
-  host::Span reads[(64 + n) * 16];
-  int count = 0;
-  if (lane() == 0)  // in pieces of 16 bytes
-    for (int which = 0; which < 2; ++which)
-      for (int i = 0; i < (which == 0 ? 64 : n); ++i)
-        for (int k = 0; k < 16; ++k) {
-          const int at = host::place(which == 0 ? a : b, i, k, which == 0 ? ta : tb);
-          if (at % 16 == 0) reads[count++] = {shared() + at, 16};
-        }
-  host::api->product(d, r, &mine, int(sizeof mine), &host::multiply_add_wide_all<T, n, ta, tb>,
-                     reads, count, line);
+  host::product<T, 2 * r, ta, tb>({d, a, b, shared(), add, {}}, d, line);
+}
+template <int tb, int r, class T>
+void multiply_add_wide(float (&d)[r], const unsigned (&a)[4], unsigned long long b, T, bool add,
+                       TS_LINE) {
+  host::product<T, 2 * r, host::kInRegisters, tb>(
+      {d, 0, b, shared(), add, {a[0], a[1], a[2], a[3]}}, d, line);
 }
 
 }  // namespace ts

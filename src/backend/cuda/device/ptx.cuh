@@ -241,6 +241,11 @@ template <int n> TS_DEVICE void settle(float (&d)[n]) {
 #pragma unroll
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+// Registers that products read are not used for anything else until then.
+template <int n> TS_DEVICE void keep(unsigned (&a)[n][4]) {
+#pragma unroll
+  for (int i = 0; i < 4 * n; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+}
 template <int n> TS_DEVICE void begin_products(float (&d)[n]) {
   settle(d);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -291,39 +296,52 @@ template <int pending, int n> TS_DEVICE void wait_products(float (&d)[n]) {
 #define TS_FLOATS_112(i) TS_FLOATS_104(i), TS_FLOATS_8(i + 104)
 #define TS_FLOATS_120(i) TS_FLOATS_112(i), TS_FLOATS_8(i + 112)
 #define TS_FLOATS_128(i) TS_FLOATS_120(i), TS_FLOATS_8(i + 120)
-// n columns, r = n / 2 registers, and the numbers of the operands that follow them.
-#define TS_WIDE(n, r, a0, b0, add0, ta0, tb0, T)                                                   \
+// n columns, r = n / 2 registers, and the numbers of the operands that follow them: a, b, add and
+// what is transposed; or four registers with a's rows, b, add and whether b is transposed.
+#define TS_WIDE(n, r, p0, p1, p2, p3, p4, p5, p6, T)                                               \
   template <int ta, int tb>                                                                        \
   TS_DEVICE void multiply_add_wide(float (&d)[r], unsigned long long a, unsigned long long b, T,   \
                                    bool add) {                                                     \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add0 ", 0;\n"                           \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #p2 ", 0;\n"                            \
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #T "." #T " {"                  \
-                 TS_REGISTERS_##r "}, %" #a0 ", %" #b0 ", add, 1, 1, %" #ta0 ", %" #tb0 ";\n}"      \
+                 TS_REGISTERS_##r "}, %" #p0 ", %" #p1 ", add, 1, 1, %" #p3 ", %" #p4 ";\n}"        \
                  : TS_FLOATS_##r(0)                                                                \
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(ta), "n"(tb)                    \
                  : "memory");                                                                      \
+  }                                                                                                \
+  template <int tb>                                                                                \
+  TS_DEVICE void multiply_add_wide(float (&d)[r], const unsigned (&a)[4], unsigned long long b, T, \
+                                   bool add) {                                                     \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #p5 ", 0;\n"                            \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #T "." #T " {"                  \
+                 TS_REGISTERS_##r "}, {%" #p0 ", %" #p1 ", %" #p2 ", %" #p3 "}, %" #p4              \
+                 ", add, 1, 1, %" #p6 ";\n}"                                                       \
+                 : TS_FLOATS_##r(0)                                                                \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), \
+                   "n"(tb)                                                                         \
+                 : "memory");                                                                      \
   }
 #define TS_WIDES(T) \
-  TS_WIDE(8, 4, 4, 5, 6, 7, 8, T) \
-  TS_WIDE(16, 8, 8, 9, 10, 11, 12, T) \
-  TS_WIDE(24, 12, 12, 13, 14, 15, 16, T) \
-  TS_WIDE(32, 16, 16, 17, 18, 19, 20, T) \
-  TS_WIDE(40, 20, 20, 21, 22, 23, 24, T) \
-  TS_WIDE(48, 24, 24, 25, 26, 27, 28, T) \
-  TS_WIDE(56, 28, 28, 29, 30, 31, 32, T) \
-  TS_WIDE(64, 32, 32, 33, 34, 35, 36, T) \
-  TS_WIDE(80, 40, 40, 41, 42, 43, 44, T) \
-  TS_WIDE(96, 48, 48, 49, 50, 51, 52, T) \
-  TS_WIDE(112, 56, 56, 57, 58, 59, 60, T) \
-  TS_WIDE(128, 64, 64, 65, 66, 67, 68, T) \
-  TS_WIDE(144, 72, 72, 73, 74, 75, 76, T) \
-  TS_WIDE(160, 80, 80, 81, 82, 83, 84, T) \
-  TS_WIDE(176, 88, 88, 89, 90, 91, 92, T) \
-  TS_WIDE(192, 96, 96, 97, 98, 99, 100, T) \
-  TS_WIDE(208, 104, 104, 105, 106, 107, 108, T) \
-  TS_WIDE(224, 112, 112, 113, 114, 115, 116, T) \
-  TS_WIDE(240, 120, 120, 121, 122, 123, 124, T) \
-  TS_WIDE(256, 128, 128, 129, 130, 131, 132, T)
+  TS_WIDE(8, 4, 4, 5, 6, 7, 8, 9, 10, T) \
+  TS_WIDE(16, 8, 8, 9, 10, 11, 12, 13, 14, T) \
+  TS_WIDE(24, 12, 12, 13, 14, 15, 16, 17, 18, T) \
+  TS_WIDE(32, 16, 16, 17, 18, 19, 20, 21, 22, T) \
+  TS_WIDE(40, 20, 20, 21, 22, 23, 24, 25, 26, T) \
+  TS_WIDE(48, 24, 24, 25, 26, 27, 28, 29, 30, T) \
+  TS_WIDE(56, 28, 28, 29, 30, 31, 32, 33, 34, T) \
+  TS_WIDE(64, 32, 32, 33, 34, 35, 36, 37, 38, T) \
+  TS_WIDE(80, 40, 40, 41, 42, 43, 44, 45, 46, T) \
+  TS_WIDE(96, 48, 48, 49, 50, 51, 52, 53, 54, T) \
+  TS_WIDE(112, 56, 56, 57, 58, 59, 60, 61, 62, T) \
+  TS_WIDE(128, 64, 64, 65, 66, 67, 68, 69, 70, T) \
+  TS_WIDE(144, 72, 72, 73, 74, 75, 76, 77, 78, T) \
+  TS_WIDE(160, 80, 80, 81, 82, 83, 84, 85, 86, T) \
+  TS_WIDE(176, 88, 88, 89, 90, 91, 92, 93, 94, T) \
+  TS_WIDE(192, 96, 96, 97, 98, 99, 100, 101, 102, T) \
+  TS_WIDE(208, 104, 104, 105, 106, 107, 108, 109, 110, T) \
+  TS_WIDE(224, 112, 112, 113, 114, 115, 116, 117, 118, T) \
+  TS_WIDE(240, 120, 120, 121, 122, 123, 124, 125, 126, T) \
+  TS_WIDE(256, 128, 128, 129, 130, 131, 132, 133, 134, T)
 TS_WIDES(f16)
 TS_WIDES(bf16)
 // clang-format on

@@ -45,6 +45,12 @@ template <class T, int pitch, int shift, int mask, bool transposed, int rows = 0
   }
 };
 
+// Two neighbours of a row as a register of a left operand: of fragments that a product left in
+// registers, numbers 2h and 2h + 1 of column j are what mma takes as register h + 2(j % 2).
+template <class T> TS_DEVICE unsigned pair_of(float x, float y) {
+  return from_float<T>(x).bits | static_cast<unsigned>(from_float<T>(y).bits) << 16;
+}
+
 // A matrix of 16-bit elements in boxes of `rows` × `width`, as an operand of products of four warps.
 // `transposed`: its rows in memory are numbered by k.
 template <class T, int rows, int width, bool transposed> struct WideTile {
