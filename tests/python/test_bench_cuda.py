@@ -9,15 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from tessera import _core
 from tessera.bench import mirage, suites
-from tessera.bench.cuda import emulate, suite
+from tessera.bench.cuda import emulate, peers, suite
 from tessera.bench.cuda.race import Race
 from tessera.bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
-from tessera.bench.workloads import PAPER, REAL, WORKLOADS
+from tessera.bench.workloads import CONVOLUTIONS, PAPER, REAL, WORKLOADS
 from tessera.cli import main
 from tessera.cli.app import cli
 from tessera.errors import UnsupportedError, UsageError
@@ -124,7 +125,8 @@ def test_a_stopped_run_has_something_of_everything() -> None:
     assert {c[0] for c in cases[:14]} == set(PAPER)
     assert {c[2] for c in cases[:14]} == {"f16"}
     assert {c[0] for c in cases[14:44]} == set(REAL)
-    assert {c[2] for c in cases[44:58]} == {"bf16"}
+    assert {c[0] for c in cases[44:46]} == set(CONVOLUTIONS)
+    assert {c[2] for c in cases[46:60]} == {"bf16"}
     assert {(n, d) for n, _, d in cases} >= {(w, d) for w in WORKLOADS for d in suite.DTYPES}
     assert set(PAPER) | set(REAL) <= set(WORKLOADS)
 
@@ -141,6 +143,24 @@ def test_cases_of_a_gpu_and_of_a_cpu() -> None:
         suite.cases(plan(case="lora", batch=7))
     with pytest.raises(UsageError, match="measured on a CPU"):
         mirage.Plan(Options(), case="gqa@qwen1k").cases()
+
+
+def test_convolutions_are_convolutions() -> None:
+    """The program, its exact result and its work, against sums written out."""
+    small = dataclasses.replace(CONVOLUTIONS["conv@resnet"],
+                                shapes={"X": ("B", 3, 5, 4), "W": (2, 3, 3, 3)})  # fmt: skip
+    x, w = small.arrays(2)
+    padded = np.zeros((2, 3, 7, 6))
+    padded[:, :, 1:-1, 1:-1] = x
+    want = np.zeros((2, 2, 5, 4))
+    for b, o, y, z in np.ndindex(*want.shape):
+        want[b, o, y, z] = max(0.0, (padded[b, :, y : y + 3, z : z + 3] * w[o]).sum())
+    np.testing.assert_allclose(small.exact([x, w]), want, rtol=1e-6, atol=1e-6)
+    (ours,) = small.graph(2).run(x, w)
+    np.testing.assert_allclose(ours, want, rtol=1e-4, atol=1e-5)
+    assert mirage.matmul_flops(small, 2) == 2 * 2 * 2 * 5 * 4 * 27
+    assert not any(peers.applies(n, small) for n in ("cublaslt", "sdpa_flash", "triton"))
+    assert {r.name for r in suite.choose("conv")} == set(CONVOLUTIONS)
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -263,7 +283,7 @@ def test_time_is_up_between_cases() -> None:
 def test_all_cases_are_seen_in_brief_before_any_in_full() -> None:
     limited = plan(peers=("torch", "cublaslt", "triton"), stop_after_s=500.0)
     found = suite.steps(limited)
-    every = [c for c in suite.cases(limited) if c[0].name in PAPER + REAL]
+    every = [c for c in suite.cases(limited) if c[0].name in (*PAPER, *REAL, *CONVOLUTIONS)]
     assert [(s.case[0].name, *s.case[1:]) for s in found if s.brief] == [
         (w.name, b, d) for w, b, d in sorted(every, key=lambda c: c[2] == "bf16")
     ]
@@ -474,7 +494,7 @@ SMALL = ["bench", "mirage", "--target", "cuda", "--emulate", "--case", "ntrans@d
 
 
 def test_reduced_sizes_keep_what_is_equal_equal() -> None:
-    for workload in WORKLOADS.values():
+    for workload in (*WORKLOADS.values(), *CONVOLUTIONS.values()):
         for batch in workload.batches_on("cuda"):
             full, small = workload.at(batch), emulate.reduced(workload, batch).at(1)
             pairs = {(a, b) for n in full for a, b in zip(full[n], small[n], strict=True)}

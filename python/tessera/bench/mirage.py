@@ -169,7 +169,7 @@ def _limits(medians: Row, facts: Row, workload: Workload, batch: int, dtype: str
 
 
 def matmul_flops(workload: Workload, batch: int, dtype: str = "f32") -> float:
-    """Multiplications and additions of all matrix products as the program is written."""
+    """Multiplications and additions of all products and convolutions as the program is written."""
     graph = workload.graph(batch, dtype)
     total = 0.0
     for op in graph.ops:
@@ -178,6 +178,10 @@ def matmul_flops(workload: Workload, batch: int, dtype: str = "f32") -> float:
             (result,) = op["results"]
             elements = math.prod(int(d) for d in graph.core.type(result)[1])
             total += 2.0 * elements * int(contracted)
+        elif op["op"] == "conv":
+            (result,) = op["results"]
+            terms = graph.core.type(op["inputs"][1])[1][1:]
+            total += 2.0 * math.prod(int(d) for d in (*graph.core.type(result)[1], *terms))
     return total
 
 

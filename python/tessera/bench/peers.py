@@ -140,6 +140,12 @@ def torch_kit() -> Kit:
         def silu(self, x: Any) -> Any:
             return F.silu(x)
 
+        def relu(self, x: Any) -> Any:
+            return F.relu(x)
+
+        def conv(self, x: Any, w: Any) -> Any:
+            return F.conv2d(x, w, padding=1)
+
     return TorchKit(torch)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UsageError
-from tessera.graph import Graph
+from tessera.graph import Graph, Tensor
 from tessera.types import to_numpy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -58,6 +58,18 @@ class Kit:
 
     def silu(self, x: Any) -> Any:
         return x / (1 + self.xp.exp(-x))
+
+    def relu(self, x: Any) -> Any:
+        return self.xp.maximum(x, 0)
+
+    def conv(self, x: Any, w: Any) -> Any:
+        """3×3 filters (out, in, 3, 3) over images (batch, in, height, width), zeros around."""
+        if isinstance(x, Tensor):
+            return x.builder.emit("conv", [x, w], {"low": [1, 1], "high": [1, 1]})
+        h, n = x.shape[-2:]
+        x = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        return sum(np.einsum("bchw,oc->bohw", x[:, :, i:i + h, j:j + n], w[:, :, i, j])
+                   for i in range(3) for j in range(3))  # fmt: skip
 
 
 # --- the programs -----------------------------------------------------------------------------
@@ -130,6 +142,11 @@ def ntrans_repo(kit: Kit, H: Any, X: Any, alpha: Any) -> Any:
     return kit.rms(X + alpha * (kit.rms(H) + X))
 
 
+def conv_relu(kit: Kit, X: Any, W: Any) -> Any:
+    """A layer of a residual net: a 3×3 convolution and an activation."""
+    return kit.relu(kit.conv(X, W))
+
+
 # --- their shapes -----------------------------------------------------------------------------
 
 
@@ -190,6 +207,8 @@ class Workload:
 
     def deviation(self, name: str, shape: tuple[int, ...]) -> float:
         """The standard deviation of a random argument."""
+        if name in self.weights and len(shape) == 4:  # filters
+            return float(np.prod(shape[1:]) ** -0.5)
         if name in self.weights and len(shape) > 1:
             return float(shape[-2] ** -0.5)
         return self.spread.get(name, 1.0)
@@ -272,6 +291,12 @@ WORKLOADS: dict[str, Workload] = {
                  dict.fromkeys(("H", "X", "alpha"), (1024, 4096)), (1,)),
     )
 }  # fmt: skip
+# Beside Mirage's six, on a GPU: what cuDNN does in one call.
+CONVOLUTIONS: dict[str, Workload] = {
+    "conv@resnet": Workload("conv@resnet", conv_relu,
+                            {"X": ("B", 256, 14, 14), "W": (256, 256, 3, 3)}, (),
+                            weights=("W",), cuda_batches=(1, 8)),
+}  # fmt: skip
 FAMILIES = tuple(dict.fromkeys(w.family for w in WORKLOADS.values()))
 # One small case of each family.
 QUICK = (
@@ -291,15 +316,16 @@ REAL = (
 def choose(case: str | None) -> list[Workload]:
     """The workloads that `--case` names: one, or all variants of a family; all by default.
 
-    `gqa@` is gqa without its variants.
+    `gqa@` is gqa without its variants. Convolutions are there for those who ask.
     """
     if case is None:
         return list(WORKLOADS.values())
-    if case.endswith("@") and case[:-1] in WORKLOADS:
-        return [WORKLOADS[case[:-1]]]
-    if case in WORKLOADS and "@" in case:
-        return [WORKLOADS[case]]
-    chosen = [w for w in WORKLOADS.values() if w.family == case]
+    known = WORKLOADS | CONVOLUTIONS
+    if case.endswith("@") and case[:-1] in known:
+        return [known[case[:-1]]]
+    if case in known and "@" in case:
+        return [known[case]]
+    chosen = [w for w in known.values() if w.family == case]
     if not chosen:
-        raise UsageError(f"--case {case} is not one of {', '.join(WORKLOADS)}")
+        raise UsageError(f"--case {case} is not one of {', '.join(known)}")
     return chosen

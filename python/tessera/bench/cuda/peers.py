@@ -53,7 +53,9 @@ def applies(name: str, workload: Workload) -> bool:
     if name == "inductor_sdpa":  # without norms around it there is nothing left to compile
         return workload.attention is not None and bool(workload.attention.normalised)
     if name == "cublaslt":
-        return workload.attention is None and workload.family != "ntrans"
+        return workload.attention is None and workload.family not in ("ntrans", "conv")
+    if name == "triton":
+        return workload.family != "conv"
     return True
 
 

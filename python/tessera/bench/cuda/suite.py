@@ -22,7 +22,7 @@ from typing import Any
 from tessera.bench.cuda import peers as peer_module
 from tessera.bench.cuda.race import Race
 from tessera.bench.mirage import Key, Plan, key, matmul_flops
-from tessera.bench.workloads import PAPER, QUICK, REAL, WORKLOADS, Workload, choose
+from tessera.bench.workloads import CONVOLUTIONS, PAPER, QUICK, REAL, WORKLOADS, Workload, choose
 from tessera.errors import UnsupportedError, UsageError
 
 Row = dict[str, Any]
@@ -56,11 +56,12 @@ class Step:
 
 
 def cases(plan: Plan) -> list[Case]:
-    """What to measure: the paper's shapes, then real models', f16 before bf16, then the rest."""
+    """What to measure: the paper's shapes, real models' and convolutions, f16 first; the rest."""
     if plan.quick and plan.case is None:
         return [(WORKLOADS[name], batch, plan.dtypes[0]) for name, batch in QUICK]
     found = []
-    for workload in choose(plan.case):
+    everything = [*choose(plan.case), *(CONVOLUTIONS.values() if plan.case is None else ())]
+    for workload in everything:
         for batch in workload.batches_on("cuda"):
             if plan.batch in (None, batch):
                 found += [(workload, batch, dtype) for dtype in plan.dtypes]
@@ -69,10 +70,12 @@ def cases(plan: Plan) -> list[Case]:
 
     def rank(case: Case) -> tuple[int, ...]:
         workload, batch, dtype = case
-        place = max(names.index(workload.name) if workload.name in names else -1
-                    for names in (PAPER, REAL))  # fmt: skip
+        order = [*PAPER, *REAL]
+        place = order.index(workload.name) if workload.name in order else len(order)
         late = plan.dtypes.index(dtype)
-        return (_importance(plan, case), late, workload.batches_on("cuda").index(batch), place)
+        beside = workload.name in CONVOLUTIONS
+        batch_place = workload.batches_on("cuda").index(batch)
+        return (_importance(plan, case), late, beside, batch_place, place)
 
     found.sort(key=rank)
     return found[:1] if plan.quick else found
@@ -81,7 +84,8 @@ def cases(plan: Plan) -> list[Case]:
 def _importance(plan: Plan, case: Case) -> int:
     """0 for the paper's shapes in the first dtype, then those of real models, then the next."""
     late = 2 * plan.dtypes.index(case[2])
-    return late if case[0].name in PAPER else 1 + late if case[0].name in REAL else 9
+    real = case[0].name in REAL or case[0].name in CONVOLUTIONS
+    return late if case[0].name in PAPER else 1 + late if real else 9
 
 
 def steps(plan: Plan) -> list[Step]:

@@ -18,7 +18,7 @@ from tessera.bench.cuda.device import Device, Replay, Tensors
 from tessera.bench.cuda.peers import Peer
 from tessera.bench.cuda.sampling import Entrant, interleave
 from tessera.bench.worker import die_with_parent, result_facts, serve
-from tessera.bench.workloads import WORKLOADS, Workload
+from tessera.bench.workloads import Workload, choose
 
 Facts = dict[str, Any]
 # A graph must compute what the same program computed outside of one, up to the order of its sums.
@@ -60,7 +60,8 @@ class Server:
     def load(self, case: str, batch: int, dtype: str) -> Facts:
         """Draws the arguments of a case and computes its exact result."""
         self.clear()
-        self.workload, self.batch, self.dtype = WORKLOADS[case], batch, dtype
+        (self.workload,) = choose(case if "@" in case else f"{case}@")
+        self.batch, self.dtype = batch, dtype
         self.tensors = self.device.arguments(self.workload, batch, dtype, seed=0)
         self.exact = self.device.exact(self.workload, self.tensors)
         size = self.tensors[0].element_size()
