@@ -658,6 +658,11 @@ class Result:
         return self._module.source if self._module is not None else ""
 
     @property
+    def device_code(self) -> _core.CudaCode | None:
+        """The code of a program for a GPU, with its module where the device is here."""
+        return self._cuda
+
+    @property
     def kernels(self) -> list[dict[str, Any]]:
         """Grid, threads, registers and shared memory of each kernel of a program for a GPU.
 

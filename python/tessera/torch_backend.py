@@ -22,6 +22,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from tessera import torch_device
 from tessera.errors import Error, UnsupportedError, UsageError
 from tessera.frontends.torch.importer import (
     concrete,
@@ -49,7 +50,7 @@ class Settings:
 
     budget: float = 0.0  # seconds of search per part; 0: compiled as it is, without a search
     threads: int = 0  # of the search; kernels run on TESSERA_THREADS, or all processors
-    target: str = "cpu"
+    target: str = "auto"  # where a graph's tensors are; "cpu" or "cuda": only there
     fallback: Literal["eager", "inductor"] = "eager"  # what runs the rest
     strict: bool = False  # raise where something would fall back
     check: bool = True  # compare the first run of every program with PyTorch's own
@@ -71,10 +72,10 @@ class Settings:
                 raise UsageError(f"torch.compile: option {name} is True or False")
         if self.budget:
             Options(budget=self.budget, threads=self.threads)
-        if not self.target.startswith("cpu"):
+        if self.target not in ("auto", "cpu", "cuda"):
             raise UsageError(
-                f"torch.compile: target {self.target!r} is not supported yet; tensors on a GPU "
-                "run as PyTorch runs them"
+                f"torch.compile: target {self.target!r} is none of auto (where the tensors are), "
+                "cpu and cuda; tensors say which device"
             )
 
     @classmethod
@@ -113,14 +114,11 @@ def tessera(
     settings = Settings.of(options)
     if mode not in (None, "default"):
         log.info("tessera: mode %r means nothing here; see options", mode)
-    elsewhere = sorted({str(x.device) for x in example_inputs
-                        if isinstance(x, torch.Tensor) and x.device.type != "cpu"})  # fmt: skip
-    if elsewhere:
-        text = (f"a graph has tensors on {', '.join(elsewhere)}, and programs from PyTorch run on "
-                "the processor")  # fmt: skip
+    device, problem = torch_device.place_of_graph(example_inputs, settings.target)
+    if problem:
         if settings.strict:
-            raise UnsupportedError(f"torch.compile with strict: {text}: call .cpu() first")
-        log.warning("tessera: %s: it is left to %s", text, settings.fallback)
+            raise UnsupportedError(f"torch.compile with strict: {problem}")
+        log.warning("tessera: %s: it is left to %s", problem, settings.fallback)
         if settings.fallback == "inductor":
             from torch._inductor.compile_fx import compile_fx
 
@@ -128,7 +126,7 @@ def tessera(
         return module.forward  # type: ignore[no-any-return]
 
     def compiler(weights: bool) -> Callable[..., Any]:
-        return lambda gm, inputs: compile_graph(gm, inputs, settings, weights)
+        return lambda gm, inputs: compile_graph(gm, inputs, settings, weights, device)
 
     made: Any = aot_autograd(
         fw_compiler=compiler(False),
@@ -180,7 +178,7 @@ def refresh() -> None:
 
 # --- one graph
 def compile_graph(
-    gm: Any, inputs: Sequence[Any], settings: Settings, weights: bool
+    gm: Any, inputs: Sequence[Any], settings: Settings, weights: bool, device: Any = None
 ) -> Callable[..., Any]:
     """A boxed function of the graph's inputs, made of parts of ours and what is left."""
     # Placeholders among whose values only parameters and buffers are.
@@ -189,8 +187,8 @@ def compile_graph(
     if weights and context is not None and context.fw_metadata is not None:
         fixed = set(context.fw_metadata.static_input_indices or ())
     try:
-        support = Support(gm)
-        fused, report = _partitioned(gm, support, fixed, settings)
+        support = Support(gm, device.name if device is not None else "cpu")
+        fused, report = _partitioned(gm, support, fixed, settings, device)
     except UnsupportedError:
         raise
     except Exception as error:  # a bug of ours, which is no reason to fail where PyTorch works
@@ -210,8 +208,9 @@ def compile_graph(
 class Support(OperatorSupportBase):  # type: ignore[misc]
     """Which nodes can be imported: each is tried once, at the sizes of the example."""
 
-    def __init__(self, gm: Any) -> None:
+    def __init__(self, gm: Any, place: str = "cpu") -> None:
         _views_apart(gm)
+        self._place = place  # of all tensors
         self.reasons: dict[str, str] = {}  # by operator: the first reason
         self._fits: dict[Any, bool] = {}
         for node in gm.graph.nodes:
@@ -228,7 +227,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         if is_scalar_function(node.target):
             return False  # Python's own numbers
         try:
-            _trial(node)
+            _trial(node, self._place)
         except Error as error:
             self.reasons.setdefault(operator_name(node.target), error.message)
             return False
@@ -279,14 +278,14 @@ def _views_apart(gm: Any) -> None:
         gm.recompile()
 
 
-def _trial(node: Any) -> None:
+def _trial(node: Any, place: str) -> None:
     """Imports one node alone; raises where that cannot be."""
     if handler_of(node.target) is None:
         raise UnsupportedError("there is no program for this operator yet")
     graph = Graph("trial")
     values: dict[Any, Any] = {}
     for i, n in enumerate(node.all_input_nodes):
-        values[n] = _stand_in(graph, n.meta.get("val"), f"x{i}")
+        values[n] = _stand_in(graph, n.meta.get("val"), f"x{i}", place)
     args = [resolve(a, values) for a in node.args]
     kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
     made = run_node(graph, node, args, kwargs)
@@ -297,6 +296,8 @@ def _trial(node: Any) -> None:
             if any(u.target is operator.getitem and u.args[1] == i for u in node.users):
                 raise UnsupportedError(f"its result {i} is wanted")
             continue
+        if torch_device.place_of(value) != place:
+            raise UnsupportedError(f"its result is on {value.device}")
         have = (*tensor.shape,), tensor.dtype
         from tessera.types import to_numpy
 
@@ -307,11 +308,11 @@ def _trial(node: Any) -> None:
         graph.output(tensor)
 
 
-def _stand_in(graph: Graph, value: Any, name: str) -> Any:
+def _stand_in(graph: Graph, value: Any, name: str, place: str) -> Any:
     if isinstance(value, (tuple, list)):
-        return [_stand_in(graph, v, f"{name}_{i}") for i, v in enumerate(value)]
+        return [_stand_in(graph, v, f"{name}_{i}", place) for i, v in enumerate(value)]
     if isinstance(value, torch.Tensor):
-        if value.device.type != "cpu" or value.layout is not torch.strided:
+        if torch_device.place_of(value) != place or value.layout is not torch.strided:
             raise UnsupportedError(f"a tensor on {value.device}, {value.layout}")
         shape = concrete(value.shape)
         if 0 in shape or len(shape) > 8:
@@ -321,7 +322,7 @@ def _stand_in(graph: Graph, value: Any, name: str) -> Any:
 
 
 def _partitioned(
-    gm: Any, support: Support, fixed: set[int], settings: Settings
+    gm: Any, support: Support, fixed: set[int], settings: Settings, device: Any
 ) -> tuple[Any, Report]:
     """The graph with maximal convex parts replaced by their programs."""
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
@@ -338,7 +339,7 @@ def _partitioned(
     for node in list(fused.graph.nodes):
         if node.op == "call_module":
             sub = getattr(fused, node.target)
-            part = Part(sub, [a.name in weights for a in node.args], settings, node.target)
+            part = Part(sub, [a.name in weights for a in node.args], settings, node.target, device)
             delattr(fused, node.target)
             fused.add_module(node.target, part)
             parts.append(part)

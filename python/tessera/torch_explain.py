@@ -43,11 +43,10 @@ def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[st
             yield f"  {part.name} is run by PyTorch: {part.reason or 'it has not been called yet'}"
             continue
         program = part.programs[-1]
-        facts = program.module.plan_facts
-        yield (f"  {part.name}: {facts['run_tasks']} kernels a call, {len(part.programs)} "
+        yield (f"  {part.name}: {program.kernels} kernels a call, {len(part.programs)} "
                f"program(s), made in {part.compile_s:.1f} s; "
                f"{program.module.prepared_bytes / 1e6:.0f} MB of prepared weights")  # fmt: skip
-        yield from _kernels(program.graph, timed)
+        yield from _kernels(program.graph, timed and hasattr(program.module, "plan_facts"))
         if patterns:
             from tessera.patterns import pattern_places
 

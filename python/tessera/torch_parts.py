@@ -41,7 +41,7 @@ class Program:
     """Compiled code for one set of extents."""
 
     def __init__(
-        self, module: _core.Module, inputs: Sequence[int], weights: Sequence[int],
+        self, module: Any, inputs: Sequence[int], weights: Sequence[int],
         results: Sequence[Any], single: bool,
     ) -> None:  # fmt: skip
         self.module = module
@@ -55,7 +55,7 @@ class Program:
         self._results = list(results)
         self._single = single
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
-        self._prepared: _core.PreparedWeights | None = None
+        self._prepared: Any = None  # what was computed from the weights alone
         self._seen: list[tuple[int, int]] = []  # address and version of each weight
         self._arrays: list[Any] = [None] * len(self._inputs)
         self._held: list[Any] = []
@@ -75,6 +75,15 @@ class Program:
         to = [array_of(t) for t in outputs]
         if self._words or not self.module.run_exactly(arrays, to, self._prepared):
             self.module.run(arrays, to, self._prepared)
+        return self._made(outputs)
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that one call launches."""
+        return int(self.module.plan_facts["run_tasks"])
+
+    def _made(self, outputs: Sequence[torch.Tensor]) -> Any:
+        """The results as PyTorch has them, from the program's own."""
         if self._plain:
             return outputs[0] if self._single else tuple(outputs)
         made = [self._result(r, outputs) for r in self._results]
@@ -97,12 +106,15 @@ class Program:
         if seen == self._seen and not unknown:
             return
         self._held = [args[i] for i in self._weights]  # so that addresses are not used again
+        self._arrays, self._prepared = self._prepare(args)
+        self._seen = seen
+
+    def _prepare(self, args: Sequence[Any]) -> tuple[list[Any], Any]:
+        """The weights as the module takes them, and what it computes from them."""
         given: list[Any] = [None] * len(self._inputs)
         for i in self._weights:
             given[self._place[i]] = array_of(args[i].contiguous())
-        self._prepared = self.module.prepare(given) if self.module.weights else None
-        self._arrays = given
-        self._seen = seen
+        return given, self.module.prepare(given) if self.module.weights else None
 
     def refresh(self) -> None:
         """Prepares the weights again at the next call."""
@@ -112,11 +124,14 @@ class Program:
 class Part(torch.nn.Module):  # type: ignore[misc]
     """A part of a graph: compiled for the extents it meets, PyTorch's own operators elsewhere."""
 
-    def __init__(self, graph: Any, weights: Sequence[bool], settings: Any, name: str) -> None:
+    def __init__(
+        self, graph: Any, weights: Sequence[bool], settings: Any, name: str, device: Any = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         object.__setattr__(self, "eager", graph)
         self._weights = list(weights)
         self._settings = settings
+        self._device = device  # torch_device.Device; None: the processor
         self.name = name
         self._programs: dict[Any, Program | None] = {}  # None: left to PyTorch
         self._pending: set[Any] = set()
@@ -146,7 +161,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """Kernels that one run launches, by the newest program; of PyTorch's own: operators."""
         made = [p for p in self._programs.values() if p is not None]
         if made:
-            return int(made[-1].module.plan_facts["run_tasks"])
+            return made[-1].kernels
         return sum(n.op == "call_function" for n in self.eager.graph.nodes)
 
     @property
@@ -159,7 +174,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     # --- another set of extents
     def _first(self, key: Any, args: Sequence[Any]) -> Any:
-        if self._programs and self._settings.dynamic == "background":
+        if self._device is not None and self._device.capturing():
+            return self.eager(*args)  # nothing is compiled or compared in a capture
+        if self._programs and self._settings.dynamic == "background" and self._device is None:
             with self._lock:
                 if key not in self._pending:
                     self._pending.add(key)
@@ -208,6 +225,16 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         if not graph.core.outputs:
             raise UnsupportedError("it computes nothing but sizes")
         graph.validate()
+        program: Program
+        if self._device is not None:
+            from tessera.torch_device import DeviceProgram, device_code
+
+            with cache_in(self._settings.cache_dir):
+                found, code = device_code(graph, self._device, self._settings)
+            self.compile_s += time.perf_counter() - start
+            program = DeviceProgram(code, self._device, tensors, weights, results, self._single)
+            program.source, program.graph = graph, found
+            return program
         with cache_in(self._settings.cache_dir):
             module = self._optimize(graph) if self._settings.budget else None
             fused = graph
@@ -262,7 +289,8 @@ def _difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
     """Where two results are further apart than rounding explains; None where they are not.
 
     Rounding is measured against the largest element: 2000 units of the dtype's precision, of 16-bit
-    floats 8 (they are rounded at other places than PyTorch's)."""
+    floats 8 (they are rounded at other places than PyTorch's). Where factors of f32 may be rounded
+    to tf32, 20 units of that."""
     if not want.is_floating_point():
         bad = int((got != want).sum())
         return f"{bad} of {want.numel()} elements" if bad else None
@@ -274,6 +302,10 @@ def _difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
         return None
     g, w = got[finite].double(), want[finite].double()
     units = 8 if want.dtype in (torch.float16, torch.bfloat16) else 2000
-    limit = units * _EPS[want.dtype] * max(float(w.abs().max()), 1e-30)
+    eps = _EPS[want.dtype]
+    if want.dtype is torch.float32 and want.device.type != "cpu":
+        # PyTorch and we may round factors differently where it was told that both may (tf32).
+        eps = eps if torch.get_float32_matmul_precision() == "highest" else 2.0**-11 / 100
+    limit = units * eps * max(float(w.abs().max()), 1e-30)
     worst = float((g - w).abs().max())
     return None if worst <= limit else f"by {worst:.3g}, where {limit:.3g} is rounding"

@@ -18,7 +18,7 @@ from tessera.bench import mirage, suites
 from tessera.bench.cuda import emulate, peers, suite
 from tessera.bench.cuda.race import Race
 from tessera.bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
-from tessera.bench.workloads import CONVOLUTIONS, PAPER, REAL, WORKLOADS
+from tessera.bench.workloads import CONVOLUTIONS, PAPER, REAL, WORKLOADS, choose
 from tessera.cli import main
 from tessera.cli.app import cli
 from tessera.errors import UnsupportedError, UsageError
@@ -160,7 +160,7 @@ def test_convolutions_are_convolutions() -> None:
     np.testing.assert_allclose(ours, want, rtol=1e-4, atol=1e-5)
     assert mirage.matmul_flops(small, 2) == 2 * 2 * 2 * 5 * 4 * 27
     assert not any(peers.applies(n, small) for n in ("cublaslt", "sdpa_flash", "triton"))
-    assert {r.name for r in suite.choose("conv")} == set(CONVOLUTIONS)
+    assert {r.name for r in choose("conv")} == set(CONVOLUTIONS)
 
 
 # --- rows -------------------------------------------------------------------------------------

@@ -430,6 +430,36 @@ def attention(
     return [emit("matmul", weights, v), logs]
 
 
+_ON_GPUS = "aten._scaled_dot_product"
+
+
+@handles(f"{_ON_GPUS}_flash_attention.default")
+def flash_attention(
+    call: Call, q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, causal: bool = False,
+    debug: bool = False, *, scale: float | None = None,
+) -> list[Any]:  # fmt: skip
+    """As PyTorch calls it on a GPU: what is only there for its own gradient is not made."""
+    return [*attention(call, q, k, v, dropout, causal, scale=scale), *[None] * 7]
+
+
+@handles(f"{_ON_GPUS}_efficient_attention.default")
+def efficient_attention(
+    call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Any, logs: bool, dropout: float = 0.0,
+    causal: bool = False, *, scale: float | None = None,
+) -> list[Any]:  # fmt: skip
+    """The same with a mask that is added; the logarithms' layout is PyTorch's own."""
+    return [attention(call, q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0], *[None] * 3]
+
+
+@handles(f"{_ON_GPUS}_cudnn_attention.default")
+def cudnn_attention(
+    call: Call, q: Tensor, k: Tensor, v: Tensor, bias: Any, logs: bool, dropout: float = 0.0,
+    causal: bool = False, debug: bool = False, *, scale: float | None = None,
+) -> list[Any]:  # fmt: skip
+    """The same as cuDNN's."""
+    return [attention(call, q, k, v, dropout, causal, attn_mask=bias, scale=scale)[0], *[None] * 8]
+
+
 def _scores(call: Call, q: Tensor, k: Tensor, causal: bool, mask: Any, scale: Any) -> Tensor:
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     product = wide(emit("matmul", q, f("swapaxes")(k, -1, -2)))
