@@ -61,6 +61,22 @@ class Splitter {
     return k == OpKind::Conv || k == OpKind::ConvTranspose || k == OpKind::Matmul;
   }
 
+  // In longer chains, pooling with the product before it and with the one after it: what changes
+  // places with a neighbour is found in few steps.
+  void add_pools(const std::vector<size_t>& chain, std::vector<std::vector<size_t>>& found) const {
+    std::vector<size_t> working;  // positions
+    for (size_t k = 0; k < chain.size(); k++)
+      if (works(chain[k])) working.push_back(k);
+    for (size_t k = 0; working.size() > 2 && k + 1 < working.size(); k++) {
+      const size_t a = chain[working[k]], b = chain[working[k + 1]];
+      const bool pools = g_.ops()[a].kind == OpKind::PoolSum || g_.ops()[b].kind == OpKind::PoolSum;
+      if (!pools || !(multiplies(a) || multiplies(b))) continue;
+      found.emplace_back(chain.begin() + std::ptrdiff_t(working[k]),
+                         chain.begin() + std::ptrdiff_t(working[k + 1]) + 1);
+      std::sort(found.back().begin(), found.back().end());
+    }
+  }
+
   // Operators that follow each other with nobody else reading what is in between: convex as they
   // are. Movement and scales at either end are left out.
   std::vector<std::vector<size_t>> chains() const {
@@ -85,6 +101,7 @@ class Splitter {
       if (!convex(chain)) chain = {i};
       for (const size_t k : chain) taken[k] = true;
       if (std::any_of(chain.begin(), chain.end(), [&](size_t k) { return multiplies(k); })) {
+        add_pools(chain, found);
         std::sort(chain.begin(), chain.end());
         found.push_back(std::move(chain));
       }
