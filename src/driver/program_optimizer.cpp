@@ -605,9 +605,9 @@ bool ProgramOptimizer::reject(const Outcome& whole) {
   std::string why = "not kept: the program with it was not " +
                     std::string(whole.fate == Fate::Proposed ? "timed" : "accepted: " + whole.why);
   if (whole.fate == Fate::Measured) {
-    char text[96];
-    std::snprintf(text, sizeof text, "not kept: the whole program was %.2f times as fast with it",
-                  whole.speedup);
+    char text[160];
+    std::snprintf(text, sizeof text, "not kept: the whole program was %.2f times as fast with it%s",
+                  whole.speedup, whole.speedup > 1 ? ", too little to tell from noise" : "");
     why = text;
   }
   std::set<int> chosen;
