@@ -38,7 +38,8 @@ double CpuMachine::convolution(DType t, const Convolution& c) const {
   const int lanes = std::max(1, target_.vector_bytes / size_in_bytes(t));
   const size_t rank = c.windows.size();
   if (rank < 1 || rank > 3 || rank != c.pixels.size() || t != DType::F32 ||
-      std::fmod(c.channels, lanes) != 0 || std::fmod(c.filters, lanes) != 0)
+      std::fmod(c.channels, lanes) != 0 || std::fmod(c.filters, lanes) != 0 ||
+      !may_transform(target_.transforms, c.windows))
     return direct;
   constexpr double kMoved = 10;  // products that an element through a transform takes as long as
   double least = direct;

@@ -50,6 +50,7 @@
 #include <vector>
 
 #include "ir/op.h"
+#include "ir/window.h"
 
 namespace tessera {
 
@@ -101,6 +102,7 @@ struct Target {
   Multiprocessor sm;                             // GPUs
   std::map<std::string, LibraryRate> libraries;  // "matmul", "attention", "convolution"
   Scales scale;
+  Transforms transforms = Transforms::All;  // that code for it uses; not part of the text
 
   // Rates of a type; where the file states none, that of f32 scaled by element size.
   double matmul_rate(DType) const;

@@ -23,9 +23,9 @@ class KernelCosts : public CostModel {
   std::vector<double> by_operator(const Graph& graph) const;
   // Seconds to copy a tensor in another order.
   double copy_seconds(const Type& type) const;
-  // Times programs in turns (the least of several runs), for up to `seconds`; nothing for what does
-  // not compile, or for all where this machine does not run them. What was timed before is not
-  // timed again.
+  // Times programs in turns (the least of several runs) as they would be among others, for up to
+  // `seconds`; nothing for what does not compile, or for all where this machine does not run them.
+  // What was timed before is not timed again.
   std::vector<std::optional<double>> measured(const std::vector<Graph>& programs, double seconds);
 
  private:

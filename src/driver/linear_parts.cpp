@@ -47,13 +47,38 @@ class Splitter {
  private:
   size_t maker(TensorId t) const { return g_.tensor(t).producer.index; }
   bool works(size_t i) const { return linear_[i] && !has(g_.ops()[i].kind, algebra::Movement); }
+  // A product with one constant, which stays where it is: the divisor of an average, say.
+  bool scales(size_t i) const {
+    const Op& op = g_.ops()[i];
+    if ((op.kind != OpKind::Mul && op.kind != OpKind::Div) || once_[i]) return false;
+    const bool constant = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
+      return g_.producer(t).kind == OpKind::Const && g_.type(t).shape.empty();
+    });
+    return constant && is_multilinear(g_, op);
+  }
   bool multiplies(size_t i) const {
     const OpKind k = g_.ops()[i].kind;
     return k == OpKind::Conv || k == OpKind::ConvTranspose || k == OpKind::Matmul;
   }
 
+  // In longer chains, pooling with the product before it and with the one after it: what changes
+  // places with a neighbour is found in few steps.
+  void add_pools(const std::vector<size_t>& chain, std::vector<std::vector<size_t>>& found) const {
+    std::vector<size_t> working;  // positions
+    for (size_t k = 0; k < chain.size(); k++)
+      if (works(chain[k])) working.push_back(k);
+    for (size_t k = 0; working.size() > 2 && k + 1 < working.size(); k++) {
+      const size_t a = chain[working[k]], b = chain[working[k + 1]];
+      const bool pools = g_.ops()[a].kind == OpKind::PoolSum || g_.ops()[b].kind == OpKind::PoolSum;
+      if (!pools || !(multiplies(a) || multiplies(b))) continue;
+      found.emplace_back(chain.begin() + std::ptrdiff_t(working[k]),
+                         chain.begin() + std::ptrdiff_t(working[k + 1]) + 1);
+      std::sort(found.back().begin(), found.back().end());
+    }
+  }
+
   // Operators that follow each other with nobody else reading what is in between: convex as they
-  // are. Movement at either end is left out.
+  // are. Movement and scales at either end are left out.
   std::vector<std::vector<size_t>> chains() const {
     std::vector<std::vector<size_t>> found;
     std::vector<bool> taken(g_.ops().size(), false);
@@ -63,8 +88,8 @@ class Splitter {
       size_t work = 1, kept = 1;
       for (size_t at = i;;) {
         const auto& readers = users_[g_.ops()[at].result().index];
-        if (readers.size() != 1 || readers[0] >= g_.ops().size() || !linear_[readers[0]] ||
-            taken[readers[0]])
+        if (readers.size() != 1 || readers[0] >= g_.ops().size() || taken[readers[0]] ||
+            !(linear_[readers[0]] || scales(readers[0])))
           break;
         at = readers[0];
         // What else it reads has to come from outside.
@@ -76,6 +101,7 @@ class Splitter {
       if (!convex(chain)) chain = {i};
       for (const size_t k : chain) taken[k] = true;
       if (std::any_of(chain.begin(), chain.end(), [&](size_t k) { return multiplies(k); })) {
+        add_pools(chain, found);
         std::sort(chain.begin(), chain.end());
         found.push_back(std::move(chain));
       }
@@ -83,9 +109,11 @@ class Splitter {
     return found;
   }
 
-  // Equal operators of one operand, weights alike but for the channels or columns that they make.
+  // Equal operators of one operand, weights alike but for the channels or columns that they make;
+  // also convolutions whose windows differ in size, where their results are alike.
   std::vector<std::vector<size_t>> siblings() const {
-    std::map<std::tuple<uint32_t, OpKind, std::string>, std::vector<size_t>> groups;
+    using Key = std::tuple<uint32_t, OpKind, std::string>;
+    std::map<Key, std::vector<size_t>> groups;
     for (size_t i = 0; i < g_.ops().size(); i++) {
       const Op& op = g_.ops()[i];
       if (!works(i) || !multiplies(i) || op.kind == OpKind::ConvTranspose) continue;
@@ -93,14 +121,20 @@ class Splitter {
       if (!g_.is_weight(w) && !once_[maker(w)]) continue;
       Shape like = g_.type(w).shape;
       like.erase(op.kind == OpKind::Conv ? like.begin() : like.end() - 1);
-      std::string key = g_.type(w).str().substr(0, 3) + str(like);
+      const std::string dtype = g_.type(w).str().substr(0, 3);
+      std::string key = dtype + str(like);
       if (op.kind == OpKind::Conv) {
         const auto& a = g_.attrs<ConvAttrs>(op);
         if (a.groups != 1) continue;
+        Shape result = g_.type(op.result()).shape;
+        result.erase(result.begin() + 1);
+        std::string loose = "any window " + dtype + str(result);
         for (const auto* list : {&a.strides, &a.dilations, &a.low, &a.high}) {
           key += "|";
           for (const int64_t x : *list) key += std::to_string(x) + ",";
+          if (list == &a.dilations) loose += key.substr(key.find('|'));
         }
+        groups[{op.inputs[0].index, op.kind, loose}].push_back(i);
       }
       groups[{op.inputs[0].index, op.kind, key}].push_back(i);
     }

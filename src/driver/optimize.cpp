@@ -53,8 +53,9 @@ namespace {
 // Fractions of the budget: the engines search until the first, candidates are compiled and raced
 // until the second, and the rest is for proofs.
 constexpr double kSearchUntil = 0.5, kRaceUntil = 0.75;
-// Of the time, what the partially equivalent engine gets at most, before parts are improved.
-constexpr double kMutateShare = 0.35;
+// Of the time, what the partially equivalent engine gets at least and at most, before parts are
+// improved.
+constexpr double kMutateLeast = 0.3, kMutateMost = 0.55;
 // Parts of a program are improved until this fraction; the rest is for the proof of the whole.
 constexpr double kPartsUntil = 0.65;
 // Of a part's time, what the pieces between its reshapes get before the part as a whole.
@@ -195,8 +196,8 @@ class Optimizer {
         options_.max_block_ops)
       return true;
     mutants_ = std::make_unique<ProgramOptimizer>(s_, base_);
-    const double now = s_.deadline.spent();
-    const bool finished = mutants_->propose(now + kMutateShare * s_.deadline.left());
+    const double now = s_.deadline.spent(), left = s_.deadline.left();
+    const bool finished = mutants_->propose(now + kMutateLeast * left, now + kMutateMost * left);
     if (!mutants_->offers()) mutants_.reset();
     return finished;
   }
@@ -233,11 +234,16 @@ class Optimizer {
 
   // What the cover chose; where that is not faster after all, the parts alone.
   void combine_best(const std::vector<Part>& parts, const std::vector<Replacement>& replacements) {
-    std::optional<Graph> whole;
-    if (mutants_ && !options_.disable.count("cover")) whole = mutants_->choose(parts, replacements);
     const bool had = result_.improved;
-    if (whole) combine(*whole, "cover");
-    if (whole && (result_.improved || had || s_.deadline.ended())) return;
+    bool another = mutants_ && !options_.disable.count("cover");
+    while (another) {
+      const std::optional<Graph> whole = mutants_->choose(parts, replacements);
+      if (!whole) break;
+      combine(*whole, "cover");
+      if (s_.outcomes.back().fate == Fate::Chosen) return;
+      another = mutants_->reject(s_.outcomes.back());
+      if (had || s_.deadline.ended()) return;
+    }
     const Graph spliced = splice(base_, parts, graphs(replacements));
     if (!(spliced == program_)) combine(spliced, "parts");
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -16,6 +18,7 @@ namespace {
 
 constexpr int kRounds = 4;             // of mutants of mutants (PET §8.1: r = 4)
 constexpr int64_t kSteps = 24'000;     // of the first round, half as many in the next
+constexpr double kSearchShare = 0.5;   // of the time; the rest is for timing
 constexpr size_t kKept = 3;            // of a round's mutants, which the next one mutates
 constexpr size_t kTimed = 3;           // mutants of a subprogram that are timed, at most
 constexpr double kRuledOut = 1.25;     // by the model: this much slower than the original
@@ -165,7 +168,7 @@ std::optional<ProgramOptimizer::Item> ProgramOptimizer::opened(const Item& origi
   return item;
 }
 
-bool ProgramOptimizer::propose(double until) {
+bool ProgramOptimizer::propose(double least, double most) {
   std::vector<Part> parts = linear_parts(base_);
   // Equal subprograms share what is found.
   std::vector<std::vector<const Part*>> groups;
@@ -189,32 +192,57 @@ bool ProgramOptimizer::propose(double until) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return cost[a] > cost[b]; });
   const double program = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
-  double left = std::accumulate(cost.begin(), cost.end(), 0.0);
+  double left = 0, searched = 0;
+  std::set<uint32_t> seen;
+  for (const size_t i : order) {
+    if (is_lone_product(groups[i][0]->graph)) continue;
+    left += cost[i];
+    for (const Part* p : groups[i])
+      for (const OpId id : p->ops)
+        if (seen.insert(id.index).second) searched += seconds_[id.index];
+  }
+  // The more of the program can be searched here, the less is there for other engines.
+  const double until = least + (most - least) * searched / std::max(program, 1e-30);
+  const double begin = s_.deadline.spent();
+  const double search_until = begin + kSearchShare * (until - begin);
   bool finished = true;
+  std::vector<Explored> explored;
   for (size_t n = 0; n < order.size(); n++) {
     const size_t i = order[n];
+    const Graph& graph = groups[i][0]->graph;
     SubprogramReport report;
-    report.name = describe(groups[i][0]->graph);
+    report.name = describe(graph);
     report.times = int(groups[i].size());
     report.original_s = cost[i] / double(groups[i].size());
     s_.report.subprograms.push_back(report);
     SubprogramReport& mine = s_.report.subprograms.back();
     const double now = s_.deadline.spent();
-    if (is_lone_product(groups[i][0]->graph)) {
+    if (is_lone_product(graph)) {
       mine.verdict = "not searched: a product alone has no mutant with less work";
-    } else if (cost[i] < kLeastShare * program) {
+      continue;
+    }
+    if (cost[i] < kLeastShare * program) {
       mine.verdict = "not searched: a small part of the program's time";
-    } else if (s_.deadline.cancelled() || now >= until) {
+    } else if (s_.deadline.cancelled() || now >= search_until) {
       mine.verdict = "not searched: no time was left";
       finished = false;
     } else {
       s_.tell("mutate", std::to_string(n + 1) + "/" + std::to_string(order.size()), 0, 0);
       // What is left over goes to those that come later.
-      const double slot =
-          std::max((until - now) * cost[i] / std::max(left, 1e-30), std::min(until - now, 0.3));
-      improve(s_.report.subprograms.size() - 1, groups[i], std::min(until, now + slot));
+      const double slot = std::max((search_until - now) * cost[i] / std::max(left, 1e-30),
+                                   std::min(search_until - now, 0.3));
+      explored.push_back(
+          explore(s_.report.subprograms.size() - 1, groups[i], std::min(search_until, now + slot)));
     }
     left -= cost[i];
+  }
+  // Compiling and timing take longer than searching: where most is to gain comes first.
+  std::stable_sort(explored.begin(), explored.end(), [](const Explored& a, const Explored& b) {
+    return a.expected_s > b.expected_s;
+  });
+  for (size_t n = 0; n < explored.size(); n++) {
+    s_.tell("time mutants", std::to_string(n + 1) + "/" + std::to_string(explored.size()), 0, 0);
+    finished = settle(explored[n], until) && finished;
   }
   return finished;
 }
@@ -261,10 +289,13 @@ void ProgramOptimizer::mutate(const Item& item, int number, double until,
   }
 }
 
-void ProgramOptimizer::improve(size_t subprogram, const std::vector<const Part*>& places,
-                               double until) {
+ProgramOptimizer::Explored
+ProgramOptimizer::explore(size_t subprogram, const std::vector<const Part*>& places, double until) {
   const Part& first = *places[0];
-  Item original;
+  Explored e;
+  e.subprogram = subprogram;
+  e.places = places;
+  Item& original = e.original;
   original.graph = first.graph;
   original.subprogram = int(subprogram);
   for (const TensorId t : first.inputs) original.inputs.push_back(t.index);
@@ -272,9 +303,8 @@ void ProgramOptimizer::improve(size_t subprogram, const std::vector<const Part*>
   original.seconds = costs_.cost(first.graph).seconds;
 
   // Rounds: the mutants of the best mutants, as far as time goes.
-  std::vector<Item> found;
-  const double search_until = s_.deadline.spent() + 0.6 * (until - s_.deadline.spent());
-  mutate(original, -1, search_until, found);
+  std::vector<Item>& found = e.found;
+  mutate(original, -1, until, found);
   size_t begin = 0;
   for (int round = 1; round < kRounds && begin < found.size(); round++) {
     std::vector<size_t> best;
@@ -285,44 +315,59 @@ void ProgramOptimizer::improve(size_t subprogram, const std::vector<const Part*>
                      [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
     best.resize(std::min(best.size(), kKept));
     for (const size_t i : best) {
-      if (s_.deadline.spent() >= search_until || s_.deadline.cancelled()) break;
+      if (s_.deadline.spent() >= until || s_.deadline.cancelled()) break;
       const Item item = found[i];
-      mutate(item, int(i), search_until, found);
+      mutate(item, int(i), until, found);
     }
   }
+  double least = std::numeric_limits<double>::infinity();
+  for (const Item& item : found) least = std::min(least, item.seconds);
+  e.expected_s = double(places.size()) * (original.seconds - least);
+  return e;
+}
 
-  // What the model does not rule out is timed beside the original.
-  SubprogramReport& report = s_.report.subprograms[subprogram];
+// Times what the model does not rule out beside the original, and offers what gains. True where
+// nothing was cut short.
+bool ProgramOptimizer::settle(Explored& e, double until) {
+  const Part& first = *e.places[0];
+  std::vector<Item>& found = e.found;
+  SubprogramReport& report = s_.report.subprograms[e.subprogram];
   std::vector<size_t> order(found.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
+  const auto faster = [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; };
+  std::stable_sort(order.begin(), order.end(), faster);
   std::vector<Graph> timed = {first.graph};
   std::vector<size_t> which;
   for (const size_t i : order) {
-    if (found[i].seconds > kRuledOut * original.seconds || which.size() == kTimed) break;
+    if (found[i].seconds > kRuledOut * e.original.seconds || which.size() == kTimed) break;
     timed.push_back(found[i].graph);
     which.push_back(i);
   }
-  double own = original.seconds;
+  const double own = e.original.seconds;
   std::vector<bool> measured(found.size(), false);
-  if (timed_ && !which.empty() && !s_.deadline.cancelled()) {
-    const auto seconds = costs_.measured(timed, until - s_.deadline.spent());
+  const bool late = s_.deadline.spent() >= until || s_.deadline.cancelled();
+  if (timed_ && !which.empty()) {
+    const auto seconds = costs_.measured(timed, late ? 0 : until - s_.deadline.spent());
+    if (seconds[0]) report.measured_s = *seconds[0];
     for (size_t k = 0; k < which.size(); k++) {
       if (!seconds[0] || !seconds[k + 1]) continue;
       measured[which[k]] = true;
       report.measured = true;
       report.alternatives[size_t(found[which[k]].alternative)].measured_s = *seconds[k + 1];
       // Other operators are modelled, so times count by their ratio.
-      found[which[k]].seconds = original.seconds * *seconds[k + 1] / *seconds[0];
+      found[which[k]].seconds = own * *seconds[k + 1] / *seconds[0];
     }
-    if (seconds[0]) report.measured_s = *seconds[0];
+    if (!report.measured) {
+      const bool over = s_.deadline.spent() >= until || s_.deadline.cancelled();
+      report.verdict = over ? "no gain found: no time was left to time mutants"
+                            : "no gain found: neither it nor a mutant could be timed";
+      return !over;
+    }
   }
   double best = own;
   bool refused = false;
   size_t placed = 0;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return found[a].seconds < found[b].seconds; });
+  std::stable_sort(order.begin(), order.end(), faster);
   for (const size_t i : order) {
     const bool decides = measured[i] || !report.measured;
     if (!decides || found[i].seconds > kLeastGain * own || placed == kOffered) continue;
@@ -332,7 +377,7 @@ void ProgramOptimizer::improve(size_t subprogram, const std::vector<const Part*>
     }
     best = std::min(best, found[i].seconds);
     placed++;
-    for (const Part* here : places)
+    for (const Part* here : e.places)
       place(found[i], first, *here, found[i].seconds, found[i].alternative);
   }
   report.best_gain = best > 0 ? own / best : 1;
@@ -345,6 +390,7 @@ void ProgramOptimizer::improve(size_t subprogram, const std::vector<const Part*>
                                    : "no gain found: no mutant was faster when timed";
   else
     report.verdict = kGainLost;  // unless it is chosen
+  return true;
 }
 
 // Asks the verifier about a mutant and about those it is a mutant of.
@@ -555,11 +601,44 @@ void ProgramOptimizer::add_views(std::vector<Kernel>& kernels) {
   }
 }
 
+bool ProgramOptimizer::reject(const Outcome& whole) {
+  std::string why = "not kept: the program with it was not " +
+                    std::string(whole.fate == Fate::Proposed ? "timed" : "accepted: " + whole.why);
+  if (whole.fate == Fate::Measured) {
+    char text[160];
+    std::snprintf(text, sizeof text, "not kept: the whole program was %.2f times as fast with it%s",
+                  whole.speedup, whole.speedup > 1 ? ", too little to tell from noise" : "");
+    why = text;
+  }
+  std::set<int> chosen;
+  int most = -1;
+  double saved = 0;
+  for (size_t i = 0; i < s_.report.subprograms.size(); i++) {
+    SubprogramReport& r = s_.report.subprograms[i];
+    if (r.chosen == 0) continue;
+    chosen.insert(int(i));
+    const double saves = double(r.chosen) * r.original_s * (1 - 1 / std::max(r.best_gain, 1.0));
+    if (most < 0 || saves > saved) most = int(i), saved = saves;
+    r.chosen = 0;
+    r.verdict = why;
+    for (auto& a : r.alternatives) a.chosen = false;
+  }
+  if (chosen.size() < 2 && rejections_ == 0) return false;
+  if (rejections_ == 0) {
+    rejected_ = chosen;
+    rejected_.erase(most);
+  } else {
+    rejected_ = chosen;
+  }
+  return ++rejections_ <= 2;
+}
+
 std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
                                               const std::vector<Replacement>& replacements) {
   std::vector<Kernel> kernels = own_kernels();
   const size_t own = kernels.size();
-  kernels.insert(kernels.end(), offered_.begin(), offered_.end());
+  for (const Kernel& k : offered_)
+    if (!rejected_.count(k.subprogram)) kernels.push_back(k);
   for (size_t i = 0; i < parts.size(); i++)
     if (!(replacements[i].graph == parts[i].graph))
       kernels.push_back(kernel_of(parts[i], replacements[i]));
@@ -588,7 +667,8 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
   report.original_s = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
   report.expected_s = cover.seconds;
 
-  for (SubprogramReport& r : s_.report.subprograms) {
+  for (size_t i = 0; i < s_.report.subprograms.size(); i++) {
+    SubprogramReport& r = s_.report.subprograms[i];
     r.chosen = 0;
     for (auto& a : r.alternatives) a.chosen = false;
     if (r.verdict == "chosen") r.verdict = kGainLost;

@@ -6,6 +6,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,15 +29,19 @@ class ProgramOptimizer {
   // `base` outlives this. Without `timed` the cost model decides alone, the same on any machine.
   ProgramOptimizer(Session& session, const Graph& base, bool timed = true);
 
-  // Mutants of the program's linear subprograms, the most expensive first, until `until` on the
-  // session's clock; what the model does not rule out is timed. Adds to the report's subprograms.
-  // True where nothing was cut short.
-  bool propose(double until);
+  // Mutants of the program's linear subprograms, the most expensive first, until between `least`
+  // and `most` on the session's clock, by how much of the program's time there is to gain from;
+  // what the model does not rule out is timed. Adds to the report's subprograms. True where nothing
+  // was cut short.
+  bool propose(double least, double most);
   bool offers() const { return !offered_.empty(); }
   // The cheapest program of mutants and of what other engines made of `parts`; nothing where no
   // mutant gains. Says in the report what was chosen.
   std::optional<Graph> choose(const std::vector<Part>& parts,
                               const std::vector<Replacement>& replacements);
+  // Says in the report why what choose() chose is not in the result, and has it choose otherwise:
+  // first what should save most alone, then all but that. False where there is nothing else.
+  bool reject(const Outcome& whole);
 
  private:
   // An element of a class of equal values: a tensor of the program, rearranged.
@@ -65,11 +70,21 @@ class ProgramOptimizer {
     std::optional<bool> proven = std::nullopt;
   };
 
+  // A subprogram, where it is in the program, and its mutants.
+  struct Explored {
+    size_t subprogram = 0;
+    std::vector<const Part*> places;
+    Item original = Item();
+    std::vector<Item> found = {};
+    double expected_s = 0;  // of the program's time that the best of them saves by the model
+  };
+
   size_t value_of(TensorId t, const Arrangement& view);
   std::optional<Item> opened(const Item& original, const Graph& mutant);
   void mutate(const Item& item, int number, double until, std::vector<Item>& found);
   bool prove(const Graph& subprogram, std::vector<Item>& found, size_t number);
-  void improve(size_t subprogram, const std::vector<const Part*>& places, double until);
+  Explored explore(size_t subprogram, const std::vector<const Part*>& places, double until);
+  bool settle(Explored& explored, double until);
   void place(const Item& item, const Part& first, const Part& here, double seconds,
              int alternative);
   void add_views(std::vector<Kernel>& kernels);
@@ -86,6 +101,8 @@ class ProgramOptimizer {
   std::vector<Value> values_;    // first the base's tensors as they are
   std::map<std::pair<uint32_t, std::string>, size_t> numbers_;
   std::vector<Kernel> offered_;
+  std::set<int> rejected_;  // subprograms that keep their operators
+  int rejections_ = 0;
 };
 
 }  // namespace tessera

@@ -39,6 +39,7 @@ Session::Session(const OptimizeOptions& o, const std::function<void(const Progre
       target(described), threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
       learnt(cache, o, described), progress_(progress), cancel_(cancel) {
   if (threads != KernelPool::shared().threads()) pool_.emplace(threads);
+  target.transforms = plan_options().images ? plan_options().transforms : Transforms::None;
   if (place.gpu && !place.context)
     report.not_measured = place.why_not;
   else if (place.gpu)
@@ -198,14 +199,14 @@ PlanOptions Session::plan_options() const {
   PlanOptions plan;
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disable_plan(plan, name);
-  plan.transforms = plan.transforms && !options.strict;
+  if (options.strict) plan.transforms = Transforms::None;
   return plan;
 }
 
 void Session::measure_convolutions(const Graph& graph) {
   constexpr double kShare = 0.25;
   const PlanOptions plan = plan_options();
-  if (place.gpu || !plan.images || !plan.transforms) return;
+  if (place.gpu || !plan.images || plan.transforms == Transforms::None) return;
   Stopwatch watch(report.measure_s);
   const CpuIsa isa = best_isa();
   KernelPool& pool = pool_ ? *pool_ : KernelPool::shared();
@@ -216,7 +217,7 @@ void Session::measure_convolutions(const Graph& graph) {
 
 void Session::measure_convolutions(const Graph& graph, double seconds) {
   const PlanOptions plan = plan_options();
-  if (place.gpu || !plan.images || !plan.transforms) return;
+  if (place.gpu || !plan.images || plan.transforms == Transforms::None) return;
   Stopwatch watch(report.measure_s);
   KernelPool& pool = pool_ ? *pool_ : KernelPool::shared();
   tessera::measure_convolutions(graph, best_isa(), pool, cache, seconds, cancel_);
@@ -224,8 +225,8 @@ void Session::measure_convolutions(const Graph& graph, double seconds) {
 
 std::optional<double> Session::known_seconds(const Graph& convolution) {
   const PlanOptions plan = plan_options();
-  if (place.gpu || !plan.images || !plan.transforms) return std::nullopt;
-  return fastest_seconds(convolution, best_isa(), threads, cache);
+  if (place.gpu || !plan.images) return std::nullopt;
+  return fastest_seconds(convolution, best_isa(), threads, cache, plan.transforms);
 }
 
 std::string Session::machine_key() const {

@@ -64,6 +64,7 @@ std::optional<Arrangement> Arrangement::transposed(const std::vector<int>& perm)
     v.factors_.insert(v.factors_.end(), axes[size_t(from)].begin(), axes[size_t(from)].end());
   }
   v.merge();
+  if (v.factors_.size() > size_t(kMaxRank)) return std::nullopt;  // no tensor has such a shape
   return v;
 }
 

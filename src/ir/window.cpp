@@ -70,6 +70,12 @@ double terms_of(const Graph& g, const Op& op) {
   return n;
 }
 
+bool may_transform(Transforms which, const std::vector<WindowAxis>& axes) {
+  if (which != Transforms::Common) return which == Transforms::All;
+  return axes.size() == 2 && axes[0].taps == axes[1].taps && axes[0].dilation == 1 &&
+         axes[1].dilation == 1;
+}
+
 int transform_tile(const WindowAxis& a, int wanted) {
   if (a.stride != 1) return 0;
   if (a.taps == 1) return 1;

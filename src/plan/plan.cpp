@@ -46,14 +46,16 @@ void disable_plan(PlanOptions& options, const std::string& name) {
   else if (name == "plan:images")
     options.images = false;
   else if (name == "plan:transforms")
-    options.transforms = false;
+    options.transforms = Transforms::None;
+  else if (name == "plan:rare-transforms")
+    options.transforms = std::min(options.transforms, Transforms::Common);
   else if (name == "plan:fuse")
     options.fuse = false;
   else
     throw Error(ErrorKind::Usage, "unknown decision '" + name +
                                       "' to disable; there are plan:layout, plan:schedule, "
-                                      "plan:memory, plan:weights, plan:images, plan:transforms "
-                                      "and plan:fuse");
+                                      "plan:memory, plan:weights, plan:images, plan:transforms, "
+                                      "plan:rare-transforms and plan:fuse");
 }
 
 int Plan::root(int s) const {

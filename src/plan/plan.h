@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/window.h"
 #include "plan/layout.h"
 #include "plan/memory.h"
 #include "plan/schedule.h"
@@ -22,9 +23,8 @@ struct PlanOptions {
   bool weights = true;   // off: weights are treated like any other input
   bool images = true;    // off: images lie as the program says, and convolutions are direct
   bool fuse = true;      // off: one kernel for each operator (backend/cpu/fuse.h)
-  // Whether convolutions may be computed by transforms (Winograd), whose errors are relative to the
-  // largest result of an image, not to each.
-  bool transforms = true;
+  // Of transforms, errors are relative to the largest result of an image, not to each.
+  Transforms transforms = Transforms::All;
   // By signature of a convolution (backend/cpu/conv_costs.h): the algorithm that is fastest here;
   // "" for those that are not listed. Empty: as the generator estimates.
   std::map<std::string, std::string> algorithms;
@@ -33,7 +33,8 @@ struct PlanOptions {
 };
 
 // Switches off "plan:layout", "plan:schedule", "plan:memory", "plan:weights", "plan:images",
-// "plan:transforms" or "plan:fuse"; throws Error(Usage) at any other name.
+// "plan:transforms", "plan:rare-transforms" (keeps Transforms::Common) or "plan:fuse"; throws
+// Error(Usage) at any other name.
 void disable_plan(PlanOptions& options, const std::string& name);
 
 enum class Place {

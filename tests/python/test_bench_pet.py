@@ -68,6 +68,46 @@ def test_rows_that_are_known_are_not_measured_again(monkeypatch: pytest.MonkeyPa
         list(pet.run(Options(), "csrnet14", 1, False, lambda text: None, 1, ["tvm"]))
 
 
+def test_rewrites_alone_are_told_for_every_choice_of_transforms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = {
+        "tessera": 2.0,
+        "tessera-norewrite": 3.0,
+        "tessera:common": 2.0,
+        "tessera-norewrite:common": 5.0,
+        "tessera-norewrite:none": 7.0,
+        "ort": 4.0,
+    }
+
+    class Fake:
+        def __init__(self, threads: int, module: str) -> None:
+            pass
+
+        def ask(self, limit_s: float, do: str, name: str, **rest: Any) -> dict[str, Any]:
+            if do == "time":
+                return {"seconds": seconds[name]}
+            failed = {} if name in seconds else {"failed": "no such"}
+            return {"error": 0.0, "facts": {"verdict": name, "tune_s": 1.0}} | failed
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(pet, "Process", Fake)
+    row = pet._race("csrnet14", 1, 1, Options(), "", lambda text: None, 0, 1,
+                    list(pet.TRANSFORMS), ["ort"])  # fmt: skip
+    assert row["verdict"] == "tessera"
+    assert row["peers"] == {"ort": 4e6}
+    assert row["speedup_vs_best"] == 2
+    assert row["original_us"] == 3e6
+    alone = row["rewrites_alone"]
+    assert alone["all"] == {"original_us": 3e6, "ours_us": 2e6, "ratio": 1.5}
+    assert alone["common"]["ratio"] == 2.5
+    assert alone["common"]["verdict"] == "tessera:common"
+    assert "none" not in alone
+    assert row["notes"] == {"tessera:none": "no such"}
+
+
 def test_models_are_the_same_each_time_and_mean_the_same_as_onnx(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnx")

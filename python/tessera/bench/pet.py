@@ -1,8 +1,10 @@
 """The suite pet: whole models, as PET measured them, against what people run them with.
 
 Contestants have processes of their own and take turns (race.py); "tessera-norewrite" is our back
-end on the program as imported, which isolates what the search gains. With --disable
-plan:transforms both do without Winograd's transforms, as rows of their own.
+end on the program as imported, which isolates what the search gains: a row's "rewrites_alone" has
+that ratio with all of the back end's transforms (Winograd), with those alone that libraries have
+too ("common": undilated square windows of images, as PET's had), and with none. --disable
+plan:transforms makes rows of their own.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from tessera.options import Options
 Row = dict[str, Any]
 NEEDS = {"ort": "onnxruntime", "torch": "torch", "inductor": "torch", "openvino": "openvino"}
 _QUICK = ("csrnet14",)
+OURS = ("tessera", "tessera-norewrite")
+# Transforms that the back end may choose, by what is switched off.
+TRANSFORMS = {"all": (), "common": ("plan:rare-transforms",), "none": ("plan:transforms",)}
 
 
 def cases(case: str | None, batch: int | None, quick: bool) -> list[tuple[str, int]]:
@@ -71,6 +76,7 @@ def run(
     off = tuple(sorted(options.disable))
     found = [n for n, m in NEEDS.items() if importlib.util.find_spec(m) is not None]
     found = [n for n in found if peers is None or n in peers]
+    modes = ["all"] if quick or off else list(TRANSFORMS)
     for name, size in cases(case, batch, quick):
         wanted = [t for t in counts if (name, size, t, off) not in known]
         if not wanted:
@@ -80,7 +86,7 @@ def run(
             _write(name, size, Path(folder))
             for threads in wanted:
                 row = _race(name, size, threads, options, folder, tell, 2.0 if quick else 10.0,
-                            limit_s, found)  # fmt: skip
+                            limit_s, modes, found)  # fmt: skip
                 yield row | ({"disabled": list(off)} if off else {})
 
 
@@ -103,14 +109,16 @@ def _race(
     tell: Callable[[str], None],
     seconds: float,
     limit_s: float,
+    modes: list[str],
     found: list[str],
 ) -> Row:
     processes: dict[str, Process] = {}
     errors: dict[str, float] = {}
     notes: dict[str, str] = {}
-    facts: Row = {}
+    facts: dict[str, Row] = {}
+    ours = [f"{n}{'' if m == 'all' else ':' + m}" for m in modes for n in OURS]
     try:
-        for contestant in ("tessera", "tessera-norewrite", *found):
+        for contestant in (*ours, *found):
             tell(f"pet: {name}, batch {batch}, {threads} thread(s): {contestant}")
             process = processes[contestant] = Process(threads, "tessera.bench.pet_worker")
             try:
@@ -125,28 +133,40 @@ def _race(
                 processes.pop(contestant).close()
                 continue
             errors[contestant] = answer["error"]
-            facts |= answer["facts"]
+            facts[contestant] = answer["facts"]
         times = _take_turns(processes, seconds)
     finally:
         for process in processes.values():
             process.close()
     least = {n: min(t) for n, t in times.items()}
-    peers = {n: s * 1e6 for n, s in least.items() if not n.startswith("tessera")}
-    ours = least.get("tessera")
+    peers = {n: s * 1e6 for n, s in least.items() if n not in ours}
+    best = least.get("tessera")
     row: Row = {
         "suite": "pet", "case": name, "shape": {"x": list(pet_models.MODELS[name].shape(batch))},
         "dtype": "f32", "target": options.target, "threads": threads, "batch": batch,
-        "ours_us": ours and ours * 1e6,
+        "ours_us": best and best * 1e6,
         "original_us": least.get("tessera-norewrite", 0) * 1e6 or None,
         "peers": peers,
-        "speedup_vs_best": min(peers.values()) / 1e6 / ours if ours and peers else None,
+        "speedup_vs_best": min(peers.values()) / 1e6 / best if best and peers else None,
+        "rewrites_alone": {m: alone for m in modes if (alone := _alone(m, least, facts))},
         "medians_us": {n: median(t) * 1e6 for n, t in times.items()},
         "rounds": min(map(len, times.values()), default=0),
         "max_rel_err": errors.get("tessera"),
         "errors": errors,
         "load": os.getloadavg()[0],
     }  # fmt: skip
-    return row | facts | ({"notes": notes} if notes else {})
+    return row | facts.get("tessera", {}) | ({"notes": notes} if notes else {})
+
+
+def _alone(mode: str, least: dict[str, float], facts: dict[str, Row]) -> Row | None:
+    """What the search gains over the same back end; None where either did not run."""
+    ours, original = (n if mode == "all" else f"{n}:{mode}" for n in OURS)
+    if ours not in least or original not in least:
+        return None
+    row = {"original_us": least[original] * 1e6, "ours_us": least[ours] * 1e6,
+           "ratio": least[original] / least[ours]}  # fmt: skip
+    kept = ("verdict", "search_s", "subprograms") if mode != "all" else ()
+    return row | {k: v for k, v in facts[ours].items() if k in kept}
 
 
 def _take_turns(processes: dict[str, Process], seconds: float) -> dict[str, list[float]]:

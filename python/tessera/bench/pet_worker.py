@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tessera.bench.pet import OURS, TRANSFORMS
 from tessera.bench.worker import die_with_parent, pin, serve
 
 Run = Callable[[], Any]
@@ -80,8 +81,10 @@ class Server:
         x, exact = np.load(at / "x.npy"), np.load(at / "exact.npy")
         facts: dict[str, Any] = {}
         start = time.perf_counter()
-        if name.startswith("tessera"):
-            run = self._ours(at, x, options, facts, name == "tessera")
+        ours, _, transforms = name.partition(":")
+        if ours in OURS:
+            off = (*options.get("disable", ()), *TRANSFORMS[transforms or "all"])
+            run = self._ours(at, x, {**options, "disable": off}, facts, ours == "tessera")
         elif name == "ort":
             run = onnxruntime(at, x, self.threads)
         elif name == "openvino":
@@ -104,7 +107,6 @@ class Server:
 
         graph = load(folder / "model.onnx")
         arrays = graph.with_weights([x])
-        options["disable"] = tuple(options.get("disable", ()))
         if not search:
             off = {n for n in options["disable"] if n.startswith("plan:")}
             runner = Runner(_core.compile(graph.core, disable=off), GraphCall(graph).names)

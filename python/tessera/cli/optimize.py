@@ -320,7 +320,7 @@ def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> lis
             f"{s['stop']}"
         )
         for a in s["alternatives"] if alternatives else ():
-            lines.extend(_alternative_lines(a))
+            lines.extend(_alternative_lines(a, s["measured_s"]))
     if cover := details.get("cover"):
         proved = "the cheapest" if cover["proved"] else "not proved the cheapest"
         lines.append(
@@ -332,8 +332,10 @@ def subprogram_lines(details: dict[str, Any], alternatives: bool = False) -> lis
     return lines
 
 
-def _alternative_lines(a: dict[str, Any]) -> list[str]:
-    cost = f"timed {common.duration(a['measured_s'])}" if a["measured_s"] else "not timed"
+def _alternative_lines(a: dict[str, Any], original_s: float) -> list[str]:
+    cost = "not timed"
+    if seconds := a["measured_s"]:
+        cost = f"timed {common.duration(seconds)} ({original_s / seconds:.2f}x)"
     said = "chosen, " if a["chosen"] else ""
     said += "proven, " if a["proven"] else f"not proven: {a['why_not']}, " if a["why_not"] else ""
     first = f"    - {said}round {a['round']}, modelled {common.duration(a['model_s'])}, {cost}"

@@ -6,12 +6,11 @@
 
 #include "backend/cpu/matmul.h"
 #include "base/check.h"
+#include "ir/arrangement.h"
 #include "ir/window.h"
 
 namespace tessera {
-namespace {
 
-// [N, C, …] as [N, …, C], and back.
 std::vector<int> to_last(size_t rank) {
   std::vector<int> perm{0};
   for (size_t i = 2; i < rank; ++i) perm.push_back(static_cast<int>(i));
@@ -23,6 +22,8 @@ std::vector<int> to_first(size_t rank) {
   for (size_t i = 1; i + 1 < rank; ++i) perm.push_back(static_cast<int>(i));
   return perm;
 }
+
+namespace {
 
 bool is_permutation(const Graph& graph, const Op& op, const std::vector<int>& perm) {
   return op.kind == OpKind::Transpose && graph.attrs<PermAttrs>(op).perm == perm;
@@ -63,8 +64,10 @@ class Rewriter {
       }
     }
     for (TensorId t : from_.outputs()) to_.add_output(first(t));
-    return without_dead_code(to_);
+    return std::move(to_);
   }
+  // By operator of the result: whether it turns an image.
+  const std::vector<bool>& turns() const { return turns_; }
 
  private:
   bool only_last(TensorId t) const { return last_[t.index].valid() && !first_[t.index].valid(); }
@@ -80,7 +83,10 @@ class Rewriter {
     }
     if (std::is_sorted(real.begin(), real.end()))
       return to_.add(OpKind::Reshape, {t}, ShapeAttrs{result});
-    return to_.add(OpKind::Transpose, {t}, PermAttrs{perm});
+    const TensorId to = to_.add(OpKind::Transpose, {t}, PermAttrs{perm});
+    turns_.resize(to_.ops().size(), false);
+    turns_.back() = true;
+    return to;
   }
   TensorId first(TensorId t) {
     TensorId& found = first_[t.index];
@@ -141,6 +147,24 @@ class Rewriter {
           to_.add(op.kind, inputs, AxisAttrs{place[size_t(axis)]}, from_.tensor(op.result()).name);
       return true;
     }
+    if (op.kind == OpKind::Pad || op.kind == OpKind::Slice) {
+      const auto turn = [&](std::vector<int64_t>& list) {
+        const std::vector<int64_t> before = list;
+        for (size_t i = 0; i < rank; ++i) list[i] = before[static_cast<size_t>(perm[i])];
+      };
+      Attrs attrs = op.attrs;
+      if (auto* pad = std::get_if<PadAttrs>(&attrs)) {
+        turn(pad->low);
+        turn(pad->high);
+      } else {
+        auto& slice = std::get<SliceAttrs>(attrs);
+        for (auto* list : {&slice.starts, &slice.stops, &slice.steps})
+          if (!list->empty()) turn(*list);
+      }
+      last_[op.result().index] =
+          to_.add(op.kind, {last(op.inputs[0])}, attrs, from_.tensor(op.result()).name);
+      return true;
+    }
     const bool reduces = op.kind == OpKind::Sum || op.kind == OpKind::Mean ||
                          op.kind == OpKind::ReduceMax || op.kind == OpKind::ReduceMin;
     if (!reduces) return false;
@@ -170,7 +194,65 @@ class Rewriter {
   const CpuIsa isa_;
   Graph to_;
   std::vector<TensorId> first_, last_;  // what a tensor has become, in either order
+  std::vector<bool> turns_;
 };
+
+// Chains of reshapes and transposes that orders met in become one of each, so that they copy once;
+// those at windows, which cost nothing, stay. `turned`: by operator, whether it turns an image.
+Graph with_short_chains(const Graph& graph, CpuIsa isa, const std::vector<bool>& turned) {
+  std::vector<bool> kept(graph.ops().size(), false);
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    if (takes(graph, op, isa)) kept[graph.tensor(op.inputs[0]).producer.index] = true;
+    if (op.kind == OpKind::Transpose && takes(graph, graph.producer(op.inputs[0]), isa))
+      kept[i] = true;
+  }
+  struct Chain {
+    TensorId from;
+    Arrangement map;
+    int transposes = 0;
+    bool turned = false;
+  };
+  Graph to(graph.name());
+  std::vector<TensorId> at(graph.tensors().size());
+  std::vector<std::optional<Chain>> chains(graph.tensors().size());
+  const std::function<void(TensorId)> settle = [&](TensorId t) {
+    if (at[t.index].valid()) return;
+    const Op& op = graph.producer(t);
+    const Chain& chain = *chains[t.index];
+    if (chain.turned && chain.transposes > 1) {
+      settle(chain.from);
+      at[t.index] = chain.map.build(to, at[chain.from.index]);
+    } else {
+      settle(op.inputs[0]);
+      copy_op(graph, op, to, at);
+    }
+  };
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const Op& op = graph.ops()[i];
+    const bool view = op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze ||
+                      op.kind == OpKind::Squeeze || op.kind == OpKind::Transpose;
+    if (view && !kept[i] && is_static(graph.type(op.inputs[0]).shape)) {
+      const TensorId x = op.inputs[0];
+      Chain chain =
+          chains[x.index] ? *chains[x.index] : Chain{x, Arrangement(graph.type(x).shape), 0, false};
+      if (auto map = chain.map.then(graph, op)) {
+        chain.map = std::move(*map);
+        chain.transposes += op.kind == OpKind::Transpose;
+        chain.turned = chain.turned || (i < turned.size() && turned[i]);
+        chains[op.result().index] = std::move(chain);
+        continue;
+      }
+    }
+    for (TensorId t : op.inputs) settle(t);
+    copy_op(graph, op, to, at);
+  }
+  for (TensorId t : graph.outputs()) {
+    settle(t);
+    to.add_output(at[t.index]);
+  }
+  return without_dead_code(to);
+}
 
 }  // namespace
 
@@ -180,7 +262,10 @@ Graph channels_last(const Graph& graph, CpuIsa isa) {
                                [](const Tensor& t) { return t.type.dtype == DType::F32; }) &&
                    std::any_of(graph.ops().begin(), graph.ops().end(),
                                [&](const Op& op) { return takes(graph, op, isa); });
-  return any ? Rewriter(graph, isa).run() : graph;
+  if (!any) return graph;
+  Rewriter rewriter(graph, isa);
+  const Graph laid_out = rewriter.run();
+  return with_short_chains(laid_out, isa, rewriter.turns());
 }
 
 Meets meets(const Type& operand, const Type& result) {

@@ -9,10 +9,15 @@
 
 namespace tessera {
 
+// The orders of axes that bring [N, C, …] to [N, …, C], and back.
+std::vector<int> to_last(size_t rank);
+std::vector<int> to_first(size_t rank);
+
 // An equal program in which images [N, C, …] that come from convolutions or pooling are kept as
 // [N, …, C]: every such operator stands between two transposes (its own, which image_steps finds
-// again), element-by-element operators, joins and reductions follow the order of their operand, and
-// what remains of transposes is where the orders meet. The program itself where nothing gains.
+// again), element-by-element operators, joins, cuts, zeros around images and reductions follow the
+// order of their operand, and what remains of transposes is where the orders meet, one for each
+// chain of reshapes and transposes. The program itself where nothing gains.
 Graph channels_last(const Graph& graph, CpuIsa isa);
 
 // A convolution or pooling between its transposes, and the element-by-element operators that follow

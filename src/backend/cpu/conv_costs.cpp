@@ -165,13 +165,15 @@ std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, Cpu
 }
 
 std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int threads,
-                                      Cache& cache) {
+                                      Cache& cache, Transforms transforms) {
   const Graph laid_out = channels_last(convolution, isa);
   for (const ImageStep& step : image_steps(laid_out, isa)) {
     const auto costs = known_costs(signature(laid_out, step), isa, threads, cache);
     if (!costs) continue;
+    const bool all = may_transform(transforms, window_axes(laid_out, laid_out.op(step.window)));
     double least = std::numeric_limits<double>::infinity();
-    for (const auto& [algorithm, s] : costs->seconds) least = std::min(least, s);
+    for (const auto& [algorithm, s] : costs->seconds)
+      if (all || algorithm == name(ConvAlgorithm::Direct)) least = std::min(least, s);
     return least;
   }
   return std::nullopt;

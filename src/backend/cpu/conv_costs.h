@@ -37,9 +37,10 @@ std::optional<ConvCosts> known_costs(const std::string& signature, CpuIsa isa, i
 std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, CpuIsa isa,
                                                       int threads, Cache& cache);
 
-// Of a program of one convolution: what its fastest algorithm took, where that was measured before.
+// Of a program of one convolution: what its fastest algorithm took of those that `transforms` lets
+// it have, where that was measured before.
 std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int threads,
-                                      Cache& cache);
+                                      Cache& cache, Transforms transforms);
 
 // A line for each different convolution of a program (as it is before channels_last): what computes
 // it under `options`, and what the algorithms took.

@@ -328,7 +328,9 @@ std::string signature(const Graph& graph, const ImageStep& step) {
 ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa isa, int threads,
                                const PlanOptions& options) {
   const std::vector<ConvAlgorithm> all = algorithms_of(graph, step, isa);
-  if (all.size() < 2 || !options.transforms) return ConvAlgorithm::Direct;
+  if (all.size() < 2 ||
+      !may_transform(options.transforms, window_axes(graph, graph.op(step.window))))
+    return ConvAlgorithm::Direct;
   for (const std::string& key : {signature(graph, step), std::string()}) {
     const auto it = options.algorithms.find(key);
     const auto named =

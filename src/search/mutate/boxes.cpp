@@ -338,6 +338,7 @@ Boxes boxes_of(const Graph& g, const Op& op, const std::vector<Boxes>& known) {
   case Form::Add:
   case Form::Sub:
   case Form::Mul:
+  case Form::Div:
     for (size_t d = 0; d < rank; d++)
       r.push_back(unite(broadcast_axis(x(0), rank, d, shape[d]),
                         broadcast_axis(x(1), rank, d, shape[d]), form == Form::Mul));

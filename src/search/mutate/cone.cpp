@@ -69,6 +69,8 @@ void Cone::extend(size_t tensors) {
       }
     } else if (*form == Form::Const) {
       n.number = residue(field_, graph_.attrs<ConstAttrs>(op).value);
+    } else if (*form == Form::Div) {
+      n.number = field_.inv(nodes_[n.in[1].index].number);
     } else if (*form == Form::Mean) {
       int64_t terms = 1;
       for (int a : graph_.attrs<ReduceAttrs>(op).axes)
@@ -182,6 +184,7 @@ uint64_t Cone::compute(TensorId t, const Index& index) {
   case Form::Add: return field_.add(operand(n.in[0], rank, index), operand(n.in[1], rank, index));
   case Form::Sub: return field_.sub(operand(n.in[0], rank, index), operand(n.in[1], rank, index));
   case Form::Mul: return field_.mul(operand(n.in[0], rank, index), operand(n.in[1], rank, index));
+  case Form::Div: return field_.mul(operand(n.in[0], rank, index), n.number);
   case Form::Sum:
   case Form::Mean: {
     const auto& a = graph_.attrs<ReduceAttrs>(op);

@@ -43,6 +43,12 @@ class Search {
       windows_only_ = false;
       rearrangements_.clear();
     }
+    // So do few that merge what is parallel.
+    if (on("bundles") && original_.outputs().size() > 1) {
+      bundles_only_ = true;
+      for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
+      bundles_only_ = false;
+    }
     // Short programs first: what a budget cuts off is the longest.
     for (depth_ = 1; depth_ <= options_.depth && !over_; depth_++) build(0);
     return std::move(found_);
@@ -231,7 +237,7 @@ class Search {
     double room = words_.most;
     for (const int v : step.operands) room = std::max(room, size_of(values_[size_t(v)]));
     for (const Tiles& t : step.rearrangement.tiles) room *= double(t.count);
-    if (parts && size_of(*parts) <= kMostGrowth * room) {
+    if (parts && (step.kind == StepKind::Fit || size_of(*parts) <= kMostGrowth * room)) {
       Facts f;
       f.kind = step.kind;
       for (const int v : step.operands) {
@@ -487,6 +493,11 @@ class Search {
     if (f.optional) return;
     if (parts.size() > 1) {
       const Dims first = shape(parts[0]);
+      if (words_.fit && f.start && weights_[size_t(v)] && left > 0) {
+        Step s = *words_.fit;
+        s.operands = {v};
+        attempt(std::move(s), n, 0);
+      }
       for (size_t axis = 0; axis < first.size(); axis++) {
         bool fits = f.kind != StepKind::Split;
         for (const TensorId t : parts) {
@@ -536,8 +547,9 @@ class Search {
         if (windows_only_) continue;
         if (words_.multiplies || (words_.convolves && on("matmul"))) multiply(a, b, n);
       }
-    if (windows_only_) {
-      for (int v = 0; v < count && !over_; v++) rearrange(v, n, left);
+    if (windows_only_ || bundles_only_) {
+      for (int v = 0; v < count && !over_; v++)
+        windows_only_ ? rearrange(v, n, left) : bundles(v, n, left);
       return;
     }
     int param = 0;
@@ -554,6 +566,7 @@ class Search {
         for (int b = has(s.op, algebra::Commutative) ? a + 1 : 0; b < count && !over_; b++) {
           if (product && !disjoint(a, b)) continue;
           if (facts_[size_t(a)].optional && facts_[size_t(b)].optional) continue;
+          if (s.op == OpKind::Div && !facts_[size_t(b)].optional) continue;
           t.operands[1] = b;
           attempt(t, n, param);
         }
@@ -584,7 +597,7 @@ class Search {
   Generated found_;
   uint64_t asked_ = 0;
   int depth_ = 0;  // of the programs being built
-  bool over_ = false, windows_only_ = false;
+  bool over_ = false, windows_only_ = false, bundles_only_ = false;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ enum class StepKind : uint8_t {
   Reshape,
   Concat,  // of a bundle, along `axis`
   Split,   // into a bundle, of `sizes` along `axis`
+  Fit,     // each part of a bundle into `shape` with zeros around it, `lows` of them in front
   Apply,   // `op` with `attrs`, to each part of bundles
 };
 
@@ -24,6 +25,7 @@ struct Step {
   std::vector<int64_t> shape = {};
   int axis = 0;
   std::vector<int64_t> sizes = {};
+  std::vector<std::vector<int64_t>> lows = {};
   OpKind op = OpKind::Neg;
   Attrs attrs = NoAttrs{};
 };

@@ -22,6 +22,7 @@ std::optional<Form> form_of(const Graph& g, const Op& op) {
       {OpKind::Add, Form::Add},
       {OpKind::Sub, Form::Sub},
       {OpKind::Mul, Form::Mul},
+      {OpKind::Div, Form::Div},
       {OpKind::Sum, Form::Sum},
       {OpKind::Mean, Form::Mean},
       {OpKind::Matmul, Form::Matmul},
@@ -43,6 +44,12 @@ std::optional<Form> form_of(const Graph& g, const Op& op) {
   if (at == forms.end() || !is_float(g.type(op.result()).dtype)) return std::nullopt;
   if (op.kind == OpKind::Pad && !(g.attrs<PadAttrs>(op).value == Rational(0))) return std::nullopt;
   if (op.kind == OpKind::Const && !g.attrs<ConstAttrs>(op).value.finite()) return std::nullopt;
+  if (op.kind == OpKind::Div) {
+    const Op& by = g.producer(op.inputs[1]);
+    if (by.kind != OpKind::Const || g.attrs<ConstAttrs>(by).value == Rational(0) ||
+        !g.attrs<ConstAttrs>(by).value.finite())
+      return std::nullopt;
+  }
   return at->second;
 }
 
@@ -52,6 +59,7 @@ bool is_arithmetic(Form form) {
   case Form::Add:
   case Form::Sub:
   case Form::Mul:
+  case Form::Div:
   case Form::Sum:
   case Form::Mean:
   case Form::Matmul:

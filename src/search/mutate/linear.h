@@ -18,6 +18,7 @@ enum class Form : uint8_t {
   Add,
   Sub,
   Mul,
+  Div,  // by a constant
   Sum,
   Mean,
   Matmul,

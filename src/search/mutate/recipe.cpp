@@ -18,6 +18,7 @@ std::string describe(const Step& s) {
   case StepKind::Reshape: return "reshape to " + list(s.shape);
   case StepKind::Concat: return "concat along axis " + std::to_string(s.axis);
   case StepKind::Split: return "split " + list(s.sizes) + " along axis " + std::to_string(s.axis);
+  case StepKind::Fit: return "zeros around windows of " + list(s.shape);
   case StepKind::Apply: {
     std::string text = name(s.op);
     if (const auto* a = std::get_if<ConvAttrs>(&s.attrs)) {
@@ -80,6 +81,20 @@ std::optional<Parts> append(Graph& g, const Step& s, const std::vector<Parts>& v
     }
     return r;
   }
+  case StepKind::Fit:
+    if (s.lows.size() != x.size()) return std::nullopt;
+    for (size_t i = 0; i < x.size(); i++) {
+      const std::vector<int64_t> from = extents(g.type(x[i]).shape);
+      PadAttrs a{std::vector<int64_t>(from.size(), 0), std::vector<int64_t>(from.size(), 0), {}};
+      const size_t lead = from.size() - s.shape.size();
+      for (size_t d = 0; d < s.shape.size(); d++) {
+        a.low[lead + d] = s.lows[i][d];
+        a.high[lead + d] = s.shape[d] - s.lows[i][d] - from[lead + d];
+      }
+      const bool same = std::equal(s.shape.begin(), s.shape.end(), from.begin() + int64_t(lead));
+      r.push_back(same ? x[i] : g.add(OpKind::Pad, {x[i]}, std::move(a)));
+    }
+    return r;
   case StepKind::Apply: {
     size_t width = 1;
     for (const int v : s.operands) width = std::max(width, values[size_t(v)].size());

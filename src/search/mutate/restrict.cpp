@@ -87,6 +87,7 @@ class Restriction {
     case Form::Add:
     case Form::Sub:
     case Form::Mul:
+    case Form::Div:
     case Form::Broadcast: return broadcast_part(shape(x), r);
     case Form::Sum:
     case Form::Mean: {

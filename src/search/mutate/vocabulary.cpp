@@ -89,10 +89,51 @@ void add_windows(const Graph& g, const Op& op, Vocabulary& v) {
 
 }  // namespace
 
+// Where windows start in the largest one: as far in front of its start as their zeros are fewer.
+std::optional<Step> fitted(const Graph& g) {
+  Step s;
+  s.kind = StepKind::Fit;
+  std::vector<int64_t> low;  // of the largest
+  std::vector<const Op*> convs;
+  for (const TensorId t : g.outputs()) {
+    const Op& op = g.producer(t);
+    if (op.kind != OpKind::Conv) return std::nullopt;
+    const auto& a = g.attrs<ConvAttrs>(op);
+    const auto& first = convs.empty() ? a : g.attrs<ConvAttrs>(*convs[0]);
+    if (a.strides != first.strides || a.dilations != first.dilations) return std::nullopt;
+    const Dims w = extents(g.type(op.inputs[1]).shape);
+    convs.push_back(&op);
+    s.shape.resize(w.size() - 2, 1);
+    low.resize(w.size() - 2, 0);
+    for (size_t d = 0; d + 2 < w.size(); d++) {
+      s.shape[d] = std::max(s.shape[d], w[d + 2]);
+      low[d] = std::max(low[d], a.low[d]);
+    }
+  }
+  bool differ = false;
+  for (const Op* op : convs) {
+    const auto& a = g.attrs<ConvAttrs>(*op);
+    const Dims w = extents(g.type(op->inputs[1]).shape);
+    Dims before;
+    for (size_t d = 0; d < low.size(); d++) {
+      before.push_back((low[d] - a.low[d]) / a.dilations[d]);
+      if ((low[d] - a.low[d]) % a.dilations[d] != 0 || before[d] + w[d + 2] > s.shape[d])
+        return std::nullopt;
+      differ = differ || w[d + 2] != s.shape[d];
+    }
+    s.lows.push_back(std::move(before));
+  }
+  if (!differ) return std::nullopt;
+  return s;
+}
+
 Vocabulary vocabulary(const Graph& g) {
   Vocabulary v;
   std::set<int64_t> factors = {2};
-  if (g.outputs().size() > 1) v.groups.insert(int64_t(g.outputs().size()));
+  if (g.outputs().size() > 1) {
+    v.groups.insert(int64_t(g.outputs().size()));
+    v.fit = fitted(g);
+  }
   std::vector<int> depth(g.tensors().size(), 0);
   std::set<std::pair<OpKind, int>> layers;
   for (const Op& op : g.ops()) {

@@ -18,6 +18,9 @@ double count(const Dims& extents);  // elements
 struct Vocabulary {
   bool convolves = false, multiplies = false;  // conv, matmul
   std::vector<ConvAttrs> convs;
+  // Weights of parallel convolutions with windows of several sizes, in the order of the outputs, as
+  // one bundle of the largest.
+  std::optional<Step> fit;
   std::set<std::pair<OpKind, std::string>> seen;
   std::vector<Step> own;     // other operators, as they are; operands are to be filled in
   bool elementwise = false;  // of two operands

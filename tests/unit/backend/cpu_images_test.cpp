@@ -218,8 +218,19 @@ TEST(CpuImages, TransformsAreOnlyUsedWhereAllowed) {
   const Graph laid_out = channels_last(g, best_isa());
   EXPECT_GT(emit_program(laid_out, best_isa(), only(ConvAlgorithm::Winograd4)).normwise, 0);
   PlanOptions strict = only(ConvAlgorithm::Winograd4);
-  strict.transforms = false;
+  strict.transforms = Transforms::None;
   EXPECT_EQ(emit_program(laid_out, best_isa(), strict).normwise, 0);
+  strict.transforms = Transforms::Common;
+  EXPECT_GT(emit_program(laid_out, best_isa(), strict).normwise, 0);
+  const Graph dilated = channels_last(parse(R"(graph g {
+    x = input : f32[1,64,16,16]
+    w = input {weight=true} : f32[64,64,3,3]
+    y = conv x, w {dilations=[2,2], low=[2,2], high=[2,2]} : f32[1,64,16,16]
+    return y
+  })"),
+                                      best_isa());
+  EXPECT_EQ(emit_program(dilated, best_isa(), strict).normwise, 0);
+  EXPECT_GT(emit_program(dilated, best_isa(), only(ConvAlgorithm::Winograd4)).normwise, 0);
   // Element by element, transforms are not accurate: that is why the check has to know.
   ModuleOptions options;
   options.plan = only(ConvAlgorithm::Winograd4);
@@ -229,6 +240,27 @@ TEST(CpuImages, TransformsAreOnlyUsedWhereAllowed) {
   CheckOptions check;
   check.normwise = module->normwise();
   EXPECT_TRUE(check_compiled(g, run, check).has_value());
+}
+
+// As mutants have them: images of phases, zeros and cuts, between windows.
+TEST(CpuImages, RearrangedImagesAreCopiedOnce) {
+  const std::string text = R"(graph g {
+    x = input : f32[1,16,8,8]
+    u = input {weight=true} : f32[16,16,3,3]
+    v = input {weight=true} : f32[16,16,3,3]
+    a = conv x, u {low=[1,1], high=[1,1]} : f32[1,16,8,8]
+    b = reshape a {shape=[1,16,4,2,4,2]} : f32[1,16,4,2,4,2]
+    c = transpose b {perm=[3,5,0,1,2,4]} : f32[2,2,1,16,4,4]
+    d = reshape c {shape=[4,16,4,4]} : f32[4,16,4,4]
+    e = conv d, v {low=[1,1], high=[1,1]} : f32[4,16,4,4]
+    p = pad e {low=[0,0,1,0], high=[0,0,0,1]} : f32[4,16,5,5]
+    s = slice p {starts=[0,0,0,1], stops=[4,16,5,5], steps=[1,1,1,1]} : f32[4,16,5,4]
+    y = conv s, u {low=[1,1], high=[1,1]} : f32[4,16,5,4]
+    return y
+  })";
+  // Two at each window; at the input, at the output, and one for phases.
+  EXPECT_EQ(count(channels_last(parse(text, "<test>"), best_isa()), OpKind::Transpose), 9u);
+  expect_right_by_all(text);
 }
 
 TEST(CpuImages, ChainsThatRepeatTilesAreRight) {

@@ -48,6 +48,22 @@ TEST(AnalyticalModel, ThreeByThreeWindowsTakeFewerProducts) {
   EXPECT_GT(conv("[1,63,56,56]", "[64,63,3,3]", same), 1.3 * three);
 }
 
+TEST(AnalyticalModel, PricesNoTransformsThatAreSwitchedOff) {
+  auto conv = [](Transforms which, const char* how) {
+    Target t = default_cpu_target();
+    t.transforms = which;
+    return AnalyticalModel(t)
+        .cost(parse(std::string("graph g { x = input : f32[1,64,56,56] w = input : f32[64,64,3,3] "
+                                "y = conv x, w {") +
+                    how + "} return y }"))
+        .seconds;
+  };
+  const char *dense = "low=[1,1], high=[1,1]", *dilated = "dilations=[2,2], low=[2,2], high=[2,2]";
+  EXPECT_GT(conv(Transforms::None, dense), 1.3 * conv(Transforms::All, dense));
+  EXPECT_EQ(conv(Transforms::Common, dense), conv(Transforms::All, dense));
+  EXPECT_GT(conv(Transforms::Common, dilated), 1.3 * conv(Transforms::All, dilated));
+}
+
 TEST(AnalyticalModel, StopsAtTheLimit) {
   AnalyticalModel model(default_cpu_target());
   Graph g = parse(chain(20));

@@ -58,11 +58,11 @@ TEST(LinearParts, SiblingsAreAlsoOneSubprogram) {
     r = relu a
     return r, b, c, d
   })");
-  // Four alone, and the two whose weights have one window; what is no weight has other values in
-  // every call.
+  // Four alone, the two whose weights have one window, and the three whose results are alike; what
+  // is no weight has other values in every call.
   std::vector<size_t> n = counts(linear_parts(g));
   std::sort(n.begin(), n.end());
-  EXPECT_EQ(n, (std::vector<size_t>{1, 1, 1, 1, 2}));
+  EXPECT_EQ(n, (std::vector<size_t>{1, 1, 1, 1, 2, 3}));
 }
 
 TEST(LinearParts, ChainsStayWholeAndConvex) {
@@ -85,6 +85,26 @@ TEST(LinearParts, ChainsStayWholeAndConvex) {
     n = matmul m, e
     return n })");
   EXPECT_EQ(counts(linear_parts(two)), (std::vector<size_t>{1, 1}));
+}
+
+TEST(LinearParts, ScalesBetweenOperatorsBelongToThem) {
+  const Graph g = parse(R"(graph g {
+    x = input : f32[1,8,6,6]
+    w = input {weight=true} : f32[8,8,1,1]
+    n = const {value=9} : f32[]
+    s = pool_sum x {size=[3,3], low=[1,1], high=[1,1]}
+    m = div s, n
+    y = conv m, w
+    t = pool_sum y {size=[2,2], strides=[2,2]}
+    o = div t, n
+    return o })");
+  // The average, the convolution that reads it, the constant, and what is summed after it; and the
+  // convolution with each of its neighbours.
+  const std::vector<Part> parts = linear_parts(g);
+  for (const Part& p : parts) EXPECT_NO_THROW(validate(p.graph));
+  std::vector<size_t> n = counts(parts);
+  std::sort(n.begin(), n.end());
+  EXPECT_EQ(n, (std::vector<size_t>{2, 4, 5}));
 }
 
 class Mutated : public ::testing::Test {
@@ -111,7 +131,7 @@ TEST_F(Mutated, FilmsBecomeImagesInEveryLayer) {
   const std::function<void(const Progress&)> nothing;
   Session session(options_, nothing, nullptr, nullptr);
   ProgramOptimizer optimizer(session, film, false);
-  optimizer.propose(20);
+  optimizer.propose(20, 20);
   ASSERT_EQ(session.report.subprograms.size(), 1u);  // both layers are equal
   const SubprogramReport& told = session.report.subprograms[0];
   EXPECT_EQ(told.times, 2);
@@ -157,7 +177,7 @@ TEST_F(Mutated, SaysSoWhereNothingGains) {
   const std::function<void(const Progress&)> nothing;
   Session session(options_, nothing, nullptr, nullptr);
   ProgramOptimizer optimizer(session, product);
-  EXPECT_TRUE(optimizer.propose(5));
+  EXPECT_TRUE(optimizer.propose(5, 5));
   EXPECT_FALSE(optimizer.offers());
   EXPECT_FALSE(optimizer.choose({}, {}).has_value());
   ASSERT_EQ(session.report.subprograms.size(), 1u);

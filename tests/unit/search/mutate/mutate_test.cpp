@@ -187,6 +187,81 @@ TEST(Mutate, ParallelConvolutionsAreMerged) {
   EXPECT_TRUE(run(g, {"bundles"}).found.empty());
 }
 
+// PET Figure 10a: zeros around the smaller windows, exactly equal.
+TEST(Mutate, WindowsOfSeveralSizesAreMerged) {
+  const Graph g = parse(R"(graph g {
+  x = input : f32[1,4,6,5]
+  a = input : f32[3,4,1,3]
+  b = input : f32[2,4,3,1]
+  c = input : f32[2,4,1,1]
+  p = conv x, a {low=[0,1], high=[0,1]}
+  q = conv x, b {low=[1,0], high=[1,0]}
+  r = conv x, c
+  return p, q, r
+})");
+  const auto merged = [](const Candidate& c) {
+    const Op* conv = first(c.graph, OpKind::Conv);
+    return count(c.graph, OpKind::Conv) == 1 && count(c.graph, OpKind::Pad) == 3 &&
+           c.graph.type(conv->inputs[1]).str() == "f32[7,4,3,3]";
+  };
+  const Outcome o = run(g);
+  const Candidate* one = find(o, merged);
+  ASSERT_TRUE(one) << o.report.str();
+  EXPECT_TRUE(verify(g, one->graph).equal());
+  // Windows that the larger one does not cover: the smaller one reaches further to one side.
+  const Graph apart = parse(R"(graph g {
+  x = input : f32[1,4,6,5]
+  a = input : f32[3,4,1,3]
+  b = input : f32[2,4,1,2]
+  p = conv x, a {low=[0,2], high=[0,0]}
+  q = conv x, b {low=[0,0], high=[0,1]}
+  return p, q
+})");
+  EXPECT_FALSE(
+      find(run(apart), [](const Candidate& c) { return count(c.graph, OpKind::Conv) == 1; }));
+}
+
+// An average and a convolution of single pixels, in either order: fewer channels first.
+TEST(Mutate, PoolingAndPointwiseConvolutionChangePlaces) {
+  const auto pooled = [](const Candidate& c) {
+    return c.graph.type(first(c.graph, OpKind::PoolSum)->inputs[0]).shape[1].extent;
+  };
+  const Graph before = parse(R"(graph g {
+  x = input : f32[1,8,6,6]
+  w = input : f32[2,8,1,1]
+  n = const {value=9} : f32[]
+  s = pool_sum x {size=[3,3], low=[1,1], high=[1,1]}
+  m = div s, n
+  y = conv m, w
+  return y
+})");
+  const Graph after = parse(R"(graph g {
+  x = input : f32[1,2,6,6]
+  w = input : f32[8,2,1,1]
+  y = conv x, w
+  s = pool_sum y {size=[2,2], strides=[2,2]}
+  return s
+})");
+  for (const Graph* g : {&before, &after}) {
+    const Outcome o = run(*g, {"rearrange"}, 3);
+    const Candidate* turned = find(o, [&](const Candidate& c) {
+      return count(c.graph, OpKind::PoolSum) == 1 && pooled(c) == 2;
+    });
+    ASSERT_TRUE(turned) << o.report.str();
+    EXPECT_TRUE(verify(*g, turned->graph).equal());
+  }
+  // Only by a constant is a quotient linear in what is divided.
+  const Graph quotient = parse(R"(graph g {
+  x = input : f32[4,4]
+  y = input : f32[4,4]
+  w = input : f32[4,4]
+  q = div x, y
+  m = matmul q, w
+  return m
+})");
+  EXPECT_EQ(run(quotient).report.stop, StopReason::Unsupported);
+}
+
 // Two inputs, one grouped convolution (PET Figure 10b); and the way back.
 TEST(Mutate, GroupsAreMergedAndSplit) {
   const Graph apart = parse(R"(graph g {
