@@ -142,7 +142,7 @@ def show_speed(result: ts.Result) -> None:
         f"of these   (largest difference {difference:.1e})"
     )
     console.print(
-        f"against the original compiled kernel by kernel: {result.speedup:.2f}x "
+        f"against the original compiled as it is: {result.speedup:.2f}x "
         f"({duration(result.original_us / 1e6)} → {duration(result.measured_us / 1e6)})"
     )
 

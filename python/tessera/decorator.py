@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from tessera.result import Result
 from tessera.tuner import Tuner
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
 
 OptimizeTraced = Callable[..., Result]
@@ -51,6 +53,20 @@ class _Entry:
     result: Result | None = None
     direct: _core.Call | None = None  # for calls with plain arrays and constants only
     floats: bool = False  # floats are arguments, not constants
+
+
+class _Bound:
+    """The optimised methods of one object, among its attributes: they end with it.
+
+    A copy of the object, which has a copy of this, begins anew.
+    """
+
+    def __init__(self, instance: Any = None) -> None:
+        self.instance = instance
+        self.methods: dict[Optimized, Optimized] = {}
+
+    def __reduce__(self) -> tuple[type[_Bound], tuple[()]]:
+        return _Bound, ()
 
 
 class Optimized(_core.Dispatch):
@@ -118,7 +134,19 @@ class Optimized(_core.Dispatch):
         return entry.result(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        """Of an object, the method bound to it, with programs of its own: they read its arrays."""
+        if instance is None:
+            return self
+        attributes = getattr(instance, "__dict__", None)
+        if not isinstance(attributes, dict):  # __slots__: an argument, which none can trace
+            return functools.partial(self, instance)
+        bound = attributes.get(_BOUND)
+        if not isinstance(bound, _Bound) or bound.instance is not instance:
+            bound = attributes[_BOUND] = _Bound(instance)
+        if self not in bound.methods:
+            method = MethodType(self._function, instance)
+            bound.methods[self] = Optimized(method, self._options, self._optimize)
+        return bound.methods[self]
 
     def result(self, *args: Any, **kwargs: Any) -> Result | None:
         """The Result for such arguments; None where plain NumPy is used."""

@@ -88,20 +88,47 @@ def pattern_files() -> list[Path]:
     return [p for f in folders if f.is_dir() for p in sorted(f.glob("*" + SUFFIX))]
 
 
-def load_patterns(paths: Iterable[Path] | None = None) -> list[Pattern]:
-    """The patterns of these files, or of all there are; of two with one name the later one."""
+@dataclass(frozen=True)
+class Broken:
+    """A file in a folder of patterns that cannot be read, and why. Nothing else suffers from it."""
+
+    file: str
+    why: str
+
+    def json(self) -> dict[str, str]:
+        """Plain data, as `--json` prints it."""
+        return {"file": self.file, "why": self.why}
+
+
+def read_patterns() -> tuple[list[Pattern], list[Broken]]:
+    """All patterns there are, of two with one name the later one, and the files that are none."""
     found: dict[str, Pattern] = {}
-    for path in pattern_files() if paths is None else paths:
+    broken = []
+    for path in pattern_files():
         try:
             pattern = read_pattern(path)
-        except BadInputError as error:
-            if paths is not None or path.parent != learnt_patterns():
-                raise
-            warnings.warn(f"pattern left out: {error}", RuntimeWarning, stacklevel=2)
+        except Error as error:
+            broken.append(Broken(str(path), str(error)))
             continue
         found.pop(pattern.name, None)
         found[pattern.name] = pattern
-    return list(found.values())
+    return list(found.values()), broken
+
+
+def load_patterns(paths: Iterable[Path] | None = None) -> list[Pattern]:
+    """The patterns of these files, or of all there are; of two with one name the later one.
+
+    Of all there are, those that cannot be read are left out with one warning; named files raise
+    BadInputError.
+    """
+    if paths is not None:
+        return list({p.name: p for p in map(read_pattern, paths)}.values())
+    found, broken = read_patterns()
+    if broken:
+        count = len(broken) - 1
+        more = f" (and {count} more: `tessera patterns list`)" if count else ""
+        warnings.warn(f"pattern left out{more}: {broken[0].why}", RuntimeWarning, stacklevel=2)
+    return found
 
 
 def find_pattern(name: str) -> Pattern:
@@ -130,8 +157,10 @@ def add_pattern(path: Path, folder: Path | None = None) -> Path:
 
 def remove_pattern(name: str) -> Path:
     """Removes a user's or a project's own pattern; those that ship can only be replaced."""
-    pattern = find_pattern(name)
-    path = Path(pattern.file)
+    found, broken = read_patterns()
+    # Of a file that cannot be read the name is the file's.
+    known = {Path(b.file).stem: b.file for b in broken} | {p.name: p.file for p in found}
+    path = Path(known[name] if name in known else find_pattern(name).file)
     own = [user_patterns(), learnt_patterns(), Path(".tessera") / "patterns"]
     if path.resolve().parent not in [folder.resolve() for folder in own]:
         shipped = shipped_patterns()

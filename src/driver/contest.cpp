@@ -49,7 +49,7 @@ class Contest {
     result.finished = searched_;
     if (first_ == s_.outcomes.size()) return result;
     try {
-      result.code = original_ = s_.compiled(spec_, false);  // one kernel for each operator
+      result.code = result.original = original_ = s_.compiled(spec_);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
       result.finished = false;

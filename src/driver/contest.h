@@ -16,7 +16,8 @@ struct Timetable {
 
 struct PartResult {
   Graph best;
-  CompiledCode code;  // of the best; none where nobody needed it, or time ran out
+  CompiledCode code;      // of the best; none where nobody needed it, or time ran out
+  CompiledCode original;  // what the candidates raced: the part compiled as it is
   std::optional<Certificate> certificate;
   double original_s = 0, seconds = 0, speedup = 1;
   bool improved = false;

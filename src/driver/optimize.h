@@ -173,7 +173,9 @@ struct OptimizeResult {
   // was compiled and emulated at reduced size where it is not (report.not_measured says why).
   std::shared_ptr<Module> module;
   std::shared_ptr<CudaCode> cuda;
-  // Measured medians, interleaved; where report.not_measured, what the cost model expects.
+  // Measured medians, interleaved, of the original as plain compilation makes it (fused operators
+  // included) and of what is run; where report.not_measured, what the cost model expects. 0: the
+  // original is kept, and there was no time to measure it.
   double original_s = 0, seconds = 0;
   double speedup = 1;
   std::vector<Outcome> candidates;  // ascending by part and rank

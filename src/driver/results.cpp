@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 5;
+constexpr int kResultVersion = 6;
 
 std::string number(double x) {
   char buffer[40];
@@ -42,13 +42,14 @@ std::string options_key(const OptimizeOptions& o, const Target& target) {
        << o.exhaustive << " budget " << o.budget_seconds << " max_block_ops "
        << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
-  if (!o.pattern_folders.empty() && !o.disable.count("patterns"))
-    text << "patterns " << patterns::warehouse_key(o.pattern_folders) << "\n";
   return text.str();
 }
 
 std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
-  return sha256_hex(options_key(o, target) + print(program));
+  std::string patterns;
+  if (!o.pattern_folders.empty() && !o.disable.count("patterns"))
+    patterns = "patterns " + patterns::warehouse_key(o.pattern_folders, program) + "\n";
+  return sha256_hex(options_key(o, target) + patterns + print(program));
 }
 
 std::string tuned_key(const Graph& program, const OptimizeOptions& o, const Target& target) {

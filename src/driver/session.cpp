@@ -177,8 +177,13 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
     if (options.use_cache && !options.disable.count("learnt"))
       folders.push_back(learnt_folder(cache));
     patterns_ = patterns::load_warehouse(folders, problems);
-    for (const std::string& p : problems)
-      std::fprintf(stderr, "warning: pattern left out: %s\n", p.c_str());
+    if (!problems.empty()) {
+      const std::string more =
+          problems.size() == 1
+              ? ""
+              : " (and " + std::to_string(problems.size() - 1) + " more: `tessera patterns list`)";
+      std::fprintf(stderr, "warning: pattern left out%s: %s\n", more.c_str(), problems[0].c_str());
+    }
   }
   Context context;
   context.target = &target;
@@ -242,11 +247,10 @@ std::vector<bool> Session::computed_with_images(const Graph& graph) const {
   return follows_image(graph, best_isa());
 }
 
-CompiledCode Session::compiled(const Graph& graph, bool fuse) {
+CompiledCode Session::compiled(const Graph& graph) {
   Stopwatch watch(report.compile_s);
   CompiledCode code;
-  PlanOptions plan = plan_options();
-  plan.fuse = plan.fuse && fuse;
+  const PlanOptions plan = plan_options();
   if (place.gpu) {
     if (deadline.ended()) throw Error(ErrorKind::Cancelled, "compiling was stopped");
     // A kernel that fails takes everything down that this process has on the device, so none is

@@ -72,8 +72,9 @@ class Session {
                        bool proved = false);
   // Throws Error: Cancelled where the deadline ended it, others as Module::compile and
   // make_cuda_code.
-  // `fuse`: neighbouring operators may be one kernel (backend/cpu/fuse.h).
-  CompiledCode compiled(const Graph& graph, bool fuse = true);
+  // Candidates and the original alike: what is better than plain compilation has to beat all of
+  // it, fused operators included (backend/cpu/fuse.h).
+  CompiledCode compiled(const Graph& graph);
   // Code for a candidate; none where the back end refuses or fails, or the deadline ended it.
   CompiledCode code_for(Outcome& outcome);
   // Where compiled code leaves the interpreter of its own graph; empty if nowhere. Code for a GPU

@@ -128,9 +128,9 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
                                             request.redraws, request.ties, components, ranges});
   if (shared.result.outputs.empty() && shared.result.ok()) {
     shared.inputs = draw_inputs(spec, model, components, 2, reference.pool());
-    Rng rng(request.seed ^ 0x5bd1e995u);
+    const std::vector<NDArray> integers = draw_integers(spec, request.seed ^ 0x5bd1e995u, ranges);
     for (size_t k = 0; k < shared.inputs.size(); k++)
-      for (int64_t& x : shared.inputs[k].ints) x = draw_integer(rng, ranges[k]);
+      if (!integers[k].ints.empty()) shared.inputs[k].ints = integers[k].ints;
     if (request.ties) {
       const std::vector<NDArray> small = tie_inputs(spec, candidate, request.seed);
       for (size_t k = 0; k < shared.inputs.size(); k++) {

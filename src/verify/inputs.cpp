@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "eval/eval.h"
+#include "verify/index_ranges.h"
 
 namespace tessera {
 namespace {
@@ -78,16 +79,16 @@ bool is_defined_at(const Graph& spec, size_t input, int64_t value) {
 }
 
 // The integers among `points` and beside them that input `input` may take. `outside`: also those
-// outside of what a gather selects from; told back is whether there are any.
+// outside of `range`, what a gather is sure to select from; told back is whether there are any.
 std::vector<double> points_of(const Graph& spec, size_t input, const std::vector<double>& points,
-                              const IntRange& most, int64_t limit, bool& outside) {
+                              const IntRange& most, const IntRange* range, bool& outside) {
   const bool wanted = std::exchange(outside, false);
   std::vector<double> integers;
   std::map<double, bool> defined;
   for (const double p : points)
     for (const double x : {std::floor(p), std::floor(p) - 1, std::floor(p) + 1}) {
       if (x < double(most.low) || x > double(most.high)) continue;
-      if (limit != INT64_MAX && (x < 0 || x >= double(limit))) {
+      if (range != nullptr && (x < double(range->low) || x > double(range->high))) {
         if (!wanted || x != p || (defined.count(x) == 0 && defined.size() == 8)) continue;
         const auto [at, first] = defined.try_emplace(x, false);
         if (first) at->second = is_defined_at(spec, input, int64_t(x));
@@ -310,11 +311,50 @@ std::vector<double> turning_points(const Graph& spec, const Graph& candidate) {
 
 namespace {
 
+std::vector<NDArray> of_family(const Graph& graph, const std::string& family, uint64_t seed,
+                               const std::vector<IntRange>& ranges) {
+  std::vector<NDArray> inputs;
+  for (size_t i = 0; i < graph.inputs().size(); i++) {
+    Maker maker(family, Rng(seed).split(i)(), i);
+    inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), ranges[i]));
+  }
+  return inputs;
+}
+
+bool any_together(const std::vector<IntRange>& ranges) {
+  return std::any_of(ranges.begin(), ranges.end(), [](const IntRange& r) { return r.together; });
+}
+
+// What `draw` gives for the first of some seeds at which the graph is defined; if for none, without
+// the points that only others than all together are safe with.
+template <class Draw>
+std::vector<NDArray> drawn_where_defined(const Graph& graph, uint64_t seed,
+                                         const std::vector<IntRange>& ranges, const Draw& draw) {
+  constexpr uint64_t kTries = 12;
+  std::vector<NDArray> inputs = draw(seed, ranges);
+  if (!any_together(ranges)) return inputs;
+  for (uint64_t i = 0; i < kTries; i++) {
+    if (is_defined_at(graph, inputs)) return inputs;
+    inputs = draw(Rng(seed).split(7000 + i)(), ranges);
+  }
+  std::vector<IntRange> inside = ranges;
+  for (IntRange& r : inside)
+    if (r.together)
+      std::erase_if(r.points, [&](double x) { return x < double(r.low) || x > double(r.high); });
+  return draw(seed, inside);
+}
+
 // `outside`: see points_of.
 std::vector<IntRange> ranges_of(const Graph& spec, const Graph& candidate, IntRange free,
                                 const std::vector<double>& points, bool& outside) {
   const bool wanted = std::exchange(outside, false);
-  std::vector<IntRange> ranges;
+  std::vector<IntRange> ranges, most;
+  std::vector<bool> limited;  // an index depends on it
+  int64_t widest = 1;         // extent that is gathered from
+  for (const Op& op : spec.ops())
+    if (op.kind == OpKind::Gather)
+      widest = std::max(
+          widest, spec.type(op.inputs[0]).shape[size_t(spec.attrs<AxisAttrs>(op).axis)].extent);
   std::vector<int64_t> a(spec.tensors().size(), INT64_MAX),
       b(candidate.tensors().size(), INT64_MAX);
   index_limits(spec, a);
@@ -323,20 +363,28 @@ std::vector<IntRange> ranges_of(const Graph& spec, const Graph& candidate, IntRa
     const DType dtype = spec.type(spec.inputs()[i]).dtype;
     if (is_float(dtype)) {
       ranges.push_back({0, 0, points});
+      most.push_back(ranges.back());
+      limited.push_back(false);
       continue;
     }
     IntRange r = range_of(dtype);
-    const IntRange most = r;
+    most.push_back({std::max(r.low, -2 * widest), std::min(r.high, 2 * widest)});
     r.low = std::max(r.low, free.low);
     r.high = std::min(r.high, free.high);
     const int64_t limit = std::min(a[spec.inputs()[i].index], b[candidate.inputs()[i].index]);
     if (limit != INT64_MAX) r = {0, std::max<int64_t>(0, limit - 1)};
-    if (dtype != DType::Bool) {
-      bool here = wanted;
-      r.points = points_of(spec, i, points, most, limit, here);
-      outside = outside || here;
-    }
+    limited.push_back(limit != INT64_MAX);
     ranges.push_back(r);
+  }
+  widen_index_ranges(spec, ranges, most);
+  for (size_t i = 0; i < ranges.size(); i++) {
+    const DType dtype = spec.type(spec.inputs()[i]).dtype;
+    if (is_float(dtype) || dtype == DType::Bool) continue;
+    bool here = wanted;
+    ranges[i].points =
+        points_of(spec, i, points, range_of(dtype), limited[i] ? &ranges[i] : nullptr, here);
+    ranges[i].together = here;
+    outside = outside || here;
   }
   return ranges;
 }
@@ -348,16 +396,17 @@ std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, 
   bool outside = true;
   std::vector<IntRange> ranges = ranges_of(spec, candidate, free, points, outside);
   if (!outside) return ranges;
-  // Each is safe alone; together they may still make an index that is out of range.
+  // Each is safe alone; together they may still make an index that is out of range. Where they
+  // mostly do, drawing again is of no use.
   int64_t elements = 0;
   for (TensorId t : spec.inputs()) elements += num_elements(spec.type(t).shape);
   const int draws = elements < 1000 ? 64 : 4;
+  int undefined = 0;
   for (int i = 0; i < draws; i++)
-    if (!is_defined_at(spec, make_inputs(spec, "ties", uint64_t(i), ranges))) {
-      outside = false;
-      return ranges_of(spec, candidate, free, points, outside);
-    }
-  return ranges;
+    undefined += !is_defined_at(spec, of_family(spec, "ties", uint64_t(i), ranges));
+  if (2 * undefined <= draws) return ranges;
+  outside = false;
+  return ranges_of(spec, candidate, free, points, outside);
 }
 
 const std::vector<std::string>& input_families() {
@@ -369,12 +418,26 @@ const std::vector<std::string>& input_families() {
 
 std::vector<NDArray> make_inputs(const Graph& graph, const std::string& family, uint64_t seed,
                                  const std::vector<IntRange>& ranges) {
-  std::vector<NDArray> inputs;
-  for (size_t i = 0; i < graph.inputs().size(); i++) {
-    Maker maker(family, Rng(seed).split(i)(), i);
-    inputs.push_back(maker.tensor(graph.type(graph.inputs()[i]), ranges[i]));
-  }
-  return inputs;
+  return drawn_where_defined(graph, seed, ranges, [&](uint64_t s, const auto& r) {
+    return of_family(graph, family, s, r);
+  });
+}
+
+std::vector<NDArray> draw_integers(const Graph& graph, uint64_t seed,
+                                   const std::vector<IntRange>& ranges) {
+  const bool together = any_together(ranges);
+  return drawn_where_defined(graph, seed, ranges, [&](uint64_t s, const auto& r) {
+    Rng rng(s);
+    std::vector<NDArray> inputs;
+    for (size_t i = 0; i < r.size(); i++) {
+      const Type& t = graph.type(graph.inputs()[i]);
+      inputs.emplace_back();
+      if (is_float(t.dtype) && !together) continue;
+      inputs.back() = NDArray::zeros(t.dtype, extents(t.shape));
+      for (int64_t& x : inputs.back().ints) x = draw_integer(rng, r[i]);
+    }
+    return inputs;
+  });
 }
 
 std::vector<ConcreteTensor> concrete(const Graph& graph, const std::vector<NDArray>& inputs) {

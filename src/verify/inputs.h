@@ -18,11 +18,16 @@ struct IntRange {
   // Numbers that are drawn more often, also outside of the range, for floats too: where a program
   // compares with constants, few others tell.
   std::vector<double> points = {};
+  // Some of these points are outside because the original is defined there as long as the others
+  // are not: make_inputs and draw_integers draw again where it is not defined.
+  bool together = false;
   friend auto operator<=>(const IntRange&, const IntRange&) = default;
 };
-// Ranges for all inputs: indices of gathers stay inside what they select from (in both programs)
-// but for constants at which the original is defined all the same; other integers take `free`
-// (clipped to their dtype), bools 0 and 1.
+// Ranges for all inputs. Of what the original gathers at, and of what it computes that from: as
+// wide as all of its indices stay in range (verify/index_ranges.h), and constants at which it is
+// defined all the same. Where it is not known to be, indices of both programs stay inside what they
+// select from, and what they are computed from is 0. Other integers take `free` (clipped to their
+// dtype), bools 0 and 1.
 std::vector<IntRange> integer_ranges(const Graph& spec, const Graph& candidate, IntRange free);
 
 // Whether all indices of the program are in range at these inputs.
@@ -30,6 +35,9 @@ bool is_defined_at(const Graph& graph, const std::vector<NDArray>& inputs);
 
 // Uniform in a range.
 int64_t draw_integer(Rng& rng, const IntRange& range);
+// The same for all integer and bool inputs of a graph; those of floats are empty, or 0.
+std::vector<NDArray> draw_integers(const Graph& graph, uint64_t seed,
+                                   const std::vector<IntRange>& ranges);
 
 // Constants of two programs that may change course at them, their sums, differences, products and
 // quotients: no random number meets `x == 1000`. None for programs without comparisons.

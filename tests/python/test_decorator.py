@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
 import random
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -277,3 +281,38 @@ def test_exceptions_are_the_originals(function: Any, kind: type[Exception]) -> N
             ts.optimize(budget=2)(function)(X)
     assert type(ours.value) is type(theirs.value)
     assert ours.value.args == theirs.value.args
+
+
+class Layer:
+    def __init__(self, scale: float) -> None:
+        self.weights = np.full(4, scale, np.float32)
+
+    @ts.optimize(budget=2)
+    def apply(self, x: Any) -> Any:
+        """Scales."""
+        return x * self.weights + x
+
+
+def test_a_method_is_optimised_for_each_object() -> None:
+    x = np.ones((3, 4), np.float32)
+    one, two = Layer(2), Layer(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(one.apply(x), 3 * x)
+        np.testing.assert_array_equal(two.apply(x), 6 * x)
+    assert one.apply.result(x) is not None
+    assert one.apply is one.apply
+    assert one.apply is not two.apply
+    assert one.apply.__doc__ == "Scales."
+    with pytest.warns(RuntimeWarning, match="neither an array nor a plain constant"):
+        np.testing.assert_array_equal(Layer.apply(two, x), 6 * x)  # the object is an argument
+    one.weights = one.weights * 10
+    np.testing.assert_array_equal(one.apply(x), 21 * x)
+    for other in (copy.copy(two), copy.deepcopy(two), pickle.loads(pickle.dumps(two))):
+        other.weights = np.zeros(4, np.float32)
+        np.testing.assert_array_equal(other.apply(x), x)
+        np.testing.assert_array_equal(two.apply(x), 6 * x)
+    gone = weakref.ref(one)
+    del one
+    gc.collect()
+    assert gone() is None, "an object lives no longer for its methods"

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera import _core
 from tessera.bench.corpus import programs
 from tessera.edges import differs_at_edges, edge_inputs, special_values
 from tessera.frontends.trace import trace_call
+from tessera.graph import Graph
 from tessera.options import Options
+from tessera.result import GraphCall, Runner
 from tessera.rewrite import rewrite
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -115,3 +118,23 @@ def test_narrower_ranges_and_nan_are_told() -> None:
     strict = rewrite(traced.graph, function=function, traced=traced, options=Options(strict=True))
     assert strict.conditions == []
     assert strict.function()(np.resize(x, 3000))[2] == 0
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+def test_nan_is_kept_by_whoever_runs_it(dtype: str) -> None:
+    """NumPy's maxima and minima of NaN are NaN: so are the interpreter's and those of kernels."""
+    text = (
+        f"graph g {{\n  X = input : {dtype}[5,37]\n  Y = input : {dtype}[5,37]\n"
+        "  r = relu X\n  a = max X, Y\n  b = min X, Y\n  c = reduce_max X {axes=[1]}\n"
+        "  d = reduce_min X {axes=[0]}\n  return r, a, b, c, d\n}\n"
+    )
+    graph = Graph.from_core(_core.parse(text))
+    x = np.random.default_rng(1).standard_normal((2, 5, 37)).astype(graph.input_types()["X"][0])
+    x[0, 0, 0] = x[0, 3, 36] = x[1, 2, 5] = np.nan
+    x[0, 1, 1] = -np.inf
+    wanted = [np.maximum(x[0], 0), np.maximum(x[0], x[1]), np.minimum(x[0], x[1]),
+              x[0].max(axis=1), x[0].min(axis=0)]  # fmt: skip
+    runner = Runner(_core.compile(graph.core), GraphCall(graph).names)
+    for found in (graph.run(x[0], x[1]), runner([x[0], x[1]])):
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(got, want)

@@ -127,6 +127,63 @@ def test_a_bad_file_says_where_and_hurts_nobody(
     assert "pattern left out" in capfd.readouterr().err
 
 
+def test_broken_files_are_listed_and_the_rest_works(
+    own: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = own / ".tessera" / "patterns"
+    folder.mkdir(parents=True)
+    (folder / "binary.pattern").write_bytes(b"\xff\xfe")
+    (folder / "empty.pattern").write_text("")
+    (folder / "mine.pattern").write_text((SHIPPED / "rmsnorm.pattern").read_text())
+    monkeypatch.setattr(options, "shipped_patterns", lambda: own / "none")
+    (own / "none").mkdir()
+    assert main(["patterns", "list", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert [p["name"] for p in found["patterns"]] == ["rmsnorm"]
+    assert [Path(b["file"]).name for b in found["broken"]] == ["binary.pattern", "empty.pattern"]
+    assert "not UTF-8" in found["broken"][0]["why"]
+    assert main(["patterns", "list"]) == 0
+    assert "empty.pattern:1:1: expected 'pattern'" in capfd.readouterr().out
+    with pytest.warns(RuntimeWarning, match=r"left out \(and 1 more: .*binary.pattern") as warned:
+        assert [p.name for p in patterns.load_patterns()] == ["rmsnorm"]
+    assert len(warned) == 1
+    monkeypatch.setattr("tessera.cli.patterns.check_pattern", lambda *a, **k: patterns.Checked(
+        "rmsnorm", True, "", 1, ("cpu",)))  # fmt: skip
+    assert main(["patterns", "check"]) == 1
+    assert "binary: " in capfd.readouterr().out
+    # Searches use what can be read, and say so in a line.
+    (own / "p.ug").write_text(RMSNORM)
+    assert main(["optimize", str(own / "p.ug"), "--budget", "3", "--disable", "mugraph"]) == 0
+    shown = capfd.readouterr()
+    assert shown.err.count("pattern left out (and 1 more") == 1
+    for name in ("binary", "empty"):
+        assert main(["patterns", "remove", name]) == 0
+    assert patterns.read_patterns()[1] == []
+
+
+def test_only_patterns_that_may_fit_outdate_a_result(own: Path) -> None:
+    graph = ts.Graph.from_core(ts._core.parse(RMSNORM, "g.ug"))
+
+    def remembered() -> bool:
+        result = ts.superoptimize(graph, budget=10, disable=("mugraph", "learnt"))
+        return bool(result.details["from_cache"])
+
+    assert not remembered()
+    assert remembered()
+    folder = own / ".tessera" / "patterns"
+    folder.mkdir(parents=True)
+    text = (SHIPPED / "attention.pattern").read_text()
+    (folder / "a.pattern").write_text(text.replace("pattern attention", "pattern another"))
+    (folder / "broken.pattern").write_text("pattern")
+    assert remembered(), "it has products and maxima, which the program has not"
+    text = (SHIPPED / "rmsnorm.pattern").read_text()
+    (folder / "b.pattern").write_text(text.replace("pattern rmsnorm", "pattern mine"))
+    assert not remembered(), "it may fit"
+    assert remembered()
+    (folder / "b.pattern").unlink()
+    assert remembered(), "as before"
+
+
 def test_installed_packages_name_folders_and_are_not_imported(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +204,9 @@ def test_what_a_search_found_is_listed_removed_and_forgotten(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own / "p.ug").write_text(RMSNORM)
-    run = ("optimize", str(own / "p.ug"), "--budget", "2", "--disable", "patterns")
+    # Fused, it is one kernel, and there may be nothing to find.
+    without = ("--budget", "2", "--disable", "patterns", "--disable", "plan:fuse")
+    run = ("optimize", str(own / "p.ug"), *without)
     assert main([*run]) == 0
     capsys.readouterr()
     found = as_json(capsys, "patterns", "list", "learnt-")[1]
@@ -156,12 +215,13 @@ def test_what_a_search_found_is_listed_removed_and_forgotten(
     assert found["learnt"]["bytes"] > 0
     # Nothing is searched for another program of this meaning, but with --refresh.
     (own / "q.ug").write_text(RMSNORM.replace("sqr X", "mul X, X").replace("X", "Y"))
-    again = ("optimize", str(own / "q.ug"), "--budget", "2", "--disable", "patterns")
+    again = ("optimize", str(own / "q.ug"), *without)
     assert as_json(capsys, *again)[1]["values"] == 0
     assert as_json(capsys, *again, "--refresh")[1]["values"] > 0
     (options.learnt_patterns() / "bad.pattern").write_text("pattern bad\n  nonsense")
     assert main(["patterns", "remove", name]) == 0
-    assert "bad.pattern:2:3: expected def" in capsys.readouterr().err
+    assert main(["patterns", "list", "learnt-"]) == 0
+    assert "bad.pattern:2:3: expected def" in capsys.readouterr().out
     assert as_json(capsys, *again, "--no-cache")[1]["values"] > 0
     assert main(["patterns", "forget"]) == 0
     assert list(options.learnt_patterns().iterdir()) == []

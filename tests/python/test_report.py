@@ -1,5 +1,6 @@
 """The report: one page that stands alone, from a result or from the record of a run."""
 
+import copy
 import html.parser
 import json
 import re
@@ -161,3 +162,15 @@ def test_a_browser_draws_it(result: ts.Result, tmp_path: Path) -> None:
     assert shot.read_bytes()[:4] == b"\x89PNG"
     assert shot.stat().st_size > 20_000
     assert np.isfinite(result.speedup)
+
+
+def test_what_was_not_measured_is_no_number(result: ts.Result) -> None:
+    data = record(result) | {"original_us": None, "ours_us": None, "improved": False}
+    text = page(data)
+    parse(text)
+    assert text.count("not measured") == 2
+    result_of_nothing = copy.copy(result)
+    result_of_nothing.original_us = result_of_nothing.measured_us = 0.0
+    assert result_of_nothing.json()["original_us"] is None
+    assert result_of_nothing.json()["ours_us"] is None
+    assert result.json()["original_us"] > 0

@@ -26,6 +26,7 @@ from tessera.result import GraphCall, Runner
 
 Array = np.ndarray[Any, Any]
 MODES = ("interpreter", "compiled", "forced")
+_PER_ROW = 50  # tests, after which a row is told
 CORE_TYPES = frozenset(np.dtype(t) for t in ("f4", "i8", "i4", "?"))
 
 
@@ -112,8 +113,7 @@ def run_case(case: Case, mode: str) -> None:
                 raise UnsupportedError(f"the input '{name}' is not a tensor")
             arrays[name] = np.asarray(value)
         arrays = {n: a for n, a in arrays.items() if n in model.inputs}
-        graph, taken = model.program(arrays)
-        got = run_graph(graph, [arrays[n] for n in taken], mode)
+        got = model.run(arrays, lambda graph, taken: run_graph(graph, taken, mode))
         compare(case, got, wanted)
 
 
@@ -196,34 +196,38 @@ def skipped(skips: Sequence[Skip], name: str, mode: str) -> str | None:
     return None
 
 
-def run(quick: bool, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """The rows of `tessera bench onnx`: how many tests pass in each mode, and which do not."""
+def run(
+    quick: bool, tell: Callable[[str], None], known: Sequence[dict[str, Any]] = ()
+) -> Iterator[dict[str, Any]]:
+    """The rows of `tessera bench onnx`: how many tests pass in each mode, and which do not.
+
+    A mode's row comes again after every few tests, with those so far; `known` rows go on there.
+    """
     skips = read_skips(Path(__file__).with_name("onnx_skips.txt"))
     cases = [c for c in (*node_cases(), *model_cases()) if c.core_types]
     for mode in MODES:
         some = (
             cases[:: (1 if mode == "interpreter" else 10 if mode == "compiled" else 50)]
-            if (quick)
+            if quick
             else cases
         )
-        start, passed, left_out = time.perf_counter(), 0, 0
-        failures: list[str] = []
-        for i, case in enumerate(some):
-            if skipped(skips, case.name, mode) is not None:
-                left_out += 1
-                continue
-            tell(f"{mode} {i + 1}/{len(some)}: {case.name}")
-            try:
-                run_case(case, mode)
-                passed += 1
-            except Exception as error:
-                failures.append(f"{case.name}: {error}")
-        yield {
-            "suite": "onnx",
-            "case": mode,
-            "count": len(some),
-            "passed": passed,
-            "skipped": left_out,
-            "failures": failures,
-            "seconds": time.perf_counter() - start,
-        }
+        row: dict[str, Any] = {
+            "suite": "onnx", "case": mode, "count": len(some), "tested": 0, "passed": 0,
+            "skipped": 0, "failures": [], "seconds": 0.0,
+        }  # fmt: skip
+        row |= next((r for r in known if r["case"] == mode and r["count"] == len(some)), {})
+        while row["tested"] < len(some):
+            first, start = row["tested"], time.perf_counter()
+            for number, case in enumerate(some[first : first + _PER_ROW], first + 1):
+                if skipped(skips, case.name, mode) is not None:
+                    row["skipped"] += 1
+                    continue
+                tell(f"{mode} {number}/{len(some)}: {case.name}")
+                try:
+                    run_case(case, mode)
+                    row["passed"] += 1
+                except Exception as error:
+                    row["failures"] = [*row["failures"], f"{case.name}: {error}"]
+            row["tested"] = min(first + _PER_ROW, len(some))
+            row["seconds"] += time.perf_counter() - start
+            yield dict(row)

@@ -97,7 +97,7 @@ def onnx(settings: Settings) -> Iterator[Row]:
     """ONNX's own backend tests in three modes; see bench/onnx_nodes.py."""
     from tessera.bench import onnx_nodes
 
-    yield from onnx_nodes.run(settings.quick, settings.tell)
+    yield from onnx_nodes.run(settings.quick, settings.tell, settings.known)
 
 
 # --- search -----------------------------------------------------------------------------------

@@ -206,6 +206,8 @@ def replaced(rows: list[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, 
         return [r for r in rows if stenso.key(r) != stenso.key(row)] + [row]
     if row["suite"] == "plus":
         return [r for r in rows if plus.key(r) != plus.key(row)] + [row]
+    if row["suite"] == "onnx":
+        return [r for r in rows if r["case"] != row["case"]] + [row]
     if row["suite"] != "mirage":
         return [*rows, row]
     return [r for r in rows if mirage.key(r) != mirage.key(row)] + [row]

@@ -291,11 +291,12 @@ def show_result(result: Result, output: str | None = None) -> None:
             measured = "by the cost model alone"
         console.print(
             f"\n[bold green]{result.speedup:.2f}x[/]: {common.duration(result.measured_us / 1e6)} "
-            f"against {common.duration(result.original_us / 1e6)} for the original, one kernel "
-            f"per operator, {measured}"
+            f"against {common.duration(result.original_us / 1e6)} for the original compiled as it "
+            f"is, {measured}"
         )
     else:
-        console.print("\nnothing faster was found; the original is kept")
+        took = f", which takes {common.duration(us / 1e6)}" if (us := result.original_us) else ""
+        console.print(f"\nnothing faster was found; the original is kept{took}")
     show_kernels(result)
     if output:
         console.print(f"saved {output}")

@@ -12,15 +12,14 @@ from tessera.cli import common
 from tessera.errors import UsageError
 from tessera.patterns import (
     SUFFIX,
+    Checked,
     Learnt,
     add_pattern,
     check_pattern,
     find_pattern,
     forget,
     learnt,
-    load_patterns,
-    pattern_files,
-    read_pattern,
+    read_patterns,
     remove_pattern,
 )
 
@@ -50,10 +49,13 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
       tessera patterns list
       tessera patterns list softmax
     """
-    found = [p for p in load_patterns() if all(w in p.text for w in words)]
+    known, broken = read_patterns()
+    found = [p for p in known if all(w in p.text for w in words)]
     if as_json:
-        learnt_ = dataclasses.asdict(learnt())
-        common.print_json({"patterns": [p.json() for p in found], "learnt": learnt_})
+        common.print_json({
+            "patterns": [p.json() for p in found], "broken": [b.json() for b in broken],
+            "learnt": dataclasses.asdict(learnt()),
+        })  # fmt: skip
         return 0
     table = Table(box=None, pad_edge=False, show_header=True)
     for column in ("name", "inputs", "result", "holes", "when", "in"):
@@ -68,6 +70,8 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
     if found:
         console.print(table, markup=False)
     console.print(f"{len(found)} patterns")
+    for b in broken:
+        console.print(f"left out: {b.why}", markup=False, soft_wrap=True)
     kept = learnt()
     if kept.patterns or kept.searches:
         console.print(f"{_learnt_line(kept)}; `tessera patterns forget` removes it", soft_wrap=True)
@@ -159,10 +163,11 @@ def check(files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, as_js
     """
     if any(not file.endswith(SUFFIX) for file in files):
         raise UsageError(f"patterns are files that end in {SUFFIX}")
-    if not files:
-        read = {read_pattern(path).name: path for path in pattern_files()}
-        files = tuple(str(path) for path in read.values())
     found = []
+    if not files:
+        known, broken = read_patterns()
+        files = tuple(p.file for p in known)
+        found = [Checked(Path(b.file).stem, False, b.why, 0, ()) for b in broken]
     with common.ProgressLine(not as_json) as line:
         for number, file in enumerate(files):
             if line is not None:

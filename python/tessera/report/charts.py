@@ -189,13 +189,16 @@ def candidates_chart(data: Data) -> str:
         return ""
     width, height = 520, 320
     x = Axis([c["model_us"] for c in points], 70, width - 20)
-    y = Axis([*[c["measured_us"] for c in points], data["original_us"]], height - 48, 26)
+    original = data["original_us"]
+    measured = [c["measured_us"] for c in points]
+    y = Axis([*measured, original] if original else measured, height - 48, 26)
     out = _frame(x, y, duration, duration, "predicted by the cost model", "measured")
     low, high = 10 ** max(x.low, y.low), 10 ** min(x.high, y.high)
     if low < high:
         out += _line(x(low), y(low), x(high), y(high), "diagonal")
-    out += _line(x.start, y(data["original_us"]), x.end, y(data["original_us"]), "original")
-    out += _text(x.end - 4, y(data["original_us"]) - 6, "the original", "end", "original-text")
+    if original:
+        out += _line(x.start, y(original), x.end, y(original), "original")
+        out += _text(x.end - 4, y(original) - 6, "the original", "end", "original-text")
     for c in sorted(points, key=lambda c: c["fate"] == "chosen"):
         chosen = c["fate"] == "chosen"
         title = (

@@ -283,6 +283,16 @@ class RegionSolver {
 
   // The number of parts is one for the whole plan; everything it touches is priced again.
   void choose_parts(Plan& plan, World& world, KernelCounters& counters) {
+    for_each_count(plan, world, counters, [&](Plan other, const KernelSearch&) {
+      for (const Kernel& k : other.kernels) other.seconds += k.seconds;
+      if (other.seconds < plan.seconds * (1 - 1e-9)) plan = std::move(other);
+    });
+  }
+
+  // `f(other, kernels)` for the plan with each other number of parts along each axis that has some,
+  // where it fits. Kernels are priced, `other.seconds` is 0. What `f` makes of the plan counts.
+  template <class F>
+  void for_each_count(const Plan& plan, World& world, KernelCounters& counters, const F& f) {
     for (const auto& [axis, n] : std::map<int, int64_t>(plan.parts)) {
       const int whole = world.region.whole[size_t(axis)];
       for (int64_t count : part_counts(world.region.axes[size_t(whole)].extent)) {
@@ -290,12 +300,9 @@ class RegionSolver {
         other.parts[axis] = count;
         other.seconds = 0;
         const KernelSearch& kernels = kernel_search(world, other.parts);
-        bool fits = true;
-        for (Kernel& k : other.kernels) {
-          fits = fits && kernels.price(k, counters);
-          other.seconds += k.seconds;
-        }
-        if (fits && other.seconds < plan.seconds * (1 - 1e-9)) plan = std::move(other);
+        if (std::all_of(other.kernels.begin(), other.kernels.end(),
+                        [&](Kernel& k) { return kernels.price(k, counters); }))
+          f(std::move(other), kernels);
       }
     }
   }
@@ -306,22 +313,12 @@ class RegionSolver {
     if (run_.machine.target().kind != TargetKind::Gpu || plan.kernels.size() < 2)
       return std::nullopt;
     std::optional<Plan> best;
-    for (const auto& [axis, n] : plan.parts) {
-      const int whole = world.region.whole[size_t(axis)];
-      for (int64_t count : part_counts(world.region.axes[size_t(whole)].extent)) {
-        Plan other = plan;
-        other.parts[axis] = count;
-        other.seconds = 0;
-        const KernelSearch& kernels = kernel_search(world, other.parts);
-        bool fits = true;
-        for (Kernel& k : other.kernels) fits = fits && kernels.price(k, counters);
-        const size_t last = other.kernels.size() - 1;
-        if (!fits || !kernels.join(other.kernels[last], other.kernels[last - 1], counters))
-          continue;
-        for (const Kernel& k : other.kernels) other.seconds += k.seconds;
-        if (other.seconds < (best ? best->seconds : plan.seconds)) best = std::move(other);
-      }
-    }
+    for_each_count(plan, world, counters, [&](Plan other, const KernelSearch& kernels) {
+      const size_t last = other.kernels.size() - 1;
+      if (!kernels.join(other.kernels[last], other.kernels[last - 1], counters)) return;
+      for (const Kernel& k : other.kernels) other.seconds += k.seconds;
+      if (other.seconds < (best ? best->seconds : plan.seconds)) best = std::move(other);
+    });
     return best;
   }
 

@@ -1,5 +1,6 @@
 #include "search/patterns/warehouse.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -57,17 +58,20 @@ std::vector<Pattern> load_warehouse(const std::vector<std::string>& folders,
   return all;
 }
 
-std::string warehouse_key(const std::vector<std::string>& folders) {
+bool may_match(const Pattern& pattern, const Graph& program) {
+  std::vector<std::string> keys;
+  for (const Op& op : program.ops())
+    if (const std::string key = loop_op(op.kind); is_key(key)) keys.push_back(key);
+  return std::all_of(pattern.keys.begin(), pattern.keys.end(), [&](const std::string& key) {
+    return key == "reduceAny" ? !keys.empty() : std::count(keys.begin(), keys.end(), key) > 0;
+  });
+}
+
+std::string warehouse_key(const std::vector<std::string>& folders, const Graph& program) {
+  std::vector<std::string> problems;
   std::string all;
-  for (const std::string& folder : folders) {
-    for (const std::string& file : files_of(folder, ".pattern")) {
-      try {
-        all += sha256_hex(text_of(file));
-      } catch (const Error&) {
-        all += "unreadable";
-      }
-    }
-  }
+  for (const Pattern& p : load_warehouse(folders, problems))
+    if (may_match(p, program)) all += p.name + "\n" + print(p);
   return sha256_hex(all);
 }
 

@@ -14,7 +14,11 @@ std::vector<Pattern> load_patterns(const std::string& folder);
 std::vector<Pattern> load_warehouse(const std::vector<std::string>& folders,
                                     std::vector<std::string>& problems);
 
-// A hash of all that is in them, malformed or not: what was found with other patterns is old.
-std::string warehouse_key(const std::vector<std::string>& folders);
+// Whether a program has all operations that a pattern is about: without them, it fits nowhere.
+bool may_match(const Pattern& pattern, const Graph& program);
+
+// A hash of the patterns that may match the program: what was found without one of these, or with
+// another, is searched again. Nothing else hangs on patterns, as what was found is proved without.
+std::string warehouse_key(const std::vector<std::string>& folders, const Graph& program);
 
 }  // namespace tessera::patterns

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -13,7 +12,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "driver/optimize.h"
+#include "driver/own_cache.h"
 #include "driver/saved_search.h"
 #include "ir/text.h"
 
@@ -56,24 +55,9 @@ const char* kParts = R"(graph parts {
   return y, p, q
 })";
 
-class Anytime : public ::testing::Test {
+class Anytime : public OwnCache {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tessera-test-XXXXXX";
-    directory_ = mkdtemp(pattern);
-    setenv("TESSERA_CACHE_DIR", directory_.c_str(), 1);
-  }
-  void TearDown() override {
-    unsetenv("TESSERA_CACHE_DIR");
-    std::filesystem::remove_all(directory_);
-  }
-  OptimizeOptions options() {
-    OptimizeOptions o;
-    o.verify_seed = 7;
-    o.threads = 2;
-    o.budget_seconds = 600;
-    return o;
-  }
+  static OptimizeOptions options() { return test_options(600); }
   std::vector<std::string> saved() const {
     std::vector<std::string> files;
     const std::string folder = directory_ + "/searches";

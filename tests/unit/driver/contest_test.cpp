@@ -5,6 +5,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backend/cpu/fuse.h"
+#include "base/folder.h"
+#include "driver/own_cache.h"
+#include "ir/text.h"
+#include "places.h"
+
 namespace tessera {
 namespace {
 
@@ -71,6 +77,49 @@ TEST(HeedExperts, TheirBestRaces) {
     heed_experts(order, list, few);
     EXPECT_EQ(order[8], 8u) << few;
   }
+}
+
+class Race : public OwnCache {};
+
+// What is reported as faster is faster than all that plain compilation does: the very code that a
+// user gets without a search is what candidates run against.
+TEST_F(Race, StartsFromPlainCompilation) {
+  OptimizeOptions o = test_options(600);
+  o.disable = {"mugraph", "fold", "patterns"};
+  const std::function<void(const Progress&)> nothing;
+  Session session(o, nothing, nullptr, nullptr);
+  ModuleOptions plain;
+  KernelPool pool(o.threads);
+  plain.pool = &pool;
+  int fused = 0;
+  for (const std::string& file : files_of(source_dir() + "/examples", ".ug")) {
+    const Graph program = parse(*read_file(file), file);
+    Candidate itself;
+    itself.graph = program;
+    const PartResult found = improve(session, program, 0, "", {1, 500, 600}, nullptr, &itself);
+    ASSERT_TRUE(found.original) << file;
+    Cache cache;
+    const std::string source = Module::compile(program, cache, plain)->source();
+    EXPECT_EQ(found.original.source(), source) << file;
+    EXPECT_EQ(found.code.source(), source) << file;
+    EXPECT_GT(found.original_s, 0) << file;
+    EXPECT_TRUE(!found.improved || found.speedup > 1) << file;
+    fused += !(fuse_operators(program, best_isa()) == program);
+  }
+  EXPECT_GE(fused, 5) << "programs that tell fused code from other code";
+}
+
+TEST_F(Race, WhatIsKeptIsMeasured) {
+  OptimizeOptions o = test_options(60);
+  o.disable = {"mugraph", "fold", "patterns", "synth", "mutate"};
+  const Graph program = parse("graph g { X = input : f32[64,64]\n y = exp X\n return y }");
+  const OptimizeResult kept = optimize(program, o);
+  ASSERT_FALSE(kept.improved);
+  EXPECT_GT(kept.original_s, 0);
+  EXPECT_EQ(kept.original_s, kept.seconds);
+  const OptimizeResult again = optimize(program, o);
+  EXPECT_TRUE(again.report.from_cache);
+  EXPECT_EQ(again.original_s, kept.original_s) << "as it was measured then";
 }
 
 }  // namespace

@@ -3,13 +3,18 @@
 #include "driver/learnt.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "backend/cache.h"
 #include "base/folder.h"
+#include "base/sha256.h"
+#include "driver/own_cache.h"
 #include "ir/text.h"
+#include "search/patterns/pattern.h"
 
 namespace tessera {
 namespace {
@@ -31,17 +36,8 @@ const char* kTwin = R"(graph b {
   return out
 })";
 
-class LearntKernelsTest : public ::testing::Test {
+class LearntKernelsTest : public OwnCache {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tessera-test-XXXXXX";
-    directory_ = mkdtemp(pattern);
-    setenv("TESSERA_CACHE_DIR", directory_.c_str(), 1);
-  }
-  void TearDown() override {
-    unsetenv("TESSERA_CACHE_DIR");
-    std::filesystem::remove_all(directory_);
-  }
   LearntKernels learnt(const OptimizeOptions& o = {}) {
     return LearntKernels(cache(), o, resolve_target(o));
   }
@@ -52,7 +48,6 @@ class LearntKernelsTest : public ::testing::Test {
   std::vector<std::string> files(const std::string& extension) {
     return files_of(directory_ + "/learnt", extension);
   }
-  std::string directory_;
   std::optional<Cache> cache_;
 };
 
@@ -107,10 +102,8 @@ TEST_F(LearntKernelsTest, OldOnesGo) {
 
 // The whole way: one program is searched, its twin is not; with the pattern its record goes.
 TEST_F(LearntKernelsTest, AnotherProgramTakesTheKernelWithoutASearch) {
-  OptimizeOptions o;
-  o.verify_seed = 7;
-  o.threads = 2;
-  o.budget_seconds = 2;
+  OptimizeOptions o = test_options(20);
+  o.disable = {"plan:fuse"};  // so that there is something to find: fused, it is one kernel
   const OptimizeResult first = optimize(parse(kSoftmax), o);
   ASSERT_TRUE(first.improved);
   ASSERT_GT(first.report.searches.at(0).values, 0);
@@ -122,6 +115,65 @@ TEST_F(LearntKernelsTest, AnotherProgramTakesTheKernelWithoutASearch) {
   EXPECT_TRUE(second.certificate);
   std::filesystem::remove(files(".pattern")[0]);
   EXPECT_FALSE(learnt(o).recall(parse(kTwin), 1));
+}
+
+// Runs `work` in a process of its own.
+template <class Work> pid_t in_process(const Work& work) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  work();
+  _exit(0);
+}
+
+// What one process writes, another removes and a third reads: whole or not at all.
+TEST_F(LearntKernelsTest, ProcessesShareTheFolder) {
+  const Graph program = parse(kSoftmax);
+  // The kernel of a search, short of one: what is learnt need not be fast.
+  const Graph found = parse(kTwin);
+  const std::string folder = learnt_folder(cache());
+  constexpr int kRounds = 60;
+  const auto learns = [&](int64_t first) {
+    for (int i = 0; i < kRounds; i++)
+      learnt().remember(program, i % 2 ? &found : nullptr, double(first + i), true, "a test");
+  };
+  std::vector<pid_t> children = {in_process([&] { learns(1); }), in_process([&] { learns(1000); }),
+                                 in_process([&] {
+                                   for (int i = 0; i < 40 * kRounds; i++) {
+                                     for (const char* kind : {".search", ".pattern"})
+                                       for (const std::string& f : files(kind)) unlink(f.c_str());
+                                     usleep(200);
+                                   }
+                                 })};
+  int read = 0;
+  while (!children.empty()) {
+    for (const std::string& file : files(".search"))
+      if (const auto text = read_file(file)) {
+        const size_t end = text->find('\n');
+        ASSERT_NE(end, std::string::npos) << *text;
+        ASSERT_EQ("tessera learnt " + sha256_hex(text->substr(end + 1)), text->substr(0, end));
+        read++;
+      }
+    for (const std::string& file : files(".pattern"))
+      if (const auto text = read_file(file)) {
+        ASSERT_NO_THROW(patterns::parse_pattern(*text, file));
+      }
+    if (const auto known = learnt().recall(program, 1)) {
+      EXPECT_FALSE(known->note.empty());
+    }
+    std::erase_if(children, [](pid_t child) {
+      int status = 0;
+      if (waitpid(child, &status, WNOHANG) != child) return false;
+      EXPECT_EQ(status, 0);
+      return true;
+    });
+  }
+  EXPECT_GT(read, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    EXPECT_TRUE(entry.path().extension() == ".search" || entry.path().extension() == ".pattern")
+        << "left behind: " << entry.path();
+  learnt().remember(program, &found, 5000, true, "the last");
+  ASSERT_TRUE(learnt().recall(program, 1));
+  EXPECT_TRUE(learnt().recall(program, 1)->graph);
 }
 
 }  // namespace

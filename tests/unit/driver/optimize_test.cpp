@@ -2,12 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "backend/arrays.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "driver/own_cache.h"
 #include "driver/results.h"
 #include "eval/eval.h"
 #include "ir/text.h"
@@ -38,25 +36,9 @@ const char* kTwoParts = R"(graph two_parts {
   return t, p
 })";
 
-// Each test has a cache of its own.
-class Optimize : public ::testing::Test {
+class Optimize : public OwnCache {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tessera-test-XXXXXX";
-    directory_ = mkdtemp(pattern);
-    setenv("TESSERA_CACHE_DIR", directory_.c_str(), 1);
-  }
-  void TearDown() override {
-    unsetenv("TESSERA_CACHE_DIR");
-    std::filesystem::remove_all(directory_);
-  }
-  OptimizeOptions options() {
-    OptimizeOptions o;
-    o.verify_seed = 7;
-    o.threads = 2;
-    return o;
-  }
-  std::string directory_;
+  static OptimizeOptions options() { return test_options(); }
 };
 
 // The module computes what the original program means.

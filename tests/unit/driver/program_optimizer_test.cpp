@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "driver/linear_parts.h"
+#include "driver/own_cache.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 
@@ -107,23 +105,15 @@ TEST(LinearParts, ScalesBetweenOperatorsBelongToThem) {
   EXPECT_EQ(n, (std::vector<size_t>{2, 4, 5}));
 }
 
-class Mutated : public ::testing::Test {
+class Mutated : public OwnCache {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/tessera-test-XXXXXX";
-    directory_ = mkdtemp(pattern);
-    setenv("TESSERA_CACHE_DIR", directory_.c_str(), 1);
-    options_.verify_seed = 7;
+    OwnCache::SetUp();
     options_.threads = 1;
     // One step of the engine, and no other engines: what is tested is what becomes of it.
     options_.disable = {"mugraph", "synth", "mutate:rearrange", "mutate:matmul", "mutate:bundles"};
   }
-  void TearDown() override {
-    unsetenv("TESSERA_CACHE_DIR");
-    std::filesystem::remove_all(directory_);
-  }
-  std::string directory_;
-  OptimizeOptions options_;
+  OptimizeOptions options_ = test_options();
 };
 
 TEST_F(Mutated, FilmsBecomeImagesInEveryLayer) {

@@ -174,6 +174,7 @@ class Importer:
 
     `opaque`: what this module has no handler for becomes an opaque operator; else it is an error.
     `whole`: so do recurrent layers and the like, which kernels want written out and runtimes whole.
+    `empty`: learns of the model's empty results by position, which are then none of the program's.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class Importer:
         values: Mapping[str, Array] | None = None,
         opaque: bool = True,
         whole: bool = False,
+        empty: dict[int, Array] | None = None,
     ) -> None:
         from tessera.frontends.onnx import operators  # registers the handlers
 
@@ -201,6 +203,7 @@ class Importer:
         self.given = dict(values or {})
         self.allow_opaque = opaque
         self.whole = whole
+        self.empty = empty
         self.opaque_nodes: dict[str, Any] = {}  # payload → single-node model
         self.notes: list[str] = []  # one line per opaque node
         self.origins: dict[str, frozenset[str]] = {}  # by value: inputs that it depends on
@@ -239,6 +242,9 @@ class Importer:
             result = values.get(value.name)
             if result is None:
                 raise BadInputError(f"nothing makes the output '{value.name}'", self.where)
+            if self.empty is not None and isinstance(result, np.ndarray) and result.size == 0:
+                self.empty[len(self.empty) + len(self.graph.core.outputs)] = result
+                continue
             tensor = self.tensor(result, value.name)
             if tensor.is_input or tensor.id in self.graph.core.outputs:
                 self.graph.output(tensor)
@@ -318,12 +324,10 @@ class Importer:
             if function is not None:
                 return self._call(node, function)
             standard = proto.domain in ("", "ai.onnx")
-            if standard and all(o is None or isinstance(o, np.ndarray) for o in operands):
-                folded = fold(node)
-                if folded is not None:
-                    if any(f.size > _LARGEST_KNOWN for f in folded):
-                        raise node.bad("its result is too large to be computed while importing")
-                    return folded
+            if standard and (folded := fold(node)) is not None:
+                if any(f.size > _LARGEST_KNOWN for f in folded):
+                    raise node.bad("its result is too large to be computed while importing")
+                return folded
             if standard and self.whole and proto.op_type in WRITTEN_OUT:
                 return self._opaque(node)
             handler = HANDLERS.get(proto.op_type) if standard else None
@@ -525,7 +529,11 @@ class Importer:
         if known is not None:
             return known[1]
         if value.size == 0:
-            raise UnsupportedError(f"'{name}' is empty, and Tessera's tensors are not", self.where)
+            raise UnsupportedError(
+                f"'{name}' is empty, and a program's tensors are not; call the model for its "
+                "empty results (tessera.frontends.onnx.Model)",
+                self.where,
+            )
         dtype_name(value.dtype)
         first = value.reshape(-1)[0]
         finite = value.dtype.kind not in "fV" or bool(np.isfinite(first.astype(np.float64)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class Model:
         self.outputs = [v.name for v in self.proto.graph.output]
         self._deciding: set[str] = set()
         self._programs: dict[Any, tuple[Graph, list[str]]] = {}
+        self._empty: dict[int, dict[int, Array]] = {}  # by program, which is kept: by position
 
     def graph(
         self,
@@ -66,9 +67,18 @@ class Model:
         values: Mapping[str, Array] | None = None,
     ) -> Graph:
         """The program; see `load`."""
+        return self._graph(shapes, extents, values, None)
+
+    def _graph(
+        self,
+        shapes: Mapping[str, Sequence[int | str]] | None,
+        extents: Mapping[str, int] | None,
+        values: Mapping[str, Array] | None,
+        empty: dict[int, Array] | None,
+    ) -> Graph:
         importer = Importer(
             self.proto, name=self.name, folder=self.folder, shapes=shapes, extents=extents,
-            values=values, opaque=self.opaque, whole=self.whole,
+            values=values, opaque=self.opaque, whole=self.whole, empty=empty,
         )  # fmt: skip
         graph = importer.run()
         if importer.opaque_nodes:
@@ -77,7 +87,10 @@ class Model:
         return graph
 
     def program(self, arrays: Mapping[str, Array]) -> tuple[Graph, list[str]]:
-        """The program for arrays by input name, and which of them it takes, in order."""
+        """The program for arrays by input name, and which of them it takes, in order.
+
+        Of the model's results those that are not empty: `run` puts them all together.
+        """
         for name in arrays:
             if name not in self.inputs:
                 raise BadInputError(f"{self.name}: the model has no input '{name}'")
@@ -91,7 +104,8 @@ class Model:
                 return self._programs[key]
             shapes = {n: list(a.shape) for n, a in arrays.items() if n not in values}
             try:
-                graph = self.graph(shapes=shapes, values=values)
+                empty: dict[int, Array] = {}
+                graph = self._graph(shapes, None, values, empty)
             except NeedsValueError as need:
                 fresh = [n for n in need.inputs if n not in self._deciding]
                 if not fresh:
@@ -100,7 +114,20 @@ class Model:
                 continue
             taken = [n for n in self.inputs if n in arrays and n not in values]
             self._programs[key] = (graph, taken)
+            self._empty[id(graph)] = empty
             return graph, taken
+
+    def run(
+        self,
+        arrays: Mapping[str, Array],
+        runs: Callable[[Graph, list[Array]], list[Array]],
+    ) -> list[Array]:
+        """The model's results at arrays by input name, its program run by `runs`."""
+        graph, taken = self.program(arrays)
+        results = runs(graph, [arrays[n] for n in taken]) if graph.core.outputs else []
+        for position, value in self._empty[id(graph)].items():
+            results.insert(position, value)
+        return results
 
     def __call__(self, *arrays: Any, **named: Any) -> list[Array]:
         """Interprets the model on arrays by position or name.
@@ -109,5 +136,4 @@ class Model:
         """
         given = {n: np.asarray(a) for n, a in zip(self.inputs, arrays, strict=False)}
         given.update({n: np.asarray(a) for n, a in named.items()})
-        graph, taken = self.program(given)
-        return graph.run(*(given[n] for n in taken))
+        return self.run(given, lambda graph, taken: graph.run(*taken))
