@@ -11,6 +11,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import Error
+from tessera.frontends.torch.padding import why_not
 from tessera.frontends.torch.regions import REDUCTIONS
 from tessera.graph import Graph, Tensor
 from tessera.options import Options
@@ -46,7 +47,9 @@ def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[st
         facts = program.module.plan_facts
         yield (f"  {part.name}: {facts['run_tasks']} kernels a call, {len(part.programs)} "
                f"program(s), made in {part.compile_s:.1f} s; "
-               f"{program.module.prepared_bytes / 1e6:.0f} MB of prepared weights")  # fmt: skip
+               f"{part.weights.bytes / 1e6:.0f} MB of prepared weights")  # fmt: skip
+        for reason in why_not(part.eager):
+            yield f"    a program for each size of {reason}"
         yield from _kernels(program.graph, timed)
         if patterns:
             from tessera.patterns import pattern_places
