@@ -229,8 +229,10 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.name = name
         placeholders = graph.graph.find_nodes(op="placeholder")
         self._flags = list(weights)
-        self.weights = Weights([i for i, (n, w) in enumerate(zip(placeholders, weights, strict=True))
-                                if w and isinstance(n.meta.get("val"), torch.Tensor)])  # fmt: skip
+        self.weights = Weights([
+            i for i, n in enumerate(placeholders)
+            if weights[i] and isinstance(n.meta.get("val"), torch.Tensor)
+        ])  # fmt: skip
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
         self._routes: dict[Any, Program | Padded | None] = {}  # by the extents of calls
         self._calls: dict[Any, int] = {}  # with extents that have no program of their own
@@ -329,7 +331,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         _, fixed, sizes = name
         found = [(math.prod(other[2]), p) for other, p in list(self._programs.items())
                  if isinstance(p, Padded) and other[1] == fixed
-                 and all(a <= b <= 2 * a for a, b in zip(sizes, other[2], strict=True))]  # fmt: skip
+                 and all(a <= b <= 2 * a
+                         for a, b in zip(sizes, other[2], strict=True))]  # fmt: skip
         return min(found, key=lambda x: x[0])[1] if found else None
 
     def _count(self, key: Any, args: Sequence[Any]) -> None:

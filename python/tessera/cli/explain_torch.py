@@ -54,7 +54,8 @@ def model_in(src: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
         return None
     if "example_inputs" not in names:
         raise BadInputError("example_inputs is missing: write example_inputs = "
-                            "(torch.randn(...),), the arguments of one call, or a dict of them", where)  # fmt: skip
+                            "(torch.randn(...),), the arguments of one call, or a dict of them",
+                            where)  # fmt: skip
     given = names["example_inputs"]
     given = _made(given, "example_inputs", where) if callable(given) else given
     if isinstance(given, Mapping):

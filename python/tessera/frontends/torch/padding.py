@@ -104,8 +104,8 @@ def paddings(module: Any) -> list[Padding]:
 
 def why_not(module: Any) -> list[str]:
     """Per symbol of the graph that cannot be rounded up the reason."""
-    symbols = {s for n in module.graph.find_nodes(op="placeholder")
-               for d in _sizes(n.meta.get("val")) for s in getattr(d, "free_symbols", ())}  # fmt: skip
+    values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
+    symbols = {s for v in values for d in _sizes(v) for s in getattr(d, "free_symbols", ())}
     reasons = []
     for symbol in sorted(symbols, key=str):
         try:
