@@ -160,7 +160,7 @@ def test_programs_that_were_not_run_for_long_are_dropped(monkeypatch: Any) -> No
 
 # --- what counts as rounding
 def test_rounding_is_measured_where_it_happens() -> None:
-    want = torch.full((4, 8), 1e3)
+    want = torch.full((20, 16), 1e3)
     want[2] = 1e-3
     wrong = want.clone()
     wrong[2, 3] += 1e-4
@@ -170,6 +170,9 @@ def test_rounding_is_measured_where_it_happens() -> None:
     wrong[:, 5] = 1.2e-3  # a column
     wrong[2] = want[2]
     assert torch_parts._difference(wrong, want) is not None
+    alone = torch.full((1, 32), 1.0)
+    alone[0, 3] = 1e-6  # a sum that cancels, in a single row
+    assert torch_parts._difference(alone + 1e-6, alone) is None
 
 
 def test_sums_that_cancel_are_no_difference() -> None:
