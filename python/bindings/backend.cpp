@@ -158,7 +158,10 @@ bool run_exactly(const Module& module, nb::handle inputs, const nb::list& output
 }
 
 // `inputs`: arrays where the module wants weights, None elsewhere.
-std::shared_ptr<PreparedWeights> prepare_module(const Module& module, const nb::list& inputs) {
+// `others`: prepared from the same weights by other modules.
+std::shared_ptr<PreparedWeights>
+prepare_module(const Module& module, const nb::list& inputs,
+               const std::vector<std::shared_ptr<PreparedWeights>>& others) {
   const std::vector<Type>& types = module.input_types();
   if (inputs.size() != types.size())
     throw Error(ErrorKind::BadInput, "expected " + std::to_string(types.size()) + " inputs, got " +
@@ -169,8 +172,9 @@ std::shared_ptr<PreparedWeights> prepare_module(const Module& module, const nb::
     views.push_back(std::make_unique<BufferView>(inputs[i], types[i].bytes(), false, "weight", i));
     read[i] = views.back()->data();
   }
+  const std::vector<std::shared_ptr<const PreparedWeights>> given(others.begin(), others.end());
   nb::gil_scoped_release release;
-  return std::const_pointer_cast<PreparedWeights>(module.prepare(read));
+  return std::const_pointer_cast<PreparedWeights>(module.prepare(read, given));
 }
 
 nb::dict plan_facts(const Module& module) {
@@ -258,7 +262,8 @@ void bind_backend(nb::module_& m) {
       .def("run_exactly", &run_exactly, nb::arg("inputs"), nb::arg("outputs"),
            nb::arg("prepared").none() = nb::none())
       .def("may_overwrite", &Module::may_overwrite, nb::arg("input"), nb::arg("output"))
-      .def("prepare", &prepare_module, nb::arg("inputs"))
+      .def("prepare", &prepare_module, nb::arg("inputs"),
+           nb::arg("others") = std::vector<std::shared_ptr<PreparedWeights>>())
       .def_prop_ro("weights", &Module::weights)
       .def_prop_ro("prepared_bytes", &Module::prepared_bytes)
       .def_prop_ro("input_types", [](const Module& s) { return types_of(s.input_types()); })

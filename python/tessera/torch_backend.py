@@ -54,14 +54,15 @@ class Settings:
     fallback: Literal["eager", "inductor"] = "eager"  # what runs the rest
     strict: bool = False  # raise where something would fall back
     check: bool = True  # compare the first run of every program with PyTorch's own
-    # Programs for lengths after the first: made in the background while PyTorch runs, or at once.
-    dynamic: Literal["background", "wait"] = "background"
+    # Programs for lengths after the first: made in the background while PyTorch runs, or at once;
+    # in the background, and sizes are never rounded up.
+    dynamic: Literal["background", "wait", "exact"] = "background"
     cache_dir: str | None = None  # instead of TESSERA_CACHE_DIR
     weights: bool = True  # pack parameters once per version (inference)
 
     def __post_init__(self) -> None:
         for name, allowed in (("fallback", ("eager", "inductor")),
-                              ("dynamic", ("background", "wait"))):  # fmt: skip
+                              ("dynamic", ("background", "wait", "exact"))):  # fmt: skip
             if getattr(self, name) not in allowed:
                 raise UsageError(
                     f"torch.compile: option {name} is one of {', '.join(allowed)}, "

@@ -14,7 +14,7 @@ import torch
 from tessera import _core
 from tessera.cuda import find_libraries
 from tessera.errors import UnsupportedError
-from tessera.torch_parts import Program
+from tessera.torch_parts import Program, Weights
 
 _ALIGNMENT = 16  # bytes, of arguments of kernels
 _COMPILE_S = 3600.0  # where nothing is searched: an end that compiling does not reach
@@ -94,39 +94,43 @@ class DeviceProgram(Program):
     """Compiled code for one set of extents, loaded on a device."""
 
     def __init__(
-        self, code: _core.CudaCode, device: Device, inputs: Sequence[int], weights: Sequence[int],
+        self, code: _core.CudaCode, device: Device, inputs: Sequence[int], weights: Weights,
         results: Sequence[Any], single: bool,
     ) -> None:  # fmt: skip
         super().__init__(code.module, inputs, weights, results, single)
         self.code = code
         self._device = device
-        self._arrays = [0] * len(self._inputs)
+        self._copies: list[torch.Tensor] = []  # of weights, where kernels cannot take their own
+        self._ready = (0, None, [0] * len(self._inputs))
 
     @property
     def kernels(self) -> int:
         return len(self.code.kernels)
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        if self._weights:
-            self._look_at_weights(args)
-        addresses = list(self._arrays)
+        ready = self._ready
+        if self._weights.places and (version := self._weights.look(args)) != ready[0]:
+            ready = self._prepare(args, version)
+        addresses = list(ready[2])
         given = [self._device.given(args[i]) for i in self._free]  # kept until they are launched
         for i, tensor in zip(self._free, given, strict=True):
             addresses[self._place[i]] = tensor.data_ptr()
         outputs = [self._device.empty(shape, dtype) for shape, dtype in self._types]
-        self.module.run(addresses, [t.data_ptr() for t in outputs], self._prepared,
+        self.module.run(addresses, [t.data_ptr() for t in outputs], ready[1],
                         self._device.stream())  # fmt: skip
         return self._made(outputs)
 
-    def _prepare(self, args: Sequence[Any]) -> tuple[list[Any], Any]:
-        given: list[Any] = [0] * len(self._inputs)
-        for i in self._weights:
-            tensor = self._device.given(args[i])
-            self._held.append(tensor)
-            given[self._place[i]] = tensor.data_ptr()
-        if not self.module.weights:
-            return given, None
-        return given, self.module.prepare(given, self._device.stream())
+    def _prepare(self, args: Sequence[Any], version: int) -> tuple[int, Any, list[Any]]:
+        addresses: list[Any] = [0] * len(self._inputs)
+        copies = [self._device.given(args[i]) for i in self._weights.places]
+        for i, tensor in zip(self._weights.places, copies, strict=True):
+            addresses[self._place[i]] = tensor.data_ptr()
+        # Arrays are not shared between programs as the processor's are: modules have their own.
+        prepared = None
+        if self.module.weights:
+            prepared = self.module.prepare(addresses, self._device.stream())
+        self._copies, self._ready = copies, (version, prepared, addresses)
+        return self._ready
 
 
 def device_code(graph: Any, device: Device, settings: Any) -> tuple[Any, _core.CudaCode]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import Error
+from tessera.frontends.torch.padding import why_not
 from tessera.frontends.torch.regions import REDUCTIONS
 from tessera.graph import Graph, Tensor
 from tessera.options import Options
@@ -43,9 +44,12 @@ def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[st
             yield f"  {part.name} is run by PyTorch: {part.reason or 'it has not been called yet'}"
             continue
         program = part.programs[-1]
+        prepared = part.weights.bytes or program.module.prepared_bytes  # of a GPU's: its own
         yield (f"  {part.name}: {program.kernels} kernels a call, {len(part.programs)} "
                f"program(s), made in {part.compile_s:.1f} s; "
-               f"{program.module.prepared_bytes / 1e6:.0f} MB of prepared weights")  # fmt: skip
+               f"{prepared / 1e6:.0f} MB of prepared weights")  # fmt: skip
+        for reason in why_not(part.eager):
+            yield f"    a program for each size of {reason}"
         yield from _kernels(program.graph, timed and hasattr(program.module, "plan_facts"))
         if patterns:
             from tessera.patterns import pattern_places

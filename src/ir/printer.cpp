@@ -174,4 +174,27 @@ std::vector<std::string> print_ops(const Graph& g) {
   return lines;
 }
 
+std::string print_cone(const Graph& g, TensorId of) {
+  std::vector<std::string> names(g.tensors().size());
+  for (size_t i = 0; i < g.inputs().size(); ++i)
+    names[g.inputs()[i].index] = "in" + std::to_string(i);
+  std::vector<bool> wanted(g.ops().size(), false);
+  wanted[g.tensor(of).producer.index] = true;
+  for (size_t i = g.ops().size(); i-- > 0;)
+    if (wanted[i])
+      for (TensorId t : g.ops()[i].inputs) wanted[g.tensor(t).producer.index] = true;
+  std::string lines;
+  size_t made = 0;
+  Printer p;
+  for (size_t i = 0; i < g.ops().size(); ++i) {
+    if (!wanted[i]) continue;
+    const Op& op = g.ops()[i];
+    if (op.kind != OpKind::Input)
+      for (uint32_t r = 0; r < op.num_results; ++r)
+        names[op.result(r).index] = "t" + std::to_string(made++);
+    lines += p.statement(g, op, names, 0) + "\n";
+  }
+  return lines + names[of.index];
+}
+
 }  // namespace tessera

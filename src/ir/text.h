@@ -13,6 +13,9 @@ std::string print(const Graph& graph);
 std::string print_op(const Graph& graph, OpId op);
 // All of them, by operator.
 std::vector<std::string> print_ops(const Graph& graph);
+// What a tensor of a kernel graph is computed from, names aside: equal texts of two graphs that are
+// given the same inputs at the same places mean equal values.
+std::string print_cone(const Graph& graph, TensorId of);
 
 struct ParseLimits {
   size_t bytes = size_t(64) << 20;

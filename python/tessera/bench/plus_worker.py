@@ -151,7 +151,12 @@ class Server:
             difference = float((got - self.model(**inputs)[0]).abs().max())
         self.runs[length] = run
         graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-        return {"first_s": first, "graphs": graphs, "max_abs_diff": difference}
+        from tessera.torch_backend import REPORTS
+
+        packed = sum(p.weights.bytes for r in REPORTS for p in r.parts) / 1e6
+        return {"first_s": first, "graphs": graphs, "max_abs_diff": difference,
+                "programs": sum(len(p.programs) for r in REPORTS for p in r.parts),
+                "packed_mb": packed, "resident_mb": resident_mb()}  # fmt: skip
 
     def time(self, length: int = 0) -> Row:
         """Seconds of one run, after one that wakes the threads."""

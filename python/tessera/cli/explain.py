@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tessera.cli import common
+from tessera.cli.explain_torch import explain_model, model_in
 from tessera.cli.optimize import optimize_program, show_conditions, subprogram_lines
 from tessera.emit import FLAVOURS
 from tessera.options import Options
@@ -31,13 +32,19 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
       tessera explain stats.py:zscore
       tessera explain prog.ug --json
       tessera explain model.onnx        what was tried for each of its linear subprograms
+      tessera explain model.py          a PyTorch model: its kernels and their times
 
     First come experts' kernels that fit somewhere (see `tessera patterns`), and those that nearly
     do, with what was missing.
 
+    Of a PyTorch model (the file has `model`, a torch.nn.Module or a function that makes one, and
+    `example_inputs`) what torch.compile with the backend "tessera" makes of it is told.
+
     Costs are those of the model that steered the search; the last line is measured. Steps are
     found by comparing values, so what is proved is the whole: the result against the original.
     """
+    if (found_model := model_in(src)) is not None:
+        return explain_model(found_model, src, as_json)
     program = common.read_program(src, shapes)
     options = common.options_from(**values)
     if src.endswith(".onnx"):

@@ -13,6 +13,7 @@
 #include "backend/cpu/fuse.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "ir/text.h"
 
 namespace tessera {
 namespace {
@@ -24,6 +25,7 @@ struct Call {
   KernelFunction function = nullptr;  // null: pack
   const PackJob* pack = nullptr;
   std::vector<int> slots;
+  int task = 0;
   int64_t units = 1, chunk = 0, together = 1;
   bool is_short = false;
 };
@@ -94,6 +96,30 @@ uint16_t float_bits16(DType dtype, float x) {
   return static_cast<uint16_t>(sign | (a - 0x37fff001 + (a >> 13 & 1)) >> 13);
 }
 
+// Slots of prepared arrays that runs read and whose contents a text describes: values of the graph
+// and their copies in another layout.
+std::vector<std::pair<size_t, std::string>> shared_slots(const Graph& graph, const Plan& plan) {
+  std::vector<bool> read(plan.slots.size(), false), listed(plan.slots.size(), false);
+  for (const Task& task : plan.tasks)
+    if (!task.once)
+      for (int s : task.reads) read[static_cast<size_t>(plan.root(s))] = true;
+  std::vector<std::pair<size_t, std::string>> result;
+  for (const Task& task : plan.tasks) {
+    if (!task.once || task.kind == TaskKind::Stage) continue;
+    for (int s : task.writes) {
+      const auto at = static_cast<size_t>(s);
+      const Slot& slot = plan.slots[at];
+      if (slot.place != Place::Kept || slot.alias >= 0 || !slot.tensor.valid() || !read[at] ||
+          listed[at])
+        continue;
+      listed[at] = true;
+      result.emplace_back(at, slot.layout.str() + " " + std::to_string(slot.bytes) + "\n" +
+                                  print_cone(graph, slot.tensor));
+    }
+  }
+  return result;
+}
+
 struct Module::Impl {
   Graph graph;
   std::vector<Type> inputs, outputs;
@@ -105,6 +131,8 @@ struct Module::Impl {
   size_t scratch_per_worker = 0;
   std::vector<TensorId> input_ids;
   std::vector<size_t> weights;
+  // Kept slots that runs read and another program may share, with what they are made from.
+  std::vector<std::pair<size_t, std::string>> recipes;
   std::shared_ptr<const PreparedWeights> constants_only;  // what no weight is needed for
   std::vector<std::pair<size_t, AlignedBuffer>> constants;
   std::vector<int64_t> copy_bytes;
@@ -140,17 +168,18 @@ struct Module::Impl {
 
   // Addresses of the caller's arrays and of what was prepared; the rest is in the buffers.
   void fill_addresses(RunBuffers& buffers, std::span<const void* const> in,
-                      std::span<void* const> out, const void* kept) const {
+                      std::span<void* const> out,
+                      const std::vector<std::pair<size_t, void*>>* kept) const {
     std::vector<void*>& address = buffers.addresses;
     for (size_t i = 0; i < in.size(); ++i) address[input_ids[i].index] = const_cast<void*>(in[i]);
     const std::vector<Slot>& slots = program.plan.slots;
     for (size_t i = 0; i < slots.size(); ++i) {
       const Slot& s = slots[i];
-      if (s.alias >= 0) continue;
-      if (s.place == Place::Output && !out.empty()) address[i] = out[static_cast<size_t>(s.index)];
-      if (s.place == Place::Kept)
-        address[i] = static_cast<char*>(const_cast<void*>(kept)) + s.offset;
+      if (s.alias < 0 && s.place == Place::Output && !out.empty())
+        address[i] = out[static_cast<size_t>(s.index)];
     }
+    if (kept != nullptr)
+      for (const auto& [slot, memory] : *kept) address[slot] = memory;
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].alias >= 0)
         address[i] = address[static_cast<size_t>(program.plan.root(static_cast<int>(i)))];
@@ -261,6 +290,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
       for (int t : tasks) {
         const Step& step = impl->program.steps[static_cast<size_t>(t)];
         Call call;
+        call.task = t;
         if (step.symbol.empty())
           call.pack = &step.pack;
         else
@@ -293,6 +323,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
         read = read || (task.once && plan.root(s) == static_cast<int>(graph.inputs()[i].index));
     if (read) impl->weights.push_back(i);
   }
+  impl->recipes = shared_slots(graph, plan);
   for (size_t i = 0; i < graph.tensors().size(); ++i) {
     if (plan.slots[i].place != Place::Constant || plan.slots[i].alias >= 0) continue;
     const TensorId t(i);
@@ -308,15 +339,73 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
   return module;
 }
 
-std::shared_ptr<const PreparedWeights> Module::prepare(std::span<const void* const> inputs) const {
+std::shared_ptr<const PreparedWeights>
+Module::prepare(std::span<const void* const> inputs,
+                std::span<const std::shared_ptr<const PreparedWeights>> others) const {
   const Impl& m = *impl_;
   CHECK(inputs.size() == m.inputs.size()) << "prepare takes one pointer per input";
   const auto start = std::chrono::steady_clock::now();
   auto prepared = std::make_shared<PreparedWeights>();
-  prepared->memory_ = AlignedBuffer(static_cast<size_t>(m.program.plan.kept.bytes));
+  prepared->module_ = this;
+  const Plan& plan = m.program.plan;
+  // Which tasks are still to run: what others have is not made again, nor what only that needs.
+  std::vector<void*> found(plan.slots.size(), nullptr);
+  for (const auto& [slot, recipe] : m.recipes) {
+    for (const auto& other : others) {
+      const auto at = other->made_.find(recipe);
+      if (at == other->made_.end()) continue;
+      found[slot] = at->second;
+      if (std::find(prepared->used_.begin(), prepared->used_.end(), other) == prepared->used_.end())
+        prepared->used_.push_back(other);
+      break;
+    }
+  }
+  std::vector<CallPhase> once = m.once;
+  std::vector<bool> needed(plan.slots.size(), false);
+  for (const Task& task : plan.tasks)
+    if (!task.once)
+      for (int s : task.reads) needed[static_cast<size_t>(plan.root(s))] = true;
+  for (const Plan::Copy& copy : plan.copies)
+    needed[static_cast<size_t>(plan.root(static_cast<int>(copy.from.index)))] = true;
+  for (size_t p = once.size(); p-- > 0;) {
+    std::erase_if(once[p].calls, [&](const Call& call) {
+      const std::vector<int>& made = plan.tasks[static_cast<size_t>(call.task)].writes;
+      return std::none_of(made.begin(), made.end(), [&](int s) {
+        const auto at = static_cast<size_t>(plan.root(s));
+        return plan.slots[at].place != Place::Kept || (needed[at] && found[at] == nullptr);
+      });
+    });
+    once[p].units = 0;
+    for (const Call& call : once[p].calls) {
+      once[p].units += call.units;
+      for (int s : plan.tasks[static_cast<size_t>(call.task)].reads)
+        needed[static_cast<size_t>(plan.root(s))] = true;
+    }
+  }
+  // Memory as planned; one after the other where most of it is there already.
+  size_t bytes = static_cast<size_t>(plan.kept.bytes);
+  std::vector<size_t> offsets(plan.slots.size(), 0);
+  if (!prepared->used_.empty()) bytes = 0;
+  const auto own = [&](size_t i) {
+    return plan.slots[i].place == Place::Kept && plan.slots[i].alias < 0 && found[i] == nullptr;
+  };
+  for (size_t i = 0; i < plan.slots.size(); ++i) {
+    if (!own(i)) continue;
+    offsets[i] = prepared->used_.empty() ? static_cast<size_t>(plan.slots[i].offset) : bytes;
+    if (!prepared->used_.empty() && needed[i])
+      bytes += (static_cast<size_t>(plan.slots[i].bytes) + 63) / 64 * 64;
+  }
+  prepared->memory_ = AlignedBuffer(bytes);
+  char* memory = static_cast<char*>(prepared->memory_.data());
+  for (size_t i = 0; i < plan.slots.size(); ++i) {
+    if (found[i] != nullptr) prepared->addresses_.emplace_back(i, found[i]);
+    if (own(i)) prepared->addresses_.emplace_back(i, memory + offsets[i]);
+  }
+  for (const auto& [slot, recipe] : m.recipes)
+    if (found[slot] == nullptr) prepared->made_.emplace(recipe, memory + offsets[slot]);
   std::unique_ptr<RunBuffers> buffers = m.take();
-  m.fill_addresses(*buffers, inputs, {}, prepared->memory_.data());
-  m.run_phases(m.once, *buffers);
+  m.fill_addresses(*buffers, inputs, {}, &prepared->addresses_);
+  m.run_phases(once, *buffers);
   m.give_back(std::move(buffers));
   prepared->seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -337,10 +426,9 @@ void Module::run(std::span<const void* const> inputs, std::span<void* const> out
     own = m.weights.empty() ? m.constants_only : prepare(inputs);
     prepared = own.get();
   }
-  CHECK(prepared == nullptr || prepared->bytes() == m.program.plan.kept.bytes)
-      << "weights prepared by another module";
+  CHECK(prepared == nullptr || prepared->module_ == this) << "weights prepared by another module";
   std::unique_ptr<RunBuffers> buffers = m.take();
-  m.fill_addresses(*buffers, inputs, outputs, prepared ? prepared->memory_.data() : nullptr);
+  m.fill_addresses(*buffers, inputs, outputs, prepared ? &prepared->addresses_ : nullptr);
   m.run_phases(m.phases, *buffers);
   for (size_t i = 0; i < m.program.plan.copies.size(); ++i) {
     const Plan::Copy& c = m.program.plan.copies[i];

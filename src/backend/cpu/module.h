@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 namespace tessera {
 
 struct Program;
+class Module;
 
 struct ModuleOptions {
   CpuIsa isa = best_isa();
@@ -31,12 +33,17 @@ struct ModuleOptions {
 // long as the weights' memory is there and keeps its values.
 class PreparedWeights {
  public:
-  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
-  double seconds() const { return seconds_; }  // that making it took
+  int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }  // of its own
+  double seconds() const { return seconds_; }                             // that making it took
 
  private:
   friend class Module;
   AlignedBuffer memory_;
+  std::vector<std::pair<size_t, void*>> addresses_;  // by slot of the plan
+  std::map<std::string, void*> made_;  // arrays that others may use, by what they are made from
+  // Whose arrays are among the addresses.
+  std::vector<std::shared_ptr<const PreparedWeights>> used_;
+  const Module* module_ = nullptr;
   double seconds_ = 0;
 };
 
@@ -67,8 +74,11 @@ class Module {
   // every element of the input is read before, or where, the output is written.
   bool may_overwrite(size_t input, size_t output) const;
   // Computes and packs what depends on weights alone; of `inputs` only weights are read, others may
-  // be null.
-  std::shared_ptr<const PreparedWeights> prepare(std::span<const void* const> inputs) const;
+  // be null. `others`: of further programs, from the same weights at the same places; arrays that
+  // are the same are theirs, and kept alive.
+  std::shared_ptr<const PreparedWeights>
+  prepare(std::span<const void* const> inputs,
+          std::span<const std::shared_ptr<const PreparedWeights>> others = {}) const;
   // Positions of the inputs that are weights; empty if nothing is prepared from any.
   const std::vector<size_t>& weights() const;
 

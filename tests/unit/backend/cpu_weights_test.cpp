@@ -117,6 +117,38 @@ TEST(Weights, CompiledCodeAgreesWithTheInterpreterWhateverIsOff) {
   }
 }
 
+// A program of `rows` rows; `swapped`: its weights have each other's places.
+std::string rows_program(int rows, bool swapped) {
+  const std::string n = std::to_string(rows), g = "  G = input {weight=true} : f32[70,1]\n",
+                    w = "  W = input {weight=true} : f32[70,128]\n";
+  return "graph rows {\n  X = input : f32[" + n + ",70]\n" + (swapped ? w + g : g + w) +
+         "  V = mul G, W : f32[70,128]\n  Y = matmul X, V : f32[" + n + ",128]\n  return Y\n}\n";
+}
+
+TEST(Weights, ArraysThatAreTheSameAreSharedByPrograms) {
+  Cache cache;
+  const auto few = Module::compile(parse(rows_program(8, false)), cache);
+  const auto many = Module::compile(parse(rows_program(24, false)), cache);
+  const auto other = Module::compile(parse(rows_program(24, true)), cache);
+  std::vector<float> x(24 * 70), gain(70), w(70 * 128), y(24 * 128), want(24 * 128);
+  Rng rng(3);
+  for (auto* v : {&x, &gain, &w})
+    for (float& e : *v) e = static_cast<float>(rng.unit() - 0.5);
+  const std::vector<const void*> in = {x.data(), gain.data(), w.data()};
+  const std::vector<void*> out = {y.data()}, expected = {want.data()};
+  many->run(in, expected);
+  std::vector<std::shared_ptr<const PreparedWeights>> others = {few->prepare(in)};
+  EXPECT_GT(others[0]->bytes(), 70 * 128 * 4 - 1);
+  const auto prepared = many->prepare(in, others);
+  EXPECT_LT(prepared->bytes(), 70 * 128 * 4);
+  others.clear();  // what is shared stays
+  many->run(in, out, prepared.get());
+  EXPECT_EQ(y, want);
+  others = {prepared, few->prepare(in)};
+  const std::vector<const void*> swapped = {x.data(), w.data(), gain.data()};
+  EXPECT_GT(other->prepare(swapped, others)->bytes(), 70 * 128 * 4 - 1);
+}
+
 TEST(Weights, ConstantsAloneAreComputedAtLoading) {
   const Graph g = parse(R"(graph masked {
   X = input : f32[8,8]

@@ -24,6 +24,7 @@ from tessera.frontends.torch.structure import _within, slice_
 from tessera.graph import Tensor
 from tessera.types import is_float
 
+_MOST_RANKED = 256  # elements that are sorted
 _MOST_INTEGER_PRODUCT = 1 << 20  # multiplications, since all terms are there at once
 
 
@@ -130,6 +131,47 @@ def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
     shape[axes[0] : axes[-1] + 1] = [math.prod(x.shape[a] for a in axes)]
     assert places is not None
     return emit("gather", f("reshape")(x, shape), places, axis=axes[0])
+
+
+@handles("aten.topk.default", "aten.sort.default", "aten.sort.stable")
+def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
+    """By counting: an element's place is how many come before it; of equal ones the first does."""
+    if "topk" in str(call.node.target):
+        k, dim, larger = _given(args[:3], kwargs, k=0, dim=-1, largest=True)
+    else:
+        dim, larger = _given(args, kwargs, dim=-1, descending=False)
+        k = x.shape[dim] if x.ndim else 1
+    many_ties = not is_float(x.dtype) or x.dtype.itemsize < 4
+    if "topk" in str(call.node.target) and many_ties and call.wants(1):
+        raise UnsupportedError("which of equal elements PyTorch takes is not known")
+    if not x.ndim or x.dtype == np.bool_ or not k:
+        raise UnsupportedError("of a number, of bool, or of nothing")
+    axis, n = dim % x.ndim, x.shape[dim]
+    if n > _MOST_RANKED or x.size * n > _MOST_INTEGER_PRODUCT:
+        raise UnsupportedError(f"of more than {_MOST_RANKED} elements: each is compared with each")
+    row = f("moveaxis")(x, axis, -1)
+    this, other = f("expand_dims")(row, -1), f("expand_dims")(row, -2)
+    first, same = emit("gt" if larger else "lt", other, this), emit("eq", other, this)
+    if is_float(row.dtype):  # NaN is above all
+        nan, others = emit("ne", this, this), emit("ne", other, other)
+        ahead = (others, nan) if larger else (nan, others)
+        first = emit("or", first, emit("and", ahead[0], emit("not", ahead[1])))
+        same = emit("or", same, emit("and", nan, others))
+    square, last = [*row.shape, n], row.ndim
+    earlier = emit("lt", _iota(call, square, last), _iota(call, square, last - 1))
+    before = f("astype")(emit("or", first, emit("and", same, earlier)), np.int64)
+    rank = f("expand_dims")(reduced("sum", before, [last], False), -2)
+    chosen = [*row.shape[:-1], k, n]
+    hit = emit("eq", rank, _iota(call, chosen, last - 1))
+    at = emit("where", hit, _iota(call, chosen, last), call.graph.const(-1, "i64"))
+    index = f("moveaxis")(reduced("reduce_max", at, [last], False), -1, axis)
+    return [gather(call, x, axis, index), index]
+
+
+def _given(args: Sequence[Any], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
+    """Arguments by place or by name."""
+    values = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
+    return [values[n] for n in defaults]
 
 
 @handles("aten.diagonal.default", "aten.diagonal_copy.default")

@@ -131,9 +131,11 @@ def resolve(value: Any, values: dict[Any, Any]) -> Any:
 
 
 def build(
-    module: Any, inputs: Sequence[Any], weights: Sequence[bool], name: str
-) -> tuple[Graph, list[Any]]:
-    """The program of a graph module; `inputs`: (dtype, shape) of tensors, or numbers.
+    module: Any, inputs: Sequence[Any], weights: Sequence[bool], name: str,
+    extents: Sequence[tuple[Any, int]] = (),
+) -> tuple[Graph, list[Any]]:  # fmt: skip
+    """The program of a graph module; `inputs`: (dtype, shape) of tensors, or numbers. `extents`:
+    Paddings with the sizes in `inputs`; each has a further input, which of the places exist.
 
     Also its results: per result an index into the program's outputs, ("input", i) or a number.
     Raises UnsupportedError that names the operator.
@@ -142,18 +144,23 @@ def build(
     values: dict[Any, Any] = {}
     given = iter(zip(inputs, weights, strict=True))
     results: list[Any] = []
+    for node in module.graph.find_nodes(op="placeholder"):
+        value, weight = next(given)
+        if isinstance(value, tuple):
+            dtype, shape = value
+            value = graph.input(f"x{len(values)}", shape, dtype, weight=weight)
+        values[node] = value
+    valid = [graph.input(f"valid{i}", [n], "bool") for i, (_, n) in enumerate(extents)]
     for node in module.graph.nodes:
         if node.op == "placeholder":
-            value, weight = next(given)
-            if isinstance(value, tuple):
-                dtype, shape = value
-                value = graph.input(f"x{len(values)}", shape, dtype, weight=weight)
-            values[node] = value
-        elif node.op == "output":
+            continue
+        if node.op == "output":
             results = _flat(node.args[0])
         elif node.op == "call_function":
             args = [resolve(a, values) for a in node.args]
             kwargs = {k: resolve(v, values) for k, v in node.kwargs.items()}
+            for (padding, _), seen in zip(extents, valid, strict=True):
+                args, kwargs = padding.operands(graph, node, args, kwargs, seen)
             try:
                 values[node] = run_node(graph, node, args, kwargs)
             except Error as error:

@@ -1,0 +1,490 @@
+"""Symbolic sizes of ATen graphs that may be rounded up: what a longer size adds stays apart.
+
+A graph that is built for n' ≥ n computes, at the places that exist for n, what it computes for n,
+where every operator is one of those below: elements of added places reach others only through a
+reduction along the axis, and there they are replaced by what changes nothing (−∞ before a softmax,
+0 in a product).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.torch.importer import is_scalar_function, operator_name
+from tessera.graph import Graph, Tensor
+
+# Of each axis: None, or how many elements lie around and within the places of the symbol.
+Layout = tuple[tuple[Any, Any] | None, ...]
+_RENAMES = {"aten.alias.default", "aten.clone.default", "aten.detach.default"}
+_VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
+          "aten.view_copy.default"}  # fmt: skip
+_REDUCTIONS = {"aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default",
+               "aten.var.correction", "aten.any.dim"}  # fmt: skip
+_ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+
+
+class _RefusedError(Exception):
+    """What does not survive a longer size."""
+
+
+@dataclass
+class Padding:
+    """How a graph is built for a longer size of one symbol."""
+
+    symbol: Any
+    most: float = math.inf  # the longest that tables in the graph allow
+    # By node: the operand, its axis, and what added places hold there.
+    masks: dict[Any, list[tuple[int, int, float]]] = field(default_factory=dict)
+    scores: set[Any] = field(default_factory=set)  # attention whose keys are the symbol's
+    inputs: dict[int, list[int]] = field(default_factory=dict)  # placeholder: axes to lengthen
+    numbers: dict[int, Any] = field(default_factory=dict)  # placeholder: what it is of the symbols
+    results: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)  # axis, elements within
+    # The placeholder, and its axis, that tell each symbol's size.
+    places: dict[Any, tuple[int, int | None]] = field(default_factory=dict)
+
+    def size(self, args: Sequence[Any], symbol: Any = None) -> int:
+        """The symbol's size, or another one's, in a call."""
+        at, axis = self.places[symbol or self.symbol]
+        return int(args[at] if axis is None else args[at].shape[axis])
+
+    def lengthened(self, args: Sequence[Any], to: dict[Any, int]) -> dict[int, int]:
+        """Numbers among the arguments as they are for longer sizes of symbols."""
+        sizes = {s: to.get(s) or self.size(args, s) for s in self.places}
+        return {i: int(e.subs(sizes)) for i, e in self.numbers.items()}
+
+    def operands(
+        self, graph: Graph, node: Any, args: list[Any], kwargs: dict[str, Any], valid: Tensor
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The operands of a node with added places masked; `valid` [n'] bool says which exist."""
+        for at, axis, value in self.masks.get(node, ()):
+            x = args[at]
+            shape = [1] * x.ndim
+            shape[axis] = x.shape[axis]
+            seen = graph.reshape(valid, shape)
+            args[at] = graph.emit("where", [seen, x, graph.const(value, x.dtype)])
+        if node in self.scores:
+            mask = kwargs.get("attn_mask")
+            seen = graph.reshape(valid, [1, 1, 1, *valid.shape])
+            if mask is None:
+                mask = seen
+            elif mask.dtype == bool:
+                mask = graph.emit("and", [mask, seen])
+            else:
+                mask = graph.emit("where", [seen, mask, graph.const(-math.inf, mask.dtype)])
+            kwargs = {**kwargs, "attn_mask": mask}
+        return args, kwargs
+
+
+def paddings(module: Any) -> list[Padding]:
+    """One for each symbol of the graph that may be rounded up; others keep their sizes."""
+    found: dict[Any, tuple[int, int | None]] = {}
+    for i, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        value = node.meta.get("val")
+        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
+        for axis, size in sizes:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found.setdefault(size.node.expr, (i, axis))
+    made = []
+    for symbol in found:
+        try:
+            walk = _Walk(module, symbol)
+        except _RefusedError:
+            continue
+        walk.padding.places = found
+        made.append(walk.padding)
+    return made
+
+
+def why_not(module: Any) -> list[str]:
+    """Per symbol of the graph that cannot be rounded up the reason."""
+    values = [n.meta.get("val") for n in module.graph.find_nodes(op="placeholder")]
+    symbols = {s for v in values for d in _sizes(v) for s in getattr(d, "free_symbols", ())}
+    reasons = []
+    for symbol in sorted(symbols, key=str):
+        try:
+            _Walk(module, symbol)
+        except _RefusedError as refused:
+            reasons.append(f"{symbol}: {refused}")
+    return reasons
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def _sizes(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield from map(_expression, value.shape)
+    elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        yield value.node.expr
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _sizes(v)
+
+
+class _Walk:
+    """Follows the places of one symbol through a graph."""
+
+    def __init__(self, module: Any, symbol: Any) -> None:
+        self.symbol = symbol
+        self.padding = Padding(symbol)
+        self.layout: dict[Any, Any] = {}  # of nodes with tensors: a Layout, or several
+        for i, node in enumerate(module.graph.find_nodes(op="placeholder")):
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                self.layout[node] = self._plain(value)
+                axes = [a for a, x in enumerate(self.layout[node]) if x]
+                if axes:
+                    self.padding.inputs[i] = axes
+            elif self._has(value):
+                self.padding.numbers[i] = value.node.expr
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                self.layout[node] = self._node(node)
+            elif node.op == "output":
+                self._results(node.args[0])
+
+    def _has(self, value: Any) -> bool:
+        return any(self.symbol in getattr(e, "free_symbols", ()) for e in _sizes(value))
+
+    def _plain(self, value: torch.Tensor) -> Layout:
+        """Of axes that are the symbol itself, or do without it."""
+        axes: list[Any] = []
+        for size in map(_expression, value.shape):
+            if self.symbol not in getattr(size, "free_symbols", ()):
+                axes.append(None)
+            elif size == self.symbol:
+                axes.append((1, 1))
+            else:
+                raise _RefusedError(f"an axis of {size}")
+        return tuple(axes)
+
+    def _of(self, node: Any) -> Layout:
+        made: Layout = self.layout[node]
+        return made
+
+    def _results(self, results: Any) -> None:
+        for i, node in enumerate(results if isinstance(results, (list, tuple)) else [results]):
+            if not isinstance(node, torch.fx.Node):
+                continue
+            if not isinstance(node.meta.get("val"), torch.Tensor):
+                if self._has(node.meta.get("val")):
+                    raise _RefusedError("a size as a result")
+                continue
+            axes = [(a, x[1]) for a, x in enumerate(self._of(node)) if x]
+            if axes:
+                self.padding.results[i] = axes
+
+    # --- one operator
+    def _node(self, node: Any) -> Any:
+        value, name = node.meta.get("val"), operator_name(node.target)
+        if node.target is operator.getitem:
+            return self.layout[node.args[0]][node.args[1]]
+        if is_scalar_function(node.target):
+            return None
+        if not self._has(value) and not any(self._has(n.meta.get("val"))
+                                            for n in node.all_input_nodes):  # fmt: skip
+            if isinstance(value, (list, tuple)):
+                return [(None,) * v.ndim if isinstance(v, torch.Tensor) else None for v in value]
+            return (None,) * value.ndim
+        handler: Callable[..., Any] | None = _RULES.get(name)
+        if handler is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
+            handler = _Walk._pointwise
+        if handler is None:
+            raise _RefusedError(f"{name} is not known to keep places apart")
+        return handler(self, node, *node.args, **node.kwargs)
+
+    def _no_sizes(self, node: Any) -> None:
+        """Numbers that depend on the symbol would be those of the longer size."""
+        for n in node.all_input_nodes:
+            if not isinstance(n.meta.get("val"), (torch.Tensor, list, tuple)) and self._has(
+                n.meta.get("val")):  # fmt: skip
+                raise _RefusedError(f"{operator_name(node.target)} computes with the size")
+
+    def _from(self, value: Any, *sources: tuple[Any, int]) -> Layout:
+        """Axes of a result as those of operands; `sources`: nodes, and the result's axis at which
+        their first one is (several are aligned)."""
+        axes: list[Any] = []
+        for axis, size in enumerate(map(_expression, value.shape)):
+            if self.symbol not in getattr(size, "free_symbols", ()):
+                axes.append(None)
+                continue
+            found = set()
+            for node, first in sources:
+                own = self._of(node)
+                at = axis - first
+                if 0 <= at < len(own) and own[at] is not None:
+                    if _expression(node.meta["val"].shape[at]) != size:
+                        raise _RefusedError("axes of different sizes")
+                    found.add(own[at])
+            if len(found) != 1:
+                raise _RefusedError("an axis that no operand has, or several in different ways")
+            axes.append(found.pop())
+        return tuple(axes)
+
+    def _pointwise(self, node: Any, *args: Any, **kwargs: Any) -> Layout:
+        self._no_sizes(node)
+        value = node.meta["val"]
+        return self._from(value, *((n, value.ndim - n.meta["val"].ndim) for n in
+                                   node.all_input_nodes
+                                   if isinstance(n.meta.get("val"), torch.Tensor)))  # fmt: skip
+
+    def _same(self, node: Any, x: Any, *args: Any, **kwargs: Any) -> Layout:
+        return self._of(x)
+
+    def _view(self, node: Any, x: Any, *args: Any) -> Layout:
+        """The symbol's places stay where they are in row-major order."""
+        left: list[Any] = []
+        for size, own in zip(map(_expression, x.meta["val"].shape), self._of(x), strict=True):
+            left += [size] if own is None else [own[0], self.symbol, own[1]]
+        left = [f for f in reversed(left) if f != 1]
+        axes: list[Any] = []
+        for size in map(_expression, node.meta["val"].shape):
+            with_symbol = self.symbol in getattr(size, "free_symbols", ())
+            around = self._take(left, None) if with_symbol else self._take(left, size)
+            if not with_symbol:
+                axes.append(None)
+                continue
+            within = size / (self.symbol * around)
+            within = (
+                int(within) if getattr(within, "is_Integer", isinstance(within, int)) else within
+            )
+            if self.symbol in getattr(within, "free_symbols", ()):
+                raise _RefusedError("a view that has the size twice in an axis")
+            self._take(left, within)
+            axes.append((around, within))
+        return tuple(axes)
+
+    def _take(self, left: list[Any], size: Any) -> Any:
+        """Factors that make up a size; with None those before the symbol, and the symbol."""
+        taken: Any = 1
+        while left and (size is None or taken != size):
+            factor = left.pop()
+            if factor == self.symbol:
+                if size is None:
+                    return taken
+                raise _RefusedError("a view that divides the size")
+            if size is not None and isinstance(factor, int) and isinstance(size, int):
+                need = size // taken if size % taken == 0 else 0
+                if need and factor > need:
+                    if factor % need:
+                        raise _RefusedError("a view that divides an axis unevenly")
+                    left.append(factor // need)
+                    factor = need
+            taken = taken * factor
+        if size is None or taken != size:
+            raise _RefusedError("a view that mixes axes")
+        return taken
+
+    def _permute(self, node: Any, x: Any, dims: Sequence[int]) -> Layout:
+        own = self._of(x)
+        return tuple(own[d] for d in dims)
+
+    def _transpose(self, node: Any, x: Any, a: int = 0, b: int = 1) -> Layout:
+        own = list(self._of(x))
+        if len(own) > 1:
+            own[a], own[b] = own[b], own[a]
+        return tuple(own)
+
+    def _unsqueeze(self, node: Any, x: Any, dim: int) -> Layout:
+        own = list(self._of(x))
+        own.insert(dim % (len(own) + 1), None)
+        return tuple(own)
+
+    def _squeeze(self, node: Any, x: Any, dims: Any = None) -> Layout:
+        own, shape = self._of(x), x.meta["val"].shape
+        gone = range(len(own)) if dims is None else [dims] if isinstance(dims, int) else dims
+        axes = {d % len(own) for d in gone if isinstance(shape[d], int) and shape[d] == 1}
+        return tuple(a for i, a in enumerate(own) if i not in axes)
+
+    def _expand(self, node: Any, x: Any, *args: Any, **kwargs: Any) -> Layout:
+        value, own = node.meta["val"], self._of(x)
+        own = (None,) * (value.ndim - len(own)) + own
+        plain = self._plain_where(value, own)
+        return tuple(a if a is not None else p for a, p in zip(own, plain, strict=True))
+
+    def _plain_where(self, value: Any, own: Layout) -> Layout:
+        axes: list[Any] = []
+        for size, known in zip(map(_expression, value.shape), own, strict=True):
+            new = known is None and self.symbol in getattr(size, "free_symbols", ())
+            if new and size != self.symbol:
+                raise _RefusedError(f"an axis of {size}")
+            axes.append((1, 1) if new else None)
+        return tuple(axes)
+
+    def _slice(self, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None,
+               step: int = 1) -> Layout:  # fmt: skip
+        dim %= len(self._of(x))
+        own, value = list(self._of(x)), node.meta["val"]
+        have, want = (_expression(v.shape[dim]) for v in (x.meta["val"], value))
+        if have == want:
+            return tuple(own)
+        if start not in (None, 0) and not isinstance(start, int):
+            raise _RefusedError("a part that begins at a size")
+        if own[dim] is None and self.symbol in getattr(want, "free_symbols", ()):
+            if (
+                start not in (None, 0)
+                or step != 1
+                or want != self.symbol
+                or not isinstance(have, int)
+            ):
+                raise _RefusedError("a part of a table that does not begin with it")
+            self.padding.most = min(self.padding.most, have)
+            own[dim] = (1, 1)
+        elif own[dim] is not None:
+            self._static(value.shape[dim], own[dim], start, "a part")
+            own[dim] = None
+        return tuple(own)
+
+    def _static(self, size: Any, own: Any, start: Any, what: str) -> None:
+        """Places counted from the front, which exist at any size."""
+        if own != (1, 1) or not isinstance(size, int) or (start or 0) < 0:
+            raise _RefusedError(f"{what} of the size that is not counted from the front")
+
+    def _select(self, node: Any, x: Any, dim: int, index: Any) -> Layout:
+        own = list(self._of(x))
+        chosen = own.pop(dim % len(own))
+        if chosen is not None:
+            self._no_sizes(node)
+            self._static(1, chosen, index, "an element")
+        return tuple(own)
+
+    def _embedding(self, node: Any, table: Any, index: Any, *args: Any, **kwargs: Any) -> Layout:
+        if any(self._of(table)):
+            raise _RefusedError("a table of that size")
+        return (*self._of(index), None)
+
+    def _gather(self, node: Any, x: Any, dim: int, index: Any, **kwargs: Any) -> Layout:
+        own, places = list(self._of(x)), list(self._of(index))
+        if own.pop(dim) is not None or own != [a for i, a in enumerate(places) if i != dim % len(
+            places)]:  # fmt: skip
+            raise _RefusedError("elements of that size, by position")
+        return tuple(places)
+
+    def _product(self, node: Any, *args: Any, **kwargs: Any) -> Layout:
+        self._no_sizes(node)
+        first = len(args) - 2  # a sum comes before
+        x, y = args[first:]
+        value = node.meta["val"]
+        own, other = self._of(x), self._of(y)
+        if own[-1] is not None or other[-2] is not None:
+            if own[-1] != (1, 1) or other[-2] != (1, 1):
+                raise _RefusedError("a product over several axes as one")
+            self.padding.masks[node] = [(first, x.meta["val"].ndim - 1, 0.0),
+                                        (first + 1, y.meta["val"].ndim - 2, 0.0)]  # fmt: skip
+        batch = own[0] if value.ndim == 3 else None
+        if value.ndim == 3 and batch != other[0]:
+            raise _RefusedError("a batch that is laid out in two ways")
+        return (*((batch,) if value.ndim == 3 else ()), own[-2], other[-1])
+
+    def _layer_norm(self, node: Any, x: Any, shape: Sequence[Any], *args: Any) -> list[Layout]:
+        self._no_sizes(node)
+        own = self._of(x)
+        if any(own[len(own) - len(shape) :]):
+            raise _RefusedError("a norm along the size")
+        return [own, own, own]
+
+    def _softmax(self, node: Any, x: Any, dim: int, half: bool = False) -> Layout:
+        own = self._of(x)
+        if own[dim] is not None:
+            if own[dim] != (1, 1):
+                raise _RefusedError("a softmax over several axes as one")
+            self.padding.masks[node] = [(0, dim % len(own), -math.inf)]
+        return own
+
+    def _reduce(self, node: Any, x: Any, dims: Any = None, *args: Any, **kwargs: Any) -> Layout:
+        own = list(self._of(x))
+        dims = [dims] if isinstance(dims, int) else dims
+        axes = {d % len(own) for d in dims} if dims else set(range(len(own)))
+        if any(own[a] is not None for a in axes):
+            raise _RefusedError("a reduction along the size")
+        keep = node.meta["val"].ndim == len(own)
+        return tuple(a for i, a in enumerate(own) if keep or i not in axes)
+
+    def _running(self, node: Any, x: Any, dim: int, **kwargs: Any) -> Layout:
+        own = self._of(x)
+        if own and own[dim] not in (None, (1, 1)):
+            raise _RefusedError("a running sum over several axes as one")
+        return own
+
+    def _attention(self, node: Any, q: Any, k: Any, v: Any, dropout: float = 0.0,
+                   causal: bool = False, **kwargs: Any) -> list[Any]:  # fmt: skip
+        self._no_sizes(node)
+        queries, keys, values = self._of(q), self._of(k), self._of(v)
+        if keys[:-1] != values[:-1] or queries[:2] != keys[:2] or any(
+            x[-1] is not None for x in (queries, keys, values)
+        ):  # fmt: skip
+            raise _RefusedError("attention of axes that are laid out in two ways")
+        if keys[2] is not None:
+            if keys[2] != (1, 1) or len(keys) != 4:
+                raise _RefusedError("attention over several axes as one")
+            mask = kwargs.get("attn_mask")
+            # What is added to scores must find numbers there.
+            added = mask is not None and mask.meta["val"].dtype is not torch.bool
+            self.padding.masks[node] = [(1, 2, 0.0)] * added + [(2, 2, 0.0)]
+            self.padding.scores.add(node)
+        return [queries, queries[:3]]
+
+    def _concat(self, node: Any, tensors: Sequence[Any], dim: int = 0) -> Layout:
+        value = node.meta["val"]
+        dim %= value.ndim
+        if any(self._of(t)[dim] is not None for t in tensors):
+            raise _RefusedError("a concatenation along the size")
+        own = {self._of(t) for t in tensors}
+        if len(own) != 1:
+            raise _RefusedError("operands that are laid out in different ways")
+        return own.pop()
+
+    def _split(self, node: Any, x: Any, sizes: Any, dim: int = 0) -> list[Layout]:
+        if self._of(x)[dim] is not None:
+            raise _RefusedError("a division of the size")
+        return [self._of(x)] * len(node.meta["val"])
+
+    def _full(self, node: Any, shape: Any, value: Any, **kwargs: Any) -> Layout:
+        if isinstance(value, torch.fx.Node):
+            raise _RefusedError("a constant that is computed")
+        return self._plain(node.meta["val"])
+
+    def _arange(self, node: Any, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Layout:
+        if isinstance(start, torch.fx.Node) or isinstance(step, torch.fx.Node):
+            raise _RefusedError("numbers that begin at a size")
+        if start != 0 or step != 1:
+            raise _RefusedError("numbers that do not begin at 0")
+        return self._plain(node.meta["val"])
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(_VIEWS, _Walk._view), **dict.fromkeys(_RENAMES, _Walk._same),
+    **dict.fromkeys(_REDUCTIONS, _Walk._reduce),
+    **dict.fromkeys(("aten.mm.default", "aten.bmm.default", "aten.addmm.default"), _Walk._product),
+    **dict.fromkeys(("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default"),
+                    _Walk._squeeze),
+    **dict.fromkeys(("aten.zeros_like.default", "aten.ones_like.default",
+                     "prims.convert_element_type.default", "aten._to_copy.default"), _Walk._same),
+    **dict.fromkeys(("aten.split_with_sizes.default", "aten.split.Tensor"), _Walk._split),
+    "aten.full_like.default": _Walk._pointwise, "aten.permute.default": _Walk._permute,
+    "aten.transpose.int": _Walk._transpose, "aten.t.default": _Walk._transpose,
+    "aten.unsqueeze.default": _Walk._unsqueeze, "aten.expand.default": _Walk._expand,
+    "aten.slice.Tensor": _Walk._slice, "aten.select.int": _Walk._select,
+    "aten.embedding.default": _Walk._embedding, "aten.gather.default": _Walk._gather,
+    "aten._softmax.default": _Walk._softmax,
+    "aten.native_layer_norm.default": _Walk._layer_norm, "aten.cumsum.default": _Walk._running,
+    _ATTENTION: _Walk._attention, "aten.cat.default": _Walk._concat,
+    "aten.full.default": _Walk._full, "aten.arange.start_step": _Walk._arange,
+}  # fmt: skip
+
+
+def bucket(size: int, most: float = math.inf) -> int:
+    """The size that a program is made for: four per power of two, so that at most a quarter, and on
+    average a tenth, is added."""
+    if size < 1:
+        raise UnsupportedError(f"a size of {size}")
+    step = max(1, 1 << max(0, size.bit_length() - 3))
+    return int(min(-(-size // step) * step, max(most, size)))

@@ -1,0 +1,188 @@
+"""Sizes that change from call to call: rounded up where that is the same, packed weights shared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+from tessera import torch_backend, torch_parts  # noqa: E402
+from tessera.frontends.torch.padding import bucket  # noqa: E402
+
+F = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def parts() -> list[Any]:
+    return [p for r in torch_backend.REPORTS for p in r.parts]
+
+
+def programs() -> int:
+    return sum(len(p.programs) for p in parts())
+
+
+def at_lengths(model: Any, lengths: tuple[int, ...], batch: int = 2, **options: Any) -> Any:
+    # Unchecked: the comparison of first runs would hide what is wrong.
+    compiled = torch.compile(model, backend="tessera", dynamic=True,
+                             options={"dynamic": "wait", "check": False, **options})  # fmt: skip
+    with torch.no_grad():
+        for length in lengths:
+            for _ in range(2):
+                x = torch.rand(batch, length, 16) + 0.1
+                got, want = compiled(x), model(x)
+                torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5)
+                assert got.stride() == want.stride()
+    return compiled
+
+
+def attend(x: Any, keys: Any = torch.cos, **kwargs: Any) -> Any:
+    heads = x.view(x.shape[0], x.shape[1], 2, 8).transpose(1, 2)
+    # Of an added place the logarithm is -inf, and the cosine 1.
+    made = F.scaled_dot_product_attention(heads, keys(heads), heads.log(), **kwargs)
+    return made.transpose(1, 2).reshape(x.shape)
+
+
+SAME: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: F.layer_norm(F.gelu(x) + x, (16,)),
+    "attention": attend,
+    "causal": lambda x: attend(x, is_causal=True),
+    "a mask of truths": lambda x: attend(x, attn_mask=x[0, None, :, 0] > 0.2),
+    "a mask that is added": lambda x: attend(x, torch.log, attn_mask=x[0, None, :, 0].log()),
+    "scores": lambda x: torch.softmax(x.log() @ x.transpose(1, 2), -1) @ x.log(),
+    "positions": lambda x: x + torch.arange(x.shape[1])[:, None],
+    "the first": lambda x: x[:, 0] * 2,
+    "one axis of two": lambda x: (x.reshape(-1, 16) @ torch.ones(16, 3)).exp(),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_lengths_of_a_bucket_share_a_program(name: str) -> None:
+    at_lengths(SAME[name], (19, 17, 20))
+    assert programs() == 1
+
+
+ELSE: dict[str, Callable[[Any], Any]] = {
+    "a mean": lambda x: x.mean(1) * 2,
+    "the size itself": lambda x: x * x.shape[1],
+    "the last": lambda x: x[:, -1] * 2,
+    "from the end": lambda x: x + torch.arange(x.shape[1], 0, -1)[:, None],
+    "turned round": lambda x: x.flip(1) * 2,
+    "two as one": lambda x: torch.cat([x, x], 1).exp(),
+    "a norm along it": lambda x: x.transpose(1, 2) / x.transpose(1, 2).var(-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", ELSE)
+def test_what_depends_on_the_size_is_not_rounded(name: str) -> None:
+    at_lengths(ELSE[name], (19, 17, 20))
+    assert max(len(p.programs) for p in parts()) == 3
+
+
+def test_batches_and_lengths_are_rounded_at_once() -> None:
+    def model(x: Any) -> Any:
+        return (attend(x).reshape(-1, 16) @ torch.ones(16, 16)).exp().view(x.shape)
+
+    compiled = at_lengths(model, (18, 20), batch=17)
+    with torch.no_grad():
+        x = torch.rand(19, 18, 16) + 0.1
+        torch.testing.assert_close(compiled(x), model(x), rtol=2e-5, atol=2e-5)
+    assert programs() == 1
+
+
+def test_buckets_add_a_quarter_at_most() -> None:
+    for n in range(1, 3000):
+        assert n <= bucket(n) <= n * 1.25
+    assert len({bucket(n) for n in range(64, 257)}) == 9
+    assert bucket(500, 500) == 500
+
+
+def test_packed_weights_are_shared_by_the_programs_of_all_lengths() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 256), torch.nn.GELU(), torch.nn.Linear(256, 16))
+    compiled = at_lengths(model, (64,))
+    (part,) = parts()
+    first = part.weights.bytes
+    assert first >= 2 * 16 * 256 * 4
+    with torch.no_grad():
+        for length in (100, 200):
+            compiled(torch.rand(2, length, 16))
+    assert parts() == [part]
+    assert len(part.programs) == 3
+    assert part.weights.bytes < first + 1000
+    with torch.no_grad():
+        model[2].weight.mul_(2)
+        for length in (64, 100, 200):
+            x = torch.rand(2, length, 16)
+            torch.testing.assert_close(compiled(x), model(x), rtol=2e-5, atol=2e-5)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert condition()
+
+
+def test_extents_that_return_often_get_a_program_of_their_own(monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch_parts, "_OFTEN", 3)
+    model = SAME["rows"]
+    compiled = at_lengths(model, (19,), dynamic="background")
+    x = torch.rand(2, 19, 16)
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(x)
+        wait_for(lambda: programs() == 2)
+        torch.testing.assert_close(compiled(x), model(x))
+        x = torch.rand(2, 30, 16)  # another bucket, which is made while others run
+        torch.testing.assert_close(compiled(x), model(x))
+        wait_for(lambda: programs() == 3)
+        torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_programs_that_were_not_run_for_long_are_dropped(monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch_parts, "_MOST_PROGRAMS", 2)
+    compiled = at_lengths(SAME["rows"], (20, 24, 20, 32))
+    assert {n[2] for n in parts()[0]._programs} == {(2, 20), (2, 32)}
+    with torch.no_grad():
+        x = torch.rand(2, 24, 16)
+        torch.testing.assert_close(compiled(x), SAME["rows"](x))
+
+
+# --- what counts as rounding
+def test_rounding_is_measured_where_it_happens() -> None:
+    want = torch.full((20, 16), 1e3)
+    want[2] = 1e-3
+    wrong = want.clone()
+    wrong[2, 3] += 1e-4
+    assert torch_parts._difference(want.clone(), want) is None
+    assert "by 0.0001" in str(torch_parts._difference(wrong, want))
+    want[:, 5], wrong = 1e-3, want.clone()
+    wrong[:, 5] = 1.2e-3  # a column
+    wrong[2] = want[2]
+    assert torch_parts._difference(wrong, want) is not None
+    alone = torch.full((1, 32), 1.0)
+    alone[0, 3] = 1e-6  # a sum that cancels, in a single row
+    assert torch_parts._difference(alone + 1e-6, alone) is None
+
+
+def test_sums_that_cancel_are_no_difference() -> None:
+    def model(x: Any) -> Any:
+        return (x * 1e6 + 1).sum(-1) - (x * 1e6).sum(-1)
+
+    x = torch.randn(8, 300)
+    exact = (torch_parts.in_f64(torch.fx.symbolic_trace(model), [x]) or [None])[0]
+    want = model(x)
+    got = exact.float()
+    assert torch_parts._difference(got, want) is not None
+    assert torch_parts.closer(got, want, exact)
+    assert not torch_parts.closer(got + 100, want, exact)
