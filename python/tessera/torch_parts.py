@@ -518,10 +518,9 @@ def _difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
     if want.ndim and want.numel() >= _MANY * want.shape[-1]:
         around = torch.minimum(around, size.reshape(-1, want.shape[-1]).amax(0))
     units = _units(want.dtype)
-    if want.dtype is torch.float32 and want.device.type != "cpu":
-        # PyTorch and we may round factors differently where it was told that both may (tf32).
-        if torch.get_float32_matmul_precision() != "highest":
-            units = 20 * 2.0**-11
+    loose = torch.get_float32_matmul_precision() != "highest"
+    if loose and want.dtype is torch.float32 and want.device.type != "cpu":
+        units = 20 * 2.0**-11  # we and PyTorch, told that both may, may round factors differently
     limit = units * around.clamp(min=1e-30)
     beyond = torch.where(torch.isnan(wrong), math.inf, wrong) > limit
     if not bool(beyond.any()):
