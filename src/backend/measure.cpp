@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "base/check.h"
 
@@ -40,6 +42,14 @@ const char* to_string(CacheMode mode) {
 
 int64_t last_level_cache_bytes() {
   int64_t bytes = 0;
+  // What a core shares, where Linux tells: sysconf adds up all last-level caches of some
+  // processors.
+  for (int i = 0; i < 8; ++i) {
+    std::ifstream in("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/size");
+    int64_t kilobytes = 0;
+    if (in >> kilobytes && in.get() == 'K') bytes = std::max(bytes, kilobytes << 10);
+  }
+  if (bytes > 0) return bytes;
   for (int name : {_SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL4_CACHE_SIZE}) {
     bytes = std::max<int64_t>(bytes, sysconf(name));
   }

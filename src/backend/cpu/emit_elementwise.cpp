@@ -111,23 +111,38 @@ class WideQuotients {
   std::map<std::string, std::string> names_;
 };
 
-// A transpose that exchanges the two innermost axes of 32-bit words: tiles instead of single
-// elements. A unit is some rows of the result.
+// A transpose that exchanges the two innermost axes of 32-bit words, or runs of axes that stay side
+// by side (pixels and channels): tiles instead of single elements. A unit is some rows of the
+// result.
 std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph,
                                               const Op& op, UnitContext& unit) {
   const Type& type = graph.type(op.result());
-  const auto& perm = std::get<PermAttrs>(op.attrs).perm;
-  const size_t rank = perm.size();
-  if (rank < 2 || size_in_bytes(type.dtype) != 4) return std::nullopt;
-  for (size_t i = 0; i + 2 < rank; ++i) {
-    if (perm[i] != static_cast<int>(i)) return std::nullopt;
-  }
-  if (perm[rank - 1] != static_cast<int>(rank) - 2) return std::nullopt;
+  if (size_in_bytes(type.dtype) != 4) return std::nullopt;
   const std::vector<int64_t> shape = extents(type.shape);
-  const int64_t rows = shape[rank - 2], columns = shape[rank - 1];
+  struct Run {  // of axes that follow each other in operand and result
+    int first, last;
+    int64_t extent;
+  };
+  std::vector<Run> runs;
+  const auto& perm = std::get<PermAttrs>(op.attrs).perm;
+  for (size_t i = 0; i < perm.size(); ++i) {
+    if (!runs.empty() && perm[i] == runs.back().last + 1) {
+      runs.back().last = perm[i];
+      runs.back().extent *= shape[i];
+    } else {
+      runs.push_back({perm[i], perm[i], shape[i]});
+    }
+  }
+  const size_t n_runs = runs.size();
+  if (n_runs < 2 || n_runs > 3) return std::nullopt;
+  const Run &row_run = runs[n_runs - 2], &column_run = runs[n_runs - 1];
+  if (column_run.last + 1 != row_run.first || (n_runs == 3 && runs[0].first != 0))
+    return std::nullopt;
+  const int64_t rows = row_run.extent, columns = column_run.extent;
   if (rows < 8 || columns < 8) return std::nullopt;
   const int64_t matrices = num_elements(type.shape) / (rows * columns);
-  const int64_t step = std::min(rows, std::max<int64_t>(8, kUnitElements / columns / 8 * 8));
+  // Whole lines of the operand.
+  const int64_t step = std::min(rows, std::max<int64_t>(16, kUnitElements / columns / 8 * 8));
   const int64_t slabs = ceil_div(rows, step);
   unit.prelude.insert("t_transpose");
   const auto n = [](int64_t i) { return std::to_string(i); };

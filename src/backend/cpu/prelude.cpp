@@ -260,12 +260,23 @@ INLINE double t_log1p(double x) {
 }
 )"},
       {"t_tanh", {"t_expm1"}, R"(
-// tanh x = m / (m + 2) with m = e^(2|x|) - 1.
+// tanh x = m / (m + 2) with m = e^(2|x|) - 1, in float as 2^n 2^f - 1: an error in the product with
+// 2/ln 2 matters less, the larger x is.
 INLINE float t_tanh(float x) {
   float a = __builtin_fabsf(x);
   a = a > 10.0f ? 10.0f : a;
-  float m = t_expm1(2.0f * a);
-  return __builtin_copysignf(x != x ? x : m / (m + 2.0f), x);
+  float t = a * 2.88539004f + 12583039.0f;  // rounds; the low bits are the exponent of 2^n
+  float n = t - 12583039.0f;
+  float f = a * 2.88539004f - n;
+  float s = t_float((int)((unsigned)t_bits(t) << 23));
+  float q = 0.000154531629451f;  // (2^f - 1)/f, to 8e-9
+  q = q * f + 0.00133908633647f;
+  q = q * f + 0.00961808255728f;
+  q = q * f + 0.0555035711422f;
+  q = q * f + 0.240226507606f;
+  q = q * f + 0.693147188026f;
+  float m = s * (q * f) + (s - 1.0f);
+  return __builtin_copysignf(m / (m + 2.0f), x);
 }
 INLINE double t_tanh(double x) {
   double a = __builtin_fabs(x);
@@ -275,18 +286,30 @@ INLINE double t_tanh(double x) {
 }
 )"},
       {"t_sigmoid", {"t_exp"}, R"(
+// In float, e^-x is infinite where the result would be below the normal numbers, and it is 0.
 INLINE float t_sigmoid(float x) {
-  float e = t_exp(-__builtin_fabsf(x));
-  return (x < 0 ? e : 1.0f) / (1.0f + e);
+  float c = x < -89.0f ? -89.0f : x;
+  c = c > 88.0f ? 88.0f : c;
+  float t = c * -1.44269504f + 12583039.0f;  // rounds; the low bits are the exponent of 2^n
+  float n = t - 12583039.0f;
+  float r = -n * 1.42860677e-6f - (n * 0.693145752f + c);
+  float q = 0.00139262134663f;  // e^r, to 1.1e-8 (t_exp_down)
+  q = q * r + 0.00836320297158f;
+  q = q * r + 0.0416665544377f;
+  q = q * r + 0.16666576846f;
+  q = q * r + 0.5f;
+  q = q * r + 1.0f;
+  return 1.0f / ((q * r + 1.0f) * t_float((int)((unsigned)t_bits(t) << 23)) + 1.0f);
 }
 INLINE double t_sigmoid(double x) {
   double e = t_exp(-__builtin_fabs(x));
   return (x < 0 ? e : 1.0) / (1.0 + e);
 }
 )"},
-      {"t_erf", {"t_exp"}, R"(
-// erf x = x P(x^2) below 1 (errors 3e-11, 2e-21); above, erfc x = e^(-x^2) Q((x-2.5)/(x+2.5))
-// (relative errors 1.2e-9 up to 11, 5e-19 up to 28), with the rounding error of x^2 put back.
+      {"t_erf", {"t_exp_down"}, R"(
+// erf x = x P(x^2) below 1 (errors 3e-11, 2e-21). Above, in double, erfc x =
+// e^(-x^2) Q((x-2.5)/(x+2.5)) (relative error 5e-19 up to 28), with the rounding error of x^2 put
+// back; in float, erfc x = 2^-G(x) up to 4, where erf rounds to 1 (error 5e-8).
 INLINE float t_erf_small(float z) {  // erf(x)/x, z = x^2
   float p = -9.66704457149e-6f;
   p = p * z + 0.000112659590256f;
@@ -312,27 +335,6 @@ INLINE double t_erf_small(double z) {
   p = p * z + 0.11283791670955120236;
   p = p * z - 0.37612638903183752379;
   return p * z + 1.1283791670955125739;
-}
-INLINE float t_erfc_large(float x) {  // x >= 1
-  float a = x > 11.0f ? 11.0f : x;
-  float t = (a - 2.5f) / (a + 2.5f);
-  float q = -0.000135078256895f;
-  q = q * t + 0.000216153572703f;
-  q = q * t + 0.000880623851576f;
-  q = q * t - 0.00264097778653f;
-  q = q * t - 0.00399445612813f;
-  q = q * t + 0.0399224969523f;
-  q = q * t - 0.125033010412f;
-  q = q * t + 0.251713192599f;
-  q = q * t - 0.371736734575f;
-  q = q * t + 0.210806364072f;
-#ifdef __FMA__
-  float z = a * a, low = __builtin_fmaf(a, a, -z);
-#else
-  double exact = (double)a * a;
-  float z = (float)exact, low = (float)(exact - z);
-#endif
-  return t_exp(-z) * (q - q * low);
 }
 INLINE double t_erfc_large(double x) {
   double a = x > 28.0 ? 28.0 : x;
@@ -365,23 +367,51 @@ INLINE double t_erfc_large(double x) {
   return t_exp(-hi * hi) * t_exp(-low) * q;
 }
 INLINE float t_erf(float x) {
-  float a = __builtin_fabsf(x), s = a > 1.0f ? 1.0f : a, l = a < 1.0f ? 1.0f : a;
-  float r = a < 1.0f ? s * t_erf_small(s * s) : 1.0f - t_erfc_large(l);
-  return x != x ? x : __builtin_copysignf(r, x);
+  float a = __builtin_fabsf(x);
+  a = a > 4.0f ? 4.0f : a;
+  float g = 1.9147970566e-05f;
+  g = g * a - 0.000457243470622f;
+  g = g * a + 0.00495183631552f;
+  g = g * a - 0.0326117928083f;
+  g = g * a + 0.149003156177f;
+  g = g * a + 0.922085922834f;
+  g = g * a + 1.6243211889f;
+  g = g * a + 0.0011049569286f;
+  float t = 12583039.0f - g;  // rounds; the low bits are the exponent of 2^n
+  float f = (12583039.0f - t) - g;
+  float q = 0.00133908633647f;
+  q = q * f + 0.00967603191832f;
+  q = q * f + 0.0555035711422f;
+  q = q * f + 0.240221074853f;
+  q = q * f + 0.693147188026f;
+  q = q * f + 1.00000007545f;
+  float l = 1.0f - q * t_float((int)((unsigned)t_bits(t) << 23));
+  float r = a < 1.0f ? a * t_erf_small(a * a) : l;
+  return __builtin_copysignf(r, x);
 }
 INLINE double t_erf(double x) {
   double a = __builtin_fabs(x), s = a > 1.0 ? 1.0 : a, l = a < 1.0 ? 1.0 : a;
   double r = a < 1.0 ? s * t_erf_small(s * s) : 1.0 - t_erfc_large(l);
   return x != x ? x : __builtin_copysign(r, x);
 }
-// x (1 + erf(x/sqrt 2)) / 2, without cancellation for negative x.
+// x (1 + erf(x/sqrt 2)) / 2, without cancellation for negative x. In float, what lies below -|x| is
+// e^(-x^2/2) Q((|x|-3)/(|x|+3)), to 2e-8, where that is a normal number.
 INLINE float t_gelu(float x) {
-  float u = x * 0.707106781f;
-  float a = __builtin_fabsf(u), s = a > 1.0f ? 1.0f : a, l = a < 1.0f ? 1.0f : a;
-  float c = t_erfc_large(l);
-  float far = u < 0 ? c : 2.0f - c;
-  float near = 1.0f + __builtin_copysignf(s * t_erf_small(s * s), u);
-  return 0.5f * x * (a < 1.0f ? near : far);
+  float a = __builtin_fabsf(x);
+  a = a > 13.3f ? 13.3f : a;
+  float t = (a - 3.0f) / (a + 3.0f);
+  float q = 5.42102320992e-05f;
+  q = q * t + 0.000116136371376f;
+  q = q * t - 0.000339921935639f;
+  q = q * t - 0.000984258691394f;
+  q = q * t + 0.00290469152452f;
+  q = q * t + 0.00613220196594f;
+  q = q * t - 0.046213310897f;
+  q = q * t + 0.123225020106f;
+  q = q * t - 0.206402618061f;
+  q = q * t + 0.121513947746f;
+  float below = q * t_exp_down(-0.5f * a * a);
+  return x * (x < 0 ? below : 1.0f - below);
 }
 INLINE double t_gelu(double x) {
   double u = x * 0.70710678118654752440;

@@ -27,9 +27,9 @@ std::optional<StreamTile> stream_tile(CpuIsa isa, DType sums, DType stored, int6
     int vectors, streams;
   };
   static constexpr Shape kWide[] = {{0, 0}, {4, 4}, {4, 3}, {2, 4}, {2, 3}};
-  static constexpr Shape kNarrow[] = {{0, 0}, {4, 3}, {2, 3}};
+  static constexpr Shape kNarrow[] = {{0, 0}, {4, 3}, {2, 3}, {2, 2}};
   const bool wide = vector_registers(isa) == 32;
-  if (!reads || m < 1 || m > (wide ? 4 : 2)) return std::nullopt;
+  if (!reads || m < 1 || m > (wide ? 4 : 3)) return std::nullopt;
   const Shape& shape = wide ? kWide[m] : kNarrow[m];
   StreamTile t;
   t.tile.rows = static_cast<int>(m);

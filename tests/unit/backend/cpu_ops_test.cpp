@@ -206,6 +206,27 @@ TEST(CpuOps, DataMovement) {
   }
 }
 
+// Runs of axes that change places are turned by tiles: pixels and channels, both ways, alone and
+// behind a batch, in pieces and with rests. Others, short ones and other widths are not.
+TEST(CpuOps, RunsOfAxesAreTurnedByTiles) {
+  const auto turned = [](DType d, const Shape& shape, std::vector<int> perm) {
+    Case c;
+    c.op(OpKind::Transpose, d, {shape}, PermAttrs{std::move(perm)});
+    c.check(d == DType::F32);
+    return emit_source(c.graph(), best_isa()).find("t_transpose(a0") != std::string::npos;
+  };
+  EXPECT_TRUE(turned(DType::F32, {2, 19, 9, 31}, {0, 2, 3, 1}));
+  EXPECT_TRUE(turned(DType::F32, {2, 9, 31, 19}, {0, 3, 1, 2}));
+  EXPECT_TRUE(turned(DType::I32, {1, 11, 5, 7}, {0, 2, 3, 1}));
+  EXPECT_TRUE(turned(DType::F32, {3, 4, 9000}, {2, 0, 1}));
+  EXPECT_TRUE(turned(DType::F32, {9000, 3, 7}, {1, 2, 0}));
+  EXPECT_TRUE(turned(DType::F32, {2, 3, 10, 20}, {0, 1, 3, 2}));
+  EXPECT_FALSE(turned(DType::F32, {2, 3, 9, 31}, {0, 2, 3, 1}));
+  EXPECT_FALSE(turned(DType::F32, {9, 10, 11}, {2, 1, 0}));
+  EXPECT_FALSE(turned(DType::F32, {9, 10, 11}, {1, 0, 2}));
+  EXPECT_FALSE(turned(DType::F64, {2, 19, 9, 31}, {0, 2, 3, 1}));
+}
+
 // Every combination meets another path: whole tiles and rests, planes read in place and staged,
 // residues of strides, groups of one channel, lines shorter than a vector.
 TEST(CpuOps, Convolutions) {

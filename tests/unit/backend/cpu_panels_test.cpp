@@ -220,8 +220,12 @@ TEST(CpuPanels, FewRowsReadSeveralStreams) {
       const bool streams =
           stream_tile(isa, dtype == DType::F64 ? dtype : DType::F32, dtype, 1, 64).has_value();
       EXPECT_EQ(streams, dtype != DType::F16 || isa != CpuIsa::Generic);
-      const std::string kernel = "streams_" + std::string(name(dtype)) + "_1x";
-      EXPECT_EQ(emit_source(g, isa).find(kernel) != std::string::npos, streams) << to_string(isa);
+      for (int rows = 1; rows <= (vector_registers(isa) == 32 ? 4 : 3); ++rows) {
+        const std::string kernel =
+            "streams_" + std::string(name(dtype)) + "_" + std::to_string(rows) + "x";
+        EXPECT_EQ(emit_source(g, isa).find(kernel) != std::string::npos, streams)
+            << kernel << " " << to_string(isa);
+      }
     }
     expect_right_everywhere(g);
   }
