@@ -89,7 +89,8 @@ void gemm(const typename Micro::Context& context, int64_t m, int64_t n, int64_t 
   using P = typename Micro::Packed;
   constexpr int64_t MR = Micro::kMR, NR = Micro::kNR, L = Micro::kLimbs;
   P* packed_a = static_cast<P*>(scratch);
-  const int64_t most = kGemmMC < m ? kGemmMC : m;  // rows of A at a time, packed as whole tiles of MR
+  const int64_t most =
+      kGemmMC < m ? kGemmMC : m;  // rows of A at a time, packed as whole tiles of MR
   P* packed_b = packed_a + (most + MR - 1) / MR * MR * (k < kGemmKC ? k : kGemmKC) * L;
   alignas(64) E tile[MR * NR];
   if (k == 0) {
