@@ -9,8 +9,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "backend/written.h"
 #include "base/error.h"
 #include "bindings.h"
+#include "driver/code.h"
 #include "long_call.h"
 
 namespace tessera::python {
@@ -233,6 +235,12 @@ OptimizeOptions options_from(const nb::dict& fields) {
   return options;
 }
 
+// The GPU that a program's code was made for, if it is here.
+std::string device_of(const OptimizeOptions& options) {
+  const CodePlace place = place_of(options.target, options.target_directory);
+  return place.context ? place.context->device().str() : "";
+}
+
 nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::object progress,
                           nb::object stop) {
   OptimizeOptions options = options_from(fields);
@@ -256,7 +264,12 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   nb::list candidates;
   for (const Outcome& outcome : result.candidates) candidates.append(record(outcome));
   d["candidates"] = candidates;
-  d["report"] = record(result.report);
+  nb::dict report = record(result.report);
+  Cache cache;
+  const bool gpu = result.cuda != nullptr;
+  report["bodies"] =
+      trust_lines(result.graph, cache, gpu, best_isa(), gpu ? device_of(options) : std::string());
+  d["report"] = report;
   d["interrupted"] = interrupted;
   return d;
 }

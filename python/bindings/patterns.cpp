@@ -5,8 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "backend/body_check.h"
 #include "backend/cpu/module.h"
 #include "bindings.h"
+#include "driver/code.h"
+#include "driver/optimize.h"
 #include "long_call.h"
 #include "search/patterns/check.h"
 #include "search/patterns/learn.h"
@@ -46,6 +49,10 @@ nb::dict record(const Pattern& p) {
     body["library"] = b.library;
     body["when"] = texts(b.when);
     body["line"] = b.line;
+    body["language"] = b.language == patterns::Language::Cpp    ? "cpp"
+                       : b.language == patterns::Language::Cuda ? "cuda"
+                       : b.language == patterns::Language::Raw  ? "raw"
+                                                                : "";
     bodies.append(body);
   }
   d["bodies"] = bodies;
@@ -75,6 +82,51 @@ nb::dict check_pattern(const std::string& text, const std::string& file, uint64_
   return d;
 }
 
+nb::dict record(const std::optional<BodyRecord>& r) {
+  nb::dict d;
+  d["state"] = r ? name(r->state) : "unchecked";
+  d["runs"] = r ? r->runs : 0;
+  d["instances"] = r ? r->instances : 0;
+  d["what"] = r ? r->what : std::string();
+  d["machine"] = r ? r->machine : std::string();
+  d["source"] = r ? r->source : std::string();
+  return d;
+}
+
+std::string device_of(const CodePlace& place) {
+  return place.context ? place.context->device().str() : "";
+}
+
+// Runs a body in a language against its meaning, and records what came of it.
+nb::dict check_body(const std::string& text, const std::string& file, size_t body, uint64_t seed,
+                    int sizes, double timeout_s, const std::string& target,
+                    const std::string& folder, nb::object progress) {
+  const Pattern p = patterns::parse_pattern(text, file);
+  LongCall call;
+  bool interrupted = false;
+  const BodyRecord r = call.run(
+      [&] {
+        BodyCheckOptions options;
+        options.seed = seed;
+        options.sizes = sizes;
+        options.timeout_s = timeout_s;
+        options.cancel = &call.cancel;
+        if (p.bodies.at(body).language != patterns::Language::Cpp) {
+          OptimizeOptions described;
+          described.target = target;
+          described.target_directory = folder;
+          options.gpu = resolve_target(described);
+          const CodePlace place = place_of(target, folder);
+          options.arch = place.arch;
+          options.context = place.context;
+        }
+        Cache cache;
+        return tessera::check_body(p, body, cache, options);
+      },
+      progress, interrupted);
+  return record(r);
+}
+
 }  // namespace
 
 void bind_patterns(nb::module_& m) {
@@ -88,6 +140,21 @@ void bind_patterns(nb::module_& m) {
         nb::arg("symbols"));
   m.def("check_pattern", &check_pattern, nb::arg("text"), nb::arg("file"), nb::arg("seed") = 1,
         nb::arg("sizes") = 2, nb::arg("progress") = nb::none());
+  m.def("check_body", &check_body, nb::arg("text"), nb::arg("file"), nb::arg("body"),
+        nb::arg("seed"), nb::arg("sizes"), nb::arg("timeout_s"), nb::arg("target"),
+        nb::arg("target_directory"), nb::arg("progress") = nb::none());
+  m.def(
+      "body_record",
+      [](const std::string& text, const std::string& file, size_t body) {
+        const Pattern p = patterns::parse_pattern(text, file);
+        const patterns::Body& b = p.bodies.at(body);
+        Cache cache;
+        return record(record_of(p, b, cache, best_isa(),
+                                b.language == patterns::Language::Raw
+                                    ? device_of(place_of("cuda", ""))
+                                    : std::string()));
+      },
+      nb::arg("text"), nb::arg("file"), nb::arg("body"));
   m.def(
       "pattern_example",
       [](const std::string& text, const std::string& file, size_t body) {

@@ -280,6 +280,18 @@ def check_pattern(
     sizes: int = 2,
     progress: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]: ...
+def check_body(
+    text: str,
+    file: str,
+    body: int,
+    seed: int,
+    sizes: int,
+    timeout_s: float,
+    target: str,
+    target_directory: str,
+    progress: Callable[[Any], None] | None = None,
+) -> dict[str, Any]: ...
+def body_record(text: str, file: str, body: int) -> dict[str, Any]: ...
 def pattern_example(text: str, file: str, body: int) -> tuple[Graph, Graph]: ...
 def parse_rules(text: str, file: str) -> list[dict[str, Any]]: ...
 def check_rules(

@@ -1,8 +1,9 @@
 """Patterns from Python: insert and remove kernels while a process runs (PluS, ATC'25, §5).
 
 Both of the paper's ways: a PyTorch module (or a traced program) with code, from which the +Graph is
-derived; and an explicit +Graph with a template, whose placeholders are `iter`, computations the
-block's operators, and write-backs `save`.
+derived; and an explicit +Graph with a template. Code is a block graph, whose placeholders are
+`iter`, computations its operators, and write-backs `save`; or C++ and CUDA, where they are `load`,
+statements, and `store`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def register(
     kernel: str = "",
     body: str = "",
     call: str = "",
+    code: Mapping[str, str] | None = None,
     example: Sequence[Any] = (),
     sizes: Mapping[str, int] | None = None,
     loops: str = "",
@@ -47,14 +49,23 @@ def register(
     a torch.nn.Module, which is exported with the arguments `example`. Of the last two, `sizes` say
     which extents are symbols (`{"M": 48, "N": 512}`), and parameters come before arguments among
     the inputs, under their names (dots become underscores). How it is computed is one of `kernel`
-    (`grid[x=M/16] { … }`), `body` (statements) and `call` (cublaslt, cudnn, packed). `loops` is an
-    explicit +Graph; without it the meaning's is derived. See docs/patterns.md for all of these.
+    (`grid[x=M/16] { … }`), `body` (statements) and `call` (cublaslt, cudnn, packed), or `code`, or
+    both: texts by target, {"cpu": "for m = M { … }", "cuda": "for m = M threads 128 { … }"}
+    ("cuda raw" for CUDA that only NVIDIA's compiler takes). `loops` is an explicit +Graph; without
+    it the meaning's is derived. See docs/patterns.md for all of these.
 
     `scope`: for this process, or kept for this user or this folder's project. Raises BadInputError
-    where the file would be malformed or the kernel is not the meaning.
+    where the file would be malformed or the kernel is not the meaning; code is not proved but run
+    against it, and with check=False it is not used.
     """
-    if sum(map(bool, (kernel, body, call))) != 1:
-        raise BadInputError("one of kernel, body and call says how the pattern is computed")
+    ways = sum(map(bool, (kernel, body, call)))
+    if ways > 1 or (ways == 0 and not code):
+        raise BadInputError(
+            "one of kernel, body and call, or code, says how the pattern is computed"
+        )
+    for target in code or ():
+        if target not in ("cpu", "cuda", "cuda raw"):
+            raise BadInputError(f"code is for cpu, cuda or cuda raw, not for {target!r}")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", name):
         raise BadInputError(f"{name!r} is no name: letters, digits, '_', '-' and '.' are")
     lines = [f"pattern {name}", "  def {", _statements(meaning, example, sizes or {}), "  }"]
@@ -67,6 +78,7 @@ def register(
     lines += [f"  kernel {kernel.strip()}"] if kernel else []
     lines += [f"  body {{\n{body}\n  }}"] if body else []
     lines += [f"  call {call}"] if call else []
+    lines += [f"  code {target} {written.strip()}" for target, written in (code or {}).items()]
     text = "\n".join(lines) + "\n"
     with tempfile.TemporaryDirectory() as made:
         draft = Path(made) / (name + SUFFIX)

@@ -8,6 +8,7 @@ the form of docs/patterns.md; reading one executes nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 import warnings
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera import _core
-from tessera.errors import BadInputError, Error, Location, NotFoundError
+from tessera.errors import BadInputError, Error, Location, NotFoundError, ToolMissingError
 from tessera.files import io_error, read_text, write_text
 from tessera.graph import Graph
 from tessera.options import (
@@ -63,6 +64,10 @@ class Pattern:
     bodies: tuple[dict[str, Any], ...]
     settings: int
     file: str = ""
+
+    def written(self) -> list[int]:
+        """Which of its bodies a person wrote in a language, by number."""
+        return [number for number, body in enumerate(self.bodies) if body["language"]]
 
     def json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it."""
@@ -267,6 +272,49 @@ def _learnt_files() -> list[Path]:
 
 
 @dataclass(frozen=True)
+class BodyState:
+    """What is known here of a body that a person wrote in C++ or CUDA.
+
+    `checked`: run against its meaning on this machine (CUDA: in the emulator; raw CUDA: on this
+    GPU), and used. `compiled-only`: raw CUDA without a GPU. `refused`: `why` says what is wrong.
+    `unchecked`: by this compiler, for these instructions, in this version; `check` does it.
+    """
+
+    line: int  # of the file
+    language: str  # "cpp", "cuda", "raw"
+    state: str
+    runs: int  # against the meaning
+    instances: int  # sizes, settings, element types and holes
+    why: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, as `--json` prints it."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        target = {"cpp": "cpu", "cuda": "cuda", "raw": "raw cuda"}[self.language]
+        runs = f" ({self.runs} runs)" if self.state == "checked" else ""
+        return f"{target} {self.state}{runs}"
+
+
+def body_states(pattern: Pattern) -> list[BodyState]:
+    """What is known here of each body of a pattern that a person wrote in a language."""
+    path = pattern.file
+    return [
+        _state(pattern.bodies[n], _core.body_record(pattern.text, path, n))
+        for n in pattern.written()
+    ]
+
+
+def _state(body: dict[str, Any], record: dict[str, Any]) -> BodyState:
+    state = str(record["state"])
+    return BodyState(
+        body["line"], body["language"], state, int(record["runs"]), int(record["instances"]),
+        str(record["what"]) if state == "refused" else "",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Checked:
     """What `check` found of one pattern."""
 
@@ -275,12 +323,14 @@ class Checked:
     why: str  # empty where it holds
     instances: int  # sizes and settings at which the kernel was proved to be the meaning
     ran: tuple[str, ...]  # what was compiled and run: "cpu", "cuda:sm_80 emulated"
+    bodies: tuple[BodyState, ...] = ()  # those that a person wrote
 
     def json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it."""
         return {
             "name": self.name, "holds": self.holds, "why": self.why,
             "instances": self.instances, "ran": list(self.ran),
+            "bodies": [body.json() for body in self.bodies],
         }  # fmt: skip
 
 
@@ -290,6 +340,7 @@ def check_pattern(
     seed: int = 1,
     sizes: int = 2,
     cuda: str | None = None,
+    timeout: float = 10,
     progress: Callable[[Any], None] | None = None,
 ) -> Checked:
     """Proves the kernel of a pattern to be its meaning, compiles it and runs it.
@@ -297,15 +348,25 @@ def check_pattern(
     The verifier is asked at `sizes` sizes that the guards allow, for every setting; then each body
     is compiled for this processor and run against the meaning, and with `cuda` ("cuda:sm_80") also
     emulated for that architecture. No GPU is needed.
+
+    A body in C++ or CUDA cannot be proved: it is run against the meaning at `sizes` sizes for each
+    element type, in a process of its own, for at most `timeout` seconds each time. What came of it
+    is kept in the cache folder, and only what was checked there is ever used.
     """
     text = read_text(path)
     pattern = read_pattern(path)
     found = _core.check_pattern(text, str(path), seed, sizes, progress)
     why = str(found["why"])
     ran: list[str] = []
+    states: list[BodyState] = []
     for number, body in enumerate(pattern.bodies):
         if why:
             break
+        if body["language"]:
+            states.append(_check_body(text, path, number, body, seed, sizes, timeout, cuda))
+            if states[-1].state == "refused":
+                why = f"the body in line {body['line']}: {states[-1].why}"
+            continue
         targets = ["cpu"] if body["target"] in ("", "cpu") else []
         if cuda is not None and body["target"] in ("", "cuda"):
             targets.append(cuda)
@@ -318,7 +379,31 @@ def check_pattern(
             shown = target if target == "cpu" else f"{target} emulated"
             if shown not in ran:
                 ran.append(shown)
-    return Checked(pattern.name, not why, why, int(found["instances"]), tuple(ran))
+    return Checked(pattern.name, not why, why, int(found["instances"]), tuple(ran), tuple(states))
+
+
+def _check_body(
+    text: str,
+    path: Path,
+    number: int,
+    body: dict[str, Any],
+    seed: int,
+    sizes: int,
+    timeout: float,
+    cuda: str | None,
+) -> BodyState:
+    """Runs a body in a language; raw CUDA stays as it is where NVRTC is missing."""
+    raw = body["language"] == "raw"
+    target = "cuda" if raw else cuda or "cuda:sm_80"
+    try:
+        record = _core.check_body(
+            text, str(path), number, seed, max(sizes, 2), timeout, target, target_directory()
+        )
+    except ToolMissingError:
+        if not raw:
+            raise
+        record = _core.body_record(text, str(path), number)
+    return _state(body, record)
 
 
 def _run(meaning: Any, kernel: Any, target: str, seed: int) -> str:

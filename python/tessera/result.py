@@ -747,6 +747,7 @@ class Result:
             "target": self.details["target"],
             "device": self.details["device"],
             "not_measured": self.details["not_measured"],
+            "bodies": list(self.details["bodies"]),
             "model": self.details["model"],
             "kernels": self.kernels,
             "threads": self.details["threads"],

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "backend/host_kernels.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "base/sha256.h"
 #include "cost/analytical.h"
@@ -115,13 +116,17 @@ CudaChoice cuda_choice(const Graph& graph, const Target& target, bool tf32,
   return choice;
 }
 
-std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
+std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
                                          const CudaCodeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   auto code = std::make_shared<CudaCode>();
+  WrittenSources written;
+  const Graph graph =
+      with_checked_bodies(given, cache, true, best_isa(),
+                          options.context ? options.context->device().str() : "", written);
   const CudaChoice choice = cuda_choice(graph, options.target, options.tf32, options.context);
-  code->program =
-      emit_cuda(graph, options.arch, options.plan, options.target, choice.calls, choice.joins);
+  code->program = emit_written_program(graph, options.arch, options.plan, options.target,
+                                       choice.calls, choice.joins, written);
   const CudaDriver* driver = options.context ? &options.context->driver() : nullptr;
   if (names_of(code->program).empty()) {
     // Libraries do everything.

@@ -11,6 +11,7 @@
 #include "ir/block_schedule.h"
 #include "ir/weights.h"
 #include "ir/window.h"
+#include "ir/written.h"
 
 namespace tessera {
 namespace {
@@ -210,13 +211,18 @@ AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
       op.kind == OpKind::Reshape || op.kind == OpKind::Unsqueeze || op.kind == OpKind::Squeeze;
   if (op.kind == OpKind::Input || op.kind == OpKind::Const || view) return cost;
   KernelWork& w = cost.work;
-  if (op.kind == OpKind::Kernel) {
+  const bool written = written_kernel(g, op).has_value();
+  if (op.kind == OpKind::Kernel && !written) {
     w = block_work(g, op, resident);
     cost.seconds = machine_->seconds(w);
   } else {
-    // It keeps all cores busy and streams its operands once.
+    // It keeps all cores busy and streams its operands once; of code that a person wrote nothing
+    // else is known.
     w.blocks = machine_->target().cores;
-    w.block_compute = block_op(g, op) / w.blocks;
+    if (written)
+      for (const Op& o : g.body(op).ops()) w.block_compute += block_op(g.body(op), o) / w.blocks;
+    else
+      w.block_compute = block_op(g, op) / w.blocks;
     w.steps = 1;
     for (TensorId t : op.inputs) {  // a slice reads what it keeps
       const double n = bytes(g.type(op.kind == OpKind::Slice ? op.result() : t));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/written.h"
+
 namespace tessera {
 namespace {
 
@@ -26,6 +28,7 @@ std::optional<KernelJoin> kernel_join(const Graph& graph, OpId second) {
   }
   if (!join.first.valid()) return std::nullopt;
   const Op& a = graph.op(join.first);
+  if (written_kernel(graph, a) || written_kernel(graph, b)) return std::nullopt;
   // What lies between the two in the program may depend on the first.
   for (TensorId t : b.inputs)
     if (join.first < graph.tensor(t).producer) return std::nullopt;

@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 
+#include "ir/written.h"
+
 namespace tessera {
 namespace {
 
@@ -320,6 +322,7 @@ std::string LibraryCall::str() const {
 
 std::optional<LibraryCall> library_call(const Graph& g, OpId id) {
   const Op& op = g.op(id);
+  if (written_kernel(g, op)) return std::nullopt;
   if (op.kind == OpKind::Kernel) return op.num_results == 1 ? of_block(g.body(op)) : std::nullopt;
   if (is_convolution(op.kind)) return convolution(g, op);
   if (op.kind != OpKind::Matmul) return std::nullopt;

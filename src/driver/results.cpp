@@ -1,8 +1,10 @@
 #include "driver/results.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 
+#include "backend/body_records.h"
 #include "backend/cpu/compile.h"
 #include "base/error.h"
 #include "base/sha256.h"
@@ -30,6 +32,28 @@ std::string gpu_of(const OptimizeOptions& o) {
   return place.arch.str() + " " + (place.context ? place.context->device().str() : "not here");
 }
 
+// Which bodies that may serve the program are checked: once they are, it is searched again.
+std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
+  std::vector<std::string> problems;
+  std::vector<patterns::Pattern> all = patterns::load_warehouse(o.pattern_folders, problems);
+  std::erase_if(all, [&](const patterns::Pattern& p) {
+    return !patterns::may_match(p, program) ||
+           std::none_of(p.bodies.begin(), p.bodies.end(),
+                        [](const patterns::Body& b) { return b.written(); });
+  });
+  if (all.empty()) return "";
+  CacheOptions quiet;
+  quiet.warn = [](const std::string&) {};
+  Cache cache(std::move(quiet));
+  const CodePlace place = place_of(o.target, o.target_directory);
+  mark_unusable(all, cache, place.gpu, best_isa(),
+                place.context ? place.context->device().str() : std::string());
+  std::string text;
+  for (const patterns::Pattern& p : all)
+    for (const patterns::Body& b : p.bodies) text += b.unusable.empty() ? " 1" : " 0";
+  return text;
+}
+
 }  // namespace
 
 std::string options_key(const OptimizeOptions& o, const Target& target) {
@@ -48,7 +72,8 @@ std::string options_key(const OptimizeOptions& o, const Target& target) {
 std::string result_key(const Graph& program, const OptimizeOptions& o, const Target& target) {
   std::string patterns;
   if (!o.pattern_folders.empty() && !o.disable.count("patterns"))
-    patterns = "patterns " + patterns::warehouse_key(o.pattern_folders, program) + "\n";
+    patterns = "patterns " + patterns::warehouse_key(o.pattern_folders, program) +
+               checked_bodies(o, program) + "\n";
   return sha256_hex(options_key(o, target) + patterns + print(program));
 }
 

@@ -8,6 +8,7 @@
 #include "backend/cpu/compile.h"
 #include "backend/cpu/conv_costs.h"
 #include "backend/cuda/emulate_program.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "base/sha256.h"
 #include "cost/analytical.h"
@@ -184,6 +185,8 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
               : " (and " + std::to_string(problems.size() - 1) + " more: `tessera patterns list`)";
       std::fprintf(stderr, "warning: pattern left out%s: %s\n", more.c_str(), problems[0].c_str());
     }
+    mark_unusable(*patterns_, cache, place.gpu, best_isa(),
+                  place.context ? place.context->device().str() : "");
   }
   Context context;
   context.target = &target;
@@ -318,7 +321,10 @@ std::string Session::check_failure(const Graph& graph, const CompiledCode& code)
 }
 
 // The code of a smaller instance of the same program, of the same tiles, in the emulator.
-std::string Session::emulated_failure(const Graph& graph) {
+std::string Session::emulated_failure(const Graph& given) {
+  WrittenSources written;
+  const std::string device = place.context ? place.context->device().str() : "";
+  const Graph graph = with_checked_bodies(given, cache, true, best_isa(), device, written);
   constexpr double kMostWork = 2e6;  // multiply-adds: a second or two
   constexpr double kTooMuch = 1e9;   // minutes, in which nothing can be cancelled
   std::optional<Graph> small;
@@ -327,6 +333,13 @@ std::string Session::emulated_failure(const Graph& graph) {
     if (const auto kept = symmetry.choose(kMostWork, 2, Rng(options.seed)))
       small = symmetry.restrict(0, *kept);
   }
+  // A body is run as it is used: the smaller instance has to have it, too.
+  if (small && !(with_checked_bodies(*small, cache, true, best_isa(), device, written) == *small))
+    small.reset();
+  if (std::any_of(written.begin(), written.end(), [](const auto& w) {
+        return w.second.bodies[0].language == patterns::Language::Raw;
+      }))
+    return place.context ? "" : "raw CUDA cannot be emulated";
   const CudaChoice whole = cuda_choice(graph, described, options.tf32, place.context);
   // What a library does of the program it does of the smaller one, and the interpreter here; what
   // is one launch is so there too.
@@ -353,7 +366,8 @@ std::string Session::emulated_failure(const Graph& graph) {
         choice.calls[op] = own->after_padding().value_or(*own);
     choice.joins = same_joins(run);
   }
-  CudaProgram emitted = emit_cuda(run, place.arch, {}, described, choice.calls, choice.joins);
+  CudaProgram emitted =
+      emit_written_program(run, place.arch, {}, described, choice.calls, choice.joins, written);
   const std::string key = sha256_hex("emulated " + print(run) + emitted.source);
   if (cache.find_text(key)) return "";
   const EmulatedProgram program(run, std::move(emitted));

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ir/block.h"
 #include "ir/validate.h"
+#include "ir/written.h"
 
 namespace tessera {
 namespace {
@@ -87,7 +88,7 @@ std::vector<Graph> retilings(const Graph& program) {
   std::vector<Graph> out;
   for (size_t i = 0; i < program.ops().size(); i++) {
     const Op& op = program.ops()[i];
-    if (op.kind != OpKind::Kernel) continue;
+    if (op.kind != OpKind::Kernel || written_kernel(program, op)) continue;
     const Graph& body = program.body(op);
     std::vector<int64_t> most_grid, most_loops;
     most_parts(body, most_grid, most_loops);

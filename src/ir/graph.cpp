@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/infer.h"
+#include "ir/written.h"
 
 namespace tessera {
 namespace {
@@ -163,6 +164,10 @@ bool operator==(const Graph& a, const Graph& b) {
       a.inputs() != b.inputs() || a.outputs() != b.outputs() || a.ops().size() != b.ops().size() ||
       a.tensors().size() != b.tensors().size() || a.bodies().size() != b.bodies().size())
     return false;
+  // Who wrote a kernel's code is part of it; other names are not.
+  if (a.level() == Level::Block && a.name() != b.name() &&
+      (read_written(a.name()) || read_written(b.name())))
+    return false;
   for (size_t i = 0; i < a.tensors().size(); i++)
     if (!(a.tensors()[i].type == b.tensors()[i].type)) return false;
   for (size_t i = 0; i < a.ops().size(); i++) {
@@ -225,6 +230,7 @@ uint64_t structural_hash(const Graph& g) {
   h.add(uint64_t(g.level()));
   h.add(g.grid());
   h.add(g.loops());
+  if (g.level() == Level::Block && read_written(g.name())) h.add(g.name());
   for (const Op& op : g.ops()) {
     h.add(uint64_t(op.kind));
     std::visit(

@@ -7,6 +7,7 @@
 #include "ir/infer.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "ir/written.h"
 
 namespace tessera {
 namespace {
@@ -426,9 +427,18 @@ class Parser {
     bool has_body = *kind == OpKind::Kernel || *kind == OpKind::Thread;
     if (!has_body && is("{")) attributes(op_token, attrs);
     std::optional<Graph> inner;
+    std::string written;
+    if (*kind == OpKind::Kernel && is("{")) {
+      const Token brace = take(), name = token_;
+      if (name.kind != Token::String) fail_at(brace, "expected 'grid', got '{'");
+      value(written);
+      if (!read_written(written)) fail_at(name, "expected who wrote the kernel's code");
+      expect("}");
+    }
     if (has_body) {
       inner = *kind == OpKind::Kernel ? block_header(op_token) : Graph::thread();
       body(*inner);
+      inner->set_name(written);
     }
     std::vector<Type> types;
     Token type_token = token_;

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "ir/text.h"
+#include "ir/written.h"
 
 namespace tessera {
 namespace {
@@ -128,6 +129,7 @@ class Printer {
     if (op.body.valid()) {
       const Graph& b = g.body(op);
       if (b.level() == Level::Block) {
+        if (read_written(b.name())) s += " {" + quoted(b.name()) + "}";
         s += " grid" + dims_text(b.grid(), kGridNames);
         if (!b.loops().empty()) s += " loops" + dims_text(b.loops(), kLoopNames);
       }

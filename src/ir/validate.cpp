@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/block_schedule.h"
+#include "ir/written.h"
 
 namespace tessera {
 namespace {
@@ -266,6 +267,7 @@ void validate_block(const Graph& g, const ValidateOptions& options, const Op& op
     if (g.producer(t).kind != OpKind::Save)
       bad(parent, op, "its body returns a value that is not saved");
   if (options.mirage_strict) check_mirage_paths(g);
+  if (written_kernel(parent, op)) return;  // its code has tiles of its own
   if (int64_t peak = block_memory(g).peak(); peak > options.block_bytes)
     bad(parent, op,
         "a block needs " + std::to_string(peak) + " bytes, the limit is " +

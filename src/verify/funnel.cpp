@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "eval/eval.h"
 #include "ir/validate.h"
+#include "ir/written.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/regions.h"
@@ -227,6 +228,12 @@ Verdict Verifier::State::verify(const Graph& candidate) {
   if (!weights.empty())
     c.notes.push_back("weights, the same in every call: " + weights +
                       "; what depends on them alone is computed once per set of arrays");
+  for (const Op& op : candidate.ops())
+    if (const auto a = written_kernel(candidate, op))
+      c.notes.push_back("proved up to the body of pattern " + a->pattern + " (" +
+                        a->source.substr(0, 12) +
+                        "): a person wrote its code, which was run against its meaning by "
+                        "`patterns check` and is not proved");
   c.candidate_hash = structural_hash(candidate);
   c.seed = seed;
   c.strict = options.strict;

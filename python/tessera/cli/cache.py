@@ -79,7 +79,7 @@ def path(as_json: bool) -> int:
 
 
 # What the core and the store put into the folder; nothing else is ever deleted.
-_MADE_AGAIN = ("objects", "index", "searches", "learnt", "measurements.sqlite",
+_MADE_AGAIN = ("objects", "index", "searches", "learnt", "bodies", "measurements.sqlite",
                "measurements.sqlite-wal", "measurements.sqlite-shm",
                "measurements.damaged")  # fmt: skip
 _OWN = ("rules", "patterns")  # what `rules` and `patterns add` were given

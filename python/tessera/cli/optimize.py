@@ -286,6 +286,8 @@ def show_result(result: Result, output: str | None = None) -> None:
             console.print(common.in_short(result.certificate), markup=False)
             console.print()
             console.print(common.error_table(result.certificate))
+        for line in result.details["bodies"]:
+            console.print(line, markup=False, soft_wrap=True)
         measured = "measured side by side"
         if result.details["not_measured"]:
             measured = "by the cost model alone"

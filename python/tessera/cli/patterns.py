@@ -15,6 +15,7 @@ from tessera.patterns import (
     Checked,
     Learnt,
     add_pattern,
+    body_states,
     check_pattern,
     find_pattern,
     forget,
@@ -52,19 +53,21 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
     known, broken = read_patterns()
     found = [p for p in known if all(w in p.text for w in words)]
     if as_json:
+        listed = [{**p.json(), "code": [s.json() for s in body_states(p)]} for p in found]
         common.print_json({
-            "patterns": [p.json() for p in found], "broken": [b.json() for b in broken],
+            "patterns": listed, "broken": [b.json() for b in broken],
             "learnt": dataclasses.asdict(learnt()),
         })  # fmt: skip
         return 0
     table = Table(box=None, pad_edge=False, show_header=True)
-    for column in ("name", "inputs", "result", "holes", "when", "in"):
+    for column in ("name", "inputs", "result", "holes", "when", "code", "in"):
         table.add_column(column, overflow="fold")
     for p in found:
         holes = [f"before {x}" for x in p.prologue] + (["behind"] if p.epilogue else [])
         table.add_row(
             p.name, " ".join(f"{name}:{type_}" for name, type_ in p.inputs), p.output,
-            ", ".join(holes), ", ".join(p.when), str(Path(p.file).parent),
+            ", ".join(holes), ", ".join(p.when), ", ".join(map(str, body_states(p))),
+            str(Path(p.file).parent),
         )  # fmt: skip
     console = common.stdout()
     if found:
@@ -72,6 +75,12 @@ def list_patterns(words: tuple[str, ...], as_json: bool) -> int:
     console.print(f"{len(found)} patterns")
     for b in broken:
         console.print(f"left out: {b.why}", markup=False, soft_wrap=True)
+    waiting = sum(s.state == "unchecked" for p in found for s in body_states(p))
+    if waiting:
+        console.print(
+            f"{waiting} bodies of code are unchecked, and not used before `tessera patterns check`",
+            soft_wrap=True,
+        )
     kept = learnt()
     if kept.patterns or kept.searches:
         console.print(f"{_learnt_line(kept)}; `tessera patterns forget` removes it", soft_wrap=True)
@@ -115,7 +124,8 @@ def show(name: str, as_json: bool) -> int:
 @patterns.command()
 @click.argument("file")
 @click.option("--project", is_flag=True, help="For this folder's project: .tessera/patterns.")
-@click.option("--unchecked", is_flag=True, help="Without `check`; uses of it are proved anyway.")
+@click.option("--unchecked", is_flag=True,
+              help="Without `check`: its code is not used, the rest is proved anyway.")  # fmt: skip
 def add(file: str, project: bool, unchecked: bool) -> int:
     """Check the pattern in FILE and use it from now on, wherever it fits.
 
@@ -149,8 +159,12 @@ def remove(name: str) -> int:
               help="Different sizes at which each body is proved.")  # fmt: skip
 @click.option("--seed", type=int, default=1, metavar="N", help="Of sizes and of proofs.")
 @click.option("--cuda", metavar="TARGET", help="Also emulate for an architecture, as cuda:sm_80.")
+@click.option("--timeout", type=click.FloatRange(0.1, 3600), default=10, show_default=True,
+              metavar="SECONDS", help="Of one run of a body of C++ or CUDA.")  # fmt: skip
 @common.json_option
-def check(files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, as_json: bool) -> int:
+def check(
+    files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, timeout: float, as_json: bool
+) -> int:
     """Prove that the kernels of FILES are what they say they compute; of all known without FILES.
 
     \b
@@ -159,7 +173,8 @@ def check(files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, as_js
       tessera patterns check my.pattern --sizes 5 --cuda cuda:sm_80
 
     The file is read, its +Graphs are derived, the kernel is proved at sizes that the guards allow
-    for every setting, compiled and run. Needs no GPU. Exit code 1 if one does not hold.
+    for every setting, compiled and run. A body of C++ or CUDA is run against the meaning in a
+    process of its own, and used from then on. Needs no GPU. Exit code 1 if one does not hold.
     """
     if any(not file.endswith(SUFFIX) for file in files):
         raise UsageError(f"patterns are files that end in {SUFFIX}")
@@ -172,11 +187,14 @@ def check(files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, as_js
         for number, file in enumerate(files):
             if line is not None:
                 line({"stage": f"{number} of {len(files)} patterns"})
-            found.append(check_pattern(Path(file), seed=seed, sizes=sizes, cuda=cuda))
+            found.append(
+                check_pattern(Path(file), seed=seed, sizes=sizes, cuda=cuda, timeout=timeout)
+            )
     if as_json:
         common.print_json({"patterns": [c.json() for c in found]})
     else:
         for c in found:
-            told = f"holds: proved {c.instances} times, ran on {', '.join(c.ran)}"
+            ran = [f"ran on {', '.join(c.ran)}"] if c.ran else []
+            told = ", ".join([f"holds: proved {c.instances} times", *ran, *map(str, c.bodies)])
             common.stdout().print(f"{c.name}: {told if c.holds else c.why}", markup=False)
     return 0 if all(c.holds for c in found) else 1

@@ -14,6 +14,7 @@
 #include "backend/cpu/module.h"
 #include "backend/cpu/operands.h"
 #include "backend/cpu/prelude.h"
+#include "backend/written.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/window.h"
@@ -73,7 +74,7 @@ std::vector<LayoutDemand> demands(const Graph& graph, const PlanBuilder& plan,
     const Graph* block = codes[c].lowered            ? &*codes[c].lowered
                          : op.kind == OpKind::Kernel ? &graph.body(op)
                                                      : nullptr;
-    if (block == nullptr) continue;
+    if (block == nullptr || written_kernel(graph, op)) continue;
     for (const PanelOperand& p : panel_operands(kernel_values(*block), isa)) {
       const size_t operand = static_cast<size_t>(p.operand);
       if (!innermost_two(p.layout)) continue;
@@ -117,6 +118,7 @@ void read_through_slices(const Graph& graph, const PlanBuilder& plan, std::vecto
                          : op.kind == OpKind::Kernel ? &graph.body(op)
                                                      : nullptr;
     if (block == nullptr && (is_windowed(op.kind) || !reads_views(op.kind))) continue;
+    if (written_kernel(graph, op)) continue;  // reads whole arrays
     const bool products =
         block != nullptr && std::any_of(block->ops().begin(), block->ops().end(), [](const Op& o) {
           return o.kind == OpKind::Matmul || o.kind == OpKind::ConcatMatmul;
@@ -176,7 +178,7 @@ std::optional<ElementwiseText> short_kernel(const std::string& name, const Graph
 }  // namespace
 
 Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
-                     const Target& target) {
+                     const Target& target, const WrittenSources* written) {
   require_runnable(graph);
   PlanBuilder plan(graph, options);
   std::vector<OpCode> codes;
@@ -320,7 +322,12 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       if (code.layouts[i].row_major()) continue;
       kernels += "// operand " + std::to_string(i) + ": " + code.layouts[i].str() + "\n";
     }
-    if (op.kind == OpKind::Kernel || code.lowered) {
+    if (const auto own = written_kernel(graph, op);
+        own && written != nullptr && written->count(own->source)) {
+      const WrittenText text = emit_written(kUnnamed, graph.body(op), *own, *written, unit);
+      step.units = text.units;
+      step.symbol = define(text.text);
+    } else if (op.kind == OpKind::Kernel || code.lowered) {
       const Graph& block = code.lowered ? *code.lowered : graph.body(op);
       std::vector<Layout> layouts = code.layouts;
       if (!code.lowered) task.in_place = in_place_kernel(graph, op);

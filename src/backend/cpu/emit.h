@@ -2,6 +2,7 @@
 // The source includes nothing and is meant to be read.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,10 @@
 #include "cost/target.h"
 #include "ir/graph.h"
 #include "plan/plan.h"
+
+namespace tessera::patterns {
+struct Pattern;
+}
 
 namespace tessera {
 
@@ -40,8 +45,10 @@ struct Program {
 };
 
 // `target` has the costs that decide about layouts; threads and instruction sets are not read from
-// it. Throws Error{Unsupported} naming the operator that cannot be generated.
+// it. Kernels whose sources are among `written` are those texts (backend/written.h). Throws
+// Error{Unsupported} naming the operator that cannot be generated.
 Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options = {},
-                     const Target& target = default_cpu_target());
+                     const Target& target = default_cpu_target(),
+                     const std::map<std::string, patterns::Pattern>* written = nullptr);
 
 }  // namespace tessera

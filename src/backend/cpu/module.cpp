@@ -11,6 +11,7 @@
 #include "backend/cpu/conv_costs.h"
 #include "backend/cpu/emit.h"
 #include "backend/cpu/fuse.h"
+#include "backend/written.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/text.h"
@@ -256,13 +257,16 @@ Module::~Module() = default;
 
 std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
                                         const ModuleOptions& options) {
-  Graph laid_out = options.plan.images ? channels_last(graph, options.isa) : graph;
+  WrittenSources written;
+  const Graph checked = with_checked_bodies(graph, cache, false, options.isa, {}, written);
+  Graph laid_out = options.plan.images ? channels_last(checked, options.isa) : checked;
   if (options.plan.fuse) laid_out = fuse_operators(laid_out, options.isa, options.plan.weights);
   const KernelPool& pool = options.pool != nullptr ? *options.pool : KernelPool::shared();
   PlanOptions plan = options.plan;
   if (plan.images && plan.algorithms.empty())
     plan.algorithms = fastest_algorithms(laid_out, options.isa, pool.threads(), cache);
-  return load(laid_out, emit_program(laid_out, options.isa, plan), cache, options);
+  return load(laid_out, emit_program(laid_out, options.isa, plan, default_cpu_target(), &written),
+              cache, options);
 }
 
 std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache& cache,

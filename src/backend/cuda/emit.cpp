@@ -10,6 +10,7 @@
 #include "backend/cuda/prelude.h"
 #include "backend/cuda/windows.h"
 #include "backend/lower.h"
+#include "backend/written.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/text.h"
@@ -70,6 +71,13 @@ int64_t shared_limit(const CudaArch& arch, const Target& target) {
 CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOptions& options,
                       const Target& target, const LibraryCalls& calls,
                       const std::vector<KernelJoin>& joins) {
+  return emit_written_program(graph, arch, options, target, calls, joins, {});
+}
+
+CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
+                                 const PlanOptions& options, const Target& target,
+                                 const LibraryCalls& calls, const std::vector<KernelJoin>& joins,
+                                 const WrittenSources& written, bool watched) {
   require_runnable(graph);
   PlanBuilder plan(graph, options);
   const std::vector<std::string> lines = print_ops(graph);
@@ -99,7 +107,8 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
     kernel.name = it->second;
     if (fresh) {
       std::string named = text.text;
-      named.replace(named.find(kUnnamed), kUnnamed.size(), kernel.name);
+      for (size_t at; (at = named.find(kUnnamed)) != std::string::npos;)
+        named.replace(at, kUnnamed.size(), kernel.name);
       kernels += "// " + std::to_string(text.grid[0]) + "×" + std::to_string(text.grid[1]) + "×" +
                  std::to_string(text.grid[2]) + " blocks of " + std::to_string(text.threads) +
                  " threads, " + std::to_string(text.shared_bytes) + " bytes of shared memory\n" +
@@ -234,8 +243,11 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
                                        : lay_out_columns(id, convolution->columns.bytes(), task)};
       lowered = std::move(convolution->block);
     }
+    const auto own = written_kernel(graph, op);
     add_kernel(
-        op.kind == OpKind::Kernel || lowered
+        own && written.count(own->source)
+            ? emit_written_cuda(kUnnamed, graph.body(op), *own, written, prelude, watched)
+        : op.kind == OpKind::Kernel || lowered
             ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
                   .run(kUnnamed)
         : is_windowed(op.kind) ? emit_windows(kUnnamed, graph, op, prelude)

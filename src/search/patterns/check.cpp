@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -32,8 +33,9 @@ std::string text(const Values& values) {
   return t;
 }
 
-// The meaning as a region whose numbers are constants, and what stands for what.
-Graph region_of(const Pattern& p, const Graph& def, Match& m) {
+// The meaning as a region whose numbers are constants, and what stands for what; with `holes`,
+// a sum before each prologue and a SiLU behind.
+Graph region_of(const Pattern& p, const Graph& def, Match& m, bool holes = false) {
   Graph g(def.name());
   std::vector<TensorId> map(def.tensors().size());
   size_t input = 0;
@@ -44,6 +46,11 @@ Graph region_of(const Pattern& p, const Graph& def, Match& m) {
       map[op.result().index] = g.add_const(m.numbers.back(), def.tensor(op.result()).type);
     } else {
       copy_op(def, op, g, map);
+      if (op.kind == OpKind::Input && holes && p.has_prologue(input)) {
+        const TensorId more =
+            g.add_input(def.type(op.result()), def.tensor(op.result()).name + "_more");
+        map[op.result().index] = g.add(OpKind::Add, {map[op.result().index], more});
+      }
       if (op.kind == OpKind::Input) {
         m.inputs.push_back(map[op.result().index]);
         m.numbers.push_back({});
@@ -52,7 +59,7 @@ Graph region_of(const Pattern& p, const Graph& def, Match& m) {
     if (op.kind == OpKind::Input) input++;
   }
   m.value = map[def.outputs()[0].index];
-  g.add_output(m.value);
+  g.add_output(holes && p.epilogue ? g.add(OpKind::Silu, {m.value}) : m.value);
   return g;
 }
 
@@ -161,6 +168,35 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
     if (!result.ok()) return result;
   }
   return result;
+}
+
+std::vector<Example> examples(const Pattern& p, const Body& b, DType dtype, uint64_t seed,
+                              int sizes, int settings) {
+  std::vector<Example> all;
+  Sizes next(p, b, seed, dtype);
+  const std::vector<Values>& tuned = next.settings_of_pattern();
+  for (int n = 0; n < sizes; n++) {
+    const std::optional<Values> chosen = next.next();
+    if (!chosen) break;
+    std::vector<Values> allowed;
+    for (const Values& setting : tuned)
+      if (next.allowed(*chosen, setting)) allowed.push_back(setting);
+    const size_t step = std::max<size_t>(1, allowed.size() / size_t(std::max(1, settings)));
+    std::set<uint64_t> known;
+    for (size_t at = 0; at < allowed.size(); at += step) {
+      for (bool holes : {false, true}) {
+        if (holes && (at > 0 || (!p.epilogue && p.prologues.empty()))) continue;
+        Match m;
+        const Graph region = region_of(p, bound_def(p, *chosen, dtype), m, holes);
+        m.symbols = *chosen;
+        Graph g = instantiate(p, b, m, allowed[at], region);
+        if (!known.insert(structural_hash(g)).second) continue;
+        all.push_back({Sizes::with(*chosen, allowed[at]), holes, region, std::move(g)});
+      }
+    }
+  }
+  if (all.empty()) throw Error(ErrorKind::BadInput, no_sizes(b), SourceLocation{p.file, b.line, 1});
+  return all;
 }
 
 std::pair<Graph, Graph> example(const Pattern& p, size_t body) {

@@ -26,6 +26,17 @@ struct CheckResult {
 
 CheckResult check(const Pattern&, const CheckOptions&);
 
+// A body at sizes and a setting that the guards allow.
+struct Example {
+  Values values;        // symbols and settings
+  bool holes = false;   // something pointwise is in each of its holes
+  Graph region, graph;  // the meaning, and the same by the body
+};
+// At `sizes` different ones, at most `settings` at each, spread over all; the first of each with
+// nothing in its holes and with something. Throws Error(BadInput) if no sizes up to 1200 do.
+std::vector<Example> examples(const Pattern&, const Body&, DType, uint64_t seed, int sizes,
+                              int settings);
+
 // The meaning and body number `body` at sizes and a setting that the guards allow, the numbers
 // constants: two programs of one interface, to compile and run. Throws Error(BadInput) if no sizes
 // up to 1200 do.

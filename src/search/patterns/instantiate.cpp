@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "ir/written.h"
 
 namespace tessera::patterns {
 namespace {
@@ -186,6 +187,12 @@ class Instance {
     std::vector<std::string> names;
     for (uint32_t r = 0; r < op.num_results; r++) names.push_back(body_.tensor(op.result(r)).name);
     const TensorId first(out_.tensors().size());
+    if (std::optional<WrittenKernel> written = written_kernel(body_, op)) {
+      // Where the def is now that its holes are filled.
+      for (int& t : written->operands) t = int(inner[size_t(t)].index);
+      written->result = int(inner[size_t(written->result)].index);
+      made.set_name(written->name());
+    }
     out_.add_graph_op(OpKind::Kernel, arguments, std::move(made), names);
     for (uint32_t r = 0; r < op.num_results; r++)
       map[op.result(r).index] = TensorId(first.index + r);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ir/block.h"
 #include "ir/text.h"
+#include "search/patterns/code.h"
 
 namespace tessera::patterns {
 namespace {
@@ -265,6 +266,7 @@ Graph bound_def(const Pattern& p, const Values& symbols, DType dtype) {
 }
 
 Graph bound_body(const Pattern& p, const Body& body, const Values& values, DType dtype) {
+  if (body.written()) return written_body(p, body, values, dtype);
   Expander expander(p, body, values, dtype);
   const std::string text = expander.run();
   try {
@@ -315,6 +317,18 @@ std::string print(const Pattern& p) {
   for (const Body& b : p.bodies) {
     if (!b.library.empty()) {
       text += "  call " + b.library + (b.when.empty() ? "\n" : " when" + conditions(b.when));
+      continue;
+    }
+    if (b.written()) {
+      text += std::string("  code ") + b.target + (b.language == Language::Raw ? " raw" : "");
+      for (size_t i = 0; i < b.units.size(); i++)
+        text += (i ? ", " : " for ") + b.units[i].first + " = " + b.units[i].second.str();
+      if (!b.threads.factors.empty()) text += " threads " + b.threads.str();
+      if (!b.when.empty()) {
+        text += " when" + conditions(b.when);
+        text.pop_back();
+      }
+      text += " {" + b.text + "}\n";
       continue;
     }
     text += std::string(b.kernel ? "  kernel" : "  body") +

@@ -18,10 +18,13 @@
 //       ...
 //     }
 //     call cublaslt when M >= 64  the def's operators, computed by that library
+//     code cpu for m = M {        a person's code, with load and store for holes (code.h)
+//       …
+//     }
 //
 // A kernel is a block graph whose arguments are def's inputs; `body [for …] [when …] { … }` is a
 // program of several kernels and operators. In either symbols, tuned names and f32 stand for what
-// they are bound to; a/b in grids and loops is rounded up. Nothing in a file is ever executed.
+// they are bound to; a/b in grids and loops is rounded up. Reading a file executes nothing.
 #pragma once
 #include <map>
 #include <optional>
@@ -56,6 +59,10 @@ struct Condition {
   std::string str() const;
 };
 
+// In which language a person wrote a body: none (a block graph); C++ for a CPU; CUDA with the
+// device functions, which the emulator runs; CUDA as NVIDIA's compiler takes it.
+enum class Language { None, Cpp, Cuda, Raw };
+
 struct Body {
   std::string target;  // "cpu", "cuda"; empty: any
   std::vector<Condition> when;
@@ -66,6 +73,13 @@ struct Body {
   std::string library;
   std::string text;       // as in the file
   int line = 0, col = 1;  // of its first character
+  Language language = Language::None;
+  std::vector<std::pair<std::string, Term>> units;  // what runs in parallel: its name, how many
+  Term threads;                                     // of a CUDA block
+  // Why a body in a language is not used, as long as nobody who knows of checks (backend/written.h)
+  // has said that it may be.
+  std::string unusable;
+  bool written() const { return language != Language::None; }
 };
 
 struct Pattern {
@@ -99,8 +113,8 @@ std::string print(const Pattern&);
 
 // The meaning at given sizes and element type.
 Graph bound_def(const Pattern&, const Values& symbols, DType);
-// A body at given sizes, settings and element type. Throws Error(BadInput) with its place in the
-// file.
+// A body at given sizes, settings and element type; of one in a language, a kernel of whole tensors
+// that means what the def does. Throws Error(BadInput) with its place in the file.
 Graph bound_body(const Pattern&, const Body&, const Values& values, DType);
 // All settings of what is tuned; one empty one where nothing is.
 std::vector<Values> settings(const Pattern&);

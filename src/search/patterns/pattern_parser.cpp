@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "ir/window.h"
+#include "search/patterns/code.h"
 #include "search/patterns/pattern.h"
 
 namespace tessera::patterns {
@@ -110,6 +111,8 @@ class Parser {
         at_++;
         end_of_line();
         block_line_ = line_of(from);
+        const size_t start = text_.rfind('\n', from - 1);
+        block_col_ = int(from - (start == std::string_view::npos ? 0 : start + 1)) + 1;
         return inside;
       }
     }
@@ -119,7 +122,7 @@ class Parser {
   void statement() {
     const size_t from = at_;
     const std::string what =
-        word("def, numbers, prologue, epilogue, when, loops, tune, kernel, body or call");
+        word("def, numbers, prologue, epilogue, when, loops, tune, kernel, body, code or call");
     if (what == "def") {
       if (!p_.def.outputs().empty()) fail("a second def", from);
       def();
@@ -144,9 +147,11 @@ class Parser {
       body(what == "kernel");
     } else if (what == "call") {
       call();
+    } else if (what == "code") {
+      code();
     } else {
-      fail("expected def, numbers, prologue, epilogue, when, loops, tune, kernel, body or call, "
-           "not '" +
+      fail("expected def, numbers, prologue, epilogue, when, loops, tune, kernel, body, code or "
+           "call, not '" +
                what + "'",
            from);
     }
@@ -289,6 +294,36 @@ class Parser {
     p_.bodies.push_back(std::move(b));
   }
 
+  // What a person wrote for a kind of machine: "code cpu for m = M when … { … }".
+  void code() {
+    if (p_.def.outputs().empty()) fail("put the def before what computes it");
+    Body b;
+    blanks();
+    const size_t from = at_;
+    b.target = word("cpu or cuda");
+    if (b.target != "cpu" && b.target != "cuda")
+      fail("no target '" + b.target + "'; there are cpu and cuda", from);
+    const bool cuda = b.target == "cuda";
+    b.language = !cuda ? Language::Cpp : take("raw") ? Language::Raw : Language::Cuda;
+    if (!take("for")) fail("expected 'for' and what runs in parallel, as in 'for m = M'");
+    do {
+      const std::string name = word("a name");
+      if (!take("=")) fail("expected '=' and how many");
+      b.units.emplace_back(name, term());
+      if (b.units.size() > 3) fail("more than three names; put loops into the code");
+    } while (take(","));
+    if (cuda) {
+      if (!take("threads")) fail("expected 'threads' and how many a block has");
+      b.threads = term();
+    }
+    if (take("when")) conditions(b.when);
+    b.text = block('/');
+    b.line = block_line_;
+    b.col = block_col_;
+    b.unusable = "its body in line " + std::to_string(b.line) + " has not been checked here";
+    p_.bodies.push_back(std::move(b));
+  }
+
   // A library computes what the def says.
   void call() {
     if (p_.def.outputs().empty()) fail("put the def before what computes it");
@@ -334,6 +369,7 @@ class Parser {
     for (const std::string& s : symbols) values[s] = size += 8;
     const Graph def = bound_def(p_, values, DType::F32);
     for (const Body& b : p_.bodies) {
+      if (b.written()) check_code(p_, b);
       const Graph g = bound_body(p_, b, values, DType::F32);
       const SourceLocation place{file_, b.line, 1};
       if (g.inputs().size() != def.inputs().size() || g.outputs().size() != 1)
@@ -397,7 +433,7 @@ class Parser {
   std::string_view text_;
   const std::string& file_;
   size_t at_ = 0;
-  int block_line_ = 0;
+  int block_line_ = 0, block_col_ = 1;
   Pattern p_;
   std::vector<std::pair<std::string, size_t>> used_;  // names in conditions, and where
 };

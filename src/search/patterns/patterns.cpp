@@ -7,6 +7,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "cost/analytical.h"
+#include "ir/written.h"
 #include "search/patterns/identify.h"
 #include "search/patterns/instantiate.h"
 #include "search/patterns/region.h"
@@ -131,6 +132,10 @@ class Run {
     std::string why = "no body of it is for this target";
     for (const Body& b : p.bodies) {
       if (!b.target.empty() && b.target != (gpu ? "cuda" : "cpu")) continue;
+      if (!b.unusable.empty()) {
+        if (why[0] == 'n') why = b.unusable;
+        continue;
+      }
       for (const Values& setting : settings(p)) {
         if (deadline_.ended()) return;
         Values values = m.symbols;
@@ -156,6 +161,7 @@ class Run {
           }
           u.seconds = model_.cost(u.graph).seconds;
           u.what = describe(p, r, merged, m, setting);
+          if (b.written()) u.what += ", body of line " + std::to_string(b.line);
           report_.tilings++;
           made.push_back(std::move(u));
         } catch (const Error& e) {
@@ -166,6 +172,13 @@ class Run {
     if (made.empty()) return refuse(p, r, why);
     std::stable_sort(made.begin(), made.end(),
                      [](const Use& a, const Use& b) { return a.seconds < b.seconds; });
+    // What a person wrote is known to the model by what it computes only: the first of them runs.
+    const auto written = std::find_if(made.begin(), made.end(), [](const Use& u) {
+      return std::any_of(u.graph.ops().begin(), u.graph.ops().end(),
+                         [&](const Op& op) { return written_kernel(u.graph, op).has_value(); });
+    });
+    if (written != made.end() && written - made.begin() >= std::ptrdiff_t(kBestOfPlace))
+      std::iter_swap(written, made.begin() + kBestOfPlace - 1);
     if (made.size() > kBestOfPlace) made.resize(kBestOfPlace);
     const double original = model_.cost(r.graph).seconds;
     for (Use& u : made) {

@@ -1,0 +1,173 @@
+#include "backend/body_records.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <sstream>
+
+#include "backend/compiler.h"
+#include "base/error.h"
+#include "base/sha256.h"
+
+namespace tessera {
+namespace {
+
+using patterns::Body;
+using patterns::Language;
+using patterns::Pattern;
+
+// Raised when texts are translated otherwise: what was checked before is no longer.
+constexpr int kBodyVersion = 1;
+
+}  // namespace
+
+const char* name(BodyRecord::State state) {
+  switch (state) {
+  case BodyRecord::State::Checked: return "checked";
+  case BodyRecord::State::CompiledOnly: return "compiled-only";
+  case BodyRecord::State::Refused: return "refused";
+  }
+  return "";
+}
+
+std::string BodyRecords::file(const std::string& source, const std::string& machine) const {
+  return folder_ + "/" + sha256_hex(source + "\n" + machine) + ".body";
+}
+
+std::optional<BodyRecord> BodyRecords::find(const std::string& source,
+                                            const std::string& machine) const {
+  if (folder_.empty() || machine.empty()) return std::nullopt;
+  const auto all = read_file(file(source, machine));
+  if (!all || all->size() < 65 || all->substr(64, 1) != "\n" ||
+      sha256_hex(all->substr(65)) != all->substr(0, 64))
+    return std::nullopt;
+  std::istringstream in(all->substr(65));
+  BodyRecord r;
+  std::string line;
+  const auto next = [&] { return std::getline(in, line) ? line : std::string(); };
+  const std::string state = next();
+  r.state = state == "checked"         ? BodyRecord::State::Checked
+            : state == "compiled-only" ? BodyRecord::State::CompiledOnly
+                                       : BodyRecord::State::Refused;
+  r.pattern = next();
+  r.source = next();
+  r.machine = next();
+  r.runs = std::atoll(next().c_str());
+  r.instances = std::atoi(next().c_str());
+  for (int64_t n = std::atoll(next().c_str()); n > 0; n--)
+    r.what += (r.what.empty() ? "" : "\n") + next();
+  r.text.assign(std::istreambuf_iterator<char>(in), {});
+  if (r.source != source || r.machine != machine) return std::nullopt;
+  return r;
+}
+
+void BodyRecords::store(const BodyRecord& r) const {
+  if (folder_.empty()) return;
+  std::ostringstream out;
+  out << name(r.state) << '\n'
+      << r.pattern << '\n'
+      << r.source << '\n'
+      << r.machine << '\n'
+      << r.runs << '\n'
+      << r.instances << '\n'
+      << std::count(r.what.begin(), r.what.end(), '\n') + 1 << '\n'
+      << r.what << '\n'
+      << r.text;
+  const std::string text = out.str();
+  const std::string problem =
+      write_atomically(file(r.source, r.machine), sha256_hex(text) + "\n" + text);
+  if (!problem.empty()) throw Error(ErrorKind::Io, problem);
+}
+
+std::string BodyRecords::key() const {
+  std::vector<std::string> all;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, none))
+    if (entry.path().extension() == ".body")
+      all.push_back(entry.path().filename().string() +
+                    read_file(entry.path()).value_or("").substr(0, 64));
+  std::sort(all.begin(), all.end());
+  std::string text;
+  for (const std::string& a : all) text += a;
+  return sha256_hex(text);
+}
+
+std::string cpu_body_machine(CpuIsa isa) {
+  return "cpu " + std::string(to_string(isa)) + " version " + std::to_string(kBodyVersion) +
+         " compiler " + find_compiler().identity;
+}
+std::string raw_body_machine(const std::string& device) {
+  return "cuda " + (device.empty() ? "compiled" : device) + " version " +
+         std::to_string(kBodyVersion);
+}
+std::string emulated_body_machine() {
+  return "cuda emulated version " + std::to_string(kBodyVersion);
+}
+
+std::string body_machine(Language language, CpuIsa isa, const std::string& device) {
+  if (language == Language::Cuda) return emulated_body_machine();
+  if (language == Language::Raw) return raw_body_machine(device);
+  try {
+    return cpu_body_machine(isa);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+std::optional<BodyRecord> record_of(const Pattern& p, const Body& b, Cache& cache, CpuIsa isa,
+                                    const std::string& device) {
+  const BodyRecords records(cache);
+  const std::string source = source_of(p, b);
+  auto record = records.find(source, body_machine(b.language, isa, device));
+  if (!record && b.language == Language::Raw && !device.empty())
+    record = records.find(source, raw_body_machine(""));
+  return record;
+}
+
+std::vector<std::string> trust_lines(const Graph& graph, Cache& cache, bool cuda, CpuIsa isa,
+                                     const std::string& device) {
+  std::vector<std::string> lines;
+  const BodyRecords records(cache);
+  for (const Op& op : graph.ops()) {
+    const auto a = written_kernel(graph, op);
+    if (!a) continue;
+    std::string line = "proved up to body " + a->pattern + " (" + a->source.substr(0, 12) + "), ";
+    std::optional<BodyRecord> record;
+    for (Language language : {Language::Cpp, Language::Cuda, Language::Raw})
+      if ((language != Language::Cpp) == cuda && !record)
+        record = records.find(a->source, body_machine(language, isa, device));
+    if (record && record->state == BodyRecord::State::Checked)
+      line += "which was checked by " + std::to_string(record->runs) + " runs at " +
+              std::to_string(record->instances) + " sizes, settings and types (" + record->what +
+              ") on " + record->machine.substr(0, record->machine.find(" version")) +
+              " and is not proved";
+    else
+      line += "which is not checked here: what it means is computed instead";
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+  }
+  return lines;
+}
+
+void mark_unusable(std::vector<Pattern>& warehouse, Cache& cache, bool cuda, CpuIsa isa,
+                   const std::string& device) {
+  for (Pattern& p : warehouse) {
+    for (Body& b : p.bodies) {
+      if (!b.written() || (b.target == "cuda") != cuda) continue;
+      const auto record = record_of(p, b, cache, isa, device);
+      if (record && record->state == BodyRecord::State::Checked) {
+        b.unusable.clear();
+      } else if (record && record->state == BodyRecord::State::Refused) {
+        b.unusable = "its body in line " + std::to_string(b.line) +
+                     " was refused by a check: " + record->what;
+      } else {
+        b.unusable = b.language == Language::Raw
+                         ? "its raw CUDA in line " + std::to_string(b.line) +
+                               " has not been checked on this GPU: `tessera patterns check`"
+                         : "its body in line " + std::to_string(b.line) +
+                               " has not been checked here: `tessera patterns check`";
+      }
+    }
+  }
+}
+
+}  // namespace tessera
