@@ -54,9 +54,10 @@ def on_device(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
     monkeypatch.setattr(torch_device, "Device", Memory)
     compare = torch_parts.Part._compare
 
-    def waiting(part: Any, ours: Any, theirs: Any) -> None:  # as PyTorch's own operators would
+    # As PyTorch's own operators would.
+    def waiting(part: Any, ours: Any, theirs: Any, args: Any) -> None:
         stand_in.synchronize(0)
-        compare(part, ours, theirs)
+        compare(part, ours, theirs, args)
 
     monkeypatch.setattr(torch_parts.Part, "_compare", waiting)
     torch.manual_seed(0)
