@@ -213,7 +213,8 @@ TEST(CpuRows, MachineCodeFetchesAhead) {
     }
     return count;
   };
-  EXPECT_GE(prefetches(8), 2);  // the lines of a strip
+  // The lines of a strip: of AVX2's 16 columns there is one.
+  EXPECT_GE(prefetches(8), best_isa() == CpuIsa::Avx2 ? 1 : 2);
   EXPECT_EQ(prefetches(1), 0);  // one row is left to the hardware
 }
 

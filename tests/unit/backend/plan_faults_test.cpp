@@ -96,7 +96,7 @@ TEST(PlanFaults, WrongLayout) {
   const Graph g = parse(kProgram);
   EXPECT_FALSE(passes(g, [](Program& p) {
     for (Step& s : p.steps) {
-      if (!s.symbol.empty() || s.pack.layout.panel < 32) continue;
+      if (!s.symbol.empty() || s.pack.layout.panel < 8) continue;
       s.pack.layout.panel /= 2;
       s.units = s.pack.units();
       return true;

@@ -73,7 +73,6 @@ class Anytime : public OwnCache {
     return search(
         program, options(), [&](const Progress&) { cancel = cancel || ++reports >= n; }, &cancel);
   }
-  std::string directory_;
 };
 
 std::string read_all(const std::string& path) {
