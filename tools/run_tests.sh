@@ -45,6 +45,7 @@ slow+=':CpuImages.ConvolutionsOfAllKinds:Calibrate.*:VerifyBench.DeepPrograms'
 slow+=':Mugraph.SameResultForAnyThreadCount:Mugraph.RandomProgramsGetRightCandidates'
 slow+=':CudaCalls.KernelsWhereTheLibraryHasNoWay:CudaWindows.ConvolutionsByAThreadPerElement'
 slow+=':CudaEpilogue.LowRankAdaptersInOneKernel:CudaWide.ManyRows:Resume.TextsThatDoNotFit*'
+slow+=':Bodies.*:IndexRanges.NoSeedLeavesTheRange:Race.StartsFromPlainCompilation'
 step "C++ unit tests, address and undefined-behaviour sanitizers" halves build/asan/tessera_tests \
   --gtest_filter="-$slow"
 echo "all tests passed"
