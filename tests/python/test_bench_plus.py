@@ -26,6 +26,8 @@ def test_known_cases_are_not_measured_again() -> None:
     assert list(plus.run(options, "authoring", None, False, print, 1.0, known)) == []
     (row,) = plus.run(options, "authoring", None, False, print, 1.0)
     assert row["lines"]["t5layernorm"] < row["paper"]["t5layernorm"] / 4
+    assert (row["lines"]["t5layernorm"] < row["lines"]["t5layernorm_with_bodies"]
+            < row["paper"]["t5layernorm"] / 3)  # fmt: skip
     assert plus.key(row) == plus.key(known[0])
 
 

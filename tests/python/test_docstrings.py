@@ -23,7 +23,7 @@ MODULES = sorted(
 def test_docstrings(name: str) -> None:
     if name.startswith("tessera.bench.cuda.triton"):
         pytest.importorskip("triton")
-    if name.startswith(("tessera.torch_backend", "tessera.torch_parts")):
+    if name.startswith(("tessera.torch_", "tessera.frontends.torch.")):
         pytest.importorskip("torch")
     result = doctest.testmod(importlib.import_module(name))
     assert result.failed == 0

@@ -1,6 +1,5 @@
 """The report: one page that stands alone, from a result or from the record of a run."""
 
-import copy
 import html.parser
 import json
 import re
@@ -164,13 +163,15 @@ def test_a_browser_draws_it(result: ts.Result, tmp_path: Path) -> None:
     assert np.isfinite(result.speedup)
 
 
-def test_what_was_not_measured_is_no_number(result: ts.Result) -> None:
+def test_what_was_not_measured_is_no_number(
+    result: ts.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = record(result) | {"original_us": None, "ours_us": None, "improved": False}
     text = page(data)
     parse(text)
     assert text.count("not measured") == 2
-    result_of_nothing = copy.copy(result)
-    result_of_nothing.original_us = result_of_nothing.measured_us = 0.0
-    assert result_of_nothing.json()["original_us"] is None
-    assert result_of_nothing.json()["ours_us"] is None
     assert result.json()["original_us"] > 0
+    monkeypatch.setattr(result, "original_us", 0.0)
+    monkeypatch.setattr(result, "measured_us", 0.0)
+    assert result.json()["original_us"] is None
+    assert result.json()["ours_us"] is None
