@@ -91,7 +91,9 @@ def _optimize_graph(
     if is_gpu(options.target):
         find_libraries()
     record = _core.optimize(graph.core, options.fields(), watch, stop)
-    result = Result({**record, "timeline": timeline, "requested": options.target}, call)
+    asked = {"timeline": timeline, "requested": options.target, "strict": options.strict,
+             "disable": options.disable}  # fmt: skip
+    result = Result({**record, **asked}, call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
     return result

@@ -441,6 +441,9 @@ class Result:
         self._run: Callable[..., list[Array]]
         self._cuda: _core.CudaCode | None = record.get("cuda")
         self._target: str = record.get("requested", "cpu")
+        self._strict: bool = record.get("strict", False)
+        # Decisions of the compiler that stay off if code is made later, too.
+        self._plan_off = [n for n in record.get("disable", ()) if n.startswith("plan:")]
         if self._module is not None or self._cuda is not None:
             self._run = self._runner(self._module, self._cuda)
         elif self.details["unfinished"]:
@@ -607,7 +610,8 @@ class Result:
         options = Options(
             target=self._target,
             budget=1e6,
-            disable=("synth", "mugraph", "patterns", "mutate", "cover", "fold"),
+            disable=("synth", "mugraph", "patterns", "mutate", "cover", "fold", *self._plan_off),
+            strict=self._strict,
             cache=False,
             threads=self.details["threads"],
         )

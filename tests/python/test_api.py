@@ -450,6 +450,18 @@ def test_resume_needs_the_cache() -> None:
         ts.Options(resume=True, cache=False)
 
 
+def test_code_that_is_made_later_keeps_to_what_is_disabled() -> None:
+    graph = ts.load(ROOT / "examples/residual_rmsnorm.ug")
+    off = {"plan:fuse"}
+    late = ts.superoptimize(graph, budget=1e-6, cache=False, disable=tuple(off))
+    assert late.details["unfinished"]
+    rng = np.random.default_rng(0)
+    late.run_arrays([np.asarray(rng.standard_normal(shape), np.float32)
+                     for _, shape in _core.compile(graph.core).input_types])  # fmt: skip
+    assert late.source == _core.compile(graph.core, disable=off).source
+    assert late.source != _core.compile(graph.core).source
+
+
 def test_code_is_saved_however_short_the_budget(tmp_path: Path) -> None:
     graph = ts.load(ROOT / "examples/softmax.ug")
     short = ts.superoptimize(graph, budget=1e-6, cache=False)
