@@ -86,7 +86,11 @@ std::string in_child(const std::function<void()>& work, double timeout_s,
     const rlimit no_core{0, 0}, time{rlim_t(timeout_s) + 1, rlim_t(timeout_s) + 2};
     setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_CPU, &time);
-    work();
+    try {
+      work();
+    } catch (...) {
+      _exit(1);  // nothing of the parent's goes on here
+    }
     _exit(0);
   }
   const auto start = std::chrono::steady_clock::now();
@@ -104,7 +108,8 @@ std::string in_child(const std::function<void()>& work, double timeout_s,
     }
     usleep(spent.count() < 0.01 ? 100 : 1000);
   }
-  return WIFEXITED(status) ? "" : signal_text(WTERMSIG(status));
+  if (!WIFEXITED(status)) return signal_text(WTERMSIG(status));
+  return WEXITSTATUS(status) == 0 ? "" : "it could not be run";
 }
 
 std::string indices(const Type& type, const long* at) {

@@ -194,6 +194,7 @@ class BlockEmitter {
   std::string sums_shape(const Units& u) const;
   std::vector<Index> leading_index(int id);
   void open_units(const Units& u);
+  void unrolled(const char* index, int64_t count);  // opens a loop over 0 … count − 1
   void product(int id, int into);
   std::string matrix_of(int operand, const Memory& m) const;
   void fragments(int id, const Pair& pair, const Units& u, const std::string& sums, int number);

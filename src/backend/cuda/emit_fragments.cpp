@@ -243,6 +243,12 @@ std::string BlockEmitter::rows_in_registers(int operand, const Units& u, const s
   return all;
 }
 
+void BlockEmitter::unrolled(const char* index, int64_t count) {
+  const std::string i = index;
+  code_.line("#pragma unroll");
+  code_.open("for (int " + i + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
+}
+
 // What another product takes as its left operand, computed where the numbers are that it is made
 // of; zero where it ends.
 void BlockEmitter::hold_operand(int id) {
@@ -255,10 +261,6 @@ void BlockEmitter::hold_operand(int id) {
   code_.line(std::string(compute_type(v.dtype)) + " r" + n(id) + sums_shape(u) + ";");
   open_units(u);
   leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
-  const auto unrolled = [&](const char* i, int64_t count) {
-    code_.line("#pragma unroll");
-    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
-  };
   if (!u.wide) unrolled("i", u.rows);
   unrolled("j", u.columns);
   unrolled("h", 2);
@@ -319,10 +321,6 @@ void BlockEmitter::store_held(int id) {
       std::all_of(m.strides.begin(), m.strides.end() - 1, [](int64_t s) { return s % 2 == 0; });
   open_units(u);
   leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
-  const auto unrolled = [&](const char* i, int64_t count) {
-    code_.line("#pragma unroll");
-    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
-  };
   if (!u.wide) unrolled("i", u.rows);
   unrolled("j", u.columns);
   unrolled("h", 2);
@@ -430,10 +428,6 @@ void BlockEmitter::reduce_held(int id, int into) {
         " of rows in registers");
   open_units(u);
   leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
-  const auto unrolled = [&](const char* i, int64_t count) {
-    code_.line("#pragma unroll");
-    code_.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
-  };
   const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
   std::vector<Index> index = leading_;
   index.push_back(rows == 1 ? Index{} : Index{row, -1});
