@@ -16,7 +16,7 @@ struct BodyCheckOptions {
   uint64_t seed = 1;
   int sizes = 3;          // different ones for each element type
   int settings = 4;       // at most so many at each
-  double timeout_s = 10;  // of one run of the code
+  double timeout_s = 10;  // processor time of one run of the code, at least 1
   CpuIsa isa = best_isa();
   // Of CUDA: what code is emitted for. Raw CUDA also needs the device, else it is only compiled.
   CudaArch arch;

@@ -160,6 +160,7 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
   CheckReport r;
   r.passed = true;
   const double spread = std::sqrt(rounding_length(graph)), functions = function_depth(graph);
+  const std::vector<DType> rounded = coarsest_rounding(graph);
   // Integers are small among ordinary floats and cover their whole range among large ones.
   const std::vector<IntRange> small = integer_ranges(graph, graph, {-8, 8});
   const std::vector<IntRange> whole = integer_ranges(graph, graph, {INT64_MIN, INT64_MAX});
@@ -274,12 +275,12 @@ std::optional<Checked> check_compiled(const Graph& graph, const CompiledFunction
       }
       if (got.reals.empty()) continue;
       NDArray scale = exact[k].magnitude;
-      const double unit = std::max(unit_of(type.dtype), options.least_unit);
+      const double unit = std::max(unit_of(rounded[k]), options.least_unit);
       double native_error = 0;  // of the interpreter, relative to the scale of each element
       const auto comparable = [&](size_t i) {
         // Where partial sums may overflow in one order and not in another, nothing is compared.
         return std::isfinite(want.reals[i]) && std::isfinite(near.reals[i]) &&
-               scale.reals[i] * spread * spread < largest_of(type.dtype);
+               scale.reals[i] * spread * spread < largest_of(rounded[k]);
       };
       for (size_t i = 0; i < want.reals.size(); ++i) {
         if (comparable(i) && scale.reals[i] > 0) {

@@ -322,6 +322,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   double spent = 0;
   bool larger_domain = false;
   const bool elementwise = !adds_up(spec) && !adds_up(candidate);
+  const std::vector<DType> rounded = coarsest_rounding(spec);
   std::vector<std::string> families = cmp.families();
   // Dense special inputs soon make everything NaN, where nothing can differ.
   if (o.strict) {
@@ -379,7 +380,7 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           f.elements += int64_t(s[k].ints.size());
           continue;
         }
-        const double unit = unit_of(s[k].dtype), floor = smallest_of(s[k].dtype);
+        const double unit = unit_of(rounded[k]), floor = smallest_of(s[k].dtype);
         auto usable = [&](size_t i) {
           return std::isfinite(ref.reals[i]) && std::isfinite(s[k].reals[i]);
         };

@@ -85,4 +85,56 @@ double function_depth(const Graph& g) {
   return result;
 }
 
+namespace {
+
+// F64 stands for everything that is exact.
+DType coarser(DType a, DType b) {
+  constexpr DType fine_to_coarse[] = {DType::F64, DType::F32, DType::F16, DType::BF16};
+  const auto rank = [&](DType t) {
+    const auto* at = std::find(std::begin(fine_to_coarse), std::end(fine_to_coarse), t);
+    return at == std::end(fine_to_coarse) ? 0 : at - fine_to_coarse;
+  };
+  return rank(a) < rank(b) ? b : a;
+}
+
+std::vector<DType> rounding_behind(const Graph& g, const std::vector<DType>& inputs) {
+  std::vector<DType> behind(g.tensors().size(), DType::F64);
+  for (size_t i = 0; i < g.inputs().size(); ++i) behind[g.inputs()[i].index] = inputs[i];
+  for (const Op& op : g.ops()) {
+    if (op.inputs.empty()) continue;  // operands and constants are what they are
+    std::vector<DType> operands;
+    DType coarsest = DType::F64;
+    for (TensorId t : op.inputs) {
+      operands.push_back(behind[t.index]);
+      coarsest = coarser(coarsest, operands.back());
+    }
+    const DType from = g.type(op.inputs[0]).dtype;
+    const bool converts = op.kind == OpKind::Cast || op.kind == OpKind::Save;
+    const bool exact = has(op.kind, algebra::Movement) || op.kind == OpKind::Iter ||
+                       (converts && coarser(from, g.type(op.result()).dtype) == from);
+    std::vector<DType> results(op.num_results, coarsest);
+    if (op.kind == OpKind::Kernel) {
+      const Graph& body = g.body(op);
+      const std::vector<DType> inside = rounding_behind(body, operands);
+      for (uint32_t r = 0; r < op.num_results; ++r)
+        results[r] = inside[body.outputs()[r].index];
+    } else if (!exact) {
+      for (uint32_t r = 0; r < op.num_results; ++r)
+        results[r] = coarser(coarsest, g.type(op.result(r)).dtype);
+    }
+    for (uint32_t r = 0; r < op.num_results; ++r) behind[op.result(r).index] = results[r];
+  }
+  return behind;
+}
+
+}  // namespace
+
+std::vector<DType> coarsest_rounding(const Graph& g) {
+  const std::vector<DType> behind =
+      rounding_behind(g, std::vector<DType>(g.inputs().size(), DType::F64));
+  std::vector<DType> outputs;
+  for (TensorId t : g.outputs()) outputs.push_back(coarser(behind[t.index], g.type(t).dtype));
+  return outputs;
+}
+
 }  // namespace tessera

@@ -1,5 +1,7 @@
 // How much a program computes, and how far roundings can add up on the way.
 #pragma once
+#include <vector>
+
 #include "ir/graph.h"
 
 namespace tessera {
@@ -12,5 +14,8 @@ double rounding_length(const Graph& graph);
 // last place or so and can all have one sign: they add up, where those of sums and products mostly
 // cancel.
 double function_depth(const Graph& graph);
+// For each output the float dtype with the coarsest rounding on the way to it: f32 where an f64
+// result is computed from a sum in f32. Never finer than the output's own.
+std::vector<DType> coarsest_rounding(const Graph& graph);
 
 }  // namespace tessera

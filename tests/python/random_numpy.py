@@ -41,14 +41,17 @@ UNARY = ["-{}", "np.abs({})", "{} * 2", "{} + {}", "{} * {}", "np.square({})", "
 BINARY = ["{} + {}", "{} - {}", "{} * {}", "{} / {}", "np.maximum({}, {})", "np.minimum({}, {})",
           "np.where({} > {}, 1, 0)", "{} @ {}", "{} == {}", "{} % {}", "np.dot({}, {})",
           "np.stack([{}, {}])", "{} < {}", "np.outer({}, {})", "({} > 0) & ({} > 0)",
-          "np.arctan2({}, {})", "np.power({}, {})", "{} * {} + {} * {}"]  # fmt: skip
+          "np.arctan2({}, {})", "np.power({}, {})", "{} * {} + {} * {}", "{}[..., -1] * {}",
+          "{}[0] - {}[0]", "{}[..., :1] / {}"]  # fmt: skip
 SHAPES = [(3, 3), (3, 3), (3, 3), (3,), (4, 3), (), (1, 3), (3, 1)]
+WIDE = {3: 19, 4: 36}  # extents of some programs, which vectors and tiles do not divide
 
 
 def random_source(rng: np.random.Generator) -> tuple[str, list[np.ndarray[Any, Any]]]:
     """A function `f` as text, and arrays to call it with."""
     count = int(rng.integers(1, 4))
-    arrays = [random_array(rng) for _ in range(count)]
+    wide = rng.random() < 0.3
+    arrays = [random_array(rng, wide) for _ in range(count)]
     names = [f"x{i}" for i in range(count)]
     lines = []
     for step in range(int(rng.integers(1, 7))):
@@ -69,10 +72,11 @@ def random_source(rng: np.random.Generator) -> tuple[str, list[np.ndarray[Any, A
     return f"def f({parameters}):\n" + "\n".join(lines) + f"\n    return {result}\n", arrays
 
 
-def random_array(rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def random_array(rng: np.random.Generator, wide: bool = False) -> np.ndarray[Any, Any]:
     dtype = np.dtype(RARE[rng.integers(len(RARE))] if rng.random() < 0.03 else
                      DTYPES[rng.integers(len(DTYPES))])  # fmt: skip
     shape = SHAPES[rng.integers(len(SHAPES))]
+    shape = tuple(WIDE.get(n, n) for n in shape) if wide else shape
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         wide = rng.random() < 0.5

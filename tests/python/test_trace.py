@@ -200,6 +200,9 @@ FLOAT_ONLY: dict[str, Callable[[Any], Any]] = {
     "std ddof": lambda x: np.std(x, axis=0, ddof=1, keepdims=True),
     "var correction": lambda x: np.var(x, axis=0, correction=1),
     "average": lambda x: np.average(x, axis=0),
+    "average weights": lambda x: np.average(x, axis=0, weights=np.arange(1.0, len(x) + 1)),
+    "average columns": lambda x: np.average(x, axis=1, weights=x[0], keepdims=True),
+    "average transposed": lambda x: np.average(x, axis=(1, 0), weights=x.T),
     "norm": lambda x: np.linalg.norm(x),
     "norm axis": lambda x: np.linalg.norm(x, axis=1, keepdims=True),
     "softmax": lambda x: (

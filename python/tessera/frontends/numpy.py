@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from tessera import ops
 from tessera.graph import Tensor, unsupported
@@ -315,12 +316,15 @@ def _array_split(x: Tensor, sections: Any, axis: int = 0) -> list[Tensor]:
 def _average(x: Tensor, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Tensor:
     if weights is None:
         return ops.reduce.mean(x, axis, keepdims=keepdims)
-    if np.shape(weights) != x.shape:
-        unsupported("np.average with weights of another shape is not supported")
+    weights = lift(x.builder, weights)
+    if weights.shape != x.shape:
+        axes = list(range(x.ndim)) if axis is None else list(normalize_axis_tuple(axis, x.ndim))
+        if weights.shape != tuple(x.shape[a] for a in axes):
+            unsupported("np.average wants weights of the array's shape, or of that of its axes")
+        weights = ops.shape.transpose(weights, np.argsort(axes).tolist())
+        weights = ops.shape.reshape(weights, [n if a in axes else 1 for a, n in enumerate(x.shape)])
     total = ops.reduce.sum(ops.pointwise.multiply(x, weights), axis, keepdims=keepdims)
-    return ops.pointwise.divide(
-        total, ops.reduce.sum(lift(x.builder, weights), axis, None, keepdims)
-    )
+    return ops.pointwise.divide(total, ops.reduce.sum(weights, axis, None, keepdims))
 
 
 def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:

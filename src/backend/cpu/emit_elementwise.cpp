@@ -48,7 +48,7 @@ class WideQuotients {
   bool varies(int id) const {
     const Value& v = value(id);
     if (v.kind == OpKind::Iter || v.in_memory)
-      return v.extents.back().nominal != 1 && v.memory.strides.back() != 0;
+      return !v.extents.empty() && v.extents.back().nominal != 1 && v.memory.strides.back() != 0;
     return std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return varies(i); });
   }
   bool expressible(int id) {

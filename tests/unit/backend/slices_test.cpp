@@ -88,6 +88,21 @@ TEST(Slices, RowsForProductsAreReadInPlaceAndColumnsApartAreCopied) {
   expect_copies(product("2", "67"), 1, 2);
 }
 
+TEST(Slices, TimesANumberInMemory) {
+  expect_copies(R"(
+    x = input : f32[70]
+    k = input : f32[3]
+    first = slice k {starts=[0], stops=[1], steps=[1]}
+    scale = squeeze first {axes=[0]}
+    near = slice x {starts=[0], stops=[68], steps=[1]}
+    last = slice x {starts=[2], stops=[70], steps=[1]}
+    y = mul scale, near
+    z = div last, scale
+    return y, z
+  )",
+                1, 3);
+}
+
 TEST(Slices, SeenInAnotherShapeAreCopied) {
   expect_copies(R"(
     x = input : f32[8,30]
