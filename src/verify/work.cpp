@@ -116,8 +116,7 @@ std::vector<DType> rounding_behind(const Graph& g, const std::vector<DType>& inp
     if (op.kind == OpKind::Kernel) {
       const Graph& body = g.body(op);
       const std::vector<DType> inside = rounding_behind(body, operands);
-      for (uint32_t r = 0; r < op.num_results; ++r)
-        results[r] = inside[body.outputs()[r].index];
+      for (uint32_t r = 0; r < op.num_results; ++r) results[r] = inside[body.outputs()[r].index];
     } else if (!exact) {
       for (uint32_t r = 0; r < op.num_results; ++r)
         results[r] = coarser(coarsest, g.type(op.result(r)).dtype);

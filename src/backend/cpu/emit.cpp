@@ -128,8 +128,8 @@ void read_through_slices(const Graph& graph, const PlanBuilder& plan, std::vecto
       if (!view || !code.layouts[i].row_major() || plan.once(graph.tensor(op.inputs[i]).producer))
         continue;
       const Type& type = graph.type(op.inputs[i]);
-      const bool rows = type.shape.empty() || view->layout.strides.back() == 1 ||
-                        type.shape.back().extent == 1;
+      const bool rows =
+          type.shape.empty() || view->layout.strides.back() == 1 || type.shape.back().extent == 1;
       // Lowered operators may see an operand in another shape.
       const bool same = block == nullptr || block->type(block->inputs()[i]).shape == type.shape;
       if (same && (rows || !products)) code.layouts[i] = view->layout;
