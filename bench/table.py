@@ -50,6 +50,7 @@ COLUMNS = {
         "max_rel_err",
         "verdict",
     ),
+    "onnx": ("case", "count", "passed", "skipped", "rewritten", "failures", "seconds"),
     "search": ("case", "max_block_ops", "search_s", "values", "edges", "graphs", "tilings"),
     "verify": (
         "case",

@@ -14,6 +14,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
+#include "backend/cpu/onednn.h"
 #include "backend/cpu/runtime.h"
 #include "backend/fault_bench.h"
 #include "backend/measure.h"
@@ -243,6 +244,9 @@ nb::dict machine() {
     d["compiler"] = nb::none();
     d["compiler_version"] = error.message();
   }
+  const OneDnnState library = onednn();
+  d["onednn"] = library.version;
+  d["onednn_problem"] = library.problem;
   Cache cache;
   d["cache_directory"] = cache.directory();
   d["cache_problem"] = cache.problem();
@@ -252,6 +256,8 @@ nb::dict machine() {
 }  // namespace
 
 void bind_backend(nb::module_& m) {
+  // Where pip puts libraries that are not Python's.
+  set_onednn_folder(nb::cast<std::string>(nb::module_::import_("sys").attr("prefix")) + "/lib");
   nb::class_<PreparedWeights>(m, "PreparedWeights")
       .def_prop_ro("bytes", &PreparedWeights::bytes)
       .def_prop_ro("seconds", &PreparedWeights::seconds);

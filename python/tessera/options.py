@@ -146,8 +146,8 @@ class Options:
     tf32: bool = False
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
     # Engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule,
-    # "plan:layout" (schedule, memory, weights),
-    # "library": no calls of cuBLASLt, and "numpy": kernels run even where NumPy is faster.
+    # "plan:layout" (schedule, memory, weights), "library": no calls of cuBLASLt, cuDNN and oneDNN,
+    # and "numpy": kernels run even where NumPy is faster.
     disable: tuple[str, ...] = ()
     cache: bool = True  # remember results, and unfinished searches, between runs
     # Search again in place of what is remembered: results, learnt kernels and failed searches.

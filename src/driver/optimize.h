@@ -43,8 +43,8 @@ struct OptimizeOptions {
   std::vector<std::string> pattern_folders;
   // "mugraph", "mugraph:RULE" for one pruning rule, "mutate", "mutate:STEP", "cover" (other
   // engines' parts alone are replaced), "fold" (weights), "rules", "library" (calls of
-  // cuBLASLt), "learnt" (kernels and failures of earlier searches), "plan:layout" and the like
-  // (plan/plan.h)
+  // cuBLASLt, cuDNN and oneDNN), "learnt" (kernels and failures of earlier searches), "plan:layout"
+  // and the like (plan/plan.h)
   std::set<std::string> disable;
   // Of search(): "mugraph", "mutate", "patterns", or "synth" with the costs of NumPy's own
   // functions.

@@ -208,6 +208,7 @@ PlanOptions Session::plan_options() const {
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disable_plan(plan, name);
   if (options.strict) plan.transforms = Transforms::None;
+  plan.libraries = options.disable.count("library") == 0;
   return plan;
 }
 
@@ -234,7 +235,7 @@ void Session::measure_convolutions(const Graph& graph, double seconds) {
 std::optional<double> Session::known_seconds(const Graph& convolution) {
   const PlanOptions plan = plan_options();
   if (place.gpu || !plan.images) return std::nullopt;
-  return fastest_seconds(convolution, best_isa(), threads, cache, plan.transforms);
+  return fastest_seconds(convolution, best_isa(), threads, cache, plan);
 }
 
 std::string Session::machine_key() const {

@@ -25,6 +25,7 @@ struct PlanOptions {
   bool fuse = true;      // off: one kernel for each operator (backend/cpu/fuse.h)
   // Of transforms, errors are relative to the largest result of an image, not to each.
   Transforms transforms = Transforms::All;
+  bool libraries = true;  // off: no library computes a convolution, however fast it was measured
   // By signature of a convolution (backend/cpu/conv_costs.h): the algorithm that is fastest here;
   // "" for those that are not listed. Empty: as the generator estimates.
   std::map<std::string, std::string> algorithms;

@@ -76,10 +76,11 @@ def test_each_line_of_the_list_is_needed(cases: list[nodes.Case]) -> None:
 def test_a_run_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
-    def fake(case: nodes.Case, mode: str) -> None:
+    def fake(case: nodes.Case, mode: str) -> bool:
         ran.append(f"{case.name} {mode}")
         if case.name == "test_4":
             raise AssertionError("wrong")
+        return mode == "forced" and case.name != "test_0"
 
     some = [nodes.Case(f"test_{i}", None, []) for i in range(5)]
     monkeypatch.setattr(nodes, "node_cases", lambda: some)
@@ -91,6 +92,7 @@ def test_a_run_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None
     assert [r["tested"] for r in rows] == [2, 4, 5] * 3
     last = rows[2]
     assert (last["count"], last["passed"], last["failures"]) == (5, 4, ["test_4: wrong"])
+    assert [r["rewritten"] for r in rows[2::3]] == [0, 0, 3]
     ran.clear()
     again = list(nodes.run(False, lambda text: None, [rows[2], rows[3]]))
     assert ran[0] == "test_2 compiled"

@@ -12,5 +12,6 @@ std::string source_dir();
 const char* stand_in_cuda();
 const char* stand_in_cublaslt();
 const char* stand_in_cudnn();
+const char* stand_in_dnnl();
 
 }  // namespace tessera

@@ -93,6 +93,9 @@ def examine() -> list[dict[str, Any]]:
              str(calibrated_path()) if calibrated_path().exists()
              else "run tessera doctor --calibrate", needed=False),
     ]  # fmt: skip
+    onednn = machine["onednn"]
+    rows.append(_row("oneDNN", bool(onednn), f"version {onednn}" if onednn
+                     else machine["onednn_problem"], needed=False))  # fmt: skip
     for package in ("torch", "jax", "onnx"):
         found = importlib.util.find_spec(package) is not None
         rows.append(_row(package, found, "found" if found else "not installed (optional)", False))

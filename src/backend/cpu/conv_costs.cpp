@@ -11,6 +11,7 @@
 #include "backend/cpu/emit.h"
 #include "backend/cpu/emit_images.h"
 #include "backend/cpu/module.h"
+#include "backend/cpu/onednn.h"
 #include "backend/measure.h"
 #include "base/error.h"
 #include "base/sha256.h"
@@ -23,6 +24,9 @@ std::string key_of(const std::string& signature, CpuIsa isa, int threads) {
   Sha256 hash;
   hash.field("convolution").field(std::to_string(kCodegenVersion)).field(processor_name());
   hash.field(to_string(isa)).field(std::to_string(threads)).field(signature);
+  // Another library has other costs.
+  if (const OneDnnState library = onednn(); library.problem.empty())
+    hash.field("onednn " + library.version);
   return hash.hex();
 }
 
@@ -148,33 +152,47 @@ std::optional<ConvCosts> known_costs(const std::string& signature, CpuIsa isa, i
   return text ? parse_conv_costs(*text) : std::nullopt;
 }
 
+namespace {
+
+// Of the algorithms that were measured, the fastest that `options` let a step's convolution have;
+// the end where there is none.
+using Cost = std::map<std::string, double>::const_iterator;
+Cost fastest(const ConvCosts& costs, const Graph& laid_out, const ImageStep& step,
+             const PlanOptions& options) {
+  const std::vector<WindowAxis> axes = window_axes(laid_out, laid_out.op(step.window));
+  Cost best = costs.seconds.end();
+  for (Cost c = costs.seconds.begin(); c != costs.seconds.end(); ++c)
+    if (may_use(*conv_algorithm_from(c->first), options, axes) &&
+        (best == costs.seconds.end() || c->second < best->second))
+      best = c;
+  return best;
+}
+
+}  // namespace
+
 std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, CpuIsa isa,
-                                                      int threads, Cache& cache) {
-  std::map<std::string, std::string> fastest;
+                                                      int threads, Cache& cache,
+                                                      const PlanOptions& options) {
+  std::map<std::string, std::string> found;
   for (const ImageStep& step : image_steps(laid_out, isa)) {
     if (algorithms_of(laid_out, step, isa).size() < 2) continue;
     const std::string key = signature(laid_out, step);
     const auto costs = known_costs(key, isa, threads, cache);
     if (!costs) continue;
-    fastest[key] =
-        std::min_element(costs->seconds.begin(), costs->seconds.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; })
-            ->first;
+    const Cost best = fastest(*costs, laid_out, step, options);
+    if (best != costs->seconds.end()) found[key] = best->first;
   }
-  return fastest;
+  return found;
 }
 
 std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int threads,
-                                      Cache& cache, Transforms transforms) {
+                                      Cache& cache, const PlanOptions& options) {
   const Graph laid_out = channels_last(convolution, isa);
   for (const ImageStep& step : image_steps(laid_out, isa)) {
     const auto costs = known_costs(signature(laid_out, step), isa, threads, cache);
     if (!costs) continue;
-    const bool all = may_transform(transforms, window_axes(laid_out, laid_out.op(step.window)));
-    double least = std::numeric_limits<double>::infinity();
-    for (const auto& [algorithm, s] : costs->seconds)
-      if (all || algorithm == name(ConvAlgorithm::Direct)) least = std::min(least, s);
-    return least;
+    const Cost best = fastest(*costs, laid_out, step, options);
+    return best != costs->seconds.end() ? best->second : std::numeric_limits<double>::infinity();
   }
   return std::nullopt;
 }
@@ -182,7 +200,7 @@ std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int 
 std::vector<std::string> describe_convolutions(const Graph& graph, CpuIsa isa, int threads,
                                                Cache& cache, PlanOptions options) {
   const Graph laid_out = channels_last(graph, isa);
-  options.algorithms = fastest_algorithms(laid_out, isa, threads, cache);
+  options.algorithms = fastest_algorithms(laid_out, isa, threads, cache, options);
   std::vector<std::string> lines;
   std::map<std::string, bool> seen;
   for (const ImageStep& step : image_steps(laid_out, isa)) {

@@ -32,15 +32,15 @@ std::optional<ConvCosts> parse_conv_costs(const std::string& text);
 std::optional<ConvCosts> known_costs(const std::string& signature, CpuIsa isa, int threads,
                                      Cache& cache);
 
-// By signature, the fastest algorithm of the convolutions of a program (as channels_last gives it)
-// that were measured before.
+// By signature, the fastest algorithm, of those that `options` let it have, of the convolutions of
+// a program (as channels_last gives it) that were measured before.
 std::map<std::string, std::string> fastest_algorithms(const Graph& laid_out, CpuIsa isa,
-                                                      int threads, Cache& cache);
+                                                      int threads, Cache& cache,
+                                                      const PlanOptions& options = {});
 
-// Of a program of one convolution: what its fastest algorithm took of those that `transforms` lets
-// it have, where that was measured before.
+// Of a program of one convolution: what that algorithm took.
 std::optional<double> fastest_seconds(const Graph& convolution, CpuIsa isa, int threads,
-                                      Cache& cache, Transforms transforms);
+                                      Cache& cache, const PlanOptions& options);
 
 // A line for each different convolution of a program (as it is before channels_last): what computes
 // it under `options`, and what the algorithms took.

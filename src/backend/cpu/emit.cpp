@@ -281,7 +281,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       if (op.kind == OpKind::Conv) kernels += std::string("// ") + name(algorithm) + "\n";
       for (size_t i = 1; i < image.after.size(); ++i)
         kernels += "// " + lines[image.after[i].index] + "\n";
-      const ImageCode text = emit_image_step(kUnnamed, graph, image, algorithm, unit);
+      const ImageCode text =
+          emit_image_step(kUnnamed, graph, image, algorithm, unit, static_cast<int>(target.cores));
       std::vector<int> memory;
       for (TensorId t : op.inputs) memory.push_back(plan.slot(t));
       for (TensorId t : image.more) memory.push_back(plan.slot(t));
@@ -301,7 +302,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
         step.units = stage.units;
         step.scratch_bytes = stage.scratch_bytes;
-        step.symbol = define(stage.text);
+        step.library = stage.library;
+        if (!stage.text.empty()) step.symbol = define(stage.text);
         program.scratch_bytes = std::max(program.scratch_bytes, step.scratch_bytes);
         task.code = static_cast<int>(code_steps.size());
         plan.add(std::move(task));

@@ -2,6 +2,8 @@
 // The source includes nothing and is meant to be read.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -22,10 +24,14 @@ namespace tessera {
 // core's cache to another's cost more than unequal progress.
 inline constexpr int64_t kShortBytes = 1 << 20;
 
+// A unit of what a library does, with the arguments and the scratch area of its worker.
+using LibraryStage = std::function<void(void** arguments, int64_t unit, char* scratch)>;
+
 // How a task of the plan is executed. Arguments are the slots it reads, then those it writes, then
 // its workspace.
 struct Step {
-  std::string symbol;  // generated function; empty: `pack`
+  std::string symbol;    // generated function; empty: `library` alone, or `pack`
+  LibraryStage library;  // comes first in each unit
   std::vector<int> arguments;
   int64_t units = 1;          // blocks of the grid, slabs of the output, or pieces to pack
   int64_t chunk = 0;          // units handed out at a time; 0: the pool chooses

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "backend/cpu/image_finish.h"
+#include "backend/cpu/image_stages.h"
+#include "backend/cpu/onednn.h"
 #include "backend/cpu/winograd.h"
 #include "backend/nest.h"
 #include "base/check.h"
@@ -18,20 +20,22 @@ const char* name(ConvAlgorithm algorithm) {
   case ConvAlgorithm::Direct: return "direct";
   case ConvAlgorithm::Winograd2: return "winograd2";
   case ConvAlgorithm::Winograd4: return "winograd4";
+  case ConvAlgorithm::OneDnn: return "onednn";
   }
   unreachable("ConvAlgorithm");
 }
 
 std::optional<ConvAlgorithm> conv_algorithm_from(std::string_view text) {
-  for (ConvAlgorithm a :
-       {ConvAlgorithm::Direct, ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4})
+  for (ConvAlgorithm a : {ConvAlgorithm::Direct, ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4,
+                          ConvAlgorithm::OneDnn})
     if (text == name(a)) return a;
   return std::nullopt;
 }
 
 double normwise(ConvAlgorithm algorithm) {
   switch (algorithm) {
-  case ConvAlgorithm::Direct: return 0;
+  case ConvAlgorithm::Direct:
+  case ConvAlgorithm::OneDnn: return 0;
   case ConvAlgorithm::Winograd2: return 4;
   case ConvAlgorithm::Winograd4: return 16;
   }
@@ -44,24 +48,14 @@ namespace {
 int results_per_tile(ConvAlgorithm a) { return a == ConvAlgorithm::Winograd4 ? 4 : 2; }
 
 constexpr int64_t kUnitProducts = int64_t{1} << 22;  // work worth handing to a thread
-constexpr int64_t kUnitElements = 8192;
 
 std::string n(int64_t i) { return std::to_string(i); }
-
-// The function's head, and its arguments by name.
-void head(Code& code, const std::string& name, const std::vector<std::string>& arguments) {
-  code.open("extern \"C\" __attribute__((visibility(\"default\"))) void " + name +
-            "(void** args, long begin, long end, char* scratch)");
-  for (size_t i = 0; i < arguments.size(); ++i)
-    code.line("float* const " + arguments[i] + " = (float*)args[" + n(int64_t(i)) + "];");
-  code.line("(void)scratch;");
-}
 
 // Zeros around the image, so that every tap is an offset. A unit is a line of pixels.
 ImageStage padded(const std::string& name, const ImageGeometry& g) {
   ImageStage stage;
   Code code;
-  head(code, name, {"x", "to"});
+  open_stage(code, name, {"x", "to"});
   const size_t rank = g.axes.size();
   const int64_t line = g.padded.back() * g.channels;
   stage.units = g.batch;
@@ -103,7 +97,7 @@ ImageStage packed_weights(const std::string& name, const ImageGeometry& g,
   stage.of_weights = true;
   stage.units = g.taps;
   Code code;
-  head(code, name, {"w", "to"});
+  open_stage(code, name, {"w", "to"});
   code.open("for (long t = begin; t < end; ++t)");
   for (size_t p = 0; p < panels.vectors.size(); ++p) {
     const int64_t first = panels.begin(p), width = panels.width(p);
@@ -205,7 +199,7 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Channel
     code.close();
   }
   std::vector<std::string> arguments{"x", "w"};
-  head(code, name, arguments);
+  open_stage(code, name, arguments);
   code.line("void** const more = args + 2;");
   code.line("float* const out = (float*)args[" + n(2 + int64_t(finish.more)) + "];");
   code.open("for (long unit = begin; unit < end; ++unit)");
@@ -236,51 +230,48 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Channel
   return stage;
 }
 
-// A unit is some pixels of the result.
-ImageStage pooling(const std::string& name, const ImageGeometry& g, bool maximum,
-                   const Finish& finish) {
+// The library's weights, and its sums with what follows, a slice at a time while it is in the
+// cache.
+void emit_onednn(const std::string& name, const ImageGeometry& g,
+                 std::shared_ptr<const OneDnnConvolution> call, const Finish& finish, bool finishes,
+                 ImageCode& code) {
+  const int packed = code.operands + 1;
+  code.workspace_bytes.push_back(call->weight_bytes());
+  ImageStage weights;
+  weights.of_weights = true;
+  weights.reads = {1};
+  weights.writes = {packed};
+  weights.library = [call](void** args, int64_t, char*) { call->pack(args[0], args[1]); };
+  code.stages.push_back(std::move(weights));
   ImageStage stage;
-  const size_t rank = g.axes.size();
-  const int64_t pixels = g.batch * g.pixels;
-  const int64_t chunk = std::clamp<int64_t>(kUnitElements / (g.channels * g.taps), 1, pixels);
-  stage.units = ceil_div(pixels, chunk);
-  stage.scratch_bytes = g.channels * 4;
-  Code code;
-  code.append(finish.text);
-  head(code, name, {"x"});
-  code.line("void** const more = args + 1;");
-  code.line("float* const out = (float*)args[" + n(1 + int64_t(finish.more)) + "];");
-  code.line("float* const sums = (float*)scratch;");
-  code.line("const long stop = end * " + n(chunk) + " < " + n(pixels) + " ? end * " + n(chunk) +
-            " : " + n(pixels) + ";");
-  code.open("for (long pixel = begin * " + n(chunk) + "; pixel < stop; ++pixel)");
-  code.line("#pragma omp simd");
-  code.line("for (long c = 0; c < " + n(g.channels) +
-            "; ++c) sums[c] = " + std::string(maximum ? "-__builtin_inff()" : "0") + ";");
-  std::string place = "pixel / " + n(g.pixels);
-  int64_t below = g.pixels;
-  for (size_t i = 0; i < rank; ++i) {
-    const WindowAxis& a = g.axes[i];
-    below /= a.out;
-    const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
-    code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
-    code.line("const long " + y + " = pixel / " + n(below) + " % " + n(a.out) + " * " +
-              n(a.stride) + " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
-    code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
-    place = "(" + place + ") * " + n(a.in) + " + " + y;
+  stage.units = call->units();
+  stage.scratch_bytes = call->scratch_bytes();
+  stage.reads = {0, packed};
+  for (int i = 0; i < finish.more; ++i) stage.reads.push_back(2 + i);
+  stage.writes = {code.operands};
+  const size_t result = stage.reads.size();
+  stage.library = [call, result](void** args, int64_t unit, char* scratch) {
+    call->run(static_cast<const float*>(args[0]), args[1], static_cast<float*>(args[result]), unit,
+              scratch);
+  };
+  if (finishes) {
+    const int64_t chunk = call->rows() * (g.pixels / g.axes[0].out);
+    const int64_t slices = ceil_div(g.pixels, chunk);
+    Code text;
+    text.append(finish.text);
+    open_stage(text, name, {});
+    text.line("void** const more = args + 2;");
+    text.line("float* const out = (float*)args[" + n(static_cast<int64_t>(result)) + "];");
+    text.open("for (long unit = begin; unit < end; ++unit)");
+    text.line("const long at = unit % " + n(slices) + " * " + n(chunk) + ", left = " + n(g.pixels) +
+              " - at, from = unit / " + n(slices) + " * " + n(g.pixels) + " + at;");
+    text.line(finish.call("out + from * " + n(g.filters), n(g.filters), "from", "0",
+                          "left < " + n(chunk) + " ? left : " + n(chunk), n(g.filters)));
+    text.close();
+    text.close();
+    stage.text = text.text();
   }
-  code.line("const float* const from = x + (" + place + ") * " + n(g.channels) + ";");
-  code.line("#pragma omp simd");
-  // A number that is none stays, like in the operators' meaning.
-  code.line("for (long c = 0; c < " + n(g.channels) + "; ++c) " +
-            (maximum ? "sums[c] = sums[c] > from[c] || sums[c] != sums[c] ? sums[c] : from[c];"
-                     : "sums[c] += from[c];"));
-  for (size_t i = 0; i < rank; ++i) code.close();
-  code.line(finish.call("sums", n(g.channels), "pixel", "0", "1", n(g.channels)));
-  code.close();
-  code.close();
-  stage.text = code.text();
-  return stage;
+  code.stages.push_back(std::move(stage));
 }
 
 }  // namespace
@@ -293,6 +284,7 @@ ImageGeometry geometry_of(const Graph& graph, const ImageStep& step) {
   g.batch = x[0];
   g.channels = x[1];
   g.filters = extents(graph.type(op.result()).shape)[1];
+  if (const auto* conv = std::get_if<ConvAttrs>(&op.attrs)) g.depthwise = conv->groups > 1;
   for (const WindowAxis& a : g.axes) {
     g.taps *= a.taps;
     g.pixels *= a.out;
@@ -313,8 +305,22 @@ std::vector<ConvAlgorithm> algorithms_of(const Graph& graph, const ImageStep& st
   std::vector<ConvAlgorithm> found{ConvAlgorithm::Direct};
   const ImageGeometry g = geometry_of(graph, step);
   for (ConvAlgorithm a : {ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4})
-    if (winograd_applies(g, results_per_tile(a), isa)) found.push_back(a);
+    if (!g.depthwise && winograd_applies(g, results_per_tile(a), isa)) found.push_back(a);
+  // The library takes what instructions there are.
+  if (isa == runnable_isas().back() && onednn().problem.empty())
+    found.push_back(ConvAlgorithm::OneDnn);
   return found;
+}
+
+bool may_use(ConvAlgorithm algorithm, const PlanOptions& options,
+             const std::vector<WindowAxis>& axes) {
+  switch (algorithm) {
+  case ConvAlgorithm::Direct: return true;
+  case ConvAlgorithm::Winograd2:
+  case ConvAlgorithm::Winograd4: return may_transform(options.transforms, axes);
+  case ConvAlgorithm::OneDnn: return options.libraries;
+  }
+  unreachable("ConvAlgorithm");
 }
 
 std::string signature(const Graph& graph, const ImageStep& step) {
@@ -327,10 +333,10 @@ std::string signature(const Graph& graph, const ImageStep& step) {
 
 ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa isa, int threads,
                                const PlanOptions& options) {
-  const std::vector<ConvAlgorithm> all = algorithms_of(graph, step, isa);
-  if (all.size() < 2 ||
-      !may_transform(options.transforms, window_axes(graph, graph.op(step.window))))
-    return ConvAlgorithm::Direct;
+  std::vector<ConvAlgorithm> all = algorithms_of(graph, step, isa);
+  if (all.size() < 2) return ConvAlgorithm::Direct;
+  const std::vector<WindowAxis> axes = window_axes(graph, graph.op(step.window));
+  std::erase_if(all, [&](ConvAlgorithm a) { return !may_use(a, options, axes); });
   for (const std::string& key : {signature(graph, step), std::string()}) {
     const auto it = options.algorithms.find(key);
     const auto named =
@@ -341,7 +347,7 @@ ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa
   ConvAlgorithm best = ConvAlgorithm::Direct;
   double least = double(g.batch * g.pixels * g.taps) * double(g.channels * g.filters);
   for (ConvAlgorithm a : all) {
-    if (a == ConvAlgorithm::Direct) continue;
+    if (a == ConvAlgorithm::Direct || a == ConvAlgorithm::OneDnn) continue;
     const double cost = winograd_cost(g, results_per_tile(a), threads);
     if (cost >= least) continue;
     best = a;
@@ -351,7 +357,7 @@ ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa
 }
 
 ImageCode emit_image_step(const std::string& name, const Graph& graph, const ImageStep& step,
-                          ConvAlgorithm algorithm, UnitContext& unit) {
+                          ConvAlgorithm algorithm, UnitContext& unit, int threads) {
   const ImageGeometry g = geometry_of(graph, step);
   const Finish finish = make_finish(name, graph, step, unit);
   ImageCode code;
@@ -362,12 +368,19 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
   std::vector<int> others;  // operands of what follows, and the result
   for (int i = 0; i < finish.more; ++i) others.push_back(more + i);
   if (!conv) {
-    ImageStage stage = pooling(name, g, op.kind == OpKind::PoolMax, finish);
+    ImageStage stage = pooling_stage(name, g, op.kind == OpKind::PoolMax, finish);
     stage.reads = {0};
     stage.reads.insert(stage.reads.end(), others.begin(), others.end());
     stage.writes = {code.operands};
     code.stages.push_back(std::move(stage));
     return code;
+  }
+  if (algorithm == ConvAlgorithm::OneDnn) {
+    if (std::shared_ptr<const OneDnnConvolution> call = OneDnnConvolution::make(g, threads)) {
+      emit_onednn(name, g, std::move(call), finish, step.after.size() > 1, code);
+      return code;
+    }
+    algorithm = ConvAlgorithm::Direct;  // it has no way
   }
   const ChannelPanels panels = channel_panels(unit.isa, g.filters);
   if (algorithm != ConvAlgorithm::Direct) {
@@ -375,6 +388,21 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
     return code;
   }
   const int first = code.operands + 1;
+  if (g.depthwise) {
+    code.workspace_bytes.push_back(g.taps * g.channels * 4);
+    ImageGeometry one = g;  // the weights lie as those of one filter of so many channels
+    one.filters = 1;
+    ImageStage weights = packed_weights(name, one, {1, {1}});
+    weights.reads = {1};
+    weights.writes = {first};
+    code.stages.push_back(std::move(weights));
+    ImageStage stage = depthwise_stage(name, g, finish, unit.isa);
+    stage.reads = {0, first};
+    stage.reads.insert(stage.reads.end(), others.begin(), others.end());
+    stage.writes = {code.operands};
+    code.stages.push_back(std::move(stage));
+    return code;
+  }
   code.workspace_bytes.push_back(g.taps * g.channels * panels.channels() * 4);
   ImageStage weights = packed_weights(name, g, panels);
   weights.reads = {1};

@@ -3,12 +3,14 @@
 // cache.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "backend/cpu/channels_last.h"
+#include "backend/cpu/emit.h"
 #include "backend/cpu/emit_kernel.h"
 #include "plan/plan.h"
 
@@ -18,6 +20,7 @@ enum class ConvAlgorithm {
   Direct,     // every product
   Winograd2,  // tiles of 2×2 results: 2.25 times fewer products in 3×3 windows
   Winograd4,  // tiles of 4×4 results: 4 times fewer
+  OneDnn,     // oneDNN's (onednn.h); only where it was measured to be the fastest
 };
 const char* name(ConvAlgorithm algorithm);
 std::optional<ConvAlgorithm> conv_algorithm_from(std::string_view name);
@@ -29,6 +32,9 @@ std::string signature(const Graph& graph, const ImageStep& step);
 
 // The algorithms that a step's convolution can take, Direct first; none for pooling.
 std::vector<ConvAlgorithm> algorithms_of(const Graph& graph, const ImageStep& step, CpuIsa isa);
+// Whether `options` let a convolution of such axes have it.
+bool may_use(ConvAlgorithm algorithm, const PlanOptions& options,
+             const std::vector<WindowAxis>& axes);
 // The one that `options` names for its signature, else what should be fastest by counting products,
 // and bytes of transformed weights and images.
 ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa isa, int threads,
@@ -38,7 +44,8 @@ ConvAlgorithm choose_algorithm(const Graph& graph, const ImageStep& step, CpuIsa
 // convolution), further operands in the step's order, the result, then workspaces in the order in
 // which they are listed.
 struct ImageStage {
-  std::string text;
+  std::string text;  // may be empty where `library` is all
+  LibraryStage library;
   std::vector<int> reads, writes;
   int64_t units = 1, scratch_bytes = 0;
   bool of_weights = false;  // reads nothing but weights
@@ -48,7 +55,8 @@ struct ImageCode {
   std::vector<int64_t> workspace_bytes;
   int operands = 0;  // number of the result
 };
+// Slices that a library computes are for `threads` threads.
 ImageCode emit_image_step(const std::string& name, const Graph& graph, const ImageStep& step,
-                          ConvAlgorithm algorithm, UnitContext& unit);
+                          ConvAlgorithm algorithm, UnitContext& unit, int threads);
 
 }  // namespace tessera

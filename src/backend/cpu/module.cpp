@@ -23,8 +23,9 @@ using KernelFunction = void (*)(void** arguments, long begin, long end, char* sc
 
 // One call, ready to go: slots are looked up in a table of addresses that each run fills.
 struct Call {
-  KernelFunction function = nullptr;  // null: pack
-  const PackJob* pack = nullptr;
+  KernelFunction function = nullptr;
+  const LibraryStage* library = nullptr;
+  const PackJob* pack = nullptr;  // where there is neither
   std::vector<int> slots;
   int task = 0;
   int64_t units = 1, chunk = 0, together = 1;
@@ -237,9 +238,15 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
               const long from = std::max(begin, base), to = std::min(end, base + call.units);
               if (from < to) {
                 void** arguments = at.arguments[i];
-                if (call.function != nullptr) {
-                  call.function(arguments, from - base, to - base,
-                                at.scratch + static_cast<size_t>(worker) * at.scratch_per_worker);
+                char* const scratch =
+                    at.scratch + static_cast<size_t>(worker) * at.scratch_per_worker;
+                if (call.library != nullptr) {
+                  for (long unit = from - base; unit < to - base; ++unit) {
+                    (*call.library)(arguments, unit, scratch);
+                    if (call.function != nullptr) call.function(arguments, unit, unit + 1, scratch);
+                  }
+                } else if (call.function != nullptr) {
+                  call.function(arguments, from - base, to - base, scratch);
                 } else {
                   call.pack->run(arguments[0], arguments[1], from - base, to - base);
                 }
@@ -264,7 +271,7 @@ std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
   const KernelPool& pool = options.pool != nullptr ? *options.pool : KernelPool::shared();
   PlanOptions plan = options.plan;
   if (plan.images && plan.algorithms.empty())
-    plan.algorithms = fastest_algorithms(laid_out, options.isa, pool.threads(), cache);
+    plan.algorithms = fastest_algorithms(laid_out, options.isa, pool.threads(), cache, plan);
   return load(laid_out, emit_program(laid_out, options.isa, plan, default_cpu_target(), &written),
               cache, options);
 }
@@ -295,6 +302,7 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
         const Step& step = impl->program.steps[static_cast<size_t>(t)];
         Call call;
         call.task = t;
+        if (step.library) call.library = &step.library;
         if (step.symbol.empty())
           call.pack = &step.pack;
         else

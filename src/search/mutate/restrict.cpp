@@ -8,10 +8,10 @@
 namespace tessera::mutants {
 namespace {
 
-void grow(Region& a, const Region& b) {
-  if (a.empty()) a.assign(b.size(), {INT64_MAX, 0});
+void grow(std::optional<Region>& a, const Region& b) {
+  if (!a) a = b;
   for (size_t d = 0; d < b.size(); d++)
-    a[d] = {std::min(a[d].begin, b[d].begin), std::max(a[d].end, b[d].end)};
+    (*a)[d] = {std::min((*a)[d].begin, b[d].begin), std::max((*a)[d].end, b[d].end)};
 }
 
 // Of a broadcast operand, for a region of the result.
@@ -31,9 +31,9 @@ class Restriction {
   std::optional<TensorId> run(TensorId output, const Region& region) {
     wanted_[output.index] = region;
     for (size_t i = from_.ops().size(); i-- > 0;)
-      if (!wanted_[from_.ops()[i].result().index].empty()) demand(from_.ops()[i]);
+      if (wanted_[from_.ops()[i].result().index]) demand(from_.ops()[i]);
     for (const Op& op : from_.ops()) {
-      if (wanted_[op.result().index].empty()) continue;
+      if (!wanted_[op.result().index]) continue;
       if (!emit(op)) return std::nullopt;
     }
     return part(output, region);
@@ -68,7 +68,7 @@ class Restriction {
   }
   // The region an operator computes for what is wanted of it.
   Region computed(const Op& op) const {
-    Region r = wanted_[op.result().index];
+    Region r = *wanted_[op.result().index];
     if (is_whole(op)) return whole(op.result());
     // Groups are not taken apart.
     if (op.kind == OpKind::Conv && from_.attrs<ConvAttrs>(op).groups > 1)
@@ -246,7 +246,7 @@ class Restriction {
   Graph& to_;
   const Graph& from_;
   const std::vector<TensorId>& inputs_;
-  std::vector<Region> wanted_;  // by tensor; empty: nothing
+  std::vector<std::optional<Region>> wanted_;  // by tensor; a scalar's region has no axes
   std::vector<Made> made_;
 };
 

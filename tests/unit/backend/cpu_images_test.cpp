@@ -95,6 +95,44 @@ TEST(CpuImages, TransformsOfWindowsOfAllSizes) {
   EXPECT_EQ(algorithms, (std::vector<size_t>{3, 3, 2, 3, 2, 2}));
 }
 
+TEST(CpuImages, EachChannelByItself) {
+  // Channels that fill blocks of four vectors, single ones and a rest; zeros that leave one tap.
+  const std::string text = R"(graph g {
+    x1 = input : f32[2,83,9,7]
+    w1 = input : f32[83,1,3,3]
+    b = input : f32[83,1,1]
+    y = conv x1, w1 {low=[1,1], high=[1,1], groups=83} : f32[2,83,9,7]
+    z = add y, b : f32[2,83,9,7]
+    y1 = relu z : f32[2,83,9,7]
+    x2 = input : f32[1,64,10,13]
+    w2 = input : f32[64,1,5,2]
+    y2 = conv x2, w2 {strides=[2,3], dilations=[1,2], low=[4,0], high=[2,1], groups=64}
+    x3 = input : f32[2,16,10]
+    w3 = input : f32[16,1,3]
+    y3 = conv x3, w3 {low=[2], groups=16}
+    x4 = input : f32[1,17,4,5,6]
+    w4 = input : f32[17,1,2,3,3]
+    y4 = conv x4, w4 {low=[1,1,1], high=[0,1,1], groups=17}
+    return y1, y2, y3, y4
+  })";
+  const std::vector<CpuIsa> isas = runnable_isas();
+  expect_right_by_all(text, isas);
+  const Graph laid_out = channels_last(parse(text, "<test>"), best_isa());
+  EXPECT_EQ(image_steps(laid_out, best_isa()).size(), 4u);
+  // Two filters for each channel, and groups of two channels, are not of this kind.
+  const std::string others = R"(graph g {
+    x = input : f32[1,32,6,5]
+    w = input : f32[64,1,3,3]
+    y = conv x, w {groups=32} : f32[1,64,4,3]
+    v = input : f32[32,2,3,3]
+    z = conv x, v {groups=16} : f32[1,32,4,3]
+    return y, z
+  })";
+  expect_right_by_all(others);
+  const Graph same = channels_last(parse(others, "<test>"), best_isa());
+  EXPECT_TRUE(image_steps(same, best_isa()).empty());
+}
+
 TEST(CpuImages, WhatFollowsIsFused) {
   const std::string text = R"(graph g {
     x = input : f32[2,16,6,5]
@@ -196,11 +234,11 @@ TEST(CpuImages, NothingIsTurnedWithoutImages) {
   const Graph g =
       parse("graph g {\n x = input : f32[4,5]\n y = relu x : f32[4,5]\n return y\n}", "<test>");
   EXPECT_EQ(channels_last(g, best_isa()), g);
-  // Groups are computed as they lie.
+  // Groups of several channels are computed as they lie.
   const Graph grouped = parse(R"(graph g {
     x = input : f32[1,32,6,6]
-    w = input : f32[32,1,3,3]
-    y = conv x, w {groups=32} : f32[1,32,4,4]
+    w = input : f32[32,2,3,3]
+    y = conv x, w {groups=16} : f32[1,32,4,4]
     return y
   })",
                               "<test>");

@@ -410,7 +410,11 @@ TEST(Mutate, RegionsAreWhatTheProgramComputes) {
   w = input : f32[3,2,3,3]
   t = conv_transpose x, w {strides=[2,2], low=[1,1], high=[0,0]}
   half = const {value=1/2} : f32[2,8,8]
-  u = sub t, half
+  v = sub t, half
+  s = input : f32[]
+  two = const {value=2} : f32[]
+  m = mul v, s
+  u = div m, two
   d = repeat u {repeats=[2,1,1,1]}
   z = stack d, d {axis=1}
   return z

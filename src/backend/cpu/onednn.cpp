@@ -1,0 +1,389 @@
+#include "backend/cpu/onednn.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+#include "backend/nest.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tessera {
+namespace {
+
+// Of oneDNN's C interface, version 3 (oneapi/dnnl/dnnl.h); the numbers are the same from 3.2
+// to 3.9.
+using Dims = std::array<int64_t, 12>;
+struct Version {
+  int major, minor, patch;
+  const char* hash;
+  unsigned cpu_runtime, gpu_runtime;
+};
+struct Argument {
+  int which;
+  void* memory;
+};
+constexpr int kCpu = 1, kF32 = 3, kAny = 1, kInference = 96, kDirect = 1, kUserScratchpad = 1;
+constexpr int kWeights = 131, kScratchpad = 136;  // of dnnl_query_t
+constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad = 80;
+constexpr unsigned kInOrder = 1, kSequential = 1, kOpenMp = 2, kThreadPool = 8;  // runtimes
+
+struct Api {
+  const Version* (*version)();
+  int (*engine_create)(void**, int, size_t);
+  int (*stream_create)(void**, void*, unsigned);
+  int (*stream_wait)(void*);
+  int (*stream_destroy)(void*);
+  int (*desc_with_strides)(void**, int, const int64_t*, int, const int64_t*);
+  int (*desc_with_tag)(void**, int, const int64_t*, int, int);
+  int (*desc_destroy)(void*);
+  size_t (*desc_size)(const void*);
+  int (*attr_create)(void**);
+  int (*attr_scratchpad)(void*, int);
+  int (*attr_destroy)(void*);
+  int (*convolution)(void**, void*, int, int, const void*, const void*, const void*, const void*,
+                     const int64_t*, const int64_t*, const int64_t*, const int64_t*, const void*);
+  int (*reorder)(void**, const void*, void*, const void*, void*, const void*);
+  const void* (*query)(const void*, int, int);
+  int (*primitive_desc_destroy)(void*);
+  int (*primitive_create)(void**, const void*);
+  int (*primitive_destroy)(void*);
+  int (*memory_create)(void**, const void*, void*, void*);
+  int (*memory_destroy)(void*);
+  int (*execute)(const void*, void*, int, const Argument*);
+  // Of OpenMP, where the library was built on it.
+  int (*omp_threads)() = nullptr;
+  void (*set_omp_threads)(int) = nullptr;
+  void* engine = nullptr;
+};
+
+std::mutex mutex;  // of what follows
+std::string named, folder;
+bool looked = false;
+std::shared_ptr<const Api> loaded;
+OneDnnState state;
+
+std::string load(void* library, Api& api) {
+  const auto find = [&](auto& function, const char* name) {
+    void* address = dlsym(library, name);
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
+    return address != nullptr;
+  };
+  if (!find(api.version, "dnnl_version")) return "this is not oneDNN";
+  const Version& v = *api.version();
+  if (v.major != 3) return "version " + std::to_string(v.major) + " is not read; 3 is";
+  if (v.cpu_runtime != kSequential && v.cpu_runtime != kOpenMp && v.cpu_runtime != kThreadPool)
+    return "this build starts threads that Tessera cannot bound (SYCL or TBB); one for OpenMP "
+           "is the package onednn-cpu-gomp";
+  const bool all = find(api.engine_create, "dnnl_engine_create") &&
+                   find(api.stream_create, "dnnl_stream_create") &&
+                   find(api.stream_wait, "dnnl_stream_wait") &&
+                   find(api.stream_destroy, "dnnl_stream_destroy") &&
+                   find(api.desc_with_strides, "dnnl_memory_desc_create_with_strides") &&
+                   find(api.desc_with_tag, "dnnl_memory_desc_create_with_tag") &&
+                   find(api.desc_destroy, "dnnl_memory_desc_destroy") &&
+                   find(api.desc_size, "dnnl_memory_desc_get_size") &&
+                   find(api.attr_create, "dnnl_primitive_attr_create") &&
+                   find(api.attr_scratchpad, "dnnl_primitive_attr_set_scratchpad_mode") &&
+                   find(api.attr_destroy, "dnnl_primitive_attr_destroy") &&
+                   find(api.convolution, "dnnl_convolution_forward_primitive_desc_create") &&
+                   find(api.reorder, "dnnl_reorder_primitive_desc_create") &&
+                   find(api.query, "dnnl_primitive_desc_query_md") &&
+                   find(api.primitive_desc_destroy, "dnnl_primitive_desc_destroy") &&
+                   find(api.primitive_create, "dnnl_primitive_create") &&
+                   find(api.primitive_destroy, "dnnl_primitive_destroy") &&
+                   find(api.memory_create, "dnnl_memory_create") &&
+                   find(api.memory_destroy, "dnnl_memory_destroy") &&
+                   find(api.execute, "dnnl_primitive_execute") &&
+                   (v.cpu_runtime != kOpenMp || (find(api.omp_threads, "omp_get_max_threads") &&
+                                                 find(api.set_omp_threads, "omp_set_num_threads")));
+  if (!all) return "this build lacks functions of version 3";
+  if (api.engine_create(&api.engine, kCpu, 0) != 0) return "it knows no processor here";
+  state.version =
+      std::to_string(v.major) + "." + std::to_string(v.minor) + "." + std::to_string(v.patch);
+  return "";
+}
+
+std::shared_ptr<const Api> library() {
+  std::lock_guard lock(mutex);
+  if (looked) return loaded;
+  looked = true;
+  loaded = nullptr;
+  state = {};
+  std::vector<std::string> places;
+  const char* path = std::getenv("TESSERA_ONEDNN");
+  if (!named.empty()) {
+    places.push_back(named);
+  } else if (path != nullptr && *path != '\0') {
+    places.emplace_back(path);
+  } else {
+    if (!folder.empty()) places.push_back(folder + "/libdnnl.so.3");
+    places.emplace_back("libdnnl.so.3");
+  }
+  const bool told = !named.empty() || (path != nullptr && *path != '\0');
+  state.problem = "not found (optional): pip install onednn-cpu-gomp, or set TESSERA_ONEDNN to "
+                  "libdnnl.so";
+  for (const std::string& place : places) {
+    void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      // A file that is there lacks something else, or is none.
+      const char* why = dlerror();
+      std::error_code none;
+      if (told || std::filesystem::exists(place, none)) state.problem = why;
+      continue;
+    }
+    auto api = std::make_shared<Api>();
+    state.problem = load(handle, *api);
+    if (!state.problem.empty()) continue;  // stays loaded: its threads may be at work
+    loaded = std::move(api);
+    break;
+  }
+  return loaded;
+}
+
+// One thread for the library, on this thread; what the caller had comes back.
+class OneThread {
+ public:
+  explicit OneThread(const Api& api) : api_(api) {
+    if (api_.omp_threads == nullptr) return;
+    before_ = api_.omp_threads();
+    if (before_ != 1) api_.set_omp_threads(1);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() {
+    if (before_ > 1) api_.set_omp_threads(before_);
+  }
+
+ private:
+  const Api& api_;
+  int before_ = 1;
+};
+
+using Handle = std::unique_ptr<void, int (*)(void*)>;
+// What `make` writes a handle of; null where it fails.
+template <class F> Handle made(F make, int (*destroy)(void*)) {
+  void* handle = nullptr;
+  if (make(&handle) != 0) handle = nullptr;
+  return {handle, destroy};
+}
+
+struct Primitive {
+  Handle desc, code;
+};
+
+}  // namespace
+
+OneDnnState onednn() {
+  library();
+  std::lock_guard lock(mutex);
+  return state;
+}
+
+void set_onednn_folder(const std::string& where) {
+  std::lock_guard lock(mutex);
+  folder = where;
+  looked = false;
+}
+
+void use_onednn(const std::string& path) {
+  std::lock_guard lock(mutex);
+  named = path;
+  looked = false;
+}
+
+struct OneDnnConvolution::Impl {
+  std::shared_ptr<const Api> api;
+  int64_t units = 0, rows = 0, slices = 1, weight_bytes = 0, scratch_bytes = 0;
+  int64_t image_elements = 0, result_elements = 0;  // of one image
+  int64_t image_row = 0, result_row = 0;            // elements, along the outermost axis
+  struct Slice {
+    const Primitive* primitive = nullptr;
+    Handle source, result;  // descriptions
+    int64_t first_row = 0;  // of the image
+  };
+  std::vector<Slice> of;
+  std::map<std::array<int64_t, 3>, Primitive> primitives;  // by rows of the image, zeros around
+  Handle plain_weights{nullptr, nullptr};
+  const void* weights = nullptr;  // description in the library's layout
+  Primitive reorder{{nullptr, nullptr}, {nullptr, nullptr}};
+
+  bool make(const ImageGeometry& g, int threads);
+  void execute(const Primitive& primitive,
+               std::initializer_list<std::pair<int, std::pair<const void*, void*>>> memory) const;
+};
+
+bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
+  const OneThread one(*api);
+  const size_t rank = g.axes.size();
+  const int n = static_cast<int>(rank) + 2;
+  const auto strided = [&](int64_t channels, const std::vector<int64_t>& extents) {
+    Dims dims{1, channels}, strides{0, 1};
+    int64_t step = channels;
+    for (size_t i = rank; i-- > 0;) {
+      dims[i + 2] = extents[i];
+      strides[i + 2] = step;
+      step *= extents[i];
+    }
+    strides[0] = step;
+    return made(
+        [&](void** d) { return api->desc_with_strides(d, n, dims.data(), kF32, strides.data()); },
+        api->desc_destroy);
+  };
+  // Groups are an axis of weights before the others.
+  const size_t grouped = g.depthwise ? 1 : 0;
+  const int weight_axes = n + static_cast<int>(grouped);
+  Dims weight_dims{g.filters, g.depthwise ? 1 : g.channels, 1}, weight_strides{}, steps{};
+  Dims dilations{}, low{}, high{};
+  std::vector<int64_t> in, out;
+  for (size_t i = 0; i < rank; ++i) {
+    const WindowAxis& a = g.axes[i];
+    weight_dims[i + 2 + grouped] = a.taps;
+    steps[i] = a.stride;
+    dilations[i] = a.dilation - 1;
+    low[i] = a.low;
+    high[i] = a.high;
+    in.push_back(a.in);
+    out.push_back(a.out);
+  }
+  int64_t step = 1;
+  for (size_t i = static_cast<size_t>(weight_axes); i-- > 0;) {
+    weight_strides[i] = step;
+    step *= weight_dims[i];
+  }
+  plain_weights = made(
+      [&](void** d) {
+        return api->desc_with_strides(d, weight_axes, weight_dims.data(), kF32,
+                                      weight_strides.data());
+      },
+      api->desc_destroy);
+  const Handle any = made(
+      [&](void** d) { return api->desc_with_tag(d, weight_axes, weight_dims.data(), kF32, kAny); },
+      api->desc_destroy);
+  const Handle attr = made(api->attr_create, api->attr_destroy);
+  if (!plain_weights || !any || !attr || api->attr_scratchpad(attr.get(), kUserScratchpad) != 0)
+    return false;
+  const WindowAxis& outer = g.axes[0];
+  image_row = g.channels, result_row = g.filters;
+  for (size_t i = 1; i < rank; ++i) {
+    image_row *= g.axes[i].in;
+    result_row *= g.axes[i].out;
+  }
+  image_elements = image_row * outer.in;
+  result_elements = result_row * outer.out;
+  rows = ceil_div(outer.out, std::max<int64_t>(1, ceil_div(threads, g.batch)));
+  slices = ceil_div(outer.out, rows);
+  units = g.batch * slices;
+  for (int64_t first = 0; first < outer.out; first += rows) {
+    const int64_t last = std::min(first + rows, outer.out);
+    const int64_t from = first * outer.stride - outer.low;
+    const int64_t to =
+        (last - 1) * outer.stride - outer.low + (outer.taps - 1) * outer.dilation + 1;
+    low[0] = std::max<int64_t>(0, -from);
+    high[0] = std::max<int64_t>(0, to - outer.in);
+    in[0] = std::min(to, outer.in) - std::max<int64_t>(0, from);
+    out[0] = last - first;
+    if (in[0] <= 0) return false;  // nothing but zeros
+    Slice slice{nullptr, strided(g.channels, in), strided(g.filters, out),
+                std::max<int64_t>(0, from)};
+    if (!slice.source || !slice.result) return false;
+    const std::array<int64_t, 3> key{in[0], low[0], high[0]};
+    auto it = primitives.find(key);
+    if (it == primitives.end()) {
+      Primitive p{made(
+                      [&](void** d) {
+                        return api->convolution(
+                            d, api->engine, kInference, kDirect, slice.source.get(),
+                            weights != nullptr ? weights : any.get(), nullptr, slice.result.get(),
+                            steps.data(), dilations.data(), low.data(), high.data(), attr.get());
+                      },
+                      api->primitive_desc_destroy),
+                  {nullptr, nullptr}};
+      if (!p.desc) return false;
+      p.code = made([&](void** c) { return api->primitive_create(c, p.desc.get()); },
+                    api->primitive_destroy);
+      if (!p.code) return false;
+      it = primitives.emplace(key, std::move(p)).first;
+      const void* desc = it->second.desc.get();
+      // All slices read the weights as the first wants them.
+      if (weights == nullptr) weights = api->query(desc, kWeights, 0);
+      scratch_bytes = std::max(
+          scratch_bytes, static_cast<int64_t>(api->desc_size(api->query(desc, kScratchpad, 0))));
+    }
+    slice.primitive = &it->second;
+    of.push_back(std::move(slice));
+  }
+  weight_bytes = static_cast<int64_t>(api->desc_size(weights));
+  reorder.desc = made(
+      [&](void** d) {
+        return api->reorder(d, plain_weights.get(), api->engine, weights, api->engine, nullptr);
+      },
+      api->primitive_desc_destroy);
+  if (!reorder.desc) return false;
+  reorder.code = made([&](void** c) { return api->primitive_create(c, reorder.desc.get()); },
+                      api->primitive_destroy);
+  return reorder.code != nullptr;
+}
+
+void OneDnnConvolution::Impl::execute(
+    const Primitive& primitive,
+    std::initializer_list<std::pair<int, std::pair<const void*, void*>>> memory) const {
+  const OneThread one(*api);
+  const Handle stream = made([&](void** s) { return api->stream_create(s, api->engine, kInOrder); },
+                             api->stream_destroy);
+  std::vector<Handle> held;
+  std::vector<Argument> arguments;
+  for (const auto& [which, at] : memory) {
+    held.push_back(
+        made([&](void** m) { return api->memory_create(m, at.first, api->engine, at.second); },
+             api->memory_destroy));
+    arguments.push_back({which, held.back().get()});
+  }
+  const int status = api->execute(primitive.code.get(), stream.get(),
+                                  static_cast<int>(arguments.size()), arguments.data());
+  CHECK(status == 0 && api->stream_wait(stream.get()) == 0) << "oneDNN: status " << status;
+}
+
+OneDnnConvolution::OneDnnConvolution(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+OneDnnConvolution::~OneDnnConvolution() = default;
+
+std::unique_ptr<const OneDnnConvolution> OneDnnConvolution::make(const ImageGeometry& g,
+                                                                 int threads) {
+  auto impl = std::make_unique<Impl>();
+  impl->api = library();
+  if (impl->api == nullptr || !impl->make(g, threads)) return nullptr;
+  return std::unique_ptr<const OneDnnConvolution>(new OneDnnConvolution(std::move(impl)));
+}
+
+int64_t OneDnnConvolution::weight_bytes() const { return impl_->weight_bytes; }
+int64_t OneDnnConvolution::scratch_bytes() const { return impl_->scratch_bytes; }
+int64_t OneDnnConvolution::units() const { return impl_->units; }
+int64_t OneDnnConvolution::rows() const { return impl_->rows; }
+
+void OneDnnConvolution::pack(const void* weights, void* packed) const {
+  impl_->execute(impl_->reorder,
+                 {{kArgSource, {impl_->plain_weights.get(), const_cast<void*>(weights)}},
+                  {kArgResult, {impl_->weights, packed}}});
+}
+
+void OneDnnConvolution::run(const float* images, const void* packed, float* results, int64_t unit,
+                            char* scratch) const {
+  const Impl& m = *impl_;
+  const int64_t image = unit / m.slices, at = unit % m.slices;
+  const Impl::Slice& slice = m.of[static_cast<size_t>(at)];
+  const float* from = images + image * m.image_elements + slice.first_row * m.image_row;
+  float* to = results + image * m.result_elements + at * m.rows * m.result_row;
+  const void* scratchpad = m.api->query(slice.primitive->desc.get(), kScratchpad, 0);
+  m.execute(*slice.primitive, {{kArgSource, {slice.source.get(), const_cast<float*>(from)}},
+                               {kArgWeights, {m.weights, const_cast<void*>(packed)}},
+                               {kArgResult, {slice.result.get(), to}},
+                               {kArgScratchpad, {scratchpad, scratch}}});
+}
+
+}  // namespace tessera
