@@ -67,8 +67,7 @@ def missing() -> list[str]:
     if modules:
         lines.append(
             f"Python's {', '.join(modules)}: {sys.executable} -m pip install {' '.join(modules)}\n"
-            "      (without a package registry: `make gpu-bundle` where there is one, and bring what"
-            " it makes)"
+            "      (without a package registry: bring what `make gpu-bundle` makes elsewhere)"
         )
     for program, package in PROGRAMS.items():
         if find_program(program) is None:

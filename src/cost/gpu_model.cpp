@@ -66,13 +66,11 @@ GpuMachine::GpuMachine(Target target, bool graphs) : Machine(std::move(target)) 
 }
 
 double GpuMachine::matmul(DType t, double batch, double m, double n, double k) const {
-  const bool tensor =
-      t == DType::F16 || t == DType::BF16 || (t == DType::F32 && target_.tf32);
+  const bool tensor = t == DType::F16 || t == DType::BF16 || (t == DType::F32 && target_.tf32);
   return product(t, tensor, batch, m, n, k);
 }
 
-double GpuMachine::product(DType t, bool tensor, double batch, double m, double n,
-                           double k) const {
+double GpuMachine::product(DType t, bool tensor, double batch, double m, double n, double k) const {
   // Without tensor cores, lanes compute tiles of 8 by 8 each.
   const double e = size_in_bytes(t), depth = tensor ? round_up(k, 32 / e) : k;
   const double rate = tensor ? fma_[size_t(t)] : lanes_[size_t(t)];

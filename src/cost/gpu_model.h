@@ -78,9 +78,9 @@ class GpuMachine : public Machine {
   double least(double busy) const;
 
   double launch_, l2_bandwidth_;
-  double block_memory_bandwidth_;  // of one multiprocessor
+  double block_memory_bandwidth_;           // of one multiprocessor
   std::array<double, kNumDTypes> lanes_{};  // FLOP/s without tensor cores
-  std::vector<double> special_;    // seconds of special functions per element, by operator
+  std::vector<double> special_;             // seconds of special functions per element, by operator
 };
 
 }  // namespace tessera

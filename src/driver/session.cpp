@@ -274,8 +274,7 @@ CompiledCode Session::compiled(const Graph& graph) {
       if (!fault.empty())
         throw Error(ErrorKind::Internal, "the kernels are wrong (please report this): " + fault);
     }
-    code.cuda =
-        make_cuda_code(graph, cache, {place.arch, described, plan, place.context});
+    code.cuda = make_cuda_code(graph, cache, {place.arch, described, plan, place.context});
     code.modelled = modelled_kernels(graph, described, [&](const LibraryCall& call) {
       const auto& kernels = code.cuda->program.kernels;
       return std::any_of(kernels.begin(), kernels.end(), [&](const CudaKernel& k) {
@@ -462,8 +461,9 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome) 
     if (a.verified) {
       Certificate c = a.verified->certificate();
       if (target.tf32 && has_f32_products(outcome.graph))
-        c.notes.push_back("factors of products in f32 may be rounded to 10 bits of fraction (tf32), "
-                          "as was asked for; the error bounds are those of f32");
+        c.notes.push_back(
+            "factors of products in f32 may be rounded to 10 bits of fraction (tf32), "
+            "as was asked for; the error bounds are those of f32");
       return c;
     }
     outcome.why = a.verdict.str();

@@ -478,14 +478,14 @@ class Replay {
       bool good = true;
       for_each_matrix(block_, step(s), by_matrix, a, inner,
                       [&](int, const std::array<int64_t, 8>& matrix) {
-        for (int64_t row : matrix) {
-          if (row < 0) continue;
-          const int64_t at = offsets[index(row)];
-          good = good && (base + at) % 16 == 0;
-          for (int64_t e = 1; e < 8; ++e)
-            good = good && offsets[index(row + e * below)] == at + 2 * e;
-        }
-      });
+                        for (int64_t row : matrix) {
+                          if (row < 0) continue;
+                          const int64_t at = offsets[index(row)];
+                          good = good && (base + at) % 16 == 0;
+                          for (int64_t e = 1; e < 8; ++e)
+                            good = good && offsets[index(row + e * below)] == at + 2 * e;
+                        }
+                      });
       return good ? "" : "as matrices whose rows are not together or not in line";
     }
     case Instruction::AsyncCopy:

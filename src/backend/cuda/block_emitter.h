@@ -42,7 +42,7 @@ struct BlockText {
 struct EmitLimits {
   BlockLimits block;
   CudaArch arch;
-  int cores = 1;    // multiprocessors
+  int cores = 1;      // multiprocessors
   int threads = 0;    // of a block; 0: as the generator sees fit
   bool tf32 = false;  // tensor cores may multiply f32
 };

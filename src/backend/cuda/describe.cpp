@@ -446,9 +446,9 @@ void BlockEmitter::plan_layouts() {
     if (option < 0) continue;
     const BlockValue& tile = described.block.values[size_t(v)];
     const SharedLayout& layout = prices.options[size_t(v)][size_t(option)].layout;
-    const auto plan = price_access(
-        described.block, limits, step, step.walks[size_t(choice.walk[s])], step.writes[0], true,
-        layout, shared_offsets(layout, tile.extents, size_in_bytes(tile.dtype)));
+    const auto plan = price_access(described.block, limits, step,
+                                   step.walks[size_t(choice.walk[s])], step.writes[0], true, layout,
+                                   shared_offsets(layout, tile.extents, size_in_bytes(tile.dtype)));
     if (plan) stored_by[v] = plan->instruction;
   }
   for (const auto& [id, holders] : held_for_) {

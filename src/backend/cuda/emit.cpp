@@ -202,7 +202,8 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
   };
   // Whether code of an operator sees its operand as it is.
   const auto same_shape = [&](const Op& op, size_t operand) {
-    const auto block = op.kind == OpKind::Kernel ? std::nullopt : lower_to_block(graph, op, lowering);
+    const auto block =
+        op.kind == OpKind::Kernel ? std::nullopt : lower_to_block(graph, op, lowering);
     return !block ||
            block->type(block->inputs()[operand]).shape == graph.type(op.inputs[operand]).shape;
   };
@@ -214,8 +215,8 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
   for (TensorId t : graph.outputs()) read[plan.holder(t).index] = true;
   for (auto at = plan.ops().rbegin(); at != plan.ops().rend(); ++at) {
     const Op& op = graph.op(*at);
-    const bool own = calls.count(at->index) == 0 && done_elsewhere.count(at->index) == 0 &&
-                     !joined(*at);
+    const bool own =
+        calls.count(at->index) == 0 && done_elsewhere.count(at->index) == 0 && !joined(*at);
     if (op.kind == OpKind::Slice && own && !plan.once(*at) && !read[op.result().index]) {
       unread.insert(at->index);
       continue;
@@ -287,15 +288,15 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
       lowered = std::move(convolution->block);
     }
     const auto own = written_kernel(graph, op);
-    add_kernel(
-        own && written.count(own->source)
-            ? emit_written_cuda(kUnnamed, graph.body(op), *own, written, prelude, watched)
-        : op.kind == OpKind::Kernel || lowered
-            ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op), layouts), limits, prelude)
-                  .run(kUnnamed)
-        : is_windowed(op.kind) ? emit_windows(kUnnamed, graph, op, prelude)
-                               : emit_flat(kUnnamed, graph, op, prelude, layouts),
-        lines[id.index], std::move(task));
+    add_kernel(own && written.count(own->source)
+                   ? emit_written_cuda(kUnnamed, graph.body(op), *own, written, prelude, watched)
+               : op.kind == OpKind::Kernel || lowered
+                   ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op), layouts),
+                                  limits, prelude)
+                         .run(kUnnamed)
+               : is_windowed(op.kind) ? emit_windows(kUnnamed, graph, op, prelude)
+                                      : emit_flat(kUnnamed, graph, op, prelude, layouts),
+               lines[id.index], std::move(task));
   }
   program.plan = plan.finish();
   for (const Task& task : program.plan.tasks) program.kernels.push_back(codes[size_t(task.code)]);

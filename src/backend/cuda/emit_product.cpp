@@ -181,8 +181,8 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
   code_.close();
   unrolled("i", u.rows);
   unrolled("j", u.columns);
-  code_.line("ts::multiply_add(" + sums + "[i][j], a[i], b[j], " +
-             (u.tf32 ? "ts::tf32" : type) + "{});");
+  code_.line("ts::multiply_add(" + sums + "[i][j], a[i], b[j], " + (u.tf32 ? "ts::tf32" : type) +
+             "{});");
   code_.close();
   code_.close();
   code_.close();

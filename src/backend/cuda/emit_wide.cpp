@@ -273,9 +273,9 @@ void BlockEmitter::wide_fragments(int id, const Units& u, const std::string& sum
 
 // --- matrices from registers ---------------------------------------------------------------------
 
-// An operand of 16 bits that is computed from a product's fragments: two neighbours are rounded into
-// a register, as mma holds them, and 16 rows of 16 columns stored at once (stmatrix; transposed
-// where the transposed product was computed).
+// An operand of 16 bits that is computed from a product's fragments: two neighbours are rounded
+// into a register, as mma holds them, and 16 rows of 16 columns stored at once (stmatrix;
+// transposed where the transposed product was computed).
 void BlockEmitter::store_as_matrices(int id) {
   const Value& v = value(id);
   const Memory& m = v.memory;
@@ -292,8 +292,8 @@ void BlockEmitter::store_as_matrices(int id) {
   if (!u.wide) unrolled("i", u.rows);
   code_.line("#pragma unroll");
   code_.open("for (int j0 = 0; j0 < " + n(u.columns) + "; j0 += " + n(across) + ")");
-  code_.line("const int top = row + " +
-             std::string(u.wide ? "ts::warp() % 4 * 16" : "16 * i") + ", left = column + 8 * j0;");
+  code_.line("const int top = row + " + std::string(u.wide ? "ts::warp() % 4 * 16" : "16 * i") +
+             ", left = column + 8 * j0;");
   // Whole matrices lie in the memory or beyond it, for all lanes alike.
   const auto [rows, columns] = covered(u);
   std::string inside;

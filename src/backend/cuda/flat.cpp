@@ -48,7 +48,8 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
     if (i < views.size() && views[i].view()) {
       v.memory.strides = views[i].strides;
       v.memory.pointer = "(a" + std::to_string(i) + " + " + std::to_string(views[i].offset) + ")";
-      while (views[i].offset * size_in_bytes(v.dtype) % v.memory.aligned != 0) v.memory.aligned /= 2;
+      while (views[i].offset * size_in_bytes(v.dtype) % v.memory.aligned != 0)
+        v.memory.aligned /= 2;
     }
     head += std::string("const ") + storage_type(v.dtype, Dialect::Cuda) + "* __restrict__ a" +
             std::to_string(i) + ", ";

@@ -138,8 +138,7 @@ const std::vector<Change>& changes() {
       {"parts of warps in one place", R"(( \* \d+ \+ )ts::warp\(\) % 4, r\);)", "$1 0, r);"},
       // --- operands that go to shared memory as matrices
       {"matrices stored across", R"(ts::store_matrices_transposed\()", "ts::store_matrices("},
-      {"matrices not transposed back", R"(ts::store_matrices\()",
-       "ts::store_matrices_transposed("},
+      {"matrices not transposed back", R"(ts::store_matrices\()", "ts::store_matrices_transposed("},
       {"rows of matrices exchanged", R"((ts::store_matrices.*)ts::lane\(\) % (8|16))",
        "$1(ts::lane() ^ 1) % $2"},
       {"every second matrix over the first", R"((ts::store_matrices.*)ts::lane\(\) / 16 \* 8)",
@@ -216,15 +215,15 @@ const char* const kNormalized = R"(graph normalized {
 
 // A product whose result is the right operand of another.
 const char* const kTwice = R"(graph twice {
-  A = input : f16[64,32]
-  B = input : f16[32,64]
+  A = input : f16[64,64]
+  B = input : f16[64,64]
   C = input : f16[16,64]
   O = kernel A, B, C grid[x=1] loops[i=2] {
-    A = input : f16[64,32]
-    B = input : f16[32,64]
+    A = input : f16[64,64]
+    B = input : f16[64,64]
     C = input : f16[16,64]
-    a = iter A {fmap={i:1}} : f16[64,16]
-    b = iter B {fmap={i:0}} : f16[16,64]
+    a = iter A {fmap={i:1}} : f16[64,32]
+    b = iter B {fmap={i:0}} : f16[32,64]
     d = iter C : f16[16,64]
     p = matmul a, b
     c = accum p {loops=[0]}
@@ -357,8 +356,7 @@ TEST(CudaFaults, EveryOneIsFound) {
   std::map<std::string, int> tried;
   int pairs = 0, faults = 0;
   for (size_t p : chosen) {
-    const Kernel kernel(texts[p], p < kHopper ? "sm_80" : "sm_90a",
-                        p + kRounded >= texts.size());
+    const Kernel kernel(texts[p], p < kHopper ? "sm_80" : "sm_90a", p + kRounded >= texts.size());
     std::string source = kernel.head();
     std::vector<std::string> names = {"k0"};
     std::vector<const Change*> of = {nullptr};

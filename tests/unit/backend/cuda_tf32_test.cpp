@@ -1,5 +1,5 @@
-// Products of f32 by tensor cores, where rounding to tf32 was asked for, and slices that kernels read
-// where they lie.
+// Products of f32 by tensor cores, where rounding to tf32 was asked for, and slices that kernels
+// read where they lie.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,19 +23,17 @@ Target rounding() {
 
 std::vector<std::string> programs(const std::string& dtype) {
   const char* t = dtype.c_str();
-  return {rms_norm_linear(16, 128, 64, 2, 2, dtype),
-          rms_norm_linear(5, 100, 77, 3, 7, dtype),
-          rms_norm_linear(1, 31, 40, 3, 1, dtype),
-          rms_norm_linear(33, 80, 48, 2, 5, dtype),
-          attention({1, 5, 7, 37, 3, 1, 3, false, t}),
-          attention({2, 8, 16, 32, 8, 2, 2, true, t}),
+  return {rms_norm_linear(16, 128, 64, 2, 2, dtype), rms_norm_linear(5, 100, 77, 3, 7, dtype),
+          rms_norm_linear(1, 31, 40, 3, 1, dtype), rms_norm_linear(33, 80, 48, 2, 5, dtype),
+          attention({1, 5, 7, 37, 3, 1, 3, false, t}), attention({2, 8, 16, 32, 8, 2, 2, true, t}),
           attention({1, 64, 64, 112, 64, 1, 2, true, t}),
           attention({1, 17, 16, 40, 16, 2, 2, true, t, true}),
           "graph g {\nA = input : " + dtype + "[3,20,40]\nB = input : " + dtype +
               "[3,40,24]\np = matmul A, B\nq = silu p\nreturn q\n}\n",
           // An operand that is added up first.
-          "graph g {\nA = input : " + dtype + "[8,24]\nB = input : " + dtype + "[24,12]\nC = input : " +
-              dtype + "[12,20]\np = matmul A, B\nq = matmul p, C\nreturn q\n}\n"};
+          "graph g {\nA = input : " + dtype + "[8,24]\nB = input : " + dtype +
+              "[24,12]\nC = input : " + dtype +
+              "[12,20]\np = matmul A, B\nq = matmul p, C\nreturn q\n}\n"};
 }
 
 TEST(CudaTf32, ProgramsAreRightWhereRoundingWasAskedFor) {
@@ -118,11 +116,14 @@ TEST(CudaSlices, AreReadWhereTheyLie) {
   // Heads of a projection, a slice of a slice, with steps, misaligned.
   expect_in_place(x + "a = slice x {starts=[8,16], stops=[28,64]}\np = matmul a, w\nreturn p\n", 1);
   expect_in_place(x + "a = slice x {starts=[8,16], stops=[40,96]}\n"
-                      "b = slice a {starts=[3,0], stops=[20,48]}\np = matmul b, w\nreturn p\n", 1);
+                      "b = slice a {starts=[3,0], stops=[20,48]}\np = matmul b, w\nreturn p\n",
+                  1);
   expect_in_place(x + "a = slice x {starts=[0,5], stops=[40,95], steps=[1,3]}\n"
-                      "b = slice x {starts=[0,1], stops=[40,31]}\np = mul a, b\nreturn p\n", 1);
+                      "b = slice x {starts=[0,1], stops=[40,31]}\np = mul a, b\nreturn p\n",
+                  1);
   expect_in_place(x + "a = slice x {starts=[0,8], stops=[40,40]}\nb = slice x {starts=[0,40], "
-                      "stops=[40,72]}\np = silu a\nq = mul p, b\nreturn q\n", 2);
+                      "stops=[40,72]}\np = silu a\nq = mul p, b\nreturn q\n",
+                  2);
   // A product of rows that are out of line takes a copy, and so does what is also a result.
   expect_in_place(x + "a = slice x {starts=[8,15], stops=[28,63]}\np = matmul a, w\nreturn p\n", 2);
   expect_in_place(x + "a = slice x {starts=[8,16], stops=[28,64]}\np = matmul a, w\nreturn p, a\n",
@@ -132,9 +133,10 @@ TEST(CudaSlices, AreReadWhereTheyLie) {
 // A fused kernel of which two operands are parts of one array.
 TEST(CudaSlices, OfFusedKernels) {
   std::string text = attention({2, 16, 32, 64, 32, 1, 2, true, "f16"});
-  const std::string heads = "A = input : f16[2,80,96]\nQ = slice A {starts=[0,0,0], stops=[2,16,32]}\n"
-                            "K = slice A {starts=[0,8,32], stops=[2,72,64]}\n"
-                            "V = slice A {starts=[0,16,64], stops=[2,80,96]}\n";
+  const std::string heads =
+      "A = input : f16[2,80,96]\nQ = slice A {starts=[0,0,0], stops=[2,16,32]}\n"
+      "K = slice A {starts=[0,8,32], stops=[2,72,64]}\n"
+      "V = slice A {starts=[0,16,64], stops=[2,80,96]}\n";
   const size_t begin = text.find("Q = input"), end = text.find("O = kernel");
   text.replace(begin, end - begin, heads);
   const Graph graph = parse(text);
