@@ -2,6 +2,7 @@
 #   make demo   build, superoptimize a real program, print before/after, verdict and speed-up
 #   make test   build and pass all tests       make bench  measure (bench/results)
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
+#   make gpu-bundle   the tree and what such a machine may lack, as one archive
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -9,7 +10,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo build test bench gpu-test gpu-bench lint fuzz clean core
+.PHONY: all demo build test bench gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -55,6 +56,9 @@ gpu-test:
 
 gpu-bench:
 	@tools/gpu.sh bench
+
+gpu-bundle: .venv/stamp-dev
+	@$(PY) tools/gpu_bundle.py
 
 lint: .venv/stamp-dev core
 	@tools/lint.sh

@@ -12,6 +12,8 @@ command -v "$python" >/dev/null || { echo "tessera: there is no $python; set PYT
 seconds=${TESSERA_GPU_SECONDS:-570}
 left() { echo $((seconds - SECONDS)); }
 
+brought=$("$python" tools/gpu_machine.py --packages)
+export PYTHONPATH=$brought${PYTHONPATH:+${brought:+:}$PYTHONPATH}
 "$python" tools/gpu_machine.py
 cmake=$("$python" tools/gpu_machine.py --program cmake)
 ninja=$("$python" tools/gpu_machine.py --program ninja)

@@ -18,6 +18,8 @@ from pathlib import Path
 # Module → how to get it; the packages of tools/requirements.txt, and what measures and tests.
 MODULES = ("numpy", "click", "rich", "ml_dtypes", "nanobind", "torch", "pytest")
 PROGRAMS = {"cmake": "cmake", "ninja": "ninja"}
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGES = "packages"  # what tools/gpu_bundle.py brings along
 
 
 def find_program(name: str) -> str | None:
@@ -44,6 +46,18 @@ def gpu() -> str:
     return name.value.decode(errors="replace")
 
 
+def brought() -> list[str]:
+    """The folders of bundled packages that this Python lacks."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    folders = []
+    for module in MODULES:
+        if importlib.util.find_spec(module) is None:
+            for name in (module, f"{module}-{version}"):
+                if (REPOSITORY / PACKAGES / name).is_dir():
+                    folders.append(str(REPOSITORY / PACKAGES / name))
+    return folders
+
+
 def missing() -> list[str]:
     """What has to be there besides a GPU, one line each, with how to get it."""
     lines = []
@@ -53,8 +67,7 @@ def missing() -> list[str]:
     if modules:
         lines.append(
             f"Python's {', '.join(modules)}: {sys.executable} -m pip install {' '.join(modules)}\n"
-            "      (without a package registry: unpack their wheels into a folder and name it in"
-            " PYTHONPATH)"
+            "      (without a package registry: bring what `make gpu-bundle` makes elsewhere)"
         )
     for program, package in PROGRAMS.items():
         if find_program(program) is None:
@@ -86,6 +99,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--packages"]:
+        print(os.pathsep.join(brought()))
+        sys.exit(0)
     if len(sys.argv) == 3 and sys.argv[1] == "--program":
         print(find_program(sys.argv[2]) or "")
         sys.exit(0)

@@ -142,7 +142,7 @@ class Options:
     # so on a thread of its own while the first calls use what was found at once.
     tune: bool | Literal["background"] = False
     exhaustive: bool = False  # Mirage's Algorithm 1 instead of saturation; small programs
-    # GPUs: cuBLASLt may round the factors of f32 products to 10 bits of fraction (TF32).
+    # GPUs: the factors of f32 products may be rounded to 10 bits of fraction (TF32).
     tf32: bool = False
     max_block_ops: int | None = None  # operators of a block graph as Mirage counts; None: no limit
     # Engines, "learnt" (what earlier searches found), "engine:RULE" for one pruning rule,

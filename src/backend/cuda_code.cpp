@@ -95,13 +95,13 @@ std::string CudaCode::str() const {
 
 std::vector<KernelJoin> kernel_joins(const Graph& graph, Target target) {
   target.libraries.clear();
-  return cuda_choice(graph, target, false, nullptr).joins;
+  return cuda_choice(graph, target, nullptr).joins;
 }
 
-CudaChoice cuda_choice(const Graph& graph, const Target& target, bool tf32,
+CudaChoice cuda_choice(const Graph& graph, const Target& target,
                        const std::shared_ptr<CudaContext>& context) {
   const auto as_run = [&](LibraryCall call) {
-    call.tf32 = tf32 && call.dtype == DType::F32;
+    call.tf32 = target.tf32 && call.dtype == DType::F32;
     const auto after = call.after_padding();
     return after ? *after : call;
   };
@@ -124,7 +124,7 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
   const Graph graph =
       with_checked_bodies(given, cache, true, best_isa(),
                           options.context ? options.context->device().str() : "", written);
-  const CudaChoice choice = cuda_choice(graph, options.target, options.tf32, options.context);
+  const CudaChoice choice = cuda_choice(graph, options.target, options.context);
   code->program = emit_written_program(graph, options.arch, options.plan, options.target,
                                        choice.calls, choice.joins, written);
   const CudaDriver* driver = options.context ? &options.context->driver() : nullptr;

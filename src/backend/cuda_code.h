@@ -17,7 +17,6 @@ struct CudaCodeOptions {
   CudaArch arch;
   Target target;  // limits of memory, and what decides about tiles
   PlanOptions plan;
-  bool tf32 = false;  // f32 products may round their factors to 10 bits of fraction
   std::shared_ptr<CudaContext> context;  // null: no device, the code is not loaded
 };
 
@@ -40,7 +39,7 @@ struct CudaChoice {
 };
 // The joins of a program of which libraries do nothing.
 std::vector<KernelJoin> kernel_joins(const Graph& graph, Target target);
-CudaChoice cuda_choice(const Graph& graph, const Target& target, bool tf32,
+CudaChoice cuda_choice(const Graph& graph, const Target& target,
                        const std::shared_ptr<CudaContext>& context);
 
 // Throws Error: what emit_cuda, NVRTC and CudaModule throw.

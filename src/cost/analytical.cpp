@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "cost/block_values.h"
 #include "cost/library_call.h"
+#include "cost/slices.h"
 #include "ir/block.h"
 #include "ir/block_schedule.h"
 #include "ir/weights.h"
@@ -283,6 +284,7 @@ std::vector<AnalyticalModel::KernelCost> AnalyticalModel::kernels(const Graph& g
     }
   }
   join_kernels(graph, out);
+  read_in_place(graph, out);
   std::erase_if(out, [](const KernelCost& c) { return !(c.seconds > 0); });
   return out;
 }
@@ -304,6 +306,32 @@ void AnalyticalModel::join_kernels(const Graph& graph, std::vector<KernelCost>& 
     costs[i].first_work = first.work;
     first.seconds = 0;
     taken[i] = taken[join->first.index] = true;
+  }
+}
+
+void AnalyticalModel::read_in_place(const Graph& graph, std::vector<KernelCost>& costs) const {
+  const auto slice = [&](size_t i) { return graph.ops()[i].kind == OpKind::Slice; };
+  std::vector<size_t> slices;
+  for (size_t i = 0; i < costs.size(); ++i)
+    if (slice(i)) slices.push_back(i);
+  if (machine_->target().kind != TargetKind::Gpu || slices.empty()) return;
+  const std::vector<bool> once = computed_once(graph);
+  std::vector<bool> read(graph.tensors().size(), false);  // as an array
+  for (TensorId t : graph.outputs()) read[t.index] = true;
+  for (const KernelCost& c : costs)
+    if (c.join)
+      for (TensorId t : graph.op(c.join->first).inputs) read[t.index] = true;
+  for (size_t i = costs.size(); i-- > 0;) {
+    const Op& op = graph.ops()[i];
+    if (slice(i) && !once[i] && !read[op.result().index]) {
+      costs[i].seconds = 0;
+      continue;
+    }
+    // What costs nothing is done by a call, or nobody needs it.
+    const bool own = costs[i].seconds > 0 && !costs[i].call && !costs[i].join;
+    for (size_t k = 0; k < op.inputs.size(); ++k)
+      if (!own || !reads_slice_in_place(graph, OpId(uint32_t(i)), k))
+        read[op.inputs[k].index] = true;
   }
 }
 

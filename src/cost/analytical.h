@@ -37,6 +37,8 @@ class AnalyticalModel : public CostModel {
                          const Accepts& accepts) const;
   // Finds, among kernels that are not calls, those that are better in one launch.
   void join_kernels(const Graph& graph, std::vector<KernelCost>& costs) const;
+  // Slices that all who use them read in place cost nothing.
+  void read_in_place(const Graph& graph, std::vector<KernelCost>& costs) const;
   KernelWork block_work(const Graph& graph, const Op& kernel, double resident) const;
   double block_op(const Graph& block, const Op& op) const;
   std::unique_ptr<const Machine> machine_;

@@ -59,18 +59,26 @@ GpuMachine::GpuMachine(Target target, bool graphs) : Machine(std::move(target)) 
   l2_bandwidth_ = target_.levels[target_.levels.size() - 2].bandwidth;
   core_bandwidth_ = target_.sm.port / target_.scale.memory;
   special_.assign(weight_.size(), 0);
+  Target lanes = target_;
+  lanes.tf32 = false;
+  for (int i = 0; i < kNumDTypes; ++i) lanes_[size_t(i)] = lanes.matmul_rate(DType(i));
   for (OpKind k : all_op_kinds()) special_[size_t(k)] = specials(k) / target_.sm.special;
 }
 
 double GpuMachine::matmul(DType t, double batch, double m, double n, double k) const {
+  const bool tensor = t == DType::F16 || t == DType::BF16 || (t == DType::F32 && target_.tf32);
+  return product(t, tensor, batch, m, n, k);
+}
+
+double GpuMachine::product(DType t, bool tensor, double batch, double m, double n, double k) const {
   // Without tensor cores, lanes compute tiles of 8 by 8 each.
-  const bool tensor = t == DType::F16 || t == DType::BF16;
-  const double e = size_in_bytes(t), depth = tensor ? round_up(k, 16) : k;
+  const double e = size_in_bytes(t), depth = tensor ? round_up(k, 32 / e) : k;
+  const double rate = tensor ? fma_[size_t(t)] : lanes_[size_t(t)];
   auto shaped = [&](double rows, double columns) {
     const double r = round_up(rows, tensor ? 16 : 4), c = round_up(columns, tensor ? 8 : 4);
     // What warps read from shared memory: each operand once per tile of 64 of the other side.
     const double bytes = depth * e * (r * std::ceil(c / 64) + c * std::ceil(r / 64));
-    return std::max(2 * r * c * depth / fma_[size_t(t)], bytes / block_memory_bandwidth_);
+    return std::max(2 * r * c * depth / rate, bytes / block_memory_bandwidth_);
   };
   return target_.scale.compute * batch * std::min(shaped(m, n), shaped(n, m));
 }
@@ -82,7 +90,7 @@ double GpuMachine::convolution(DType t, const Convolution& c) const {
   for (const double n : c.pixels) pixels *= n;
   const double depth = c.channels * c.taps;
   if (c.filters < 8 || depth < 16)
-    return matmul(t == DType::F64 ? t : DType::F32, c.images, c.filters, pixels, depth);
+    return product(t == DType::F64 ? t : DType::F32, false, c.images, c.filters, pixels, depth);
   const double columns = c.taps > 1 ? c.images * pixels * depth * size_in_bytes(t) : 0;
   return matmul(t, c.images, c.filters, pixels, depth) +
          2 * columns / l2_bandwidth_ * target_.cores;

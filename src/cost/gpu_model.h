@@ -72,12 +72,15 @@ class GpuMachine : public Machine {
   GpuTimes library_times(const LibraryCall&) const;
 
  private:
+  // A product by tensor cores, whose operands are filled up to fragments, or by lanes.
+  double product(DType, bool tensor, double batch, double m, double n, double k) const;
   // Of a kernel that moves and computes nothing beyond `busy`.
   double least(double busy) const;
 
   double launch_, l2_bandwidth_;
-  double block_memory_bandwidth_;  // of one multiprocessor
-  std::vector<double> special_;    // seconds of special functions per element, by operator
+  double block_memory_bandwidth_;           // of one multiprocessor
+  std::array<double, kNumDTypes> lanes_{};  // FLOP/s without tensor cores
+  std::vector<double> special_;             // seconds of special functions per element, by operator
 };
 
 }  // namespace tessera

@@ -220,7 +220,9 @@ double rate(const std::array<double, kNumDTypes>& rates, DType t) {
 
 }  // namespace
 
-double Target::matmul_rate(DType t) const { return rate(matmul_flops, t); }
+double Target::matmul_rate(DType t) const {
+  return tf32 && t == DType::F32 && tf32_flops > 0 ? tf32_flops : rate(matmul_flops, t);
+}
 double Target::pointwise_rate(DType t) const { return rate(pointwise_ops, t); }
 
 double Target::weight(OpKind kind) const {
@@ -262,6 +264,7 @@ std::string Target::str() const {
     for (const Scale& c : kScales)
       if (scale.*c.value != 1) s << "scale " << c.name << " " << show(scale.*c.value) << "\n";
   }
+  if (tf32_flops > 0) s << "matmul tf32 " << show(tf32_flops) << "\n";
   for (int i = 0; i < kNumDTypes; ++i) {
     if (matmul_flops[size_t(i)] > 0) {
       s << "matmul " << tessera::name(DType(i)) << " " << show(matmul_flops[size_t(i)]) << "\n";
@@ -412,6 +415,8 @@ Target parse_target(std::string_view text, const std::string& file) {
       if (l.nominal > 0 && l.nominal < l.bandwidth)
         r.fail(1, "level '" + l.name + "' reaches more than its nominal bandwidth");
       t.levels.push_back(std::move(l));
+    } else if (key == "matmul" && r.word(1, "an element type") == "tf32") {
+      t.tf32_flops = r.positive(2, "a rate");
     } else if (key == "matmul" || key == "pointwise") {
       auto type = dtype_from_name(r.word(1, "an element type"));
       if (!type) r.fail(1, "'" + r.word(1, "") + "' is no element type");

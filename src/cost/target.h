@@ -38,6 +38,7 @@
 //   special 28G                    exp2, log2, sin, rcp, … per second and multiprocessor
 //   latency dram 700ns             of a load under load, by where it ends
 //   latency l2 270ns
+//   matmul tf32 2.9T               FLOP/s of one multiprocessor on f32 that is rounded to tf32
 //   library matmul bandwidth 0.5 compute 0.9 overhead 1us   a library's call: the shares of the
 //                                  memory's bandwidth and of the rates above that it reaches at
 //                                  most, and what a call costs beyond a kernel of one's own
@@ -102,9 +103,12 @@ struct Target {
   Multiprocessor sm;                             // GPUs
   std::map<std::string, LibraryRate> libraries;  // "matmul", "attention", "convolution"
   Scales scale;
+  double tf32_flops = 0;  // per core: f32 products whose factors are rounded to tf32; GPUs
+  bool tf32 = false;      // whether they may be; not part of the text
   Transforms transforms = Transforms::All;  // that code for it uses; not part of the text
 
-  // Rates of a type; where the file states none, that of f32 scaled by element size.
+  // Rates of a type; where the file states none, that of f32 scaled by element size. Products of
+  // f32 take tensor cores where `tf32` allows it.
   double matmul_rate(DType) const;
   double pointwise_rate(DType) const;
   double weight(OpKind) const;

@@ -38,6 +38,7 @@ Target resolve_target(const OptimizeOptions& options) {
     Target gpu = fitted_target(find_target(place.description, options.target_directory), place.arch,
                                place.context ? &place.context->device() : nullptr);
     if (options.disable.count("library")) gpu.libraries.clear();
+    gpu.tf32 = options.tf32;
     return gpu;
   }
   if (name != "cpu") return find_target(name, options.target_directory);

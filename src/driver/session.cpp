@@ -26,9 +26,20 @@ namespace tessera {
 
 namespace {
 
+constexpr double kTf32Unit = 0x1p-11;  // half a unit in the last place of 10 bits of fraction
+
 // Of what was measured on a device.
 std::string rows_key(const CudaContext& context, const Target& described) {
   return sha256_hex("measured kernels 1 " + context.device().str() + "\n" + described.str());
+}
+
+bool has_f32_products(const Graph& graph) {
+  return std::any_of(graph.ops().begin(), graph.ops().end(), [&](const Op& op) {
+    if (op.kind == OpKind::Kernel) return has_f32_products(graph.body(op));
+    return (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul ||
+            is_convolution(op.kind)) &&
+           graph.type(op.result()).dtype == DType::F32;
+  });
 }
 
 }  // namespace
@@ -264,8 +275,7 @@ CompiledCode Session::compiled(const Graph& graph) {
       if (!fault.empty())
         throw Error(ErrorKind::Internal, "the kernels are wrong (please report this): " + fault);
     }
-    code.cuda =
-        make_cuda_code(graph, cache, {place.arch, described, plan, options.tf32, place.context});
+    code.cuda = make_cuda_code(graph, cache, {place.arch, described, plan, place.context});
     code.modelled = modelled_kernels(graph, described, [&](const LibraryCall& call) {
       const auto& kernels = code.cuda->program.kernels;
       return std::any_of(kernels.begin(), kernels.end(), [&](const CudaKernel& k) {
@@ -308,7 +318,7 @@ std::string Session::check_failure(const Graph& graph, const CompiledCode& code)
   check.seed = options.seed;
   check.pool = &eval_pool;
   check.cancel = deadline.hard();
-  if (options.tf32) check.least_unit = 0x1p-11;
+  if (target.tf32) check.least_unit = kTf32Unit;
   check.normwise = code.cpu ? code.cpu->normwise() : 0;
   CheckReport found;
   auto run = [&](auto in, auto out) {
@@ -341,7 +351,7 @@ std::string Session::emulated_failure(const Graph& given) {
         return w.second.bodies[0].language == patterns::Language::Raw;
       }))
     return place.context ? "" : "raw CUDA cannot be emulated";
-  const CudaChoice whole = cuda_choice(graph, described, options.tf32, place.context);
+  const CudaChoice whole = cuda_choice(graph, described, place.context);
   // What a library does of the program it does of the smaller one, and the interpreter here; what
   // is one launch is so there too.
   const auto same_joins = [&](const Graph& g) {
@@ -378,6 +388,7 @@ std::string Session::emulated_failure(const Graph& given) {
   check.pool = &eval_pool;
   check.cancel = deadline.hard();
   check.max_work = evaluation_cost(run);  // the most telling inputs
+  if (target.tf32) check.least_unit = kTf32Unit;
   CheckReport found;
   const auto emulated = [&](auto in, auto out) {
     if (!fault) fault = program.run(in, out, options.seed + 1);
@@ -448,7 +459,14 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome) 
   Stopwatch watch(report.verify_s);
   try {
     Acceptance a = verifier.accept(outcome.graph);
-    if (a.verified) return a.verified->certificate();
+    if (a.verified) {
+      Certificate c = a.verified->certificate();
+      if (target.tf32 && has_f32_products(outcome.graph))
+        c.notes.push_back(
+            "factors of products in f32 may be rounded to 10 bits of fraction (tf32), "
+            "as was asked for; the error bounds are those of f32");
+      return c;
+    }
     outcome.why = a.verdict.str();
     if (deadline.ended()) return std::nullopt;
     outcome.fate = a.verdict.refuted() ? Fate::Refuted : Fate::Unknown;

@@ -121,6 +121,7 @@ struct BlockLimits {
   int banks = 32, bank_bytes = 4;
   bool async_copies = true;             // cp.async of 4, 8 and 16 bytes
   bool matrix_loads = true;             // ldmatrix
+  bool matrix_stores = false;           // stmatrix: sm_90 and later
   int64_t register_bytes = 256;         // of a thread, for values that may stay in registers
   int most_stages = 4;                  // of a loop's loads
   int64_t bytes_in_flight = 32 * 1024;  // of a multiprocessor, that hide the latency of memory

@@ -324,6 +324,13 @@ Wavefronts wavefronts(const std::vector<int64_t>& lanes, int bytes, const BlockL
   return total;
 }
 
+// As a left operand: its matrices are those of the rows and columns of accumulators.
+Walk stored_as_matrices(Walk walk) {
+  walk.k = walk.n;
+  walk.n = -1;
+  return walk;
+}
+
 namespace {
 
 // 128-byte rows (or blocks of them) with 128-byte swizzling.
@@ -433,6 +440,11 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
   int most = 16;
   if (step.kind != StepKind::Compute)
     most = walk.along >= 0 && walk.along == step.global_along ? step.global_bytes : element;
+  std::optional<AccessPlan> stored;
+  if (write && limits.matrix_stores && walk.kind == WalkKind::Fragments && walk.k < 0 &&
+      maps(a, walk.m) && maps(a, walk.n))
+    stored = price_matrices(block, limits, step, stored_as_matrices(walk), a, v, layout, offsets);
+  if (stored) stored->instruction = Instruction::MatrixStore;
   AccessPlan plan;
   plan.bytes = element;
   for (int b = std::max(most, element); b > element; b /= 2) {
@@ -464,7 +476,8 @@ std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& li
       plan.least += w.least;
     }
   }
-  return plan;
+  const auto cycles = [](const AccessPlan& p) { return p.wavefronts + p.instructions; };
+  return stored && cycles(*stored) < cycles(plan) ? *stored : plan;
 }
 
 Owners owners(const Block& block, const BlockStep& step, const Walk& walk, const BlockAccess& a,

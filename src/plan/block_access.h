@@ -49,6 +49,9 @@ struct Wavefronts {
 };
 Wavefronts wavefronts(const std::vector<int64_t>& lanes, int bytes, const BlockLimits& limits);
 
+// Fragments of two axes that are written, as an access whose matrices for_each_matrix() lists.
+Walk stored_as_matrices(Walk walk);
+
 // One execution of the access by the whole block; nullopt where the layout does not allow it.
 // `offsets`: shared_offsets() of the layout.
 std::optional<AccessPlan> price_access(const Block& block, const BlockLimits& limits,

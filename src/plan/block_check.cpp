@@ -458,27 +458,34 @@ class Replay {
       return again ? "" : "in a layout that the hardware does not know";
     }
     case Instruction::MatrixRows:
-    case Instruction::MatrixRowsTransposed: {
-      if (kind == AccessKind::Lanes || by_proxy || write || bytes != 2 || !limits_.matrix_loads)
+    case Instruction::MatrixRowsTransposed:
+    case Instruction::MatrixStore: {
+      const bool stored = p.instruction == Instruction::MatrixStore;
+      if (stored ? kind != AccessKind::Lanes || w.kind != WalkKind::Fragments || w.k >= 0 ||
+                       !write || !limits_.matrix_stores
+                 : kind == AccessKind::Lanes || by_proxy || write || !limits_.matrix_loads)
         return "as matrices that it is not";
+      if (bytes != 2) return "as matrices of other elements";
+      const Walk by_matrix = stored ? stored_as_matrices(w) : w;
       const int inner = value.layout.innermost(v.extents.size());
       const int by = a.axes[index(inner)];
-      const bool rows = by == w.k;
-      if (rows != (p.instruction == Instruction::MatrixRows) ||
-          (!rows && by != (kind == AccessKind::Left ? w.m : w.n)))
+      const bool rows = by == by_matrix.k;
+      if ((!stored && rows != (p.instruction == Instruction::MatrixRows)) ||
+          (!rows && by != (stored || kind == AccessKind::Left ? w.m : w.n)))
         return "as matrices of the other axis";
       int64_t below = 1;
       for (size_t x = index(inner) + 1; x < v.extents.size(); ++x) below *= v.extents[x];
       bool good = true;
-      for_each_matrix(block_, step(s), w, a, inner, [&](int, const std::array<int64_t, 8>& matrix) {
-        for (int64_t row : matrix) {
-          if (row < 0) continue;
-          const int64_t at = offsets[index(row)];
-          good = good && (base + at) % 16 == 0;
-          for (int64_t e = 1; e < 8; ++e)
-            good = good && offsets[index(row + e * below)] == at + 2 * e;
-        }
-      });
+      for_each_matrix(block_, step(s), by_matrix, a, inner,
+                      [&](int, const std::array<int64_t, 8>& matrix) {
+                        for (int64_t row : matrix) {
+                          if (row < 0) continue;
+                          const int64_t at = offsets[index(row)];
+                          good = good && (base + at) % 16 == 0;
+                          for (int64_t e = 1; e < 8; ++e)
+                            good = good && offsets[index(row + e * below)] == at + 2 * e;
+                        }
+                      });
       return good ? "" : "as matrices whose rows are not together or not in line";
     }
     case Instruction::AsyncCopy:

@@ -41,6 +41,7 @@ enum class Instruction {
   AsyncCopy,             // cp.async of `bytes`
   MatrixRows,            // ldmatrix
   MatrixRowsTransposed,  // ldmatrix.trans
+  MatrixStore,           // stmatrix, perhaps .trans
   Bulk,                  // cp.async.bulk.tensor
   Operand,               // read by wgmma
 };

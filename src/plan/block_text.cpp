@@ -43,6 +43,7 @@ const char* name(Instruction i) {
   case Instruction::AsyncCopy: return "async copy";
   case Instruction::MatrixRows: return "ldmatrix";
   case Instruction::MatrixRowsTransposed: return "ldmatrix transposed";
+  case Instruction::MatrixStore: return "stmatrix";
   case Instruction::Bulk: return "bulk";
   case Instruction::Operand: return "wgmma";
   }

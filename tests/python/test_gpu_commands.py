@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from gpu import conftest as gpu_tests  # noqa: E402
-from tools import gpu_machine  # noqa: E402
+from tools import gpu_bundle, gpu_machine  # noqa: E402
 
 STAND_IN = (
     "int cuInit(unsigned f) { return %d; } int cuDeviceGetCount(int* n) { *n = %d; return 0; }"
@@ -66,6 +66,19 @@ def test_everything_that_is_missing_is_listed_at_once(monkeypatch: pytest.Monkey
     assert "no-such-program: pip install a-package" in lines
     assert "numpy" not in lines
     assert gpu_machine.find_program("sh")
+
+
+def test_bundled_packages_fill_only_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_machine, "MODULES", ("numpy", "no_such_module", "nor_this"))
+    monkeypatch.setattr(gpu_machine, "REPOSITORY", tmp_path)
+    native = f"nor_this-{sys.version_info[0]}.{sys.version_info[1]}"
+    for name in ("numpy", "no_such_module", native, "nor_this-2.7"):
+        (tmp_path / "packages" / name).mkdir(parents=True)
+    want = [str(tmp_path / "packages" / name) for name in ("no_such_module", native)]
+    assert gpu_machine.brought() == want
+    # A package comes with what it requires, but not with those that are packed by themselves.
+    assert {"rich", "pygments"} <= set(gpu_bundle.needed("rich"))
+    assert set(gpu_bundle.needed("ml_dtypes")) == {"ml_dtypes"}
 
 
 def reported(name: str, outcome: str, when: str = "call", why: str = "") -> Any:

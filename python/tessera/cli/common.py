@@ -92,7 +92,7 @@ def search_options(function: F) -> F:
             click.option("--exhaustive", is_flag=True,
                          help="Mirage's Algorithm 1 instead of saturation; small programs only."),
             click.option("--tf32", is_flag=True,
-                         help="GPUs: f32 products by cuBLASLt may round factors to 10 bits."),
+                         help="GPUs: f32 products may round their factors to 10 bits (TF32)."),
             click.option("--cost", type=click.Choice(["measured", "flops"]), default="measured",
                          show_default=True,
                          help="What synthesis minimises: times measured here, or flops."),

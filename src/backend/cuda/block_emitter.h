@@ -42,8 +42,9 @@ struct BlockText {
 struct EmitLimits {
   BlockLimits block;
   CudaArch arch;
-  int cores = 1;    // multiprocessors
-  int threads = 0;  // of a block; 0: as the generator sees fit
+  int cores = 1;      // multiprocessors
+  int threads = 0;    // of a block; 0: as the generator sees fit
+  bool tf32 = false;  // tensor cores may multiply f32
 };
 
 class BlockEmitter {
@@ -79,6 +80,7 @@ class BlockEmitter {
   // fragments (of single elements), `slots` units each.
   struct Units {
     bool tensor_cores = false;
+    bool tf32 = false;  // operands are f32, rounded as they are read; fragments are 8 deep
     int rows = 1, columns = 1;
     int64_t row_units = 1, column_units = 1, batch = 1;
     int workers = 1, slots = 1;
@@ -233,6 +235,7 @@ class BlockEmitter {
   void box_layout(int id);
   void wide_fragments(int id, const Units& u, const std::string& sums);
   void copy_boxes(int id, const std::string& full, Code& code) const;
+  void store_as_matrices(int id);
 
   // print_program.cpp
   void print_program(const BlockPlan& plan, std::string& text) const;
@@ -250,6 +253,7 @@ class BlockEmitter {
   std::map<int, std::vector<int>>
       held_for_;                 // by step: products and sums that it finds in registers
   std::map<int, int> units_of_;  // of those: the product
+  std::set<int> as_matrices_;    // values that go from registers to memory by stmatrix
   std::vector<int> box_width_;   // columns of boxes that a value lies in, 0: none
   std::map<int, Boxes> boxes_;   // of tiles that the asynchronous proxy brings
   std::vector<TensorMapSpec> maps_;

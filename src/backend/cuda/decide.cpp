@@ -61,13 +61,15 @@ std::vector<BlockEmitter::Pair> BlockEmitter::pairs(const Value& v) const {
 }
 
 bool BlockEmitter::tensor_cores(const Value& v) const {
-  return is_product(v.kind) && (v.dtype == DType::F16 || v.dtype == DType::BF16);
+  return is_product(v.kind) && (v.dtype == DType::F16 || v.dtype == DType::BF16 ||
+                                (v.dtype == DType::F32 && limits_.tf32));
 }
 
 BlockEmitter::Units BlockEmitter::units(const Value& v, bool accumulates) const {
   if (const std::optional<Units> wide = wide_units(v, accumulates)) return *wide;
   Units u;
   u.tensor_cores = tensor_cores(v);
+  u.tf32 = u.tensor_cores && v.dtype == DType::F32;
   const size_t rank = v.extents.size();
   for (size_t i = 0; i + 2 < rank; ++i) u.batch *= v.extents[i].nominal;
   const int64_t m = ceil_div(v.extents[rank - 2].nominal, u.tensor_cores ? 16 : 1);

@@ -315,7 +315,7 @@ class BlockDescriber {
       return w;
     }
     w.kind = WalkKind::Fragments;
-    w.whole = true;
+    w.whole = !u.tf32;
     if (u.wide) {
       if (u.swapped) std::swap(w.m, w.n);
       w.warps_m = 4 * int(std::min<int64_t>(u.workers, u.row_units));
@@ -433,9 +433,30 @@ void BlockEmitter::plan_layouts() {
   const DescribedBlock described = describe();
   BlockLimits limits;
   limits.shared_bytes = INT64_MAX / 2;  // what is too large is refused where memory is planned
+  limits.matrix_stores = limits_.block.matrix_stores;
   const BlockPrices prices = price_block(described.block, limits, {});
   const BlockChoice choice = choose_block(described.block, prices);
   planned_elements_.assign(kernel_.values.size(), 0);
+  // Boxes are swizzled so that matrices never meet in a bank; elsewhere the plan's prices decide.
+  std::map<int, Instruction> stored_by;
+  for (size_t s = 0; s < described.block.steps.size() && limits.matrix_stores; ++s) {
+    const BlockStep& step = described.block.steps[s];
+    if (step.writes.size() != 1 || step.writes[0].anyhow) continue;
+    const int v = step.writes[0].value, option = choice.option[size_t(v)];
+    if (option < 0) continue;
+    const BlockValue& tile = described.block.values[size_t(v)];
+    const SharedLayout& layout = prices.options[size_t(v)][size_t(option)].layout;
+    const auto plan = price_access(described.block, limits, step,
+                                   step.walks[size_t(choice.walk[s])], step.writes[0], true, layout,
+                                   shared_offsets(layout, tile.extents, size_in_bytes(tile.dtype)));
+    if (plan) stored_by[v] = plan->instruction;
+  }
+  for (const auto& [id, holders] : held_for_) {
+    const int v = described.value_of[size_t(id)];
+    if (v < 0 || !fragment_[size_t(id)] || value(id).dtype == DType::F32) continue;
+    if (box_width_[size_t(id)] > 0 || stored_by[v] == Instruction::MatrixStore)
+      as_matrices_.insert(id);
+  }
   for (size_t id = 0; id < described.value_of.size(); ++id) {
     const int v = described.value_of[id];
     if (v < 0) continue;

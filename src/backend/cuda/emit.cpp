@@ -13,6 +13,7 @@
 #include "backend/written.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "cost/slices.h"
 #include "ir/text.h"
 #include "ir/window.h"
 
@@ -82,7 +83,8 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
   PlanBuilder plan(graph, options);
   const std::vector<std::string> lines = print_ops(graph);
   const Lowering lowering = gpu_lowering(target);
-  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores)};
+  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores), 0,
+                          target.tf32};
   CudaProgram program;
   program.arch = arch;
   std::set<std::string> prelude;
@@ -194,9 +196,47 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
     CHECK(plan.once(join.first) == plan.once(join.second)) << "a join of different times";
     done_elsewhere.insert(join.first.index);
   }
+  const auto joined = [&](OpId id) {
+    return std::any_of(joins.begin(), joins.end(),
+                       [&](const KernelJoin& j) { return j.second == id; });
+  };
+  // Whether code of an operator sees its operand as it is.
+  const auto same_shape = [&](const Op& op, size_t operand) {
+    const auto block =
+        op.kind == OpKind::Kernel ? std::nullopt : lower_to_block(graph, op, lowering);
+    return !block ||
+           block->type(block->inputs()[operand]).shape == graph.type(op.inputs[operand]).shape;
+  };
+  // Slices that operators read where they lie, by operator and operand, and those that nobody reads
+  // in another way.
+  std::map<uint32_t, std::vector<Layout>> views;
+  std::set<uint32_t> unread;
+  std::vector<bool> read(graph.tensors().size(), false);  // as an array
+  for (TensorId t : graph.outputs()) read[plan.holder(t).index] = true;
+  for (auto at = plan.ops().rbegin(); at != plan.ops().rend(); ++at) {
+    const Op& op = graph.op(*at);
+    const bool own =
+        calls.count(at->index) == 0 && done_elsewhere.count(at->index) == 0 && !joined(*at);
+    if (op.kind == OpKind::Slice && own && !plan.once(*at) && !read[op.result().index]) {
+      unread.insert(at->index);
+      continue;
+    }
+    std::vector<Layout>& layouts = views[at->index];
+    layouts.resize(op.inputs.size());
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      TensorId t = op.inputs[i];
+      if (own && !plan.once(graph.tensor(t).producer) && reads_slice_in_place(graph, *at, i) &&
+          same_shape(op, i)) {
+        const std::optional<SliceView> view = slice_view(graph, t);
+        layouts[i] = view->layout;
+        t = view->whole;
+      }
+      read[plan.holder(t).index] = true;
+    }
+  }
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
-    if (done_elsewhere.count(id.index)) continue;
+    if (done_elsewhere.count(id.index) || unread.count(id.index)) continue;
     if (const auto join = std::find_if(joins.begin(), joins.end(),
                                        [&](const KernelJoin& j) { return j.second == id; });
         join != joins.end()) {
@@ -219,8 +259,12 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
     const bool region = call != calls.end() && !call->second.reads.empty();
     if (region || (call != calls.end() && call->second.padded)) task.kind = TaskKind::Stage;
     for (TensorId t : region ? call->second.reads : op.inputs) task.reads.push_back(plan.slot(t));
+    const std::vector<Layout>& layouts = views[id.index];
+    for (size_t i = 0; i < layouts.size() && !region; ++i)
+      if (layouts[i].view()) task.reads[i] = plan.slot(op.inputs[i], layouts[i]);
     if (call != calls.end() && call->second.padded)
       task.reads[size_t(call->second.left)] = pad_first(id, call->second, task);
+    task.layouts = layouts;
     task.layouts.resize(task.reads.size());
     for (uint32_t r = 0; r < op.num_results; ++r) task.writes.push_back(plan.slot(op.result(r)));
     if (call != calls.end()) {
@@ -244,15 +288,15 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
       lowered = std::move(convolution->block);
     }
     const auto own = written_kernel(graph, op);
-    add_kernel(
-        own && written.count(own->source)
-            ? emit_written_cuda(kUnnamed, graph.body(op), *own, written, prelude, watched)
-        : op.kind == OpKind::Kernel || lowered
-            ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op)), limits, prelude)
-                  .run(kUnnamed)
-        : is_windowed(op.kind) ? emit_windows(kUnnamed, graph, op, prelude)
-                               : emit_flat(kUnnamed, graph, op, prelude),
-        lines[id.index], std::move(task));
+    add_kernel(own && written.count(own->source)
+                   ? emit_written_cuda(kUnnamed, graph.body(op), *own, written, prelude, watched)
+               : op.kind == OpKind::Kernel || lowered
+                   ? BlockEmitter(kernel_values(lowered ? *lowered : graph.body(op), layouts),
+                                  limits, prelude)
+                         .run(kUnnamed)
+               : is_windowed(op.kind) ? emit_windows(kUnnamed, graph, op, prelude)
+                                      : emit_flat(kUnnamed, graph, op, prelude, layouts),
+               lines[id.index], std::move(task));
   }
   program.plan = plan.finish();
   for (const Task& task : program.plan.tasks) program.kernels.push_back(codes[size_t(task.code)]);
@@ -272,6 +316,7 @@ BlockLimits block_limits(const CudaArch& arch, const Target& target) {
   limits.shared_bytes = shared_limit(arch, target);
   limits.shared_bytes_sm = limits.shared_bytes + (int64_t{1} << 10);
   if (target.banks > 0) limits.banks = target.banks;
+  limits.matrix_stores = arch.major >= 9;
   // Twice what latency times bandwidth is of a multiprocessor (25 KB on H200, 11 KB on A100), so
   // that a stage that is being used up and late boxes do not show.
   limits.most_stages = 16;
@@ -284,7 +329,8 @@ std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& ar
   require_runnable(graph);
   PlanBuilder plan(graph, {});
   const Lowering lowering = gpu_lowering(target);
-  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores)};
+  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores), 0,
+                          target.tf32};
   std::vector<DescribedBlock> out;
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);

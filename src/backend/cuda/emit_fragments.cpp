@@ -161,9 +161,9 @@ bool BlockEmitter::kept_as_rows(int id, const Units& u, int next, const Units& o
   for (size_t i = 0; i + 2 < v.extents.size(); ++i)
     if (x.extents.size() != v.extents.size() || x.extents[i].nominal != v.extents[i].nominal)
       return false;
-  return o.tensor_cores && o.wide == u.wide && !o.swapped && !u.swapped && o.rows == u.rows &&
-         o.row_units == u.row_units && o.batch == u.batch && o.slots == u.slots &&
-         o.workers == u.workers && o.column_units == 1 && u.column_units == 1;
+  return o.tensor_cores && !o.tf32 && o.wide == u.wide && !o.swapped && !u.swapped &&
+         o.rows == u.rows && o.row_units == u.row_units && o.batch == u.batch &&
+         o.slots == u.slots && o.workers == u.workers && o.column_units == 1 && u.column_units == 1;
 }
 
 // Probabilities of attention (FlashAttention-2, §3.3): what is computed from a product's fragments
@@ -292,6 +292,7 @@ void BlockEmitter::hold_operand(int id) {
 
 // Result or operand `id`, computed and stored number by number, or two neighbours of a row at once.
 void BlockEmitter::store_held(int id) {
+  if (as_matrices_.count(id) != 0) return store_as_matrices(id);
   const Value& v = value(id);
   const bool save = v.kind == OpKind::Save;
   const std::vector<int>& holders = held_for_.at(id);

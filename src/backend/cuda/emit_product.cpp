@@ -65,7 +65,8 @@ void BlockEmitter::product(int id, int into) {
   if (!u.wide) wide_units(v, false, &refused);
   begin("v" + n(into) + " " + shape_text(v) + (into == id ? ": " : " += ") + name(v.kind) + ", " +
         (u.wide ? "64×" + n(8 * u.columns) + " by four warps" + (u.swapped ? ", transposed" : "")
-         : u.tensor_cores ? "fragments of 16×8, " + n(u.rows) + "×" + n(u.columns) + " a warp"
+         : u.tensor_cores ? "fragments of 16×8, " + n(u.rows) + "×" + n(u.columns) + " a warp" +
+                                (u.tf32 ? ", factors rounded to tf32" : "")
                           : n(u.rows) + "×" + n(u.columns) + " a thread") +
         (refused.empty() ? "" : "; " + refused));
   if (into == id && home(id) == Home::Fragment)
@@ -129,8 +130,14 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
     CHECK(m) << "an operand of a product has no memory";
     const int64_t row = m->strides[m->strides.size() - 2], column = m->strides.back();
     const bool transposed = column != 1;
-    CHECK(!transposed || row == 1) << "an operand of tensor cores lies across";
+    CHECK(!transposed || row == 1 || u.tf32) << "an operand of tensor cores lies across";
     const std::string offset = matrix_of(operand, *m);
+    if (u.tf32) {
+      code_.line("const ts::Tile32<" + n(row) + ", " + n(column) + ", " + n(m->swizzle_shift) +
+                 ", " + n(m->swizzle_mask) + "> " + side + n(number) + "{" + m->pointer +
+                 (offset == "0" ? "" : " + " + offset) + "};");
+      return;
+    }
     const bool blocks = m->box_columns > m->swizzle_mask + 8;
     code_.line("const ts::Tile<" + type + ", " + n(transposed ? column : row) + ", " +
                n(m->swizzle_shift) + ", " + n(m->swizzle_mask) + ", " +
@@ -142,17 +149,17 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
   tile(pair.right, "right");
   const Value& x = value(pair.left);
   const size_t rank = v.extents.size();
-  const int64_t depth = ceil_div(x.extents.back().nominal, 16) * 16;
+  const int64_t step = u.tf32 ? 8 : 16, depth = ceil_div(x.extents.back().nominal, step) * step;
   const int64_t rows = ceil_div(v.extents[rank - 2].nominal, 16) * 16,
                 columns = ceil_div(v.extents[rank - 1].nominal, 16) * 16;
   const bool more_rows = u.row_units * u.rows * 16 > rows,
              more_columns = u.column_units * u.columns * 8 > columns;
-  if (kept && depth > 16) code_.line("#pragma unroll");
-  if (depth > 16)
-    code_.open("for (int k = 0; k < " + n(depth) + "; k += 16)");
+  if (kept && depth > step) code_.line("#pragma unroll");
+  if (depth > step)
+    code_.open("for (int k = 0; k < " + n(depth) + "; k += " + n(step) + ")");
   else
     code_.open("");
-  if (depth == 16) code_.line("const int k = 0;");
+  if (depth == step) code_.line("const int k = 0;");
   code_.line("unsigned a[" + n(u.rows) + "][4], b[" + n(u.columns) + "][2];");
   const auto unrolled = [&](const char* i, int count) {
     code_.line("#pragma unroll");
@@ -174,7 +181,8 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
   code_.close();
   unrolled("i", u.rows);
   unrolled("j", u.columns);
-  code_.line("ts::multiply_add(" + sums + "[i][j], a[i], b[j], " + type + "{});");
+  code_.line("ts::multiply_add(" + sums + "[i][j], a[i], b[j], " + (u.tf32 ? "ts::tf32" : type) +
+             "{});");
   code_.close();
   code_.close();
   code_.close();

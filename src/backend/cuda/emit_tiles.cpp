@@ -72,11 +72,12 @@ void BlockEmitter::declare_extents(uint8_t loops, int last, std::vector<std::str
 std::string BlockEmitter::tile_offset(int id) const {
   const Value& v = value(id);
   const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
-  const std::vector<int64_t> strides = contiguous_strides(whole);
-  int64_t elements = 1;
-  for (int64_t e : whole) elements *= e;
-  const std::string wide = elements > 0x7fffffff ? "LL" : "";
-  std::string offset;
+  const std::vector<int64_t> strides = kernel_.argument_pitch(v.argument);
+  const int64_t first = kernel_.argument_offset(v.argument);
+  int64_t last = first;
+  for (size_t axis = 0; axis < whole.size(); ++axis) last += (whole[axis] - 1) * strides[axis];
+  const std::string wide = last > 0x7ffffffe ? "LL" : "";
+  std::string offset = first == 0 ? "" : n(first);
   for (size_t axis = 0; axis < whole.size(); ++axis) {
     const std::vector<Split> parts = splits(whole[axis], axis, grid_map(v), loop_map(v));
     if (parts.empty()) continue;
@@ -109,8 +110,12 @@ int BlockEmitter::piece_bytes(int id) const {
   const int size = size_in_bytes(v.dtype);
   const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
   if (whole.empty()) return size;
+  const std::vector<int64_t> pitch = kernel_.argument_pitch(v.argument);
   for (int bytes : {16, 8, 4}) {
-    bool fits = bytes % size == 0 && whole.back() * size % bytes == 0;
+    bool fits = bytes % size == 0 && whole.back() * size % bytes == 0 && pitch.back() == 1 &&
+                kernel_.argument_offset(v.argument) * size % bytes == 0;
+    for (size_t axis = 0; axis + 1 < whole.size(); ++axis)
+      fits = fits && (whole[axis] == 1 || pitch[axis] * size % bytes == 0);
     for (const Split& s : splits(whole.back(), whole.size() - 1, grid_map(v), loop_map(v)))
       fits = fits && s.size * size % bytes == 0;
     if (fits) return bytes;
@@ -124,8 +129,7 @@ void BlockEmitter::copy_code(int id, Code& code) const {
   const Memory& m = v.memory;
   const std::string type = storage_type(v.dtype, Dialect::Cuda);
   const size_t rank = v.extents.size();
-  const std::vector<int64_t> strides =
-      contiguous_strides(kernel_.argument_extents[size_t(v.argument)]);
+  const std::vector<int64_t> strides = kernel_.argument_pitch(v.argument);
   const std::string offset = tile_offset(id);
   code.line("const " + type + "* const from = a" + n(v.argument) +
             (offset.empty() ? "" : " + " + offset) + ";");

@@ -29,7 +29,8 @@ std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v, bool
     if (why != nullptr) *why = "not by four warps: " + reason;
     return std::nullopt;
   };
-  if (!limits_.arch.wide_products() || !tensor_cores(v)) return std::nullopt;
+  if (!limits_.arch.wide_products() || !tensor_cores(v) || v.dtype == DType::F32)
+    return std::nullopt;
   const size_t rank = v.extents.size();
   Units u;
   u.tensor_cores = u.wide = true;
@@ -65,7 +66,9 @@ bool BlockEmitter::boxes_fit(int id) const {
   const Value& v = value(id);
   const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
   const size_t rank = whole.size();
-  if (rank < 2 || v.phase.varies == 0 || whole.back() * size_in_bytes(v.dtype) % 16 != 0)
+  const bool view = size_t(v.argument) < kernel_.argument_layouts.size() &&
+                    kernel_.argument_layouts[size_t(v.argument)].view();
+  if (view || rank < 2 || v.phase.varies == 0 || whole.back() * size_in_bytes(v.dtype) % 16 != 0)
     return false;
   const auto& iter = std::get<IterAttrs>(v.attrs);
   int64_t matrices = 1, rows = 1;
@@ -101,7 +104,8 @@ void BlockEmitter::choose_boxes() {
   }
   for (int i = 0; i < count; ++i) {
     const Value& v = value(i);
-    if (home(i) != Home::Tile || !fragment_[size_t(i)] || !boxes_fit(i)) continue;
+    if (home(i) != Home::Tile || !fragment_[size_t(i)] || v.dtype == DType::F32 || !boxes_fit(i))
+      continue;
     const size_t rank = v.extents.size();
     box_width_[size_t(i)] = box_width(stored(i, rank - 1));
     Boxes b;
@@ -265,6 +269,83 @@ void BlockEmitter::wide_fragments(int id, const Units& u, const std::string& sum
   code_.line("ts::wait_products<0>(" + sums + ");");
   for (const Operands& o : all)
     if (o.in_registers) code_.line("ts::keep(" + o.a + ");");
+}
+
+// --- matrices from registers ---------------------------------------------------------------------
+
+// An operand of 16 bits that is computed from a product's fragments: two neighbours are rounded
+// into a register, as mma holds them, and 16 rows of 16 columns stored at once (stmatrix;
+// transposed where the transposed product was computed).
+void BlockEmitter::store_as_matrices(int id) {
+  const Value& v = value(id);
+  const Memory& m = v.memory;
+  const std::vector<int>& holders = held_for_.at(id);
+  const int product = units_of_.at(holders[0]);
+  const Units& u = units_.at(product);
+  const size_t rank = v.extents.size();
+  CHECK(m.strides.back() == 1 && m.strides[rank - 2] % 8 == 0) << "no rows of matrices";
+  buffer(m.pointer, m.storage, memory_elements(id));
+  begin(m.pointer + " " + shape_text(v) + ": " + name(v.kind) + ", from registers, as matrices");
+  open_units(u);
+  leading_ = u.batch > 1 ? leading_index(product) : std::vector<Index>(rank - 2);
+  const int across = u.columns % 2 == 0 ? 2 : 1;
+  if (!u.wide) unrolled("i", u.rows);
+  code_.line("#pragma unroll");
+  code_.open("for (int j0 = 0; j0 < " + n(u.columns) + "; j0 += " + n(across) + ")");
+  code_.line("const int top = row + " + std::string(u.wide ? "ts::warp() % 4 * 16" : "16 * i") +
+             ", left = column + 8 * j0;");
+  // Whole matrices lie in the memory or beyond it, for all lanes alike.
+  const auto [rows, columns] = covered(u);
+  std::string inside;
+  if (rows > stored(id, rank - 2))
+    inside = std::string(u.swapped ? "left" : "top") + " < " + n(stored(id, rank - 2));
+  if (columns > stored(id, rank - 1))
+    inside += (inside.empty() ? "" : " && ") + std::string(u.swapped ? "top" : "left") + " < " +
+              n(stored(id, rank - 1));
+  code_.open(inside.empty() ? "" : "if (" + inside + ")");
+  code_.line("unsigned parts[" + n(2 * across) + "];");
+  unrolled("q", across);
+  unrolled("h", 2);
+  code_.line("const int j = j0 + q, y = " + row_of_fragment(u) +
+             ", x = left + 8 * q + ts::lane() % 4 * 2;");
+  const std::string row = u.swapped ? "(x + e)" : "y", column = u.swapped ? "y" : "(x + e)";
+  std::vector<Index> index = leading_;
+  index.push_back(v.extents[rank - 2].nominal == 1 ? Index{} : Index{row, -1});
+  index.push_back(v.extents[rank - 1].nominal == 1 ? Index{} : Index{column, -1});
+  code_.line(std::string(compute_type(v.dtype)) + " z[2] = {};");
+  unrolled("e", 2);
+  const std::string real = within(u, v, nullptr, row, column);
+  if (!real.empty()) code_.open("if (" + real + ")");
+  Nest loops = nest();
+  for (int holder : holders) loops.known(holder, index, held_number(holder, u));
+  const std::string x = element(loops, id, index);
+  loops.statement(-1, "z[e] = " + x + ";");
+  loops.emit(code_);
+  if (!real.empty()) code_.close();
+  code_.close();
+  code_.line("parts[2 * q + h] = ts::pair_of<" +
+             std::string(storage_type(m.storage, Dialect::Cuda)) + ">(z[0], z[1]);");
+  code_.close();
+  code_.close();
+  const std::string second = across == 2 ? " + ts::lane() / 16 * 8" : "";
+  std::vector<Index> place = leading_;
+  if (u.swapped) {
+    place.push_back({"(left" + second + " + ts::lane() % 8)", -1});
+    place.push_back({"(top + ts::lane() / 8 % 2 * 8)", -1});
+  } else {
+    place.push_back({"(top + ts::lane() % 16)", -1});
+    place.push_back({"(left" + second + ")", -1});
+  }
+  code_.line(std::string("ts::store_matrices") + (u.swapped ? "_transposed" : "") + "(" +
+             m.pointer + " + " + element_place(m, Nest::offset(place, m.strides).text) +
+             ", parts);");
+  for (int i = u.wide ? 2 : 3; i > 0; --i) code_.close();
+  code_.close();
+  code_.close();
+  for (int holder : holders) holds(holder, false);
+  reads_touched("");
+  writes(m.pointer, "");
+  finish();
 }
 
 }  // namespace tessera

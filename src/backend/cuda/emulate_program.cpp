@@ -224,7 +224,8 @@ std::optional<KernelFault> EmulatedProgram::run(std::span<const void* const> inp
       const int slot = k.arguments[i];
       const bool written = i >= task.reads.size();
       std::byte* const data = address(slot);
-      launch.buffers.push_back({data, plan.slots[size_t(slot)].bytes, written, !written});
+      launch.buffers.push_back(
+          {data, plan.slots[size_t(plan.root(slot))].bytes, written, !written});
       arguments.push_back(data);
     }
     if (k.tickets > 0) {

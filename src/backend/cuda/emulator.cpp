@@ -295,6 +295,10 @@ class Emulator {
     pause("the cluster's barrier", line);
   }
 
+  [[noreturn]] void fail(std::string what, int line) const {
+    throw Stop{{std::move(what), line, thread_, b_.place}};
+  }
+
   // --- sm_90: barriers in memory, and the asynchronous proxy
   void barrier_init(void* barrier, int count, int line) {
     access(ts::host::Access::WriteShared, barrier, 8, line);
@@ -757,9 +761,6 @@ class Emulator {
   void found(const std::optional<std::string>& wrong, int line) const {
     if (wrong) fail(*wrong, line);
   }
-  [[noreturn]] void fail(std::string what, int line) const {
-    throw Stop{{std::move(what), line, thread_, b_.place}};
-  }
 
   struct Place {
     std::string what;
@@ -812,6 +813,7 @@ const ts::host::Api kApi = {
     [](int axis) { return running->block(axis); },
     [](int axis) { return running->grid(axis); },
     [] { return running->shared(); },
+    [](const char* what, int line) { running->fail(what, line); },
     [](ts::host::Access access, const void* address, int bytes, int line) {
       running->access(access, address, bytes, line);
     },

@@ -1,5 +1,7 @@
 #include "backend/cuda/flat.h"
 
+#include <algorithm>
+
 #include "backend/cuda/vectors.h"
 #include "base/error.h"
 
@@ -13,7 +15,7 @@ constexpr int64_t kFewThreads = 4096;
 }  // namespace
 
 BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
-                    std::set<std::string>& prelude) {
+                    std::set<std::string>& prelude, const std::vector<Layout>& views) {
   KernelValues kernel;
   const Type& type = graph.type(op.result());
   std::vector<std::vector<int64_t>> shapes;
@@ -27,7 +29,8 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
     shapes = {{num_elements(type.shape)}, {num_elements(type.shape)}};
     result.kind = OpKind::Reshape;
     result.attrs = ShapeAttrs{{Dim(num_elements(type.shape))}};
-  } else if (has(op.kind, algebra::Pointwise)) {
+  } else if (has(op.kind, algebra::Pointwise) &&
+             std::none_of(views.begin(), views.end(), [](const Layout& l) { return l.view(); })) {
     shapes = merged_axes(std::move(shapes));
   }
   std::string head = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(kThreads) +
@@ -42,6 +45,12 @@ BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
     v.in_memory = true;
     v.memory = {"a" + std::to_string(i), v.dtype, contiguous_strides(shapes[i])};
     v.memory.space = Space::Global;
+    if (i < views.size() && views[i].view()) {
+      v.memory.strides = views[i].strides;
+      v.memory.pointer = "(a" + std::to_string(i) + " + " + std::to_string(views[i].offset) + ")";
+      while (views[i].offset * size_in_bytes(v.dtype) % v.memory.aligned != 0)
+        v.memory.aligned /= 2;
+    }
     head += std::string("const ") + storage_type(v.dtype, Dialect::Cuda) + "* __restrict__ a" +
             std::to_string(i) + ", ";
     result.inputs.push_back(int(i));

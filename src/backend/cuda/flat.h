@@ -10,8 +10,9 @@
 
 namespace tessera {
 
-// A kernel-level operator other than products and reductions.
+// A kernel-level operator other than products and reductions. `views`: the layouts of operands that
+// are read in the array that they are a part of.
 BlockText emit_flat(const std::string& name, const Graph& graph, const Op& op,
-                    std::set<std::string>& prelude);
+                    std::set<std::string>& prelude, const std::vector<Layout>& views = {});
 
 }  // namespace tessera

@@ -79,6 +79,33 @@ TEST(CudaCompile, FragmentsForHopper) {
 
 // Every kernel that is made of the corpus, and fused ones of the sizes of real models: as many
 // registers as its sums take at least, next to none spilled, no shared memory but what is planned.
+void compile_all(const Graph& all, const std::string& arch, bool tf32) {
+  Target target = gpu();
+  target.tf32 = tf32;
+  const CudaProgram program = emit_cuda(all, parse_arch(arch), {}, target);
+  EXPECT_EQ(program.source.find("tf32") != std::string::npos, tf32);
+  std::vector<std::string> names;
+  for (const CudaKernel& k : program.kernels) names.push_back(k.name);
+  const CudaObject object = compile_cuda_kernels(program.source, names, arch);
+  ASSERT_EQ(object.kernels.size(), program.kernels.size());
+  int most = 0, spilling = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const CudaBinary& b = object.kernels[i];
+    const CudaKernel& k = program.kernels[i];
+    // ptxas gives up a register or two to have more blocks side by side.
+    EXPECT_LE(b.spilled_bytes, 32) << names[i] << " on " << arch;
+    spilling += b.spilled_bytes > 0;
+    EXPECT_EQ(b.static_shared_bytes, 0) << names[i] << " on " << arch;
+    EXPECT_GE(b.registers, k.sum_registers) << names[i] << " on " << arch;
+    EXPECT_LE(b.registers * k.threads, 65536) << names[i] << " on " << arch;
+    EXPECT_LE(k.shared_bytes, 227 << 10) << names[i] << " on " << arch;
+    most = std::max(most, b.registers);
+  }
+  std::printf("%s%s: %zu kernels, at most %d registers, %d spill a few bytes\n", arch.c_str(),
+              tf32 ? " in tf32" : "", names.size(), most, spilling);
+  EXPECT_LE(spilling, int(names.size() / 20));
+}
+
 TEST(CudaCompile, GeneratedKernelsForEveryArchitecture) {
   if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
   Graph all("together");
@@ -98,28 +125,17 @@ TEST(CudaCompile, GeneratedKernelsForEveryArchitecture) {
                     "p = pool_max c {size=[2,2], strides=[2,2]}\n"
                     "q = pool_sum p {size=[3,3], low=[1,1]}\nreturn q\n}\n")})
     append(all, parse(text));
+  // Operands that go to memory as matrices.
+  append(all, parse(attention({1, 16, 64, 512, 64, 1, 4, true, "f16"})));
+  Graph rounded("rounded");
+  for (const std::string& text :
+       {rms_norm_linear(16, 4096, 4096, 64, 64), rms_norm_linear(5, 100, 77, 3, 7),
+        rms_norm_linear(128, 1024, 1024, 16, 16), attention({8, 16, 128, 1024, 128, 1, 16, true}),
+        attention({3, 17, 19, 50, 21, 2, 4})})
+    append(rounded, parse(text));
   for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
-    const CudaProgram program = emit_cuda(all, parse_arch(arch), {}, gpu());
-    std::vector<std::string> names;
-    for (const CudaKernel& k : program.kernels) names.push_back(k.name);
-    const CudaObject object = compile_cuda_kernels(program.source, names, arch);
-    ASSERT_EQ(object.kernels.size(), program.kernels.size());
-    int most = 0, spilling = 0;
-    for (size_t i = 0; i < names.size(); ++i) {
-      const CudaBinary& b = object.kernels[i];
-      const CudaKernel& k = program.kernels[i];
-      // ptxas gives up a register or two to have more blocks side by side.
-      EXPECT_LE(b.spilled_bytes, 32) << names[i] << " on " << arch;
-      spilling += b.spilled_bytes > 0;
-      EXPECT_EQ(b.static_shared_bytes, 0) << names[i] << " on " << arch;
-      EXPECT_GE(b.registers, k.sum_registers) << names[i] << " on " << arch;
-      EXPECT_LE(b.registers * k.threads, 65536) << names[i] << " on " << arch;
-      EXPECT_LE(k.shared_bytes, 227 << 10) << names[i] << " on " << arch;
-      most = std::max(most, b.registers);
-    }
-    std::printf("%s: %zu kernels, at most %d registers, %d spill a few bytes\n", arch, names.size(),
-                most, spilling);
-    EXPECT_LE(spilling, int(names.size() / 20));
+    compile_all(all, arch, false);
+    compile_all(rounded, arch, true);
   }
 }
 

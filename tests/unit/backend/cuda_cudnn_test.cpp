@@ -38,9 +38,10 @@ class Cudnn : public ::testing::Test {
   static std::shared_ptr<CudaCode> code(const Graph& g, bool tf32 = false) {
     const auto context = CudaContext::of(0);
     const CudaArch arch = parse_arch(context->device().arch());
-    const Target target =
+    Target target =
         fitted_target(find_target("h100", source_dir() + "/targets"), arch, &context->device());
-    return make_cuda_code(g, test_cache(), {arch, target, {}, tf32, context});
+    target.tf32 = tf32;
+    return make_cuda_code(g, test_cache(), {arch, target, {}, context});
   }
   // Runs the program on the device and in the emulator: the calls, and what cuDNN was told.
   std::string runs(const std::string& text, bool tf32 = false) const {

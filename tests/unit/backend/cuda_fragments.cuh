@@ -55,15 +55,35 @@ extern "C" __global__ void fragment_product_f16(const int*, unsigned* out) { fra
 extern "C" __global__ void fragment_product_bf16(const int*, unsigned* out) { fragment_product<ts::bf16>(out); }
 extern "C" __global__ void fragment_product_tf32(const int*, unsigned* out) { fragment_product<ts::tf32>(out); }
 
+// Rounded to tf32: ties away from zero, subnormal numbers, the largest, infinity.
+extern "C" __global__ void fragment_round_tf32(const int*, unsigned* out) {
+  const unsigned bits[] = {0x3f801000u, 0x3f800fffu, 0x3f801001u, 0xbf803000u, 0x00001000u, 0x80000fffu,
+                           0x7f7fffffu, 0xff7fefffu, 0x7f800000u, 0xff800000u, 0x40490fdbu, 0u};
+  for (int i = ts::lane(); i < 128; i += 32) {
+    const float x = ts::as_float(i < 12 ? bits[i] : static_cast<unsigned>(i) * 0x01234567u & 0x7effffffu);
+    ts::store_global(out + i, ts::to_tf32(x));
+  }
+}
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-extern "C" __global__ void fragment_store(const int*, unsigned* out) {
-  unsigned r[4];
-  for (int i = 0; i < 4; ++i) r[i] = static_cast<unsigned>(ts::lane() * 4 + i);
-  ts::store_matrices(ts::shared() + ts::lane() * 5 % 32 * 16, r);
+template <int count, bool transposed> TS_DEVICE void fragment_store_of(unsigned* out) {
+  unsigned* words = reinterpret_cast<unsigned*>(ts::shared());
+  for (int i = ts::lane(); i < 128; i += 32) ts::store_shared(words + i, 0u);
   ts::sync_warp();
-  const unsigned* words = reinterpret_cast<const unsigned*>(ts::shared());
+  unsigned r[count];
+  for (int i = 0; i < count; ++i)
+    r[i] = static_cast<unsigned>(ts::lane() * 4 + i) | static_cast<unsigned>(transposed ? 512 + ts::lane() : 0) << 16;
+  char* row = ts::shared() + ts::lane() * 5 % 32 * 16;
+  if constexpr (transposed)
+    ts::store_matrices_transposed(row, r);
+  else
+    ts::store_matrices(row, r);
+  ts::sync_warp();
   for (int i = ts::lane(); i < 128; i += 32) ts::store_global(out + i, ts::load_shared(words + i));
 }
+extern "C" __global__ void fragment_store(const int*, unsigned* out) { fragment_store_of<4, false>(out); }
+extern "C" __global__ void fragment_store_2(const int*, unsigned* out) { fragment_store_of<2, false>(out); }
+extern "C" __global__ void fragment_store_4_t(const int*, unsigned* out) { fragment_store_of<4, true>(out); }
+extern "C" __global__ void fragment_store_2_t(const int*, unsigned* out) { fragment_store_of<2, true>(out); }
 
 // A box of so many columns and 16 rows, some of both outside of the array, as it lies in shared
 // memory, again and again.

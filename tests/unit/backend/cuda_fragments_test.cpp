@@ -81,7 +81,11 @@ TEST_F(CudaFragments, AreThoseThatAreKept) {
   WARP(fragment_product_f16, 128);
   WARP(fragment_product_bf16, 128);
   WARP(fragment_product_tf32, 128);
+  WARP(fragment_round_tf32, 128);
   WARP(fragment_store, 128);
+  WARP(fragment_store_2, 128);
+  WARP(fragment_store_4_t, 128);
+  WARP(fragment_store_2_t, 128);
   add("fragment_box", 32, run_box(fragment_box, 64, false));
   add("fragment_box_swizzled", 32, run_box(fragment_box_swizzled, 64, true));
   add("fragment_box_swizzled_32", 32, run_box(fragment_box_swizzled_32, 32, true));

@@ -16,8 +16,8 @@ inline Target gpu() { return find_target("h200", source_dir() + "/targets"); }
 
 // What is wrong with the generated kernels; empty if nothing is.
 inline std::string emulated_fault(const Graph& graph, const std::string& arch = "sm_80",
-                                  const CheckOptions& options = {}) {
-  const EmulatedProgram program(graph, emit_cuda(graph, parse_arch(arch), {}, gpu()));
+                                  const CheckOptions& options = {}, const Target& target = gpu()) {
+  const EmulatedProgram program(graph, emit_cuda(graph, parse_arch(arch), {}, target));
   if (std::getenv("TESSERA_SHOW_CUDA") != nullptr) std::puts(program.program().source.c_str());
   std::string fault;
   uint64_t seed = 1;

@@ -153,6 +153,21 @@ TEST(GpuModel, NeedsEnoughBlocksAndBytesInFlight) {
   EXPECT_GE(t.in_flight, 0.9 * 4.3e12 / 132 * 700e-9);
 }
 
+TEST(GpuModel, TensorCoresMultiplyF32OnlyWhereItMayBeRounded) {
+  Target t = target("h200");
+  const GpuMachine plain(t);
+  t.tf32 = true;
+  const GpuMachine rounded(t);
+  EXPECT_GT(plain.matmul(DType::F32, 1, 1024, 1024, 1024),
+            5 * rounded.matmul(DType::F32, 1, 1024, 1024, 1024));
+  for (const DType d : {DType::F16, DType::BF16, DType::F64})
+    EXPECT_EQ(plain.matmul(d, 1, 1024, 1024, 1024), rounded.matmul(d, 1, 1024, 1024, 1024));
+  // Few filters are multiplied by lanes.
+  Machine::Convolution few;
+  few.filters = 4, few.channels = 64, few.taps = 9, few.pixels = {28, 28};
+  EXPECT_EQ(plain.convolution(DType::F32, few), rounded.convolution(DType::F32, few));
+}
+
 TEST(GpuModel, AnUnevenLastWaveCosts) {
   const GpuMachine m(target("h200"));
   auto seconds = [&](double blocks) {

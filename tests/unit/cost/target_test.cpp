@@ -100,6 +100,16 @@ TEST(Target, EveryMessageHasItsPlace) {
 }
 
 // Every line of a GPU is needed, and the message names the one that is not there.
+TEST(Target, RatesOfF32ThatIsRounded) {
+  Target t = find_target("h200", source_dir() + "/targets");
+  EXPECT_EQ(parse_target(t.str()).tf32_flops, t.tf32_flops);
+  EXPECT_LT(t.matmul_rate(DType::F32), 1e12);
+  t.tf32 = true;
+  EXPECT_EQ(t.matmul_rate(DType::F32), t.tf32_flops);
+  EXPECT_EQ(t.tf32_flops, t.matmul_rate(DType::F16) / 2);
+  EXPECT_NE(message_of(kMinimal + "matmul tf32 0\n").find("a rate is positive"), std::string::npos);
+}
+
 TEST(Target, AGpuIsDescribedWhole) {
   const Target h200 = find_target("h200", source_dir() + "/targets");
   std::istringstream lines(h200.str());

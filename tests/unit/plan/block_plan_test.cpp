@@ -60,6 +60,44 @@ TEST(BlockPlan, EachDecisionIsWorthSomething) {
   EXPECT_GT(plan_block(n, {}, o).shared_bytes, plan_block(n).shared_bytes);
 }
 
+// An operand that is computed where the sums of a product are, row by row or transposed.
+TEST(BlockPlan, OperandsFromRegistersAreStoredAsMatrices) {
+  for (const bool swapped : {false, true}) {
+    Block b;
+    b.values = {{"p", DType::F16, {64, 64}}};
+    BlockStep made, used;
+    made.space = {64, 64};
+    made.walks.resize(1);
+    made.walks[0].kind = WalkKind::Fragments;
+    made.walks[0].m = swapped ? 1 : 0;
+    made.walks[0].n = swapped ? 0 : 1;
+    made.walks[0].warps_m = 4;
+    made.writes = {{0, {0, 1}}};
+    used = made;
+    used.space = {64, 64, 64};
+    used.walks[0].m = 0;
+    used.walks[0].n = 1;
+    used.walks[0].k = 2;
+    used.walks[0].whole = true;
+    used.writes.clear();
+    used.reads = {{0, {0, 2}}};
+    b.steps = {made, used};
+    BlockLimits with = hopper();
+    with.matrix_stores = true;
+    const BlockPlan stored = plan_block(b, with), plain = plan_block(b, hopper());
+    EXPECT_EQ(stored.steps[0].writes[0].instruction, Instruction::MatrixStore) << stored.str(b);
+    EXPECT_EQ(stored.steps[0].writes[0].instructions, 16);
+    EXPECT_EQ(stored.conflicts, 0);
+    EXPECT_EQ(block_fault(b, with, stored), "");
+    EXPECT_NE(block_fault(b, hopper(), stored), "");
+    EXPECT_EQ(plain.steps[0].writes[0].instruction, Instruction::Vector);
+    EXPECT_LT(stored.wavefronts, plain.wavefronts);
+    BlockPlan wrong = stored;
+    wrong.steps[1].reads[0].instruction = Instruction::MatrixStore;
+    EXPECT_NE(block_fault(b, with, wrong), "");
+  }
+}
+
 TEST(BlockPlan, ElementByElementKernelsPassSharedMemoryBy) {
   const Block b = norm_block();
   const BlockPlan p = plan_block(b);

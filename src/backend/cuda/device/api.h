@@ -33,6 +33,7 @@ struct Api {
   int (*block)(int axis);  // of the grid
   int (*grid)(int axis);
   char* (*shared)();
+  void (*fault)(const char* what, int line);  // of whatever PTX leaves undefined
   void (*access)(Access access, const void* address, int bytes, int line);
   // Named barrier `id`, complete when `threads` threads have arrived, of which some wait.
   void (*barrier)(int id, int threads, bool wait, int line);

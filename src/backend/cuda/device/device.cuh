@@ -13,7 +13,8 @@
 //   copy_async<bytes>(shared, global, read) commit_copies() wait_copies<pending>()
 //   shuffle_xor(x, lanes) shuffle(x, lane)
 //   load_matrices(r, row) load_matrices_transposed(r, row): 8×8 matrices of 16-bit elements,
-//     4, 2 or 1 by the size of r (PTX: ldmatrix); store_matrices(row, r) on sm_90 and later
+//     4, 2 or 1 by the size of r (PTX: ldmatrix); on sm_90 and later store_matrices(row, r) and
+//     store_matrices_transposed(row, r) of 4 or 2 (PTX: stmatrix)
 //   multiply_add(d, a, b, T{}): d += a·b of a warp (PTX: mma.m16n8k16 of f16 and bf16, m16n8k8 of
 //     tf32), fragments as PTX lays them out
 // and from sm_90 on:
@@ -31,6 +32,7 @@
 //     them, which keep(a) after the wait says are needed until then
 // numbers:
 //   to_float(x) from_float<T>(x) as_bits(x) as_float(bits) exp2_fast(x) rsqrt_fast(x)
+//   to_tf32(x): rounded to 10 bits of fraction, as an operand of multiply_add
 #pragma once
 
 namespace ts {

@@ -73,6 +73,12 @@ template <> inline f16 from_float<f16>(float x) {
   const unsigned rounded = v + 0xfff + (v >> 13 & 1);
   return {static_cast<unsigned short>(sign | ((rounded >> 13) - (112u << 10)))};
 }
+// PTX, cvt.rna: to the nearest number of 10 bits of fraction, ties away from zero.
+inline unsigned to_tf32(float x) {
+  if (x != x) return 0x7fffffffu;
+  const unsigned u = host::bits<unsigned>(x);
+  return std::isinf(x) ? u : (u + 0x1000u) & 0xffffe000u;
+}
 // Within 2 ulp on the device; exact here.
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float rsqrt_fast(float x) { return 1.0f / std::sqrt(x); }
@@ -179,9 +185,21 @@ inline void store_matrices_all(void* const* lanes, unsigned) {
   const auto of = [&](int l) { return static_cast<MatrixRows*>(lanes[l]); };
   for (int l = 0; l < 32; ++l)
     for (int m = 0; m < of(l)->matrices; ++m)
-      for (int e = 0; e < 2; ++e)
-        const_cast<unsigned short*>(of(8 * m + l / 4)->row)[l % 4 * 2 + e] =
+      for (int e = 0; e < 2; ++e) {
+        const int i = l / 4, j = l % 4 * 2 + e;
+        const int row = of(l)->transposed ? j : i, column = of(l)->transposed ? i : j;
+        const_cast<unsigned short*>(of(8 * m + row)->row)[column] =
             static_cast<unsigned short>(of(l)->r[m] >> (16 * e));
+      }
+}
+template <int n>
+void store_matrices(void* row, const unsigned (&r)[n], bool transposed, int line) {
+  if (thread() % 32 < 8 * n) api->access(Access::WriteShared, row, 16, line);
+  unsigned copy[n];
+  std::memcpy(copy, r, sizeof copy);
+  MatrixRows mine{static_cast<const unsigned short*>(row), copy, n, transposed};
+  api->collective(transposed ? "store_matrices_transposed" : "store_matrices", kAllLanes, &mine,
+                  &store_matrices_all, false, line);
 }
 }  // namespace host
 template <int n> void load_matrices(unsigned (&r)[n], const void* row, TS_LINE) {
@@ -190,11 +208,11 @@ template <int n> void load_matrices(unsigned (&r)[n], const void* row, TS_LINE) 
 template <int n> void load_matrices_transposed(unsigned (&r)[n], const void* row, TS_LINE) {
   host::load_matrices(r, row, true, line);
 }
-inline void store_matrices(void* row, const unsigned (&r)[4], TS_LINE) {
-  host::api->access(host::Access::WriteShared, row, 16, line);
-  unsigned copy[4] = {r[0], r[1], r[2], r[3]};
-  host::MatrixRows mine{static_cast<const unsigned short*>(row), copy, 4, false};
-  host::api->collective("store_matrices", kAllLanes, &mine, &host::store_matrices_all, false, line);
+template <int n> void store_matrices(void* row, const unsigned (&r)[n], TS_LINE) {
+  host::store_matrices(row, r, false, line);
+}
+template <int n> void store_matrices_transposed(void* row, const unsigned (&r)[n], TS_LINE) {
+  host::store_matrices(row, r, true, line);
 }
 
 namespace host {
@@ -208,7 +226,9 @@ struct Fragments {
 template <class T> float element(unsigned r, int e) {
   return to_float(T{static_cast<unsigned short>(r >> (16 * e))});
 }
-template <> inline float element<tf32>(unsigned r, int) { return bits<float>(r & 0xffffe000u); }
+template <> inline float element<tf32>(unsigned r, int) { return bits<float>(r); }
+// What a product makes of the other 13 bits is not defined.
+inline bool rounded_to_tf32(unsigned r) { return (r & 0x1fffu) == 0 || r == 0x7fffffffu; }
 template <class T> void multiply_add_all(void* const* lanes, unsigned) {
   constexpr int packed = sizeof(T) == 2 ? 2 : 1, depth = 8 * packed;
   const auto of = [&](int l) { return static_cast<Fragments*>(lanes[l]); };
@@ -232,6 +252,10 @@ template <class T> void multiply_add_all(void* const* lanes, unsigned) {
 }  // namespace host
 template <class T>
 void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], T, TS_LINE) {
+  if constexpr (sizeof(T) != 2)
+    for (int i = 0; i < 6; ++i)
+      if (!host::rounded_to_tf32(i < 4 ? a[i] : b[i - 4]))
+        host::api->fault("an operand of a product in tf32 has not been rounded", line);
   host::Fragments mine{d, a, b};
   host::api->collective("multiply_add", kAllLanes, &mine, &host::multiply_add_all<T>, false, line);
 }

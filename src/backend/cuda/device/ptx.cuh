@@ -46,6 +46,11 @@ template <> TS_DEVICE bf16 from_float<bf16>(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
   return y;
 }
+TS_DEVICE unsigned to_tf32(float x) {
+  unsigned y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
+}
 TS_DEVICE float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -139,10 +144,28 @@ TS_DEVICE void load_matrices_transposed(unsigned (&r)[1], const void* row) {
 }
 #if __CUDA_ARCH__ >= 900
 TS_DEVICE void store_matrices(void* row, const unsigned (&r)[4]) {
-  asm volatile(
-      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
-      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-      : "memory");
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+TS_DEVICE void store_matrices(void* row, const unsigned (&r)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(
+                   shared_address(row)),
+               "r"(r[0]), "r"(r[1])
+               : "memory");
+}
+TS_DEVICE void store_matrices_transposed(void* row, const unsigned (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                   shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+TS_DEVICE void store_matrices_transposed(void* row, const unsigned (&r)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(
+                   shared_address(row)),
+               "r"(r[0]), "r"(r[1])
+               : "memory");
 }
 #endif
 

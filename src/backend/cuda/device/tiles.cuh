@@ -45,6 +45,25 @@ template <class T, int pitch, int shift, int mask, bool transposed, int rows = 0
   }
 };
 
+// The same of f32, `row` and `column` elements from one row and column to the next, rounded to tf32.
+template <int row, int column, int shift, int mask> struct Tile32 {
+  const float* data;
+  TS_DEVICE unsigned at(int y, int x TS_WHERE) const {
+    return to_tf32(load_shared(data + swizzled<shift, mask>(y * row + x * column) TS_HERE));
+  }
+  // Rows first…first+15 and columns k…k+7 of a left operand.
+  TS_DEVICE void left(unsigned (&a)[4], int first, int k TS_WHERE) const {
+    TS_UNROLL
+    for (int i = 0; i < 4; ++i)
+      a[i] = at(first + lane() / 4 + i % 2 * 8, k + lane() % 4 + i / 2 * 4 TS_HERE);
+  }
+  // Rows k…k+7 and columns first…first+7 of a right operand.
+  TS_DEVICE void right(unsigned (&b)[2], int k, int first TS_WHERE) const {
+    TS_UNROLL
+    for (int i = 0; i < 2; ++i) b[i] = at(k + lane() % 4 + i * 4, first + lane() / 4 TS_HERE);
+  }
+};
+
 // Two neighbours of a row as a register of a left operand: of fragments that a product left in
 // registers, numbers 2h and 2h + 1 of column j are what mma takes as register h + 2(j % 2).
 template <class T> TS_DEVICE unsigned pair_of(float x, float y) {

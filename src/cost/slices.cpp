@@ -1,0 +1,47 @@
+#include "cost/slices.h"
+
+#include <algorithm>
+
+#include "ir/window.h"
+#include "ir/written.h"
+
+namespace tessera {
+namespace {
+
+bool is_product(OpKind kind) { return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul; }
+
+bool multiplies(const Graph& graph, const Op& op) {
+  if (op.kind != OpKind::Kernel) return is_product(op.kind);
+  const std::vector<Op>& ops = graph.body(op).ops();
+  return std::any_of(ops.begin(), ops.end(), [](const Op& o) { return is_product(o.kind); });
+}
+
+}  // namespace
+
+bool reads_slice_in_place(const Graph& graph, OpId user, size_t operand) {
+  const Op& op = graph.op(user);
+  TensorId t = op.inputs[operand];
+  if (graph.producer(t).kind != OpKind::Slice) return false;
+  // These take their operands as one run of elements, or by windows.
+  if (op.kind == OpKind::Reshape || op.kind == OpKind::Squeeze || op.kind == OpKind::Unsqueeze ||
+      op.kind == OpKind::Opaque || is_windowed(op.kind) || written_kernel(graph, op))
+    return false;
+  // Reductions and products of many matrices see their operands with axes merged.
+  if (op.kind != OpKind::Kernel && op.kind != OpKind::Slice &&
+      (op.kind == OpKind::Sum || op.kind == OpKind::Mean || op.kind == OpKind::ReduceMax ||
+       op.kind == OpKind::ReduceMin || op.kind == OpKind::Cumsum ||
+       (is_product(op.kind) && graph.type(t).shape.size() > 3)))
+    return false;
+  if (!multiplies(graph, op)) return true;
+  for (; graph.producer(t).kind == OpKind::Slice; t = graph.producer(t).inputs[0]) {
+    const auto& a = graph.attrs<SliceAttrs>(graph.producer(t));
+    const Type& whole = graph.type(graph.producer(t).inputs[0]);
+    const int64_t size = size_in_bytes(whole.dtype);
+    if (a.steps.back() != 1 || a.starts.back() * size % 16 != 0 ||
+        whole.shape.back().extent * size % 16 != 0)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace tessera
