@@ -34,9 +34,10 @@ def _reduced(call: Call, put: Put, x: Tensor, updates: Tensor, reduce: str, own:
     """x with updates combined into it; without what it was itself where something is written
     (`own` false). 16-bit floats are added in f32."""
     how = _HOW[reduce]
-    if how == "none" or (how == "add" and x.dtype == np.bool_):
-        return put(x, updates, "none") if how == "none" else cast(
-            put(cast(x, "i32"), cast(updates, "i32"), "max"), "bool")  # fmt: skip
+    if how == "none":
+        return put(x, updates, how)
+    if x.dtype == np.bool_ and reduce == "add" and own:
+        return cast(put(cast(x, "i32"), cast(updates, "i32"), "max"), "bool")
     if x.dtype == np.bool_:
         raise UnsupportedError("of bool it is left to PyTorch")
     x, updates = wide(x), wide(updates)
@@ -181,7 +182,7 @@ def scatter_(
     call: Call, x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str = "none"
 ) -> Tensor:
     if "scatter_add" in str(call.node.target):
-        reduce = "sum"
+        reduce = "add"
     if not isinstance(source, Tensor):
         source = call.graph.const(source, call.dtype, index.shape)
     return _along(call, x, dim, index, source, reduce, True)
