@@ -1,7 +1,7 @@
 """Scattering, turned round: each result looks for what was written to it.
 
 Every place is compared with every result, which is worth it for small tensors only: both functions
-give None beyond MOST_COMPARISONS.
+give None beyond `most` comparisons.
 """
 
 from __future__ import annotations
@@ -81,13 +81,15 @@ def _last(index: Tensor, n: int) -> Tensor:
     )
 
 
-def scatter(x: Tensor, index: Tensor, updates: Tensor, how: str) -> Tensor | None:
+def scatter(
+    x: Tensor, index: Tensor, updates: Tensor, how: str, most: int = MOST_COMPARISONS
+) -> Tensor | None:
     """x [..., N] with updates [..., J] combined into the places index [..., J] (i64) says, counted
     from the front; a negative one is none. `how`: "none" (later updates win), "add", "mul", "max",
     "min". Leading axes of `index` may be fewer. None where it takes too many comparisons."""
     *lead, n = (int(d) for d in x.shape)
     j = int(updates.shape[-1])
-    if math.prod(lead) * n * j > MOST_COMPARISONS:
+    if math.prod(lead) * n * j > most:
         return None
     zero = x.builder.const(0, np.int64)
     if how == "none":
@@ -99,11 +101,13 @@ def scatter(x: Tensor, index: Tensor, updates: Tensor, how: str) -> Tensor | Non
     return _combine(x, _together(hit, expand_dims(updates, -2), how, -1), how)
 
 
-def scatter_rows(x: Tensor, index: Tensor, updates: Tensor, how: str) -> Tensor | None:
+def scatter_rows(
+    x: Tensor, index: Tensor, updates: Tensor, how: str, most: int = MOST_COMPARISONS
+) -> Tensor | None:
     """x [N,R] with the rows of updates [J,R] combined into rows index [J] (i64), `how` as above.
     Rows that go to one place are combined first, J² R elements, so that N may be large."""
     (n, _), (j, r) = x.shape, updates.shape
-    if n * j > MOST_COMPARISONS or (how != "none" and j * j * r > 4 * MOST_COMPARISONS):
+    if n * j > most or (how != "none" and j * j * r > 4 * most):
         return None
     zero = x.builder.const(0, np.int64)
     last = _last(index, n)

@@ -255,7 +255,7 @@ def slice_scatter(
         places = emit("add", emit("mul", _iota(call, [count], 0), call.graph.const(step, "i64")),
                       call.graph.const(first, "i64"))  # fmt: skip
         row, given = (f("moveaxis")(t, axis, -1) for t in (x, cast(source, call.dtype)))
-        made = scatter(row, places, given, "none")
+        made = scatter(row, places, given, "none", max(1 << 16, x.size // 4))
         if made is None:
             raise UnsupportedError("with a step, and large")
         return f("moveaxis")(made, -1, axis)

@@ -90,8 +90,8 @@ def _running(call: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """The rows with a further axis before the innermost, for results; which elements come no later
     than a result's, and an element's place."""
     n = x.shape[axis]
-    if n > _MOST_RANKED or x.size * n > _MOST_COMPARISONS:
-        raise UnsupportedError(f"of more than {_MOST_RANKED} elements: each result looks at all")
+    if n > _MOST_RANKED or x.size * n > _MOST_COMPARISONS // 16:
+        raise UnsupportedError("large: each result looks at all elements before it")
     row = f("expand_dims")(f("moveaxis")(x, axis, -1), -2)
     place = _iota(call, [n, n], 1)
     return row, emit("le", place, _iota(call, [n, n], 0)), place

@@ -24,6 +24,11 @@ _HOW = {"sum": "add", "add": "add", "mean": "add", "prod": "mul", "multiply": "m
 Put = Callable[[Tensor, Tensor, str], Tensor]  # x, updates, how → x with updates written to it
 
 
+def _most(x: Tensor) -> int:
+    """Comparisons that take no longer than a call of PyTorch's own loop, or than writing x."""
+    return max(1 << 16, x.size // 4)
+
+
 def _done(made: Tensor | None) -> Tensor:
     if made is None:
         raise UnsupportedError("large: each place is compared with each result")
@@ -67,7 +72,7 @@ def _by_rows(call: Call, places: Tensor, depth: int) -> Put:
         n = math.prod(x.shape[:depth])
         rows = f("reshape")(x, [n, x.size // n])
         given = f("reshape")(updates, [places.size, x.size // n])
-        return f("reshape")(_done(scatter_rows(rows, places, given, how)), x.shape)
+        return f("reshape")(_done(scatter_rows(rows, places, given, how, _most(x))), x.shape)
 
     return put
 
@@ -147,7 +152,7 @@ def embedding_backward(
         places = emit("where", none, call.graph.const(-1, "i64"), places)
     rows = f("reshape")(wide(grad), [index.size, width])
     table = call.graph.const(0, rows.dtype.name, [count, width])
-    return cast(_done(scatter_rows(table, places, rows, "add")), call.dtype)
+    return cast(_done(scatter_rows(table, places, rows, "add", _most(table))), call.dtype)
 
 
 # --- along an axis, each place on its own
@@ -169,7 +174,7 @@ def _along(
     places = f("moveaxis")(places, axis, -1)
 
     def put(x: Tensor, updates: Tensor, how: str) -> Tensor:
-        return _done(scatter(x, places, updates, how))
+        return _done(scatter(x, places, updates, how, _most(x)))
 
     made = _reduced(call, put, f("moveaxis")(x, axis, -1), f("moveaxis")(updates, axis, -1),
                     reduce, own)  # fmt: skip
@@ -207,7 +212,7 @@ def diagonal_scatter(
     flat = f("reshape")(turned, [*(x.shape[i] for i in rest), h * w])
     first = max(0, -offset) * w + max(0, offset)
     places = _positions(call, [source.shape[-1]], [w + 1], first)
-    made = _done(scatter(flat, places, cast(source, call.dtype), "none"))
+    made = _done(scatter(flat, places, cast(source, call.dtype), "none", _most(x)))
     return f("transpose")(f("reshape")(made, turned.shape),
                           [order.index(i) for i in range(x.ndim)])  # fmt: skip
 
@@ -244,7 +249,8 @@ def as_strided_scatter(
     offset: Any = None,
 ) -> Tensor:  # fmt: skip
     places = f("reshape")(_positions(call, size, stride, offset or 0), [math.prod(size)])
-    made = scatter(_memory(call, x), places, f("reshape")(source, [math.prod(size)]), "none")
+    flat = f("reshape")(source, [math.prod(size)])
+    made = scatter(_memory(call, x), places, flat, "none", _most(x))
     return f("reshape")(_done(made), x.shape)
 
 
@@ -267,6 +273,8 @@ def bucketize(
     values, bounds = (a, b) if "bucketize" in str(call.node.target) else (b, a)
     if sorter is not None or not bounds.ndim:
         raise UnsupportedError("with an order of the bounds")
+    if values.size * bounds.shape[-1] > _most(values):
+        raise UnsupportedError("large: each value is compared with each bound")
     if bounds.ndim > 1:
         bounds = f("expand_dims")(bounds, -2)
     kind = np.result_type(values.dtype, bounds.dtype)
