@@ -163,7 +163,7 @@ def decompositions() -> dict[Any, Any]:
             if function in decomposition_table:
                 kept[function] = decomposition_table[function]
     for packet in (aten._scaled_dot_product_flash_attention_for_cpu, aten.silu, aten.baddbmm,
-                   aten.native_group_norm):  # fmt: skip
+                   aten.native_group_norm, aten.embedding_dense_backward):  # fmt: skip
         for overload in packet.overloads():
             kept.pop(getattr(packet, overload), None)
     return kept

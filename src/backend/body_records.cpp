@@ -16,8 +16,8 @@ using patterns::Body;
 using patterns::Language;
 using patterns::Pattern;
 
-// Raised when texts are translated otherwise: what was checked before is no longer.
-constexpr int kBodyVersion = 1;
+// Raised when texts are translated or checked otherwise: what was checked before is no longer.
+constexpr int kBodyVersion = 2;
 
 }  // namespace
 

@@ -21,7 +21,7 @@ std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
       continue;
     }
     if (op.kind == OpKind::Const) {
-      constant[op.result().index] = true;
+      constant[op.result().index] = !output[op.result().index];  // else written at each call
       continue;
     }
     int64_t read = 0, made = 0;

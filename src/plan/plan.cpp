@@ -111,9 +111,8 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
 }
 
 bool PlanBuilder::constant(TensorId t) const {
-  const Op& op = graph_.producer(t);
-  return op.kind == OpKind::Const || (options_.weights && graph_.is_weight(t)) ||
-         once_[graph_.tensor(t).producer.index];
+  return plan_.slots[t.index].place == Place::Constant ||
+         (options_.weights && graph_.is_weight(t)) || once_[graph_.tensor(t).producer.index];
 }
 
 TensorId PlanBuilder::holder(TensorId t) const {

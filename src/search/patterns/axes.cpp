@@ -104,9 +104,10 @@ bool only_units_differ(const Shape& x, const Shape& y) {
 
 bool has_loops(const Graph& g, const Op& op) {
   if (has(op.kind, algebra::Pointwise) || is_skeleton(op)) return true;
-  for (OpKind kind : {OpKind::Input, OpKind::Const, OpKind::Transpose, OpKind::Broadcast,
-                      OpKind::Unsqueeze, OpKind::Squeeze})
+  for (OpKind kind : {OpKind::Transpose, OpKind::Broadcast, OpKind::Unsqueeze, OpKind::Squeeze,
+                      OpKind::Triu, OpKind::Tril})
     if (op.kind == kind) return true;
+  if (is_leaf(op)) return true;
   return op.kind == OpKind::Reshape &&
          only_units_differ(g.tensor(op.inputs[0]).type.shape, g.tensor(op.result()).type.shape);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <set>
 
 #include "base/error.h"
@@ -90,6 +92,21 @@ class Sizes {
     }
     return std::nullopt;
   }
+  // With one symbol beyond twice the threads of a block, or what a loop over vectors takes at
+  // once: what is strided is right in the first round only where it is wrong.
+  std::optional<Values> with_long(const std::string& symbol) {
+    for (int tries = 0; tries < 200; tries++) {
+      Values sizes;
+      for (const std::string& s : symbols_) sizes[s] = rng_.between(2, 9);
+      const std::optional<int64_t> threads = b_.threads.value(sizes);
+      sizes[symbol] =
+          300 + (b_.threads.factors.empty() ? 0 : 2 * threads.value_or(0)) + rng_.between(0, 30);
+      if (!holds(p_.when, sizes, dtype_)) continue;
+      for (const Values& setting : all_)
+        if (allowed(sizes, setting)) return sizes;
+    }
+    return std::nullopt;
+  }
   bool allowed(const Values& sizes, const Values& setting) const {
     return holds(b_.when, with(sizes, setting), dtype_);
   }
@@ -116,7 +133,39 @@ std::string no_sizes(const Body& b) {
          " cannot be checked";
 }
 
+std::string in_line(const Body& b) {
+  return std::string("the ") + (b.kernel ? "kernel" : "body") + " in line " +
+         std::to_string(b.line) + ": ";
+}
+
+std::string shown(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", x);
+  return text;
+}
+
 }  // namespace
+
+std::string told(const Pattern& p, const Counterexample& c) {
+  if (c.inputs.empty()) return c.what;
+  std::string place = p.def.tensor(p.def.outputs()[0]).name;
+  for (size_t i = 0; i < c.position.size(); i++)
+    place += (i ? "," : "[") + std::to_string(c.position[i]);
+  place += c.position.empty() ? "" : "]";
+  const std::string meant = " where the def gives " + shown(c.spec);
+  if (c.kind == Difference::Definedness) {
+    double most = 0;
+    for (const ConcreteTensor& t : c.inputs)
+      for (double x : t.reals)
+        if (std::isfinite(x)) most = std::max(most, std::abs(x));
+    return place + " is no finite number" + meant + ", for inputs up to " + shown(most) +
+           ": something overflows or is divided by 0 that the def keeps from it";
+  }
+  return place + " is " + shown(c.candidate) + meant +
+         (c.kind == Difference::Precision
+              ? ", more than rounding explains (" + shown(c.allowed) + ")"
+              : "");
+}
 
 CheckResult check(const Pattern& p, const CheckOptions& options) {
   CheckResult result;
@@ -148,7 +197,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
           options.settings > 0 ? std::max<size_t>(1, tuned.size() / size_t(options.settings)) : 1;
       for (size_t at = 0; at < tuned.size() && result.ok(); at += step) {
         if (!all.allowed(*sizes, tuned[at])) continue;
-        const std::string place = " at " + text(Sizes::with(*sizes, tuned[at]));
+        const std::string place = " (" + text(Sizes::with(*sizes, tuned[at])) + ")";
         try {
           const Graph g = instantiate(p, b, m, tuned[at], region);
           const uint64_t hash = structural_hash(g);
@@ -158,9 +207,10 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
           if (v.equal())
             result.instances++;
           else
-            result.why = (v.refuted() ? v.counterexample().what : v.why_unknown().what) + place;
+            result.why = in_line(b) +
+                         (v.refuted() ? told(p, v.counterexample()) : v.why_unknown().what) + place;
         } catch (const Error& e) {
-          result.why = e.message() + place;
+          result.why = in_line(b) + e.message() + place;
         }
       }
       if (!result.ok()) return result;
@@ -175,23 +225,29 @@ std::vector<Example> examples(const Pattern& p, const Body& b, DType dtype, uint
   std::vector<Example> all;
   Sizes next(p, b, seed, dtype);
   const std::vector<Values>& tuned = next.settings_of_pattern();
-  for (int n = 0; n < sizes; n++) {
-    const std::optional<Values> chosen = next.next();
-    if (!chosen) break;
+  std::vector<Values> tried;
+  for (int n = 0; n < sizes; n++)
+    if (const std::optional<Values> chosen = next.next()) tried.push_back(*chosen);
+  const size_t usual = tried.size();
+  for (const std::string& symbol : tried.empty() ? std::vector<std::string>() : p.symbols())
+    if (const std::optional<Values> chosen = next.with_long(symbol)) tried.push_back(*chosen);
+  for (const Values& chosen : tried) {
     std::vector<Values> allowed;
+    const bool is_long = size_t(&chosen - tried.data()) >= usual;
     for (const Values& setting : tuned)
-      if (next.allowed(*chosen, setting)) allowed.push_back(setting);
+      if (next.allowed(chosen, setting) && (!is_long || allowed.empty()))
+        allowed.push_back(setting);
     const size_t step = std::max<size_t>(1, allowed.size() / size_t(std::max(1, settings)));
     std::set<uint64_t> known;
     for (size_t at = 0; at < allowed.size(); at += step) {
       for (bool holes : {false, true}) {
         if (holes && (at > 0 || (!p.epilogue && p.prologues.empty()))) continue;
         Match m;
-        const Graph region = region_of(p, bound_def(p, *chosen, dtype), m, holes);
-        m.symbols = *chosen;
+        const Graph region = region_of(p, bound_def(p, chosen, dtype), m, holes);
+        m.symbols = chosen;
         Graph g = instantiate(p, b, m, allowed[at], region);
         if (!known.insert(structural_hash(g)).second) continue;
-        all.push_back({Sizes::with(*chosen, allowed[at]), holes, region, std::move(g)});
+        all.push_back({Sizes::with(chosen, allowed[at]), holes, region, std::move(g)});
       }
     }
   }

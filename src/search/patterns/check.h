@@ -7,6 +7,7 @@
 #include <string>
 
 #include "search/patterns/pattern.h"
+#include "verify/verdict.h"
 
 namespace tessera::patterns {
 
@@ -26,14 +27,18 @@ struct CheckResult {
 
 CheckResult check(const Pattern&, const CheckOptions&);
 
+// Where a kernel leaves the meaning, in the names of the def: one sentence for who wrote it.
+std::string told(const Pattern&, const Counterexample&);
+
 // A body at sizes and a setting that the guards allow.
 struct Example {
   Values values;        // symbols and settings
   bool holes = false;   // something pointwise is in each of its holes
   Graph region, graph;  // the meaning, and the same by the body
 };
-// At `sizes` different ones, at most `settings` at each, spread over all; the first of each with
-// nothing in its holes and with something. Throws Error(BadInput) if no sizes up to 1200 do.
+// At `sizes` different ones, at most `settings` at each, spread over all, and at one with each
+// symbol long; the first of each with nothing in its holes and with something. Throws
+// Error(BadInput) if no sizes up to 1200 do.
 std::vector<Example> examples(const Pattern&, const Body&, DType, uint64_t seed, int sizes,
                               int settings);
 

@@ -36,8 +36,7 @@ class Deriver {
         std::unique(ops.begin(), ops.end(), [](OpId a, OpId b) { return a.index == b.index; }),
         ops.end());
     for (OpId id : ops)
-      if (g.op(id).kind != OpKind::Const && g.op(id).kind != OpKind::Input)
-        items_.push_back({id, {}, {}, {}});
+      if (!is_leaf(g.op(id))) items_.push_back({id, {}, {}, {}});
   }
 
   Derived run() {

@@ -31,7 +31,7 @@ class Identifier {
  private:
   bool usable(uint32_t op) const {
     const Op& o = g_.op(OpId(op));
-    return o.kind != OpKind::Input && o.kind != OpKind::Const && has_loops(g_, o) && !claimed_[op];
+    return !is_leaf(o) && has_loops(g_, o) && !claimed_[op];
   }
 
   struct State {

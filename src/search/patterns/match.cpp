@@ -53,8 +53,7 @@ class Matcher {
     for (uint32_t i = uint32_t(region_.ops().size()); i-- > 0 && result.found.size() < kMaxFound;) {
       const Op& op = region_.op(OpId(i));
       const TensorId v = op.result();
-      if (op.kind == OpKind::Input || op.kind == OpKind::Const ||
-          region_.tensor(v).type.rank() != wanted.type.rank() ||
+      if (is_leaf(op) || region_.tensor(v).type.rank() != wanted.type.rank() ||
           region_.tensor(v).type.dtype != dtype_)
         continue;
       if (!(v == region_.outputs()[0]) && (!p_.epilogue || !epilogue(region_, v))) continue;

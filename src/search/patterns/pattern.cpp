@@ -173,6 +173,9 @@ Graph with_dtype(const Graph& g, DType dtype) {
     else if (op.kind == OpKind::Const)
       map[op.result().index] =
           out.add_const(g.attrs<ConstAttrs>(op).value, changed(result.type), result.name);
+    else if (op.kind == OpKind::Iota)
+      map[op.result().index] = out.add(
+          op.kind, {}, IotaAttrs{g.attrs<IotaAttrs>(op).axis, changed(result.type)}, result.name);
     else
       copy_op(g, op, out, map);
   }

@@ -168,9 +168,13 @@ class Parser {
     for (const Op& op : p_.def.ops()) {
       if (op.kind == OpKind::Kernel || op.kind == OpKind::Opaque)
         fail(std::string("a def is made of plain operators, not of ") + name(op.kind));
-      for (uint32_t i = 0; i < op.num_results; i++)
-        if (p_.def.tensor(op.result(i)).type.dtype != DType::F32)
+      for (uint32_t i = 0; i < op.num_results; i++) {
+        const DType dtype = p_.def.tensor(op.result(i)).type.dtype;
+        const bool inside = op.kind != OpKind::Input && !(op.result(i) == p_.def.outputs()[0]);
+        // Positions and their comparisons are what they are.
+        if (dtype != DType::F32 && (is_float(dtype) || !inside))
           fail("a def is written in f32, which stands for the element type of the program");
+      }
     }
   }
 

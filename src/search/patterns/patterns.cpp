@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cost/analytical.h"
 #include "ir/written.h"
+#include "search/patterns/check.h"
 #include "search/patterns/identify.h"
 #include "search/patterns/instantiate.h"
 #include "search/patterns/region.h"
@@ -207,7 +208,7 @@ class Run {
     const Verdict v = verify(u.region.graph, u.graph, options);
     if (v.equal()) return true;
     refuse(*u.pattern, u.region,
-           v.refuted() ? "refuted: " + v.counterexample().what
+           v.refuted() ? "refuted: " + told(*u.pattern, v.counterexample())
                        : "not proved: " + v.why_unknown().what);
     return false;
   }

@@ -23,7 +23,8 @@ Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
     if (needed.count(i))
       for (TensorId t : g.op(OpId(i)).inputs) {
         const OpId from = g.tensor(t).producer;
-        if (ops.count(from.index) || g.op(from).kind == OpKind::Const) needed.insert(from.index);
+        const bool own = g.op(from).kind != OpKind::Input && is_leaf(g.op(from));
+        if (ops.count(from.index) || own) needed.insert(from.index);
       }
   Region r;
   std::map<uint32_t, TensorId> inside;
@@ -37,7 +38,7 @@ Region region(const Graph& g, const std::set<uint32_t>& ops, OpId root) {
     }
   for (uint32_t i : needed) {
     copy_op(g, g.op(OpId(i)), r.graph, map);
-    if (g.op(OpId(i)).kind != OpKind::Const) r.ops.push_back(OpId(i));
+    if (!is_leaf(g.op(OpId(i)))) r.ops.push_back(OpId(i));
   }
   r.output = g.op(root).result();
   r.graph.add_output(map[r.output.index]);
@@ -67,8 +68,9 @@ std::optional<Graph> reshaped(const Graph& g, Shapes&& shape_of, Fix&& fix,
         map[op.result().index] =
             out.add_const(*v, Type{r.type.dtype, shape_of(op.result())}, r.name);
       } else {
-        const auto attrs = fix(op);
+        auto attrs = fix(op);
         if (!attrs) return std::nullopt;
+        if (auto* iota = std::get_if<IotaAttrs>(&*attrs)) iota->type.shape = shape_of(op.result());
         map[op.result().index] = out.add(op.kind, std::move(args), *attrs, r.name);
       }
       if (!(out.tensor(map[op.result().index]).type.shape == shape_of(op.result())))
@@ -133,8 +135,15 @@ std::optional<Graph> merge_leading(const Graph& g, int count) {
     return merged;
   };
   return reshaped(g, shape_of, [&](const Op& op) -> std::optional<Attrs> {
-    const bool full = merges(op.inputs[0]);
     Attrs attrs = op.attrs;
+    if (auto* iota = std::get_if<IotaAttrs>(&attrs)) {
+      if (merges(op.result()) && (iota->axis -= count - 1) < 1) return std::nullopt;
+      return attrs;
+    }
+    const bool full = merges(op.inputs[0]);
+    // Triangles lie in the last two axes.
+    if (std::holds_alternative<DiagonalAttrs>(op.attrs) && full && count > rank - 2)
+      return std::nullopt;
     if (full != merges(op.result()) && !tessera::has(op.kind, algebra::Pointwise) &&
         op.kind != OpKind::Matmul && op.kind != OpKind::Broadcast)
       return std::nullopt;

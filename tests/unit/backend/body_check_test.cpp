@@ -135,6 +135,25 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// Sums of one warp are right as long as no row is longer than it.
+TEST_F(Bodies, LongRowsAreTried) {
+  const std::string code = R"(  code cuda for m = M threads 128 {
+    float s = 0;
+    for (int j = thread; j < N; j += threads) s += load(x, m, j) * load(x, m, j);
+    const float r = 1 / sqrt(block_sum(s) / N + eps);
+    for (int j = thread; j < N; j += threads) store(y, m, j, load(x, m, j) * r);
+  }
+)";
+  check_.sizes = 1;
+  EXPECT_EQ(check(code).state, BodyRecord::State::Checked) << check(code).what;
+  const std::string what = refusal(edited(code, "block_sum", "warp_sum"));
+  EXPECT_NE(what.find("is not what the def says"), std::string::npos) << what;
+  // The first round is right, the second is none.
+  EXPECT_NE(refusal(edited(code, "for (int j = thread; j < N; j += threads) store(y, m, j",
+                           "const int j = thread; if (j < N) store(y, m, j")),
+            "");
+}
+
 TEST_F(Bodies, RightOnesAreCheckedByManyRuns) {
   for (const char* code : {kCpu, kCuda}) {
     const BodyRecord r = check(code);

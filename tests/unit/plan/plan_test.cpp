@@ -123,5 +123,23 @@ TEST(Plan, PlacesAliasesAndConstants) {
   EXPECT_NE(p.str(g).find("constant"), std::string::npos);
 }
 
+// A constant that is a result is written to the caller's array at each call: what follows from it
+// is not there once per set of weights.
+TEST(Plan, ConstantResultsAreNoWeights) {
+  const Graph g = parse(R"(graph g {
+  W = input {weight=true} : f32[3,16]
+  c = const {value=0} : f32[4,3,16]
+  s = slice c {starts=[0,0,0], stops=[1,3,16], steps=[1,1,1]} : f32[1,3,16]
+  r = reshape s {shape=[3,16]} : f32[3,16]
+  y = add W, r : f32[3,16]
+  return c, y
+}
+)");
+  PlanOptions options;
+  options.weights = true;
+  const Plan p = plan_kernel_graph(g, options);  // checks itself
+  for (const Task& t : p.tasks) EXPECT_FALSE(t.once) << p.str(g);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -16,15 +16,17 @@ from tessera.frontends.torch.operators import (
     axes_of,
     cast,
     emit,
+    extremum,
     f,
     operand,
     reduced,
+    wide,
 )
 from tessera.frontends.torch.structure import _within, slice_
 from tessera.graph import Tensor
-from tessera.types import is_float
+from tessera.ops.scatter import scatter
+from tessera.types import is_float, to_numpy
 
-_MOST_RANKED = 256  # elements that are sorted
 _MOST_INTEGER_PRODUCT = 1 << 20  # multiplications, since all terms are there at once
 
 
@@ -51,40 +53,130 @@ def copysign(call: Call, x: Any, y: Any) -> Tensor:
     _floats(call)
     x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
     size = emit("abs", x)
-    # The sign of zero shows in its reciprocal.
-    negative = emit("or", emit("lt", y, call.const(0)),
-                    emit("and", emit("eq", y, call.const(0)),
-                         emit("lt", emit("div", call.const(1), y), call.const(0))))  # fmt: skip
-    return emit("where", negative, emit("neg", size), size)
+    return emit("where", _negative(y), emit("neg", size), size)
+
+
+def _divides(call: Call, y: Any) -> None:
+    """Raises for integers by what may be 0, where PyTorch raises."""
+    if not is_float(to_numpy(call.dtype)) and (isinstance(y, Tensor) or int(y) == 0):
+        raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
 
 
 @handles("aten.remainder")
 def remainder(call: Call, x: Any, y: Any) -> Tensor:
-    _floats(call)
+    _divides(call, y)
     return emit("mod", operand(call, x, call.dtype), operand(call, y, call.dtype))
 
 
-@handles("aten.max.default", "aten.min.default")
-def extreme(call: Call, x: Tensor) -> Tensor:
+@handles("aten.fmod")
+def fmod(call: Call, x: Any, y: Any) -> Tensor:
+    """The remainder with the dividend's sign."""
+    _divides(call, y)
+    x, y = operand(call, x, call.dtype), operand(call, y, call.dtype)
+    rest = emit("mod", emit("abs", x), emit("abs", y))
+    return emit("where", emit("lt", x, call.const(0)), emit("neg", rest), rest)
+
+
+@handles("aten.clamp.Tensor")
+def clamp_between(call: Call, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
+    x = cast(x, call.dtype)
+    x = x if low is None else extremum(True, x, cast(low, call.dtype))
+    return x if high is None else extremum(False, x, cast(high, call.dtype))
+
+
+@handles("aten.fmax.default", "aten.fmin.default")
+def extreme_number(call: Call, x: Tensor, y: Tensor) -> Tensor:
+    """Of two; what is no number does not count."""
+    x, y = cast(x, call.dtype), cast(y, call.dtype)
+    made = extremum("fmax" in str(call.node.target), x, y)
+    if not is_float(x.dtype):
+        return made
+    return emit("where", emit("ne", x, x), y, emit("where", emit("ne", y, y), x, made))
+
+
+@handles("aten.asinh.default", "aten.acosh.default", "aten.atanh.default")
+def area(call: Call, x: Tensor) -> Tensor:
+    """By log1p, so that small results keep their digits."""
+    _floats(call)
+    x = wide(cast(x, call.dtype))
+    one = x.builder.const(1, x.dtype)
+    name = call.node.target.__name__.split(".")[0]
+    if name == "atanh":
+        ratio = emit("div", x + x, one - x)
+        return cast(emit("log1p", ratio) * x.builder.const(0.5, x.dtype), call.dtype)
+    # Of a large number log 2|x|, since its square may be beyond the largest.
+    size = emit("abs", x) if name == "asinh" else x
+    large = emit("log", size) + x.builder.const(math.log(2), x.dtype)
+    if name == "acosh":
+        above = x - one
+        made = emit("log1p", above + emit("sqrt", above * (x + one)))
+    else:
+        square = size * size
+        made = emit("log1p", size + emit("div", square, one + emit("sqrt", square + one)))
+    made = emit("where", emit("gt", size, x.builder.const(1e9, x.dtype)), large, made)
+    if name == "asinh":
+        made = emit("where", emit("lt", x, x.builder.const(0, x.dtype)), emit("neg", made), made)
+    return cast(made, call.dtype)
+
+
+@handles("aten.round.decimals")
+def round_to(call: Call, x: Tensor, *, decimals: int = 0) -> Tensor:
+    _floats(call)
+    scale = call.const(10.0 ** abs(decimals))
+    if decimals < 0:
+        return emit("mul", emit("round", emit("div", x, scale)), scale)
+    return emit("div", emit("round", emit("mul", x, scale)), scale)
+
+
+def _negative(x: Tensor) -> Tensor:
+    """Whether the sign is minus: that of zero shows in its reciprocal."""
+    zero = x.builder.const(0, x.dtype)
+    below = emit("lt", x, zero)
+    if not is_float(x.dtype):
+        return below
+    inverse = emit("div", x.builder.const(1, x.dtype), x)
+    return emit("or", below, emit("and", emit("eq", x, zero), emit("lt", inverse, zero)))
+
+
+@handles("aten.signbit.default")
+def signbit(call: Call, x: Tensor) -> Tensor:
     if x.dtype == np.bool_:
-        raise UnsupportedError("of bool it is left to PyTorch")
-    op = "reduce_max" if "max" in str(call.node.target) else "reduce_min"
-    return reduced(op, x, axes_of(x, None), False)
+        return call.graph.const(0, "bool", x.shape)
+    return _negative(x)
+
+
+@handles("aten.angle.default")
+def angle(call: Call, x: Tensor) -> Tensor:
+    """Of a real number 0 or π."""
+    x = cast(x, call.dtype)
+    zero, half = call.const(0), call.const(math.pi)
+    return emit("where", emit("ne", x, x), x, emit("where", emit("lt", x, zero), half, zero))
+
+
+@handles("aten.hypot.default")
+def hypot(call: Call, x: Tensor, y: Tensor) -> Tensor:
+    return cast(f("hypot")(wide(x), wide(y)), call.dtype)
+
+
+@handles("aten.erfc.default")
+def erfc(call: Call, x: Tensor) -> Tensor:
+    """In f64, so that what is left of 1 keeps f32's digits until 1e-9."""
+    if call.dtype == "f64":
+        raise UnsupportedError("of f64: its digits are lost beside 1")
+    x = cast(cast(x, call.dtype), "f64")
+    return cast(emit("sub", x.builder.const(1, x.dtype), emit("erf", x)), call.dtype)
+
+
+@handles("aten.copy.default")
+def copy(call: Call, x: Tensor, source: Tensor, *_: Any) -> Tensor:
+    return f("broadcast_to")(cast(source, call.dtype), list(x.shape))
 
 
 @handles("aten.prod.dim_int", "aten.prod.default")
 def prod(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
-    """Of a few factors."""
     x = cast(x, call.dtype)
-    for axis in reversed(axes_of(x, dim)):
-        if x.shape[axis] > 16:
-            raise UnsupportedError("of more than 16 factors")
-        parts = [slice_(call, x, axis, i, i + 1) for i in range(x.shape[axis])]
-        x = parts[0]
-        for part in parts[1:]:
-            x = emit("mul", x, part)
-        x = x if keepdim else f("squeeze")(x, axis)
-    return x
+    axes = tuple(axes_of(x, dim))
+    return f("prod")(x, axes, to_numpy(call.dtype), keepdim) if axes else x
 
 
 # --- by position
@@ -133,47 +225,6 @@ def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
     return emit("gather", f("reshape")(x, shape), places, axis=axes[0])
 
 
-@handles("aten.topk.default", "aten.sort.default", "aten.sort.stable")
-def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """By counting: an element's place is how many come before it; of equal ones the first does."""
-    if "topk" in str(call.node.target):
-        k, dim, larger = _given(args[:3], kwargs, k=0, dim=-1, largest=True)
-    else:
-        dim, larger = _given(args, kwargs, dim=-1, descending=False)
-        k = x.shape[dim] if x.ndim else 1
-    many_ties = not is_float(x.dtype) or x.dtype.itemsize < 4
-    if "topk" in str(call.node.target) and many_ties and call.wants(1):
-        raise UnsupportedError("which of equal elements PyTorch takes is not known")
-    if not x.ndim or x.dtype == np.bool_ or not k:
-        raise UnsupportedError("of a number, of bool, or of nothing")
-    axis, n = dim % x.ndim, x.shape[dim]
-    if n > _MOST_RANKED or x.size * n > _MOST_INTEGER_PRODUCT:
-        raise UnsupportedError(f"of more than {_MOST_RANKED} elements: each is compared with each")
-    row = f("moveaxis")(x, axis, -1)
-    this, other = f("expand_dims")(row, -1), f("expand_dims")(row, -2)
-    first, same = emit("gt" if larger else "lt", other, this), emit("eq", other, this)
-    if is_float(row.dtype):  # NaN is above all
-        nan, others = emit("ne", this, this), emit("ne", other, other)
-        ahead = (others, nan) if larger else (nan, others)
-        first = emit("or", first, emit("and", ahead[0], emit("not", ahead[1])))
-        same = emit("or", same, emit("and", nan, others))
-    square, last = [*row.shape, n], row.ndim
-    earlier = emit("lt", _iota(call, square, last), _iota(call, square, last - 1))
-    before = f("astype")(emit("or", first, emit("and", same, earlier)), np.int64)
-    rank = f("expand_dims")(reduced("sum", before, [last], False), -2)
-    chosen = [*row.shape[:-1], k, n]
-    hit = emit("eq", rank, _iota(call, chosen, last - 1))
-    at = emit("where", hit, _iota(call, chosen, last), call.graph.const(-1, "i64"))
-    index = f("moveaxis")(reduced("reduce_max", at, [last], False), -1, axis)
-    return [gather(call, x, axis, index), index]
-
-
-def _given(args: Sequence[Any], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
-    """Arguments by place or by name."""
-    values = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
-    return [values[n] for n in defaults]
-
-
 @handles("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(call: Call, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     a, b = dim1 % x.ndim, dim2 % x.ndim
@@ -197,10 +248,17 @@ def slice_scatter(
 ) -> Tensor:  # fmt: skip
     axis = dim % x.ndim
     first, last, _ = slice(start, end).indices(x.shape[axis])
-    if step != 1:
-        raise UnsupportedError("with a step")
     if last <= first:
         return x
+    if step != 1:
+        count = source.shape[axis]
+        places = emit("add", emit("mul", _iota(call, [count], 0), call.graph.const(step, "i64")),
+                      call.graph.const(first, "i64"))  # fmt: skip
+        row, given = (f("moveaxis")(t, axis, -1) for t in (x, cast(source, call.dtype)))
+        made = scatter(row, places, given, "none", max(1 << 16, x.size // 4))
+        if made is None:
+            raise UnsupportedError("with a step, and large")
+        return f("moveaxis")(made, -1, axis)
     parts = [slice_(call, x, axis, 0, first)] if first else []
     parts.append(cast(source, call.dtype))
     if last < x.shape[axis]:

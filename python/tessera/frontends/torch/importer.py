@@ -58,9 +58,16 @@ def operator_name(target: Any) -> str:
 
 def handler_of(target: Any) -> Handler | None:
     """What imports an operator; None where nothing does."""
-    from tessera.frontends.torch import further, operators, structure  # register the handlers
+    from tessera.frontends.torch import (  # register the handlers
+        further,
+        operators,
+        order,
+        recurrent,
+        scattering,
+        structure,
+    )
 
-    del further, operators, structure
+    del further, operators, order, recurrent, scattering, structure
     name = operator_name(target)
     return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
 

@@ -73,8 +73,10 @@ for _name, _op in {"neg": "neg", "abs": "abs", "sign": "sign", "relu": "relu", "
 
     @handles(f"aten.{_name}.default")
     def _same(call: Call, x: Tensor, _op: str = _op) -> Tensor:
-        if x.dtype == np.bool_ or (_op in ("floor", "round") and not is_float(x.dtype)):
-            raise UnsupportedError("of integers it is left to PyTorch")
+        if x.dtype == np.bool_:
+            raise UnsupportedError("of bool it is left to PyTorch")
+        if _op in ("floor", "round") and not is_float(x.dtype):
+            return x
         return emit(_op, x)
 
 
@@ -137,19 +139,30 @@ def mul(call: Call, x: Any, y: Any) -> Tensor:
 @handles("aten.div", "prims.div.default")
 def div(call: Call, x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor:
     if not is_float(to_numpy(call.dtype)):
-        raise UnsupportedError("of integers it is left to PyTorch")
+        if isinstance(y, Tensor) or int(y) == 0 or rounding_mode is None:
+            raise UnsupportedError("of integers by a tensor, whose zeros are errors of PyTorch's")
+        x, y = operand(call, x, call.dtype), call.const(y)
+        if rounding_mode == "floor":
+            return f("floor_divide")(x, y)
+        size = f("floor_divide")(emit("abs", x), emit("abs", y))
+        return emit("mul", size, emit("mul", emit("sign", x), emit("sign", y)))
     ratio = emit("div", operand(call, x, call.dtype), operand(call, y, call.dtype))
     if rounding_mode == "trunc":
         return f("trunc")(ratio)
     return emit("floor", ratio) if rounding_mode == "floor" else ratio
 
 
+def extremum(largest: bool, x: Tensor, y: Tensor) -> Tensor:
+    """Of two, of truths too."""
+    if x.dtype == np.bool_:
+        return emit("or" if largest else "and", x, y)
+    return emit("max" if largest else "min", x, y)
+
+
 @handles("aten.maximum.default", "aten.minimum.default")
 def maximum(call: Call, x: Any, y: Any) -> Tensor:
-    if call.dtype == "bool":
-        raise UnsupportedError("of bool it is left to PyTorch")
-    op = "max" if "maximum" in str(call.node.target) else "min"
-    return emit(op, operand(call, x, call.dtype), operand(call, y, call.dtype))
+    largest = "maximum" in str(call.node.target)
+    return extremum(largest, operand(call, x, call.dtype), operand(call, y, call.dtype))
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -251,7 +264,7 @@ def reduced(op: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
     return emit(op, x, axes=list(axes), keepdims=keepdims) if axes else x
 
 
-@handles("aten.sum")
+@handles("aten.sum", "prims.sum.default")
 def sum_(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
     work = "f32" if call.dtype in ("f16", "bf16") else call.dtype
     return cast(reduced("sum", cast(x, work), axes_of(x, dim), keepdim), call.dtype)
@@ -263,12 +276,11 @@ def mean(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any
     return cast(reduced("mean", x, axes_of(x, dim), keepdim), call.dtype)
 
 
-@handles("aten.amax.default", "aten.amin.default")
+@handles("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
 def amax(call: Call, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    if x.dtype == np.bool_:
-        raise UnsupportedError("of bool it is left to PyTorch")
-    op = "reduce_max" if "amax" in str(call.node.target) else "reduce_min"
-    return reduced(op, x, axes_of(x, dim), keepdim)
+    op = "reduce_max" if "max" in str(call.node.target) else "reduce_min"
+    number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
+    return cast(reduced(op, number, axes_of(x, dim), keepdim), call.dtype)
 
 
 @handles("aten.any.dim", "aten.any.default", "aten.any.dims")
@@ -289,6 +301,11 @@ def var(
     squares = emit("sqr", x - reduced("mean", x, axes, True))
     total = reduced("sum", squares, axes, keepdim)
     return cast(emit("div", total, x.builder.const(count, total.dtype)), call.dtype)
+
+
+@handles("prims.var.default")
+def prims_var(call: Call, x: Tensor, dims: Any, correction: Any = 1, **_: Any) -> Tensor:
+    return var(call, x, dims, correction=correction)
 
 
 @handles("aten.cumsum.default")
@@ -393,6 +410,19 @@ def addmm(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: 
 def mv(call: Call, x: Tensor, y: Tensor) -> Tensor:
     _floats(call)
     return f("matmul")(x, y)
+
+
+@handles("aten.addmv.default", "aten.addbmm.default")
+def addmv(call: Call, c: Tensor, x: Tensor, y: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """c and a product with a vector, or the sum of a batch of products."""
+    if "mv" in str(call.node.target):
+        product = mv(call, x, y)
+    else:
+        product = cast(reduced("sum", wide(mm(call, x, y)), [0], False), call.dtype)
+    product = product if alpha == 1 else product * call.const(alpha)
+    if beta == 0:
+        return product
+    return product + (c if beta == 1 else c * call.const(beta))
 
 
 def _masked(call: Call, s: Tensor, causal: bool, mask: Any) -> Tensor:

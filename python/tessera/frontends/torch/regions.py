@@ -160,6 +160,8 @@ class Regions:
         left, right = op["inputs"]
         if len(self.shape[left]) < 2 or len(self.shape[right]) < 2 or right in region.widths:
             return [None]
+        if math.prod(shape[:-1]) != math.prod(region.rows):
+            return [None]  # a column of results is no single row
         k, n = self.shape[right][-2:]
         x = self.operand(region, left, (*shape[:-1], k))
         y = self.operand(region, right, (*shape[:-2], k, n), (k, n), region.rows[:-1])

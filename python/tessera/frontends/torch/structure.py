@@ -20,7 +20,7 @@ def view(call: Call, x: Tensor, shape: Sequence[int]) -> Tensor:
     return f("reshape")(x, list(shape))
 
 
-@handles("aten.permute.default", moves=True)
+@handles("aten.permute.default", "aten.permute_copy.default", moves=True)
 def permute(call: Call, x: Tensor, dims: Sequence[int]) -> Tensor:
     return f("transpose")(x, [d % x.ndim for d in dims]) if x.ndim else x
 
@@ -48,6 +48,15 @@ def squeeze(call: Call, x: Tensor, dims: Any = None) -> Tensor:
 def expand(call: Call, x: Tensor, shape: Sequence[int], implicit: bool = False) -> Tensor:
     have = [1] * (len(shape) - x.ndim) + list(x.shape)
     return f("broadcast_to")(x, [h if s == -1 else s for s, h in zip(shape, have, strict=True)])
+
+
+@handles("prims.broadcast_in_dim.default", moves=True)
+def broadcast_in_dim(call: Call, x: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """Axis i becomes axis dims[i]; the others are new."""
+    side = [1] * len(shape)
+    for i, d in enumerate(dims):
+        side[d] = x.shape[i]
+    return f("broadcast_to")(f("reshape")(x, side), list(shape))
 
 
 @handles("aten.clone.default", "aten.alias.default", "aten.detach.default",

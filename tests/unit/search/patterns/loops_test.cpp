@@ -164,6 +164,26 @@ TEST(Loops, AttentionAndNorms) {
             "  loop2 [N, non-para, (sub, sqr, reduceSum)]\n  loop3 [N, para, (mul)]\n");
 }
 
+// Triangles are element by element, and positions are there without a loop.
+TEST(Loops, TrianglesAndMasks) {
+  const char* text = R"(graph g {
+    Q = input : f32[M,D]
+    K = input : f32[D,N]
+    r = iota {axis=0} : i64[M,N]
+    c = iota {axis=1} : i64[M,N]
+    seen = le c, r
+    none = const {value=0} : f32[]
+    s = matmul Q, K
+    t = where seen, s, none
+    return t
+  })";
+  EXPECT_EQ(loops_of(text),
+            "loop0 [M, para]\n  loop1 [N, para, (le, where)]\n    loop2 [D, non-para, (dot)]\n");
+  EXPECT_EQ(loops_of("graph g { Q = input : f32[M,D] K = input : f32[D,N] s = matmul Q, K "
+                     "t = tril s return t }"),
+            "loop0 [M, para]\n  loop1 [N, para, (tril)]\n    loop2 [D, non-para, (dot)]\n");
+}
+
 TEST(Loops, OrderOfOperatorsDoesNotMatter) {
   const Graph g = parse(kMatmulSoftmax);
   std::vector<OpId> ops;

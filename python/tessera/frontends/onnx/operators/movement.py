@@ -13,6 +13,7 @@ from tessera.frontends.onnx.fold import axes_operand, constant_of_shape
 from tessera.frontends.onnx.importer import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.graph import Tensor
+from tessera.ops.scatter import along as picked
 from tessera.types import dtype_name
 
 
@@ -295,18 +296,9 @@ def wrapped(index: Tensor, n: int) -> Tensor:
 def along(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
     """The elements whose place along one axis `index` says, counted from the front; the others are
     those of the element's own place (NumPy's take_along_axis)."""
-    linear: Tensor | None = None
-    step = 1
-    for a in range(x.ndim - 1, -1, -1):
-        at = (
-            index
-            if a == axis % x.ndim
-            else index.builder.emit("iota", [], {"axis": a, "type": ("i64", list(index.shape))})
-        )
-        at = at * at.builder.const(step, np.int64) if step != 1 else at
-        linear = at if linear is None else linear + at
-        step *= extent(node, x, a)
-    return emit("gather", f("reshape")(x, [step]), linear, axis=0)  # type: ignore[arg-type]
+    for a in range(x.ndim):
+        extent(node, x, a)
+    return picked(x, index, axis)
 
 
 @handles("GatherElements")

@@ -13,10 +13,8 @@ from tessera.frontends.onnx.fold import scatter_elements, scatter_nd
 from tessera.frontends.onnx.importer import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.frontends.onnx.operators.movement import along, axis_of, extent, wrapped
-from tessera.frontends.onnx.operators.reduction import product, reduced
 from tessera.graph import Tensor
-
-_MOST_COMPARISONS = 1 << 22
+from tessera.ops.scatter import scatter
 
 
 def _dims(node: Node, x: Tensor) -> list[int]:
@@ -35,37 +33,13 @@ def _selected(node: Node, x: Tensor, updates: Tensor, source: np.ndarray) -> Ten
 def _compared(
     node: Node, x: Tensor, index: Tensor, updates: Tensor, reduction: str
 ) -> Tensor | None:
-    """x [..., N] with updates [..., J] combined into the places index [..., J] says, counted from
-    the front; a negative one is none. Later updates win."""
-    n, j = extent(node, x, x.ndim - 1), extent(node, updates, updates.ndim - 1)
-    lead = _dims(node, x)[:-1]
-    if int(np.prod(lead, dtype=np.int64)) * n * j > _MOST_COMPARISONS:
-        return None
-    shape = [*index.shape[:-1], n, j]
-    place = x.builder.emit("iota", [], {"axis": len(shape) - 2, "type": ("i64", shape)})
-    hit = emit("eq", f("expand_dims")(index, -2), place)
-    if reduction == "none":
-        step = x.builder.emit("iota", [], {"axis": len(shape) - 1, "type": ("i64", shape)})
-        none = x.builder.const(-1, np.int64)
-        last = reduced("reduce_max", emit("where", hit, step, none), [len(shape) - 1], False)
-        last = f("broadcast_to")(last, [*lead, n])
-        written = emit("ge", last, last.builder.const(0, np.int64))
-        value = along(node, updates, emit("max", last, last.builder.const(0, np.int64)), -1)
-        return emit("where", written, value, x)
-    if x.dtype == np.bool_:
-        raise UnsupportedError(f"the reduction '{reduction}' of truths", node.importer.where)
-    each = f("expand_dims")(updates, -2)
-    axis = [each.ndim - 1]
-    if reduction == "add":
-        zero = x.builder.const(0, x.dtype)
-        return x + reduced("sum", emit("where", hit, each, zero), axis, False)
-    if reduction == "mul":
-        return x * product(emit("where", hit, each, x.builder.const(1, x.dtype)), axis, False)
-    if reduction not in ("max", "min"):
+    """`scatter` in ONNX's words."""
+    if reduction not in ("none", "add", "mul", "max", "min"):
         raise node.bad(f"the reduction '{reduction}' is not known")
-    # Where nothing is written the element itself takes part, which changes no extremum.
-    own = emit("where", hit, each, f("expand_dims")(x, -1))
-    return emit(reduction, x, reduced(f"reduce_{reduction}", own, axis, False))
+    if reduction != "none" and x.dtype == np.bool_:
+        raise UnsupportedError(f"the reduction '{reduction}' of truths", node.importer.where)
+    _dims(node, updates)
+    return scatter(x, index, updates, reduction)
 
 
 @handles("Scatter", "ScatterElements", written_out=True)

@@ -1,0 +1,130 @@
+"""ATen's operators that compare elements of a row: sorting, places of extrema, running extrema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import UnsupportedError
+from tessera.frontends.torch.further import _iota, gather
+from tessera.frontends.torch.importer import Call, handles
+from tessera.frontends.torch.operators import cast, emit, f, reduced, wide
+from tessera.graph import Tensor
+from tessera.ops.derived import prod
+from tessera.types import is_float
+
+_MOST_RANKED = 256  # elements that are sorted
+_MOST_COMPARISONS = 1 << 20
+
+
+@handles("aten.topk.default", "aten.sort.default", "aten.sort.stable")
+def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
+    """By counting: an element's place is how many come before it; of equal ones the first does."""
+    if "topk" in str(call.node.target):
+        k, dim, larger = _given(args[:3], kwargs, k=0, dim=-1, largest=True)
+    else:
+        dim, larger = _given(args, kwargs, dim=-1, descending=False)
+        k = x.shape[dim] if x.ndim else 1
+    many_ties = not is_float(x.dtype) or x.dtype.itemsize < 4
+    if "topk" in str(call.node.target) and many_ties and call.wants(1):
+        raise UnsupportedError("which of equal elements PyTorch takes is not known")
+    if not x.ndim or x.dtype == np.bool_ or not k:
+        raise UnsupportedError("of a number, of bool, or of nothing")
+    axis, n = dim % x.ndim, x.shape[dim]
+    if n > _MOST_RANKED or x.size * n > _MOST_COMPARISONS:
+        raise UnsupportedError(f"of more than {_MOST_RANKED} elements: each is compared with each")
+    row = f("moveaxis")(x, axis, -1)
+    this, other = f("expand_dims")(row, -1), f("expand_dims")(row, -2)
+    first, same = emit("gt" if larger else "lt", other, this), emit("eq", other, this)
+    if is_float(row.dtype):  # NaN is above all
+        nan, others = emit("ne", this, this), emit("ne", other, other)
+        ahead = (others, nan) if larger else (nan, others)
+        first = emit("or", first, emit("and", ahead[0], emit("not", ahead[1])))
+        same = emit("or", same, emit("and", nan, others))
+    square, last = [*row.shape, n], row.ndim
+    earlier = emit("lt", _iota(call, square, last), _iota(call, square, last - 1))
+    before = f("astype")(emit("or", first, emit("and", same, earlier)), np.int64)
+    rank = f("expand_dims")(reduced("sum", before, [last], False), -2)
+    chosen = [*row.shape[:-1], k, n]
+    hit = emit("eq", rank, _iota(call, chosen, last - 1))
+    at = emit("where", hit, _iota(call, chosen, last), call.graph.const(-1, "i64"))
+    index = f("moveaxis")(reduced("reduce_max", at, [last], False), -1, axis)
+    return [gather(call, x, axis, index), index]
+
+
+def _given(args: Sequence[Any], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
+    """Arguments by place or by name."""
+    values = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
+    return [values[n] for n in defaults]
+
+
+@handles("aten.max.dim", "aten.min.dim")
+def extreme_along(call: Call, x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+    """The first of equal ones, as PyTorch has it on a CPU."""
+    if not x.ndim:
+        return [x, call.graph.const(0, "i64")]
+    name = "max" if "max" in str(call.node.target) else "min"
+    axis = dim % x.ndim
+    number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
+    value = reduced(f"reduce_{name}", number, [axis], keepdim)
+    return [cast(value, call.dtype), f(f"arg{name}")(number, axis, keepdim)]
+
+
+@handles("aten.argmax.default", "aten.argmin.default")
+def place_of_extreme(
+    call: Call, x: Tensor, dim: int | None = None, keepdim: bool = False
+) -> Tensor:
+    name = "argmax" if "argmax" in str(call.node.target) else "argmin"
+    if not x.ndim:
+        return call.graph.const(0, "i64")
+    if dim is None:
+        place = f(name)(f("reshape")(x, [x.size]), 0)
+        return f("reshape")(place, [1] * x.ndim) if keepdim else place
+    return f(name)(x, dim % x.ndim, keepdim)
+
+
+def _running(call: Call, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows with a further axis before the innermost, for results; which elements come no later
+    than a result's, and an element's place."""
+    n = x.shape[axis]
+    if n > _MOST_RANKED or x.size * n > _MOST_COMPARISONS // 16:
+        raise UnsupportedError("large: each result looks at all elements before it")
+    row = f("expand_dims")(f("moveaxis")(x, axis, -1), -2)
+    place = _iota(call, [n, n], 1)
+    return row, emit("le", place, _iota(call, [n, n], 0)), place
+
+
+@handles("aten.cummax.default", "aten.cummin.default")
+def running_extreme(call: Call, x: Tensor, dim: int) -> list[Tensor]:
+    """The last of equal ones; what is no number stays."""
+    if not x.ndim:
+        return [x, call.graph.const(0, "i64")]
+    largest, axis = "cummax" in str(call.node.target), dim % x.ndim
+    number = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
+    row, seen, place = _running(call, number, axis)
+    least: Any = math.inf
+    if not is_float(number.dtype):
+        least = np.iinfo(number.dtype).min if largest else np.iinfo(number.dtype).max
+    elif largest:
+        least = -math.inf
+    last = row.ndim - 1
+    op = "reduce_max" if largest else "reduce_min"
+    value = reduced(op, emit("where", seen, row, row.builder.const(least, row.dtype)), [last], True)
+    hit = emit("or", emit("eq", row, value), emit("ne", row, row))
+    at = emit("where", emit("and", hit, seen), place, call.graph.const(-1, "i64"))
+    index = reduced("reduce_max", at, [last], False)
+    return [cast(f("moveaxis")(f("squeeze")(value, -1), -1, axis), call.dtype),
+            f("moveaxis")(index, -1, axis)]  # fmt: skip
+
+
+@handles("aten.cumprod.default")
+def running_product(call: Call, x: Tensor, dim: int, **_: Any) -> Tensor:
+    x = wide(cast(x, call.dtype))
+    if not x.ndim:
+        return cast(x, call.dtype)
+    row, seen, _place = _running(call, x, dim % x.ndim)
+    factors = emit("where", seen, row, row.builder.const(1, row.dtype))
+    return cast(f("moveaxis")(prod(factors, -1, dtype=row.dtype), -1, dim % x.ndim), call.dtype)
