@@ -112,12 +112,11 @@ def test_a_column_of_results_is_no_row() -> None:
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
-def test_recurrent_layers_where_dynamo_traces_them(name: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+def test_recurrent_layers_where_dynamo_traces_them(name: str) -> None:
     model = getattr(torch.nn, name)(8, 16, 2, batch_first=True, bidirectional=True)
     x = torch.randn(3, 5, 8)
     compiled = torch.compile(model, backend="tessera", options={"strict": True})
-    with torch.no_grad():
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
         for _ in range(2):
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
     (report,) = torch_backend.REPORTS

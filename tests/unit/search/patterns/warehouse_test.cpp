@@ -452,7 +452,9 @@ TEST(Identify, ClaimsAreDisjointAndConvex) {
   IdentifyOptions options;
   options.exclusive = true;
   options.modulo_algebra = false;
-  const std::vector<Subgraph> found = identify(g, warehouse(), options);
+  std::vector<Pattern> single = warehouse();  // without that of two products in a row
+  std::erase_if(single, [](const Pattern& p) { return p.name == "triangular-product"; });
+  const std::vector<Subgraph> found = identify(g, single, options);
   std::vector<int> owners(g.ops().size(), 0);
   for (const Subgraph& s : found)
     for (OpId id : s.ops) EXPECT_EQ(owners[id.index]++, 0) << print_op(g, id);
