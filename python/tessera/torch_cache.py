@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx._graph_pickler import GraphPickler, Options
 
 from tessera._core import version
-from tessera.errors import Error
 from tessera.files import write_bytes
 from tessera.store import cache_directory
 
@@ -32,7 +31,7 @@ class KeptGraph:
         self._placeholders = len(inputs)
         try:
             text = "\n".join(_facts(module, inputs))
-        except _NotKeptError as why:
+        except Exception as why:  # also what this version of PyTorch does not have
             log.info("tessera: a traced graph is not kept on disk: %s", why)
             self.key: str | None = None
         else:
@@ -47,6 +46,8 @@ class KeptGraph:
         if self.key is None or not _is_private(self._path):
             return None
         try:
+            from torch.fx._graph_pickler import GraphPickler
+
             fixed, graph = pickle.loads(self._path.read_bytes())
             made: Any = GraphPickler.loads(graph, torch._guards.TracingContext.get().fake_mode)
             for node in made.graph.find_nodes(op="placeholder"):
@@ -58,17 +59,19 @@ class KeptGraph:
 
     def write(self, graph: Any, fixed: set[int]) -> None:
         """Keeps a graph as AOTAutograd made it, where nothing but the graph is to be run."""
-        meta = torch._guards.TracingContext.get().fw_metadata
-        if self.key is None or meta is None or not self._is_all(graph, meta):
+        if self.key is None:
             return
         try:
+            from torch.fx._graph_pickler import GraphPickler, Options
+
+            if not self._is_all(graph, torch._guards.TracingContext.get().fw_metadata):
+                return
             data = GraphPickler.dumps(graph, Options(node_metadata_key_filter=lambda k: k == "val"))
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (cache_directory(), self._path.parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _is_private(self._path.parent):
                 write_bytes(self._path, pickle.dumps((fixed, data)))
-        except (Error, OSError) as error:
-            log.info("tessera: a traced graph cannot be kept: %s", error)
-        except Exception as error:  # a value or an operator that PyTorch does not write
+        except Exception as error:  # no room, or a value that PyTorch does not write
             log.info("tessera: a traced graph is not kept on disk: %s", error)
 
     def _is_all(self, graph: Any, meta: Any) -> bool:
@@ -124,8 +127,9 @@ def _input(value: Any) -> str:
         raise _NotKeptError("an input that is not plain")
     if not all(isinstance(d, int) for d in (*value.shape, *value.stride(), value.storage_offset())):
         raise _NotKeptError("an extent that is a symbol")
-    return (f"{isinstance(value, torch.nn.Parameter)} {value.dtype} {tuple(value.shape)} "
-            f"{value.stride()} {value.storage_offset()} {value.device} {value.requires_grad}")  # fmt: skip
+    return repr((isinstance(value, torch.nn.Parameter), value.dtype, tuple(value.shape),
+                 value.stride(), value.storage_offset(), value.device,
+                 value.requires_grad))  # fmt: skip
 
 
 def _is_pytorchs(target: Any) -> bool:
@@ -138,8 +142,6 @@ def _is_pytorchs(target: Any) -> bool:
 
 def _is_private(path: Path) -> bool:
     """Whether nobody else can have put it there: it is code for whoever reads it."""
-    import os
-
     try:
         info = path.stat()
     except OSError:

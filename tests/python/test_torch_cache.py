@@ -56,9 +56,7 @@ def traced(monkeypatch: Any) -> Traced:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "cache"
-    made.mkdir(mode=0o700)
-    return made
+    return tmp_path / "cache"  # which nobody has made yet
 
 
 def scaled(by: float) -> Callable[[Any], Any]:
@@ -70,6 +68,7 @@ def test_a_graph_is_traced_once(traced: Traced, folder: Path) -> None:
     x = torch.randn(8, 16)
     assert traced.during(folder, model, x) == 1
     assert traced.during(folder, model, x) == 0
+    assert folder.stat().st_mode & 0o777 == 0o700  # as the core wants it
     (part,) = (p for r in torch_backend.REPORTS for p in r.parts)
     assert part.weights.bytes  # which are known to be weights
     with torch.no_grad():
@@ -103,9 +102,7 @@ NOT_KEPT: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", NOT_KEPT)
-def test_what_needs_more_than_the_graph_is_traced(
-    name: str, traced: Traced, folder: Path
-) -> None:
+def test_what_needs_more_than_the_graph_is_traced(name: str, traced: Traced, folder: Path) -> None:
     x = torch.randn(8, 16)
     first = traced.during(folder, NOT_KEPT[name], x)
     assert traced.during(folder, NOT_KEPT[name], x) == first
@@ -117,6 +114,8 @@ def test_gradients_are_traced(traced: Traced, folder: Path) -> None:
     assert traced.during(folder, model, x, grad=True) == 1
     assert traced.during(folder, model, x, grad=True) == 1
     assert traced.during(folder, model, x) == 1
+    for _ in range(2):
+        assert traced.during(folder, scaled(2.0), x, grad=True) == 1
 
 
 def test_a_damaged_or_foreign_file_is_not_read(traced: Traced, folder: Path) -> None:

@@ -20,8 +20,8 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import is_scalar_function, operator_name
 from tessera.graph import Graph, Tensor
 
-# Of each axis: None, or how many elements lie around and within the places of the symbol; of an axis
-# of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
+# Of each axis: None, or how many elements lie around and within the places of the symbol; of an
+# axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
 Layout = tuple[tuple[Any, ...] | None, ...]
 _RENAMES = {"aten.alias.default", "aten.clone.default", "aten.detach.default"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
@@ -343,9 +343,9 @@ class _Walk:
                 raise _RefusedError("a part of a table that does not begin with it")
             self.padding.most = min(self.padding.most, have)
             own[dim] = (1, 1)
-        elif own[dim] is not None and self.symbol in getattr(want, "free_symbols", ()):
+        elif (mine := own[dim]) is not None and self.symbol in getattr(want, "free_symbols", ()):
             more = want - self.symbol
-            if own[dim][:2] != (1, 1) or step != 1 or (start or 0) < 0 or not more.is_Integer:
+            if mine[:2] != (1, 1) or step != 1 or (start or 0) < 0 or not more.is_Integer:
                 raise _RefusedError("a part of the size that is not counted from the front")
             own[dim] = _longer(int(more))
         elif own[dim] is not None:
@@ -383,15 +383,19 @@ class _Walk:
                 raise _RefusedError("elements of that size, by position")
             self._reach(index, size)
         ranks = [i.meta["val"].ndim for i in indices]
-        head = self._from(node.meta["val"].new_empty(node.meta["val"].shape[: max(ranks)]),
-                          *((i, max(ranks) - n) for i, n in zip(indices, ranks, strict=True)))  # fmt: skip
+        value, rank = node.meta["val"], max(ranks)
+        sources = [(i, rank - n) for i, n in zip(indices, ranks, strict=True)]
+        head = self._from(value.new_empty(value.shape[:rank]), *sources)
         return (*head, *own[len(indices) :])
 
     def _reach(self, index: Any, size: Any) -> None:
         """Positions that grow with the symbol end with the table that they are looked up in."""
         first = _counts_from(index)
-        if first is not None and any(self._of(index)) and isinstance(size, int):
-            self.padding.most = min(self.padding.most, size - first)
+        if first is not None and any(self._of(index)):
+            if not isinstance(size, int) and _expression(size) != self.symbol:
+                raise _RefusedError("a table of another size that may change")
+            if isinstance(size, int):
+                self.padding.most = min(self.padding.most, size - first)
 
     def _gather(self, node: Any, x: Any, dim: int, index: Any, **kwargs: Any) -> Layout:
         own, places = list(self._of(x)), list(self._of(index))
@@ -471,13 +475,11 @@ class _Walk:
         if len(own) != 1:
             raise _RefusedError("operands that are laid out in different ways")
         axes = list(own.pop())
-        along = [self._of(t)[dim] for t in tensors]
-        if any(along):
+        *before, last = (self._of(t)[dim] for t in tensors)
+        if any(before) or last is not None:
             # Only what comes before the last operand is where it was, at any size.
-            if any(along[:-1]) or along[-1][:2] != (1, 1):
-                raise _RefusedError("a concatenation along the size")
             more = _expression(value.shape[dim]) - self.symbol
-            if not more.is_Integer:
+            if any(before) or last is None or last[:2] != (1, 1) or not more.is_Integer:
                 raise _RefusedError("a concatenation along the size")
             axes[dim] = _longer(int(more))
         return tuple(axes)
@@ -536,7 +538,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "aten.transpose.int": _Walk._transpose, "aten.t.default": _Walk._transpose,
     "aten.unsqueeze.default": _Walk._unsqueeze, "aten.expand.default": _Walk._expand,
     "aten.slice.Tensor": _Walk._slice, "aten.select.int": _Walk._select,
-    "aten.embedding.default": _Walk._embedding, "aten.index.Tensor": _Walk._index, "aten.gather.default": _Walk._gather,
+    "aten.embedding.default": _Walk._embedding, "aten.index.Tensor": _Walk._index,
+    "aten.gather.default": _Walk._gather,
     "aten._softmax.default": _Walk._softmax,
     "aten.native_layer_norm.default": _Walk._layer_norm, "aten.cumsum.default": _Walk._running,
     _ATTENTION: _Walk._attention, "aten.cat.default": _Walk._concat,
