@@ -73,8 +73,9 @@ class Padding:
         if node in self.scores:
             mask = kwargs.get("attn_mask")
             seen = graph.reshape(valid, [1, 1, 1, *valid.shape])
-            if mask is None:
-                mask = seen
+            if mask is None:  # added, as a choice for each score would cost half of the attention
+                zero, nothing = (graph.const(v, args[0].dtype) for v in (0.0, -math.inf))
+                mask = graph.emit("where", [seen, zero, nothing])
             elif mask.dtype == bool:
                 mask = graph.emit("and", [mask, seen])
             else:
@@ -463,7 +464,7 @@ class _Walk:
                 raise _RefusedError("attention over several axes as one")
             mask = kwargs.get("attn_mask")
             # What is added to scores must find numbers there.
-            added = mask is not None and mask.meta["val"].dtype is not torch.bool
+            added = mask is None or mask.meta["val"].dtype is not torch.bool
             self.padding.masks[node] = [(1, 2, 0.0)] * added + [(2, 2, 0.0)]
             self.padding.scores.add(node)
         return [queries, queries[:3]]
