@@ -75,6 +75,14 @@ def test_lengths_of_a_bucket_share_a_program(name: str) -> None:
     assert programs() == 1
 
 
+def test_masks_of_added_keys_choose_no_scores() -> None:
+    at_lengths(attend, (19,))
+    ((program,),) = (p.programs for p in parts())
+    chosen = [line for line in str(program.source).splitlines() if " = where " in line]
+    assert chosen
+    assert not [line for line in chosen if line.endswith("20,20]")]
+
+
 ELSE: dict[str, Callable[[Any], Any]] = {
     "a mean": lambda x: x.mean(1) * 2,
     "the size itself": lambda x: x * x.shape[1],
