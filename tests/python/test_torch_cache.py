@@ -26,7 +26,7 @@ class Traced:
 
     def __init__(self, monkeypatch: Any) -> None:
         self.count = 0
-        real = torch_backend.aot_autograd
+        real: Any = torch_backend.aot_autograd  # type: ignore[attr-defined]
 
         def counting(**kwargs: Any) -> Any:
             self.count += 1
