@@ -36,6 +36,7 @@ from tessera.frontends.torch.importer import (
 )
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.torch_cache import KeptGraph
 from tessera.torch_explain import explain
 from tessera.torch_parts import Part
 
@@ -126,15 +127,33 @@ def tessera(
             return compile_fx(module, example_inputs)  # type: ignore[no-any-return]
         return module.forward  # type: ignore[no-any-return]
 
-    def compiler(weights: bool) -> Callable[..., Any]:
-        return lambda gm, inputs: compile_graph(gm, inputs, settings, weights, device)
+    with cache_in(settings.cache_dir):
+        kept = KeptGraph(module, example_inputs)
+        if (found := kept.read()) is not None:
+            boxed = compile_graph(*found, settings, device)
+            return lambda *args: boxed(list(args))
+
+    def inference(gm: Any, _: Any) -> Callable[..., Any]:
+        fixed = _weights()
+        with cache_in(settings.cache_dir):
+            kept.write(gm, fixed)
+        return compile_graph(gm, fixed, settings, device)
 
     made: Any = aot_autograd(
-        fw_compiler=compiler(False),
-        inference_compiler=compiler(settings.weights),
+        fw_compiler=lambda gm, _: compile_graph(gm, set(), settings, device),
+        inference_compiler=inference,
         decompositions=decompositions(),
     )(module, example_inputs)
     return made  # type: ignore[no-any-return]
+
+
+def _weights() -> set[int]:
+    """Placeholders of the graph being compiled among whose values only parameters and buffers
+    are."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return set()
+    return set(context.fw_metadata.static_input_indices or ())
 
 
 def reset() -> None:
@@ -179,17 +198,14 @@ def refresh() -> None:
 
 # --- one graph
 def compile_graph(
-    gm: Any, inputs: Sequence[Any], settings: Settings, weights: bool, device: Any = None
+    gm: Any, fixed: set[int], settings: Settings, device: Any = None
 ) -> Callable[..., Any]:
-    """A boxed function of the graph's inputs, made of parts of ours and what is left."""
-    # Placeholders among whose values only parameters and buffers are.
-    fixed: set[int] = set()
-    context = torch._guards.TracingContext.try_get()
-    if weights and context is not None and context.fw_metadata is not None:
-        fixed = set(context.fw_metadata.static_input_indices or ())
+    """A boxed function of the graph's inputs, made of parts of ours and what is left; `fixed`:
+    placeholders that keep their values."""
     try:
         support = Support(gm, device.name if device is not None else "cpu")
-        fused, report = _partitioned(gm, support, fixed, settings, device)
+        fused, report = _partitioned(gm, support, fixed if settings.weights else set(), settings,
+                                     device)  # fmt: skip
     except UnsupportedError:
         raise
     except Exception as error:  # a bug of ours, which is no reason to fail where PyTorch works

@@ -115,6 +115,14 @@ def test_a_norm_behind_a_product_is_part_of_it() -> None:
     assert _compiled(g) == ["kernel"]
 
 
+def test_a_norm_behind_large_weights_is_a_kernel_of_its_own() -> None:
+    for depth, kernels in ((1024, 1), (1056, 2)):  # of 1024 columns: up to 4 MB
+        g = Graph("norm")
+        x, w, r = g.input("x", (16, depth)), g.input("w", (depth, 1024)), g.input("r", (16, 1024))
+        g.output(_norm(g, x @ w + r))
+        assert _kinds(fuse(g)) == ["kernel"] * kernels
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_joined_heads_go_through_attention_without_copies(groups: int) -> None:
     g = Graph("attention")

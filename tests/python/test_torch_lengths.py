@@ -62,6 +62,9 @@ SAME: dict[str, Callable[[Any], Any]] = {
     "scores": lambda x: torch.softmax(x.log() @ x.transpose(1, 2), -1) @ x.log(),
     "positions": lambda x: x + torch.arange(x.shape[1])[:, None],
     "the first": lambda x: x[:, 0] * 2,
+    "beside the one before": lambda x: (x - torch.cat([x[:, :1] - 1, x], 1)[:, :-1]).exp(),
+    "differences": lambda x: x * torch.diff(x, prepend=x[:, :1], dim=1).cumsum(1),
+    "by position": lambda x: x[torch.arange(2)[:, None], torch.arange(x.shape[1]) + 0] * 2,
     "one axis of two": lambda x: (x.reshape(-1, 16) @ torch.ones(16, 3)).exp(),
 }
 
@@ -72,12 +75,23 @@ def test_lengths_of_a_bucket_share_a_program(name: str) -> None:
     assert programs() == 1
 
 
+def test_masks_of_added_keys_choose_no_scores() -> None:
+    at_lengths(attend, (19,))
+    ((program,),) = (p.programs for p in parts())
+    chosen = [line for line in str(program.source).splitlines() if " = where " in line]
+    assert chosen
+    assert not [line for line in chosen if line.endswith("20,20]")]
+
+
 ELSE: dict[str, Callable[[Any], Any]] = {
     "a mean": lambda x: x.mean(1) * 2,
     "the size itself": lambda x: x * x.shape[1],
     "the last": lambda x: x[:, -1] * 2,
     "from the end": lambda x: x + torch.arange(x.shape[1], 0, -1)[:, None],
     "turned round": lambda x: x.flip(1) * 2,
+    "one more": lambda x: torch.softmax(torch.cat([x[:, :1], x], 1).transpose(1, 2), -1)[:, :, :9],
+    "followed by one": lambda x: (torch.cat([x, x[:, :1]], 1).exp()[:, 1:] + x).exp(),
+    "by position from the end": lambda x: x[torch.arange(2)[:, None], torch.arange(5) - 5] * 2,
     "two as one": lambda x: torch.cat([x, x], 1).exp(),
     "a norm along it": lambda x: x.transpose(1, 2) / x.transpose(1, 2).var(-1, keepdim=True),
 }
@@ -87,6 +101,19 @@ ELSE: dict[str, Callable[[Any], Any]] = {
 def test_what_depends_on_the_size_is_not_rounded(name: str) -> None:
     at_lengths(ELSE[name], (19, 17, 20))
     assert max(len(p.programs) for p in parts()) == 3
+
+
+def test_a_table_bounds_the_positions_looked_up_in_it() -> None:
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(18, 16)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.table(torch.arange(x.shape[1]) + 1)
+
+    at_lengths(Model().eval(), (9, 16, 17))
+    assert {max(n[2]) for p in parts() for n in p._programs} == {10, 16, 17}
 
 
 def test_batches_and_lengths_are_rounded_at_once() -> None:

@@ -136,7 +136,7 @@ def mul(call: Call, x: Any, y: Any) -> Tensor:
     return emit("and" if call.dtype == "bool" else "mul", a, b)
 
 
-@handles("aten.div", "prims.div.default")
+@handles("aten.div", "aten.true_divide", "prims.div.default")
 def div(call: Call, x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor:
     if not is_float(to_numpy(call.dtype)):
         if isinstance(y, Tensor) or int(y) == 0 or rounding_mode is None:

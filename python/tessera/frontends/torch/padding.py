@@ -20,8 +20,9 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.torch.importer import is_scalar_function, operator_name
 from tessera.graph import Graph, Tensor
 
-# Of each axis: None, or how many elements lie around and within the places of the symbol.
-Layout = tuple[tuple[Any, Any] | None, ...]
+# Of each axis: None, or how many elements lie around and within the places of the symbol; of an
+# axis of n + d elements (1, 1, d): those that n has are its first, whatever n' is.
+Layout = tuple[tuple[Any, ...] | None, ...]
 _RENAMES = {"aten.alias.default", "aten.clone.default", "aten.detach.default"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default",
           "aten.view_copy.default"}  # fmt: skip
@@ -72,8 +73,9 @@ class Padding:
         if node in self.scores:
             mask = kwargs.get("attn_mask")
             seen = graph.reshape(valid, [1, 1, 1, *valid.shape])
-            if mask is None:
-                mask = seen
+            if mask is None:  # added, as a choice for each score would cost half of the attention
+                zero, nothing = (graph.const(v, args[0].dtype) for v in (0.0, -math.inf))
+                mask = graph.emit("where", [seen, zero, nothing])
             elif mask.dtype == bool:
                 mask = graph.emit("and", [mask, seen])
             else:
@@ -178,6 +180,8 @@ class _Walk:
                 if self._has(node.meta.get("val")):
                     raise _RefusedError("a size as a result")
                 continue
+            if any(x and len(x) > 2 for x in self._of(node)):
+                raise _RefusedError("a result that is longer or shorter than the size")
             axes = [(a, x[1]) for a, x in enumerate(self._of(node)) if x]
             if axes:
                 self.padding.results[i] = axes
@@ -243,6 +247,8 @@ class _Walk:
         """The symbol's places stay where they are in row-major order."""
         left: list[Any] = []
         for size, own in zip(map(_expression, x.meta["val"].shape), self._of(x), strict=True):
+            if own is not None and len(own) > 2:
+                raise _RefusedError(f"a view of an axis of {size}")
             left += [size] if own is None else [own[0], self.symbol, own[1]]
         left = [f for f in reversed(left) if f != 1]
         axes: list[Any] = []
@@ -338,6 +344,11 @@ class _Walk:
                 raise _RefusedError("a part of a table that does not begin with it")
             self.padding.most = min(self.padding.most, have)
             own[dim] = (1, 1)
+        elif (mine := own[dim]) is not None and self.symbol in getattr(want, "free_symbols", ()):
+            more = want - self.symbol
+            if mine[:2] != (1, 1) or step != 1 or (start or 0) < 0 or not more.is_Integer:
+                raise _RefusedError("a part of the size that is not counted from the front")
+            own[dim] = _longer(int(more))
         elif own[dim] is not None:
             self._static(value.shape[dim], own[dim], start, "a part")
             own[dim] = None
@@ -345,7 +356,7 @@ class _Walk:
 
     def _static(self, size: Any, own: Any, start: Any, what: str) -> None:
         """Places counted from the front, which exist at any size."""
-        if own != (1, 1) or not isinstance(size, int) or (start or 0) < 0:
+        if own[:2] != (1, 1) or not isinstance(size, int) or (start or 0) < 0:
             raise _RefusedError(f"{what} of the size that is not counted from the front")
 
     def _select(self, node: Any, x: Any, dim: int, index: Any) -> Layout:
@@ -359,7 +370,33 @@ class _Walk:
     def _embedding(self, node: Any, table: Any, index: Any, *args: Any, **kwargs: Any) -> Layout:
         if any(self._of(table)):
             raise _RefusedError("a table of that size")
+        self._reach(index, table.meta["val"].shape[0])
         return (*self._of(index), None)
+
+    def _index(self, node: Any, x: Any, indices: Sequence[Any]) -> Layout:
+        """Elements by the positions of the first axes."""
+        if any(i is None for i in indices):
+            raise _RefusedError("elements by the positions of some axes")
+        own, shape = self._of(x), x.meta["val"].shape
+        for axis, index, size in zip(own, indices, shape, strict=False):
+            if axis is not None and (axis != (1, 1) or _counts_from(index) is None):
+                # Negative ones would be counted from the end.
+                raise _RefusedError("elements of that size, by position")
+            self._reach(index, size)
+        ranks = [i.meta["val"].ndim for i in indices]
+        value, rank = node.meta["val"], max(ranks)
+        sources = [(i, rank - n) for i, n in zip(indices, ranks, strict=True)]
+        head = self._from(value.new_empty(value.shape[:rank]), *sources)
+        return (*head, *own[len(indices) :])
+
+    def _reach(self, index: Any, size: Any) -> None:
+        """Positions that grow with the symbol end with the table that they are looked up in."""
+        first = _counts_from(index)
+        if first is not None and any(self._of(index)):
+            if not isinstance(size, int) and _expression(size) != self.symbol:
+                raise _RefusedError("a table of another size that may change")
+            if isinstance(size, int):
+                self.padding.most = min(self.padding.most, size - first)
 
     def _gather(self, node: Any, x: Any, dim: int, index: Any, **kwargs: Any) -> Layout:
         own, places = list(self._of(x)), list(self._of(index))
@@ -427,7 +464,7 @@ class _Walk:
                 raise _RefusedError("attention over several axes as one")
             mask = kwargs.get("attn_mask")
             # What is added to scores must find numbers there.
-            added = mask is not None and mask.meta["val"].dtype is not torch.bool
+            added = mask is None or mask.meta["val"].dtype is not torch.bool
             self.padding.masks[node] = [(1, 2, 0.0)] * added + [(2, 2, 0.0)]
             self.padding.scores.add(node)
         return [queries, queries[:3]]
@@ -435,12 +472,18 @@ class _Walk:
     def _concat(self, node: Any, tensors: Sequence[Any], dim: int = 0) -> Layout:
         value = node.meta["val"]
         dim %= value.ndim
-        if any(self._of(t)[dim] is not None for t in tensors):
-            raise _RefusedError("a concatenation along the size")
-        own = {self._of(t) for t in tensors}
+        own = {(*x[:dim], None, *x[dim + 1 :]) for x in map(self._of, tensors)}
         if len(own) != 1:
             raise _RefusedError("operands that are laid out in different ways")
-        return own.pop()
+        axes = list(own.pop())
+        *before, last = (self._of(t)[dim] for t in tensors)
+        if any(before) or last is not None:
+            # Only what comes before the last operand is where it was, at any size.
+            more = _expression(value.shape[dim]) - self.symbol
+            if any(before) or last is None or last[:2] != (1, 1) or not more.is_Integer:
+                raise _RefusedError("a concatenation along the size")
+            axes[dim] = _longer(int(more))
+        return tuple(axes)
 
     def _split(self, node: Any, x: Any, sizes: Any, dim: int = 0) -> list[Layout]:
         if self._of(x)[dim] is not None:
@@ -460,6 +503,29 @@ class _Walk:
         return self._plain(node.meta["val"])
 
 
+def _longer(more: int) -> tuple[Any, ...]:
+    """An axis that has so many elements more than the symbol (or less)."""
+    return (1, 1, more) if more else (1, 1)
+
+
+def _counts_from(node: Any) -> int | None:
+    """Of an operator's result that is 0, 1, 2, … plus a number, in some shape: that number."""
+    if not isinstance(node, torch.fx.Node) or node.op != "call_function":
+        return None
+    name = operator_name(node.target)
+    if name == "aten.arange.start_step":
+        plain = node.args[0] == 0 and (len(node.args) < 3 or node.args[2] == 1)
+        return 0 if plain else None
+    if name == "aten.slice.Tensor" and node.args[2:3] not in ((), (0,), (None,)):
+        return None
+    if name == "aten.add.Tensor" and isinstance(node.args[1], int) and node.args[1] >= 0:
+        before = _counts_from(node.args[0])
+        return None if before is None else before + node.args[1]
+    whole = _RENAMES | _VIEWS | {"aten.unsqueeze.default", "aten.expand.default",
+                                 "aten.slice.Tensor"}  # fmt: skip
+    return _counts_from(node.args[0]) if name in whole else None
+
+
 _RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_VIEWS, _Walk._view), **dict.fromkeys(_RENAMES, _Walk._same),
     **dict.fromkeys(_REDUCTIONS, _Walk._reduce),
@@ -473,7 +539,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "aten.transpose.int": _Walk._transpose, "aten.t.default": _Walk._transpose,
     "aten.unsqueeze.default": _Walk._unsqueeze, "aten.expand.default": _Walk._expand,
     "aten.slice.Tensor": _Walk._slice, "aten.select.int": _Walk._select,
-    "aten.embedding.default": _Walk._embedding, "aten.gather.default": _Walk._gather,
+    "aten.embedding.default": _Walk._embedding, "aten.index.Tensor": _Walk._index,
+    "aten.gather.default": _Walk._gather,
     "aten._softmax.default": _Walk._softmax,
     "aten.native_layer_norm.default": _Walk._layer_norm, "aten.cumsum.default": _Walk._running,
     _ATTENTION: _Walk._attention, "aten.cat.default": _Walk._concat,

@@ -31,6 +31,9 @@ POINTWISE = {
 }  # fmt: skip
 # Longer rows of a product are not kept in a block, so that nothing is computed from whole ones.
 _MOST_WIDTH = 1024
+_MOST_SHARED_BYTES = (
+    1 << 22
+)  # of a product's right operand where every block of rows reads it whole
 _MOST_RIGHT_BYTES = 1 << 20  # of a second product's right operand, which every block reads whole
 _MOST_WIDE_BYTES = 1 << 16  # of a row of all values that a block keeps
 
@@ -269,8 +272,10 @@ class Regions:
         if region.whole or not region.products:
             return True
         columns = self.shape[self.ops[region.products[0]]["results"][0]][-1]
+        right = self.shape[self.ops[region.products[0]]["inputs"][1]]
         return (
             len(region.products) == 1
+            and math.prod(right[-2:]) * 4 <= _MOST_SHARED_BYTES
             and columns <= _MOST_WIDTH
             and (len(region.rows) > 1 or columns * 4 <= _MOST_WIDE_BYTES)
         )

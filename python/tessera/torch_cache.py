@@ -1,0 +1,149 @@
+"""AOTAutograd's graphs of inference on disk: a second process is spared its two passes.
+
+What is kept is the graph of ATen operators alone; parts and programs are made of it anew (their
+code has a cache of its own). Kept are graphs that need nothing of AOTAutograd at run time: their
+inputs are not changed, their results alias nothing, their extents are numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tessera._core import version
+from tessera.files import write_bytes
+from tessera.store import cache_directory
+
+log = logging.getLogger("tessera.torch")
+
+
+class KeptGraph:
+    """The place of one Dynamo graph's ATen graph; `key` is None where it cannot be kept."""
+
+    def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
+        self._placeholders = len(inputs)
+        try:
+            text = "\n".join(_facts(module, inputs))
+        except Exception as why:  # also what this version of PyTorch does not have
+            log.info("tessera: a traced graph is not kept on disk: %s", why)
+            self.key: str | None = None
+        else:
+            self.key = hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def _path(self) -> Path:
+        return cache_directory() / "graphs" / f"{self.key}.pickle"
+
+    def read(self) -> tuple[Any, set[int]] | None:
+        """The ATen graph and which of its inputs are weights; None where there is none."""
+        if self.key is None or not _is_private(self._path):
+            return None
+        try:
+            from torch.fx._graph_pickler import GraphPickler
+
+            fixed, graph = pickle.loads(self._path.read_bytes())
+            made: Any = GraphPickler.loads(graph, torch._guards.TracingContext.get().fake_mode)
+            for node in made.graph.find_nodes(op="placeholder"):
+                node.target = node.name  # Dynamo's own are long, and slow to make others from
+            return made, fixed
+        except Exception as error:  # of another build, or damaged: it is traced again
+            log.info("tessera: a kept graph cannot be read: %s", error)
+            return None
+
+    def write(self, graph: Any, fixed: set[int]) -> None:
+        """Keeps a graph as AOTAutograd made it, where nothing but the graph is to be run."""
+        if self.key is None:
+            return
+        try:
+            from torch.fx._graph_pickler import GraphPickler, Options
+
+            if not self._is_all(graph, torch._guards.TracingContext.get().fw_metadata):
+                return
+            data = GraphPickler.dumps(graph, Options(node_metadata_key_filter=lambda k: k == "val"))
+            for folder in (cache_directory(), self._path.parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_private(self._path.parent):
+                write_bytes(self._path, pickle.dumps((fixed, data)))
+        except Exception as error:  # no room, or a value that PyTorch does not write
+            log.info("tessera: a traced graph is not kept on disk: %s", error)
+
+    def _is_all(self, graph: Any, meta: Any) -> bool:
+        """Whether calls need nothing beyond the graph (changed inputs, results that are views of
+        inputs or of each other, subclasses)."""
+        from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
+
+        plain = (OutputType.non_alias, OutputType.unsafe_view_alias)
+        return (
+            len(graph.graph.find_nodes(op="placeholder")) == self._placeholders
+            and not any(i.mutates_data or i.mutates_metadata for i in meta.input_info)
+            and all(o.output_type in plain for o in meta.output_info)
+            and meta.num_intermediate_bases == 0
+            and meta.grad_enabled_mutation is None
+            and not meta.tokens
+            and all(isinstance(m, PlainTensorMeta) for m in meta.subclass_inp_meta)
+        )
+
+
+class _NotKeptError(Exception):
+    """What a key cannot say."""
+
+
+def _facts(module: Any, inputs: Sequence[Any]) -> Iterator[str]:
+    """All that the ATen graph of a Dynamo graph follows from."""
+    if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
+        raise _NotKeptError("gradients or autocast are on")
+    yield f"{version} {torch.__version__} {torch.version.git_version}"
+    yield hashlib.sha256(Path(__file__).with_name("torch_backend.py").read_bytes()).hexdigest()
+    yield repr((torch.get_default_dtype(), torch.is_inference_mode_enabled(),
+                torch.are_deterministic_algorithms_enabled(), torch.backends.mkldnn.enabled,
+                torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled(),
+                torch.backends.cuda.mem_efficient_sdp_enabled(),
+                torch._functorch.config.codegen_config()))  # fmt: skip
+    placeholders = module.graph.find_nodes(op="placeholder")
+    if len(placeholders) != len(inputs):
+        raise _NotKeptError("parameters that are not inputs")
+    for node, value in zip(placeholders, inputs, strict=True):
+        yield _input(value)
+        yield str(node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
+    for node in module.graph.nodes:
+        if node.op == "call_function" and not _is_pytorchs(node.target):
+            raise _NotKeptError(f"{node.target} is not PyTorch's")
+        if node.op in ("get_attr", "call_module"):
+            raise _NotKeptError(f"{node.op} {node.target}")
+    yield module.code
+
+
+def _input(value: Any) -> str:
+    if type(value) not in (torch.Tensor, torch.nn.Parameter, torch._subclasses.FakeTensor):
+        raise _NotKeptError(f"an input that is a {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+        raise _NotKeptError("an input that is not plain")
+    if not all(isinstance(d, int) for d in (*value.shape, *value.stride(), value.storage_offset())):
+        raise _NotKeptError("an extent that is a symbol")
+    return repr((isinstance(value, torch.nn.Parameter), value.dtype, tuple(value.shape),
+                 value.stride(), value.storage_offset(), value.device,
+                 value.requires_grad))  # fmt: skip
+
+
+def _is_pytorchs(target: Any) -> bool:
+    if isinstance(target, torch._ops.OpOverload):
+        return target.namespace in ("aten", "prims")
+    module = getattr(target, "__module__", None) or ""
+    return type(target).__name__ == "builtin_function_or_method" or module in (
+        "torch.functional", "torch.nn.functional", "_operator")  # fmt: skip
+
+
+def _is_private(path: Path) -> bool:
+    """Whether nobody else can have put it there: it is code for whoever reads it."""
+    try:
+        info = path.stat()
+    except OSError:
+        return False
+    return info.st_uid == os.geteuid() and not info.st_mode & 0o022

@@ -1,0 +1,130 @@
+"""Traced graphs that are kept on disk: read where they are the same, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+from tessera import torch_backend  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Traced:
+    """Counts the graphs that AOTAutograd traces."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.count = 0
+        real: Any = torch_backend.aot_autograd  # type: ignore[attr-defined]
+
+        def counting(**kwargs: Any) -> Any:
+            self.count += 1
+            return real(**kwargs)
+
+        monkeypatch.setattr(torch_backend, "aot_autograd", counting)
+
+    def during(self, folder: Path, model: Any, *inputs: Any, grad: bool = False) -> int:
+        """How many, of a model that begins anew; its results are compared."""
+        before = self.count
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="tessera", options={"cache_dir": str(folder)})
+        with torch.set_grad_enabled(grad):
+            copies = [x.clone() for x in inputs]
+            for _ in range(2):
+                got, want = compiled(*inputs), model(*copies)
+                torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(inputs, tuple(copies), rtol=1e-5, atol=1e-5)
+                assert got.stride() == want.stride()
+        return self.count - before
+
+
+@pytest.fixture
+def traced(monkeypatch: Any) -> Traced:
+    return Traced(monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache"  # which nobody has made yet
+
+
+def scaled(by: float) -> Callable[[Any], Any]:
+    return lambda x: torch.softmax(x * by, -1) + 1
+
+
+def test_a_graph_is_traced_once(traced: Traced, folder: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
+    x = torch.randn(8, 16)
+    assert traced.during(folder, model, x) == 1
+    assert traced.during(folder, model, x) == 0
+    assert folder.stat().st_mode & 0o777 == 0o700  # as the core wants it
+    (part,) = (p for r in torch_backend.REPORTS for p in r.parts)
+    assert part.weights.bytes  # which are known to be weights
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    assert traced.during(folder, model, torch.randn(8, 16)) == 0
+
+
+def test_another_graph_is_another(traced: Traced, folder: Path) -> None:
+    x = torch.randn(8, 16)
+    assert traced.during(folder, scaled(2.0), x) == 1
+    assert traced.during(folder, scaled(2.0), x) == 0
+    assert traced.during(folder, scaled(3.0), x) == 1
+    for last in (2.5, 3.5):
+        model = lambda x, last=last: x * torch.tensor([1.5, last]).repeat(8)  # noqa: E731
+        assert traced.during(folder, model, x) == 1
+        assert traced.during(folder, model, x) == 0
+    assert traced.during(folder, scaled(2.0), torch.randn(9, 16)) == 1
+    assert traced.during(folder, scaled(2.0), torch.randn(16, 8).t()) == 1
+    assert traced.during(folder, scaled(2.0), x.double()) == 1
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert traced.during(folder, scaled(2.0), x) == 1
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+NOT_KEPT: dict[str, Callable[[Any], Any]] = {
+    "an argument is changed": lambda x: x.mul_(0.5).exp(),
+    "a result is a view of an argument": lambda x: x.t(),
+}
+
+
+@pytest.mark.parametrize("name", NOT_KEPT)
+def test_what_needs_more_than_the_graph_is_traced(name: str, traced: Traced, folder: Path) -> None:
+    x = torch.randn(8, 16)
+    first = traced.during(folder, NOT_KEPT[name], x)
+    assert traced.during(folder, NOT_KEPT[name], x) == first
+    assert not list(folder.glob("graphs/*.pickle"))
+
+
+def test_gradients_are_traced(traced: Traced, folder: Path) -> None:
+    model, x = torch.nn.Linear(16, 16), torch.randn(8, 16)
+    assert traced.during(folder, model, x, grad=True) == 1
+    assert traced.during(folder, model, x, grad=True) == 1
+    assert traced.during(folder, model, x) == 1
+    for _ in range(2):
+        assert traced.during(folder, scaled(2.0), x, grad=True) == 1
+
+
+def test_a_damaged_or_foreign_file_is_not_read(traced: Traced, folder: Path) -> None:
+    x = torch.randn(8, 16)
+    assert traced.during(folder, scaled(2.0), x) == 1
+    (file,) = folder.glob("graphs/*.pickle")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-50])
+    assert traced.during(folder, scaled(2.0), x) == 1
+    assert traced.during(folder, scaled(2.0), x) == 0
+    file.chmod(0o666)
+    assert traced.during(folder, scaled(2.0), x) == 1
