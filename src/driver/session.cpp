@@ -443,10 +443,11 @@ bool Session::passes_filter(const Filter& filter, Outcome& outcome) {
   return false;
 }
 
-std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome) {
+std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
+                                          const Graph* between) {
   Stopwatch watch(report.verify_s);
   try {
-    Acceptance a = verifier.accept(outcome.graph);
+    Acceptance a = verifier.accept(outcome.graph, between);
     if (a.verified) return a.verified->certificate();
     outcome.why = a.verdict.str();
     if (deadline.ended()) return std::nullopt;
