@@ -71,7 +71,8 @@ nb::dict record(const SubprogramReport& r) {
   d["mutants"] = r.mutants;
   d["partial"] = r.partial;
   d["corrected"] = r.corrected;
-  d["proven"] = r.proven;
+  d["proven"] = std::count_if(r.alternatives.begin(), r.alternatives.end(),
+                              [](const auto& a) { return a.proven; });
   d["search_s"] = r.search_s;
   d["original_s"] = r.original_s;
   d["measured_s"] = r.measured_s;

@@ -240,8 +240,8 @@ class Optimizer {
     while (another) {
       const std::optional<Graph> whole = mutants_->choose(parts, replacements);
       if (!whole) break;
-      combine(*whole, "cover");
-      if (s_.outcomes.back().fate == Fate::Chosen) return;
+      combine(*whole, "cover", &mutants_->in_place());
+      if (s_.outcomes.back().fate == Fate::Chosen) return mutants_->accept();
       another = mutants_->reject(s_.outcomes.back());
       if (had || s_.deadline.ended()) return;
     }
@@ -371,9 +371,9 @@ class Optimizer {
     return found;
   }
 
-  // Parts were improved one by one; the program made of them is proved and measured as a whole.
-  // Replaces an earlier one that is slower.
-  void combine(Graph spliced, const char* origin) {
+  // Parts were improved one by one; the program made of them is raced as a whole and, where that
+  // gains, proved. Replaces an earlier one that is slower.
+  void combine(Graph spliced, const char* origin, const Graph* between = nullptr) {
     Outcome whole;
     whole.graph = std::move(spliced);
     whole.origin = base_ == program_ || std::string_view(origin) == "cover" ? origin : "synth";
@@ -384,15 +384,11 @@ class Optimizer {
           if (a.chosen) whole.derivation += r.name + ":\n" + a.derivation;
     whole.rank = 1;
     whole.part = -1;
-    s_.tell("verify", "", 0, 1);
-    Verifier verifier(program_, s_.verify_options());
-    std::optional<Certificate> certificate = s_.prove(verifier, whole);
-    const CompiledCode code = certificate ? s_.code_for(whole) : CompiledCode();
-    if (code && s_.passes_check(whole, code)) race_whole(whole, code, *certificate);
+    if (const CompiledCode code = s_.code_for(whole)) race_whole(whole, code, between);
     s_.outcomes.push_back(std::move(whole));
   }
 
-  void race_whole(Outcome& whole, const CompiledCode& code, Certificate& certificate) {
+  void race_whole(Outcome& whole, const CompiledCode& code, const Graph* between) {
     CompiledCode original;
     try {
       original = s_.compiled(program_);
@@ -400,20 +396,29 @@ class Optimizer {
       if (e.kind() != ErrorKind::Cancelled) throw;
       return;
     }
-    const double most = std::max(0.02, 0.5 * s_.deadline.left());
-    const auto timings =
-        s_.race({original, code}, RaceInputs(program_, options_.seed), std::min(0.3, most), most);
+    s_.tell("measure", "", 0, 1);
+    const double most = std::max(0.02, 0.3 * s_.deadline.left());
+    std::vector<Timing> timings;
+    {
+      Stopwatch watch(s_.report.measure_s);
+      timings =
+          s_.race({original, code}, RaceInputs(program_, options_.seed), std::min(0.3, most), most);
+    }
     whole.fate = timings[1].rounds > 0 ? Fate::Measured : Fate::Proposed;
     whole.seconds = timings[1].rounds > 0 ? timings[1].median_s : 0;
     whole.warm_seconds = timings[1].warm_s;
     whole.speedup = timings[1].speedup;
     if (!worthwhile(timings[1]) || (result_.improved && whole.speedup < result_.speedup)) return;
+    s_.tell("verify", "", 0, 1);
+    Verifier verifier(program_, s_.verify_options());
+    std::optional<Certificate> certificate = s_.prove(verifier, whole, between);
+    if (!certificate || !s_.passes_check(whole, code)) return;
     for (Outcome& o : s_.outcomes)
       if (o.part == -1 && o.fate == Fate::Chosen) o.fate = Fate::Measured;
     whole.fate = Fate::Chosen;
     result_.graph = whole.graph;
     use(code);
-    result_.certificate = std::move(certificate);
+    result_.certificate = std::move(*certificate);
     result_.improved = true;
     result_.original_s = timings[0].median_s;
     result_.seconds = timings[1].median_s;

@@ -108,7 +108,7 @@ struct SubprogramReport {
     // Seconds without the rearrangements at its borders, which others may share or cancel; 0: not
     // timed.
     double model_s = 0, measured_s = 0;
-    bool proven = false;  // by the verifier, which is asked about those that gain
+    bool proven = false;  // by the verifier, which is asked about those that are chosen
     std::string why_not;
     bool chosen = false;
   };
@@ -116,8 +116,8 @@ struct SubprogramReport {
   int times = 1;     // equal ones in the program
   int chosen = 0;    // of these: computed by an alternative in the end
   int rounds = 0;
-  std::string stop;  // of the first search, and why
-  int64_t tried = 0, mutants = 0, partial = 0, corrected = 0, proven = 0;  // see MutateReport
+  std::string stop;                                            // of the first search, and why
+  int64_t tried = 0, mutants = 0, partial = 0, corrected = 0;  // see MutateReport
   double search_s = 0;
   double original_s = 0, measured_s = 0;  // of one: as costs go, and timed alone (0: not)
   bool measured = false;                  // some alternative was timed beside it

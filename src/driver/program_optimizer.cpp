@@ -206,7 +206,6 @@ bool ProgramOptimizer::propose(double least, double most) {
   const double begin = s_.deadline.spent();
   const double search_until = begin + kSearchShare * (until - begin);
   bool finished = true;
-  std::vector<Explored> explored;
   for (size_t n = 0; n < order.size(); n++) {
     const size_t i = order[n];
     const Graph& graph = groups[i][0]->graph;
@@ -231,18 +230,18 @@ bool ProgramOptimizer::propose(double least, double most) {
       // What is left over goes to those that come later.
       const double slot = std::max((search_until - now) * cost[i] / std::max(left, 1e-30),
                                    std::min(search_until - now, 0.3));
-      explored.push_back(
+      explored_.push_back(
           explore(s_.report.subprograms.size() - 1, groups[i], std::min(search_until, now + slot)));
     }
     left -= cost[i];
   }
   // Compiling and timing take longer than searching: where most is to gain comes first.
-  std::stable_sort(explored.begin(), explored.end(), [](const Explored& a, const Explored& b) {
+  std::stable_sort(explored_.begin(), explored_.end(), [](const Explored& a, const Explored& b) {
     return a.expected_s > b.expected_s;
   });
-  for (size_t n = 0; n < explored.size(); n++) {
-    s_.tell("time mutants", std::to_string(n + 1) + "/" + std::to_string(explored.size()), 0, 0);
-    finished = settle(explored[n], until) && finished;
+  for (size_t n = 0; n < explored_.size(); n++) {
+    s_.tell("time mutants", std::to_string(n + 1) + "/" + std::to_string(explored_.size()), 0, 0);
+    finished = settle(explored_[n], until) && finished;
   }
   return finished;
 }
@@ -365,16 +364,11 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
     }
   }
   double best = own;
-  bool refused = false;
   size_t placed = 0;
   std::stable_sort(order.begin(), order.end(), faster);
   for (const size_t i : order) {
     const bool decides = measured[i] || !report.measured;
     if (!decides || found[i].seconds > kLeastGain * own || placed == kOffered) continue;
-    if (!prove(first.graph, found, i)) {
-      refused = true;
-      continue;
-    }
     best = std::min(best, found[i].seconds);
     placed++;
     for (const Part* here : e.places)
@@ -383,8 +377,6 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
   report.best_gain = best > 0 ? own / best : 1;
   if (report.alternatives.empty())
     report.verdict = "no gain found: no mutant is equal";
-  else if (best >= own && refused)
-    report.verdict = "no gain found: what was faster was not proved";
   else if (best >= own)
     report.verdict = which.empty() ? "no gain found: the model expects no mutant to be faster"
                                    : "no gain found: no mutant was faster when timed";
@@ -394,24 +386,27 @@ bool ProgramOptimizer::settle(Explored& e, double until) {
 }
 
 // Asks the verifier about a mutant and about those it is a mutant of.
-bool ProgramOptimizer::prove(const Graph& subprogram, std::vector<Item>& found, size_t number) {
-  Item& item = found[number];
-  if (item.proven) return *item.proven;
-  const int parent = item.parent;
-  bool right = parent < 0 || prove(subprogram, found, size_t(parent));
-  if (right) {
-    Verifier verifier(parent < 0 ? subprogram : found[size_t(parent)].graph, s_.verify_options());
-    Outcome o;
-    o.graph = item.whole;
-    right = s_.prove(verifier, o).has_value();
-    auto& told =
-        s_.report.subprograms[size_t(item.subprogram)].alternatives[size_t(item.alternative)];
-    told.proven = right;
-    told.why_not = o.why;
-    if (right) s_.report.subprograms[size_t(item.subprogram)].proven++;
+bool ProgramOptimizer::prove(const Explored& e, int alternative) {
+  const auto is_it = [&](const Item& item) { return item.alternative == alternative; };
+  const Item& item = *std::find_if(e.found.begin(), e.found.end(), is_it);
+  auto& told = s_.report.subprograms[e.subprogram].alternatives[size_t(alternative)];
+  if (told.proven) return true;
+  const Item& parent = item.parent < 0 ? e.original : e.found[size_t(item.parent)];
+  if (item.parent >= 0 && !prove(e, parent.alternative)) {
+    told.why_not = "what it is a mutant of is not proved";
+    return false;
   }
-  item.proven = right;
-  return right;
+  Verifier verifier(parent.graph, s_.verify_options());
+  Outcome o;
+  o.graph = item.whole;
+  told.proven = s_.prove(verifier, o).has_value();
+  told.why_not = o.why;
+  return told.proven;
+}
+
+void ProgramOptimizer::accept() {
+  for (SubprogramReport& r : s_.report.subprograms)
+    for (auto& a : r.alternatives) a.proven = a.proven || a.chosen;
 }
 
 // Offers an item of one subprogram at an equal one.
@@ -607,12 +602,24 @@ bool ProgramOptimizer::reject(const Outcome& whole) {
   if (whole.fate == Fate::Measured) {
     char text[160];
     std::snprintf(text, sizeof text, "not kept: the whole program was %.2f times as fast with it%s",
-                  whole.speedup, whole.speedup > 1 ? ", too little to tell from noise" : "");
-    why = text;
+                  whole.speedup,
+                  !whole.why.empty()  ? ", but that was not proved: "
+                  : whole.speedup > 1 ? ", too little to tell from noise"
+                                      : "");
+    why = text + whole.why;
   }
   std::set<int> chosen;
   int most = -1;
   double saved = 0;
+  std::set<std::pair<int, int>> wrong;  // subprograms and alternatives
+  if (whole.fate == Fate::Refuted || whole.fate == Fate::Unknown)
+    for (const Explored& e : explored_)
+      for (size_t a = 0; a < s_.report.subprograms[e.subprogram].alternatives.size(); a++)
+        if (s_.report.subprograms[e.subprogram].alternatives[a].chosen && !prove(e, int(a)))
+          wrong.emplace(int(e.subprogram), int(a));
+  std::erase_if(offered_, [&](const Kernel& k) {
+    return wrong.count({k.subprogram, k.alternative}) != 0;
+  });
   for (size_t i = 0; i < s_.report.subprograms.size(); i++) {
     SubprogramReport& r = s_.report.subprograms[i];
     if (r.chosen == 0) continue;
@@ -623,6 +630,7 @@ bool ProgramOptimizer::reject(const Outcome& whole) {
     r.verdict = why;
     for (auto& a : r.alternatives) a.chosen = false;
   }
+  if (!wrong.empty()) return true;
   if (chosen.size() < 2 && rejections_ == 0) return false;
   if (rejections_ == 0) {
     rejected_ = chosen;
@@ -649,6 +657,9 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
   for (const TensorId t : base_.outputs()) problem.wanted.push_back(t.index);
   for (const Kernel& k : kernels)
     problem.kernels.push_back({k.inputs, k.outputs, k.seconds, k.relay});
+  std::vector<size_t> maker(base_.tensors().size());  // the program's own kernel
+  for (size_t i = 0; i < own; i++)
+    for (const size_t v : kernels[i].outputs) maker[v] = i;
   std::vector<size_t> known(own);
   std::iota(known.begin(), known.end(), size_t(0));
   CoverOptions options;
@@ -676,10 +687,22 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
   const bool any = std::any_of(cover.kernels.begin(), cover.kernels.end(),
                                [&](size_t k) { return kernels[k].subprogram >= 0; });
   if (!any || cover.seconds > kLeastWhole * report.original_s) return std::nullopt;
-  Graph g(base_.name());
-  std::vector<TensorId> at(values_.size());
-  for (const TensorId t : base_.inputs())
+  Graph g(base_.name()), places(base_.name());
+  std::vector<TensorId> at(values_.size()), place(base_.tensors().size());
+  for (const TensorId t : base_.inputs()) {
     at[t.index] = g.add_input(base_.type(t), base_.tensor(t).name, base_.is_weight(t));
+    place[t.index] = places.add_input(base_.type(t), base_.tensor(t).name, base_.is_weight(t));
+  }
+  const auto put_in_place = [&](const Kernel& k) {
+    std::vector<TensorId> in;
+    for (const size_t v : k.inputs)
+      in.push_back(values_[v].view.build(places, place[values_[v].of.index]));
+    const std::vector<TensorId> out = k.emit(places, in);
+    for (size_t r = 0; r < out.size(); r++) {
+      const Value& v = values_[k.outputs[r]];
+      if (!place[v.of.index].valid()) place[v.of.index] = v.view.inverse().build(places, out[r]);
+    }
+  };
   for (const size_t i : cover.kernels) {
     const Kernel& k = kernels[i];
     std::vector<TensorId> in;
@@ -687,6 +710,12 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
     const std::vector<TensorId> out = k.emit(g, in);
     for (size_t r = 0; r < out.size(); r++)
       if (!at[k.outputs[r]].valid()) at[k.outputs[r]] = out[r];
+    // An operator of the program on another view is itself there.
+    const Value& made = values_[k.outputs[0]];
+    const bool other_view = k.subprogram < 0 && !made.view.is_identity();
+    const bool fresh = std::any_of(k.outputs.begin(), k.outputs.end(),
+                                   [&](size_t v) { return !place[values_[v].of.index].valid(); });
+    if (!k.relay && fresh) put_in_place(other_view ? kernels[maker[made.of.index]] : k);
     if (i >= own && !k.relay) report.chosen++;
     if (k.subprogram < 0) continue;
     SubprogramReport& s = s_.report.subprograms[size_t(k.subprogram)];
@@ -694,7 +723,11 @@ std::optional<Graph> ProgramOptimizer::choose(const std::vector<Part>& parts,
     s.alternatives[size_t(k.alternative)].chosen = true;
     s.verdict = "chosen";
   }
-  for (const TensorId t : base_.outputs()) g.add_output(at[t.index]);
+  for (const TensorId t : base_.outputs()) {
+    g.add_output(at[t.index]);
+    places.add_output(place[t.index]);
+  }
+  in_place_ = without_dead_code(places);
   return without_dead_code(g);
 }
 

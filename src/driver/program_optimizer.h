@@ -39,8 +39,14 @@ class ProgramOptimizer {
   // mutant gains. Says in the report what was chosen.
   std::optional<Graph> choose(const std::vector<Part>& parts,
                               const std::vector<Replacement>& replacements);
+  // What choose() chose, every mutant between the copies that bring it what the program has there
+  // and back: equal to the program value by value, so that each mutant is proved alone.
+  const Graph& in_place() const { return in_place_; }
+  // The whole was proved, and with it what it was made of.
+  void accept();
   // Says in the report why what choose() chose is not in the result, and has it choose otherwise:
-  // first what should save most alone, then all but that. False where there is nothing else.
+  // where the whole was refused, without mutants that are not proved; where it was slow, first what
+  // should save most alone, then all but that. False where there is nothing else.
   bool reject(const Outcome& whole);
 
  private:
@@ -67,7 +73,6 @@ class ProgramOptimizer {
     // whole.
     int parent = -1;
     Graph whole = Graph();
-    std::optional<bool> proven = std::nullopt;
   };
 
   // A subprogram, where it is in the program, and its mutants.
@@ -82,7 +87,7 @@ class ProgramOptimizer {
   size_t value_of(TensorId t, const Arrangement& view);
   std::optional<Item> opened(const Item& original, const Graph& mutant);
   void mutate(const Item& item, int number, double until, std::vector<Item>& found);
-  bool prove(const Graph& subprogram, std::vector<Item>& found, size_t number);
+  bool prove(const Explored& explored, int alternative);
   Explored explore(size_t subprogram, const std::vector<const Part*>& places, double until);
   bool settle(Explored& explored, double until);
   void place(const Item& item, const Part& first, const Part& here, double seconds,
@@ -101,6 +106,8 @@ class ProgramOptimizer {
   std::vector<Value> values_;    // first the base's tensors as they are
   std::map<std::pair<uint32_t, std::string>, size_t> numbers_;
   std::vector<Kernel> offered_;
+  std::vector<Explored> explored_;
+  Graph in_place_;
   std::set<int> rejected_;  // subprograms that keep their operators
   int rejections_ = 0;
 };

@@ -455,10 +455,11 @@ bool Session::passes_filter(const Filter& filter, Outcome& outcome) {
   return false;
 }
 
-std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome) {
+std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
+                                          const Graph* between) {
   Stopwatch watch(report.verify_s);
   try {
-    Acceptance a = verifier.accept(outcome.graph);
+    Acceptance a = verifier.accept(outcome.graph, between);
     if (a.verified) {
       Certificate c = a.verified->certificate();
       if (target.tf32 && has_f32_products(outcome.graph))

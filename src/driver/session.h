@@ -86,7 +86,9 @@ class Session {
   // These three change the candidate's fate where it falls out. What the deadline ended stays
   // Proposed.
   bool passes_filter(const Filter& filter, Outcome& outcome);
-  std::optional<Certificate> prove(Verifier& verifier, Outcome& outcome);
+  // `between`: see Verifier::verify.
+  std::optional<Certificate> prove(Verifier& verifier, Outcome& outcome,
+                                   const Graph* between = nullptr);
   bool passes_check(Outcome& outcome, const CompiledCode& code);
 
   VerifyOptions verify_options() const;

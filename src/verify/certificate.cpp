@@ -223,7 +223,9 @@ std::string Certificate::str() const {
       text += (text.empty() ? "" : " ") + symbol + "=" + std::to_string(extent);
     line("binding", text);
   }
-  for (const CertificatePart& p : parts) line("part", std::to_string(p.binding) + " " + p.text);
+  if (!between.empty()) line("between", between);
+  for (const CertificatePart& p : parts)
+    line(p.second ? "part_2" : "part", std::to_string(p.binding) + " " + p.text);
   for (const FieldDraw& d : draws) s += line_of(d) + "\n";
   line("min_draws", std::to_string(min_draws));
   line("coverage", coverage);
@@ -253,6 +255,11 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
     hash = r.integer<uint64_t>(r.rest.substr(0, space), 16);
     name = space < r.rest.size() ? unescape(r.rest.substr(space + 1)) : "";
   };
+  auto part = [&](bool second) {
+    const size_t space = std::min(r.rest.find(' '), r.rest.size() - 1);
+    c.parts.push_back(
+        {r.integer<int>(r.rest.substr(0, space)), unescape(r.rest.substr(space + 1)), second});
+  };
   const std::map<std::string_view, std::function<void()>> keys = {
       {"spec", [&] { program(c.spec_hash, c.spec_name); }},
       {"candidate", [&] { program(c.candidate_hash, c.candidate_name); }},
@@ -265,12 +272,9 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
       {"input", [&] { c.inputs.push_back(unescape(r.rest)); }},
       {"output", [&] { c.outputs.push_back(unescape(r.rest)); }},
       {"binding", [&] { c.bindings.push_back(read_binding(r)); }},
-      {"part",
-       [&] {
-         const size_t space = std::min(r.rest.find(' '), r.rest.size() - 1);
-         c.parts.push_back(
-             {r.integer<int>(r.rest.substr(0, space)), unescape(r.rest.substr(space + 1))});
-       }},
+      {"between", [&] { c.between = unescape(r.rest); }},
+      {"part", [&] { part(false); }},
+      {"part_2", [&] { part(true); }},
       {"draw", [&] { c.draws.push_back(read_draw(r)); }},
       {"min_draws", [&] { c.min_draws = r.integer<int>(r.rest); }},
       {"coverage", [&] { c.coverage = unescape(r.rest); }},

@@ -34,6 +34,7 @@ struct FieldDraw {
 struct CertificatePart {
   int binding = 0;
   std::string text;
+  bool second = false;  // of Certificate::between and the rewrite
   friend bool operator==(const CertificatePart&, const CertificatePart&) = default;
 };
 
@@ -62,6 +63,8 @@ struct Certificate {
   std::vector<std::string> inputs, outputs;  // "X f32[16,1024]"
   std::vector<Binding> bindings;             // "tested at"; one empty binding if static
   std::vector<CertificatePart> parts;        // empty: the programs were compared as wholes
+  // A program that both were proved equal to in parts, as text; empty: they were compared directly.
+  std::string between;
   std::vector<FieldDraw> draws;
   int min_draws = 0;     // smallest number of draws in which an element was compared
   std::string coverage;  // "all elements" or which

@@ -49,8 +49,10 @@ class Verifier {
   Verifier(Verifier&&) noexcept;
   Verifier& operator=(Verifier&&) noexcept;
 
-  Verdict verify(const Graph& candidate);
-  struct Acceptance accept(Graph candidate);
+  // `between`: a program that may be equal to both and nearer to each, by way of which they are
+  // compared first. It needs no trust: if it is equal to one only, that proves nothing.
+  Verdict verify(const Graph& candidate, const Graph* between = nullptr);
+  struct Acceptance accept(Graph candidate, const Graph* between = nullptr);
 
  private:
   struct State;

@@ -1,6 +1,9 @@
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/thread_pool.h"
+#include "ir/text.h"
+#include "ir/validate.h"
 #include "verify/composition.h"
 #include "verify/field_test.h"
 #include "verify/funnel.h"
@@ -29,18 +32,37 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
       return {false, "it does not say what part " + std::to_string(parts.size()) + " is"};
     parts.push_back(*part);
   }
+  std::optional<Graph> between;
+  if (!c.between.empty()) {
+    try {
+      between = parse(c.between);
+      validate(*between);
+    } catch (const Error& e) {
+      return {false, "the program between is none: " + std::string(e.what())};
+    }
+    if (auto d = interface_difference(spec, *between)) return {false, d->what};
+  }
+  // The two programs of a step; there is a second one where there is a program between.
+  const auto step = [&](bool second, const Binding& binding) {
+    const Graph& from = second ? *between : spec;
+    const Graph& to = between && !second ? *between : candidate;
+    return std::pair(bind_symbols(from, binding), bind_symbols(to, binding));
+  };
   for (size_t b = 0; b < c.bindings.size(); b++) {
-    std::vector<ProofPart> own;
     bool whole = false;
-    for (size_t i = 0; i < parts.size(); i++)
-      if (c.parts[i].binding == int(b)) own.push_back(parts[i]);
     for (const FieldDraw& d : c.draws) whole = whole || (d.part < 0 && d.binding == int(b));
-    if (whole) continue;
-    const std::string what =
-        missing_in(own, bind_symbols(spec, c.bindings[b]), bind_symbols(candidate, c.bindings[b]));
-    if (own.empty() && !what.empty())
-      return {false, "it records no draw of binding " + std::to_string(b)};
-    if (!what.empty()) return {false, "its parts prove too little: " + what};
+    if (whole && between) return {false, "it has draws of wholes, and a program between"};
+    for (int second = 0; !whole && second <= int(between.has_value()); second++) {
+      std::vector<ProofPart> own;
+      for (size_t i = 0; i < parts.size(); i++)
+        if (c.parts[i].binding == int(b) && c.parts[i].second == bool(second))
+          own.push_back(parts[i]);
+      const auto [from, to] = step(second, c.bindings[b]);
+      const std::string what = missing_in(own, from, to);
+      if (own.empty() && !what.empty())
+        return {false, "it records no draw of binding " + std::to_string(b)};
+      if (!what.empty()) return {false, "its parts prove too little: " + what};
+    }
   }
   for (size_t i = 0; i < parts.size(); i++)
     if (std::none_of(c.draws.begin(), c.draws.end(), [&](const FieldDraw& d) {
@@ -57,8 +79,9 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     const std::string which = "draw " + std::to_string(i);
     if (d.binding < 0 || d.binding >= int(c.bindings.size()))
       return {false, which + " names no binding"};
-    Graph a = bind_symbols(spec, c.bindings[size_t(d.binding)]);
-    Graph b = bind_symbols(candidate, c.bindings[size_t(d.binding)]);
+    const bool second = d.part >= 0 && d.part < int(parts.size()) && c.parts[size_t(d.part)].second;
+    if (second && !between) return {false, which + " needs a program between"};
+    auto [a, b] = step(second, c.bindings[size_t(d.binding)]);
     if (!c.tiles.empty()) {
       const Symmetry symmetry({&a, &b});
       const auto kept = symmetry.first(c.tiles);
@@ -105,7 +128,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   VerifyOptions fresh = options;
   fresh.seed = options.seed ? *options.seed : seed_from_system();
   fresh.strict = c.strict;
-  const Verdict v = verify(spec, candidate, fresh);
+  const Verdict v = Verifier(spec, fresh).verify(candidate, between ? &*between : nullptr);
   if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
   return {true, std::to_string(c.draws.size()) + " recorded draws replayed, and " +
                     std::to_string(v.certificate().draws.size()) + " fresh ones from seed " +

@@ -95,6 +95,23 @@ std::optional<std::pair<TensorId, TensorId>> last_alike(const Graph& spec, const
   return std::nullopt;
 }
 
+// What is equal if the operands of these are: where two operators are the same function and all
+// operands but one are the same, that one.
+std::optional<std::pair<TensorId, TensorId>> operands_alike(const Graph& spec, TensorId x,
+                                                            const Graph& candidate, TensorId y,
+                                                            const Congruence& known) {
+  const Op &a = spec.producer(x), &b = candidate.producer(y);
+  if (!has(a.kind, algebra::Pointwise) || !same_function(spec, a, candidate, b))
+    return std::nullopt;
+  std::optional<std::pair<TensorId, TensorId>> found;
+  for (size_t i = 0; i < a.inputs.size(); i++) {
+    if (known.equal(a.inputs[i], b.inputs[i])) continue;
+    if (found) return std::nullopt;
+    found.emplace(a.inputs[i], b.inputs[i]);
+  }
+  return found && spec.type(found->first) == candidate.type(found->second) ? found : std::nullopt;
+}
+
 // In the original's order; the outputs are the last.
 std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const Congruence& known) {
   std::set<std::pair<TensorId, TensorId>> pairs, alike;  // the latter come first
@@ -103,7 +120,10 @@ std::vector<ValuePair> guesses(const Graph& spec, const Graph& candidate, const 
   for (const auto& [key, layer] : a) {
     const auto found = b.find(key);
     if (found == b.end()) continue;
-    if (const auto last = last_alike(spec, layer, candidate, found->second)) alike.insert(*last);
+    // Before functions that only relate signs, polynomials need few draws.
+    for (auto at = last_alike(spec, layer, candidate, found->second); at;
+         at = operands_alike(spec, at->first, candidate, at->second, known))
+      alike.insert(*at);
     const std::vector<TensorId>&xs = layer.results, &ys = found->second.results;
     if (xs.size() * ys.size() <= kMaxResults)
       for (TensorId x : xs)
@@ -351,15 +371,34 @@ class Regions {
     std::vector<std::pair<size_t, ValuePair>> cuts;
     auto whole = definitions_of(proof.region, spec_, candidate_, &cuts);
     if (!whole) return false;
+    std::vector<size_t> infinite;
+    for (const auto& [input, p] : cuts)
+      if (spec_forms_.infinite[p.spec.index] || candidate_forms_.infinite[p.candidate.index])
+        infinite.push_back(input);
+    // Layers of equal shapes ask the same question.
+    for (const Answer& a : answers_)
+      if (a.programs.spec == whole->spec && a.programs.candidate == whole->candidate &&
+          a.infinite == infinite) {
+        proof.region.tiles = a.tiles;
+        proof.certificate = a.certificate;
+        return a.equal;
+      }
+    const bool equal = test(proof, *whole, infinite);
+    answers_.push_back(
+        {std::move(*whole), std::move(infinite), equal, proof.region.tiles, proof.certificate});
+    return equal;
+  }
+
+  bool test(Proof& proof, const PartPrograms& whole, const std::vector<size_t>& infinite) {
     if (options_.progress)
       options_.progress("region " + std::to_string(proofs_.size() + 1) +
                         ", where the programs differ");
     const Rng seeds = seeds_.split(50000 + questions_++);
     proof.region.tiles.emplace();
-    PartPrograms here = *whole;
-    if (std::max(evaluation_cost(whole->spec), evaluation_cost(whole->candidate)) >
+    PartPrograms here = whole;
+    if (std::max(evaluation_cost(whole.spec), evaluation_cost(whole.candidate)) >
         options_.whole_cost) {
-      const Symmetry symmetry({&whole->spec, &whole->candidate});
+      const Symmetry symmetry({&whole.spec, &whole.candidate});
       if (const auto kept = symmetry.choose(options_.whole_cost, 2, seeds.split(3))) {
         auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
         if (a && b) {
@@ -368,13 +407,9 @@ class Regions {
         }
       }
     }
-    std::vector<size_t> infinite;
-    for (const auto& [input, p] : cuts)
-      if (spec_forms_.infinite[p.spec.index] || candidate_forms_.infinite[p.candidate.index])
-        infinite.push_back(input);
     Reference reference(here.spec, pool_);
     return !test_static(reference, here.candidate, options_, seeds, binding_, proof.certificate,
-                        {&whole->spec, &whole->candidate, true}) &&
+                        {&whole.spec, &whole.candidate, true}) &&
            same_at_infinities(here.spec, here.candidate, infinite, seeds.split(4), pool_);
   }
 
@@ -403,6 +438,14 @@ class Regions {
   Forms spec_forms_, candidate_forms_;
   std::vector<ValuePair> pairs_;  // proved
   std::vector<Proof> proofs_;
+  struct Answer {
+    PartPrograms programs;
+    std::vector<size_t> infinite;  // inputs that may be
+    bool equal = false;
+    std::optional<std::vector<int64_t>> tiles;
+    Certificate certificate;
+  };
+  std::vector<Answer> answers_;
   uint64_t questions_ = 0;
   int failures_ = 0;  // since the last proof
   std::optional<ValuePair> first_failure_;

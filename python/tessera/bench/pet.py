@@ -165,7 +165,7 @@ def _alone(mode: str, least: dict[str, float], facts: dict[str, Row]) -> Row | N
         return None
     row = {"original_us": least[original] * 1e6, "ours_us": least[ours] * 1e6,
            "ratio": least[original] / least[ours]}  # fmt: skip
-    kept = ("verdict", "search_s", "subprograms") if mode != "all" else ()
+    kept = ("verdict", "search_s", "tune_s", "verify_s", "subprograms") if mode != "all" else ()
     return row | {k: v for k, v in facts[ours].items() if k in kept}
 
 

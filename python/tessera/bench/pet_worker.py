@@ -117,6 +117,7 @@ class Server:
             "verdict": "equal" if result.improved else "original",
             "search_s": details["search_s"],
             "tune_s": details["compile_s"] + details["check_s"] + details["measure_s"],
+            "verify_s": details["verify_s"],
             "convolutions": details["convolutions"],
             "subprograms": [_tried(s) for s in details["subprograms"]],
         }

@@ -127,7 +127,6 @@ TEST_F(Mutated, FilmsBecomeImagesInEveryLayer) {
   EXPECT_EQ(told.times, 2);
   EXPECT_GT(told.alternatives.size(), 0u);
   ASSERT_TRUE(optimizer.offers()) << told.verdict;
-  EXPECT_GT(told.proven, 0);
   const auto chosen = optimizer.choose({}, {});
   ASSERT_TRUE(chosen.has_value()) << told.verdict;
   EXPECT_NO_THROW(validate(*chosen));
@@ -141,6 +140,16 @@ TEST_F(Mutated, FilmsBecomeImagesInEveryLayer) {
   Outcome o;
   o.graph = *chosen;
   EXPECT_TRUE(session.prove(verifier, o).has_value()) << o.why << "\n" << print(*chosen);
+  // In its place every mutant has copies around it, so that each is a region of its own.
+  const auto by_places = session.prove(verifier, o, &optimizer.in_place());
+  ASSERT_TRUE(by_places.has_value()) << o.why << "\n" << print(optimizer.in_place());
+  EXPECT_FALSE(by_places->between.empty());
+  const Recheck again = recheck(*by_places, film, *chosen, session.verify_options());
+  EXPECT_TRUE(again.ok) << again.what;
+  const auto is_proven = [](const auto& a) { return a.proven; };
+  EXPECT_TRUE(std::none_of(told.alternatives.begin(), told.alternatives.end(), is_proven));
+  optimizer.accept();
+  EXPECT_TRUE(std::any_of(told.alternatives.begin(), told.alternatives.end(), is_proven));
 }
 
 TEST_F(Mutated, IsSwitchedOffByName) {

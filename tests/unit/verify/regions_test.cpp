@@ -74,6 +74,66 @@ TEST(Regions, EveryLayerMayBeRewritten) {
   EXPECT_EQ(ends.certificate().parts.size(), 4u) << ends.str();
 }
 
+// The same with height and width exchanged from the first layer to the last; `wrong`: in one layer
+// no bias is added.
+std::string exchanged(int layers, int wrong = -1) {
+  std::string s = "y0 = input : f32[2,8,6,6]; half = const {value=0.5} : f32[]; "
+                  "p0 = transpose y0 {perm=[0,1,3,2]}; ";
+  for (int i = 0; i < layers; i++) {
+    const std::string k = std::to_string(i);
+    s += "w" + k + " = input : f32[8,8,3,3]; b" + k + " = input : f32[8,1,1]; ";
+    s += "v" + k + " = transpose w" + k + " {perm=[0,1,3,2]}; ";
+    s += "q" + k + " = conv p" + k + ", v" + k + " {low=[1,1], high=[1,1]}; ";
+    s += "a" + k + " = add q" + k + ", " + (i == wrong ? "half" : "b" + k) + "; ";
+    s += "p" + std::to_string(i + 1) + " = relu a" + k + "; ";
+  }
+  return s + "y = transpose p" + std::to_string(layers) + " {perm=[0,1,3,2]}; return y";
+}
+
+TEST(Regions, LayoutsThatLayersKeepAreProvedByWayOfAProgramBetween) {
+  const Graph a = program(net("....")), b = program(exchanged(4)), between = program(net("tttt"));
+  const Verdict v = Verifier(a, by_regions()).verify(b, &between);
+  ASSERT_TRUE(v.equal()) << v.str();
+  const Certificate& c = v.certificate();
+  EXPECT_FALSE(c.between.empty()) << v.str();
+  EXPECT_EQ(Certificate::parse(c.str()), c);
+  EXPECT_LE(c.error_log2, -40);
+  // Convolutions alone; the second step has functions of signs, of what is cheap.
+  for (size_t i = 0; i < c.parts.size(); i++)
+    if (!c.parts[i].second) {
+      EXPECT_EQ(std::count_if(c.draws.begin(), c.draws.end(),
+                              [&](const FieldDraw& d) { return d.part == int(i); }),
+                3);
+    }
+  const Recheck good = recheck(c, a, b, by_regions());
+  EXPECT_TRUE(good.ok) << good.what;
+  Certificate other = c;
+  other.between = print(program(net("tttx")));
+  EXPECT_FALSE(recheck(other, a, b, by_regions()).ok);
+  other = c;
+  other.between.clear();
+  EXPECT_FALSE(recheck(other, a, b, by_regions()).ok);
+  other = c;
+  std::erase_if(other.parts, [](const CertificatePart& p) { return p.second; });
+  EXPECT_FALSE(recheck(other, a, b, by_regions()).ok);
+}
+
+TEST(Regions, AProgramBetweenIsNotTrusted) {
+  const Graph a = program(net("....")), right = program(exchanged(4));
+  for (int wrong : {0, 2, 3}) {
+    const Graph b = program(exchanged(4, wrong));
+    std::string kinds = "....";
+    kinds[size_t(wrong)] = 'x';
+    for (const Graph& between : {a, b, program(net("tttt")), program(net(kinds))}) {
+      EXPECT_FALSE(Verifier(a, by_regions()).verify(b, &between).equal()) << wrong;
+    }
+    // Of a wrong one nothing follows, but the programs are equal all the same.
+    const Verdict v = Verifier(a, by_regions()).verify(right, &b);
+    EXPECT_TRUE(v.equal()) << v.str();
+    EXPECT_TRUE(v.certificate().between.empty());
+  }
+}
+
 TEST(Regions, WrongLayersAreRefused) {
   for (const char* wrong :
        {"...x....", "...w....", "x.......", ".......x", "t..w...t", "tttxtttt"}) {
