@@ -116,6 +116,13 @@ TEST(Regions, LayoutsThatLayersKeepAreProvedByWayOfAProgramBetween) {
   other = c;
   std::erase_if(other.parts, [](const CertificatePart& p) { return p.second; });
   EXPECT_FALSE(recheck(other, a, b, by_regions()).ok);
+  other = c;  // all but one region of the second step
+  const int last = int(c.parts.size()) - 1;
+  other.parts.pop_back();
+  std::erase_if(other.draws, [&](const FieldDraw& d) { return d.part == last; });
+  std::erase_if(other.gate, [&](const GateFamily& g) { return g.part == last; });
+  const Recheck gap = recheck(other, a, b, by_regions());
+  EXPECT_NE(gap.what.find("prove too little"), std::string::npos) << gap.what;
 }
 
 TEST(Regions, AProgramBetweenIsNotTrusted) {
