@@ -63,6 +63,19 @@ COLUMNS = {
         "undecided",
         "seconds",
     ),
+    "pet": (
+        "case",
+        "batch",
+        "threads",
+        "ours_us",
+        "original_us",
+        "peers",
+        "speedup_vs_best",
+        "rewrites_alone",
+        "max_rel_err",
+        "search_s",
+        "verdict",
+    ),
     "plus": (
         "case",
         "batch",
@@ -99,7 +112,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         suite += " cuda"
     elif "compiled_for" in rows[0]:
         suite += " emulated"
-    columns = COLUMNS[suite]
+    plain = (
+        c for c, value in rows[0].items() if c != "suite" and not isinstance(value, dict | list)
+    )
+    columns = COLUMNS.get(suite) or tuple(plain)
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(cell(row.get(c)) for c in columns) + " |" for row in rows]
     return "\n".join(lines)

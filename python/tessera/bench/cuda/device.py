@@ -45,7 +45,7 @@ class Device:
             ) from None
         if not torch.cuda.is_available():
             raise UnsupportedError(
-                "no CUDA device: bench --target cuda measures on a GPU through PyTorch with CUDA"
+                "no CUDA device: bench --target cuda measures on a GPU through PyTorch with CUDA;"
                 " --emulate needs neither"
             )
         self.torch = torch
