@@ -37,7 +37,7 @@ class Deadline {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const double seconds_;
   const std::atomic<bool>*cancel_, *abandon_;
-  std::atomic<bool> hard_{false};
+  std::atomic<bool> hard_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool done_ = false;  // guarded by mutex_
