@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "backend/cpu/matmul.h"
 #include "base/check.h"
@@ -295,29 +297,45 @@ class Users {
   OpId only(TensorId t) const {
     return uses_[t.index] == 1 && of_[t.index].size() == 1 ? of_[t.index][0] : OpId();
   }
+  // Operators, one entry for each operand that is the tensor.
+  const std::vector<OpId>& of(TensorId t) const { return of_[t.index]; }
+  // Those, and the program's results.
+  int count(TensorId t) const { return uses_[t.index]; }
 
  private:
   std::vector<std::vector<OpId>> of_;
   std::vector<int> uses_;
 };
 
-// The element-by-element operators that follow `from` and are not `taken` yet.
+// The element-by-element operators that follow `from` and are not `taken` yet, as far as one value
+// comes out of them that others read: a chain, or branches that meet again, as in x·sigmoid(x).
 std::vector<OpId> followers(const Graph& graph, const Users& users, TensorId from,
                             std::vector<bool>& taken,
                             const std::function<bool(TensorId, const Type&)>& simple) {
   std::vector<OpId> found;
-  for (OpId next = users.only(from); next.valid(); next = users.only(from)) {
-    const Op& op = graph.op(next);
-    if (!has(op.kind, algebra::Pointwise) || taken[next.index]) break;
+  size_t whole = 0;  // of `found`, up to where one value was left
+  std::set<TensorId> inside{from};
+  std::map<TensorId, int> wanted{{from, users.count(from)}};  // by how many others yet
+  std::set<OpId> next(users.of(from).begin(), users.of(from).end());
+  // In the program's order: what an operand needs has been seen before.
+  for (; !next.empty(); next.erase(next.begin())) {
+    const Op& op = graph.op(*next.begin());
+    if (!has(op.kind, algebra::Pointwise) || taken[next.begin()->index]) break;
     const Type& type = graph.type(op.result());
     if (type.dtype != DType::F32 || type.shape != graph.type(from).shape) break;
     if (!std::all_of(op.inputs.begin(), op.inputs.end(),
-                     [&](TensorId t) { return t == from || simple(t, type); }))
+                     [&](TensorId t) { return inside.count(t) != 0 || simple(t, type); }))
       break;
-    taken[next.index] = true;
-    found.push_back(next);
-    from = op.result();
+    for (TensorId t : op.inputs)
+      if (inside.count(t) != 0 && --wanted[t] == 0) wanted.erase(t);
+    inside.insert(op.result());
+    wanted[op.result()] = users.count(op.result());
+    next.insert(users.of(op.result()).begin(), users.of(op.result()).end());
+    found.push_back(*next.begin());
+    if (wanted.size() == 1) whole = found.size();
   }
+  found.resize(whole);
+  for (OpId id : found) taken[id.index] = true;
   return found;
 }
 
@@ -342,11 +360,13 @@ std::vector<ImageStep> image_steps(const Graph& graph, CpuIsa isa) {
     step.image = turn.inputs[0];
     step.after = {back};
     step.result = graph.op(back).result();
+    std::set<TensorId> inside{step.result};
     for (OpId next : followers(graph, users, step.result, taken, [&](TensorId t, const Type&r) {
            return meets(graph.type(t), r) != Meets::Otherwise;
          })) {
+      inside.insert(graph.op(next).result());
       for (TensorId t : graph.op(next).inputs)
-        if (t != step.result && graph.producer(t).kind != OpKind::Const &&
+        if (inside.count(t) == 0 && graph.producer(t).kind != OpKind::Const &&
             std::find(step.more.begin(), step.more.end(), t) == step.more.end())
           step.more.push_back(t);
       step.after.push_back(next);

@@ -54,7 +54,7 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
     code.line("const float* const " + e + " = " + given + offset + ";");
     value_of[step.more[i].index] = add(memory(e, {0, columns ? 1 : 0}), true, columns);
   }
-  int last = value_of[sums.index];
+  std::vector<int> made{value_of[sums.index]};
   for (size_t i = 1; i < step.after.size(); ++i) {
     const Op& op = graph.op(step.after[i]);
     Value v;
@@ -71,12 +71,16 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
       }
       v.inputs.push_back(value_of[t.index]);
     }
-    last = value_of[op.result().index] = add(v, true, true);
+    made.push_back(value_of[op.result().index] = add(v, true, true));
   }
   std::vector<int> touched;
   Nest nest(kernel, unit.prelude, touched);
   const Index j = nest.loop("columns");
-  const std::string x = nest.element(last, {Index{}, j});
+  std::string x;
+  for (const int id : made) {  // each once, however many want it
+    x = nest.element(id, {Index{}, j});
+    nest.known(id, {Index{}, j}, x);
+  }
   nest.statement(nest.depth() - 1,
                  store({"(to + row * " + c + ")", DType::F32, {}}, j.text, x, unit.prelude));
   nest.emit(code);

@@ -159,6 +159,39 @@ TEST(CpuImages, WhatFollowsIsFused) {
   EXPECT_EQ(steps[0].more.size(), 3u);
 }
 
+// x·sigmoid(x) and its kin: branches that meet again follow as well; what others read ends it.
+TEST(CpuImages, BranchesThatMeetAgainFollow) {
+  const std::string head = R"(graph g {
+    x = input : f32[2,16,6,5]
+    w = input {weight=true} : f32[32,16,3,3]
+    b = input {weight=true} : f32[32,1,1]
+    g = input : f32[2,32,1,1]
+    y = conv x, w {low=[1,1], high=[1,1]} : f32[2,32,6,5]
+    z = add y, b
+    k = const {value=1/6} : f32[]
+    h = const {value=1/2} : f32[]
+    zero = const {value=0} : f32[]
+    one = const {value=1} : f32[]
+    )";
+  const auto followers = [&](const std::string& text) {
+    expect_right_by_all(head + text + "\n}");
+    const Graph laid_out = channels_last(parse(head + text + "\n}", "<test>"), best_isa());
+    const std::vector<ImageStep> steps = image_steps(laid_out, best_isa());
+    EXPECT_EQ(steps.size(), 1u) << text;
+    return int(steps.at(0).after.size()) - 1;
+  };
+  const std::string swish = "m = mul z, k\n a = add m, h\n n = min a, one\n l = max n, zero\n"
+                            "r = mul z, l\n";
+  EXPECT_EQ(followers(swish + "return r"), 6);
+  EXPECT_EQ(followers("q = mul z, z\n e = exp q\n c = add e, z\n d = mul c, q\n return d"), 5);
+  // Half of it is wanted by others: the sum with the bias is all that follows.
+  EXPECT_EQ(followers(swish + "return r, l"), 1);
+  // A factor that comes of a mean over the result is not there yet.
+  EXPECT_EQ(followers(swish + "v = mean r {axes=[2,3], keepdims=true}\n u = mul r, v\n"
+                              "t = add u, g\n return t"),
+            6);
+}
+
 TEST(CpuImages, TwoConvolutionsDoNotShareWhatFollows) {
   // Both could take the sum; and the result of the first has a second user.
   const std::string text = R"(graph g {
