@@ -13,9 +13,7 @@ constexpr double kPollSeconds = 0.02;
 
 Deadline::Deadline(double seconds, const std::atomic<bool>* cancel,
                    const std::atomic<bool>* abandon)
-    : seconds_(seconds),
-      cancel_(cancel),
-      abandon_(abandon),
+    : seconds_(seconds), cancel_(cancel), abandon_(abandon),
       hard_(seconds <= 0),  // the watcher may start late
       watcher_([this] { watch(); }) {}
 
