@@ -390,3 +390,10 @@ def test_all_idioms_at_once(name: str, flavour: str) -> None:
 def test_idioms_that_there_are_not() -> None:
     with pytest.raises(UsageError, match="choose from ones"):
         emit(trace(lambda a: a + 1, A), "jax", idioms=("reuse",))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.float64])
+def test_a_choice_between_two_numbers_has_its_dtype(dtype: Callable[[int], Any]) -> None:
+    x = np.array([-1, 0, 2], np.int8)
+    graph = trace(lambda x: np.where(x > 0, dtype(1), dtype(0)), x)
+    assert compile_source(emit(graph, "numpy", name="g"), "g")(x).dtype == dtype

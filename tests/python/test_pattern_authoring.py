@@ -65,7 +65,9 @@ def test_a_kernel_is_inserted_and_removed_while_running() -> None:
 
 
 def test_a_kernel_that_is_not_the_meaning_is_refused() -> None:
-    with pytest.raises(BadInputError, match=r"pattern wrong: .* at M="):
+    with pytest.raises(
+        BadInputError, match=r"pattern wrong: the kernel in line \d+: y\[.*where the def gives .*M="
+    ):
         register("wrong", CENTRED, kernel=KERNEL.replace("sub t", "add t"))
     with pytest.raises(BadInputError, match=r"wrong\.pattern:\d+"):
         register("wrong", CENTRED, kernel=KERNEL.replace("iter x", "iter z"))

@@ -53,7 +53,12 @@ def test_what_ships_is_listed_and_shown(own: Path, capsys: pytest.CaptureFixture
     assert code == 0
     assert {"matmul", "attention", "layernorm", "rmsnorm", "gated-mlp", "lora"} <= names
     found = as_json(capsys, "patterns", "list", "reduce_max")[1]["patterns"]
-    assert {p["name"] for p in found} == {"attention", "attention-transposed", "matmul-softmax"}
+    assert {p["name"] for p in found} == {
+        "attention",
+        "attention-transposed",
+        "causal-attention",
+        "matmul-softmax",
+    }
     assert main(["patterns", "show", "rmsnorm"]) == 0
     out = capsys.readouterr().out
     assert "loop1 [N, non-para, (reduceSum)]" in out

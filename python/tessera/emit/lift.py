@@ -122,6 +122,8 @@ class Lifter:
             args = [self._array(self.node(i)) for i in record["inputs"]]
         else:
             args = self._operands(record["inputs"], shape)
+        if op == "where" and args[1].is_literal and args[2].is_literal:
+            args[1] = self._array(args[1])  # the condition says no dtype
         return Node(op, tuple(args), dtype, shape, attrs, name)
 
     def _operands(self, inputs: Sequence[int], shape: Shape) -> list[Node]:
