@@ -80,7 +80,8 @@ def test_exponentials_are_joined() -> None:
 
     found = rewritten(density, "f64[200,150]", "f64[200,150]")
     assert found.improved
-    assert found.source.splitlines()[-1].count("np.exp(") == 1
+    code = [line for line in found.source.splitlines() if not line.lstrip().startswith("#")]
+    assert "\n".join(code).count("np.exp(") == 1  # in place or not, whichever was faster
     x, y = np.full((200, 150), -800.0), np.full((200, 150), 600.0)  # exp(-800) is 0 in f64
     np.testing.assert_allclose(found.function()(x, y), np.exp(y + 1), rtol=1e-12)
 
