@@ -50,7 +50,6 @@ Session::Session(const OptimizeOptions& o, const std::function<void(const Progre
       place(place_of(o.target, o.target_directory)), described(resolve_target(o)),
       target(described), threads(o.threads > 0 ? o.threads : default_threads()), eval_pool(threads),
       learnt(cache, o, described), progress_(progress), cancel_(cancel) {
-  if (threads != KernelPool::shared().threads()) pool_.emplace(threads);
   target.transforms = plan_options().images ? plan_options().transforms : Transforms::None;
   if (place.gpu && !place.context)
     report.not_measured = place.why_not;
@@ -229,7 +228,7 @@ void Session::measure_convolutions(const Graph& graph) {
   if (place.gpu || !plan.images || plan.transforms == Transforms::None) return;
   Stopwatch watch(report.measure_s);
   const CpuIsa isa = best_isa();
-  KernelPool& pool = pool_ ? *pool_ : KernelPool::shared();
+  KernelPool& pool = KernelPool::shared(threads);
   tell("measure", "", 0, 1);
   tessera::measure_convolutions(graph, isa, pool, cache, kShare * deadline.left(), cancel_);
   report.convolutions = describe_convolutions(graph, isa, pool.threads(), cache, plan);
@@ -239,8 +238,7 @@ void Session::measure_convolutions(const Graph& graph, double seconds) {
   const PlanOptions plan = plan_options();
   if (place.gpu || !plan.images || plan.transforms == Transforms::None) return;
   Stopwatch watch(report.measure_s);
-  KernelPool& pool = pool_ ? *pool_ : KernelPool::shared();
-  tessera::measure_convolutions(graph, best_isa(), pool, cache, seconds, cancel_);
+  tessera::measure_convolutions(graph, best_isa(), KernelPool::shared(threads), cache, seconds, cancel_);
 }
 
 std::optional<double> Session::known_seconds(const Graph& convolution) {
@@ -288,7 +286,7 @@ CompiledCode Session::compiled(const Graph& graph) {
     return code;
   }
   ModuleOptions module_options;
-  module_options.pool = pool_ ? &*pool_ : nullptr;
+  module_options.pool = &KernelPool::shared(threads);
   module_options.cancel = deadline.hard();
   module_options.plan = plan;
   code.cpu = Module::compile(graph, cache, module_options);

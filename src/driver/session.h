@@ -120,7 +120,6 @@ class Session {
 
   const std::function<void(const Progress&)>& progress_;
   const std::atomic<bool>* cancel_;
-  std::optional<KernelPool> pool_;
   std::optional<rules::RuleSet> rules_;
   std::optional<std::vector<patterns::Pattern>> patterns_;  // read when they are first needed
   std::vector<MeasuredKernels> measured_;                   // on the device, the latest last

@@ -23,7 +23,7 @@ class Module;
 
 struct ModuleOptions {
   CpuIsa isa = best_isa();
-  KernelPool* pool = nullptr;  // null: KernelPool::shared()
+  KernelPool* pool = nullptr;  // null: KernelPool::shared(). It has to outlive the module.
   double compile_timeout_s = 120;
   const std::atomic<bool>* cancel = nullptr;  // compiling stops soon after it is set
   PlanOptions plan;

@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -45,9 +48,13 @@ KernelPool::~KernelPool() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-KernelPool& KernelPool::shared() {
-  // Never destroyed: helpers may be asleep in it while the process exits.
-  static KernelPool* pool = new KernelPool();
+KernelPool& KernelPool::shared(int threads) {
+  // Never destroyed: helpers may be asleep in them while the process exits.
+  static auto& pools = *new std::map<int, std::unique_ptr<KernelPool>>();
+  static std::mutex& making = *new std::mutex();
+  const std::lock_guard lock(making);
+  std::unique_ptr<KernelPool>& pool = pools[threads > 0 ? threads : default_threads()];
+  if (!pool) pool = std::make_unique<KernelPool>(threads);
   return *pool;
 }
 

@@ -34,8 +34,9 @@ class KernelPool {
   // thread is using the pool, the caller does all of it alone, as worker 0 of its own job.
   void parallel_for(long count, long chunk, Body body, void* context);
 
-  // The pool of the process, made at first use.
-  static KernelPool& shared();
+  // The process's pool of so many threads (0: default_threads()), made at first use and never
+  // destroyed: code may outlive whoever had it compiled.
+  static KernelPool& shared(int threads = 0);
 
  private:
   struct alignas(64) Part {  // of a job: what one worker begins with, and others take from

@@ -99,6 +99,16 @@ TEST_F(Optimize, SecondRunComesFromTheCacheWithItsProof) {
   EXPECT_FALSE(optimize(parse(kNormLinear), other).report.from_cache);
 }
 
+TEST_F(Optimize, CodeOutlivesTheSearchWhateverItsThreads) {
+  OptimizeOptions three = options();
+  three.threads = KernelPool::shared().threads() + 1;
+  three.budget_seconds = 0.5;
+  OptimizeResult r = optimize(parse(kNormLinear), three);
+  volatile char elsewhere[65536];  // where the search had its own
+  for (size_t i = 0; i < sizeof elsewhere; ++i) elsewhere[i] = 0;
+  expect_right(r);
+}
+
 TEST_F(Optimize, AStoredResultThatIsWrongIsNotBelieved) {
   // A program that computes something else, under the right key: as someone could plant it who
   // writes to the cache directory.
