@@ -44,8 +44,7 @@ bool takes(const Graph& graph, const Op& op, CpuIsa isa) {
     const bool adds = std::all_of(a.low.begin(), a.low.end(), [](int64_t n) { return n >= 0; }) &&
                       std::all_of(a.high.begin(), a.high.end(), [](int64_t n) { return n >= 0; });
     const int64_t filters = result.shape[1].extent;
-    const bool depthwise = a.groups == filters && x.shape[1].extent == filters && filters >= lanes;
-    return (depthwise || (a.groups == 1 && 2 * filters >= lanes)) && adds;
+    return filters * (a.groups == 1 ? 2 : 1) >= lanes && adds;
   }
   // Windows over all axes but batch and channels.
   return window_axes(graph, op).size() + 2 == rank && result.shape[1].extent >= lanes;

@@ -90,24 +90,40 @@ ImageStage padded(const std::string& name, const ImageGeometry& g) {
   return stage;
 }
 
-// [F, C, taps…] as panels of [taps, C, columns of the panel]. A unit is a tap.
-ImageStage packed_weights(const std::string& name, const ImageGeometry& g,
-                          const ChannelPanels& panels) {
+// A convolution's groups, and the panels that the filters of each are cut into.
+struct Groups {
+  int64_t count = 1, channels = 1, filters = 1;  // the latter of one
+  ChannelPanels panels;
+  int64_t weights(int64_t taps) const { return taps * channels * panels.channels(); }
+};
+Groups groups_of(const ImageGeometry& g, CpuIsa isa) {
+  const int64_t filters = g.filters / g.groups;
+  return {g.groups, g.channels / g.groups, filters, channel_panels(isa, filters)};
+}
+
+// [F, C of a group, taps…], for each group as panels of [taps, C, columns of the panel]. A unit is
+// a tap.
+ImageStage packed_weights(const std::string& name, int64_t taps, const Groups& groups) {
+  const ChannelPanels& panels = groups.panels;
   ImageStage stage;
   stage.of_weights = true;
-  stage.units = g.taps;
+  stage.units = taps;
   Code code;
   open_stage(code, name, {"w", "to"});
   code.open("for (long t = begin; t < end; ++t)");
   for (size_t p = 0; p < panels.vectors.size(); ++p) {
     const int64_t first = panels.begin(p), width = panels.width(p);
-    const int64_t real = std::min(width, g.filters - first);
-    code.open("for (long c = 0; c < " + n(g.channels) + "; ++c)");
-    code.line("float* const out = to + " + n(first * g.taps * g.channels) + " + (t * " +
-              n(g.channels) + " + c) * " + n(width) + ";");
-    code.line("for (long j = 0; j < " + n(real) + "; ++j) out[j] = w[((" + n(first) + " + j) * " +
-              n(g.channels) + " + c) * " + n(g.taps) + " + t];");
+    const int64_t real = std::min(width, groups.filters - first);
+    code.open("for (long group = 0; group < " + n(groups.count) + "; ++group)");
+    code.open("for (long c = 0; c < " + n(groups.channels) + "; ++c)");
+    code.line("float* const out = to + group * " + n(groups.weights(taps)) + " + " +
+              n(first * taps * groups.channels) + " + (t * " + n(groups.channels) + " + c) * " +
+              n(width) + ";");
+    code.line("for (long j = 0; j < " + n(real) + "; ++j) out[j] = w[((group * " +
+              n(groups.filters) + " + " + n(first) + " + j) * " + n(groups.channels) + " + c) * " +
+              n(taps) + " + t];");
     code.line("for (long j = " + n(real) + "; j < " + n(width) + "; ++j) out[j] = 0;");
+    code.close();
     code.close();
   }
   code.close();
@@ -116,16 +132,17 @@ ImageStage packed_weights(const std::string& name, const ImageGeometry& g,
   return stage;
 }
 
-// Every product. A unit is a stretch of pixels of one image and a panel of channels.
-ImageStage direct(const std::string& name, const ImageGeometry& g, const ChannelPanels& panels,
+// Every product. A unit is a stretch of pixels of one image and a panel of channels of a group.
+ImageStage direct(const std::string& name, const ImageGeometry& g, const Groups& groups,
                   const Finish& finish, UnitContext& unit) {
   ImageStage stage;
+  const ChannelPanels& panels = groups.panels;
   const size_t rank = g.axes.size();
   const WindowAxis& last = g.axes.back();
   // Neighbouring taps of the innermost axis and their channels lie side by side.
-  const bool merged = last.dilation == 1;
-  const int64_t k = g.channels * (merged ? last.taps : 1);
-  const int64_t taps = g.channels * g.taps / k;
+  const bool merged = last.dilation == 1 && groups.count == 1;
+  const int64_t k = groups.channels * (merged ? last.taps : 1);
+  const int64_t taps = groups.channels * g.taps / k;
   std::vector<int64_t> offsets;
   for (int64_t t = 0; t < taps; ++t) {
     int64_t at = merged ? t * last.taps : t, offset = 0, step = g.channels;
@@ -137,13 +154,13 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Channel
     offsets.push_back(offset);
   }
   const int64_t widest = *std::max_element(panels.vectors.begin(), panels.vectors.end());
-  const int64_t per_pixel = g.channels * g.taps * widest * panels.lanes;
+  const int64_t per_pixel = groups.channels * g.taps * widest * panels.lanes;
   const int most = most_pixels(unit.isa, static_cast<int>(widest));
   const int64_t most_chunks =
       ceil_div(g.pixels, std::clamp<int64_t>(kUnitProducts / per_pixel, int64_t{most} * 2,
                                              std::max<int64_t>(g.pixels, most * 2)));
   const int64_t chunk = ceil_div(g.pixels, most_chunks), chunks = ceil_div(g.pixels, chunk);
-  const int64_t count = static_cast<int64_t>(panels.vectors.size());
+  const int64_t each = static_cast<int64_t>(panels.vectors.size()), count = each * groups.count;
   stage.units = g.batch * count * chunks;
   stage.scratch_bytes = int64_t{most_pixels(unit.isa, 1)} * widest * panels.lanes * 4;
   Code code;
@@ -204,10 +221,13 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Channel
   code.line("float* const out = (float*)args[" + n(2 + int64_t(finish.more)) + "];");
   code.open("for (long unit = begin; unit < end; ++unit)");
   code.line("const long from = unit % " + n(chunks) + " * " + n(chunk) + ", image = unit / " +
-            n(chunks * count) + ", panel = unit / " + n(chunks) + " % " + n(count) + ";");
+            n(chunks * count) + ", panel = unit / " + n(chunks) + " % " + n(each) +
+            ", group = unit / " + n(chunks * each) + " % " + n(groups.count) + ";");
   code.line("const long to = from + " + n(chunk) + " < " + n(g.pixels) + " ? from + " + n(chunk) +
             " : " + n(g.pixels) + ";");
-  code.line("const float* const xs = x + image * " + n(g.padded_pixels * g.channels) + ";");
+  code.line("const float* const xs = x + image * " + n(g.padded_pixels * g.channels) +
+            " + group * " + n(groups.channels) + ";");
+  code.line("const float* const ws = w + group * " + n(groups.weights(g.taps)) + ";");
   code.line("const long base = image * " + n(g.pixels) + ";");
   // Wider panels come first.
   size_t p = 0;
@@ -217,10 +237,11 @@ ImageStage direct(const std::string& name, const ImageGeometry& g, const Channel
     code.open("if (panel >= " + n(int64_t(p)) + " && panel < " + n(int64_t(next)) + ")");
     code.line("const long column = " + n(panels.begin(p)) + " + (panel - " + n(int64_t(p)) +
               ") * " + n(panels.width(p)) + ";");
-    code.line("const long columns = column + " + n(panels.width(p)) + " < " + n(g.filters) + " ? " +
-              n(panels.width(p)) + " : " + n(g.filters) + " - column;");
-    code.line(name + "_x" + n(panels.vectors[p]) + "(xs, w + column * " + n(g.channels * g.taps) +
-              ", out, more, (float*)scratch, base, column, columns, from, to);");
+    code.line("const long columns = column + " + n(panels.width(p)) + " < " + n(groups.filters) +
+              " ? " + n(panels.width(p)) + " : " + n(groups.filters) + " - column;");
+    code.line(name + "_x" + n(panels.vectors[p]) + "(xs, ws + column * " +
+              n(groups.channels * g.taps) + ", out, more, (float*)scratch, base, group * " +
+              n(groups.filters) + " + column, columns, from, to);");
     code.close();
     p = next;
   }
@@ -284,7 +305,7 @@ ImageGeometry geometry_of(const Graph& graph, const ImageStep& step) {
   g.batch = x[0];
   g.channels = x[1];
   g.filters = extents(graph.type(op.result()).shape)[1];
-  if (const auto* conv = std::get_if<ConvAttrs>(&op.attrs)) g.depthwise = conv->groups > 1;
+  if (const auto* conv = std::get_if<ConvAttrs>(&op.attrs)) g.groups = conv->groups;
   for (const WindowAxis& a : g.axes) {
     g.taps *= a.taps;
     g.pixels *= a.out;
@@ -305,7 +326,7 @@ std::vector<ConvAlgorithm> algorithms_of(const Graph& graph, const ImageStep& st
   std::vector<ConvAlgorithm> found{ConvAlgorithm::Direct};
   const ImageGeometry g = geometry_of(graph, step);
   for (ConvAlgorithm a : {ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4})
-    if (!g.depthwise && winograd_applies(g, results_per_tile(a), isa)) found.push_back(a);
+    if (g.groups == 1 && winograd_applies(g, results_per_tile(a), isa)) found.push_back(a);
   // The library takes what instructions there are.
   if (isa == runnable_isas().back() && onednn().problem.empty())
     found.push_back(ConvAlgorithm::OneDnn);
@@ -368,7 +389,8 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
   std::vector<int> others;  // operands of what follows, and the result
   for (int i = 0; i < finish.more; ++i) others.push_back(more + i);
   if (!conv) {
-    ImageStage stage = pooling_stage(name, g, op.kind == OpKind::PoolMax, finish);
+    ImageStage stage = window_stage(
+        name, g, op.kind == OpKind::PoolMax ? WindowFold::Max : WindowFold::Sum, finish, unit.isa);
     stage.reads = {0};
     stage.reads.insert(stage.reads.end(), others.begin(), others.end());
     stage.writes = {code.operands};
@@ -382,29 +404,29 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
     }
     algorithm = ConvAlgorithm::Direct;  // it has no way
   }
-  const ChannelPanels panels = channel_panels(unit.isa, g.filters);
   if (algorithm != ConvAlgorithm::Direct) {
-    emit_winograd(name, g, results_per_tile(algorithm), panels, finish, unit, code);
+    emit_winograd(name, g, results_per_tile(algorithm), channel_panels(unit.isa, g.filters), finish,
+                  unit, code);
     return code;
   }
   const int first = code.operands + 1;
-  if (g.depthwise) {
+  if (g.depthwise()) {
     code.workspace_bytes.push_back(g.taps * g.channels * 4);
-    ImageGeometry one = g;  // the weights lie as those of one filter of so many channels
-    one.filters = 1;
-    ImageStage weights = packed_weights(name, one, {1, {1}});
+    // The weights lie as those of one filter of so many channels.
+    ImageStage weights = packed_weights(name, g.taps, {1, g.channels, 1, {1, {1}}});
     weights.reads = {1};
     weights.writes = {first};
     code.stages.push_back(std::move(weights));
-    ImageStage stage = depthwise_stage(name, g, finish, unit.isa);
+    ImageStage stage = window_stage(name, g, WindowFold::Products, finish, unit.isa);
     stage.reads = {0, first};
     stage.reads.insert(stage.reads.end(), others.begin(), others.end());
     stage.writes = {code.operands};
     code.stages.push_back(std::move(stage));
     return code;
   }
-  code.workspace_bytes.push_back(g.taps * g.channels * panels.channels() * 4);
-  ImageStage weights = packed_weights(name, g, panels);
+  const Groups groups = groups_of(g, unit.isa);
+  code.workspace_bytes.push_back(groups.count * groups.weights(g.taps) * 4);
+  ImageStage weights = packed_weights(name, g.taps, groups);
   weights.reads = {1};
   weights.writes = {first};
   code.stages.push_back(std::move(weights));
@@ -418,7 +440,7 @@ ImageCode emit_image_step(const std::string& name, const Graph& graph, const Ima
     stage.writes = {image};
     code.stages.push_back(std::move(stage));
   }
-  ImageStage stage = direct(name, g, panels, finish, unit);
+  ImageStage stage = direct(name, g, groups, finish, unit);
   stage.reads = {image, first};
   stage.reads.insert(stage.reads.end(), others.begin(), others.end());
   stage.writes = {code.operands};

@@ -15,10 +15,11 @@ struct ImageGeometry {
   std::vector<WindowAxis> axes;
   int64_t batch = 1, channels = 1, filters = 1;
   int64_t taps = 1, pixels = 1;  // of the window; of a result image
-  bool depthwise = false;        // a convolution of each channel by itself
+  int64_t groups = 1;            // of a convolution: each reads and makes channels of its own
   bool pads = false;
   std::vector<int64_t> padded;  // extents with the zeros around
   int64_t padded_pixels = 1;
+  bool depthwise() const { return groups > 1 && groups == channels && groups == filters; }
 };
 ImageGeometry geometry_of(const Graph& graph, const ImageStep& step);
 

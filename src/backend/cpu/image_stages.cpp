@@ -1,6 +1,7 @@
 #include "backend/cpu/image_stages.h"
 
 #include <algorithm>
+#include <set>
 
 #include "backend/cpu/matmul.h"
 #include "backend/nest.h"
@@ -12,23 +13,191 @@ constexpr int64_t kUnitElements = 8192;
 
 std::string n(int64_t i) { return std::to_string(i); }
 
-// Loops over the taps that meet the image at `pixel`; `from` is the image's pixel, t0, t1, … the
-// tap.
-void open_taps(Code& code, const ImageGeometry& g) {
-  std::string place = "pixel / " + n(g.pixels);
-  int64_t below = g.pixels;
-  for (size_t i = 0; i < g.axes.size(); ++i) {
-    const WindowAxis& a = g.axes[i];
-    below /= a.out;
-    const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
-    code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
-    code.line("const long " + y + " = pixel / " + n(below) + " % " + n(a.out) + " * " +
-              n(a.stride) + " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
-    code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
-    place = "(" + place + ") * " + n(a.in) + " + " + y;
+constexpr int64_t kBlock = 256;  // channels whose sums are in the cache when they are finished
+
+// A window's fold over images, channel by channel. Neighbouring pixels of a line are a tile: their
+// windows share pixels and weights, each of which is read once for all, and their sums are in
+// registers.
+class WindowFolds {
+ public:
+  WindowFolds(const std::string& name, const ImageGeometry& g, WindowFold fold, CpuIsa isa)
+      : name_(name), g_(g), fold_(fold), last_(g.axes.back()), lanes_(lanes_of(isa, DType::F32)),
+        inner_(last_.taps <= 16 ? last_.taps : 1) {
+    // Sums, weights and a pixel in registers.
+    const int64_t weights = fold == WindowFold::Products ? inner_ : 0;
+    const int64_t most = std::clamp<int64_t>(vector_registers(isa) - 2 - weights, 4, 8);
+    tiles_ = ceil_div(last_.out, most);
+    sizes_ = {last_.out / tiles_, ceil_div(last_.out, tiles_)};
+    lines_ = g.taps / inner_;
   }
-  code.line("const float* const from = x + (" + place + ") * " + n(g.channels) + ";");
-}
+
+  ImageStage stage(const Finish& finish) const {
+    ImageStage stage;
+    const int64_t widest = *sizes_.rbegin(), all = g_.batch * g_.pixels / last_.out * tiles_;
+    const int64_t each =
+        std::clamp<int64_t>(kUnitElements / (g_.channels * g_.taps * widest), 1, all);
+    stage.units = ceil_div(all, each);
+    stage.scratch_bytes = (widest + 1) * g_.channels * 4;
+    Code code;
+    code.append(finish.text);
+    code.line("typedef float " + name_ + "_v __attribute__((vector_size(" + n(lanes_ * 4) +
+              "), aligned(4), may_alias));");
+    for (int64_t pixels : sizes_)
+      for (bool inside : {true, false}) emit_kernel(code, pixels, inside);
+    const bool products = fold_ == WindowFold::Products;
+    open_stage(code, name_,
+               products ? std::vector<std::string>{"x", "w"} : std::vector<std::string>{"x"});
+    const int64_t first_operand = products ? 2 : 1;
+    code.line("void** const more = args + " + n(first_operand) + ";");
+    code.line("float* const out = (float*)args[" + n(first_operand + finish.more) + "];");
+    code.line("float *const sums = (float*)scratch, *const outside = sums + " +
+              n(widest * g_.channels) + ";");
+    code.line("for (long c = 0; c < " + n(g_.channels) + "; ++c) outside[c] = " + neutral() + ";");
+    code.line("const long stop = end * " + n(each) + " < " + n(all) + " ? end * " + n(each) +
+              " : " + n(all) + ";");
+    code.open("for (long tile = begin * " + n(each) + "; tile < stop; ++tile)");
+    code.line("const long line = tile / " + n(tiles_) + ", place = tile % " + n(tiles_) + ";");
+    code.line("const long from = place * " + n(last_.out) + " / " + n(tiles_) +
+              ", pixels = (place + 1) * " + n(last_.out) + " / " + n(tiles_) + " - from;");
+    code.line("const long left = from * " + n(last_.stride) + " - " + n(last_.low) + ";");
+    code.line("const bool inside = left >= 0 && left + (pixels - 1) * " + n(last_.stride) + " + " +
+              n((last_.taps - 1) * last_.dilation) + " < " + n(last_.in) + ";");
+    emit_pointers(code, span(widest), products);
+    code.open("for (long first = 0; first < " + n(g_.channels) + "; first += " + n(kBlock) + ")");
+    code.line("const long last = first + " + n(kBlock) + " < " + n(g_.channels) + " ? first + " +
+              n(kBlock) + " : " + n(g_.channels) + ";");
+    code.open("switch (pixels)");
+    for (int64_t pixels : sizes_)
+      code.line("case " + n(pixels) + ": (inside ? " + kernel(pixels, true) + " : " +
+                kernel(pixels, false) + ")(at, by, count, sums, first, last); break;");
+    code.close();
+    code.line(finish.call("sums + first", n(g_.channels), "line * " + n(last_.out) + " + from",
+                          "first", "pixels", "last - first"));
+    code.close();
+    code.close();
+    code.close();
+    stage.text = code.text();
+    return stage;
+  }
+
+ private:
+  // Columns that the windows of so many pixels reach over.
+  int64_t span(int64_t pixels) const {
+    return (pixels - 1) * last_.stride + (inner_ - 1) * last_.dilation + 1;
+  }
+  std::string neutral() const { return fold_ == WindowFold::Max ? "-__builtin_inff()" : "0"; }
+  std::string kernel(int64_t pixels, bool inside) const {
+    return name_ + (inside ? "_in" : "_at") + n(pixels);
+  }
+
+  // Where the lines of the tile's windows begin in the image (inside), or each of their columns;
+  // lines that are outside of the image add nothing.
+  void emit_pointers(Code& code, int64_t columns, bool products) const {
+    const size_t rank = g_.axes.size();
+    code.line("const float *at[" + n(lines_ * columns) + "], *by[" + n(lines_) + "];");
+    code.line("long count = 0;");
+    std::string place = "line / " + n(g_.pixels / last_.out), tap = "0", column = "left";
+    int64_t below = g_.pixels / last_.out, open = 0;
+    for (size_t i = 0; i + 1 < rank; ++i, ++open) {
+      const WindowAxis& a = g_.axes[i];
+      below /= a.out;
+      const std::string t = "t" + n(int64_t(i)), y = "y" + n(int64_t(i));
+      code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
+      code.line("const long " + y + " = line / " + n(below) + " % " + n(a.out) + " * " +
+                n(a.stride) + " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
+      code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
+      place = "(" + place + ") * " + n(a.in) + " + " + y;
+      tap = "(" + tap + ") * " + n(a.taps) + " + " + t;
+    }
+    tap = "(" + tap + ") * " + n(last_.taps);
+    if (inner_ < last_.taps) {
+      code.open("for (long t = 0; t < " + n(last_.taps) + "; ++t)");
+      ++open;
+      tap += " + t";
+      column += " + t * " + n(last_.dilation);
+    }
+    code.line("const float* const start = x + (" + place + ") * " + n(last_.in * g_.channels) +
+              ";");
+    code.line("if (inside) at[count] = start + (" + column + ") * " + n(g_.channels) + ";");
+    code.open("else for (long j = 0; j < " + n(columns) + "; ++j)");
+    code.line("const long y = " + column + " + j;");
+    code.line("at[count * " + n(columns) + " + j] = y >= 0 && y < " + n(last_.in) +
+              " ? start + y * " + n(g_.channels) + " : outside;");
+    code.close();
+    code.line("by[count++] = " +
+              (products ? "w + (" + tap + ") * " + n(g_.channels) : std::string("nullptr")) + ";");
+    for (; open > 0; --open) code.close();
+  }
+
+  // NAME(at, by, count, sums, first, last): the sums of a tile, channels [first, last) of a row of
+  // `sums` per pixel. The last vector of channels may be computed twice.
+  void emit_kernel(Code& code, int64_t pixels, bool inside) const {
+    const bool products = fold_ == WindowFold::Products;
+    int64_t vectors = 1;  // enough sums to hide what an addition takes
+    while (vectors < 4 && 2 * vectors * pixels <= 8 &&
+           2 * vectors * lanes_ <= std::min(g_.channels, kBlock))
+      vectors *= 2;
+    const int64_t width = vectors * lanes_, row = span(*sizes_.rbegin());
+    const std::string v = name_ + "_v";
+    const auto s = [](int64_t i, int64_t j) { return "s" + n(i) + "_" + n(j); };
+    code.open("static __attribute__((noinline)) void " + kernel(pixels, inside) +
+              "(const float* const* at, const float* const* by, long count, float* sums, long "
+              "first, long last)");
+    code.line("(void)by;");
+    code.open("for (long c = first;; c += " + n(width) + ")");
+    code.line("if (c > last - " + n(width) + ") c = last - " + n(width) + ";");
+    for (int64_t i = 0; i < pixels; ++i)
+      for (int64_t j = 0; j < vectors; ++j)
+        code.line(v + " " + s(i, j) + " = " + v + "{} + " + neutral() + ";");
+    code.open("for (long r = 0; r < count; ++r)");
+    if (products)
+      for (int64_t t = 0; t < inner_; ++t)
+        for (int64_t j = 0; j < vectors; ++j)
+          code.line("const " + v + " w" + n(t) + "_" + n(j) + " = *(const " + v +
+                    "*)(by[r] + c + " + n(t * g_.channels + j * lanes_) + ");");
+    for (int64_t column = 0; column < span(pixels); ++column) {
+      std::string text;
+      for (int64_t i = 0; i < pixels; ++i) {
+        const int64_t reach = column - i * last_.stride;
+        if (reach < 0 || reach % last_.dilation != 0 || reach / last_.dilation >= inner_) continue;
+        for (int64_t j = 0; j < vectors; ++j) {
+          const std::string x = "x" + n(j), sum = s(i, j);
+          if (products)
+            text += sum + " += " + x + " * w" + n(reach / last_.dilation) + "_" + n(j) + "; ";
+          else if (fold_ == WindowFold::Sum)
+            text += sum + " += " + x + "; ";
+          else  // a number that is none stays, like in the operators' meaning
+            text += sum + " = (" + sum + " > " + x + ") | (" + sum + " != " + sum + ") ? " + sum +
+                    " : " + x + "; ";
+        }
+      }
+      if (text.empty()) continue;
+      const std::string from = inside ? "at[r] + c + " + n(column * g_.channels)
+                                      : "at[r * " + n(row) + " + " + n(column) + "] + c";
+      std::string read;
+      for (int64_t j = 0; j < vectors; ++j)
+        read += "const " + v + " x" + n(j) + " = *(const " + v + "*)(" + from + " + " +
+                n(j * lanes_) + "); ";
+      code.line("{ " + read + text + "}");
+    }
+    code.close();
+    for (int64_t i = 0; i < pixels; ++i)
+      for (int64_t j = 0; j < vectors; ++j)
+        code.line("*(" + v + "*)(sums + c + " + n(i * g_.channels + j * lanes_) + ") = " + s(i, j) +
+                  ";");
+    code.line("if (c == last - " + n(width) + ") break;");
+    code.close();
+    code.close();
+  }
+
+  const std::string& name_;
+  const ImageGeometry& g_;
+  WindowFold fold_;
+  const WindowAxis& last_;
+  int64_t lanes_, inner_;  // taps of a line that a kernel knows
+  int64_t tiles_ = 1, lines_ = 1;
+  std::set<int64_t> sizes_;  // of tiles, in pixels
+};
 
 }  // namespace
 
@@ -40,94 +209,9 @@ void open_stage(Code& code, const std::string& name, const std::vector<std::stri
   code.line("(void)scratch;");
 }
 
-// Each channel by itself. A unit is some pixels of the result.
-ImageStage depthwise_stage(const std::string& name, const ImageGeometry& g, const Finish& finish,
-                           CpuIsa isa) {
-  ImageStage stage;
-  const int64_t pixels = g.batch * g.pixels, lanes = lanes_of(isa, DType::F32);
-  const int64_t chunk = std::clamp<int64_t>(kUnitElements / (g.channels * g.taps), 1, pixels);
-  stage.units = ceil_div(pixels, chunk);
-  stage.scratch_bytes = g.channels * 4;
-  Code code;
-  code.append(finish.text);
-  open_stage(code, name, {"x", "w"});
-  code.line("typedef float v __attribute__((vector_size(" + n(lanes * 4) +
-            "), aligned(4), may_alias));");
-  code.line("void** const more = args + 2;");
-  code.line("float* const out = (float*)args[" + n(2 + int64_t(finish.more)) + "];");
-  code.line("float* const sums = (float*)scratch;");
-  code.line("const long stop = end * " + n(chunk) + " < " + n(pixels) + " ? end * " + n(chunk) +
-            " : " + n(pixels) + ";");
-  code.open("for (long pixel = begin * " + n(chunk) + "; pixel < stop; ++pixel)");
-  code.line("const float *at[" + n(g.taps) + "], *by[" + n(g.taps) + "];");
-  code.line("long taps = 0;");
-  open_taps(code, g);
-  std::string tap = "t0";
-  for (size_t i = 1; i < g.axes.size(); ++i)
-    tap = "(" + tap + ") * " + n(g.axes[i].taps) + " + t" + n(int64_t(i));
-  code.line("at[taps] = from;");
-  code.line("by[taps++] = w + (" + tap + ") * " + n(g.channels) + ";");
-  for (size_t i = 0; i < g.axes.size(); ++i) code.close();
-  code.line("long c = 0;");
-  for (int64_t vectors : {4, 1}) {
-    code.open("for (; c + " + n(vectors * lanes) + " <= " + n(g.channels) +
-              "; c += " + n(vectors * lanes) + ")");
-    code.line("v sum[" + n(vectors) + "] = {};");
-    code.line("for (long t = 0; t < taps; ++t)");
-    code.line("#pragma GCC unroll 4");
-    code.line("  for (int j = 0; j < " + n(vectors) +
-              "; ++j) sum[j] += *(const v*)(at[t] + c + j * " + n(lanes) +
-              ") * *(const v*)(by[t] + c + j * " + n(lanes) + ");");
-    code.line("#pragma GCC unroll 4");
-    code.line("for (int j = 0; j < " + n(vectors) + "; ++j) *(v*)(sums + c + j * " + n(lanes) +
-              ") = sum[j];");
-    code.close();
-  }
-  code.open("for (; c < " + n(g.channels) + "; ++c)");
-  code.line("float sum = 0;");
-  code.line("for (long t = 0; t < taps; ++t) sum += at[t][c] * by[t][c];");
-  code.line("sums[c] = sum;");
-  code.close();
-  code.line(finish.call("sums", n(g.channels), "pixel", "0", "1", n(g.channels)));
-  code.close();
-  code.close();
-  stage.text = code.text();
-  return stage;
-}
-
-// A unit is some pixels of the result.
-ImageStage pooling_stage(const std::string& name, const ImageGeometry& g, bool maximum,
-                         const Finish& finish) {
-  ImageStage stage;
-  const size_t rank = g.axes.size();
-  const int64_t pixels = g.batch * g.pixels;
-  const int64_t chunk = std::clamp<int64_t>(kUnitElements / (g.channels * g.taps), 1, pixels);
-  stage.units = ceil_div(pixels, chunk);
-  stage.scratch_bytes = g.channels * 4;
-  Code code;
-  code.append(finish.text);
-  open_stage(code, name, {"x"});
-  code.line("void** const more = args + 1;");
-  code.line("float* const out = (float*)args[" + n(1 + int64_t(finish.more)) + "];");
-  code.line("float* const sums = (float*)scratch;");
-  code.line("const long stop = end * " + n(chunk) + " < " + n(pixels) + " ? end * " + n(chunk) +
-            " : " + n(pixels) + ";");
-  code.open("for (long pixel = begin * " + n(chunk) + "; pixel < stop; ++pixel)");
-  code.line("#pragma omp simd");
-  code.line("for (long c = 0; c < " + n(g.channels) +
-            "; ++c) sums[c] = " + std::string(maximum ? "-__builtin_inff()" : "0") + ";");
-  open_taps(code, g);
-  code.line("#pragma omp simd");
-  // A number that is none stays, like in the operators' meaning.
-  code.line("for (long c = 0; c < " + n(g.channels) + "; ++c) " +
-            (maximum ? "sums[c] = sums[c] > from[c] || sums[c] != sums[c] ? sums[c] : from[c];"
-                     : "sums[c] += from[c];"));
-  for (size_t i = 0; i < rank; ++i) code.close();
-  code.line(finish.call("sums", n(g.channels), "pixel", "0", "1", n(g.channels)));
-  code.close();
-  code.close();
-  stage.text = code.text();
-  return stage;
+ImageStage window_stage(const std::string& name, const ImageGeometry& g, WindowFold fold,
+                        const Finish& finish, CpuIsa isa) {
+  return WindowFolds(name, g, fold, isa).stage(finish);
 }
 
 }  // namespace tessera

@@ -13,10 +13,11 @@ namespace tessera {
 // The head of a stage's function, and its first arguments by name.
 void open_stage(Code& code, const std::string& name, const std::vector<std::string>& arguments);
 
-// Reads the image, the packed weights [taps…, C] and what follows needs.
-ImageStage depthwise_stage(const std::string& name, const ImageGeometry& g, const Finish& finish,
-                           CpuIsa isa);
-ImageStage pooling_stage(const std::string& name, const ImageGeometry& g, bool maximum,
-                         const Finish& finish);
+enum class WindowFold { Products, Sum, Max };
+
+// Channel by channel. Reads the image, for products the packed weights [taps…, C], and what follows
+// needs. A unit is some tiles of neighbouring pixels.
+ImageStage window_stage(const std::string& name, const ImageGeometry& g, WindowFold fold,
+                        const Finish& finish, CpuIsa isa);
 
 }  // namespace tessera

@@ -237,9 +237,10 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
         api->desc_destroy);
   };
   // Groups are an axis of weights before the others.
-  const size_t grouped = g.depthwise ? 1 : 0;
+  const size_t grouped = g.groups > 1 ? 1 : 0;
   const int weight_axes = n + static_cast<int>(grouped);
-  Dims weight_dims{g.filters, g.depthwise ? 1 : g.channels, 1}, weight_strides{}, steps{};
+  Dims weight_dims{g.filters, g.channels}, weight_strides{}, steps{};
+  if (grouped) weight_dims = {g.groups, g.filters / g.groups, g.channels / g.groups};
   Dims dilations{}, low{}, high{};
   std::vector<int64_t> in, out;
   for (size_t i = 0; i < rank; ++i) {

@@ -119,18 +119,56 @@ TEST(CpuImages, EachChannelByItself) {
   expect_right_by_all(text, isas);
   const Graph laid_out = channels_last(parse(text, "<test>"), best_isa());
   EXPECT_EQ(image_steps(laid_out, best_isa()).size(), 4u);
-  // Two filters for each channel, and groups of two channels, are not of this kind.
-  const std::string others = R"(graph g {
-    x = input : f32[1,32,6,5]
-    w = input : f32[64,1,3,3]
-    y = conv x, w {groups=32} : f32[1,64,4,3]
-    v = input : f32[32,2,3,3]
-    z = conv x, v {groups=16} : f32[1,32,4,3]
-    return y, z
+}
+
+TEST(CpuImages, GroupsOfChannels) {
+  // Filters that fill a part of a vector or more than one panel, one for two channels, zeros,
+  // strides and dilations, and what follows.
+  const std::string text = R"(graph g {
+    x = input : f32[2,32,6,5]
+    w1 = input : f32[64,1,3,3]
+    b = input : f32[64,1,1]
+    y1 = conv x, w1 {groups=32, low=[1,0], high=[1,1]} : f32[2,64,6,4]
+    z = add y1, b : f32[2,64,6,4]
+    r1 = relu z : f32[2,64,6,4]
+    w2 = input : f32[32,2,3,3]
+    y2 = conv x, w2 {groups=16, dilations=[1,2]} : f32[2,32,4,1]
+    w3 = input : f32[96,8,1,1]
+    y3 = conv x, w3 {groups=4, strides=[2,1]} : f32[2,96,3,5]
+    w4 = input : f32[16,2,1,2]
+    y4 = conv x, w4 {groups=16} : f32[2,16,6,4]
+    u = input : f32[1,60,7]
+    w5 = input : f32[60,20,3]
+    y5 = conv u, w5 {groups=3, low=[1], high=[1]} : f32[1,60,7]
+    v = input : f32[1,14,3,4,5]
+    w6 = input : f32[210,2,1,2,2]
+    y6 = conv v, w6 {groups=7, low=[0,1,0]} : f32[1,210,3,4,4]
+    return r1, y2, y3, y4, y5, y6
   })";
-  expect_right_by_all(others);
-  const Graph same = channels_last(parse(others, "<test>"), best_isa());
-  EXPECT_TRUE(image_steps(same, best_isa()).empty());
+  expect_right_by_all(text, runnable_isas());
+  const Graph laid_out = channels_last(parse(text, "<test>"), best_isa());
+  EXPECT_EQ(image_steps(laid_out, best_isa()).size(), 6u);
+}
+
+TEST(CpuImages, WindowsOfAllWidths) {
+  // Lines of one pixel and of many, windows that no kernel knows whole, that reach over the image,
+  // or leave pixels out; channels of more than one block; numbers that are none stay.
+  expect_right_by_all(R"(graph g {
+    x = input : f32[1,41,3,37]
+    w1 = input : f32[41,1,2,19]
+    y1 = conv x, w1 {groups=41, low=[1,9], high=[0,9]} : f32[1,41,3,37]
+    w2 = input : f32[41,1,3,1]
+    y2 = conv x, w2 {groups=41, low=[1,0], high=[1,0], strides=[1,5]} : f32[1,41,3,8]
+    y3 = pool_max x {size=[1,23], strides=[1,2], low=[0,11], high=[0,11]} : f32[1,41,3,19]
+    y4 = pool_sum x {size=[3,37]} : f32[1,41,1,1]
+    y5 = pool_max x {size=[2,2], strides=[1,3], dilations=[1,20], low=[0,3], high=[0,1]}
+    u = input : f32[2,530,9]
+    w6 = input : f32[530,1,7]
+    y6 = conv u, w6 {groups=530, low=[3], high=[3]} : f32[2,530,9]
+    y7 = pool_max u {size=[3], strides=[3]} : f32[2,530,3]
+    return y1, y2, y3, y4, y5, y6, y7
+  })",
+                      runnable_isas());
 }
 
 TEST(CpuImages, WhatFollowsIsFused) {
