@@ -74,8 +74,8 @@ class Call {
   static constexpr size_t kMost = 24;  // arrays of a call
 
   // `slots`: (kind, where, value, dtype, shape, layout) per argument, in the order of the program's
-  // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. `guards`: (dict, name, value) and (cell, None, value).
-  // `unchanged`: asked as well unless None.
+  // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. `guards`:
+  // (dict, name, value) and (cell, None, value). `unchanged`: asked as well unless None.
   Call(nb::list slots, nb::list guards, nb::object unchanged) : unchanged_(own(unchanged)) {
     for (nb::handle s : slots) {
       const nb::tuple t = nb::cast<nb::tuple>(s);

@@ -6,7 +6,6 @@ clock of the library that is to run the source chooses.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import random
 import time

@@ -322,13 +322,13 @@ def test_a_method_is_optimised_for_each_object() -> None:
 TABLE = np.arange(4.0)
 
 
-def T() -> None:
+def conj() -> None:
     """Nothing to do with the attribute of arrays."""
 
 
 def with_constants(x: Array) -> Any:
     made = np.zeros(3)
-    return np.exp(x).T, made, [made, {"of": np.arange(2)}], TABLE, {1, 2}
+    return np.exp(x).conj(), made, [made, {"of": np.arange(2)}], TABLE, {1, 2}
 
 
 def test_constants_that_a_call_makes_are_its_own() -> None:
@@ -347,5 +347,5 @@ def test_constants_that_a_call_makes_are_its_own() -> None:
 
 def test_attributes_are_not_taken_for_variables_of_their_name() -> None:
     found = Environment(with_constants)
-    assert not any(v is T for v in found.values())
+    assert not any(v is conj for v in found.values())
     assert any(v is TABLE for v in found.values())

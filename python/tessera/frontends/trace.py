@@ -494,7 +494,7 @@ def bind_arguments(
     kwargs: Mapping[str, Any],
     floats: bool = False,
 ) -> tuple[Tree, list[tuple[str, Any]]]:
-    """The arguments of a call as a tree over named arrays, and over floats, NumPy's too, if `floats`."""
+    """The arguments of a call as a tree over named arrays; `floats`: and over numbers that are."""
     is_leaf = _is_array_or_float if floats else _is_array
     try:
         signature = inspect.signature(function)

@@ -243,7 +243,8 @@ TEST(Symmetry, BlocksThatDoNotDivideAnAxisKeepItWhole) {
 
 // Choosing among many tiles takes time in proportion to them.
 TEST(Symmetry, ManyTilesAreChosen) {
-  const Graph g = parse("graph f {\n  a = input : f32[4000000]\n  b = exp a\n  return b\n}", "test");
+  const Graph g =
+      parse("graph f {\n  a = input : f32[4000000]\n  b = exp a\n  return b\n}", "test");
   const Symmetry s({&g});
   ASSERT_EQ(s.classes().size(), 1u);
   const auto kept = s.choose(3e7, 2, Rng(1));
