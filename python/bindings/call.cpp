@@ -18,13 +18,17 @@ int layout_of(const ArrayHead& array) {
   return (array.flags & kRowMajor) != 0 ? 0 : (array.flags & kColumnMajor) != 0 ? 1 : 2;
 }
 
+// The value of a scalar of NumPy's plain numbers, which lies behind the head of every object.
+const void* scalar_data(PyObject* v) { return reinterpret_cast<const char*>(v) + sizeof(PyObject); }
+
 // What an argument must be.
 struct Slot {
-  enum class Kind { Array, Float, Constant } kind = Kind::Constant;
+  enum class Kind { Array, Float, Scalar, Constant } kind = Kind::Constant;
   Py_ssize_t position = -1;  // among the positional ones; −1: by name, or `value` itself
   PyObject* name = nullptr;
   PyObject* value = nullptr;  // Constant: this; Array without position and name: always this one
-  PyObject* dtype = nullptr;
+  PyObject* dtype = nullptr;  // of an array, or of a scalar of NumPy
+  size_t bytes = 0;           // of such a scalar
   std::vector<Py_ssize_t> shape;
   int layout = 0;
 
@@ -40,6 +44,7 @@ struct Slot {
   bool takes_constant(PyObject* v) const {
     if (v == value) return true;
     if (Py_TYPE(v) != Py_TYPE(value)) return false;
+    if (bytes != 0) return std::memcmp(scalar_data(v), scalar_data(value), bytes) == 0;
     if (PyFloat_CheckExact(v)) {
       const double a = PyFloat_AS_DOUBLE(v), b = PyFloat_AS_DOUBLE(value);
       return std::memcmp(&a, &b, sizeof a) == 0;
@@ -69,16 +74,17 @@ class Call {
   static constexpr size_t kMost = 24;  // arrays of a call
 
   // `slots`: (kind, where, value, dtype, shape, layout) per argument, in the order of the program's
-  // inputs, constants anywhere. `guards`: (dict, name, value) and (cell, None, value).
-  // `unchanged`: asked as well unless None.
+  // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. `guards`:
+  // (dict, name, value) and (cell, None, value). `unchanged`: asked as well unless None.
   Call(nb::list slots, nb::list guards, nb::object unchanged) : unchanged_(own(unchanged)) {
     for (nb::handle s : slots) {
       const nb::tuple t = nb::cast<nb::tuple>(s);
       const std::string kind = nb::cast<std::string>(t[0]);
       Slot slot;
-      slot.kind = kind == "array"   ? Slot::Kind::Array
-                  : kind == "float" ? Slot::Kind::Float
-                                    : Slot::Kind::Constant;
+      slot.kind = kind == "array"    ? Slot::Kind::Array
+                  : kind == "float"  ? Slot::Kind::Float
+                  : kind == "scalar" ? Slot::Kind::Scalar
+                                     : Slot::Kind::Constant;
       if (nb::isinstance<nb::str>(t[1])) {
         slot.name = own(t[1]);
         ++keywords_;
@@ -88,6 +94,8 @@ class Call {
       }
       slot.value = own(t[2], true);
       slot.dtype = own(t[3]);
+      if (slot.kind != Slot::Kind::Array && slot.dtype != nullptr)
+        slot.bytes = nb::cast<size_t>(nb::getattr(t[3], "itemsize"));
       slot.shape = nb::cast<std::vector<Py_ssize_t>>(t[4]);
       slot.layout = nb::cast<int>(t[5]);
       arrays_ += slot.kind != Slot::Kind::Constant;
@@ -190,6 +198,10 @@ class Call {
         if (floats[n] == 0 || floats[n] - floats[n] != 0) return false;
         arrays[n++] = v;
         break;
+      case Slot::Kind::Scalar:
+        if (Py_TYPE(v) != Py_TYPE(slot.value)) return false;
+        arrays[n++] = v;
+        break;
       case Slot::Kind::Constant:
         if (!slot.takes_constant(v)) return false;
         break;
@@ -209,8 +221,9 @@ class Call {
     size_t n = 0;
     for (const Slot& slot : slots_) {
       if (slot.kind == Slot::Kind::Constant) continue;
-      inputs[n] = slot.kind == Slot::Kind::Float ? static_cast<const void*>(floats + n)
-                                                 : head_of(arrays[n]).data;
+      inputs[n] = slot.kind == Slot::Kind::Float    ? static_cast<const void*>(floats + n)
+                  : slot.kind == Slot::Kind::Scalar ? scalar_data(arrays[n])
+                                                    : head_of(arrays[n]).data;
       ++n;
     }
     nb::object results[kMost];

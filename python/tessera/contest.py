@@ -155,7 +155,7 @@ def _at_these_extents(known: Known, traced: Traced, options: Options) -> Choice 
     from tessera.frontends.trace import trace_call
 
     arrays = [*traced.arguments, *traced.extra]
-    if options.strict or any(isinstance(a, float) for a in arrays):
+    if options.strict or any(isinstance(a, (float, np.generic)) for a in arrays):
         return None  # which looks at edges, and is traced otherwise
     try:
         made = trace_call(compile_source(known.source, known.name), arrays, {}).graph

@@ -25,6 +25,7 @@ from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_arra
 from tessera.direct import Slot, call_order, direct_call, layout, slots
 from tessera.errors import BadInputError, CancelledError, Error, Location, UsageError
 from tessera.frontends.trace import (
+    FLOAT_SCALARS,
     Environment,
     Node,
     Static,
@@ -361,6 +362,8 @@ def _quick_key(value: Any) -> Any:
         return (value.shape, value.dtype, layout(value))
     if kind is float:
         return (float, repr(value))  # -0.0 is not 0.0
+    if issubclass(kind, np.generic):
+        return (kind, value.tobytes())
     if kind in (int, bool, type(None)):
         return (kind, value)
     return None
@@ -370,7 +373,8 @@ def _without_floats(key: Any) -> Any:
     """A quick key in which all floats are alike."""
     if not isinstance(key[0], int):
         return key
-    return tuple((float,) if type(k) is tuple and k and k[0] is float else k for k in key)
+    floats = (float, *FLOAT_SCALARS)
+    return tuple((k[0],) if type(k) is tuple and k and k[0] in floats else k for k in key)
 
 
 def _shapes(key: Any) -> Any:

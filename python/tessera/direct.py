@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.frontends.trace import Array, Environment
+from tessera.frontends.trace import FLOAT_SCALARS, Array, Environment
 
 Where = int | str  # of an argument: its position, or its name
 Slot = tuple[str, Where | None, Any, Any, list[int], int]
 _CONSTANTS = (bool, int, float, str, type(None))
+_FIXED = tuple(np.dtype(c).type for c in "?bhilqBHILQefd")  # scalars whose value follows their head
 
 
 def layout(value: Any) -> int:
@@ -51,7 +52,7 @@ def slots(
 ) -> list[Slot] | None:
     """What such arguments look like; None where some are neither plain arrays nor constants.
 
-    `floats`: Python floats are inputs of the program too; `extra`: its last inputs, which stay.
+    `floats`: floats are inputs of the program too; `extra`: its last inputs, which stay.
     """
     if order is None:
         return None
@@ -64,6 +65,9 @@ def slots(
             found.append(("float", where, None, None, [], 0))
         elif type(value) in _CONSTANTS:
             found.append(("constant", where, value, None, [], 0))
+        elif type(value) in _FIXED:
+            kind = "scalar" if floats and type(value) in FLOAT_SCALARS else "constant"
+            found.append((kind, where, value, value.dtype, [], 0))
         else:
             return None
     if any(type(a) is not np.ndarray for a in extra):

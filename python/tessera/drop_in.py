@@ -17,7 +17,7 @@ import numpy as np
 from tessera.api import verify
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
-from tessera.frontends.trace import Leaf, Spec, Traced, Tree, trace_call, unflatten
+from tessera.frontends.trace import Leaf, Node, Spec, Traced, Tree, trace_call, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.types import dtype_name
@@ -88,6 +88,12 @@ class DropIn:
         return emit(graph, flavour, name=self.name, call=self._call, **more)
 
     # --- results
+    def of_program(self, value: Any) -> list[Any]:
+        """What the program computes of what the function returned, without its constants."""
+        if self._traced is None:
+            return list(value)
+        return list(_of_program(self._traced.results, value))
+
     def _as_original(self, graph: Graph, flavour: str) -> dict[str, list[int]]:
         """What `emit` is to do with outputs that are not as the original's.
 
@@ -374,6 +380,15 @@ def _shares_more(
     return with_inputs or any(
         _share(array, found[k]) and not _share(original, wanted[k]) for k in range(n)
     )
+
+
+def _of_program(tree: Tree, value: Any) -> Iterator[Any]:
+    if isinstance(tree, Leaf):
+        yield value
+    elif isinstance(tree, Node):
+        values = [value[k] for k in tree.keys] if tree.kind is dict else value
+        for child, part in zip(tree.children, values, strict=True):
+            yield from _of_program(child, part)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -521,7 +521,7 @@ class Result:
         traced, call = self._call.traced, self._call
         arrays = arguments(traced.graph, traced, options.seed)
         args, kwargs = unflatten(traced.tree, arrays)
-        floats = any(isinstance(a, float) for a in traced.arguments)
+        floats = any(isinstance(a, (float, np.generic)) for a in traced.arguments)
         order = None
         if not any(isinstance(v, (list, tuple, dict)) for v in (*args, *kwargs.values())):
             order = [*range(len(args)), *kwargs]

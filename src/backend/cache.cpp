@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -125,8 +126,11 @@ void Cache::complain(const std::string& problem) {
       "tessera: warning: generated code is not kept for the next run: " + problem;
   if (options_.warn) {
     options_.warn(message);
-  } else {
-    std::fprintf(stderr, "%s\n", message.c_str());
+  } else {  // once, however many caches a process makes
+    static std::mutex mutex;
+    static std::set<std::string> told;
+    const std::lock_guard lock(mutex);
+    if (told.insert(problem).second) std::fprintf(stderr, "%s\n", message.c_str());
   }
 }
 

@@ -98,12 +98,15 @@ std::optional<KeptTiles> Symmetry::choose(double budget, int64_t least, Rng rng)
     const int64_t n = classes_[c].tiles;
     if (keep[c] == n) continue;
     std::vector<int64_t>& tiles = kept[c];
-    tiles = {0};
-    if (keep[c] > 1) tiles.push_back(n - 1);
-    while (int64_t(tiles.size()) < keep[c])
-      if (const int64_t t = rng.between(0, n - 1);
-          std::find(tiles.begin(), tiles.end(), t) == tiles.end())
-        tiles.push_back(t);
+    std::vector<bool> chosen(size_t(n), false);
+    auto add = [&](int64_t t) {
+      if (!chosen[size_t(t)]) tiles.push_back(t);
+      chosen[size_t(t)] = true;
+    };
+    tiles.clear();
+    add(0);
+    if (keep[c] > 1) add(n - 1);
+    while (int64_t(tiles.size()) < keep[c]) add(rng.between(0, n - 1));
     std::sort(tiles.begin(), tiles.end());
   }
   return kept;

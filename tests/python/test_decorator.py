@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.frontends.trace import Environment
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.random.default_rng(3).uniform(0.5, 2, (4, 6)).astype(np.float32)
@@ -316,3 +317,35 @@ def test_a_method_is_optimised_for_each_object() -> None:
     del one
     gc.collect()
     assert gone() is None, "an object lives no longer for its methods"
+
+
+TABLE = np.arange(4.0)
+
+
+def conj() -> None:
+    """Nothing to do with the attribute of arrays."""
+
+
+def with_constants(x: Array) -> Any:
+    made = np.zeros(3)
+    return np.exp(x).conj(), made, [made, {"of": np.arange(2)}], TABLE, {1, 2}
+
+
+def test_constants_that_a_call_makes_are_its_own() -> None:
+    f = ts.optimize(budget=1)(with_constants)
+    for x in (X, np.ones((300, 400), np.float32)):
+        for _ in range(2):
+            _, made, (again, inner), table, numbers = f(x)
+            same(made, np.zeros(3))
+            same(inner["of"], np.arange(2))
+            assert made is again
+            assert table is TABLE
+            assert numbers == {1, 2}
+            made[0] = inner["of"][0] = 7
+            numbers.add(3)
+
+
+def test_attributes_are_not_taken_for_variables_of_their_name() -> None:
+    found = Environment(with_constants)
+    assert not any(v is conj for v in found.values())
+    assert any(v is TABLE for v in found.values())

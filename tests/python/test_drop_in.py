@@ -83,6 +83,21 @@ def test_results_without_a_spelling_come_as_a_tuple() -> None:
     np.testing.assert_array_equal(first, second)
 
 
+def test_arrays_that_the_function_makes_of_nothing_are_in_its_results() -> None:
+    def several(x: Array) -> Any:
+        return np.sqrt(np.exp(x)), np.zeros((2, 3), np.float32), {"range": np.arange(4)}
+
+    source = emitted(several, "f64[3]")
+    for _ in range(2):
+        ours, theirs = source(np.ones(3)), several(np.ones(3))
+        assert isinstance(ours, tuple)
+        pairs = [(ours[0], theirs[0]), (ours[1], theirs[1]), (ours[2]["range"], theirs[2]["range"])]
+        for a, b in pairs:
+            assert a.dtype == b.dtype
+            np.testing.assert_allclose(a, b)
+        ours[1][0] = 7
+
+
 def test_results_share_no_memory_unless_the_originals_do() -> None:
     def same(x: Array, y: Array) -> tuple[Array, ...]:
         return np.exp(np.log(x)), x * y, x * y, y.T, np.zeros((4, 3)) + np.sum(x)

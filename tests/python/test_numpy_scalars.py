@@ -187,3 +187,25 @@ def test_a_candidate_that_cannot_be_run_is_no_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(made(M, at), picked(M, at))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64])
+def test_scalars_of_numpy_are_arguments_or_constants(kind: type) -> None:
+    """What varies is one program's argument where it is a float; calls go straight to it."""
+
+    def f(x: Array, s: Any) -> Any:
+        return x * s + s, s * s
+
+    x = np.linspace(0, 1, 50, dtype=np.float32)
+    optimised = ts.optimize(budget=20)(f)  # not all of it is used
+    values = [kind(v) for v in (2, 3, 0, -1, 2)]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in values * 3 if kind is not np.int64 else values:
+            ours, theirs = optimised(x, value), f(x, value)
+            for a, b in zip(ours, theirs, strict=True):
+                assert (type(a), a.dtype) == (type(b), b.dtype)
+                np.testing.assert_allclose(a, b, rtol=1e-3)
+        assert optimised.number_of_calls() == (2 if kind is not np.int64 else 4)
+        optimised._call_slowly = None  # type: ignore[method-assign,assignment]
+        optimised(x, values[1])

@@ -163,6 +163,22 @@ def into_out(x: Any) -> Any:
     return y
 
 
+def summed_windows(x: Any) -> Any:
+    out = np.zeros((x.shape[0] - 1, x.shape[1]))
+    for i in range(2):
+        out += x[i, 0] * x[i : i + x.shape[0] - 1]
+    return out
+
+
+def filled_with(x: Any) -> Any:
+    best = np.full(x.shape[1:], -np.inf)
+    for row in x:
+        np.maximum(best, row, out=best)
+    count = np.full(x.shape[1], 2)
+    count[1:] *= 3
+    return best, count + 0 * x[0]
+
+
 def same_name(x: Any) -> Any:
     y = x + 1
     z = y
@@ -178,7 +194,18 @@ def scalars(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "function", [accumulate, recurrence, filled, masked, into_out, same_name, scalars]
+    "function",
+    [
+        accumulate,
+        recurrence,
+        filled,
+        masked,
+        into_out,
+        summed_windows,
+        filled_with,
+        same_name,
+        scalars,
+    ],
 )
 def test_own_arrays_may_be_written(function: Callable[..., Any]) -> None:
     x = array(X, "f8")
@@ -255,11 +282,11 @@ def test_regular_constants_are_operators(make: Callable[[], Any]) -> None:
 
 
 def test_intercepted_functions_are_put_back() -> None:
-    functions = np.array, np.asarray, np.zeros
+    functions = np.array, np.asarray, np.zeros, np.full
     trace(filled, "f64[3,4]")
     with pytest.raises(UnsupportedError):
         trace(lambda x: float(np.array([x.sum()])[0]), "f64[3]")
-    assert (np.array, np.asarray, np.zeros) == functions
+    assert (np.array, np.asarray, np.zeros, np.full) == functions
 
 
 def test_flips_are_undone() -> None:

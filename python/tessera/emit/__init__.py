@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.emit.call import Call, call_of
+from tessera.emit.call import LARGEST_CONSTANT, Call, call_of
 from tessera.emit.idioms import IDIOMS, respelled
 from tessera.emit.layout import Layout, valid_name, wrapped
 from tessera.emit.lift import Lifter
@@ -21,7 +21,6 @@ from tessera.types import Dim, dtype_name
 
 FLAVOURS = tuple(SPELLINGS)
 _SMALL = 4  # numbers up to here stand for themselves
-LARGEST_CONSTANT = 64  # elements of an array that source may spell out
 
 
 def emit(
@@ -122,7 +121,7 @@ def emit(
     body += [] if these_ties is None else _tie_guards(inputs, names, these_ties)
     body += [f"{names[n]} = {spelling.array(names[n])}" for n in (call.floats if call else ())]
     body += layout.lines
-    result = call.returned(results) if call else ", ".join(results)
+    result = call.returned(results, lambda a: _array(a, spelling)) if call else ", ".join(results)
     one_line = f"return {result}"
     long = len(results) > 1 and len(one_line) > 88 and result[0] not in "{[("
     body.append(f"return ({result})" if long else one_line)

@@ -12,8 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tessera.emit.layout import valid_name
-from tessera.frontends.trace import Leaf, Node, Static, Traced, Tree
+from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, Tree
+
+LARGEST_CONSTANT = 64  # elements of an array that source may spell out
 
 
 class _NoCallError(Exception):
@@ -35,9 +39,11 @@ class Call:
         """Names that no variable may take."""
         return set(self.names) | set(_identifiers(self.parameters))
 
-    def returned(self, expressions: Sequence[str]) -> str:
-        """The expression of the function's result, given those of the program's outputs."""
-        text = _result(self.results, expressions)
+    def returned(self, expressions: Sequence[str], spell: Callable[[Array], str]) -> str:
+        """The expression of the function's result, given those of the program's outputs.
+
+        `spell`: an array that the function makes of nothing, as an expression."""
+        text = _result(self.results, expressions, spell)
         plain = isinstance(self.results, Node) and self.results.kind is tuple
         return text[1:-1] if plain and len(expressions) > 1 else text
 
@@ -83,7 +89,8 @@ class _Maker:
             message = f"made for {made_for}; optimize again for other values"
             self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
         self.call.lines += self._unpack
-        _result(traced.results, ["0"] * len(traced.graph.core.outputs))  # or it has no spelling
+        # Or it has no spelling.
+        _result(traced.results, ["0"] * len(traced.graph.core.outputs), lambda a: "0")
 
     def _parameter(self, parameter: inspect.Parameter, tree: Tree) -> inspect.Parameter:
         name = parameter.name
@@ -167,14 +174,18 @@ def _plain(value: Any) -> str:
     return repr(value)
 
 
-def _result(tree: Tree, expressions: Sequence[str]) -> str:
+def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str]) -> str:
     if isinstance(tree, Leaf):
         return expressions[tree.index]
     if isinstance(tree, Static):
+        value = tree.value
+        made = tree.anew and isinstance(value, np.ndarray) and value.dtype.char in "?bBildef"
+        if made and value.size <= LARGEST_CONSTANT:
+            return spell(value)
         if not _is_plain(tree.value):
             raise _NoCallError
         return _plain(tree.value)
-    children = [_result(child, expressions) for child in tree.children]
+    children = [_result(child, expressions, spell) for child in tree.children]
     if tree.kind is dict:
         if not all(map(_is_plain, tree.keys)):
             raise _NoCallError

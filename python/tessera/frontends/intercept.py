@@ -93,15 +93,38 @@ def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callab
     thread = threading.get_ident()
 
     def make(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Any:
-        if options or threading.get_ident() != thread or not _from_outside():
+        here = threading.get_ident() == thread and _from_outside()
+        dims = _extents(shape)
+        if options or not here or dims is None:
             return original(shape, dtype, order, **options)
-        dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-        if any(not isinstance(d, (int, np.integer)) or d <= 0 for d in dims):
-            return original(shape, dtype, order)
         target = numpy_dtype(float if dtype is None else dtype)
-        return fresh(builder.const(value, target, [int(d) for d in dims]), array=True)
+        return fresh(builder.const(value, target, dims), array=True)
 
     return make
+
+
+def _full_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+    """np.full of a number."""
+    thread = threading.get_ident()
+
+    def make(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+        here = threading.get_ident() == thread and _from_outside()
+        dims = _extents(shape)
+        number = isinstance(fill_value, (bool, int, float, np.generic))
+        if options or not here or dims is None or not number:
+            return original(shape, fill_value, dtype, **options)
+        target = numpy_dtype(np.asarray(fill_value).dtype if dtype is None else dtype)
+        value = np.asarray(fill_value).astype(target).item()
+        return fresh(builder.const(value, target, dims), array=True)
+
+    return make
+
+
+def _extents(shape: Any) -> list[int] | None:
+    """A shape as a list; None where it is none, or has no elements."""
+    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    plain = all(isinstance(d, (int, np.integer)) and d > 0 for d in dims)
+    return [int(d) for d in dims] if plain else None
 
 
 def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,7 +149,7 @@ def intercept(builder: Builder, fills: bool) -> Iterator[None]:
     """Replaces np.array and relatives; with `fills` also np.zeros and relatives, so that what the
     function fills element by element is part of the program."""
     with _LOCK:
-        names = (*_COPIES, *_OF_LISTS, *((*_FILLED, *_UNITS) if fills else ()))
+        names = (*_COPIES, *_OF_LISTS, *((*_FILLED, *_UNITS, "full") if fills else ()))
         originals = {name: getattr(np, name) for name in names}
         for name, original in originals.items():
             if name in _COPIES:
@@ -135,8 +158,10 @@ def intercept(builder: Builder, fills: bool) -> Iterator[None]:
                 setattr(np, name, _of_list(original))
             elif name in _UNITS:
                 setattr(np, name, _unit_maker(builder, original))
-            else:
+            elif name in _FILLED:
                 setattr(np, name, _maker(builder, original, _FILLED[name]))
+            else:
+                setattr(np, name, _full_maker(builder, original))
         try:
             yield
         finally:

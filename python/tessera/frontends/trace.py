@@ -7,12 +7,14 @@ arrays that the function makes itself must have equal values both times, and bec
 
 from __future__ import annotations
 
+import copy
+import dis
 import inspect
 import operator
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -96,9 +98,10 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Static:
-    """Anything else: a constant of the program."""
+    """Anything else: a constant of the program; `anew`: each call makes one of its own."""
 
     value: Any
+    anew: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,13 +132,14 @@ def flatten(
     return Static(value)
 
 
-def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
-    """The inverse of `flatten`."""
+def unflatten(tree: Tree, leaves: Sequence[Any], copies: dict[int, Any] | None = None) -> Any:
+    """The inverse of `flatten`; `copies`: of constants made anew, by what they are copies of."""
     if isinstance(tree, Leaf):
         return leaves[tree.index]
+    copies = {} if copies is None else copies
     if isinstance(tree, Static):
-        return tree.value
-    children = [unflatten(child, leaves) for child in tree.children]
+        return copy.deepcopy(tree.value, copies) if tree.anew else tree.value
+    children = [unflatten(child, leaves, copies) for child in tree.children]
     if tree.kind is dict:
         return dict(zip(tree.keys, children, strict=True))
     if hasattr(tree.kind, "_fields"):
@@ -155,8 +159,12 @@ def _is_array(value: Any) -> bool:
     )
 
 
+# Of these dtypes scalars of NumPy can be arguments of a program.
+FLOAT_SCALARS = (np.float64, np.float32, np.float16)
+
+
 def _is_array_or_float(value: Any) -> bool:
-    return type(value) is float or _is_array(value)
+    return type(value) in (float, *FLOAT_SCALARS) or _is_array(value)
 
 
 # --- what a function can reach ----------------------------------------------------------------
@@ -210,7 +218,7 @@ class Environment:
         self._seen.add((id(function), 0))
         names = _names(function.__code__)
         self._mentioned.append(names)
-        for name in names:
+        for name in _names(function.__code__, globals_only=True):
             if name in function.__globals__:
                 self._variable(function.__globals__, name, names)
         for cell in function.__closure__ or ():
@@ -337,11 +345,15 @@ def _same_items(now: list[Any], before: list[Any]) -> bool:
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
-def _names(code: CodeType) -> set[str]:
+def _names(code: CodeType, globals_only: bool = False) -> set[str]:
+    """The variables that code mentions, and the attributes unless `globals_only`."""
     names = set(code.co_names)
+    if globals_only:  # x.T does not mention a variable T
+        ways = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"}
+        names = {i.argval for i in dis.get_instructions(code) if i.opname in ways}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names |= _names(constant)
+            names |= _names(constant, globals_only)
     return names
 
 
@@ -482,7 +494,7 @@ def bind_arguments(
     kwargs: Mapping[str, Any],
     floats: bool = False,
 ) -> tuple[Tree, list[tuple[str, Any]]]:
-    """The arguments of a call as a tree over named arrays, and over floats if `floats`."""
+    """The arguments of a call as a tree over named arrays; `floats`: and over numbers that are."""
     is_leaf = _is_array_or_float if floats else _is_array
     try:
         signature = inspect.signature(function)
@@ -546,9 +558,10 @@ def _run(
         if type(value) is float:
             tensors.append(graph.input(name, (), np.float64))
             tensors[-1].weak = True
-            tensors[-1].form = "scalar"
         else:
             tensors.append(graph.input(name, value.shape, value.dtype))
+        if isinstance(value, (float, np.generic)):
+            tensors[-1].form = "scalar"
     args, kwargs = unflatten(tree, tensors)
     try:
         with intercept(graph, fills):
@@ -617,7 +630,7 @@ def _origin(error: BaseException) -> Location | None:
 
 
 # How it ends when a function writes traced values to a real array.
-_FILLS = ("needs the value", "setting an array element")
+_FILLS = ("needs the value", "setting an array element", "with out= writes in place")
 
 
 def trace_call(
@@ -629,7 +642,7 @@ def trace_call(
     """Traces one call; see the top of the file.
 
     With `floats`, Python floats are arguments too, of type f64[]: they take part in promotion like
-    Python scalars do.
+    Python scalars do. So are NumPy's scalars of floats, with their dtypes.
     """
     tree, leaves = bind_arguments(function, args, kwargs, floats)
     leaves = [(n, Spec.parse(v) if isinstance(v, str) else v) for n, v in leaves]
@@ -660,6 +673,7 @@ def trace_call(
     graph, results = second, second_results
     if constants:
         graph, results = _run(function, tree, leaves, constants, fills)
+    results = _marked(first_results, results)
     arrays = [value for _, value in leaves]
     extra = []
     outer = []
@@ -716,6 +730,16 @@ def _same_static(a: Tree, b: Tree) -> bool:
         except TypeError:  # not comparable: objects made anew each time
             return False
     return a == b
+
+
+def _marked(other: Tree, results: Tree) -> Tree:
+    """Results whose constants are marked that another run of the function made anew."""
+    if isinstance(results, Node) and isinstance(other, Node):
+        pairs = zip(other.children, results.children, strict=True)
+        return replace(results, children=tuple(_marked(a, b) for a, b in pairs))
+    if isinstance(results, Static) and isinstance(other, Static):
+        return replace(results, anew=results.value is not other.value)
+    return results
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:

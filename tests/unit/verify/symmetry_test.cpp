@@ -241,5 +241,20 @@ TEST(Symmetry, BlocksThatDoNotDivideAnAxisKeepItWhole) {
   EXPECT_EQ(s.classes()[0].tiles, 32);
 }
 
+// Choosing among many tiles takes time in proportion to them.
+TEST(Symmetry, ManyTilesAreChosen) {
+  const Graph g =
+      parse("graph f {\n  a = input : f32[4000000]\n  b = exp a\n  return b\n}", "test");
+  const Symmetry s({&g});
+  ASSERT_EQ(s.classes().size(), 1u);
+  const auto kept = s.choose(3e7, 2, Rng(1));
+  ASSERT_TRUE(kept);
+  const std::vector<int64_t>& tiles = kept->front();
+  EXPECT_GT(tiles.size(), 200000u);
+  EXPECT_EQ(std::adjacent_find(tiles.begin(), tiles.end(), std::greater_equal<>()), tiles.end());
+  EXPECT_EQ(tiles.front(), 0);
+  EXPECT_EQ(tiles.back(), 3999999);
+}
+
 }  // namespace
 }  // namespace tessera
