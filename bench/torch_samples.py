@@ -5,7 +5,7 @@
 First runs are not checked against PyTorch here (option check), so that what is wrong shows. Per
 operator and dtype the outcome is "compiled" (every operator of every sample), "partly", "eager" or
 "wrong": further from PyTorch's result than its own tests allow, and of floats of less than 64 bits
-also further than that from the result in f64 (torch_parts.closer). It must be what
+also further than that from the result in f64 (torch_compare.closer). It must be what
 bench/torch_samples.txt says, better ones included: an unexpected success fails until the file is
 updated. Operators that PyTorch cannot run or compile are left out.
 """
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tessera import torch_backend, torch_parts
+from tessera import torch_backend, torch_compare
 
 EXPECTED = Path(__file__).with_suffix(".txt")
 _SKIPPED = ("empty", "rand", "bernoulli", "normal", "multinomial", "dropout", "uniform",
@@ -106,7 +106,7 @@ def outcome(op: Any, dtype: torch.dtype, count: int) -> tuple[str, str]:
             except AssertionError as error:
                 exact = in_f64(op.op, args, sample.kwargs)
                 if b.dtype in _NARROW and exact is not None and len(exact) == len(expected) and (
-                    torch_parts.closer(a, b, exact[at])
+                    torch_compare.closer(a, b, exact[at])
                 ):  # fmt: skip
                     continue
                 return "wrong", " ".join(str(error).split())[:160]

@@ -23,13 +23,12 @@ from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch.fuse import fuse
 from tessera.frontends.torch.importer import build, dtype_of
 from tessera.frontends.torch.padding import Padding, bucket, paddings
+from tessera.torch_compare import disagreement
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
-_MANY = 16  # elements by which rounding is judged
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
-_EPS = {torch.float64: 2e-16, torch.float32: 1.2e-7, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 _FROM_NAME = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
     "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8,
@@ -464,101 +463,13 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return result._module
 
     def _compare(self, ours: Any, theirs: Any, args: Sequence[Any]) -> None:
-        pairs = [(ours, theirs)] if self._single else list(zip(ours, theirs, strict=True))
-        exact: list[Any] | None = None
-        for at, (got, want) in enumerate(pairs):
-            if not isinstance(want, torch.Tensor):
-                continue
-            if got.shape != want.shape or got.dtype != want.dtype:
-                raise UnsupportedError(
-                    f"result {at} is {got.dtype}{list(got.shape)}, not {want.dtype}"
-                    f"{list(want.shape)}"
-                )
-            if (why := _difference(got, want)) is None:
-                continue
-            if want.dtype in _EPS and want.dtype != torch.float64:
-                # Sums that cancel: both are held against what they round.
-                exact = exact or in_f64(self.eager, args)
-                if exact is not None and closer(got, want, exact[at]):
-                    continue
-            raise UnsupportedError(f"result {at} differs from PyTorch's: {why}")
+        if self._single:
+            ours, theirs = [ours], [theirs]
+        if (why := disagreement(ours, theirs, self.eager, args)) is not None:
+            raise UnsupportedError(why)
 
 
 def _is_symbolic(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return any(not isinstance(d, int) for d in value.shape)
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
-
-
-def _units(dtype: torch.dtype) -> float:
-    """What rounding may come to, relative to an element: 16-bit floats are rounded at other places
-    than PyTorch's."""
-    return (8 if dtype in (torch.float16, torch.bfloat16) else 2000) * _EPS[dtype]
-
-
-def _difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
-    """Where two results are further apart than rounding explains; None where they are not.
-
-    Rounding of an element is measured against the largest of those with which it shares a row, or
-    a column, whichever is less; few elements say nothing of what was added up to make one."""
-    if not want.numel():
-        return None
-    if not want.is_floating_point():
-        bad = int((got != want).sum())
-        return f"{bad} of {want.numel()} elements" if bad else None
-    finite = torch.isfinite(want)
-    same = (got == want) | (torch.isnan(got) & torch.isnan(want))
-    if not bool((finite | same).all()):
-        return "another element is infinite or NaN"
-    size = torch.where(finite, want.double().abs(), 0.0)
-    wrong = torch.where(finite, (got.double() - want.double()).abs(), 0.0)
-    around = size.amax()
-    if want.ndim and want.shape[-1] >= _MANY:
-        around = torch.minimum(around, size.amax(-1, keepdim=True))
-    if want.ndim and want.numel() >= _MANY * want.shape[-1]:
-        around = torch.minimum(around, size.reshape(-1, want.shape[-1]).amax(0))
-    units = _units(want.dtype)
-    loose = torch.get_float32_matmul_precision() != "highest"
-    if loose and want.dtype is torch.float32 and want.device.type != "cpu":
-        units = 20 * 2.0**-11  # we and PyTorch, told that both may, may round factors differently
-    limit = units * around.clamp(min=1e-30)
-    beyond = torch.where(torch.isnan(wrong), math.inf, wrong) > limit
-    if not bool(beyond.any()):
-        return None
-    at = int((wrong / limit).nan_to_num(math.inf).argmax())
-    return (f"by {float(wrong.flatten()[at]):.3g}, where "
-            f"{float(limit.expand_as(wrong).flatten()[at]):.3g} is rounding")  # fmt: skip
-
-
-def closer(got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether `got` is no further from the exact result than `want`, where it is furthest in the
-    row, by four times, or than rounding of the exact element."""
-    if exact.shape != want.shape or not bool(torch.isfinite(exact).all()):
-        return False
-    ours, theirs = (got.double() - exact).abs(), (want.double() - exact).abs()
-    if theirs.ndim:
-        theirs = theirs.amax(-1, keepdim=True)
-    return bool((ours <= 4 * theirs + _units(want.dtype) * exact.abs()).all())
-
-
-def in_f64(graph: Any, args: Sequence[Any]) -> list[Any] | None:
-    """The graph's results with floats of 64 bits throughout; None where that cannot be."""
-
-    def wide(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.double() if value.is_floating_point() else value
-        return (
-            torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
-        )
-
-    class Wide(torch.fx.Interpreter):  # type: ignore[misc]
-        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            args, kwargs = torch.fx.node.map_aggregate((args, kwargs), wide)
-            return super().call_function(target, args, kwargs)
-
-    try:
-        with torch.no_grad():
-            made = Wide(graph).run(*map(wide, args))
-    except Exception:  # an operator that there is not for such floats
-        return None
-    return [wide(r) for r in (made if isinstance(made, (list, tuple)) else [made])]

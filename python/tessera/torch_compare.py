@@ -1,0 +1,168 @@
+"""Whether results are PyTorch's but for rounding: what the first run of a program is held to.
+
+An element may be off by what rounding comes to in its row or column; where that fails, by what it
+comes to for this element, which a graph in f64 tells (sums that cancel).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_MANY = 16  # elements by which rounding is judged
+_EPS = {torch.float64: 2e-16, torch.float32: 1.2e-7, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+_STEP = 2.0**-26  # of the differences that tell how operands move a result
+_SAMPLES = 3
+# A sum of n terms is the exact sum of terms that are each off by at most n roundings, by about the
+# root of n as a rule (Higham, Accuracy and Stability, ch. 4; Higham and Mary 2019).
+_ROUNDINGS = 64
+
+
+def _units(dtype: torch.dtype) -> float:
+    """What rounding may come to, relative to an element: 16-bit floats are rounded at other places
+    than PyTorch's."""
+    return (8 if dtype in (torch.float16, torch.bfloat16) else 2000) * _EPS[dtype]
+
+
+def difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
+    """Where two results are further apart than rounding explains; None where they are not.
+
+    Rounding of an element is measured against the largest of those with which it shares a row, or
+    a column, whichever is less; few elements say nothing of what was added up to make one."""
+    if not want.numel():
+        return None
+    if not want.is_floating_point():
+        bad = int((got != want).sum())
+        return f"{bad} of {want.numel()} elements" if bad else None
+    finite = torch.isfinite(want)
+    same = (got == want) | (torch.isnan(got) & torch.isnan(want))
+    if not bool((finite | same).all()):
+        return "another element is infinite or NaN"
+    size = torch.where(finite, want.double().abs(), 0.0)
+    wrong = torch.where(finite, (got.double() - want.double()).abs(), 0.0)
+    around = size.amax()
+    if want.ndim and want.shape[-1] >= _MANY:
+        around = torch.minimum(around, size.amax(-1, keepdim=True))
+    if want.ndim and want.numel() >= _MANY * want.shape[-1]:
+        around = torch.minimum(around, size.reshape(-1, want.shape[-1]).amax(0))
+    units = _units(want.dtype)
+    loose = torch.get_float32_matmul_precision() != "highest"
+    if loose and want.dtype is torch.float32 and want.device.type != "cpu":
+        units = 20 * 2.0**-11  # we and PyTorch, told that both may, may round factors differently
+    limit = units * around.clamp(min=1e-30)
+    beyond = torch.where(torch.isnan(wrong), math.inf, wrong) > limit
+    if not bool(beyond.any()):
+        return None
+    at = int((wrong / limit).nan_to_num(math.inf).argmax())
+    return (f"by {float(wrong.flatten()[at]):.3g}, where "
+            f"{float(limit.expand_as(wrong).flatten()[at]):.3g} is rounding")  # fmt: skip
+
+
+def disagreement(
+    ours: Sequence[Any], theirs: Sequence[Any], graph: Any, args: Sequence[Any]
+) -> str | None:
+    """Which result of a graph of ATen operators is not PyTorch's, and by how much; None: none is.
+
+    Where the results alone do not explain a difference, both are held against the graph in f64."""
+    exact: list[Any] | None = None
+    moved: list[Any] | None = None
+    for at, (got, want) in enumerate(zip(ours, theirs, strict=True)):
+        if not isinstance(want, torch.Tensor):
+            continue
+        if got.shape != want.shape or got.dtype != want.dtype:
+            return (f"result {at} is {got.dtype}{list(got.shape)}, not {want.dtype}"
+                    f"{list(want.shape)}")  # fmt: skip
+        if (why := difference(got, want)) is None:
+            continue
+        if want.dtype in _EPS and want.dtype != torch.float64:
+            exact = exact or in_f64(graph, args)
+            if exact is not None and closer(got, want, exact[at]):
+                continue
+            moved = moved or (exact and movements(graph, args, exact))
+            if exact and moved and closer(got, want, exact[at], moved[at]):
+                continue
+        return f"result {at} differs from PyTorch's: {why}"
+    return None
+
+
+def closer(
+    got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor | None = None
+) -> bool:
+    """Whether `got` is no further from the exact result than `want`, where it is furthest in the
+    row, by four times, or than rounding of the exact element, or of the operands (`movements`)."""
+    if exact.shape != want.shape or not bool(torch.isfinite(exact).all()):
+        return False
+    ours, theirs = (got.double() - exact).abs(), (want.double() - exact).abs()
+    if theirs.ndim:
+        theirs = theirs.amax(-1, keepdim=True)
+    limit = 4 * theirs + _units(want.dtype) * exact.abs()
+    if moved is not None:
+        limit += min(_ROUNDINGS * _EPS[want.dtype], _units(want.dtype)) * moved
+    return bool((ours <= limit).all())
+
+
+class _Wide(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs a graph with floats of 64 bits; operands off by `step`, relative, up or down at
+    random (the same for all steps)."""
+
+    def __init__(self, graph: Any, step: float = 0.0, seed: int = 0) -> None:
+        super().__init__(graph)
+        self._step = step
+        self._random = torch.Generator().manual_seed(seed)
+
+    def run_node(self, node: Any) -> Any:
+        made = super().run_node(node)
+        if not self._step or node.op == "output":
+            return made
+        return torch.fx.node.map_aggregate(made, self._off)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _wide)
+        return super().call_function(target, args, kwargs)
+
+    def _off(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        up = torch.randint(0, 2, value.shape, generator=self._random)
+        up = up.to(value.device, torch.float64)  # sums of 32 bits would lose the step
+        return value.double() * (1 + self._step * (2 * up - 1))
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+
+def in_f64(
+    graph: Any, args: Sequence[Any], step: float = 0.0, seed: int = 0
+) -> list[Any] | None:  # fmt: skip
+    """The graph's results with floats of 64 bits throughout, all operands off by `step`; None where
+    that cannot be."""
+    try:
+        with torch.no_grad():
+            made = _Wide(graph, step, seed).run(*map(_wide, args))
+    except Exception:  # an operator that there is not for such floats
+        return None
+    return [_wide(r) for r in (made if isinstance(made, (list, tuple)) else [made])]
+
+
+def movements(graph: Any, args: Sequence[Any], exact: Sequence[Any]) -> list[Any] | None:
+    """How far the results move, per relative change of every operand of every operator (Monte Carlo
+    arithmetic; Parker 1997): the most of some samples. Elements that jump count as if they did not
+    move: twice the change has to move them twice as far."""
+    most = [torch.zeros_like(e) if isinstance(e, torch.Tensor) and e.is_floating_point() else None
+            for e in exact]  # fmt: skip
+    for seed in range(_SAMPLES):
+        once, twice = (in_f64(graph, args, n * _STEP, seed) for n in (1, 2))
+        if once is None or twice is None:
+            return None
+        for found, at, a, b in zip(most, exact, once, twice, strict=True):
+            if found is not None:
+                by, further = a - at, b - at
+                linear = (further - 2 * by).abs() <= by.abs() / 2
+                torch.maximum(found, torch.where(linear, by.abs() / _STEP, 0.0), out=found)
+    return most
