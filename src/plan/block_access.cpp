@@ -387,6 +387,10 @@ std::optional<AccessPlan> price_matrices(const Block& block, const BlockLimits& 
   if ((by != walk.k && by != (left ? walk.m : walk.n)) ||
       ceil_div(step.space[static_cast<size_t>(by)], 8) * 8 > v.extents[static_cast<size_t>(inner)])
     return std::nullopt;
+  // All rows of a matrix are addressed, those that fill it up as well.
+  const std::vector<int64_t> strides = shared_strides(l, v.extents, 2);
+  for (size_t axis = 0; axis < rank; ++axis)
+    if (static_cast<int>(axis) != inner && strides[axis] % 16 != 0) return std::nullopt;
   AccessPlan plan;
   plan.instruction = by == walk.k ? Instruction::MatrixRows : Instruction::MatrixRowsTransposed;
   plan.bytes = 16;

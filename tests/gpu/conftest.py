@@ -1,10 +1,8 @@
 """A GPU for the tests of this folder, or a plain refusal; a time after which none begins.
 
-`--results FILE` keeps what came out, with date, device and driver, after every test; with
-`--resume` tests that this device has passed with this build are not run again.
-
-`pytest tests/gpu --stand-in LIBRARY` runs what can be run without a GPU on the stand-in for CUDA's
-driver, whose kernels the emulator runs: to see that the tests themselves work.
+`python -m tests.gpu` runs them, each in a process of its own (__main__.py). `pytest tests/gpu
+--stand-in LIBRARY` runs what can be run without a GPU on the stand-in for CUDA's driver, whose
+kernels the emulator runs: to see that the tests themselves work.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ import pytest
 
 from tessera import _core
 from tessera.bench.cuda.device import driver_version
+from tessera.bench.worker import die_with_parent
 from tessera.cuda import find_libraries
 from tessera.errors import Error
 
@@ -31,13 +30,12 @@ ORDER = (
     "test_fragments", "test_streams", "test_library", "test_program", "test_workload_at_full_size",
     "test_workload_at_reduced_sizes", "test_sanitizer", "test_random_programs",
 )  # fmt: skip
-KNOWN = "TESSERA_GPU_TESTS_KNOWN"  # to processes of pytest-xdist: what need not be run again
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stand-in", metavar="LIBRARY", help="instead of CUDA's driver")
-    parser.addoption("--results", metavar="FILE", help="JSON of what came out")
-    parser.addoption("--resume", action="store_true", help="leave out what FILE has passed")
+    parser.addoption("--where", action="store_true", help="print the device as JSON")
+    parser.addoption("--outcomes", metavar="FILE", help="JSON of what came out, after every test")
 
 
 def where() -> dict[str, Any]:
@@ -51,20 +49,12 @@ def where() -> dict[str, Any]:
     }
 
 
-class Results:
+class Outcomes:
     """A file with the outcome of each test."""
 
-    def __init__(self, path: Path, resume: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.tests: dict[str, dict[str, Any]] = {}
-        self.here = where()
-        if resume and path.exists():
-            kept = json.loads(path.read_text())
-            if all(kept.get(k) == v for k, v in self.here.items()):
-                self.tests = kept["tests"]
-        os.environ[KNOWN] = json.dumps(
-            [name for name, test in self.tests.items() if test["outcome"] == "passed"]
-        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Of the test itself, or of what came before or after where that went wrong."""
@@ -76,33 +66,19 @@ class Results:
         elif report.failed:
             test["why"] = report.longreprtext[-2000:]
         self.tests[report.nodeid] = test
-        self.save()
-
-    def save(self) -> None:
-        outcomes = [t["outcome"] for t in self.tests.values()]
-        told = {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            **self.here,
-            **{o: outcomes.count(o) for o in ("passed", "failed", "skipped")},
-            "tests": self.tests,
-        }
         beside = self.path.with_suffix(".part")
-        beside.write_text(json.dumps(told, indent=1) + "\n")
+        beside.write_text(json.dumps(self.tests))
         beside.replace(self.path)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The most important first, without what is known."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The most important first."""
 
     def rank(item: pytest.Item) -> int:
         names = {item.path.stem, item.nodeid.partition("::")[2].partition("[")[0]}
         return next((i for i, name in enumerate(ORDER) if name in names), len(ORDER))
 
     items.sort(key=rank)
-    known = set(json.loads(os.environ.get(KNOWN, "[]")))
-    if known:
-        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in known])
-        items[:] = [i for i in items if i.nodeid not in known]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -122,16 +98,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         _core.DeviceArray(0, "f32", [1])
     except Error as error:
         pytest.exit(f"these tests need an NVIDIA GPU: {error}", returncode=2)
-    results = session.config.getoption("--results")
-    if results and not hasattr(session.config, "workerinput"):
-        kept = Results(Path(results), session.config.getoption("--resume"))
-        session.config.pluginmanager.register(kept)
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """That all is known already is no failure."""
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and json.loads(os.environ.get(KNOWN, "[]")):
-        session.exitstatus = pytest.ExitCode.OK
+    if session.config.getoption("--where"):
+        print(json.dumps(where()))
+    if told := session.config.getoption("--outcomes"):
+        die_with_parent()
+        session.config.pluginmanager.register(Outcomes(Path(told)))
 
 
 def seconds_left() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
 import threading
 import types
@@ -600,6 +601,9 @@ def test_failures_of_the_device_are_told(stand_in: StandIn) -> None:
     with pytest.raises(DeviceError, match="cannot launch k0"):
         result(x, g)
     close(result(x, g))  # it was this call alone
+    stand_in.fail("cuLaunchKernel", 912)
+    with pytest.raises(UnsupportedError, match=r"k0 meets in clusters .* room for side by side"):
+        result(x, g)
     stand_in.fail("cuMemAlloc_v2", 2)
     with pytest.raises(OutOfMemoryError, match="the results take 2 KiB"):
         result(x, g)
@@ -609,6 +613,20 @@ def test_failures_of_the_device_are_told(stand_in: StandIn) -> None:
             result(x, g)
     with pytest.raises(MemoryError):
         raise OutOfMemoryError("also Python's own")
+
+
+def test_the_drivers_interface_is_that_of_cudas_header() -> None:
+    """Functions, numbers and structures, where a CUDA toolkit is installed."""
+    folders = [Path("/usr/local/cuda/include"), *Path("/usr/local").glob("cuda-1[3-9]*/include")]
+    include = next((f for f in folders if (f / "cuda.h").exists()), None)
+    if include is None:
+        pytest.skip("there is no cuda.h")
+    done = subprocess.run(
+        ["c++", "-std=c++20", "-fsyntax-only", f"-I{include}", f"-I{ROOT}/src",
+         str(ROOT / "tests/stand_in/cuda_header.cpp")],
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_targets_are_told_apart(stand_in: StandIn) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from gpu import __main__ as gpu_runner  # noqa: E402
 from gpu import conftest as gpu_tests  # noqa: E402
 from tools import gpu_bundle, gpu_machine  # noqa: E402
 
@@ -81,45 +83,90 @@ def test_bundled_packages_fill_only_gaps(tmp_path: Path, monkeypatch: pytest.Mon
     assert set(gpu_bundle.needed("ml_dtypes")) == {"ml_dtypes"}
 
 
-def reported(name: str, outcome: str, when: str = "call", why: str = "") -> Any:
-    """What pytest tells of one test."""
-    longrepr = ("file", 1, f"Skipped: {why}") if outcome == "skipped" else why
-    return SimpleNamespace(
-        nodeid=name, outcome=outcome, when=when, duration=0.5, longrepr=longrepr,
-        longreprtext=str(longrepr), passed=outcome == "passed", failed=outcome == "failed",
-        skipped=outcome == "skipped",
-    )  # fmt: skip
+# Good and bad tests, one that hangs and one that takes its process along.
+TESTS = """import os, time, pytest
+@pytest.mark.parametrize("i", range(3))
+def test_good(i): pass
+def test_bad(): assert 1 == 2
+def test_hangs(): time.sleep(600)
+def test_kills(): os.kill(os.getpid(), 9)
+def test_skipped(): pytest.skip("not here")
+def test_last(): pass
+"""
 
 
-def test_outcomes_on_a_gpu_are_kept_and_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = {"device": "a GPU", "arch": "sm_90a", "driver": "580.1", "build": "b1"}
-    monkeypatch.setattr(gpu_tests, "where", lambda: here)
-    monkeypatch.setenv(gpu_tests.KNOWN, "")
+@pytest.fixture
+def command(tmp_path: Path) -> Any:
+    """pytest with the GPU tests' own report of outcomes, on tests that need no GPU."""
+    (tmp_path / "test_streams.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(
+        f"import sys; from pathlib import Path; sys.path[:0] = [{str(ROOT / 'tests')!r}]\n"
+        "from gpu.conftest import Outcomes, in_time\n"
+        "def pytest_addoption(parser): parser.addoption('--outcomes')\n"
+        "def pytest_sessionstart(session):\n"
+        "    told = Path(session.config.getoption('--outcomes'))\n"
+        "    session.config.pluginmanager.register(Outcomes(told))\n"
+    )
+
+    def made(names: list[str], told: Path) -> list[str]:
+        return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={tmp_path}",
+                "-x", "--outcomes", str(told), *(f"{tmp_path}/{n}" for n in names)]  # fmt: skip
+
+    return made
+
+
+NAMES = [f"test_streams.py::test_{n}" for n in (
+    "good[0]", "good[1]", "good[2]", "bad", "hangs", "kills", "skipped", "last")]  # fmt: skip
+HERE = {"device": "a GPU", "arch": "sm_90a", "driver": "580.1", "build": "b1"}
+
+
+def test_a_test_on_a_gpu_that_is_lost_costs_nobody_else(tmp_path: Path, command: Any) -> None:
     path = tmp_path / "cuda-test.json"
-    results = gpu_tests.Results(path, resume=True)
-    for when in ("setup", "call", "teardown"):
-        results.pytest_runtest_logreport(reported("a::good", "passed", when))
-    results.pytest_runtest_logreport(reported("a::late", "skipped", "setup", "time is up"))
-    results.pytest_runtest_logreport(reported("a::bad", "failed", why="1 wrong element"))
-    results.pytest_runtest_logreport(reported("a::bad", "passed", "teardown"))
+    results = gpu_runner.Results(path, HERE, resume=True)
+    gpu_runner.run_all(NAMES, results, command, 2, 30.0, time.monotonic() + 400)
     kept = json.loads(path.read_text())
-    assert {k: kept[k] for k in here} == here
+    assert {k: kept[k] for k in HERE} == HERE
     assert kept["date"][:2] == "20"
-    assert (kept["passed"], kept["failed"], kept["skipped"]) == (1, 1, 1)
-    assert kept["tests"]["a::late"]["why"] == "time is up"
-    assert kept["tests"]["a::bad"]["why"] == "1 wrong element"
+    assert (kept["passed"], kept["failed"], kept["skipped"]) == (4, 3, 1)
+    why = {n.partition("test_")[2].partition("test_")[2]: t.get("why", "")
+           for n, t in kept["tests"].items()}  # fmt: skip
+    assert "assert 1 == 2" in why["bad"]
+    assert "no answer in 30 s" in why["hangs"]
+    assert "ended with -9" in why["kills"]
+    assert why["skipped"] == "not here"
     # What has passed is known to a later run; on another GPU, or with another build, nothing is.
-    gpu_tests.Results(path, resume=True)
-    assert json.loads(os.environ[gpu_tests.KNOWN]) == ["a::good"]
+    again = gpu_runner.Results(path, HERE, resume=True)
+    assert sorted(again.tests) == sorted([*NAMES[:3], NAMES[7]])
     for other in ({"driver": "590"}, {"build": "b2"}):
-        monkeypatch.setattr(gpu_tests, "where", lambda more=other: here | more)
-        gpu_tests.Results(path, resume=True)
-        assert json.loads(os.environ[gpu_tests.KNOWN]) == []
+        assert gpu_runner.Results(path, HERE | other, resume=True).tests == {}
 
 
-def test_what_matters_most_on_a_gpu_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_lost_among_neighbours(command: Any) -> None:
+    """Those after it run by themselves; those before it count."""
+    found, rest = gpu_runner.run_job([NAMES[0], NAMES[5], NAMES[7]], command, 20.0, True)
+    assert {n: t["outcome"] for n, t in found.items()} == {NAMES[0]: "passed", NAMES[5]: "failed"}
+    assert rest == [NAMES[7]]
+    found, rest = gpu_runner.run_job([NAMES[4], NAMES[7]], command, 3.0, True)
+    assert (found, rest) == ({}, [NAMES[4], NAMES[7]])  # nobody's fault yet
+
+
+def test_who_is_late_has_not_failed(command: Any) -> None:
+    found, rest = gpu_runner.run_job([NAMES[4]], command, 1.0, False)
+    assert found[NAMES[4]]["outcome"] == "skipped"
+    assert "time is up" in found[NAMES[4]]["why"]
+    results = gpu_runner.Results(None, HERE, resume=False)
+    gpu_runner.run_all(NAMES, results, command, 1, 4.0, time.monotonic() + 1)
+    assert results.counts() == {"passed": 0, "failed": 0, "skipped": 8}
+    assert rest == []
+
+
+def test_short_tests_share_a_process() -> None:
+    names = [f"tests/gpu/test_fragments.py::test_fragment[{i}]" for i in range(10)]
+    programs = [f"tests/gpu/test_programs.py::test_program[{i}]" for i in range(2)]
+    assert [len(job) for job in gpu_runner.jobs(names + programs)] == [8, 2, 1, 1]
+
+
+def test_what_matters_most_on_a_gpu_comes_first() -> None:
     names = [
         "test_programs.py::test_random_programs[0]", "test_programs.py::test_program[corpus-lora]",
         "test_sanitizer.py::test_nothing_is_found", "test_streams.py::test_two_streams_at_once",
@@ -128,14 +175,9 @@ def test_what_matters_most_on_a_gpu_comes_first(monkeypatch: pytest.MonkeyPatch)
     items: list[Any] = [
         SimpleNamespace(nodeid=f"tests/gpu/{n}", path=Path(n.partition("::")[0])) for n in names
     ]
-    left_out: list[Any] = []
-    config: Any = SimpleNamespace(
-        hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
-    )
-    monkeypatch.setenv(gpu_tests.KNOWN, json.dumps([items[3].nodeid]))
-    gpu_tests.pytest_collection_modifyitems(config, items)
+    gpu_tests.pytest_collection_modifyitems(items)
     assert [i.path.stem for i in items] == [
-        "test_fragments", "test_library", "test_programs", "test_sanitizer", "test_programs"
+        "test_fragments", "test_streams", "test_library", "test_programs", "test_sanitizer",
+        "test_programs",
     ]  # fmt: skip
     assert "random" in items[-1].nodeid
-    assert [i.path.stem for i in left_out] == ["test_streams"]

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kAlignment = 16;  // of arrays, in bytes: that of the widest access
 constexpr size_t kMostBuffers = 32;
+constexpr int kInvalidClusterSize = 912;  // CUDA_ERROR_INVALID_CLUSTER_SIZE
 
 // Types and swizzles of boxes (CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion).
 constexpr int kBox8 = 0, kBox16 = 1, kBox32 = 2, kPromote256 = 3;
@@ -266,6 +267,11 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
     if (result == cuda_error::kInvalidHandle)
       throw Error(ErrorKind::BadInput, "the stream is not one of " + context_->device().str() +
                                            ", where the program is loaded");
+    if (result == kInvalidClusterSize)
+      throw Error(ErrorKind::Unsupported,
+                  "kernel " + k.name + " meets in clusters of more blocks, of " +
+                      kib(k.shared_bytes) + " of shared memory each, than " +
+                      context_->device().str() + " has room for side by side");
     context_->check(result, "launch " + k.name);
   }
 }

@@ -11,8 +11,8 @@ using CudaAddress = uint64_t;  // of device memory
 using CudaStream = void*;      // null: the default stream
 using CudaHandle = void*;      // a context, module, function, event, graph
 
-// A tensor map as the driver encodes it (CUtensorMap).
-struct alignas(64) CudaTensorMap {
+// A tensor map as the driver encodes it (CUtensorMap; of 128 bytes since CUDA 13, 64 before).
+struct alignas(128) CudaTensorMap {
   uint64_t words[16];
 };
 

@@ -215,5 +215,38 @@ TEST(CudaEpilogue, OneRowIsFilledUp) {
   }
 }
 
+// Of an operand with one row per matrix the other rows are addressed too: each must be in line.
+TEST(CudaEpilogue, RowsThatFillUpMatricesAreAligned) {
+  const std::string text = R"(graph rows {
+  X = input : f16[8,8,32]
+  W = input : f16[8,32,8]
+  O = kernel X, W grid[x=4] loops[i=2] {
+    X = input : f16[8,8,32]
+    W = input : f16[8,32,8]
+    x = iter X {imap={x:0}, fmap={i:1}} : f16[2,4,32]
+    w = iter W {fmap={i:0}} : f16[4,32,8]
+    q = sqr x
+    s = sum q {axes=[2], keepdims=true}
+    v = rsqrt s
+    z = squeeze v {axes=[2]}
+    u = unsqueeze z {axes=[1]}
+    t = transpose x {perm=[1,0,2]}
+    p = matmul t, w
+    r = transpose p {perm=[1,0,2]}
+    y = matmul u, r
+    c = accum y {loops=[0]}
+    d = squeeze c {axes=[1]}
+    O = save d {omap={x:0}} : f16[8,8]
+    return O
+  } : f16[8,8]
+  return O
+}
+)";
+  for (const char* arch : {"sm_80", "sm_90a"}) {
+    const std::string what = emulated_fault(parse(text), arch);
+    EXPECT_TRUE(what.empty()) << what;
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -60,7 +60,7 @@ using Barrier = unsigned long long;
 // A two-dimensional array in global memory and the boxes in which it is copied; passed to kernels
 // by value as `const __grid_constant__ TensorMap`. Made by the driver (backend/cuda), or for the
 // emulator by host::tensor_map.
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {
   unsigned long long words[16];
 };
 
