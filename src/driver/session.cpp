@@ -238,7 +238,8 @@ void Session::measure_convolutions(const Graph& graph, double seconds) {
   const PlanOptions plan = plan_options();
   if (place.gpu || !plan.images || plan.transforms == Transforms::None) return;
   Stopwatch watch(report.measure_s);
-  tessera::measure_convolutions(graph, best_isa(), KernelPool::shared(threads), cache, seconds, cancel_);
+  tessera::measure_convolutions(graph, best_isa(), KernelPool::shared(threads), cache, seconds,
+                                cancel_);
 }
 
 std::optional<double> Session::known_seconds(const Graph& convolution) {
