@@ -39,6 +39,11 @@ bool takes(const Graph& graph, const Op& op, CpuIsa isa) {
   const size_t rank = x.shape.size();
   if (x.dtype != DType::F32 || rank < 3 || rank > 5 || !is_static(x.shape)) return false;
   const int64_t lanes = lanes_of(isa, DType::F32);
+  // Code for these has a place for each tap.
+  constexpr int64_t kMostTaps = 65536;
+  int64_t taps = 1;
+  for (const WindowAxis& a : window_axes(graph, op)) taps *= a.taps;
+  if (taps > kMostTaps) return false;
   if (op.kind == OpKind::Conv) {
     const auto& a = graph.attrs<ConvAttrs>(op);
     const bool adds = std::all_of(a.low.begin(), a.low.end(), [](int64_t n) { return n >= 0; }) &&

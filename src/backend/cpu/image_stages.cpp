@@ -13,6 +13,7 @@ constexpr int64_t kUnitElements = 8192;
 
 std::string n(int64_t i) { return std::to_string(i); }
 
+constexpr int64_t kMostPlaces = 4096;  // of a tile's windows in the image, where several share them
 constexpr int64_t kBlock = 256;  // channels whose sums are in the cache when they are finished
 
 // A window's fold over images, channel by channel. Neighbouring pixels of a line are a tile: their
@@ -23,12 +24,14 @@ class WindowFolds {
   WindowFolds(const std::string& name, const ImageGeometry& g, WindowFold fold, CpuIsa isa)
       : name_(name), g_(g), fold_(fold), last_(g.axes.back()), lanes_(lanes_of(isa, DType::F32)),
         inner_(last_.taps <= 16 ? last_.taps : 1) {
+    if (g.taps / inner_ * span(1) > kMostPlaces) inner_ = 1;
+    lines_ = g.taps / inner_;
     // Sums, weights and a pixel in registers.
     const int64_t weights = fold == WindowFold::Products ? inner_ : 0;
-    const int64_t most = std::clamp<int64_t>(vector_registers(isa) - 2 - weights, 4, 8);
+    int64_t most = std::clamp<int64_t>(vector_registers(isa) - 2 - weights, 4, 8);
+    while (most > 1 && lines_ * span(most) > kMostPlaces) --most;
     tiles_ = ceil_div(last_.out, most);
     sizes_ = {last_.out / tiles_, ceil_div(last_.out, tiles_)};
-    lines_ = g.taps / inner_;
   }
 
   ImageStage stage(const Finish& finish) const {

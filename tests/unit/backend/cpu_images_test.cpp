@@ -166,7 +166,11 @@ TEST(CpuImages, WindowsOfAllWidths) {
     w6 = input : f32[530,1,7]
     y6 = conv u, w6 {groups=530, low=[3], high=[3]} : f32[2,530,9]
     y7 = pool_max u {size=[3], strides=[3]} : f32[2,530,3]
-    return y1, y2, y3, y4, y5, y6, y7
+    s = input : f32[1,16,70000]
+    y8 = pool_sum s {size=[320], strides=[9000], low=[9], high=[0]} : f32[1,16,8]
+    y9 = pool_max s {size=[3], strides=[20000], dilations=[20000]} : f32[1,16,2]
+    y10 = pool_max s {size=[66000], strides=[1000]} : f32[1,16,5]
+    return y1, y2, y3, y4, y5, y6, y7, y8, y9, y10
   })",
                       runnable_isas());
 }
@@ -305,15 +309,14 @@ TEST(CpuImages, NothingIsTurnedWithoutImages) {
   const Graph g =
       parse("graph g {\n x = input : f32[4,5]\n y = relu x : f32[4,5]\n return y\n}", "<test>");
   EXPECT_EQ(channels_last(g, best_isa()), g);
-  // Groups of several channels are computed as they lie.
-  const Graph grouped = parse(R"(graph g {
-    x = input : f32[1,32,6,6]
-    w = input : f32[32,2,3,3]
-    y = conv x, w {groups=16} : f32[1,32,4,4]
+  // Windows without number are folded as they lie.
+  const Graph wide = parse(R"(graph g {
+    x = input : f32[1,32,70000]
+    y = pool_sum x {size=[66000]} : f32[1,32,4001]
     return y
   })",
-                              "<test>");
-  EXPECT_EQ(channels_last(grouped, best_isa()), grouped);
+                           "<test>");
+  EXPECT_EQ(channels_last(wide, best_isa()), wide);
 }
 
 TEST(CpuImages, TransformsAreOnlyUsedWhereAllowed) {
