@@ -63,8 +63,17 @@ class WindowFolds {
     code.line("const long from = place * " + n(last_.out) + " / " + n(tiles_) +
               ", pixels = (place + 1) * " + n(last_.out) + " / " + n(tiles_) + " - from;");
     code.line("const long left = from * " + n(last_.stride) + " - " + n(last_.low) + ";");
-    code.line("const bool inside = left >= 0 && left + (pixels - 1) * " + n(last_.stride) + " + " +
-              n((last_.taps - 1) * last_.dilation) + " < " + n(last_.in) + ";");
+    std::string inside = "left >= 0 && left + (pixels - 1) * " + n(last_.stride) + " + " +
+                         n((last_.taps - 1) * last_.dilation) + " < " + n(last_.in);
+    int64_t below = g_.pixels / last_.out;
+    for (size_t i = 0; products && i + 1 < g_.axes.size(); ++i) {
+      const WindowAxis& a = g_.axes[i];
+      below /= a.out;
+      const std::string at = "line / " + n(below) + " % " + n(a.out) + " * " + n(a.stride);
+      inside += " && " + at + " >= " + n(a.low) + " && " + at + " < " +
+                n(a.in + a.low - (a.taps - 1) * a.dilation);
+    }
+    code.line("const bool inside = " + inside + ";");
     emit_pointers(code, span(widest), products);
     code.open("for (long first = 0; first < " + n(g_.channels) + "; first += " + n(kBlock) + ")");
     code.line("const long last = first + " + n(kBlock) + " < " + n(g_.channels) + " ? first + " +
@@ -99,7 +108,7 @@ class WindowFolds {
     const size_t rank = g_.axes.size();
     code.line("const float *at[" + n(lines_ * columns) + "], *by[" + n(lines_) + "];");
     code.line("long count = 0;");
-    std::string place = "line / " + n(g_.pixels / last_.out), tap = "0", column = "left";
+    std::string place = "line / " + n(g_.pixels / last_.out), tap = "0", column = "left", meets;
     int64_t below = g_.pixels / last_.out, open = 0;
     for (size_t i = 0; i + 1 < rank; ++i, ++open) {
       const WindowAxis& a = g_.axes[i];
@@ -108,7 +117,11 @@ class WindowFolds {
       code.open("for (long " + t + " = 0; " + t + " < " + n(a.taps) + "; ++" + t + ")");
       code.line("const long " + y + " = line / " + n(below) + " % " + n(a.out) + " * " +
                 n(a.stride) + " + " + t + " * " + n(a.dilation) + " - " + n(a.low) + ";");
-      code.line("if (" + y + " < 0 || " + y + " >= " + n(a.in) + ") continue;");
+      const std::string out = y + " < 0 || " + y + " >= " + n(a.in);
+      if (products)  // zeros count: an infinite weight makes them none
+        meets += " && !(" + out + ")";
+      else
+        code.line("if (" + out + ") continue;");
       place = "(" + place + ") * " + n(a.in) + " + " + y;
       tap = "(" + tap + ") * " + n(a.taps) + " + " + t;
     }
@@ -124,7 +137,7 @@ class WindowFolds {
     code.line("if (inside) at[count] = start + (" + column + ") * " + n(g_.channels) + ";");
     code.open("else for (long j = 0; j < " + n(columns) + "; ++j)");
     code.line("const long y = " + column + " + j;");
-    code.line("at[count * " + n(columns) + " + j] = y >= 0 && y < " + n(last_.in) +
+    code.line("at[count * " + n(columns) + " + j] = y >= 0 && y < " + n(last_.in) + meets +
               " ? start + y * " + n(g_.channels) + " : outside;");
     code.close();
     code.line("by[count++] = " +
