@@ -57,7 +57,7 @@ class Replay {
       bool copied = false;
       for (const Plan::Copy& c : plan_.copies)
         copied = copied || (c.output == static_cast<int>(i) && c.from == graph_.outputs()[i]);
-      const Slot& s = plan_.slots[static_cast<size_t>(slot)];
+      const Slot& s = plan_.slots[static_cast<size_t>(plan_.root(slot))];
       const bool direct = s.place == Place::Output && s.index == static_cast<int>(i);
       if (!direct && !copied) return "output " + std::to_string(i) + " is not delivered";
       if (!holds(slot)) return "output " + std::to_string(i) + " is lost";

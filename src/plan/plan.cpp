@@ -90,6 +90,17 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
       s.index = static_cast<int>(i);
     }
   }
+  // What the caller gets under another name is made in the caller's array.
+  for (size_t i = graph.ops().size(); i-- > 0;) {
+    const Op& op = graph.ops()[i];
+    if (!only_renames(op.kind) || once_[i]) continue;
+    Slot &to = plan_.slots[op.result().index], &from = plan_.slots[op.inputs[0].index];
+    const OpKind maker = graph.producer(op.inputs[0]).kind;
+    if (to.place != Place::Output || from.place != Place::Arena || maker == OpKind::Const) continue;
+    from.place = Place::Output;
+    from.index = to.index;
+    to.alias = static_cast<int>(op.inputs[0].index);
+  }
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     if (!live[i] || op.kind == OpKind::Input) continue;
@@ -98,8 +109,8 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
       s.place = Place::Constant;
       continue;
     }
-    // A result the caller gets is written to the caller's array.
-    if (only_renames(op.kind) && s.place == Place::Arena) {
+    // Inputs and constants are copied to the caller's array.
+    if (only_renames(op.kind) && (s.alias >= 0 || s.place == Place::Arena)) {
       s.alias = static_cast<int>(op.inputs[0].index);
       continue;
     }

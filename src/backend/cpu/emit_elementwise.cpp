@@ -164,6 +164,83 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
   return ElementwiseText{code.text(), matrices * slabs};
 }
 
+// A concatenation of arrays whose axes from `axis` on lie side by side: runs are copied. A unit is
+// some rows of the result (whatever is before the axis), or a stretch of one.
+std::optional<ElementwiseText> emit_concat(const std::string& name, const Graph& graph,
+                                           const Op& op, const std::vector<Layout>& layouts) {
+  constexpr int64_t kLeastRun = 8;  // elements; shorter ones are better chosen one by one
+  const Type& type = graph.type(op.result());
+  const std::vector<int64_t> shape = extents(type.shape);
+  const size_t axis = size_t(std::get<AxisAttrs>(op.attrs).axis);
+  int64_t rows = 1, row = 1;
+  for (size_t i = 0; i < shape.size(); ++i) (i < axis ? rows : row) *= shape[i];
+  struct Piece {
+    int64_t run, pitch;
+  };
+  std::vector<Piece> pieces;
+  std::vector<DType> dtypes;
+  for (size_t p = 0; p < op.inputs.size(); ++p) {
+    const std::vector<int64_t> own = extents(graph.type(op.inputs[p]).shape);
+    const std::vector<int64_t> strides =
+        p < layouts.size() && layouts[p].view() ? layouts[p].strides : contiguous_strides(own);
+    Piece piece{1, 0};
+    int64_t next = 0;  // stride of the next real axis outwards, if all rows are evenly spaced
+    for (size_t i = own.size(); i-- > 0;) {
+      if (i + 1 == axis) next = 0;
+      if (own[i] == 1) continue;
+      if (i >= axis ? strides[i] != piece.run : next != 0 && strides[i] != next)
+        return std::nullopt;
+      if (i >= axis)
+        piece.run *= own[i];
+      else if (next == 0)
+        piece.pitch = strides[i];
+      next = strides[i] * own[i];
+    }
+    pieces.push_back(piece);
+    dtypes.push_back(type.dtype);
+  }
+  if (row == 0 || rows == 0 || row / int64_t(pieces.size()) < kLeastRun) return std::nullopt;
+  dtypes.push_back(type.dtype);
+  const auto n = [](int64_t i) { return std::to_string(i); };
+  const int64_t most = unit_elements(rows * row);
+  const bool whole = row <= most;  // a unit has whole rows
+  const int64_t step = whole ? most / row : most, parts = whole ? 1 : ceil_div(row, step);
+  ElementwiseText out;
+  out.units = whole ? ceil_div(rows, step) : rows * parts;
+  Code code;
+  open_function(code, name, dtypes, op.inputs.size(), layouts);
+  const std::string to = "a" + n(int64_t(pieces.size()));
+  code.open("for (long unit = begin; unit < end; ++unit)");
+  if (whole) {
+    code.line("const long first = unit * " + n(step) + ", last = first + " + n(step) + " < " +
+              n(rows) + " ? first + " + n(step) + " : " + n(rows) + ";");
+    code.open("for (long row = first; row < last; ++row)");
+  } else {
+    code.line("const long row = unit / " + n(parts) + ", lo = unit % " + n(parts) + " * " +
+              n(step) + ", hi = lo + " + n(step) + ";");
+  }
+  int64_t start = 0;
+  for (size_t p = 0; p < pieces.size(); start += pieces[p++].run) {
+    const int64_t run = pieces[p].run;
+    if (run == 0) continue;
+    const std::string from = n(start), behind = n(start + run);
+    code.open("");
+    if (!whole)
+      code.line("const long from = lo > " + from + " ? lo : " + from + ", to = hi < " + behind +
+                " ? hi : " + behind + ";");
+    code.line("#pragma omp simd");
+    code.line("for (long i = " + (whole ? from : "from") + "; i < " + (whole ? behind : "to") +
+              "; ++i) " + to + "[row * " + n(row) + " + i] = a" + n(int64_t(p)) + "[row * " +
+              n(pieces[p].pitch) + " + (i - " + from + ")];");
+    code.close();
+  }
+  if (whole) code.close();
+  code.close();
+  code.close();
+  out.text = code.text();
+  return out;
+}
+
 }  // namespace
 
 bool reads_views(OpKind kind) {
@@ -177,6 +254,9 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
   const auto view = [&](size_t i) { return i < layouts.size() && layouts[i].view(); };
   if (op.kind == OpKind::Transpose) {
     if (std::optional<ElementwiseText> text = emit_transpose(name, graph, op, unit)) return *text;
+  }
+  if (op.kind == OpKind::Concat) {
+    if (std::optional<ElementwiseText> text = emit_concat(name, graph, op, layouts)) return *text;
   }
   KernelValues kernel;
   std::vector<std::vector<int64_t>> shapes;

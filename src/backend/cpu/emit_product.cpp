@@ -1,6 +1,7 @@
 // Matrix products inside a kernel: register-tiled where rows are long enough, plain loops
 // otherwise.
 #include <algorithm>
+#include <functional>
 
 #include "backend/cpu/emitter.h"
 #include "base/check.h"
@@ -125,8 +126,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
   const bool fetch = y.kind == OpKind::Iter && copies_.count(b) == 0;
   const int64_t lines = ceil_div(columns * size_in_bytes(dtype), 64);
   const int64_t panels = ceil_div(m.nominal, tile.rows);
-  const bool far_apart =
-      m.exact() && ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
+  const bool far_apart = ldb * size_in_bytes(dtype) >= kFarApartBytes && ldb != columns;
   const bool pack = far_apart && panels > 1;
   int64_t at_a_time = panels > 1 ? kRowsOfManyPanels : kRowsOfOnePanel;
   // Parts of the same size; a little over one part is not worth a second one.
@@ -166,12 +166,34 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
                         const std::string& bp, const std::string& cp) {
     const std::string r = num(tile.rows);
     if (!m.exact()) {
+      // All whole tiles from row m on, then the last rows by halves.
+      const auto to_end = [&](int64_t pitch, const std::string& source) {
+        code_.open("for (; m + " + r + " <= " + m.text() + "; m += " + r + ")");
+        call(tile.rows, vectors, "m", pitch, false, 0, 0, source, cp);
+        code_.close();
+        for (int64_t part = tile.rows / 2; part > 0; part /= 2) {
+          code_.open("for (; m + " + num(part) + " <= " + m.text() + "; m += " + num(part) + ")");
+          call(part, vectors, "m", pitch, false, 0, 0, source, cp);
+          code_.close();
+        }
+      };
       code_.line("long m = 0;");
-      code_.open("for (; m + " + r + " <= " + m.text() + "; m += " + r + ")");
-      call(tile.rows, vectors, "m", ld, false, 0, 0, bp, cp);
+      if (!packs) return to_end(ld, bp);
+      code_.open("if (m + " + r + " <= " + m.text() + ")");
+      call(tile.rows, vectors, "m", ld, true, 0, 0, bp, cp);
+      code_.line("m += " + r + ";");
+      const int64_t share = fetches ? ceil_div(lines, std::max<int64_t>(1, panels - 2)) : 0;
+      for (int64_t line = 0; fetches && line < lines; line += share) {
+        code_.open("if (m + " + r + " <= " + m.text() + ")");
+        call(tile.rows, vectors, "m", vectors * tile.lanes, false, line,
+             std::min(share, lines - line), packed, cp);
+        code_.line("m += " + r + ";");
+        code_.close();
+      }
+      to_end(vectors * tile.lanes, packed);
       code_.close();
-      code_.open("for (; m < " + m.text() + "; ++m)");
-      call(1, vectors, "m", ld, false, 0, 0, bp, cp);
+      code_.open("else");
+      to_end(ld, bp);
       code_.close();
       return;
     }
@@ -200,17 +222,13 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
     if (rest > 0) call(rest, vectors, num(full * tile.rows), pitch, false, 0, 0, source, cp);
   };
 
-  // One whole strip; `following` is where the strip to be read after it begins.
-  const auto strip = [&](const std::string& bp, const std::string& cp,
-                         const std::string& following) {
-    if (!in_parts) {
-      if (fetch) code_.line("const " + type + "* const next = " + following + ";");
-      rows(tile.vectors, ldb, pack, fetch, bp, cp);
-      return;
-    }
+  // Parts of the right operand's rows, kk from row kb on, for `width` columns of the result at
+  // `cp`.
+  const auto by_parts = [&](const std::string& width, const std::string& cp,
+                            const std::function<void()>& part) {
     if (!accumulate) {
       code_.open("for (long i = 0; i < " + m.text() + "; ++i)");
-      code_.line("for (long j = 0; j < " + num(columns) + "; ++j) (" + cp + ")[i*" + num(ldc) +
+      code_.line("for (long j = 0; j < " + width + "; ++j) (" + cp + ")[i*" + num(ldc) +
                  " + j] = 0;");
       code_.close();
     }
@@ -222,16 +240,63 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
                ";");
     const int64_t acs = left->strides[x_rank - 1];
     code_.line("const " + type + "* const ak = a + kb" + (acs == 1 ? "" : "*" + num(acs)) + ";");
-    if (fetch) {
-      code_.line("const " + type + "* const next = kb + " + step + " < " + k.text() + " ? " + bp +
-                 " + (kb + " + step + ")*" + num(ldb) + " : " + following + ";");
-    }
     depth = "kk";
     adds = true;
-    rows(tile.vectors, ldb, pack, fetch, bp + " + kb*" + num(ldb), cp);
+    part();
     depth = k.text();
     adds = accumulate;
     code_.close();
+  };
+
+  // One whole strip; `following` is where the strip to be read after it begins.
+  const auto strip = [&](const std::string& bp, const std::string& cp,
+                         const std::string& following) {
+    if (!in_parts) {
+      if (fetch) code_.line("const " + type + "* const next = " + following + ";");
+      rows(tile.vectors, ldb, pack, fetch, bp, cp);
+      return;
+    }
+    by_parts(num(columns), cp, [&] {
+      if (fetch)
+        code_.line("const " + type + "* const next = kb + " + num(at_a_time) + " < " + k.text() +
+                   " ? " + bp + " + (kb + " + num(at_a_time) + ")*" + num(ldb) + " : " + following +
+                   ";");
+      rows(tile.vectors, ldb, pack, fetch, bp + " + kb*" + num(ldb), cp);
+    });
+  };
+
+  // The last columns, w of them from column n on, padded with zeros to whole vectors.
+  const auto rest = [&](int64_t usual) {  // columns, of all blocks but perhaps the last
+    const bool parts = k.nominal > at_a_time;
+    const std::string tail = "tail" + serial, lanes = num(tile.lanes);
+    const std::string vectors = "(w + " + num(tile.lanes - 1) + ") / " + lanes;
+    const int64_t most = n.exact() ? ceil_div(usual, tile.lanes) : tile.vectors;
+    allocate(tail, dtype, most * tile.lanes * (parts ? at_a_time : k.nominal));
+    const auto part = [&] {
+      const std::string from = parts ? "(kb + i)*" : "i*", pitch = num(most * tile.lanes);
+      code_.open("for (long i = 0; i < " + depth + "; ++i)");
+      code_.line("for (long j = 0; j < " + pitch + "; ++j) " + tail + "[i*" + pitch +
+                 " + j] = j < w ? b[" + from + num(ldb) + " + n + j] : 0;");
+      code_.close();
+      if (usual > 0) {
+        code_.open("if (" + vectors + " == " + num(ceil_div(usual, tile.lanes)) + ")");
+        rows(ceil_div(usual, tile.lanes), most * tile.lanes, false, false, tail, "c + n");
+        code_.close();
+      }
+      if (n.exact()) return;
+      code_.open(std::string(usual > 0 ? "else " : "") + "for (long j = 0; j < w; j += " + lanes +
+                 ")");
+      rows(1, most * tile.lanes, false, false, tail + " + j", "c + n + j");
+      code_.close();
+    };
+    code_.open("if (n < " + n.text() + ")");
+    code_.line("const long w = " + n.text() + " - n;");
+    if (parts)
+      by_parts(vectors + " * " + lanes, "c + n", part);
+    else
+      part();
+    code_.close();
+    touch(tail);
   };
 
   // Column n of the right operand, n a multiple of the tile's columns.
@@ -254,20 +319,7 @@ void KernelEmitter::tiled(int a, int b, const Value& v, const Memory& to, bool a
       rows(left_over / tile.lanes, ldb, false, false, "b + n", "c + n");
       code_.close();
     } else if (!n.exact() || left_over > 0) {
-      // The last columns, padded with zeros to whole vectors.
-      const std::string tail = "tail" + serial;
-      allocate(tail, dtype, columns * k.nominal);
-      code_.open("if (n < " + n.text() + ")");
-      code_.line("const long w = " + n.text() + " - n;");
-      code_.open("for (long i = 0; i < " + k.text() + "; ++i)");
-      code_.line("for (long j = 0; j < " + num(columns) + "; ++j) " + tail + "[i*" + num(columns) +
-                 " + j] = j < w ? b[i*" + num(ldb) + " + n + j] : 0;");
-      code_.close();
-      code_.open("for (long j = 0; j < w; j += " + num(tile.lanes) + ")");
-      rows(1, columns, false, false, tail + " + j", "c + n + j");
-      code_.close();
-      code_.close();
-      touch(tail);
+      rest(left_over);
     }
   }
   if (pack) touch(packed);

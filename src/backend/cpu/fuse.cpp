@@ -321,19 +321,13 @@ class Fuser {
     const Op& op = graph_.op(g.product);
     const int64_t n = g.domain.back(), m = count(g.domain) / n, k = shape(op.inputs[0]).back();
     const TensorId result = graph_.op(g.ops.back()).result();
-    const bool output = std::find(graph_.outputs().begin(), graph_.outputs().end(), result) !=
-                        graph_.outputs().end();
-    // A result that the caller gets is written in its own shape, where its rows are one axis.
-    const size_t rank = g.domain.size();
-    const bool own = output && rank > 2 && g.domain[rank - 2] == m;
     const ProductTiles t = cpu_lowering(isa_).split(type(op.result()).dtype, 1, m, n, k);
     Body body;
-    body.domain = own ? g.domain : std::vector<int64_t>{m, n};
+    body.domain = {m, n};
     body.block = Graph::block({1, t.row_blocks, t.column_blocks},
                               t.iterations > 1 ? std::vector<int64_t>{t.iterations}
                                                : std::vector<int64_t>{});
-    const int rows = static_cast<int>(body.domain.size()) - 2;
-    body.axes = {-1, rows, rows + 1};
+    body.axes = {-1, 0, 1};
     std::vector<TensorId> tiles;
     for (size_t i = 0; i < 2; ++i) {
       std::vector<int64_t> s = i == 0 ? std::vector<int64_t>{m, k} : std::vector<int64_t>{k, n};
@@ -352,20 +346,9 @@ class Fuser {
       accum.loops = {0};
       product = body.block.add(OpKind::Accum, {product}, accum);
     }
-    if (own) {
-      AxesAttrs added;
-      for (int i = 0; i < rows; ++i) added.axes.push_back(i);
-      product = body.block.add(OpKind::Unsqueeze, {product}, added);
-    }
     body.values[op.result().index] = product;
-    inside(body, g, 1, g.ops.size(), [&](TensorId x) {
-      const std::vector<int64_t> s = folded(shape(x), g.domain).value();
-      if (!own || s.size() < 2) return s;
-      std::vector<int64_t> whole(body.domain.size(), 1);
-      whole[whole.size() - 2] = s[0];
-      whole.back() = s[1];
-      return whole;
-    });
+    inside(body, g, 1, g.ops.size(),
+           [&](TensorId x) { return folded(shape(x), g.domain).value(); });
     return finish(body, g, body.values[result.index], body.domain, cuts(body, body.domain));
   }
 

@@ -1,6 +1,7 @@
 #include "backend/cpu/lowering.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/row_kernels.h"
@@ -9,6 +10,35 @@
 
 namespace tessera {
 namespace {
+
+// How many blocks to cut rows into, `least` or somewhat more: so that filling the last tile of each
+// up adds least.
+int64_t row_blocks(int64_t m, int64_t least, int64_t tile) {
+  int64_t best = least;
+  const auto filled = [&](int64_t blocks) {
+    return blocks * ceil_div(ceil_div(m, blocks), tile) * tile;
+  };
+  for (int64_t blocks = least + 1; blocks <= least + least / 2; ++blocks)
+    if (filled(blocks) < filled(best)) best = blocks;
+  return best;
+}
+
+// The same of columns, from `few` blocks to twice `usual`. In vectors per row: every strip of tiles
+// reads the left operand anew, and what is left of a block has to be copied first.
+int64_t column_blocks(int64_t n, int64_t few, int64_t usual,
+                      const std::function<RegisterTile(int64_t)>& tile_of) {
+  const auto cost = [&](int64_t blocks) {
+    const int64_t width = ceil_div(n, blocks);
+    const RegisterTile tile = tile_of(width);
+    const int64_t whole = width / tile.columns(), rest = width % tile.columns();
+    const double strips = double(whole) * (tile.vectors + 0.5);
+    return double(blocks) * (strips + (rest > 0 ? double(ceil_div(rest, tile.lanes)) + 1 : 0));
+  };
+  int64_t best = usual;
+  for (int64_t blocks = few; blocks <= 2 * usual; ++blocks)
+    if (cost(blocks) < cost(best)) best = blocks;
+  return best;
+}
 
 ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, int64_t n,
                            int64_t k) {
@@ -25,8 +55,14 @@ ProductTiles split_product(CpuIsa isa, DType dtype, int64_t batch, int64_t m, in
   while (columns > tile.columns() && batch * ceil_div(m, rows) * ceil_div(n, columns) < blocks)
     columns /= 2;
   columns = ceil_div(columns, tile.columns()) * tile.columns();
-  t.row_blocks = ceil_div(m, rows);
+  t.row_blocks = row_blocks(m, ceil_div(m, rows), tile.rows);
   t.column_blocks = ceil_div(n, std::min(columns, n));
+  if (!by_rows) {
+    const int64_t busy = ceil_div(8 * int64_t{default_threads()}, batch * t.row_blocks);
+    t.column_blocks = column_blocks(
+        n, std::min(t.column_blocks, std::max(busy, ceil_div(n, int64_t{256}))), t.column_blocks,
+        [&](int64_t width) { return choose_tile(isa, compute, ceil_div(m, t.row_blocks), width); });
+  }
   t.iterations = ceil_div(k, by_rows ? 128 : 256);
   // Panels of 16-bit elements hold pairs of rows.
   if (size_in_bytes(dtype) == 2)

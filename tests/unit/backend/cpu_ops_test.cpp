@@ -2,6 +2,8 @@
 // interpreter, over odd shapes and all dtypes.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "backend/measure.h"
 #include "backend/testing.h"
 #include "base/error.h"
@@ -171,6 +173,26 @@ TEST(CpuOps, ProductsOfManyShapes) {
   large.check();
 }
 
+// Blocks of rows and columns that divide nothing: right operands that lie far apart are packed in
+// parts, last strips are copied, last tiles are cut by halves.
+TEST(CpuOps, ProductsWhoseBlocksAreUnequal) {
+  for (const auto& [m, k, n] : {std::tuple<int64_t, int64_t, int64_t>{1093, 70, 265},
+                                {997, 131, 324},
+                                {449, 300, 709},
+                                {193, 97, 1003},
+                                {1000, 64, 70},
+                                {2003, 49, 61}}) {
+    Case c;
+    c.op(OpKind::Matmul, DType::F32, {{m, k}, {k, n}});
+    c.check(false);
+  }
+  Case wide;
+  wide.op(OpKind::Matmul, DType::F64, {{389, 120}, {120, 157}});
+  wide.op(OpKind::Matmul, DType::BF16, {{389, 121}, {121, 157}});
+  wide.op(OpKind::Matmul, DType::F32, {{2, 389, 60}, {2, 60, 157}});
+  wide.check(false);
+}
+
 TEST(CpuOps, ConcatMatmul) {
   Case c;
   for (DType dtype : {DType::F32, DType::F64, DType::F16, DType::I32}) {
@@ -204,6 +226,24 @@ TEST(CpuOps, DataMovement) {
     c.graph().add_output(c.graph().add_const(1, {d, {2, 5}}));
     c.check(d == DType::F32);
   }
+}
+
+// Runs of at least some elements are copied, by rows or by stretches of long rows.
+TEST(CpuOps, RunsAreConcatenatedByCopying) {
+  const auto copied = [](DType d, std::vector<Shape> shapes, int axis) {
+    Case c;
+    c.op(OpKind::Concat, d, std::move(shapes), AxisAttrs{axis});
+    c.check(d == DType::F32);
+    return emit_source(c.graph(), best_isa()).find("(i - ") != std::string::npos;
+  };
+  EXPECT_TRUE(copied(DType::F32, {{3, 5, 40}, {3, 5, 1}, {3, 5, 17}}, 2));
+  EXPECT_TRUE(copied(DType::F32, {{3, 40, 7}, {3, 1, 7}, {3, 2, 7}}, 1));
+  EXPECT_TRUE(copied(DType::F32, {{70, 300}, {70, 213}}, 1));
+  EXPECT_TRUE(copied(DType::F32, {{2, 30000}, {2, 9001}, {2, 3}}, 1));
+  EXPECT_TRUE(copied(DType::BF16, {{40000}, {1000}, {7}}, 0));
+  EXPECT_TRUE(copied(DType::Bool, {{3, 9}, {3, 40}}, 1));
+  EXPECT_FALSE(copied(DType::F32, {{50, 5}, {50, 1}}, 1));
+  EXPECT_FALSE(copied(DType::F32, {{2, 3, 1}, {2, 3, 2}}, 2));
 }
 
 // Runs of axes that change places are turned by tiles: pixels and channels, both ways, alone and

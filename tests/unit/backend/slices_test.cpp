@@ -130,5 +130,22 @@ TEST(Slices, TakenOverMemoryIsNotTheirs) {
                 0, 2);
 }
 
+TEST(Slices, AreConcatenatedWhereTheyLie) {
+  expect_copies(R"(
+    x = input : f32[4,6,40]
+    y = input : f32[4,6,32]
+    a = slice x {starts=[0,0,3], stops=[4,6,20], steps=[1,1,1]}
+    b = slice y {starts=[0,0,0], stops=[4,6,32], steps=[1,1,2]}
+    c = slice x {starts=[0,1,0], stops=[4,5,40], steps=[1,1,1]}
+    d = slice y {starts=[0,2,0], stops=[4,6,32], steps=[1,1,1]}
+    ay = concat a, y {axis=2}
+    by = concat b, y {axis=2}
+    cd = concat c, d {axis=2}
+    aa = concat a, a {axis=0}
+    return ay, by, cd, aa
+  )",
+                0, 4);
+}
+
 }  // namespace
 }  // namespace tessera

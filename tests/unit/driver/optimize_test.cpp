@@ -102,7 +102,6 @@ TEST_F(Optimize, SecondRunComesFromTheCacheWithItsProof) {
 TEST_F(Optimize, CodeOutlivesTheSearchWhateverItsThreads) {
   OptimizeOptions three = options();
   three.threads = KernelPool::shared().threads() + 1;
-  three.budget_seconds = 0.5;
   OptimizeResult r = optimize(parse(kNormLinear), three);
   volatile char elsewhere[65536];  // where the search had its own
   for (size_t i = 0; i < sizeof elsewhere; ++i) elsewhere[i] = 0;

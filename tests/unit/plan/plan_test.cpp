@@ -141,5 +141,26 @@ TEST(Plan, ConstantResultsAreNoWeights) {
   for (const Task& t : p.tasks) EXPECT_FALSE(t.once) << p.str(g);
 }
 
+// What the caller gets under other names is made in the caller's array; what several results share,
+// or what is nobody's work, is copied.
+TEST(Plan, ResultsUnderOtherNamesAreMadeInPlace) {
+  const Graph g = parse(R"(graph g {
+  X = input : f32[6,4]
+  e = exp X : f32[6,4]
+  r = reshape e {shape=[24]} : f32[24]
+  s = reshape r {shape=[3,8]} : f32[3,8]
+  n = neg X : f32[6,4]
+  t = reshape n {shape=[24]} : f32[24]
+  u = reshape n {shape=[4,6]} : f32[4,6]
+  v = reshape X {shape=[24]} : f32[24]
+  return s, t, u, v
+}
+)");
+  const Plan p = plan_kernel_graph(g);        // checks itself
+  EXPECT_EQ(p.tasks.size(), 4u) << p.str(g);  // exp, neg, t or u, v
+  EXPECT_EQ(p.arena.bytes, 0);
+  EXPECT_NE(p.str(g).find("tensor e f32[6,4] output 0"), std::string::npos) << p.str(g);
+}
+
 }  // namespace
 }  // namespace tessera
