@@ -15,6 +15,25 @@ Buffer absolute(const View& v, int plane) {
   return b;
 }
 
+// How a view's magnitudes compare with the absolute values of its elements.
+enum class Scales { Equal, NotBelow, Neither };
+
+Scales scales_of(const View& v) {
+  bool equal = true;
+  for (int64_t i = 0; i < v.shape[0]; ++i) {
+    const double *x = v.as<const double>(0) + i * v.stride[0],
+                 *m = v.as<const double>(1) + i * v.stride[0];
+    bool not_below = true;
+    for (int64_t j = 0; j < v.shape[1]; ++j) {
+      const double value = std::abs(x[j * v.stride[1]]), scale = m[j * v.stride[1]];
+      not_below &= scale >= value;
+      equal &= scale == value;
+    }
+    if (!not_below) return Scales::Neither;
+  }
+  return equal ? Scales::Equal : Scales::NotBelow;
+}
+
 // The union of the flags along an axis of a matrix: for each row (axis 1) or column (axis 0).
 std::vector<uint8_t> flags_along(const View& m, size_t axis) {
   const size_t other = 1 - axis;
@@ -57,22 +76,28 @@ class HashSet {
 
 void MagnitudeDomain::matmul(const View& a, const View& b, const View& c, ThreadPool* pool) const {
   const int64_t m = a.shape[0], k = a.shape[1], n = b.shape[1];
-  auto product = [&](Matrix<const double> x, Matrix<const double> y, double* z, int64_t row,
-                     int64_t col) {
-    real_matmul<double>(kernels(), m, n, k, x, y, {z, row, col}, pool);
+  auto product = [&](Matrix<const double> x, Matrix<const double> y, Matrix<double> z) {
+    real_matmul<double>(kernels(), m, n, k, x, y, z, pool);
   };
-  product({a.as<const double>(0), a.stride[0], a.stride[1]},
-          {b.as<const double>(0), b.stride[0], b.stride[1]}, c.as<double>(0), c.stride[0],
-          c.stride[1]);
+  auto plane = [](const View& v, int p) {
+    return Matrix<const double>{v.as<const double>(p), v.stride[0], v.stride[1]};
+  };
+  const Matrix<double> values{c.as<double>(0), c.stride[0], c.stride[1]},
+      magnitudes{c.as<double>(1), c.stride[0], c.stride[1]};
+  product(plane(a, 0), plane(b, 0), values);
+  // Magnitudes are never below the values: where those of one operand are its values, as of inputs
+  // and weights, its product with the other's magnitudes is the larger one.
+  const Scales left = scales_of(a), right = scales_of(b);
+  if (left != Scales::Neither && right != Scales::Neither &&
+      (left == Scales::Equal || right == Scales::Equal))
+    return product(plane(a, 1), plane(b, 1), magnitudes);
   const Buffer abs_a = absolute(a, 0), abs_b = absolute(b, 0);
   Buffer other(size_t(m * n) * sizeof(double));
-  product({abs_a.as<double>(), k, 1}, {b.as<const double>(1), b.stride[0], b.stride[1]},
-          c.as<double>(1), c.stride[0], c.stride[1]);
-  product({a.as<const double>(1), a.stride[0], a.stride[1]}, {abs_b.as<double>(), n, 1},
-          other.as<double>(), n, 1);
+  product({abs_a.as<double>(), k, 1}, plane(b, 1), magnitudes);
+  product(plane(a, 1), {abs_b.as<double>(), n, 1}, {other.as<double>(), n, 1});
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
-      double& x = c.as<double>(1)[i * c.stride[0] + j * c.stride[1]];
+      double& x = magnitudes.data[i * magnitudes.row + j * magnitudes.col];
       x = std::fmax(x, other.as<double>()[i * n + j]);
     }
   }

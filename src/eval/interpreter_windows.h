@@ -56,10 +56,11 @@ View Interpreter<D>::slide(Arena& arena, const View& x, const View& w, int64_t g
   const int64_t step = std::clamp<int64_t>(kMostElements / (depth * row), 1, shape[2]);
   View weights = copy_of(arena, w, demand);
   CHECK(reshape_view(weights, 3, {groups, f, depth})) << "contiguous weights";
+  Arena scratch;  // of one part
   for (int64_t b = 0; b < x.shape[0]; ++b) {
     for (int64_t g = 0; g < groups; ++g) {
       for (int64_t o = 0; o < shape[2]; o += step) {
-        Arena scratch;
+        scratch.release({});
         const int64_t rows = std::min(step, shape[2] - o);
         // [C, o…, t…] of this part, as [C, t…, o…]
         std::array<int64_t, kMaxRank> begin{}, part = x.shape;

@@ -897,6 +897,45 @@ TEST(Magnitude, IsTheSumOfTerms) {
   }
 }
 
+// Products carry the magnitudes of one operand at a time, and take the larger sum.
+TEST(Magnitude, OfProductsOfComputedOperands) {
+  const Graph g = parse(R"(graph g {
+  A = input : f32[3,4]
+  B = input : f32[3,4]
+  C = input : f32[4,2]
+  D = input : f32[4,2]
+  x = sub A, B
+  y = sub C, D
+  p = matmul x, C
+  q = matmul A, y
+  r = matmul x, y
+  return p, q, r
+}
+)");
+  const std::vector<NDArray> in = {
+      random_array(DType::F32, {3, 4}, 1), random_array(DType::F32, {3, 4}, 2),
+      random_array(DType::F32, {4, 2}, 3), random_array(DType::F32, {4, 2}, 4)};
+  const auto at = [&](int k, size_t i) { return in[size_t(k)].reals[i]; };
+  const auto m = eval_with_magnitude(g, in);
+  for (size_t i = 0; i < 3; ++i) {
+    for (size_t j = 0; j < 2; ++j) {
+      double p = 0, q = 0, left = 0, right = 0;
+      for (size_t k = 0; k < 4; ++k) {
+        const double a = at(0, i * 4 + k), b = at(1, i * 4 + k), c = at(2, k * 2 + j),
+                     d = at(3, k * 2 + j);
+        const double x = std::abs(a) + std::abs(b), y = std::abs(c) + std::abs(d);
+        p += x * std::abs(c);
+        q += std::abs(a) * y;
+        left += x * std::abs(c - d);
+        right += std::abs(a - b) * y;
+      }
+      EXPECT_NEAR(m[0].magnitude.reals[i * 2 + j], p, 1e-12);
+      EXPECT_NEAR(m[1].magnitude.reals[i * 2 + j], q, 1e-12);
+      EXPECT_NEAR(m[2].magnitude.reals[i * 2 + j], std::max(left, right), 1e-12);
+    }
+  }
+}
+
 TEST(Magnitude, BoundsTheErrorOfNativeEvaluation) {
   const char* programs[] = {"graph a { X = input : f32[8,64]\n m = reduce_max X {axes=[1], "
                             "keepdims=true}\n c = sub X, m\n e = exp c\n"
