@@ -602,11 +602,11 @@ class Result:
 
     def _compile_original(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         """The first call of a program whose compiled code the budget left no time for."""
-        self._finish_compiling()
+        self.hold_contest(self._finish_compiling())
         return self._run(arrays, out)
 
-    def _finish_compiling(self) -> None:
-        """Compiles and checks the original, however long that takes."""
+    def _finish_compiling(self) -> Options:
+        """Compiles and checks the original, however long that takes; with these options."""
         options = Options(
             target=self._target,
             budget=1e6,
@@ -624,6 +624,7 @@ class Result:
         else:
             self.details["original_failed"] = record["report"]["original_failed"]
             self._no_code(self.details["original_failed"])
+        return options
 
     def _interpret(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
         types = self.original.input_types().values()

@@ -24,6 +24,10 @@ class Deadline {
   double left() const { return seconds_ - spent(); }
   bool over() const { return left() <= 0; }
   bool cancelled() const { return is_set(cancel_) || is_set(abandon_); }
+  // No more proofs: what is left is for the code of the original, where none was accepted. Proofs
+  // poll `proofs()`, which is set by then.
+  bool proofs_ended() const { return proofs_.load(std::memory_order_relaxed); }
+  const std::atomic<bool>* proofs() const { return &proofs_; }
   // No more work of any kind: long calls poll `hard()`, which is set by then.
   bool ended() const { return hard_.load(std::memory_order_relaxed); }
   const std::atomic<bool>* hard() const { return &hard_; }
@@ -37,7 +41,7 @@ class Deadline {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const double seconds_;
   const std::atomic<bool>*cancel_, *abandon_;
-  std::atomic<bool> hard_;
+  std::atomic<bool> proofs_, hard_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool done_ = false;  // guarded by mutex_

@@ -63,11 +63,11 @@ class Contest {
     filter_ = &filter;
     // Another wave runs where all that were faster than the original fell out.
     bool again = true;
-    for (size_t next = 0; again && next < order.size() && !s_.deadline.ended();) {
+    for (size_t next = 0; again && next < order.size() && !s_.deadline.proofs_ended();) {
       again = false;
       std::vector<Racer> racers;
       for (; racers.size() < wanted_ && next < order.size(); next++) {
-        if (s_.deadline.ended() || (!racers.empty() && late())) break;
+        if (s_.deadline.proofs_ended() || (!racers.empty() && late())) break;
         if (racers.empty() && next >= wanted_ && late()) break;
         s_.tell("compile", label_, int(next), int(order.size()));
         Outcome& o = s_.outcomes[order[next]];
@@ -93,7 +93,7 @@ class Contest {
       int tried = 0;
       for (Racer& racer : racers) {
         if (!worthwhile(racer.timing)) continue;
-        if (s_.deadline.ended()) {
+        if (s_.deadline.proofs_ended()) {
           result.finished = false;
           break;
         }
@@ -116,7 +116,7 @@ class Contest {
         return result;
       }
     }
-    result.finished = result.finished && !cut_short_ && !s_.deadline.ended();
+    result.finished = result.finished && !cut_short_ && !s_.deadline.proofs_ended();
     return result;
   }
 
@@ -193,7 +193,7 @@ class Contest {
     }
     // What other engines found, or what nobody had the time to look at, tells nothing.
     if (chosen ? chosen->origin != "mugraph" && chosen->origin != "mugraph+tiles"
-               : s_.deadline.ended() || (cut_short_ && !raced))
+               : s_.deadline.proofs_ended() || (cut_short_ && !raced))
       return;
     char times[96];
     std::snprintf(times, sizeof times, ", %.3g us against %.3g us", 1e6 * result.seconds,

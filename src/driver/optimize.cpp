@@ -115,7 +115,7 @@ class Optimizer {
     // A search that was cut short and found nothing is worth another try.
     const bool cancelled = s_.deadline.cancelled();
     if (options_.use_cache && !cancelled && has_code() &&
-        (result_.improved || (finished && !s_.deadline.ended()))) {
+        (result_.improved || (finished && !s_.deadline.proofs_ended()))) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
       else if (!s_.deadline.over())
@@ -230,7 +230,7 @@ class Optimizer {
       combine_best(parts, replacements);
     else if (fresh)
       finished = false;
-    return finished && !s_.deadline.ended();
+    return finished && !s_.deadline.proofs_ended();
   }
 
   // What the cover chose; where that is not faster after all, the parts alone.
@@ -243,7 +243,7 @@ class Optimizer {
       combine(*whole, "cover", &mutants_->in_place());
       if (s_.outcomes.back().fate == Fate::Chosen) return mutants_->accept();
       another = mutants_->reject(s_.outcomes.back());
-      if (had || s_.deadline.ended()) return;
+      if (had || s_.deadline.proofs_ended()) return;
     }
     const Graph spliced = splice(base_, parts, graphs(replacements));
     if (!(spliced == program_)) combine(spliced, "parts");

@@ -468,7 +468,7 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
       return c;
     }
     outcome.why = a.verdict.str();
-    if (deadline.ended()) return std::nullopt;
+    if (deadline.proofs_ended()) return std::nullopt;
     outcome.fate = a.verdict.refuted() ? Fate::Refuted : Fate::Unknown;
   } catch (const Error& e) {
     outcome.fate = Fate::Unknown;
@@ -496,7 +496,7 @@ VerifyOptions Session::verify_options() const {
   v.seed = options.verify_seed;
   v.threads = threads;
   v.minimise = false;
-  v.cancel = deadline.hard();
+  v.cancel = deadline.proofs();
   return v;
 }
 

@@ -37,7 +37,7 @@ Graph simplified(Session& s, const Graph& program) {
       s.report.simplified = c.derivation;
       return std::move(c.graph);
     }
-    if (!refused || s.deadline.ended()) break;
+    if (!refused || s.deadline.proofs_ended()) break;
   }
   return program;
 }

@@ -10,6 +10,19 @@
 
 namespace tessera {
 
+namespace {
+
+// What an element of an operand costs, in multiply-adds: fields have no order, so that extrema are
+// looked up in sets (eval/domains.h), and comparisons in tables.
+double weight(OpKind k) {
+  if (k == OpKind::ReduceMax || k == OpKind::ReduceMin || k == OpKind::PoolMax) return 16;
+  const bool compares = k == OpKind::Eq || k == OpKind::Ne || k == OpKind::Lt || k == OpKind::Le ||
+                        k == OpKind::Gt || k == OpKind::Ge;
+  return compares ? 4 : 1;
+}
+
+}  // namespace
+
 double count_work(const Graph& g) {
   double work = 0;
   for (const Op& op : g.ops()) {
@@ -35,7 +48,7 @@ double count_work(const Graph& g) {
     else
       for (TensorId t : op.inputs) n = std::max(n, double(num_elements(g.type(t).shape)));
     if (op.kind == OpKind::Input || op.kind == OpKind::Save || op.kind == OpKind::Iter) continue;
-    work += n;
+    work += n * weight(op.kind);
   }
   return work;
 }

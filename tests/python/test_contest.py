@@ -93,6 +93,16 @@ def test_functions_that_numpy_runs_faster_run_under_numpy() -> None:
     assert not np.shares_memory(kernels(a), a)
 
 
+def test_code_that_the_budget_left_no_time_for_races_as_well() -> None:
+    def sines(x: Any) -> Any:
+        return np.sin(x) + x
+
+    late = ts.superoptimize(sines, A, budget=1e-6)
+    assert late.choice.seconds == {}
+    np.testing.assert_allclose(late(A), sines(A), rtol=1e-6)
+    assert set(late.choice.seconds) == {"kernel", "function"}
+
+
 def test_source_that_aliases_where_the_function_does_not_takes_no_part() -> None:
     a = np.arange(6, dtype=np.float32)
     arrays = [a]
