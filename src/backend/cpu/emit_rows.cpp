@@ -172,27 +172,35 @@ void KernelEmitter::by_rows(int a, int b, const Value& v, const Memory& to, bool
     code_.close();
   }
   if (!n.exact() || whole < n.nominal) {
-    // The last columns, padded with zeros to whole vectors.
+    // Whole vectors first; then the last columns, padded with zeros to one more.
+    RegisterTile narrow = tile;
+    narrow.vectors = 1;
+    const std::string lanes = num(tile.lanes);
+    const int64_t vectors = (n.nominal - whole) / tile.lanes;
+    if (!n.exact() || vectors > 0) {
+      code_.line("const long vectors = (" + n.text() + " - n) / " + lanes + " * " + lanes + ";");
+      code_.open("");
+      all_rows(right->storage, narrow, "b + n", ldb, "c + n", "vectors", "");
+      code_.close();
+    }
+    const std::string at = !n.exact() || vectors > 0 ? "n + vectors" : "n";
     const std::string tail = "tail" + serial;
     const DType tail_dtype = dot ? DType::BF16 : dtype;
-    allocate(tail, tail_dtype, columns * k.nominal);
-    std::string element = "b[i*" + num(ldb) + " + n + j]";
+    allocate(tail, tail_dtype, tile.lanes * k.nominal);
+    std::string element = "from[i*" + num(ldb) + " + j]";
     if (right->storage != tail_dtype) {
       const std::string half = right->storage == DType::BF16 ? "bf16" : "f16";
       unit_.prelude.insert("t_" + half);
       element = "t_from_" + half + "(" + element + ")";
     }
-    code_.open("if (n < " + n.text() + ")");
-    code_.line("const long w = " + n.text() + " - n;");
+    code_.open("if (" + at + " < " + n.text() + ")");
+    code_.line("const " + from + "* const from = b + " + at + ";");
+    code_.line("const long w = " + n.text() + " - (" + at + ");");
     code_.open("for (long i = 0; i < " + k.text() + "; ++i)");
-    code_.line("for (long j = 0; j < " + num(columns) + "; ++j) " + tail + "[i*" + num(columns) +
+    code_.line("for (long j = 0; j < " + lanes + "; ++j) " + tail + "[i*" + lanes +
                " + j] = j < w ? " + element + " : 0;");
     code_.close();
-    code_.line("const long width = (w + " + num(tile.lanes - 1) + ") / " + num(tile.lanes) + " * " +
-               num(tile.lanes) + ";");
-    RegisterTile narrow = tile;
-    narrow.vectors = 1;
-    all_rows(tail_dtype, narrow, tail, columns, "c + n", "width", "");
+    all_rows(tail_dtype, narrow, tail, tile.lanes, "c + " + at, lanes, "");
     code_.close();
     touch(tail);
   }
