@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/cpu/channels_last.h"
+#include "backend/cpu/long_sums.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/matmul.h"
 #include "backend/lower.h"
@@ -479,10 +480,11 @@ class Fuser {
 
 }  // namespace
 
-Graph fuse_operators(const Graph& graph, CpuIsa isa, bool weights) {
-  const bool fixed = std::all_of(graph.tensors().begin(), graph.tensors().end(),
+Graph fuse_operators(const Graph& given, CpuIsa isa, bool weights) {
+  const bool fixed = std::all_of(given.tensors().begin(), given.tensors().end(),
                                  [](const Tensor& t) { return is_static(t.type.shape); });
-  if (graph.level() != Level::Kernel || !fixed) return graph;
+  if (given.level() != Level::Kernel || !fixed) return given;
+  const Graph graph = with_staged_reductions(given);
   std::vector<bool> apart(graph.ops().size(), false);
   if (weights) apart = computed_once(graph);
   for (const ImageStep& s : image_steps(graph, isa))

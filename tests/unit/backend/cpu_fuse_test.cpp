@@ -203,6 +203,37 @@ TEST(Fuse, ConvolutionsKeepWhatFollows) {
   EXPECT_EQ(fuse_operators(g, best_isa()), g);
 }
 
+// Reductions of many elements to few are rows, which take what comes before them, and one more of
+// what is left. Where no rows fit (a prime number of elements) they stay.
+TEST(Fuse, LongReductionsAreStaged) {
+  const auto program = [](const std::string& shape, const std::string& body) {
+    return "graph g {\n  x = input : f32[" + shape + "]\n  y = input : f32[" + shape + "]\n" +
+           body + "\n  return z\n}\n";
+  };
+  const std::string squares = "  d = sub x, y\n  q = mul d, d\n";
+  expect_kernels(program("80000", squares + "  z = sum q {axes=[0]}"), 1, 1);
+  expect_kernels(program("80000", squares + "  z = mean q {axes=[0], keepdims=true}"), 1, 1);
+  expect_kernels(program("3,5,70,100", squares + "  z = mean q {axes=[0,1,2,3]}"), 1, 1);
+  expect_kernels(program("200,400", squares + "  z = sum q {axes=[0,1]}"), 1, 1);
+  expect_kernels(program("2,100,400", squares + "  z = reduce_max q {axes=[1,2]}"), 1, 1);
+  expect_kernels(program("90000", "  z = reduce_min x {axes=[0]}"), 0, 2);
+  expect_kernels(program("80000", "  d = sub x, y\n  e = exp d\n  r = add d, e\n"
+                                  "  z = sum r {axes=[0]}"),
+                 1, 1);
+  expect_kernels(program("80021", squares + "  z = sum q {axes=[0]}"), 1, 1);
+  expect_kernels(program("1000", squares + "  z = sum q {axes=[0]}"), 1, 1);
+  expect_kernels("graph g {\n  x = input : f32[80000]\n  d = exp x\n  z = sum d {axes=[0]}\n"
+                 "  return z, d\n}\n",
+                 0, 3);  // what others read is not made twice
+  for (const char* d : {"f32", "f64"}) {
+    const std::string t = std::string(d) + "[90000]\n";
+    expect_kernels("graph g {\n  a = input : " + t + "  b = input : " + t +
+                       "  u = unsqueeze a {axes=[0]}\n  v = unsqueeze b {axes=[1]}\n"
+                       "  p = matmul u, v\n  z = squeeze p {axes=[0,1]}\n  return z\n}\n",
+                   1, 4);
+  }
+}
+
 // All instruction sets and types that rows and products are computed in.
 TEST(Fuse, OtherTypesAndMachines) {
   for (CpuIsa isa : runnable_isas()) {

@@ -1,0 +1,154 @@
+#include "backend/cpu/long_sums.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "ir/weights.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kLong = int64_t{1} << 16;             // elements: what is worth two stages
+constexpr int64_t kLeastRow = 256, kMostRow = 1 << 16;  // elements
+constexpr int64_t kLeastRows = 16, kUsualRow = 8192;    // enough for all threads
+constexpr int64_t kVectors = 64;                        // rows of whole vectors are better
+
+bool reduces(OpKind k) {
+  return k == OpKind::Sum || k == OpKind::Mean || k == OpKind::ReduceMax || k == OpKind::ReduceMin;
+}
+
+// Elements of a row where `all` elements are cut into rows; 0 where no cut fits.
+int64_t row_of(int64_t all) {
+  int64_t best = 0;
+  const auto score = [](int64_t q) {
+    return std::abs(q - kUsualRow) + (q % kVectors == 0 ? 0 : kMostRow);
+  };
+  for (int64_t rows = kLeastRows; rows * kLeastRow <= all; ++rows) {
+    const int64_t q = all / rows;
+    if (all % rows == 0 && q <= kMostRow && (best == 0 || score(q) < score(best))) best = q;
+    if (q < kUsualRow / 8) break;
+  }
+  return best;
+}
+
+class Stages {
+ public:
+  explicit Stages(const Graph& graph)
+      : graph_(graph), to_(graph.name()), at_(graph.tensors().size()), uses_(use_counts(graph)) {}
+
+  Graph run() {
+    for (const Op& op : graph_.ops())
+      if (!(op.num_results == 1 && (reduction(op) || dot(op)))) copy_op(graph_, op, to_, at_);
+    for (TensorId t : graph_.outputs()) to_.add_output(at_[t.index]);
+    return changed_ ? without_dead_code(to_) : graph_;
+  }
+
+ private:
+  const Type& type(TensorId t) const { return graph_.type(t); }
+
+  bool reduction(const Op& op) {
+    if (!reduces(op.kind)) return false;
+    const Type& x = type(op.inputs[0]);
+    const std::vector<int64_t> shape = extents(x.shape);
+    const int64_t all = num_elements(x.shape), rank = int64_t(shape.size());
+    const auto& a = graph_.attrs<ReduceAttrs>(op);
+    const bool wide = x.dtype == DType::F32 || x.dtype == DType::F64;
+    if (!wide || all < kLong || a.axes.empty() || a.axes.back() != rank - 1) return false;
+    // Few results of many axes, the last of which is a row.
+    const int64_t last = shape.back();
+    if (a.axes.size() > 1 && last >= kLeastRow && last <= kMostRow && all / last >= kLeastRows) {
+      ReduceAttrs rows = a;
+      rows.axes = {int(rank) - 1};
+      rows.keepdims = true;
+      const TensorId y = to_.add(op.kind, {at_[op.inputs[0].index]}, rows);
+      return finish(op, to_.add(op.kind, {y}, a, graph_.tensor(op.result()).name));
+    }
+    if (num_elements(type(op.result()).shape) != 1) return false;
+    const int64_t row = row_of(all);
+    if (row == 0) return false;
+    return finish(op, reshaped(in_rows(op.kind, as_rows({op.inputs[0]}, all / row, row)[0]), op));
+  }
+
+  bool dot(const Op& op) {
+    if (op.kind != OpKind::Matmul) return false;
+    const Type &x = type(op.inputs[0]), &y = type(op.inputs[1]);
+    const int64_t all = num_elements(x.shape);
+    if ((x.dtype != DType::F32 && x.dtype != DType::F64) || all < kLong ||
+        num_elements(y.shape) != all || num_elements(type(op.result()).shape) != 1)
+      return false;
+    const int64_t row = row_of(all);
+    if (row == 0) return false;
+    const TensorId terms =
+        to_.add(OpKind::Mul, as_rows({op.inputs[0], op.inputs[1]}, all / row, row), {});
+    return finish(op, reshaped(in_rows(OpKind::Sum, terms), op));
+  }
+
+  bool finish(const Op& op, TensorId result) {
+    at_[op.result().index] = result;
+    return changed_ = true;
+  }
+  TensorId reshaped(TensorId t, const Op& op) {
+    return to_.add(OpKind::Reshape, {t}, ShapeAttrs{type(op.result()).shape},
+                   graph_.tensor(op.result()).name);
+  }
+  TensorId in_rows(OpKind kind, TensorId rows) {
+    ReduceAttrs last, both;
+    last.axes = {1};
+    both.axes = {0, 1};
+    last.keepdims = both.keepdims = true;
+    return to_.add(kind, {to_.add(kind, {rows}, last)}, both);
+  }
+
+  // Values as [rows, row]: what makes them element by element, for nobody else, is made so.
+  std::vector<TensorId> as_rows(const std::vector<TensorId>& values, int64_t rows, int64_t row) {
+    std::map<uint32_t, int> wanted;  // how often, by those that are made anew
+    for (TensorId t : values) ++wanted[t.index];
+    std::set<uint32_t> anew;
+    // From the last one back: who reads a value has been seen before it.
+    for (auto it = wanted.rbegin(); it != wanted.rend(); ++it) {
+      const TensorId t(it->first);
+      const Op& op = graph_.producer(t);
+      if (!has(op.kind, algebra::Pointwise) || op.num_results != 1 ||
+          it->second != uses_[t.index] ||
+          !std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId x) {
+            return type(x).shape == type(t).shape || type(x).shape.empty();
+          }))
+        continue;
+      anew.insert(t.index);
+      for (TensorId x : op.inputs)
+        if (!type(x).shape.empty()) ++wanted[x.index];
+    }
+    std::map<uint32_t, TensorId> made;
+    for (const auto& [index, count] : wanted) {
+      const TensorId t(index);
+      if (anew.count(index) == 0) {
+        const ShapeAttrs shape{{Dim(rows), Dim(row)}};
+        made[index] = to_.add(OpKind::Reshape, {at_[index]}, shape);
+        continue;
+      }
+      const Op& op = graph_.producer(t);
+      std::vector<TensorId> inputs;
+      for (TensorId x : op.inputs)
+        inputs.push_back(type(x).shape.empty() ? at_[x.index] : made[x.index]);
+      made[index] = to_.add(op.kind, inputs, op.attrs);
+    }
+    std::vector<TensorId> result;
+    for (TensorId t : values) result.push_back(made[t.index]);
+    return result;
+  }
+
+  const Graph& graph_;
+  Graph to_;
+  std::vector<TensorId> at_;
+  const std::vector<int> uses_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+Graph with_staged_reductions(const Graph& graph) { return Stages(graph).run(); }
+
+}  // namespace tessera
