@@ -36,6 +36,7 @@ struct BlockText {
   int sum_registers = 0;
   std::vector<TensorMapSpec> maps;
   int tickets = 0;
+  int cluster = 1;
 };
 
 // What a kernel may take, and what it runs on.
@@ -45,6 +46,7 @@ struct EmitLimits {
   int cores = 1;      // multiprocessors
   int threads = 0;    // of a block; 0: as the generator sees fit
   bool tf32 = false;  // tensor cores may multiply f32
+  int cluster = 1;    // blocks of a cluster at most
 };
 
 class BlockEmitter {
