@@ -25,7 +25,7 @@ std::string print_reports(const std::vector<CudaBinary>& kernels) {
   std::ostringstream text;
   for (const CudaBinary& k : kernels)
     text << k.kernel << ' ' << k.registers << ' ' << k.spilled_bytes << ' ' << k.stack_bytes << ' '
-         << k.static_shared_bytes << '\n';
+         << k.static_shared_bytes << ' ' << k.serialized << '\n';
   return text.str();
 }
 
@@ -33,7 +33,8 @@ std::vector<CudaBinary> read_reports(const std::string& text) {
   std::istringstream in(text);
   std::vector<CudaBinary> kernels;
   CudaBinary k;
-  while (in >> k.kernel >> k.registers >> k.spilled_bytes >> k.stack_bytes >> k.static_shared_bytes)
+  while (in >> k.kernel >> k.registers >> k.spilled_bytes >> k.stack_bytes >>
+         k.static_shared_bytes && in.get() && std::getline(in, k.serialized))
     kernels.push_back(k);
   return kernels;
 }
@@ -47,7 +48,7 @@ void compile(CudaCode& code, Cache& cache) {
   for (const char* header : {"device.cuh", "ptx.cuh", "tiles.cuh"})
     hash.field(device_header(header));
   for (const std::string& n : names) hash.field(n);
-  const std::string key = hash.hex(), report_key = sha256_hex("report " + key);
+  const std::string key = hash.hex(), report_key = sha256_hex("report with advice " + key);
   const auto path = cache.find(key, ".cubin");
   const auto report = cache.find_text(report_key);
   if (path && report) {
@@ -80,6 +81,7 @@ std::string CudaCode::str() const {
       if (b.kernel == k.name) {
         text << ", " << b.registers << " registers";
         if (b.spilled_bytes > 0) text << ", " << b.spilled_bytes << " bytes spilled";
+        if (!b.serialized.empty()) text << ", products wait for each other: " << b.serialized;
       }
     text << '\n';
   }

@@ -48,7 +48,8 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
                                          const CudaCodeOptions& options);
 
 // "sm_90a" to the machine that the description h100 tells of: the shared memory of a block, the
-// blocks of a cluster and, of a device, the number of its multiprocessors and the libraries that are there.
+// blocks of a cluster and, of a device, the number of its multiprocessors and the libraries that
+// are there.
 Target fitted_target(Target description, const CudaArch& arch, const CudaDevice* device);
 
 }  // namespace tessera

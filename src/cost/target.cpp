@@ -165,13 +165,15 @@ constexpr Scale kScales[] = {{"launch", &Scales::launch},
 constexpr const char* kLibraries[] = {"matmul", "attention", "convolution"};
 
 void read_sm(const Reader& r, Multiprocessor& sm) {
-  const std::string& what = r.word(1, "threads, blocks, registers, cluster, shared, reserved or port");
+  const std::string& what =
+      r.word(1, "threads, blocks, registers, cluster, shared, reserved or port");
   for (const SmCount& c : kSmCounts)
     if (what == c.name) return void(sm.*c.value = r.integer(2, 1, 1 << 20));
   for (const SmBytes& b : kSmBytes)
     if (what == b.name) return void(sm.*b.value = int64_t(r.number(2, "a capacity", 1024)));
   if (what != "port")
-    r.fail(1, "'" + what + "': sm has threads, blocks, registers, cluster, shared, reserved and port");
+    r.fail(1,
+           "'" + what + "': sm has threads, blocks, registers, cluster, shared, reserved and port");
   sm.port = r.positive(2, "a bandwidth");
 }
 

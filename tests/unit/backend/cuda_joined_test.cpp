@@ -120,7 +120,7 @@ TEST(CudaJoined, ClustersAreWithinTheLimit) {
   const struct {
     const char* arch;
     int described, limit;
-  } cases[] = {{"sm_80", 16, 1},   {"sm_90a", 16, 16}, {"sm_90a", 8, 8},  {"sm_90a", 1, 1},
+  } cases[] = {{"sm_80", 16, 1},    {"sm_90a", 16, 16}, {"sm_90a", 8, 8},  {"sm_90a", 1, 1},
                {"sm_100a", 16, 16}, {"sm_103a", 16, 8}, {"sm_120", 16, 8}, {"sm_121", 16, 8}};
   for (const auto& c : cases) {
     Target described = gpu();

@@ -80,7 +80,7 @@ def chosen(graph: Graph, arch: str, options: Options) -> Graph:
 
 def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: Choose) -> Row:
     facts: Row = {"compiled_for": [], "registers": {}, "spills": {}, "smem_bytes": {},
-                  "kernels": {}, "arch_failures": {}}  # fmt: skip
+                  "kernels": {}, "serialized": [], "arch_failures": {}}  # fmt: skip
     small = reduced(workload, batch)
     facts["emulated_shape"] = {name: list(shape) for name, shape in small.shapes.items()}
     errors = []
@@ -95,6 +95,7 @@ def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: 
             for name, key in (("registers", "registers"), ("spills", "spilled_bytes"),
                               ("smem_bytes", "smem_bytes")):  # fmt: skip
                 facts[name][arch] = max(k[key] for k in kernels)
+            facts["serialized"] += [f"{arch}: {w}" for k in kernels if (w := k["serialized"])]
         except Error as error:
             facts["arch_failures"][arch] = f"compile: {_first_line(error)}"
         try:
