@@ -34,7 +34,8 @@ std::vector<CudaBinary> read_reports(const std::string& text) {
   std::vector<CudaBinary> kernels;
   CudaBinary k;
   while (in >> k.kernel >> k.registers >> k.spilled_bytes >> k.stack_bytes >>
-         k.static_shared_bytes && in.get() && std::getline(in, k.serialized))
+             k.static_shared_bytes &&
+         in.get() && std::getline(in, k.serialized))
     kernels.push_back(k);
   return kernels;
 }

@@ -97,8 +97,9 @@ int number_before(const std::string& report, const std::string& text) {
   return std::atoi(report.substr(begin, end - begin).c_str());
 }
 
-// ptxas' reason ("…: wgmma.mma_async instructions are serialized due to REASON in the function 'k' in
-// line 7"; "for the function" where it knows no line); empty where it gives none for this kernel.
+// ptxas' reason ("…: wgmma.mma_async instructions are serialized due to REASON in the function 'k'
+// in line 7"; "for the function" where it knows no line); empty where it gives none for this
+// kernel.
 std::string why_serialized(const std::string& log, const std::string& kernel) {
   const std::string start = "wgmma.mma_async instructions are serialized due to ";
   for (size_t at = 0; (at = log.find(start, at)) != std::string::npos;) {

@@ -78,7 +78,8 @@ TEST(CudaCompile, SerializedProductsAreTold) {
     const auto a = ts::operand(ts::shared() + k * 32, 0, 1024);
     const auto b = ts::operand(ts::shared() + 8192 + k * 2048, 0, 1024);
     ts::multiply_add_wide<0, 1>(sum, a, b, ts::f16{}, true);
-    )" + between + R"(
+    )" + between +
+           R"(
   }
   ts::commit_products();
   ts::wait_products<0>(sum);
