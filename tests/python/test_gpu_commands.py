@@ -76,7 +76,7 @@ def test_a_torch_without_cuda_and_no_nvrtc_are_missing(
     monkeypatch.setattr(gpu_machine, "MODULES", ())
     monkeypatch.setattr(gpu_machine, "TOOLKIT", tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(gpu_machine.ctypes, "CDLL", lambda name: open(tmp_path / name))
+    monkeypatch.setattr("ctypes.CDLL", lambda name: (tmp_path / name).open())
     monkeypatch.delenv("TESSERA_NVRTC", raising=False)
     torch = SimpleNamespace(version=SimpleNamespace(cuda=None))
     monkeypatch.setitem(sys.modules, "torch", torch)
