@@ -233,6 +233,8 @@ class BlockEmitter {
   std::optional<Units> wide_units(const Value& product, bool accumulates,
                                   std::string* why = nullptr) const;
   void choose_boxes();
+  std::optional<int64_t> row_pitch(int id) const;
+  int64_t rows_of_map(int id) const;
   bool boxes_fit(int id) const;
   void box_layout(int id);
   void wide_fragments(int id, const Units& u, const std::string& sums);

@@ -259,10 +259,11 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
     if (k.tickets > 0) parameters.push_back(&tickets);
     for (const TensorMapSpec& spec : k.maps) {
       Buffers::Map& m = buffers.maps[&spec];
-      const CudaAddress address = buffers.addresses[size_t(l.slots[size_t(spec.argument)])];
+      const CudaAddress address = buffers.addresses[size_t(l.slots[size_t(spec.argument)])] +
+                                  CudaAddress(spec.offset) * CudaAddress(spec.element_bytes);
       if (m.address != address) {
         const uint64_t extents[2] = {uint64_t(spec.columns), uint64_t(spec.rows)};
-        const uint64_t pitch = uint64_t(spec.columns) * uint64_t(spec.element_bytes);
+        const uint64_t pitch = uint64_t(spec.pitch) * uint64_t(spec.element_bytes);
         const uint32_t box[2] = {uint32_t(spec.box_columns), uint32_t(spec.box_rows)};
         const uint32_t steps[2] = {1, 1};
         // Elements beyond the array are zeros, whatever their type.

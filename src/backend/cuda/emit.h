@@ -37,12 +37,13 @@ struct CudaArch {
 // Throws Error(BadInput) at anything but "sm_" and a number from 80 on, perhaps with an "a".
 CudaArch parse_arch(const std::string& text);
 
-// A box of a two-dimensional row-major array that the asynchronous proxy copies (CUtensorMap). The
-// array is an argument of the kernel, its leading axes merged into rows.
+// A box of a two-dimensional array that the asynchronous proxy copies (CUtensorMap). The array is
+// an argument of the kernel or a slice of it, its leading axes merged into rows.
 struct TensorMapSpec {
   int argument = 0;  // position in CudaKernel::arguments
   int element_bytes = 2;
   int64_t rows = 0, columns = 0;
+  int64_t offset = 0, pitch = 0;  // of the first element, and from row to row; elements
   int box_rows = 0, box_columns = 0;
   // In shared memory pieces of 16 bytes are exchanged, as rows of 128, 64 or 32 bytes allow.
   bool swizzled = false;
