@@ -8,6 +8,7 @@
 
 #include "backend/block_programs.h"
 #include "backend/cuda/cuda_module.h"
+#include "backend/cuda/describe.h"
 #include "backend/emulated.h"
 #include "backend/host_kernels.h"
 #include "backend/testing.h"
@@ -54,6 +55,26 @@ TEST(CudaTf32, ProgramsAreRightWhereRoundingWasAskedFor) {
       EXPECT_EQ(source.find("wgmma"), std::string::npos) << source;
     }
     EXPECT_EQ(emulated_fault(all, arch, options, rounding()), "") << arch;
+  }
+}
+
+// The left operand of a second product stays in registers, whose columns come in another order; the
+// first product's copy in shared memory is gone, and the plan knows how the other operand is read.
+TEST(CudaTf32, OperandsStayInRegisters) {
+  CheckOptions options;
+  options.least_unit = 0x1p-11;
+  for (const bool safe : {true, false}) {
+    const Graph graph = parse(attention({1, 64, 24, 90, 20, 1, 2, safe}));
+    for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+      const std::string source = emit_cuda(graph, parse_arch(arch), {}, rounding()).source;
+      EXPECT_NE(source.find("stays in registers"), std::string::npos) << source;
+      EXPECT_NE(source.find(".right_in_pairs("), std::string::npos) << source;
+      EXPECT_EQ(emulated_fault(graph, arch, options, rounding()), "") << arch;
+    }
+    for (const DescribedBlock& d : describe_cuda(graph, parse_arch("sm_90a"), rounding()))
+      EXPECT_EQ(std::count_if(d.block.steps.begin(), d.block.steps.end(),
+                              [](const BlockStep& s) { return s.walks[0].in_pairs; }),
+                1);
   }
 }
 
