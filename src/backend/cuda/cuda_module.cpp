@@ -140,8 +140,9 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
       config.block[1] = config.block[2] = 1;
       config.shared_bytes = unsigned(k.shared_bytes);
       int clusters = 0;
-      context_->check(api.active_clusters(&clusters, l.function, &config),
-                      "ask for room for the clusters of " + k.name);
+      const int asked = api.active_clusters(&clusters, l.function, &config);
+      if (asked != kInvalidClusterSize)
+        context_->check(asked, "ask for room for the clusters of " + k.name);
       if (clusters == 0) throw Error(ErrorKind::Unsupported, no_room(k, device));
     }
     int threads = 0;

@@ -73,6 +73,7 @@ std::optional<int64_t> BlockEmitter::row_pitch(int id) const {
       last = axis;
       break;
     }
+  if (pitch[last] == 0) return std::nullopt;  // an empty array
   for (size_t axis = 0; axis < last; ++axis)
     if (whole[axis] != 1 && pitch[axis] % pitch[last] != 0) return std::nullopt;
   return pitch[last];

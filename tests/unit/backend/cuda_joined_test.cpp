@@ -179,9 +179,14 @@ TEST(CudaJoined, NoRoomForClusters) {
   const Graph graph = parse(split_attention(4, 8, 1024, 128, 16, 1, "f16"));
   Target target = gpu();
   target.libraries.clear();
-  for (const bool room : {true, false}) {
+  const auto fail =
+      reinterpret_cast<void (*)(const char*, int, int)>(dlsym(library, "stand_in_fail"));
+  enum class Answer { Room, None, WrongSize };
+  for (const Answer answer : {Answer::Room, Answer::None, Answer::WrongSize}) {
+    const bool room = answer == Answer::Room;
     reset(1, 9, 0, 64 << 20, 227 << 10);
-    clusters(room);
+    clusters(answer == Answer::None ? 0 : 1);
+    if (answer == Answer::WrongSize) fail("cuOccupancyMaxActiveClusters", 1, 912);
     CudaDriver::use_library(stand_in_cuda());
     CudaCodeOptions options;
     options.arch = parse_arch("sm_90a");

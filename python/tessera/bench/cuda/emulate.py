@@ -3,7 +3,8 @@
 A row per case, batch and dtype. The program that the search prefers for the architecture is emitted
 at reduced sizes, run in the emulator, which finds races and wrong accesses, and compared with f64;
 at full size it is compiled for each architecture. `registers`, `spills` (bytes of a thread) and
-`smem_bytes` (of a block) are the most of any kernel, per architecture; nothing is timed.
+`smem_bytes` (of a block) are the most of any kernel, per architecture; `serialized` says whose
+asynchronous products the compiler makes wait, and why. Nothing is timed.
 """
 
 from __future__ import annotations
