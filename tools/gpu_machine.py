@@ -8,6 +8,7 @@ that there is no GPU.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 # Module → how to get it; the packages of tools/requirements.txt, and what measures and tests.
 MODULES = ("numpy", "click", "rich", "ml_dtypes", "nanobind", "torch", "pytest")
 PROGRAMS = {"cmake": "cmake", "ninja": "ninja"}
+TOOLKIT = Path("/usr/local/cuda/lib64")
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = "packages"  # what tools/gpu_bundle.py brings along
 
@@ -58,6 +60,24 @@ def brought() -> list[str]:
     return folders
 
 
+def finds_nvrtc() -> bool:
+    """Whether NVRTC is where Tessera looks for it: Python's packages, the system, a toolkit."""
+    names = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+    patterns = ("nvidia/*/lib", "nvidia/*/lib/x86_64")
+    folders = [f for p in sys.path for g in patterns for f in Path(p or ".").glob(g)]
+    folders.append(TOOLKIT)
+    places = [os.environ.get("TESSERA_NVRTC", ""), *(str(f / n) for f in folders for n in names)]
+    if any(os.path.isfile(p) for p in places):
+        return True
+    for name in names:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return True
+    return False
+
+
 def missing() -> list[str]:
     """What has to be there besides a GPU, one line each, with how to get it."""
     lines = []
@@ -69,6 +89,10 @@ def missing() -> list[str]:
             f"Python's {', '.join(modules)}: {sys.executable} -m pip install {' '.join(modules)}\n"
             "      (without a package registry: bring what `make gpu-bundle` makes elsewhere)"
         )
+    elif importlib.import_module("torch").version.cuda is None:
+        lines.append("a torch that is built with CUDA: this Python's is not (https://pytorch.org)")
+    if not finds_nvrtc():
+        lines.append(f"NVRTC: {sys.executable} -m pip install nvidia-cuda-nvrtc, or a CUDA toolkit")
     for program, package in PROGRAMS.items():
         if find_program(program) is None:
             lines.append(f"{program}: pip install {package}, or the system's package")

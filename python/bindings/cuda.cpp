@@ -208,6 +208,7 @@ nb::list kernels_of(const CudaCode& code) {
       if (b.kernel != k.name) continue;
       d["registers"] = b.registers;
       d["spilled_bytes"] = b.spilled_bytes;
+      if (!b.serialized.empty()) d["serialized"] = b.serialized;
     }
     list.append(d);
   }

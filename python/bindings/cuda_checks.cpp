@@ -69,6 +69,7 @@ nb::list compiled(const Graph& graph, const std::string& target, const std::stri
     d["threads"] = k.threads;
     d["registers"] = b.registers;
     d["spilled_bytes"] = b.spilled_bytes;
+    d["serialized"] = b.serialized;
     d["stack_bytes"] = b.stack_bytes;
     d["smem_bytes"] = k.shared_bytes + b.static_shared_bytes;
     list.append(d);

@@ -672,6 +672,7 @@ class Result:
     def kernels(self) -> list[dict[str, Any]]:
         """Grid, threads, registers and shared memory of each kernel of a program for a GPU.
 
+        One whose asynchronous products the compiler makes wait has its reason as `serialized`.
         What a library does instead has `library`, its name, and `call`, what it is asked for.
         """
         return self._cuda.kernels if self._cuda is not None else []

@@ -25,7 +25,7 @@ std::string print_reports(const std::vector<CudaBinary>& kernels) {
   std::ostringstream text;
   for (const CudaBinary& k : kernels)
     text << k.kernel << ' ' << k.registers << ' ' << k.spilled_bytes << ' ' << k.stack_bytes << ' '
-         << k.static_shared_bytes << '\n';
+         << k.static_shared_bytes << ' ' << k.serialized << '\n';
   return text.str();
 }
 
@@ -33,7 +33,9 @@ std::vector<CudaBinary> read_reports(const std::string& text) {
   std::istringstream in(text);
   std::vector<CudaBinary> kernels;
   CudaBinary k;
-  while (in >> k.kernel >> k.registers >> k.spilled_bytes >> k.stack_bytes >> k.static_shared_bytes)
+  while (in >> k.kernel >> k.registers >> k.spilled_bytes >> k.stack_bytes >>
+             k.static_shared_bytes &&
+         in.get() && std::getline(in, k.serialized))
     kernels.push_back(k);
   return kernels;
 }
@@ -47,7 +49,7 @@ void compile(CudaCode& code, Cache& cache) {
   for (const char* header : {"device.cuh", "ptx.cuh", "tiles.cuh"})
     hash.field(device_header(header));
   for (const std::string& n : names) hash.field(n);
-  const std::string key = hash.hex(), report_key = sha256_hex("report " + key);
+  const std::string key = hash.hex(), report_key = sha256_hex("report with advice " + key);
   const auto path = cache.find(key, ".cubin");
   const auto report = cache.find_text(report_key);
   if (path && report) {
@@ -65,13 +67,6 @@ void compile(CudaCode& code, Cache& cache) {
   code.kernels = std::move(made.kernels);
 }
 
-// Shared memory of a block (CUDA C++ Programming Guide, technical specifications per compute
-// capability).
-int64_t shared_bytes(const CudaArch& arch) {
-  if (arch.major == 8) return (arch.minor == 0 || arch.minor == 7 ? 163 : 99) << 10;
-  return (arch.major == 12 ? 99 : 227) << 10;
-}
-
 }  // namespace
 
 std::string CudaCode::str() const {
@@ -87,6 +82,7 @@ std::string CudaCode::str() const {
       if (b.kernel == k.name) {
         text << ", " << b.registers << " registers";
         if (b.spilled_bytes > 0) text << ", " << b.spilled_bytes << " bytes spilled";
+        if (!b.serialized.empty()) text << ", products wait for each other: " << b.serialized;
       }
     text << '\n';
   }
@@ -139,8 +135,20 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
     }
     compile(*code, cache);
   }
-  if (options.context)
-    code->module = std::make_shared<CudaModule>(graph, code->program, code->image, options.context);
+  if (options.context) try {
+      code->module =
+          std::make_shared<CudaModule>(graph, code->program, code->image, options.context);
+    } catch (const Error& e) {
+      const auto clustered = [](const CudaKernel& k) { return k.cluster > 1; };
+      const auto& kernels = code->program.kernels;
+      if (e.kind() != ErrorKind::Unsupported ||
+          std::none_of(kernels.begin(), kernels.end(), clustered))
+        throw;
+      // The device has no room for the clusters: blocks take tickets, or kernels are two launches.
+      CudaCodeOptions apart = options;
+      apart.target.sm.cluster = 1;
+      return make_cuda_code(given, cache, apart);
+    }
   code->compile_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return code;
 }
@@ -148,7 +156,9 @@ std::shared_ptr<CudaCode> make_cuda_code(const Graph& given, Cache& cache,
 Target fitted_target(Target t, const CudaArch& arch, const CudaDevice* device) {
   MemoryLevel& block = t.levels.back();
   block.capacity =
-      device != nullptr ? device->shared_bytes : std::min(block.capacity, shared_bytes(arch));
+      device != nullptr ? device->shared_bytes : std::min(block.capacity, arch.shared_bytes());
+  t.sm.shared = std::min(t.sm.shared, arch.shared_bytes() + t.sm.reserved);
+  t.sm.cluster = std::min(t.sm.cluster, arch.largest_cluster());
   if (device != nullptr) {
     t.cores = device->multiprocessors;
     t.levels.front().capacity = device->memory_bytes;

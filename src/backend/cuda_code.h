@@ -42,12 +42,14 @@ std::vector<KernelJoin> kernel_joins(const Graph& graph, Target target);
 CudaChoice cuda_choice(const Graph& graph, const Target& target,
                        const std::shared_ptr<CudaContext>& context);
 
-// Throws Error: what emit_cuda, NVRTC and CudaModule throw.
+// Without clusters where the device has no room for them. Throws Error: what emit_cuda, NVRTC and
+// CudaModule throw.
 std::shared_ptr<CudaCode> make_cuda_code(const Graph& graph, Cache& cache,
                                          const CudaCodeOptions& options);
 
-// "sm_90a" to the machine that the description h100 tells of: the shared memory of a block and, of
-// a device, the number of its multiprocessors and the libraries that are there.
+// "sm_90a" to the machine that the description h100 tells of: the shared memory of a block, the
+// blocks of a cluster and, of a device, the number of its multiprocessors and the libraries that
+// are there.
 Target fitted_target(Target description, const CudaArch& arch, const CudaDevice* device);
 
 }  // namespace tessera

@@ -43,10 +43,6 @@ double specials(OpKind kind) {
   }
 }
 
-// Blocks that may form a cluster. Multiprocessors of 228 KB are those of sm_90 and later, which
-// have them: 8 wherever that is so, 16 by an attribute of the kernel.
-int largest_cluster(const Multiprocessor& sm) { return sm.shared >= int64_t{228} << 10 ? 16 : 1; }
-
 double round_up(double n, double to) { return std::ceil(n / to) * to; }
 
 }  // namespace
@@ -202,7 +198,7 @@ GpuTimes GpuMachine::joined_times(const KernelWork& first, const KernelWork& sec
   const Multiprocessor& sm = target_.sm;
   GpuTimes t = times(first);
   // A cluster's blocks share what there is to do, else one does it all.
-  const bool cluster = join.arrivals <= largest_cluster(sm);
+  const bool cluster = join.arrivals <= sm.cluster;
   const double sharing = cluster ? double(join.arrivals) : 1;
   const double blocks = std::ceil(double(join.parts) / sharing) *
                         std::ceil(double(join.groups) * sharing / double(target_.cores));

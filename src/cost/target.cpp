@@ -140,7 +140,8 @@ struct SmCount {
 };
 constexpr SmCount kSmCounts[] = {{"threads", &Multiprocessor::threads},
                                  {"blocks", &Multiprocessor::blocks},
-                                 {"registers", &Multiprocessor::registers}};
+                                 {"registers", &Multiprocessor::registers},
+                                 {"cluster", &Multiprocessor::cluster}};
 struct SmBytes {
   const char* name;
   int64_t Multiprocessor::*value;
@@ -164,13 +165,15 @@ constexpr Scale kScales[] = {{"launch", &Scales::launch},
 constexpr const char* kLibraries[] = {"matmul", "attention", "convolution"};
 
 void read_sm(const Reader& r, Multiprocessor& sm) {
-  const std::string& what = r.word(1, "threads, blocks, registers, shared, reserved or port");
+  const std::string& what =
+      r.word(1, "threads, blocks, registers, cluster, shared, reserved or port");
   for (const SmCount& c : kSmCounts)
     if (what == c.name) return void(sm.*c.value = r.integer(2, 1, 1 << 20));
   for (const SmBytes& b : kSmBytes)
     if (what == b.name) return void(sm.*b.value = int64_t(r.number(2, "a capacity", 1024)));
   if (what != "port")
-    r.fail(1, "'" + what + "': sm has threads, blocks, registers, shared, reserved and port");
+    r.fail(1,
+           "'" + what + "': sm has threads, blocks, registers, cluster, shared, reserved and port");
   sm.port = r.positive(2, "a bandwidth");
 }
 
@@ -317,7 +320,9 @@ std::string Target::summary() const {
   s << "  a multiprocessor: " << sm.threads << " threads, " << sm.blocks << " blocks, "
     << sm.registers << " registers, " << human(double(sm.shared), 1024) << "B shared ("
     << human(double(block_bytes()), 1024) << "B a block), " << human(sm.port, 1000) << "B/s from "
-    << levels[levels.size() - 2].name << "\n";
+    << levels[levels.size() - 2].name;
+  if (sm.cluster > 1) s << ", clusters of " << sm.cluster << " blocks at most";
+  s << "\n";
   s << "  to keep memory busy: " << human(dram * sm.dram_latency / cores, 1024)
     << "B on the way to each multiprocessor\n";
   s << "  launch: " << launch_seconds * 1e6 << " us from the host, " << launch_in_graph * 1e6

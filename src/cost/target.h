@@ -32,6 +32,7 @@
 //   sm threads 2048                what all blocks of one multiprocessor share: threads, blocks,
 //   sm blocks 32                   registers of 4 bytes and shared memory, of which every block
 //   sm registers 65536             takes `reserved` more than it asks for
+//   sm cluster 16                  blocks that may form a thread-block cluster; 1: there are none
 //   sm shared 228K
 //   sm reserved 1K
 //   sm port 110G                   bytes/s between L2 and one multiprocessor
@@ -69,6 +70,7 @@ struct MemoryLevel {
 struct Multiprocessor {
   double clock = 0;  // Hz
   int threads = 0, blocks = 0, registers = 0;
+  int cluster = 0;                          // blocks of a thread-block cluster at most, 1: none
   int64_t shared = 0, reserved = 0;         // bytes
   double port = 0;                          // bytes/s to and from L2
   double special = 0;                       // special functions per second

@@ -60,6 +60,9 @@ struct Walk {
   // Operands are read by ldmatrix, and vectors moved at once, or not at all. Tiles are then as
   // large as whole matrices where the space is not.
   bool whole = false;
+  // Of Fragments of 32 bits: lane 4g + t has 2t and 2t + 1 along k, not t and t + 4, since the left
+  // operand is what another product left in registers.
+  bool in_pairs = false;
   std::string str() const;
 };
 

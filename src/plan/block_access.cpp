@@ -173,15 +173,17 @@ class Rounds {
     }
   }
   // Lane 4g + t has rows g (and g + 8), along k two 16-bit elements from 2t on (and from 2t + 8
-  // on), or one of 32 bits at t (and at t + 4).
+  // on), or one of 32 bits at t (and at t + 4; in pairs at 2t and 2t + 1).
   void operand(int warp, int64_t base, int row_axis, int64_t row, int64_t rows, int k_axis,
                int64_t k0, int64_t depth) {
     const int64_t pair = depth / 8;
+    const bool pairs = pair == 1 && walk_.in_pairs;
     for (int64_t k = 0; k < depth; k += depth / 2) {
       for (int64_t half = 0; half < rows; half += 8) {
         Round round;
         for (int lane = 0; lane < 32; ++lane) {
-          const int64_t i = row + half + lane / 4, j = k0 + k + lane % 4 * pair;
+          const int64_t i = row + half + lane / 4,
+                        j = k0 + (pairs ? k / 4 + lane % 4 * 2 : k + lane % 4 * pair);
           if (i >= extent(row_axis) || j >= extent(k_axis)) continue;
           round[static_cast<size_t>(lane)] = {base + i * stride(row_axis) + j * stride(k_axis),
                                               stride(k_axis),

@@ -515,6 +515,7 @@ def test_a_row_of_the_emulator(
     assert row["compiled_for"] == ["sm_90a"]
     assert 8 < row["registers"]["sm_90a"] <= 255
     assert row["spills"] == {"sm_90a": 0}
+    assert row["serialized"] == []
     assert 0 <= row["smem_bytes"]["sm_90a"] <= 227 << 10
     assert 0 < row["max_rel_err"] < 4e-3
     assert row["shape"]["X"] == [1, 4096]
@@ -525,7 +526,7 @@ def test_a_fault_in_the_emulator_fails_the_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(emulate, "ARCHS", ("sm_90a",))
-    kernel = {"registers": 32, "spilled_bytes": 0, "smem_bytes": 0}
+    kernel = {"registers": 32, "spilled_bytes": 0, "smem_bytes": 0, "serialized": "bad luck"}
     monkeypatch.setattr(_core, "cuda_compiled", lambda *_: [kernel])
     program = WORKLOADS["ntrans@repo"].program
     wrong = dataclasses.replace(WORKLOADS["ntrans@decode"], program=program)
@@ -535,6 +536,7 @@ def test_a_fault_in_the_emulator_fails_the_row(
     assert main(SMALL) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["verdict"] == "failed"
+    assert row["serialized"] == ["sm_90a: bad luck"]
     monkeypatch.setattr(_core, "cuda_emulated", lambda *_: "a race, k.cu:7")
     assert main(SMALL[:-2]) == 0
     assert "a race, k.cu:7" in capsys.readouterr().out

@@ -577,6 +577,35 @@ def test_bad_input_is_refused_and_harms_nothing(stand_in: StandIn, torch: Any) -
         close(made.array)
 
 
+def test_dtypes_that_gpus_or_tessera_lack_are_named(stand_in: StandIn, torch: Any) -> None:
+    """Every dtype of the language runs from sm_80 on; older ones have no bf16."""
+    g = ts.Graph("halves")
+    x = g.input("x", (8, 64), "bf16")
+    g.output(x + x)
+    with pytest.raises(BadInputError, match="'sm_75' is no CUDA architecture from sm_80 on"):
+        ts.superoptimize(g, **{**QUICK, "target": "cuda:sm_75"})
+    result = optimized()
+    small, gain = Tensor(to_device(X)), Tensor(to_device(G))
+    small.dtype = "torch.float8_e4m3fn"
+    with pytest.raises(WrongTypeError, match=r"x must be f32\[8,64\], not float8_e4m3fn\[8,64\]"):
+        result(small, gain)
+    with pytest.raises(WrongTypeError, match="tensors of float8_e4m3fn are not supported"):
+        ts.optimize(**QUICK)(lambda x: x * 2)(small)
+    complex_numbers = types.SimpleNamespace(
+        __dlpack_device__=lambda: (2, 0),
+        __dlpack__=lambda stream=None: X.astype(np.complex64).__dlpack__(),
+    )
+    with pytest.raises(UnsupportedError, match=r"this dtype \(DLPack code 5, 64 bits"):
+        result(complex_numbers, gain)
+    made = result(Tensor(to_device(X)), gain)
+    stand_in.synchronize(torch.stream)
+    close(made.array)
+    stand_in.library.stand_in_reset(1, 7, 5, ctypes.c_int64(1 << 30), ctypes.c_int64(64 << 10))
+    _core.use_cuda_driver(str(LIBRARY))
+    with pytest.raises(UnsupportedError, match=r"7.5\) is too old: .* 8.0 and later \(bf16"):
+        ts.superoptimize(g, **QUICK)
+
+
 def test_small_devices_name_their_limits(stand_in: StandIn) -> None:
     g = ts.Graph("product")
     a, b = g.input("a", (64, 256), "f16"), g.input("b", (256, 64), "f16")

@@ -70,6 +70,28 @@ def test_everything_that_is_missing_is_listed_at_once(monkeypatch: pytest.Monkey
     assert gpu_machine.find_program("sh")
 
 
+def test_a_torch_without_cuda_and_no_nvrtc_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_machine, "MODULES", ())
+    monkeypatch.setattr(gpu_machine, "TOOLKIT", tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr("ctypes.CDLL", lambda name: (tmp_path / name).open())
+    monkeypatch.delenv("TESSERA_NVRTC", raising=False)
+    torch = SimpleNamespace(version=SimpleNamespace(cuda=None))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    lines = "\n".join(gpu_machine.missing())
+    assert "a torch that is built with CUDA" in lines
+    assert "pip install nvidia-cuda-nvrtc" in lines
+    torch.version.cuda = "13.0"
+    library = tmp_path / "nvidia/cu13/lib/libnvrtc.so.13"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    lines = "\n".join(gpu_machine.missing())
+    assert "torch" not in lines
+    assert "NVRTC" not in lines
+
+
 def test_bundled_packages_fill_only_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_machine, "MODULES", ("numpy", "no_such_module", "nor_this"))
     monkeypatch.setattr(gpu_machine, "REPOSITORY", tmp_path)

@@ -26,6 +26,7 @@
 
 using tessera::CudaAddress;
 using tessera::CudaHandle;
+using tessera::CudaLaunchConfig;
 using tessera::CudaStream;
 using tessera::CudaTensorMap;
 using tessera::HostKernel;
@@ -90,6 +91,7 @@ struct Machine {
   std::map<CudaHandle, std::unique_ptr<Module>> modules;  // a context that is lost takes its along
   int major = 9, minor = 0, version = 13000;
   int64_t memory = int64_t{1} << 30, shared = 227 << 10;
+  int clusters = 1;  // that have room side by side
   std::map<CudaAddress, Allocation> allocations;
   std::vector<std::unique_ptr<Stream>> streams;
   std::map<Device*, std::unique_ptr<Stream>> usual;  // the default streams
@@ -256,6 +258,7 @@ void stand_in_reset(int devices, int major, int minor, int64_t memory, int64_t s
   current.clear();
 }
 void stand_in_version(int version) { machine->version = version; }
+void stand_in_clusters(int count) { machine->clusters = count; }
 void stand_in_fail(const char* function, int nth, int result) {
   machine->failures[function] = {machine->calls[function] + nth, result};
 }
@@ -533,6 +536,14 @@ int cuFuncSetAttribute(CudaHandle function, int which, int value) {
   if (which == kLargeClusters) return machine->major >= 9 ? 0 : kInvalidValue;
   if (which != attribute::kFunctionDynamicShared || value > machine->shared) return kInvalidValue;
   static_cast<Function*>(function)->most_shared = value;
+  return 0;
+}
+int cuOccupancyMaxActiveClusters(int* count, CudaHandle function, const CudaLaunchConfig* config) {
+  if (const int result = enter("cuOccupancyMaxActiveClusters")) return result;
+  if (machine->major < 9 || config->shared_bytes > static_cast<Function*>(function)->most_shared ||
+      config->grid[0] * config->grid[1] * config->grid[2] * config->block[0] == 0)
+    return kInvalidValue;
+  *count = machine->clusters;
   return 0;
 }
 int cuLaunchKernel(CudaHandle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,

@@ -71,6 +71,11 @@ EQUAL(1, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 EQUAL(2, CU_STREAM_CAPTURE_MODE_RELAXED);
 EQUAL(1, CU_STREAM_NON_BLOCKING);
 static_assert(sizeof(tessera::CudaTensorMap) == sizeof(CUtensorMap));
+static_assert(sizeof(tessera::CudaLaunchConfig) == sizeof(CUlaunchConfig));
+static_assert(offsetof(tessera::CudaLaunchConfig, shared_bytes) ==
+              offsetof(CUlaunchConfig, sharedMemBytes));
+static_assert(offsetof(tessera::CudaLaunchConfig, attribute_count) ==
+              offsetof(CUlaunchConfig, numAttrs));
 static_assert(alignof(tessera::CudaTensorMap) >= alignof(CUtensorMap));
 
 // Functions take arguments of the same sizes.
@@ -129,4 +134,5 @@ SAME(graph_instantiate, cuGraphInstantiateWithFlags);
 SAME(graph_launch, cuGraphLaunch);
 SAME(graph_destroy, cuGraphDestroy);
 SAME(graph_exec_destroy, cuGraphExecDestroy);
+SAME(active_clusters, cuOccupancyMaxActiveClusters);
 SAME(encode_tiled, cuTensorMapEncodeTiled);

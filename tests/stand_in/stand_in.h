@@ -7,6 +7,7 @@ extern "C" {
 // Back to the beginning, with so many devices of one kind; limits in bytes.
 void stand_in_reset(int devices, int major, int minor, int64_t memory, int64_t shared);
 void stand_in_version(int version);  // of the driver, 1000 · major + 10 · minor
+void stand_in_clusters(int count);   // for how many thread-block clusters there is room
 // The `nth` call from now on (1: the next) of a function, such as "cuMemAlloc_v2", gives `result`.
 void stand_in_fail(const char* function, int nth, int result);
 int stand_in_calls(const char* function);  // so far

@@ -360,6 +360,8 @@ def show_kernels(result: Result) -> None:
             line += f", {k['registers']} registers"
         if k.get("spilled_bytes"):
             line += f", {k['spilled_bytes']} bytes spilled"
+        if "serialized" in k:
+            line += f", products wait for each other: {k['serialized']}"
         console.print(line, markup=False)
     if model := result.details["model"]:
         line = f"cost model: rank correlation {model['rank']:.2f} with {model['programs']} programs"

@@ -9,6 +9,16 @@ std::string CudaArch::str() const {
   return "sm_" + std::to_string(10 * major + minor) + (specific ? "a" : "");
 }
 
+int64_t CudaArch::shared_bytes() const {
+  if (major == 8) return int64_t{minor == 0 || minor == 7 ? 163 : 99} << 10;
+  return int64_t{major == 12 ? 99 : 227} << 10;
+}
+
+int CudaArch::largest_cluster() const {
+  if (major < 9) return 1;
+  return (major == 9 || major == 10) && minor == 0 ? 16 : portable_cluster;
+}
+
 CudaArch parse_arch(const std::string& text) {
   const auto refuse = [&]() -> Error {
     return {ErrorKind::BadInput, "'" + text +

@@ -36,6 +36,7 @@ struct BlockText {
   int sum_registers = 0;
   std::vector<TensorMapSpec> maps;
   int tickets = 0;
+  int cluster = 1;
 };
 
 // What a kernel may take, and what it runs on.
@@ -45,6 +46,7 @@ struct EmitLimits {
   int cores = 1;      // multiprocessors
   int threads = 0;    // of a block; 0: as the generator sees fit
   bool tf32 = false;  // tensor cores may multiply f32
+  int cluster = 1;    // blocks of a cluster at most
 };
 
 class BlockEmitter {
@@ -231,6 +233,8 @@ class BlockEmitter {
   std::optional<Units> wide_units(const Value& product, bool accumulates,
                                   std::string* why = nullptr) const;
   void choose_boxes();
+  std::optional<int64_t> row_pitch(int id) const;
+  int64_t rows_of_map(int id) const;
   bool boxes_fit(int id) const;
   void box_layout(int id);
   void wide_fragments(int id, const Units& u, const std::string& sums);

@@ -38,6 +38,12 @@ std::vector<std::byte> constant_data(const Type& type, const Rational& value) {
 
 std::string kib(int64_t bytes) { return std::to_string((bytes + 1023) / 1024) + " KiB"; }
 
+std::string no_room(const CudaKernel& k, const CudaDevice& device) {
+  return "kernel " + k.name + " meets in clusters of " + std::to_string(k.cluster) +
+         " blocks, of " + kib(k.shared_bytes) + " of shared memory each, which is more than " +
+         device.str() + " has room for side by side";
+}
+
 // Binaries run on the same generation from their minor version on; those of one architecture alone
 // nowhere else (docs.nvidia.com/cuda/blackwell-compatibility-guide).
 bool runs_on(const CudaArch& arch, const CudaDevice& device) {
@@ -123,11 +129,22 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
     context_->check(api.set_function_attribute(l.function, cuda_attribute::kFunctionDynamicShared,
                                                int(k.shared_bytes)),
                     "give " + k.name + " " + kib(k.shared_bytes) + " of shared memory");
-    // Clusters of more than 8 blocks: kernels that have none do not mind.
     constexpr int kLargeClusters = 14;  // CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-    if (device.major >= 9)
+    if (k.cluster > CudaArch::portable_cluster)
       context_->check(api.set_function_attribute(l.function, kLargeClusters, 1),
                       "allow large clusters of " + k.name);
+    if (k.cluster > 1 && api.active_clusters != nullptr) {
+      CudaLaunchConfig config;
+      for (size_t d = 0; d < 3; ++d) config.grid[d] = unsigned(k.grid[d]);
+      config.block[0] = unsigned(k.threads);
+      config.block[1] = config.block[2] = 1;
+      config.shared_bytes = unsigned(k.shared_bytes);
+      int clusters = 0;
+      const int asked = api.active_clusters(&clusters, l.function, &config);
+      if (asked != kInvalidClusterSize)
+        context_->check(asked, "ask for room for the clusters of " + k.name);
+      if (clusters == 0) throw Error(ErrorKind::Unsupported, no_room(k, device));
+    }
     int threads = 0;
     context_->check(api.function_attribute(&threads, cuda_attribute::kFunctionThreads, l.function),
                     "ask for the limits of " + k.name);
@@ -243,10 +260,11 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
     if (k.tickets > 0) parameters.push_back(&tickets);
     for (const TensorMapSpec& spec : k.maps) {
       Buffers::Map& m = buffers.maps[&spec];
-      const CudaAddress address = buffers.addresses[size_t(l.slots[size_t(spec.argument)])];
+      const CudaAddress address = buffers.addresses[size_t(l.slots[size_t(spec.argument)])] +
+                                  CudaAddress(spec.offset) * CudaAddress(spec.element_bytes);
       if (m.address != address) {
         const uint64_t extents[2] = {uint64_t(spec.columns), uint64_t(spec.rows)};
-        const uint64_t pitch = uint64_t(spec.columns) * uint64_t(spec.element_bytes);
+        const uint64_t pitch = uint64_t(spec.pitch) * uint64_t(spec.element_bytes);
         const uint32_t box[2] = {uint32_t(spec.box_columns), uint32_t(spec.box_rows)};
         const uint32_t steps[2] = {1, 1};
         // Elements beyond the array are zeros, whatever their type.
@@ -268,10 +286,7 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
       throw Error(ErrorKind::BadInput, "the stream is not one of " + context_->device().str() +
                                            ", where the program is loaded");
     if (result == kInvalidClusterSize)
-      throw Error(ErrorKind::Unsupported,
-                  "kernel " + k.name + " meets in clusters of more blocks, of " +
-                      kib(k.shared_bytes) + " of shared memory each, than " +
-                      context_->device().str() + " has room for side by side");
+      throw Error(ErrorKind::Unsupported, no_room(k, context_->device()));
     context_->check(result, "launch " + k.name);
   }
 }

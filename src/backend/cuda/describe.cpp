@@ -294,6 +294,7 @@ class BlockDescriber {
       space.push_back(depth);
       BlockStep& s = add(number++ > 0 ? "more of v" : "product v", id, StepKind::Compute, loop,
                          space, product_walk(u, rank, true));
+      s.walks[0].in_pairs = u.tf32 && e_.home(pair.left) == BlockEmitter::Home::Fragment;
       Reads found;
       reads(pair.left, operand_axes(pair.left, rank, true), true, found);
       reads(pair.right, operand_axes(pair.right, rank, false), true, found);

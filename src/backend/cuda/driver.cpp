@@ -114,6 +114,7 @@ CudaDriver::CudaDriver(const std::string& path) {
   find(a.graph_launch, "cuGraphLaunch");
   find(a.graph_destroy, "cuGraphDestroy");
   find(a.graph_exec_destroy, "cuGraphExecDestroy");
+  optional(a.active_clusters, "cuOccupancyMaxActiveClusters");
   optional(a.encode_tiled, "cuTensorMapEncodeTiled");
   runs_host_code_ = dlsym(library, kHostCodeMark) != nullptr;
   const int result = a.init(0);

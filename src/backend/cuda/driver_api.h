@@ -16,6 +16,15 @@ struct alignas(128) CudaTensorMap {
   uint64_t words[16];
 };
 
+// A launch (CUlaunchConfig) without further attributes.
+struct CudaLaunchConfig {
+  unsigned grid[3] = {}, block[3] = {};
+  unsigned shared_bytes = 0;
+  CudaStream stream = nullptr;
+  void* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+
 struct CudaApi {
   int (*init)(unsigned);
   int (*driver_version)(int*);
@@ -72,7 +81,8 @@ struct CudaApi {
   int (*graph_destroy)(CudaHandle);
   int (*graph_exec_destroy)(CudaHandle);
 
-  // From driver 12.0 on; null before.
+  // From driver 11.8 and 12.0 on; null before.
+  int (*active_clusters)(int*, CudaHandle, const CudaLaunchConfig*);
   int (*encode_tiled)(CudaTensorMap*, int type, uint32_t rank, CudaAddress, const uint64_t* extents,
                       const uint64_t* pitches, const uint32_t* box, const uint32_t* steps,
                       int interleave, int swizzle, int promotion, int fill);

@@ -59,12 +59,18 @@ const std::string kUnnamed = "k@";
 
 // What fits in a block besides what the driver keeps for itself.
 int64_t shared_limit(const CudaArch& arch, const Target& target) {
-  const int64_t architecture = arch.major == 8 && arch.minor != 0 && arch.minor != 7
-                                   ? int64_t{99} << 10
-                               : arch.major == 8 ? int64_t{163} << 10
-                                                 : int64_t{227} << 10;
-  return target.kind == TargetKind::Gpu ? std::min(architecture, target.block_bytes())
-                                        : architecture;
+  const int64_t most = arch.shared_bytes();
+  return target.kind == TargetKind::Gpu ? std::min(most, target.block_bytes()) : most;
+}
+
+EmitLimits emit_limits(const CudaArch& arch, const Target& target) {
+  EmitLimits limits;
+  limits.block = block_limits(arch, target);
+  limits.arch = arch;
+  limits.cores = std::max(1, target.cores);
+  limits.tf32 = target.tf32;
+  limits.cluster = std::min(arch.largest_cluster(), target.sm.cluster);
+  return limits;
 }
 
 }  // namespace
@@ -83,8 +89,7 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
   PlanBuilder plan(graph, options);
   const std::vector<std::string> lines = print_ops(graph);
   const Lowering lowering = gpu_lowering(target);
-  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores), 0,
-                          target.tf32};
+  const EmitLimits limits = emit_limits(arch, target);
   CudaProgram program;
   program.arch = arch;
   std::set<std::string> prelude;
@@ -99,6 +104,7 @@ CudaProgram emit_written_program(const Graph& graph, const CudaArch& arch,
     kernel.shared_bytes = text.shared_bytes;
     kernel.sum_registers = text.sum_registers;
     kernel.maps = text.maps;
+    kernel.cluster = text.cluster;
     kernel.tickets = text.tickets;
     kernel.first_ticket = tickets;
     tickets += text.tickets;
@@ -329,8 +335,7 @@ std::vector<DescribedBlock> describe_cuda(const Graph& graph, const CudaArch& ar
   require_runnable(graph);
   PlanBuilder plan(graph, {});
   const Lowering lowering = gpu_lowering(target);
-  const EmitLimits limits{block_limits(arch, target), arch, std::max(1, target.cores), 0,
-                          target.tf32};
+  const EmitLimits limits = emit_limits(arch, target);
   std::vector<DescribedBlock> out;
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);

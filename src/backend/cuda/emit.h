@@ -25,17 +25,25 @@ struct CudaArch {
   std::string str() const;
   // Products of four warps (wgmma) and copies of boxes by the asynchronous proxy.
   bool wide_products() const { return major == 9 && specific; }
+  // Shared memory of a block, in bytes (CUDA C++ Programming Guide, technical specifications per
+  // compute capability); the driver keeps 1 KB more for each.
+  int64_t shared_bytes() const;
+  // Blocks of a thread-block cluster at most; 1: there are none. Beyond `portable_cluster` a kernel
+  // has to ask for it (NVIDIA Hopper and Blackwell Tuning Guides).
+  int largest_cluster() const;
+  static constexpr int portable_cluster = 8;
   friend bool operator==(const CudaArch&, const CudaArch&) = default;
 };
 // Throws Error(BadInput) at anything but "sm_" and a number from 80 on, perhaps with an "a".
 CudaArch parse_arch(const std::string& text);
 
-// A box of a two-dimensional row-major array that the asynchronous proxy copies (CUtensorMap). The
-// array is an argument of the kernel, its leading axes merged into rows.
+// A box of a two-dimensional array that the asynchronous proxy copies (CUtensorMap). The array is
+// an argument of the kernel or a slice of it, its leading axes merged into rows.
 struct TensorMapSpec {
   int argument = 0;  // position in CudaKernel::arguments
   int element_bytes = 2;
   int64_t rows = 0, columns = 0;
+  int64_t offset = 0, pitch = 0;  // of the first element, and from row to row; elements
   int box_rows = 0, box_columns = 0;
   // In shared memory pieces of 16 bytes are exchanged, as rows of 128, 64 or 32 bytes allow.
   bool swizzled = false;
@@ -56,6 +64,7 @@ struct CudaKernel {
   // Registers of a thread that hold sums of products from one iteration to the next: the least
   // that the compiler needs.
   int sum_registers = 0;
+  int cluster = 1;  // blocks of one of its clusters
   // A library does it: there is no kernel, and of the above only `arguments` count.
   std::optional<LibraryCall> call;
 };

@@ -161,7 +161,7 @@ bool BlockEmitter::kept_as_rows(int id, const Units& u, int next, const Units& o
   for (size_t i = 0; i + 2 < v.extents.size(); ++i)
     if (x.extents.size() != v.extents.size() || x.extents[i].nominal != v.extents[i].nominal)
       return false;
-  return o.tensor_cores && !o.tf32 && o.wide == u.wide && !o.swapped && !u.swapped &&
+  return o.tensor_cores && o.tf32 == u.tf32 && o.wide == u.wide && !o.swapped && !u.swapped &&
          o.rows == u.rows && o.row_units == u.row_units && o.batch == u.batch &&
          o.slots == u.slots && o.workers == u.workers && o.column_units == 1 && u.column_units == 1;
 }
@@ -226,11 +226,15 @@ std::string BlockEmitter::within(const Units& u, const Value& v, const Value* al
   return inside;
 }
 
-// Registers of a left operand: rows `i` of the unit, columns k…k+15.
+// Registers of a left operand: rows `i` of the unit, columns k…k+15. Of f32 columns k…k+7 in the
+// order k, k+2, k+4, k+6, k+1, …, in which the fragment of a product holds them.
 std::string BlockEmitter::rows_in_registers(int operand, const Units& u, const std::string& i,
                                             const std::string& k) const {
   std::string all;
-  for (int r = 0; r < 4; ++r) {
+  for (int r = 0; r < 4 && u.tf32; ++r)
+    all += (r == 0 ? "" : ", ") + ("ts::to_tf32(r" + n(operand)) + "[s][" + i + "][" + k +
+           " / 8][" + n(r % 2 * 2 + r / 2) + "])";
+  for (int r = 0; r < 4 && !u.tf32; ++r) {
     const std::string j = k + " / 8" + (r < 2 ? "" : " + 1"), e = n(r % 2 * 2);
     const auto number = [&](const std::string& e) {
       return "r" + n(operand) + "[s]" +

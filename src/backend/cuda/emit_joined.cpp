@@ -8,9 +8,6 @@
 namespace tessera {
 namespace {
 
-// Blocks; beyond 8 the driver has to allow it (cuda_module.cpp).
-constexpr int64_t kLargestCluster = 16;
-
 std::string n(int64_t x) { return std::to_string(x); }
 
 std::string indented(const std::string& text, const std::string& by) {
@@ -68,7 +65,7 @@ BlockText emit_joined(const std::string& name, const KernelJoin& join, const Ker
     if (const int r = places[size_t(i)]; r >= 0)
       of_second[size_t(i)] = of_first[size_t(first.operands + r)];
   // Clusters lie along the dimensions of the grid that the two do not share.
-  const bool cluster = limits.arch.major >= 9 && join.arrivals <= kLargestCluster;
+  const bool cluster = join.arrivals <= limits.cluster;
   std::string dims, rank;
   for (size_t d = 0; d < 3; ++d) {
     const bool alone =
@@ -117,6 +114,7 @@ BlockText emit_joined(const std::string& name, const KernelJoin& join, const Ker
   const std::string body = named(second, of_second) + indices + indented(combines, "  ");
   out.sum_registers = std::max(out.sum_registers, more.sum_registers);
   if (cluster) {
+    out.cluster = int(join.arrivals);
     out.shared_bytes = std::max(out.shared_bytes, more.shared_bytes);
     text += "  // " + n(join.arrivals) + " blocks share what is left to do.\n  ts::sync_cluster<" +
             dims + ">();\n  for (int part = " + rank + "; part < " + n(parts) +

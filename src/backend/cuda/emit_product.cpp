@@ -176,7 +176,7 @@ void BlockEmitter::fragments(int id, const Pair& pair, const Units& u, const std
   }
   code_.close();
   unrolled("j", u.columns);
-  code_.line("right" + n(number) + ".right(b[j], k, " +
+  code_.line("right" + n(number) + (kept && u.tf32 ? ".right_in_pairs" : ".right") + "(b[j], k, " +
              (more_columns ? "ts::least(" + column + ", " + n(columns - 8) + ")" : column) + ");");
   code_.close();
   unrolled("i", u.rows);

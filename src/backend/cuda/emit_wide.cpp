@@ -61,21 +61,45 @@ std::optional<BlockEmitter::Units> BlockEmitter::wide_units(const Value& v, bool
 
 // --- boxes ---------------------------------------------------------------------------------------
 
+// Elements from row to row of an operand whose leading axes are merged into rows; nothing where
+// it has no such rows, as slices of inner axes have not.
+std::optional<int64_t> BlockEmitter::row_pitch(int id) const {
+  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(value(id).argument)];
+  const std::vector<int64_t> pitch = kernel_.argument_pitch(value(id).argument);
+  if (whole.size() < 2 || pitch.back() != 1) return std::nullopt;
+  size_t last = whole.size() - 2;
+  for (size_t axis = last + 1; axis-- > 0;)
+    if (whole[axis] != 1) {
+      last = axis;
+      break;
+    }
+  if (pitch[last] == 0) return std::nullopt;  // an empty array
+  for (size_t axis = 0; axis < last; ++axis)
+    if (whole[axis] != 1 && pitch[axis] % pitch[last] != 0) return std::nullopt;
+  return pitch[last];
+}
+
+int64_t BlockEmitter::rows_of_map(int id) const {
+  const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(value(id).argument)];
+  const std::vector<int64_t> pitch = kernel_.argument_pitch(value(id).argument);
+  int64_t last = 0;
+  for (size_t axis = 0; axis + 1 < whole.size(); ++axis) last += (whole[axis] - 1) * pitch[axis];
+  return last / *row_pitch(id) + 1;
+}
+
 // Whether a tile's boxes show what the tile does, and zeros beyond.
 bool BlockEmitter::boxes_fit(int id) const {
   const Value& v = value(id);
   const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
   const size_t rank = whole.size();
-  const bool view = size_t(v.argument) < kernel_.argument_layouts.size() &&
-                    kernel_.argument_layouts[size_t(v.argument)].view();
-  if (view || rank < 2 || v.phase.varies == 0 || whole.back() * size_in_bytes(v.dtype) % 16 != 0)
+  const int64_t size = size_in_bytes(v.dtype);
+  const auto pitch = row_pitch(id);
+  if (!pitch || v.phase.varies == 0 || *pitch * size % 16 != 0 ||
+      kernel_.argument_offset(v.argument) * size % 16 != 0)
     return false;
   const auto& iter = std::get<IterAttrs>(v.attrs);
-  int64_t matrices = 1, rows = 1;
-  for (size_t axis = 0; axis < rank; ++axis) {
-    if (axis + 2 < rank) matrices *= whole[axis];
-    if (axis + 1 < rank) rows *= whole[axis];
-  }
+  int64_t matrices = 1;
+  for (size_t axis = 0; axis + 2 < rank; ++axis) matrices *= whole[axis];
   for (size_t axis = 0; axis < rank; ++axis) {
     const std::vector<Split> parts = splits(whole[axis], axis, iter.imap, iter.fmap);
     // What a box sees beyond its tile is nothing only beyond the array.
@@ -87,7 +111,7 @@ bool BlockEmitter::boxes_fit(int id) const {
     if (merged && (!v.extents[axis].exact() || stored(id, axis) != v.extents[axis].nominal))
       return false;
   }
-  return rows <= 0x7fffffff && whole.back() <= 0x7fffffff;
+  return rows_of_map(id) <= 0x7fffffff && whole.back() <= 0x7fffffff;
 }
 
 void BlockEmitter::choose_boxes() {
@@ -118,9 +142,10 @@ void BlockEmitter::choose_boxes() {
     spec.argument = v.argument;
     spec.element_bytes = size_in_bytes(v.dtype);
     const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
-    spec.rows = 1;
-    for (size_t axis = 0; axis + 1 < rank; ++axis) spec.rows *= whole[axis];
+    spec.rows = rows_of_map(i);
     spec.columns = whole.back();
+    spec.offset = kernel_.argument_offset(v.argument);
+    spec.pitch = *row_pitch(i);
     spec.box_rows = b.rows;
     spec.box_columns = box_width_[size_t(i)];
     spec.swizzled = true;
@@ -159,7 +184,9 @@ void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const
   const std::vector<int64_t>& whole = kernel_.argument_extents[size_t(v.argument)];
   const auto& iter = std::get<IterAttrs>(v.attrs);
   std::string column = "0", row;
-  int64_t matrices = 1, below = 1;
+  const std::vector<int64_t> pitch = kernel_.argument_pitch(v.argument);
+  const auto rows_of = [&, row = *row_pitch(id)](size_t axis) { return pitch[axis] / row; };
+  int64_t matrices = 1;
   for (size_t axis = rank; axis-- > 0;) {
     std::string begin;
     if (v.extents[axis].exact()) {
@@ -173,9 +200,8 @@ void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const
       continue;
     }
     if (!begin.empty())
-      row =
-          (below == 1 ? begin : "(" + begin + ") * " + n(below)) + (row.empty() ? "" : " + " + row);
-    below *= whole[axis];
+      row = (rows_of(axis) == 1 ? begin : "(" + begin + ") * " + n(rows_of(axis))) +
+            (row.empty() ? "" : " + " + row);
     if (axis + 2 < rank) matrices *= v.extents[axis].nominal;
   }
   if (row.empty()) row = "0";
@@ -187,18 +213,17 @@ void BlockEmitter::copy_boxes(int id, const std::string& full, Code& code) const
     code.open("for (int " + std::string(i) + " = 0; " + i + " < " + n(count) + "; ++" + i + ")");
     to += " + " + std::string(i) + " * " + n(by);
   };
-  // Leading axes of the tile one matrix after the other; only neighbours lie so in the array.
+  // Leading axes of the tile one matrix after the other.
   std::vector<int64_t> leading;
   int opened = 0;
-  int64_t elements = rows * columns * matrices, pitch = below;
+  int64_t elements = rows * columns * matrices;
   for (size_t axis = 0; axis + 2 < rank; ++axis) {
     const int64_t extent = v.extents[axis].nominal;
     elements /= extent;
-    pitch /= whole[axis];
     if (extent == 1) continue;
     const std::string i = "i" + n(int64_t(axis));
     each(i.c_str(), extent, elements);
-    y += " + " + i + " * " + n(pitch);
+    y += " + " + i + " * " + n(rows_of(axis));
     ++opened;
   }
   const int64_t chunks = rows / boxes.rows, blocks = columns / width;

@@ -73,9 +73,9 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 }  // namespace
 
 ts::TensorMap host_tensor_map(const TensorMapSpec& spec, void* data) {
-  return ts::host::tensor_map(data, int(spec.rows), int(spec.columns),
-                              spec.columns * spec.element_bytes, spec.element_bytes, spec.box_rows,
-                              spec.box_columns, spec.swizzled);
+  return ts::host::tensor_map(static_cast<char*>(data) + spec.offset * spec.element_bytes,
+                              int(spec.rows), int(spec.columns), spec.pitch * spec.element_bytes,
+                              spec.element_bytes, spec.box_rows, spec.box_columns, spec.swizzled);
 }
 
 EmulatedKernels::EmulatedKernels(const std::string& source, const std::vector<std::string>& names,

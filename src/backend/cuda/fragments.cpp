@@ -20,7 +20,12 @@ CudaProgram program(const Graph& graph, const FragmentKernel& kernel, const std:
   k.arguments = task.reads;
   k.arguments.insert(k.arguments.end(), task.writes.begin(), task.writes.end());
   if (kernel.box_columns > 0)
-    k.maps.push_back({0, 2, 13, 72, 16, kernel.box_columns, kernel.swizzled});
+    k.maps.push_back({.rows = 13,
+                      .columns = 72,
+                      .pitch = 72,
+                      .box_rows = 16,
+                      .box_columns = kernel.box_columns,
+                      .swizzled = kernel.swizzled});
   p.kernels.push_back(std::move(k));
   return p;
 }

@@ -97,6 +97,20 @@ int number_before(const std::string& report, const std::string& text) {
   return std::atoi(report.substr(begin, end - begin).c_str());
 }
 
+// ptxas' reason ("…: wgmma.mma_async instructions are serialized due to REASON in the function 'k'
+// in line 7"; "for the function" where it knows no line); empty where it gives none for this
+// kernel.
+std::string why_serialized(const std::string& log, const std::string& kernel) {
+  const std::string start = "wgmma.mma_async instructions are serialized due to ";
+  for (size_t at = 0; (at = log.find(start, at)) != std::string::npos;) {
+    at += start.size();
+    const std::string line = log.substr(at, log.find('\n', at) - at);
+    const size_t name = line.find(" the function '" + kernel + "'");
+    if (name != std::string::npos) return line.substr(0, line.rfind(' ', name - 1));
+  }
+  return "";
+}
+
 }  // namespace
 
 void set_cuda_folders(std::vector<std::string> where) {
@@ -182,6 +196,7 @@ CudaObject compile_cuda_kernels(const std::string& source, const std::vector<std
         number_before(report, "bytes spill stores") + number_before(report, "bytes spill loads");
     k.stack_bytes = number_before(report, "bytes stack frame");
     k.static_shared_bytes = number_before(report, "bytes smem");
+    k.serialized = why_serialized(log, name);
     object.kernels.push_back(std::move(k));
   }
   return object;

@@ -14,6 +14,9 @@ struct CudaBinary {
   int spilled_bytes = 0;  // stores and loads, of a thread
   int stack_bytes = 0;    // of a thread
   int static_shared_bytes = 0;
+  // Why ptxas makes each asynchronous product (wgmma) wait for the one before; empty where it does
+  // not, as is wanted.
+  std::string serialized;
 };
 
 // Compiles CUDA C++ that may include "device.cuh". `arch`: "sm_80", "sm_90a", … Throws

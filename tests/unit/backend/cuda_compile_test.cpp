@@ -66,6 +66,36 @@ TEST(CudaCompile, KernelsForEveryArchitecture) {
   EXPECT_EQ(wide.spilled_bytes + wide.stack_bytes, 0);
 }
 
+// Asynchronous products that the compiler makes wait for one another: the kernel that has them is
+// named with the reason.
+TEST(CudaCompile, SerializedProductsAreTold) {
+  if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
+  const auto kernel = [](const std::string& name, const std::string& between) {
+    return "extern \"C\" __global__ void " + name + R"((float* out) {
+  float sum[32] = {};
+  ts::begin_products(sum);
+  for (int k = 0; k < 4; ++k) {
+    const auto a = ts::operand(ts::shared() + k * 32, 0, 1024);
+    const auto b = ts::operand(ts::shared() + 8192 + k * 2048, 0, 1024);
+    ts::multiply_add_wide<0, 1>(sum, a, b, ts::f16{}, true);
+    )" + between +
+           R"(
+  }
+  ts::commit_products();
+  ts::wait_products<0>(sum);
+  for (int i = 0; i < 32; ++i) out[i * 128 + ts::thread()] = sum[i];
+}
+)";
+  };
+  const std::string source =
+      "#include \"device.cuh\"\n" + kernel("k", "") + kernel("k2", "out[k] = sum[k];");
+  const CudaObject object = compile_cuda_kernels(source, {"k", "k2"}, "sm_90a");
+  EXPECT_EQ(object.kernels[0].serialized, "");
+  EXPECT_EQ(object.kernels[1].serialized.find("non wgmma instructions reading accumulator"), 0u)
+      << object.kernels[1].serialized;
+  EXPECT_EQ(object.kernels[1].serialized.find("in the"), std::string::npos);
+}
+
 // What a GPU is asked about fragments and boxes (tests/gpu/fragments.txt).
 TEST(CudaCompile, FragmentsForHopper) {
   if (!have_nvrtc()) GTEST_SKIP() << "needs NVRTC (pip install nvidia-cuda-nvrtc)";
@@ -99,6 +129,7 @@ void compile_all(const Graph& all, const std::string& arch, bool tf32) {
     EXPECT_GE(b.registers, k.sum_registers) << names[i] << " on " << arch;
     EXPECT_LE(b.registers * k.threads, 65536) << names[i] << " on " << arch;
     EXPECT_LE(k.shared_bytes, 227 << 10) << names[i] << " on " << arch;
+    EXPECT_EQ(b.serialized, "") << names[i] << " on " << arch;
     most = std::max(most, b.registers);
   }
   std::printf("%s%s: %zu kernels, at most %d registers, %d spill a few bytes\n", arch.c_str(),

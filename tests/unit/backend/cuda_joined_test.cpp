@@ -21,10 +21,10 @@
 namespace tessera {
 namespace {
 
-CudaProgram joined(const Graph& graph, const std::string& arch) {
+CudaProgram joined(const Graph& graph, const std::string& arch, const Target& target = gpu()) {
   const auto join = kernel_join(graph, graph.tensor(graph.outputs()[0]).producer);
   EXPECT_TRUE(join) << print(graph);
-  return emit_cuda(graph, parse_arch(arch), {}, gpu(), {}, {*join});
+  return emit_cuda(graph, parse_arch(arch), {}, target, {}, {*join});
 }
 
 // What is wrong with the launch, in two orders of blocks; empty if nothing is.
@@ -108,11 +108,36 @@ TEST(CudaJoined, TheModelJoinsWhatIsShort) {
   EXPECT_LT(kernels[0].seconds, m.seconds(kernels[0].first_work) + m.seconds(kernels[0].work));
   EXPECT_GT(kernels[0].seconds, m.seconds(kernels[0].first_work) + t.sm.l2_latency);
   // Without clusters there are a fence and a ticket instead.
-  t.sm.shared = int64_t{164} << 10;
+  t.sm.cluster = 8;  // of 16 that would have to meet
   EXPECT_GT(AnalyticalModel(t).kernels(small)[0].seconds, kernels[0].seconds + t.sm.l2_latency);
   // One block would put together 16 MB.
   EXPECT_TRUE(
       kernel_joins(parse(split_product(1024, 1024, 64, 1, 4, 64, 128, "f32")), gpu()).empty());
+}
+
+// One limit for model and generator: the architecture's, and what the description says.
+TEST(CudaJoined, ClustersAreWithinTheLimit) {
+  const struct {
+    const char* arch;
+    int described, limit;
+  } cases[] = {{"sm_80", 16, 1},    {"sm_90a", 16, 16}, {"sm_90a", 8, 8},  {"sm_90a", 1, 1},
+               {"sm_100a", 16, 16}, {"sm_103a", 16, 8}, {"sm_120", 16, 8}, {"sm_121", 16, 8}};
+  for (const auto& c : cases) {
+    Target described = gpu();
+    described.sm.cluster = c.described;
+    const CudaArch arch = parse_arch(c.arch);
+    const Target fitted = fitted_target(described, arch, nullptr);
+    EXPECT_EQ(fitted.sm.cluster, c.limit) << c.arch;
+    EXPECT_EQ(fitted.sm.shared, arch.shared_bytes() + (1 << 10)) << c.arch;
+    for (const int parts : {8, 16, 32}) {
+      const Graph graph = parse(split_attention(1, 4, 64, 16, parts, 1, "f16"));
+      for (const Target& target : {described, fitted}) {
+        const CudaKernel kernel = joined(graph, c.arch, target).kernels.at(0);
+        EXPECT_EQ(kernel.cluster, parts <= c.limit ? parts : 1) << c.arch << " " << parts;
+        EXPECT_EQ(kernel.tickets > 0, parts > c.limit) << c.arch << " " << parts;
+      }
+    }
+  }
 }
 
 // Calls after one another: tickets are zero again each time, and clusters meet.
@@ -137,6 +162,54 @@ TEST(CudaJoined, RunsAgainAndAgainOnADevice) {
       void* out[] = {o.data()};
       module.run_on_host_arrays(in, out);
       EXPECT_EQ(o, std::vector<float>(20 * 48, 24)) << "call " << call;
+    }
+  }
+  CudaDriver::use_library("");
+}
+
+// Where the device has no room for a cluster, which it is asked before anything is launched, code
+// without one takes its place.
+TEST(CudaJoined, NoRoomForClusters) {
+  void* library = dlopen(stand_in_cuda(), RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto reset =
+      reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(dlsym(library, "stand_in_reset"));
+  const auto clusters = reinterpret_cast<void (*)(int)>(dlsym(library, "stand_in_clusters"));
+  const auto calls = reinterpret_cast<int (*)(const char*)>(dlsym(library, "stand_in_calls"));
+  const Graph graph = parse(split_attention(4, 8, 1024, 128, 16, 1, "f16"));
+  Target target = gpu();
+  target.libraries.clear();
+  const auto fail =
+      reinterpret_cast<void (*)(const char*, int, int)>(dlsym(library, "stand_in_fail"));
+  enum class Answer { Room, None, WrongSize };
+  for (const Answer answer : {Answer::Room, Answer::None, Answer::WrongSize}) {
+    const bool room = answer == Answer::Room;
+    reset(1, 9, 0, 64 << 20, 227 << 10);
+    clusters(answer == Answer::None ? 0 : 1);
+    if (answer == Answer::WrongSize) fail("cuOccupancyMaxActiveClusters", 1, 912);
+    CudaDriver::use_library(stand_in_cuda());
+    CudaCodeOptions options;
+    options.arch = parse_arch("sm_90a");
+    options.target = target;
+    options.context = CudaContext::of(0);
+    const auto code = make_cuda_code(graph, test_cache(), options);
+    ASSERT_EQ(code->program.kernels.size(), 1u);
+    EXPECT_EQ(code->program.kernels[0].cluster, room ? 16 : 1);
+    EXPECT_EQ(calls("cuLaunchKernel"), 0);
+    // Shared memory of each module's kernel, and more than 8 blocks in a cluster.
+    EXPECT_EQ(calls("cuFuncSetAttribute"), room ? 2 : 3);
+    clusters(0);
+    const CudaProgram program = joined(graph, "sm_90a");
+    try {
+      const CudaModule module(graph, program,
+                              host_kernels(program.source, {program.kernels[0].name}, test_cache()),
+                              CudaContext::of(0));
+      FAIL() << "there is no room";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::Unsupported);
+      EXPECT_NE(e.message().find("k0 meets in clusters of 16 blocks, of 37 KiB of shared memory"),
+                std::string::npos)
+          << e.message();
     }
   }
   CudaDriver::use_library("");

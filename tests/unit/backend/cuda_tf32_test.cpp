@@ -1,12 +1,17 @@
 // Products of f32 by tensor cores, where rounding to tf32 was asked for, and slices that kernels
 // read where they lie.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
 #include "backend/block_programs.h"
+#include "backend/cuda/cuda_module.h"
+#include "backend/cuda/describe.h"
 #include "backend/emulated.h"
+#include "backend/host_kernels.h"
+#include "backend/testing.h"
 #include "base/rng.h"
 #include "cost/analytical.h"
 #include "ir/text.h"
@@ -50,6 +55,26 @@ TEST(CudaTf32, ProgramsAreRightWhereRoundingWasAskedFor) {
       EXPECT_EQ(source.find("wgmma"), std::string::npos) << source;
     }
     EXPECT_EQ(emulated_fault(all, arch, options, rounding()), "") << arch;
+  }
+}
+
+// The left operand of a second product stays in registers, whose columns come in another order; the
+// first product's copy in shared memory is gone, and the plan knows how the other operand is read.
+TEST(CudaTf32, OperandsStayInRegisters) {
+  CheckOptions options;
+  options.least_unit = 0x1p-11;
+  for (const bool safe : {true, false}) {
+    const Graph graph = parse(attention({1, 64, 24, 90, 20, 1, 2, safe}));
+    for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+      const std::string source = emit_cuda(graph, parse_arch(arch), {}, rounding()).source;
+      EXPECT_NE(source.find("stays in registers"), std::string::npos) << source;
+      EXPECT_NE(source.find(".right_in_pairs("), std::string::npos) << source;
+      EXPECT_EQ(emulated_fault(graph, arch, options, rounding()), "") << arch;
+    }
+    for (const DescribedBlock& d : describe_cuda(graph, parse_arch("sm_90a"), rounding()))
+      EXPECT_EQ(std::count_if(d.block.steps.begin(), d.block.steps.end(),
+                              [](const BlockStep& s) { return s.walks[0].in_pairs; }),
+                1);
   }
 }
 
@@ -147,6 +172,57 @@ TEST(CudaSlices, OfFusedKernels) {
   }
   // The model counts what the generator makes.
   EXPECT_EQ(AnalyticalModel(gpu()).kernels(graph).size(), 1u);
+  // Keys and values come as boxes of the array that they lie in.
+  const CudaProgram program = emit_cuda(graph, parse_arch("sm_90a"), {}, gpu());
+  ASSERT_EQ(program.kernels[0].maps.size(), 2u);
+  const TensorMapSpec& keys = program.kernels[0].maps[0];
+  EXPECT_EQ(keys.offset, 8 * 96 + 32);
+  EXPECT_EQ(keys.pitch, 96);
+  EXPECT_EQ(keys.rows, 80 + 64);
+  EXPECT_EQ(keys.columns, 32);
+}
+
+// Boxes show zeros where a slice ends, not what lies beside it; in the emulator and, described by
+// the driver's function, on the stand-in for it.
+TEST(CudaSlices, ComeAsBoxes) {
+  const struct {
+    std::string lines;
+    size_t maps;
+  } cases[] = {
+      // Ends of rows and of columns, within the array.
+      {"x = input : f16[72,256]\nw = input : f16[480,200]\n"
+       "a = slice x {starts=[2,16], stops=[32,240]}\n"
+       "b = slice w {starts=[20,32], stops=[468,52], steps=[2,1]}\np = matmul a, b\nreturn p\n",
+       2},
+      // Parts of three matrices each.
+      {"x = input : f16[3,64,384]\ny = input : f16[3,140,192]\n"
+       "q = slice x {starts=[0,0,0], stops=[3,64,128]}\n"
+       "k = slice y {starts=[0,8,64], stops=[3,136,128]}\np = matmul q, k\nreturn p\n",
+       2},
+      // Every other matrix.
+      {"x = input : bf16[6,64,128]\nw = input : bf16[3,128,64]\n"
+       "a = slice x {starts=[1,0,0], stops=[6,64,128], steps=[2,1,1]}\np = matmul a, w\nreturn p\n",
+       2},
+  };
+  void* library = dlopen(stand_in_cuda(), RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  reinterpret_cast<void (*)(int, int, int, int64_t, int64_t)>(dlsym(library, "stand_in_reset"))(
+      1, 9, 0, 64 << 20, 227 << 10);
+  CudaDriver::use_library(stand_in_cuda());
+  for (const auto& c : cases) {
+    const Graph graph = parse("graph g {\n" + c.lines + "}\n");
+    const CudaProgram program = emit_cuda(graph, parse_arch("sm_90a"), {}, gpu());
+    ASSERT_EQ(program.kernels.size(), 1u) << program.source;
+    EXPECT_EQ(program.kernels[0].maps.size(), c.maps) << program.source;
+    EXPECT_EQ(emulated_fault(graph, "sm_90a"), "");
+    const CudaModule module(graph, program, host_kernels(program.source, {"k0"}, test_cache()),
+                            CudaContext::of(0));
+    CheckReport report;
+    check_compiled(
+        graph, [&](auto in, auto out) { module.run_on_host_arrays(in, out); }, {}, &report);
+    EXPECT_TRUE(report.passed) << report.what;
+  }
+  CudaDriver::use_library("");
 }
 
 }  // namespace

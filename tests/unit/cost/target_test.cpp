@@ -75,8 +75,8 @@ TEST(Target, EveryMessageHasItsPlace) {
       {"weight foo 1\n", "x.target:1:8: 'foo' is no operator"},
       {"level l2 capacity 3 bandwidth 4 nominal 3\n",
        "x.target:1:7: level 'l2' reaches more than its nominal bandwidth"},
-      {"sm cores 3\n",
-       "x.target:1:4: 'cores': sm has threads, blocks, registers, shared, reserved and port"},
+      {"sm cores 3\n", "x.target:1:4: 'cores': sm has threads, blocks, registers, cluster, shared, "
+                       "reserved and port"},
       {"sm threads 0\n", "x.target:1:12: '0': expected a whole number from 1 to 1048576"},
       {"sm shared 1K 2\n", "x.target:1:14: unexpected '2'"},
       {"sm port 0\n", "x.target:1:9: a bandwidth is positive"},
@@ -127,7 +127,7 @@ TEST(Target, AGpuIsDescribedWhole) {
       EXPECT_NE(message_of(text), "no error") << row;
     }
   }
-  EXPECT_EQ(needed, 14);
+  EXPECT_EQ(needed, 15);
   std::string small = h200.str();
   const std::string shared = "sm shared " + std::to_string(228 << 10);
   ASSERT_NE(small.find(shared), std::string::npos);

@@ -3,7 +3,8 @@
 A row per case, batch and dtype. The program that the search prefers for the architecture is emitted
 at reduced sizes, run in the emulator, which finds races and wrong accesses, and compared with f64;
 at full size it is compiled for each architecture. `registers`, `spills` (bytes of a thread) and
-`smem_bytes` (of a block) are the most of any kernel, per architecture; nothing is timed.
+`smem_bytes` (of a block) are the most of any kernel, per architecture; `serialized` says whose
+asynchronous products the compiler makes wait, and why. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def chosen(graph: Graph, arch: str, options: Options) -> Graph:
 
 def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: Choose) -> Row:
     facts: Row = {"compiled_for": [], "registers": {}, "spills": {}, "smem_bytes": {},
-                  "kernels": {}, "arch_failures": {}}  # fmt: skip
+                  "kernels": {}, "serialized": [], "arch_failures": {}}  # fmt: skip
     small = reduced(workload, batch)
     facts["emulated_shape"] = {name: list(shape) for name, shape in small.shapes.items()}
     errors = []
@@ -95,6 +96,7 @@ def _case(workload: Workload, batch: int, dtype: str, options: Options, choose: 
             for name, key in (("registers", "registers"), ("spills", "spilled_bytes"),
                               ("smem_bytes", "smem_bytes")):  # fmt: skip
                 facts[name][arch] = max(k[key] for k in kernels)
+            facts["serialized"] += [f"{arch}: {w}" for k in kernels if (w := k["serialized"])]
         except Error as error:
             facts["arch_failures"][arch] = f"compile: {_first_line(error)}"
         try:

@@ -62,6 +62,12 @@ template <int row, int column, int shift, int mask> struct Tile32 {
     TS_UNROLL
     for (int i = 0; i < 2; ++i) b[i] = at(k + lane() % 4 + i * 4, first + lane() / 4 TS_HERE);
   }
+  // The rows in the order k, k+2, k+4, k+6, k+1, …: that of the columns of a left operand which
+  // another product left in registers.
+  TS_DEVICE void right_in_pairs(unsigned (&b)[2], int k, int first TS_WHERE) const {
+    TS_UNROLL
+    for (int i = 0; i < 2; ++i) b[i] = at(k + lane() % 4 * 2 + i, first + lane() / 4 TS_HERE);
+  }
 };
 
 // Two neighbours of a row as a register of a left operand: of fragments that a product left in
