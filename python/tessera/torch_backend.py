@@ -238,6 +238,14 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
     def is_node_supported(self, _: Any, node: Any) -> bool:
         return self._fits.get(node, False)
 
+    def is_whole(self, gm: Any) -> bool:
+        """Whether the graph is one part: all is supported, and results are computed, each once."""
+        (output,) = gm.graph.find_nodes(op="output")
+        results = output.args[0]
+        inner = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
+        return (isinstance(results, (list, tuple)) and len(set(results)) == len(results) > 0
+                and all(self._fits.get(n, False) for n in (*inner, *results)))  # fmt: skip
+
     def _try(self, node: Any) -> bool:
         if node.target is operator.getitem:
             return self._fits.get(node.args[0], False)
@@ -345,6 +353,10 @@ def _partitioned(
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
                  and not is_scalar_function(n.target)]  # fmt: skip
     weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder")) if i in fixed}
+    if operators and support.is_whole(gm):
+        flags = [n.name in weights for n in gm.graph.find_nodes(op="placeholder")]
+        part = Part(gm, flags, settings, "whole", device)
+        return part, Report(len(operators), [part], {})
     partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     chosen = [p for p in partitioner.propose_partitions()
               if any(not only_moves(n.target) for n in p.nodes)]  # fmt: skip

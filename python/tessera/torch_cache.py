@@ -1,12 +1,14 @@
-"""AOTAutograd's graphs of inference on disk: a second process is spared its two passes.
+"""What a second process is spared: AOTAutograd's passes, cutting into kernels, the comparison.
 
-What is kept is the graph of ATen operators alone; parts and programs are made of it anew (their
-code has a cache of its own). Kept are graphs that need nothing of AOTAutograd at run time: their
-inputs are not changed, their results alias nothing, their extents are numbers.
+Of AOTAutograd the graph of ATen operators alone is kept; parts and programs are made of it anew
+(their code has a cache of its own). Kept are graphs that need nothing of AOTAutograd at run time:
+their inputs are not changed, their results alias nothing, their extents are numbers. Of programs
+the text is kept that `fuse` made, and which code PyTorch has agreed with.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -17,8 +19,11 @@ from typing import Any
 
 import torch
 
+from tessera import _core
 from tessera._core import version
 from tessera.files import write_bytes
+from tessera.frontends.torch.fuse import fuse
+from tessera.graph import Graph
 from tessera.store import cache_directory
 
 log = logging.getLogger("tessera.torch")
@@ -147,3 +152,39 @@ def _is_private(path: Path) -> bool:
     except OSError:
         return False
     return info.st_uid == os.geteuid() and not info.st_mode & 0o022
+
+
+def kept_fusion(graph: Graph) -> Graph:
+    """What `fuse` makes of a program, read where it was made before."""
+    key = _digest(f"fused {_fusion()} {graph}")
+    if (text := _core.find_text(key)) is not None:
+        return Graph.parse(text)
+    made = fuse(graph)
+    _core.store_text(key, str(made))
+    return made
+
+
+class Agreed:
+    """That code gave PyTorch's results in a first run: known by the operators it was made from, the
+    program as imported, the code, and versions."""
+
+    def __init__(self, eager: Any, program: Graph, code: str) -> None:
+        facts = ("agreed", torch.__version__, _fusion(), eager.code, str(program), code)
+        self._key = _digest("\n".join(facts))
+
+    def is_known(self) -> bool:
+        return _core.find_text(self._key) is not None
+
+    def keep(self) -> None:
+        _core.store_text(self._key, "")
+
+
+@functools.cache
+def _fusion() -> str:
+    """Names the code that fuses."""
+    folder = Path(__file__).parent / "frontends" / "torch"
+    return _digest(version + "".join(p.read_text() for p in sorted(folder.glob("*.py"))))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

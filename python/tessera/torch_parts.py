@@ -20,9 +20,9 @@ import torch
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.torch.fuse import fuse
 from tessera.frontends.torch.importer import build, dtype_of
 from tessera.frontends.torch.padding import Padding, bucket, paddings
+from tessera.torch_cache import Agreed, kept_fusion
 from tessera.torch_compare import disagreement
 
 log = logging.getLogger("tessera.torch")
@@ -376,9 +376,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         try:
             program = self._compile(args, extents)
             if self._settings.check:
-                with torch.no_grad():
-                    expected = self.eager(*args)
-                    self._compare(program(args), expected, args)
+                expected = self._compare(program, args)
         except Exception as error:
             program, expected = None, None
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
@@ -447,7 +445,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _build(self, graph: Any) -> tuple[Any, _core.Module]:
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
-            fused = fuse(graph)
+            fused = kept_fusion(graph)
             return fused, _core.compile(fused.core)
         except Exception as error:  # a slower program is no reason to fail
             level = logging.INFO if isinstance(error, Error) else logging.WARNING
@@ -462,11 +460,28 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads)
         return result._module
 
-    def _compare(self, ours: Any, theirs: Any, args: Sequence[Any]) -> None:
-        if self._single:
-            ours, theirs = [ours], [theirs]
-        if (why := disagreement(ours, theirs, self.eager, args)) is not None:
-            raise UnsupportedError(why)
+    def _compare(self, program: Any, args: Sequence[Any]) -> Any:
+        """PyTorch's own results, with which a program's agree; None where its code is known to
+        have agreed in another process. Raises UnsupportedError."""
+        from tessera.torch_backend import cache_in
+
+        agreed = None
+        if self._device is None:
+            with cache_in(self._settings.cache_dir):
+                plain = program.program if isinstance(program, Padded) else program
+                agreed = Agreed(self.eager, plain.source, plain.module.source)
+                if agreed.is_known():
+                    return None
+        with torch.no_grad():
+            expected = self.eager(*args)
+            made = program(args)
+            pairs = ([made], [expected]) if self._single else (made, expected)
+            if (why := disagreement(*pairs, self.eager, args)) is not None:
+                raise UnsupportedError(why)
+        if agreed is not None:
+            with cache_in(self._settings.cache_dir):
+                agreed.keep()
+        return expected
 
 
 def _is_symbolic(value: Any) -> bool:
