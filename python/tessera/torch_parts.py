@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import os
@@ -178,50 +179,64 @@ class Padded:
         self.program = program
         self.extents = list(extents)
         self.used = 0  # as of a Program
-        self._valid: dict[tuple[int, int], torch.Tensor] = {}
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        sizes = [padding.size(args) for padding, _ in self.extents]
-        given = list(args)
-        for (padding, to), size in zip(self.extents, sizes, strict=True):
-            for i, axes in padding.inputs.items() if size != to else ():
-                shape = list(given[i].shape)
-                for a in axes:
-                    shape[a] = to
-                longer = given[i].new_zeros(shape)
-                part = longer
-                for a in axes:
-                    part = part.narrow(a, 0, size)
-                part.copy_(given[i])
-                given[i] = longer
-            given.append(self._seen(size, to))
-        made = self.program(given)
-        results = [made] if self.program.single else list(made)
-        for i, wanted in enumerate(self.program.results):
-            whole = results[i]
-            still = {p.symbol: n for p, n in self.extents}  # sizes of the result so far
-            for (padding, to), size in zip(self.extents, sizes, strict=True):
-                still[padding.symbol] = size
-                for axis, within in padding.results.get(i, ()) if size != to else ():
-                    if not isinstance(within, int):  # another symbol is part of the axis
-                        within = int(within.subs({s: still.get(s) or padding.size(args, s)
-                                                  for s in padding.places}))  # fmt: skip
-                    parts = results[i].unflatten(axis, (-1, to, within))
-                    results[i] = parts.narrow(axis + 1, 0, size).flatten(axis, axis + 2)
-            if results[i] is not whole:
-                order = wanted[2]
-                turned = results[i].permute(order).contiguous()
-                results[i] = turned.permute([order.index(a) for a in range(len(order))])
-        return results[0] if self.program.single else tuple(results)
+        return Fitted(self, args)(args)
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Whether nothing is added."""
         return all(padding.size(args) == to for padding, to in self.extents)
 
-    def _seen(self, size: int, to: int) -> torch.Tensor:
-        if (size, to) not in self._valid:
-            self._valid[size, to] = torch.arange(to) < size
-        return self._valid[size, to]
+
+class Fitted:
+    """A padded program for calls with one set of extents: what is added and cut off is known."""
+
+    def __init__(self, padded: Padded, args: Sequence[Any]) -> None:
+        self._program = padded.program
+        self._valid: list[torch.Tensor] = []  # which places exist, of each symbol
+        added: dict[int, list[int]] = {}  # by argument: as constant_pad_nd takes it
+        cuts: dict[int, list[tuple[int, int, int, int]]] = {}  # by result: axis, to, within, size
+        sizes = {p.symbol: to for p, to in padded.extents}  # of the results so far
+        for padding, to in padded.extents:
+            size = sizes[padding.symbol] = padding.size(args)
+            self._valid.append(torch.arange(to) < size)
+            if size == to:
+                continue
+            for i, axes in padding.inputs.items():
+                pads = added.setdefault(i, [0] * (2 * args[i].ndim))
+                for a in axes:
+                    pads[-2 * a - 1] = to - size
+            for i, places in padding.results.items():
+                for axis, within in places:
+                    if not isinstance(within, int):  # another symbol is part of the axis
+                        known = {s: sizes.get(s) or padding.size(args, s) for s in padding.places}
+                        within = int(within.subs(known))
+                    cuts.setdefault(i, []).append((axis, to, within, size))
+        self._added, self._cuts = list(added.items()), list(cuts.items())
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        given = [*args, *self._valid]
+        for i, pads in self._added:
+            given[i] = torch.constant_pad_nd(given[i], pads)
+        made = self._program(given)
+        if not self._cuts:
+            return made
+        results = [made] if self._program.single else list(made)
+        for i, cuts in self._cuts:
+            result = results[i]
+            for axis, to, within, size in cuts:
+                if result.shape[axis] == to * within:
+                    result = result.narrow(axis, 0, size * within)
+                else:
+                    parts = result.unflatten(axis, (-1, to, within))
+                    result = parts.narrow(axis + 1, 0, size).flatten(axis, axis + 2)
+            order = self._program.results[i][2]
+            if order == list(range(len(order))):
+                results[i] = result.contiguous()
+            else:
+                turned = result.permute(order).contiguous()
+                results[i] = turned.permute([order.index(a) for a in range(len(order))])
+        return results[0] if self._program.single else tuple(results)
 
 
 class Part(torch.nn.Module):  # type: ignore[misc]
@@ -246,11 +261,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if weights[i] and isinstance(n.meta.get("val"), torch.Tensor)
         ])  # fmt: skip
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
-        self._routes: dict[Any, Program | Padded | None] = {}  # by the extents of calls
+        # By the extents of calls: what runs, and the program that it is of.
+        self._routes: dict[Any, tuple[Callable[..., Any] | None, Any]] = {}
         self._calls: dict[Any, int] = {}  # with extents that have no program of their own
         self._pending: set[Any] = set()
         self._lock = threading.Lock()
-        self._clock = 0
+        self._clock = itertools.count(1)
         self.compile_s = 0.0
         self.reason = ""  # why PyTorch runs it, where it does
         # Arguments whose sizes a program of the first call knows nothing of.
@@ -262,17 +278,16 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *args: Any) -> Any:
         key = self._key(args) if self._dynamic else None
         try:
-            program = self._routes[key]
+            run, program = self._routes[key]
         except KeyError:
             return self._first(key, args)
-        if program is None:
+        if run is None:
             return self.eager(*args)
         if self._dynamic:
-            self._clock += 1
-            program.used = self._clock
+            program.used = next(self._clock)
             if key not in self._programs:
                 self._count(key, args)
-        return program(args)
+        return run(args)
 
     def _key(self, args: Sequence[Any]) -> Any:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
@@ -336,7 +351,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             self.paddings = []
             del self._programs[name]
             return self._first(key, args)
-        self._routes[key] = self._programs[name]
+        program = self._programs[name]
+        run = Fitted(program, args) if isinstance(program, Padded) else program
+        self._routes[key] = run, program
         return self.forward(*args)
 
     def _near(self, name: Any) -> Padded | None:
@@ -354,7 +371,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """Extents that return often are worth a program of their own."""
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] == _OFTEN and self._settings.dynamic == "background":
-            program = self._routes[key]
+            program = self._routes[key][1]
             if isinstance(program, Padded) and not program.fits(args):
                 self._behind(key, args, [])
 
@@ -391,11 +408,10 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if len(self._programs) >= _MOST_PROGRAMS:
                 oldest = min(self._programs, key=lambda n: getattr(self._programs[n], "used", 0))
                 del self._programs[oldest]
-            self._clock += 1
             if program is not None:
-                program.used = self._clock
+                program.used = next(self._clock)
             self._programs[name] = program
-            self._routes = {} if self._dynamic else {name: program}
+            self._routes = {} if self._dynamic else {name: (program, program)}
             self._pending.discard(name)
             if len(self._calls) > _MOST_COUNTED:
                 self._calls.clear()
