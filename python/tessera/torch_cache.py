@@ -181,9 +181,10 @@ class Agreed:
 
 @functools.cache
 def _fusion() -> str:
-    """Names the code that fuses."""
+    """Names the code that imports and fuses, and what it fuses for."""
     folder = Path(__file__).parent / "frontends" / "torch"
-    return _digest(version + "".join(p.read_text() for p in sorted(folder.glob("*.py"))))
+    code = "".join(p.read_text() for p in sorted(folder.glob("*.py")))
+    return _digest(f"{version} {_core.machine()['isa']} {code}")
 
 
 def _digest(text: str) -> str:

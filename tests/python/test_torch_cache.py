@@ -10,7 +10,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import torch_backend  # noqa: E402
+from tessera import torch_backend, torch_cache, torch_parts  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +128,27 @@ def test_a_damaged_or_foreign_file_is_not_read(traced: Traced, folder: Path) -> 
     assert traced.during(folder, scaled(2.0), x) == 0
     file.chmod(0o666)
     assert traced.during(folder, scaled(2.0), x) == 1
+
+
+def test_code_that_agreed_is_not_compared_again(
+    traced: Traced, folder: Path, monkeypatch: Any
+) -> None:
+    compared, fused = [], []
+    compare, fuse = torch_parts.disagreement, torch_cache.fuse
+    answer: list[Any] = [lambda *a: compare(*a)]
+    monkeypatch.setattr(torch_parts, "disagreement",
+                        lambda *a: compared.append(a) or answer[0](*a))  # fmt: skip
+    monkeypatch.setattr(torch_cache, "fuse", lambda g: fused.append(g) or fuse(g))
+    x = torch.randn(8, 16)
+    answer[0] = lambda *a: "not so"  # what was refused is not kept
+    traced.during(folder, scaled(2.0), x)
+    assert (len(compared), len(fused)) == (1, 1)
+    answer[0] = compare
+    traced.during(folder, scaled(2.0), x)
+    assert (len(compared), len(fused)) == (2, 1)
+    traced.during(folder, scaled(2.0), x)
+    assert (len(compared), len(fused)) == (2, 1)
+    traced.during(folder, scaled(3.0), x)  # other code
+    assert (len(compared), len(fused)) == (3, 2)
+    traced.during(folder, lambda y: torch.softmax(y * 3.0, 1) + 1, x)  # the same from others
+    assert (len(compared), len(fused)) == (4, 2)
