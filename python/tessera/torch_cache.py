@@ -8,12 +8,14 @@ the text is kept that `fuse` made, and which code PyTorch has agreed with.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
 import os
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,38 @@ from tessera.graph import Graph
 from tessera.store import cache_directory
 
 log = logging.getLogger("tessera.torch")
+
+
+@dataclass(frozen=True)
+class KeptPart:
+    """What a graph that is one part runs as, once PyTorch has agreed: it is not even read then."""
+
+    weights: list[bool]  # by argument
+    operators: int
+    program: str  # as imported
+    fused: str
+    results: list[Any]  # as of a Program
+    code: str  # a digest of what `fused` is compiled to
+    fusion: str
+
+
+class LaterGraph:
+    """A graph module that is read where somebody asks for it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @functools.cached_property
+    def _module(self) -> Any:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        return _graph_from(self._data, FakeTensorMode())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def __call__(self, *args: Any) -> Any:
+        return self._module(*args)
 
 
 class KeptGraph:
@@ -51,16 +85,31 @@ class KeptGraph:
         if self.key is None or not _is_private(self._path):
             return None
         try:
-            from torch.fx._graph_pickler import GraphPickler
-
             fixed, graph = pickle.loads(self._path.read_bytes())
-            made: Any = GraphPickler.loads(graph, torch._guards.TracingContext.get().fake_mode)
-            for node in made.graph.find_nodes(op="placeholder"):
-                node.target = node.name  # Dynamo's own are long, and slow to make others from
-            return made, fixed
+            return _graph_from(graph, torch._guards.TracingContext.get().fake_mode), fixed
         except Exception as error:  # of another build, or damaged: it is traced again
             log.info("tessera: a kept graph cannot be read: %s", error)
             return None
+
+    def read_part(self) -> tuple[KeptPart, LaterGraph] | None:
+        """The graph as one part with its program; None where none is kept."""
+        path = self._path.with_suffix(".part")
+        if self.key is None or not _is_private(path) or not _is_private(self._path):
+            return None
+        try:
+            part = pickle.loads(path.read_bytes())
+            graph = pickle.loads(self._path.read_bytes())[1]
+        except Exception as error:
+            log.info("tessera: a kept program cannot be read: %s", error)
+            return None
+        return (part, LaterGraph(graph)) if part.fusion == _fusion() else None
+
+    def write_part(self, **facts: Any) -> None:
+        """Keeps the program of a graph that is one part; `facts`: of a KeptPart."""
+        if self.key is not None and _is_private(self._path):
+            with contextlib.suppress(Exception):  # no room
+                part = KeptPart(**facts, fusion=_fusion())
+                write_bytes(self._path.with_suffix(".part"), pickle.dumps(part))
 
     def write(self, graph: Any, fixed: set[int]) -> None:
         """Keeps a graph as AOTAutograd made it, where nothing but the graph is to be run."""
@@ -94,6 +143,15 @@ class KeptGraph:
             and not meta.tokens
             and all(isinstance(m, PlainTensorMeta) for m in meta.subclass_inp_meta)
         )
+
+
+def _graph_from(data: bytes, mode: Any) -> Any:
+    from torch.fx._graph_pickler import GraphPickler
+
+    made: Any = GraphPickler.loads(data, mode)
+    for node in made.graph.find_nodes(op="placeholder"):
+        node.target = node.name  # Dynamo's own are long, and slow to make others from
+    return made
 
 
 class _NotKeptError(Exception):
@@ -156,7 +214,7 @@ def _is_private(path: Path) -> bool:
 
 def kept_fusion(graph: Graph) -> Graph:
     """What `fuse` makes of a program, read where it was made before."""
-    key = _digest(f"fused {_fusion()} {graph}")
+    key = digest(f"fused {_fusion()} {graph}")
     if (text := _core.find_text(key)) is not None:
         return Graph.parse(text)
     made = fuse(graph)
@@ -170,7 +228,7 @@ class Agreed:
 
     def __init__(self, eager: Any, program: Graph, code: str) -> None:
         facts = ("agreed", torch.__version__, _fusion(), eager.code, str(program), code)
-        self._key = _digest("\n".join(facts))
+        self._key = digest("\n".join(facts))
 
     def is_known(self) -> bool:
         return _core.find_text(self._key) is not None
@@ -184,8 +242,8 @@ def _fusion() -> str:
     """Names the code that imports and fuses, and what it fuses for."""
     folder = Path(__file__).parent / "frontends" / "torch"
     code = "".join(p.read_text() for p in sorted(folder.glob("*.py")))
-    return _digest(f"{version} {_core.machine()['isa']} {code}")
+    return digest(f"{version} {_core.machine()['isa']} {code}")
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

@@ -23,7 +23,8 @@ from tessera import _core
 from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch.importer import build, dtype_of
 from tessera.frontends.torch.padding import Padding, bucket, paddings
-from tessera.torch_cache import Agreed, kept_fusion
+from tessera.graph import Graph
+from tessera.torch_cache import Agreed, KeptPart, digest, kept_fusion
 from tessera.torch_compare import disagreement
 
 log = logging.getLogger("tessera.torch")
@@ -248,18 +249,17 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(
         self, graph: Any, weights: Sequence[bool], settings: Any, name: str, device: Any = None,
+        kept: KeptPart | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         object.__setattr__(self, "eager", graph)
         self._settings = settings
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
-        placeholders = graph.graph.find_nodes(op="placeholder")
+        self._kept = kept  # of another process
+        self.keep: Callable[..., None] | None = None  # takes a KeptPart's facts, once PyTorch agrees
         self._flags = list(weights)
-        self.weights = Weights([
-            i for i, n in enumerate(placeholders)
-            if weights[i] and isinstance(n.meta.get("val"), torch.Tensor)
-        ])  # fmt: skip
+        self.weights = Weights([i for i, flag in enumerate(weights) if flag])
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
         # By the extents of calls: what runs, and the program that it is of.
         self._routes: dict[Any, tuple[Callable[..., Any] | None, Any]] = {}
@@ -270,10 +270,16 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self.compile_s = 0.0
         self.reason = ""  # why PyTorch runs it, where it does
         # Arguments whose sizes a program of the first call knows nothing of.
-        self._dynamic = [i for i, n in enumerate(placeholders) if _is_symbolic(n.meta.get("val"))]
-        self.paddings = paddings(graph) if self._dynamic and device is None else []
-        (output,) = graph.graph.find_nodes(op="output")
-        self._single = not isinstance(output.args[0], (list, tuple))
+        self._dynamic: list[int] = []
+        self.paddings: list[Padding] = []
+        self._single = False
+        if kept is None:
+            placeholders = graph.graph.find_nodes(op="placeholder")
+            self._dynamic = [i for i, n in enumerate(placeholders)
+                             if _is_symbolic(n.meta.get("val"))]  # fmt: skip
+            self.paddings = paddings(graph) if self._dynamic and device is None else []
+            (output,) = graph.graph.find_nodes(op="output")
+            self._single = not isinstance(output.args[0], (list, tuple))
 
     def forward(self, *args: Any) -> Any:
         key = self._key(args) if self._dynamic else None
@@ -391,9 +397,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         expected = None
         program: Program | Padded | None
         try:
-            program = self._compile(args, extents)
-            if self._settings.check:
-                expected = self._compare(program, args)
+            program = self._as_kept(args)
+            if program is None:
+                program = self._compile(args, extents)
+                if self._settings.check:
+                    expected = self._compare(program, args)
+                    self._write(program)
         except Exception as error:
             program, expected = None, None
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
@@ -416,6 +425,28 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if len(self._calls) > _MOST_COUNTED:
                 self._calls.clear()
         return expected
+
+    def _as_kept(self, args: Sequence[Any]) -> Program | None:
+        """The program that another process kept, where it still becomes the code that it became."""
+        from tessera.torch_backend import cache_in
+
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        fused = Graph.parse(kept.fused)
+        with cache_in(self._settings.cache_dir):
+            module = _core.compile(fused.core)
+        if digest(module.source) != kept.code:
+            return None
+        tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        program = Program(module, tensors, self.weights, kept.results, self._single)
+        program.source, program.graph = Graph.parse(kept.program), fused
+        return program
+
+    def _write(self, program: Program | Padded) -> None:
+        if self.keep is not None and isinstance(program, Program):
+            self.keep(weights=self._flags, program=str(program.source), fused=str(program.graph),
+                      results=program.results, code=digest(program.module.source))  # fmt: skip
 
     def _compile(self, args: Sequence[Any], extents: Any) -> Program | Padded:
         from tessera.torch_backend import cache_in
