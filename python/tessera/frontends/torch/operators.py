@@ -348,7 +348,8 @@ def layer_norm(
     y = centred * inverse
     y = y if w is None else y * cast(w, _name_of(v))
     y = y if b is None else y + cast(b, _name_of(v))
-    return [cast(y, call.dtype), mean, inverse]
+    statistics = dtype_of(call.node.meta["val"][1].dtype)
+    return [cast(y, call.dtype), cast(mean, statistics), cast(inverse, statistics)]
 
 
 def _name_of(x: Tensor) -> str:
