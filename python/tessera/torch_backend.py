@@ -182,7 +182,7 @@ def decompositions() -> dict[Any, Any]:
 
     for packet in (aten.elu, aten.linalg_vector_norm, aten.var_mean,
                    aten._adaptive_avg_pool2d, aten.narrow_copy, aten.native_dropout, aten.ldexp,
-                   aten._native_batch_norm_legit,
+                   aten._native_batch_norm_legit, aten.grid_sampler_2d, aten.dist,
                    aten._native_batch_norm_legit_functional):  # fmt: skip
         for overload in packet.overloads():
             function = getattr(packet, overload)

@@ -1,0 +1,97 @@
+"""Pooling of PyTorch: windows, where maxima were, and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+F = torch.nn.functional
+
+from tessera import torch_backend  # noqa: E402,F401
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def same(function: Callable[..., Any], *inputs: Any) -> None:
+    """All of it is ours, and what PyTorch computes."""
+    options = {"strict": True, "check": False}
+    compiled = torch.compile(function, backend="tessera", options=options)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*inputs), function(*inputs), equal_nan=True)
+
+
+def same_gradient(function: Callable[..., Any], x: Any) -> None:
+    options = {"strict": True, "check": False}
+    compiled = torch.compile(function, backend="tessera", options=options)
+    grads = []
+    for run in (function, compiled):
+        leaf = x.clone().requires_grad_()
+        y = run(leaf)
+        y.backward(torch.arange(float(y.numel())).reshape(y.shape))
+        grads.append(leaf.grad)
+    torch.testing.assert_close(grads[1], grads[0])
+
+
+# Size, stride, padding, dilation, ceil_mode.
+WINDOWS = [((3, 2), (2, 1), (1, 0), (1, 2), False), (3, 2, 1, 1, True), (2, 3, 0, 1, False)]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_maxima_and_where_they_are(window: tuple[Any, ...]) -> None:
+    x = torch.randint(-3, 4, (2, 3, 9, 8)).float()  # many are equal
+    x[0, 0, 0, 0] = x[0, 1, 2, 2] = x[0, 1, 2, 3] = float("nan")
+    x[1, 1] = -float("inf")
+    same(lambda t: F.max_pool2d(t, *window, return_indices=True), x)
+    same(lambda t: F.max_pool2d(t, *window), x[0])
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_gradients_of_maxima(window: tuple[Any, ...]) -> None:
+    same_gradient(lambda t: F.max_pool2d(t, *window), torch.randn(2, 3, 9, 8))
+
+
+def test_three_axes() -> None:
+    x = torch.randn(2, 3, 5, 6, 7)
+    same(lambda t: F.max_pool3d(t, 3, 2, 1, return_indices=True), x)
+    same_gradient(lambda t: F.max_pool3d(t, 3, 2, 1), x)
+    same(lambda t: F.adaptive_avg_pool3d(t, (3, 4, 5)), x)
+
+
+@pytest.mark.parametrize("include", [True, False])
+def test_means_at_borders(include: bool) -> None:
+    x = torch.randn(2, 3, 9, 8)
+    same(lambda t: F.avg_pool2d(t, 3, 2, 1, True, include), x)
+    same_gradient(lambda t: F.avg_pool2d(t, 3, 2, 1, True, include), x)
+
+
+def test_maxima_of_variable_windows() -> None:
+    same(lambda t: F.adaptive_max_pool2d(t, (3, 4)), torch.randn(2, 3, 7, 9))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_layer_norms_of_short_floats(dtype: str) -> None:
+    norm = torch.nn.LayerNorm(64).to(getattr(torch, dtype))
+    same(norm, torch.randn(8, 64, dtype=getattr(torch, dtype)))
+
+
+def test_elements_in_the_order_of_a_mask() -> None:
+    mask = torch.rand(3, 1, 7) < 0.4
+    same(lambda x, m, s: x.masked_scatter(m, s), torch.randn(3, 5, 7), mask, torch.randn(105))
+
+
+def test_bilinear_forms() -> None:
+    same(F.bilinear, torch.randn(4, 3, 8), torch.randn(4, 3, 6), torch.randn(5, 8, 6))
+
+
+def test_images_at_places_of_a_grid() -> None:
+    sample = lambda x, g: F.grid_sample(x, g, align_corners=False)  # noqa: E731
+    same(sample, torch.randn(2, 3, 6, 7), torch.randn(2, 4, 5, 2))
