@@ -95,3 +95,21 @@ def test_bilinear_forms() -> None:
 def test_images_at_places_of_a_grid() -> None:
     sample = lambda x, g: F.grid_sample(x, g, align_corners=False)  # noqa: E731
     same(sample, torch.randn(2, 3, 6, 7), torch.randn(2, 4, 5, 2))
+
+
+def test_an_order_that_is_not_stable_is_left_to_pytorch_alone() -> None:
+    def routed(x: Any) -> Any:
+        experts = torch.relu(x).argmax(-1) % 4
+        order = torch.sort(experts)[1]
+        back = torch.empty_like(order)
+        back[order] = torch.arange(order.numel())
+        return torch.exp(x[order])[back]
+
+    x = torch.randn(128, 64)
+    compiled = torch.compile(routed, backend="tessera")
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), routed(x))
+    (report,) = torch_backend.REPORTS
+    assert list(report.eager) == ["sort"]
+    assert not any(part.failed for part in report.parts)
