@@ -257,7 +257,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
         self._kept = kept  # of another process
-        self.keep: Callable[..., None] | None = None  # takes a KeptPart's facts, once PyTorch agrees
+        self.keep: Callable[..., None] | None = (
+            None  # takes a KeptPart's facts, once PyTorch agrees
+        )
         self._flags = list(weights)
         self.weights = Weights([i for i, flag in enumerate(weights) if flag])
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
@@ -529,10 +531,10 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             expected = self.eager(*args)
             made = program(args)
-            pairs = ([made], [expected]) if self._single else (made, expected)
-            pairs = tuple([r for r, known in zip(p, self._defined(), strict=True) if known]
-                          for p in pairs)  # fmt: skip
-            if (why := disagreement(*pairs, self.eager, args)) is not None:
+            whole = [list(r) if not self._single else [r] for r in (made, expected)]
+            ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
+                            for x in whole)  # fmt: skip
+            if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 raise UnsupportedError(why)
         if agreed is not None:
             with cache_in(self._settings.cache_dir):

@@ -61,7 +61,7 @@ def _is_coarse(node: Any) -> bool:
     value = node.meta["val"]
     if value.is_floating_point() and value.dtype.itemsize == 2:
         return True
-    source = node.args[0] if node.op == "call_function" and node.args else None
+    source: Any = node.args[0] if node.op == "call_function" and node.args else None
     before = source.meta.get("val") if hasattr(source, "meta") else None
     return getattr(before, "shape", None) == value.shape and _is_coarse(source)
 
