@@ -82,17 +82,21 @@ def disagreement(
             if exact is not None and closer(got, want, exact[at]):
                 continue
             moved = moved or (exact and movements(graph, args, exact))
-            if exact and moved and closer(got, want, exact[at], moved[at], _coarsest(graph)):
+            if (
+                exact
+                and moved
+                and closer(got, want, exact[at], moved[at], _coarsest(graph, want.dtype))
+            ):
                 continue
         return f"result {at} differs from PyTorch's: {why}"
     return None
 
 
-def _coarsest(graph: Any) -> torch.dtype:
-    """The dtype of the floats of a graph that are rounded most."""
-    values = (n.meta.get("val") for n in graph.graph.nodes)
+def _coarsest(graph: Any, dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the floats of a graph that are rounded most; `dtype`: of its result."""
+    values = [n.meta.get("val") for n in graph.graph.nodes]
     found = {v.dtype for v in values if isinstance(v, torch.Tensor)} & set(_EPS)
-    return max(found, key=lambda d: _EPS[d])
+    return max({dtype, *found}, key=lambda d: _EPS[d])
 
 
 def closer(
