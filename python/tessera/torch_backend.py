@@ -241,7 +241,7 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         for node in gm.graph.nodes:
             if node.op == "call_function":
                 self._fits[node] = self._try(node)
-        self._leave_results_views(gm)
+        self._leave_views(gm)
 
     def is_node_supported(self, _: Any, node: Any) -> bool:
         return self._fits.get(node, False)
@@ -270,11 +270,11 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             return False
         return True
 
-    def _leave_results_views(self, gm: Any) -> None:
-        """Views that only results want are views for PyTorch, without a copy."""
+    def _leave_views(self, gm: Any) -> None:
+        """Views that nothing of ours wants are views for PyTorch, without a copy."""
         for node in reversed(list(gm.graph.nodes)):
-            if self._fits.get(node) and _is_view(node) and all(
-                u.op == "output" or (_is_view(u) and not self._fits.get(u)) for u in node.users
+            if self._fits.get(node) and _is_view(node) and not any(
+                self._fits.get(u) for u in node.users
             ):  # fmt: skip
                 self._fits[node] = False
 

@@ -103,3 +103,13 @@ def test_an_order_that_is_not_stable_is_left_to_pytorch_alone() -> None:
     (report,) = torch_backend.REPORTS
     assert list(report.eager) == ["sort"]
     assert not any(part.failed for part in report.parts)
+
+
+def test_views_for_others_are_not_copied() -> None:
+    weight = torch.randn(4, 64, 32)
+    model = lambda x: torch.lgamma(weight.transpose(1, 2)).sum() + torch.exp(x)  # noqa: E731
+    compiled = torch.compile(model, backend="tessera")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(weight[0]), model(weight[0]))
+    (report,) = torch_backend.REPORTS
+    assert not any("transpose" in str(p.source) for q in report.parts for p in q.programs)
