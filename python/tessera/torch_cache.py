@@ -68,6 +68,7 @@ class KeptGraph:
 
     def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
         self._placeholders = len(inputs)
+        self._folder = cache_directory() / "graphs"
         try:
             text = "\n".join(_facts(module, inputs))
         except Exception as why:  # also what this version of PyTorch does not have
@@ -78,7 +79,7 @@ class KeptGraph:
 
     @property
     def _path(self) -> Path:
-        return cache_directory() / "graphs" / f"{self.key}.pickle"
+        return self._folder / f"{self.key}.pickle"
 
     def read(self) -> tuple[Any, set[int]] | None:
         """The ATen graph and which of its inputs are weights; None where there is none."""
@@ -121,9 +122,9 @@ class KeptGraph:
             if not self._is_all(graph, torch._guards.TracingContext.get().fw_metadata):
                 return
             data = GraphPickler.dumps(graph, Options(node_metadata_key_filter=lambda k: k == "val"))
-            for folder in (cache_directory(), self._path.parent):
+            for folder in (self._folder.parent, self._folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(self._path.parent):
+            if _is_private(self._folder):
                 write_bytes(self._path, pickle.dumps((fixed, data)))
         except Exception as error:  # no room, or a value that PyTorch does not write
             log.info("tessera: a traced graph is not kept on disk: %s", error)

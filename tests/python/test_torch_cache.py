@@ -160,3 +160,30 @@ def test_code_that_agreed_is_not_compared_again(
     assert (compared[0], fused[0]) == (3, 2)
     traced.during(folder, lambda y: torch.softmax(y * 3.0, 1) + 1, x)  # the same from others
     assert (compared[0], fused[0]) == (4, 2)
+
+
+def test_a_graph_that_is_one_part_is_not_read_again(
+    traced: Traced, folder: Path, monkeypatch: Any
+) -> None:
+    built = [0]
+    build: Any = torch_parts.build  # type: ignore[attr-defined]
+
+    def building(*args: Any) -> Any:
+        built[0] += 1
+        return build(*args)
+
+    monkeypatch.setattr(torch_parts, "build", building)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
+    x = torch.randn(8, 16)
+    traced.during(folder, model, x)
+    assert built == [1]
+    traced.during(folder, model, x)
+    assert built == [1]
+    (report,) = torch_backend.REPORTS[-1:]
+    assert report.operators > 2
+    assert report.parts[0].weights.bytes
+    assert report.parts[0].kernels == report.parts[0].programs[-1].kernels
+    # Where it would become other code, the graph is read and everything done again.
+    monkeypatch.setattr(torch_parts, "digest", lambda text: "other")
+    traced.during(folder, model, x)
+    assert built == [2]
