@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import operator
 import os
@@ -129,15 +130,21 @@ def tessera(
 
     with cache_in(settings.cache_dir):
         kept = KeptGraph(module, example_inputs)
+        plain = device is None and settings.weights and not settings.budget
+        if plain and (known := kept.read_part()) is not None:
+            facts, graph = known
+            part = Part(graph, facts.weights, settings, "whole", None, facts)
+            REPORTS.append(Report(facts.operators, [part], {}))
+            return part.forward
         if (found := kept.read()) is not None:
-            boxed = compile_graph(*found, settings, device)
+            boxed = compile_graph(*found, settings, device, kept if plain else None)
             return lambda *args: boxed(list(args))
 
     def inference(gm: Any, _: Any) -> Callable[..., Any]:
         fixed = _weights()
         with cache_in(settings.cache_dir):
             kept.write(gm, fixed)
-        return compile_graph(gm, fixed, settings, device)
+        return compile_graph(gm, fixed, settings, device, kept if plain else None)
 
     made: Any = aot_autograd(
         fw_compiler=lambda gm, _: compile_graph(gm, set(), settings, device),
@@ -175,7 +182,7 @@ def decompositions() -> dict[Any, Any]:
 
     for packet in (aten.elu, aten.linalg_vector_norm, aten.var_mean,
                    aten._adaptive_avg_pool2d, aten.narrow_copy, aten.native_dropout, aten.ldexp,
-                   aten._native_batch_norm_legit,
+                   aten._native_batch_norm_legit, aten.grid_sampler_2d, aten.dist,
                    aten._native_batch_norm_legit_functional):  # fmt: skip
         for overload in packet.overloads():
             function = getattr(packet, overload)
@@ -198,14 +205,15 @@ def refresh() -> None:
 
 # --- one graph
 def compile_graph(
-    gm: Any, fixed: set[int], settings: Settings, device: Any = None
-) -> Callable[..., Any]:
+    gm: Any, fixed: set[int], settings: Settings, device: Any = None,
+    kept: KeptGraph | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """A boxed function of the graph's inputs, made of parts of ours and what is left; `fixed`:
-    placeholders that keep their values."""
+    placeholders that keep their values; `kept`: where the program of a single part is kept."""
     try:
         support = Support(gm, device.name if device is not None else "cpu")
         fused, report = _partitioned(gm, support, fixed if settings.weights else set(), settings,
-                                     device)  # fmt: skip
+                                     device, kept)  # fmt: skip
     except UnsupportedError:
         raise
     except Exception as error:  # a bug of ours, which is no reason to fail where PyTorch works
@@ -233,10 +241,18 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         for node in gm.graph.nodes:
             if node.op == "call_function":
                 self._fits[node] = self._try(node)
-        self._leave_results_views(gm)
+        self._leave_views(gm)
 
     def is_node_supported(self, _: Any, node: Any) -> bool:
         return self._fits.get(node, False)
+
+    def is_whole(self, gm: Any) -> bool:
+        """Whether the graph is one part: all is supported, and results are computed, each once."""
+        (output,) = gm.graph.find_nodes(op="output")
+        results = output.args[0]
+        inner = [n for n in gm.graph.nodes if n.op not in ("placeholder", "output")]
+        return (isinstance(results, (list, tuple)) and len(set(results)) == len(results) > 0
+                and all(self._fits.get(n, False) for n in (*inner, *results)))  # fmt: skip
 
     def _try(self, node: Any) -> bool:
         if node.target is operator.getitem:
@@ -254,11 +270,11 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             return False
         return True
 
-    def _leave_results_views(self, gm: Any) -> None:
-        """Views that only results want are views for PyTorch, without a copy."""
+    def _leave_views(self, gm: Any) -> None:
+        """Views that nothing of ours wants are views for PyTorch, without a copy."""
         for node in reversed(list(gm.graph.nodes)):
-            if self._fits.get(node) and _is_view(node) and all(
-                u.op == "output" or (_is_view(u) and not self._fits.get(u)) for u in node.users
+            if self._fits.get(node) and _is_view(node) and not any(
+                self._fits.get(u) for u in node.users
             ):  # fmt: skip
                 self._fits[node] = False
 
@@ -339,12 +355,20 @@ def _stand_in(graph: Graph, value: Any, name: str, place: str) -> Any:
 
 
 def _partitioned(
-    gm: Any, support: Support, fixed: set[int], settings: Settings, device: Any
-) -> tuple[Any, Report]:
+    gm: Any, support: Support, fixed: set[int], settings: Settings, device: Any,
+    kept: KeptGraph | None,
+) -> tuple[Any, Report]:  # fmt: skip
     """The graph with maximal convex parts replaced by their programs."""
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
                  and not is_scalar_function(n.target)]  # fmt: skip
-    weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder")) if i in fixed}
+    weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder"))
+               if i in fixed and isinstance(n.meta.get("val"), torch.Tensor)}  # fmt: skip
+    if operators and support.is_whole(gm):
+        flags = [n.name in weights for n in gm.graph.find_nodes(op="placeholder")]
+        part = Part(gm, flags, settings, "whole", device)
+        if kept is not None:
+            part.keep = functools.partial(kept.write_part, operators=len(operators))
+        return part, Report(len(operators), [part], {})
     partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     chosen = [p for p in partitioner.propose_partitions()
               if any(not only_moves(n.target) for n in p.nodes)]  # fmt: skip

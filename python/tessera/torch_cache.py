@@ -1,27 +1,66 @@
-"""AOTAutograd's graphs of inference on disk: a second process is spared its two passes.
+"""What a second process is spared: AOTAutograd's passes, cutting into kernels, the comparison.
 
-What is kept is the graph of ATen operators alone; parts and programs are made of it anew (their
-code has a cache of its own). Kept are graphs that need nothing of AOTAutograd at run time: their
-inputs are not changed, their results alias nothing, their extents are numbers.
+Of AOTAutograd the graph of ATen operators alone is kept; parts and programs are made of it anew
+(their code has a cache of its own). Kept are graphs that need nothing of AOTAutograd at run time:
+their inputs are not changed, their results alias nothing, their extents are numbers. Of programs
+the text is kept that `fuse` made, and which code PyTorch has agreed with.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import logging
 import os
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tessera import _core
 from tessera._core import version
 from tessera.files import write_bytes
+from tessera.frontends.torch.fuse import fuse
+from tessera.graph import Graph
 from tessera.store import cache_directory
 
 log = logging.getLogger("tessera.torch")
+
+
+@dataclass(frozen=True)
+class KeptPart:
+    """What a graph that is one part runs as, once PyTorch has agreed: it is not even read then."""
+
+    weights: list[bool]  # by argument
+    operators: int
+    program: str  # as imported
+    fused: str
+    results: list[Any]  # as of a Program
+    code: str  # a digest of what `fused` is compiled to
+    fusion: str
+
+
+class LaterGraph:
+    """A graph module that is read where somebody asks for it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @functools.cached_property
+    def _module(self) -> Any:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        return _graph_from(self._data, FakeTensorMode())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def __call__(self, *args: Any) -> Any:
+        return self._module(*args)
 
 
 class KeptGraph:
@@ -29,6 +68,7 @@ class KeptGraph:
 
     def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
         self._placeholders = len(inputs)
+        self._folder = cache_directory() / "graphs"
         try:
             text = "\n".join(_facts(module, inputs))
         except Exception as why:  # also what this version of PyTorch does not have
@@ -39,23 +79,38 @@ class KeptGraph:
 
     @property
     def _path(self) -> Path:
-        return cache_directory() / "graphs" / f"{self.key}.pickle"
+        return self._folder / f"{self.key}.pickle"
 
     def read(self) -> tuple[Any, set[int]] | None:
         """The ATen graph and which of its inputs are weights; None where there is none."""
         if self.key is None or not _is_private(self._path):
             return None
         try:
-            from torch.fx._graph_pickler import GraphPickler
-
             fixed, graph = pickle.loads(self._path.read_bytes())
-            made: Any = GraphPickler.loads(graph, torch._guards.TracingContext.get().fake_mode)
-            for node in made.graph.find_nodes(op="placeholder"):
-                node.target = node.name  # Dynamo's own are long, and slow to make others from
-            return made, fixed
+            return _graph_from(graph, torch._guards.TracingContext.get().fake_mode), fixed
         except Exception as error:  # of another build, or damaged: it is traced again
             log.info("tessera: a kept graph cannot be read: %s", error)
             return None
+
+    def read_part(self) -> tuple[KeptPart, LaterGraph] | None:
+        """The graph as one part with its program; None where none is kept."""
+        path = self._path.with_suffix(".part")
+        if self.key is None or not _is_private(path) or not _is_private(self._path):
+            return None
+        try:
+            part = pickle.loads(path.read_bytes())
+            graph = pickle.loads(self._path.read_bytes())[1]
+        except Exception as error:
+            log.info("tessera: a kept program cannot be read: %s", error)
+            return None
+        return (part, LaterGraph(graph)) if part.fusion == _fusion() else None
+
+    def write_part(self, **facts: Any) -> None:
+        """Keeps the program of a graph that is one part; `facts`: of a KeptPart."""
+        if self.key is not None and _is_private(self._path):
+            with contextlib.suppress(Exception):  # no room
+                part = KeptPart(**facts, fusion=_fusion())
+                write_bytes(self._path.with_suffix(".part"), pickle.dumps(part))
 
     def write(self, graph: Any, fixed: set[int]) -> None:
         """Keeps a graph as AOTAutograd made it, where nothing but the graph is to be run."""
@@ -67,9 +122,9 @@ class KeptGraph:
             if not self._is_all(graph, torch._guards.TracingContext.get().fw_metadata):
                 return
             data = GraphPickler.dumps(graph, Options(node_metadata_key_filter=lambda k: k == "val"))
-            for folder in (cache_directory(), self._path.parent):
+            for folder in (self._folder.parent, self._folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(self._path.parent):
+            if _is_private(self._folder):
                 write_bytes(self._path, pickle.dumps((fixed, data)))
         except Exception as error:  # no room, or a value that PyTorch does not write
             log.info("tessera: a traced graph is not kept on disk: %s", error)
@@ -89,6 +144,15 @@ class KeptGraph:
             and not meta.tokens
             and all(isinstance(m, PlainTensorMeta) for m in meta.subclass_inp_meta)
         )
+
+
+def _graph_from(data: bytes, mode: Any) -> Any:
+    from torch.fx._graph_pickler import GraphPickler
+
+    made: Any = GraphPickler.loads(data, mode)
+    for node in made.graph.find_nodes(op="placeholder"):
+        node.target = node.name  # Dynamo's own are long, and slow to make others from
+    return made
 
 
 class _NotKeptError(Exception):
@@ -147,3 +211,40 @@ def _is_private(path: Path) -> bool:
     except OSError:
         return False
     return info.st_uid == os.geteuid() and not info.st_mode & 0o022
+
+
+def kept_fusion(graph: Graph) -> Graph:
+    """What `fuse` makes of a program, read where it was made before."""
+    key = digest(f"fused {_fusion()} {graph}")
+    if (text := _core.find_text(key)) is not None:
+        return Graph.parse(text)
+    made = fuse(graph)
+    _core.store_text(key, str(made))
+    return made
+
+
+class Agreed:
+    """That code gave PyTorch's results in a first run: known by the operators it was made from, the
+    program as imported, the code, and versions."""
+
+    def __init__(self, eager: Any, program: Graph, code: str) -> None:
+        facts = ("agreed", torch.__version__, _fusion(), eager.code, str(program), code)
+        self._key = digest("\n".join(facts))
+
+    def is_known(self) -> bool:
+        return _core.find_text(self._key) is not None
+
+    def keep(self) -> None:
+        _core.store_text(self._key, "")
+
+
+@functools.cache
+def _fusion() -> str:
+    """Names the code that imports and fuses, and what it fuses for."""
+    folder = Path(__file__).parent / "frontends" / "torch"
+    code = "".join(p.read_text() for p in sorted(folder.glob("*.py")))
+    return digest(f"{version} {_core.machine()['isa']} {code}")
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

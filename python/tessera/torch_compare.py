@@ -82,17 +82,30 @@ def disagreement(
             if exact is not None and closer(got, want, exact[at]):
                 continue
             moved = moved or (exact and movements(graph, args, exact))
-            if exact and moved and closer(got, want, exact[at], moved[at]):
+            if (
+                exact
+                and moved
+                and closer(got, want, exact[at], moved[at], _coarsest(graph, want.dtype))
+            ):
                 continue
         return f"result {at} differs from PyTorch's: {why}"
     return None
 
 
+def _coarsest(graph: Any, dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the floats of a graph that are rounded most; `dtype`: of its result."""
+    values = [n.meta.get("val") for n in graph.graph.nodes]
+    found = {v.dtype for v in values if isinstance(v, torch.Tensor)} & set(_EPS)
+    return max({dtype, *found}, key=lambda d: _EPS[d])
+
+
 def closer(
-    got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor | None = None
-) -> bool:
+    got: torch.Tensor, want: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor | None = None,
+    rounded: torch.dtype | None = None,
+) -> bool:  # fmt: skip
     """Whether `got` is no further from the exact result than `want`, where it is furthest in the
-    row, by four times, or than rounding of the exact element, or of the operands (`movements`)."""
+    row, by four times, or than rounding of the exact element, or of the operands (`movements`) to
+    the dtype `rounded`."""
     if exact.shape != want.shape or not bool(torch.isfinite(exact).all()):
         return False
     ours, theirs = (got.double() - exact).abs(), (want.double() - exact).abs()
@@ -100,7 +113,8 @@ def closer(
         theirs = theirs.amax(-1, keepdim=True)
     limit = 4 * theirs + _units(want.dtype) * exact.abs()
     if moved is not None:
-        limit += min(_ROUNDINGS * _EPS[want.dtype], _units(want.dtype)) * moved
+        rounded = rounded or want.dtype
+        limit += min(_ROUNDINGS * _EPS[rounded], _units(rounded)) * moved
     return bool((ours <= limit).all())
 
 

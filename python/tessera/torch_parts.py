@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import os
@@ -20,9 +21,10 @@ import torch
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
-from tessera.frontends.torch.fuse import fuse
-from tessera.frontends.torch.importer import build, dtype_of
+from tessera.frontends.torch.importer import build, dtype_of, operator_name
 from tessera.frontends.torch.padding import Padding, bucket, paddings
+from tessera.graph import Graph
+from tessera.torch_cache import Agreed, KeptPart, digest, kept_fusion
 from tessera.torch_compare import disagreement
 
 log = logging.getLogger("tessera.torch")
@@ -178,50 +180,64 @@ class Padded:
         self.program = program
         self.extents = list(extents)
         self.used = 0  # as of a Program
-        self._valid: dict[tuple[int, int], torch.Tensor] = {}
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        sizes = [padding.size(args) for padding, _ in self.extents]
-        given = list(args)
-        for (padding, to), size in zip(self.extents, sizes, strict=True):
-            for i, axes in padding.inputs.items() if size != to else ():
-                shape = list(given[i].shape)
-                for a in axes:
-                    shape[a] = to
-                longer = given[i].new_zeros(shape)
-                part = longer
-                for a in axes:
-                    part = part.narrow(a, 0, size)
-                part.copy_(given[i])
-                given[i] = longer
-            given.append(self._seen(size, to))
-        made = self.program(given)
-        results = [made] if self.program.single else list(made)
-        for i, wanted in enumerate(self.program.results):
-            whole = results[i]
-            still = {p.symbol: n for p, n in self.extents}  # sizes of the result so far
-            for (padding, to), size in zip(self.extents, sizes, strict=True):
-                still[padding.symbol] = size
-                for axis, within in padding.results.get(i, ()) if size != to else ():
-                    if not isinstance(within, int):  # another symbol is part of the axis
-                        within = int(within.subs({s: still.get(s) or padding.size(args, s)
-                                                  for s in padding.places}))  # fmt: skip
-                    parts = results[i].unflatten(axis, (-1, to, within))
-                    results[i] = parts.narrow(axis + 1, 0, size).flatten(axis, axis + 2)
-            if results[i] is not whole:
-                order = wanted[2]
-                turned = results[i].permute(order).contiguous()
-                results[i] = turned.permute([order.index(a) for a in range(len(order))])
-        return results[0] if self.program.single else tuple(results)
+        return Fitted(self, args)(args)
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Whether nothing is added."""
         return all(padding.size(args) == to for padding, to in self.extents)
 
-    def _seen(self, size: int, to: int) -> torch.Tensor:
-        if (size, to) not in self._valid:
-            self._valid[size, to] = torch.arange(to) < size
-        return self._valid[size, to]
+
+class Fitted:
+    """A padded program for calls with one set of extents: what is added and cut off is known."""
+
+    def __init__(self, padded: Padded, args: Sequence[Any]) -> None:
+        self._program = padded.program
+        self._valid: list[torch.Tensor] = []  # which places exist, of each symbol
+        added: dict[int, list[int]] = {}  # by argument: as constant_pad_nd takes it
+        cuts: dict[int, list[tuple[int, int, int, int]]] = {}  # by result: axis, to, within, size
+        sizes = {p.symbol: to for p, to in padded.extents}  # of the results so far
+        for padding, to in padded.extents:
+            size = sizes[padding.symbol] = padding.size(args)
+            self._valid.append(torch.arange(to) < size)
+            if size == to:
+                continue
+            for i, axes in padding.inputs.items():
+                pads = added.setdefault(i, [0] * (2 * args[i].ndim))
+                for a in axes:
+                    pads[-2 * a - 1] = to - size
+            for i, places in padding.results.items():
+                for axis, within in places:
+                    if not isinstance(within, int):  # another symbol is part of the axis
+                        known = {s: sizes.get(s) or padding.size(args, s) for s in padding.places}
+                        within = int(within.subs(known))
+                    cuts.setdefault(i, []).append((axis, to, within, size))
+        self._added, self._cuts = list(added.items()), list(cuts.items())
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        given = [*args, *self._valid]
+        for i, pads in self._added:
+            given[i] = torch.constant_pad_nd(given[i], pads)
+        made = self._program(given)
+        if not self._cuts:
+            return made
+        results = [made] if self._program.single else list(made)
+        for i, cuts in self._cuts:
+            result = results[i]
+            for axis, to, within, size in cuts:
+                if result.shape[axis] == to * within:
+                    result = result.narrow(axis, 0, size * within)
+                else:
+                    parts = result.unflatten(axis, (-1, to, within))
+                    result = parts.narrow(axis + 1, 0, size).flatten(axis, axis + 2)
+            order = self._program.results[i][2]
+            if order == list(range(len(order))):
+                results[i] = result.contiguous()
+            else:
+                turned = result.permute(order).contiguous()
+                results[i] = turned.permute([order.index(a) for a in range(len(order))])
+        return results[0] if self._program.single else tuple(results)
 
 
 class Part(torch.nn.Module):  # type: ignore[misc]
@@ -233,46 +249,53 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(
         self, graph: Any, weights: Sequence[bool], settings: Any, name: str, device: Any = None,
+        kept: KeptPart | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         object.__setattr__(self, "eager", graph)
         self._settings = settings
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
-        placeholders = graph.graph.find_nodes(op="placeholder")
+        self._kept = kept  # of another process
+        self.keep: Callable[..., None] | None = (
+            None  # takes a KeptPart's facts, once PyTorch agrees
+        )
         self._flags = list(weights)
-        self.weights = Weights([
-            i for i, n in enumerate(placeholders)
-            if weights[i] and isinstance(n.meta.get("val"), torch.Tensor)
-        ])  # fmt: skip
+        self.weights = Weights([i for i, flag in enumerate(weights) if flag])
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
-        self._routes: dict[Any, Program | Padded | None] = {}  # by the extents of calls
+        # By the extents of calls: what runs, and the program that it is of.
+        self._routes: dict[Any, tuple[Callable[..., Any] | None, Any]] = {}
         self._calls: dict[Any, int] = {}  # with extents that have no program of their own
         self._pending: set[Any] = set()
         self._lock = threading.Lock()
-        self._clock = 0
+        self._clock = itertools.count(1)
         self.compile_s = 0.0
         self.reason = ""  # why PyTorch runs it, where it does
         # Arguments whose sizes a program of the first call knows nothing of.
-        self._dynamic = [i for i, n in enumerate(placeholders) if _is_symbolic(n.meta.get("val"))]
-        self.paddings = paddings(graph) if self._dynamic and device is None else []
-        (output,) = graph.graph.find_nodes(op="output")
-        self._single = not isinstance(output.args[0], (list, tuple))
+        self._dynamic: list[int] = []
+        self.paddings: list[Padding] = []
+        self._single = False
+        if kept is None:
+            placeholders = graph.graph.find_nodes(op="placeholder")
+            self._dynamic = [i for i, n in enumerate(placeholders)
+                             if _is_symbolic(n.meta.get("val"))]  # fmt: skip
+            self.paddings = paddings(graph) if self._dynamic and device is None else []
+            (output,) = graph.graph.find_nodes(op="output")
+            self._single = not isinstance(output.args[0], (list, tuple))
 
     def forward(self, *args: Any) -> Any:
         key = self._key(args) if self._dynamic else None
         try:
-            program = self._routes[key]
+            run, program = self._routes[key]
         except KeyError:
             return self._first(key, args)
-        if program is None:
+        if run is None:
             return self.eager(*args)
         if self._dynamic:
-            self._clock += 1
-            program.used = self._clock
+            program.used = next(self._clock)
             if key not in self._programs:
                 self._count(key, args)
-        return program(args)
+        return run(args)
 
     def _key(self, args: Sequence[Any]) -> Any:
         return tuple(a.shape if isinstance(a, torch.Tensor) else a
@@ -336,7 +359,9 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             self.paddings = []
             del self._programs[name]
             return self._first(key, args)
-        self._routes[key] = self._programs[name]
+        program = self._programs[name]
+        run = Fitted(program, args) if isinstance(program, Padded) else program
+        self._routes[key] = run, program
         return self.forward(*args)
 
     def _near(self, name: Any) -> Padded | None:
@@ -354,7 +379,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """Extents that return often are worth a program of their own."""
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] == _OFTEN and self._settings.dynamic == "background":
-            program = self._routes[key]
+            program = self._routes[key][1]
             if isinstance(program, Padded) and not program.fits(args):
                 self._behind(key, args, [])
 
@@ -374,11 +399,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         expected = None
         program: Program | Padded | None
         try:
-            program = self._compile(args, extents)
-            if self._settings.check:
-                with torch.no_grad():
-                    expected = self.eager(*args)
-                    self._compare(program(args), expected, args)
+            program = self._as_kept(args)
+            if program is None:
+                program = self._compile(args, extents)
+                if self._settings.check:
+                    expected = self._compare(program, args)
+                    self._write(program)
         except Exception as error:
             program, expected = None, None
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
@@ -393,15 +419,36 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             if len(self._programs) >= _MOST_PROGRAMS:
                 oldest = min(self._programs, key=lambda n: getattr(self._programs[n], "used", 0))
                 del self._programs[oldest]
-            self._clock += 1
             if program is not None:
-                program.used = self._clock
+                program.used = next(self._clock)
             self._programs[name] = program
-            self._routes = {} if self._dynamic else {name: program}
+            self._routes = {} if self._dynamic else {name: (program, program)}
             self._pending.discard(name)
             if len(self._calls) > _MOST_COUNTED:
                 self._calls.clear()
         return expected
+
+    def _as_kept(self, args: Sequence[Any]) -> Program | None:
+        """The program that another process kept, where it still becomes the code that it became."""
+        from tessera.torch_backend import cache_in
+
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        fused = Graph.parse(kept.fused)
+        with cache_in(self._settings.cache_dir):
+            module = _core.compile(fused.core)
+        if digest(module.source) != kept.code:
+            return None
+        tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        program = Program(module, tensors, self.weights, kept.results, self._single)
+        program.source, program.graph = Graph.parse(kept.program), fused
+        return program
+
+    def _write(self, program: Program | Padded) -> None:
+        if self.keep is not None and isinstance(program, Program):
+            self.keep(weights=self._flags, program=str(program.source), fused=str(program.graph),
+                      results=program.results, code=digest(program.module.source))  # fmt: skip
 
     def _compile(self, args: Sequence[Any], extents: Any) -> Program | Padded:
         from tessera.torch_backend import cache_in
@@ -447,7 +494,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _build(self, graph: Any) -> tuple[Any, _core.Module]:
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
-            fused = fuse(graph)
+            fused = kept_fusion(graph)
             return fused, _core.compile(fused.core)
         except Exception as error:  # a slower program is no reason to fail
             level = logging.INFO if isinstance(error, Error) else logging.WARNING
@@ -462,11 +509,37 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads)
         return result._module
 
-    def _compare(self, ours: Any, theirs: Any, args: Sequence[Any]) -> None:
-        if self._single:
-            ours, theirs = [ours], [theirs]
-        if (why := disagreement(ours, theirs, self.eager, args)) is not None:
-            raise UnsupportedError(why)
+    def _defined(self) -> list[bool]:
+        """Of each result whether it has values: those of empty tensors are anything."""
+        (output,) = self.eager.graph.find_nodes(op="output")
+        results = output.args[0]
+        return [not (hasattr(r, "target") and operator_name(r.target).startswith("aten.empty"))
+                for r in ([results] if self._single else results)]  # fmt: skip
+
+    def _compare(self, program: Any, args: Sequence[Any]) -> Any:
+        """PyTorch's own results, with which a program's agree; None where its code is known to
+        have agreed in another process. Raises UnsupportedError."""
+        from tessera.torch_backend import cache_in
+
+        agreed = None
+        if self._device is None:
+            with cache_in(self._settings.cache_dir):
+                plain = program.program if isinstance(program, Padded) else program
+                agreed = Agreed(self.eager, plain.source, plain.module.source)
+                if agreed.is_known():
+                    return None
+        with torch.no_grad():
+            expected = self.eager(*args)
+            made = program(args)
+            whole = [list(r) if not self._single else [r] for r in (made, expected)]
+            ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
+                            for x in whole)  # fmt: skip
+            if (why := disagreement(ours, theirs, self.eager, args)) is not None:
+                raise UnsupportedError(why)
+        if agreed is not None:
+            with cache_in(self._settings.cache_dir):
+                agreed.keep()
+        return expected
 
 
 def _is_symbolic(value: Any) -> bool:

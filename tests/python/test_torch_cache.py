@@ -10,7 +10,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import torch_backend  # noqa: E402
+from tessera import torch_backend, torch_cache, torch_parts  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +128,62 @@ def test_a_damaged_or_foreign_file_is_not_read(traced: Traced, folder: Path) -> 
     assert traced.during(folder, scaled(2.0), x) == 0
     file.chmod(0o666)
     assert traced.during(folder, scaled(2.0), x) == 1
+
+
+def test_code_that_agreed_is_not_compared_again(
+    traced: Traced, folder: Path, monkeypatch: Any
+) -> None:
+    compared, fused = [0], [0]
+    compare: Any = torch_parts.disagreement  # type: ignore[attr-defined]
+    fuse: Any = torch_cache.fuse  # type: ignore[attr-defined]
+    refuse = [True]  # what was refused is not kept
+
+    def comparing(*args: Any) -> Any:
+        compared[0] += 1
+        return "not so" if refuse[0] else compare(*args)
+
+    def fusing(graph: Any) -> Any:
+        fused[0] += 1
+        return fuse(graph)
+
+    monkeypatch.setattr(torch_parts, "disagreement", comparing)
+    monkeypatch.setattr(torch_cache, "fuse", fusing)
+    x = torch.randn(8, 16)
+    traced.during(folder, scaled(2.0), x)
+    assert (compared[0], fused[0]) == (1, 1)
+    refuse[0] = False
+    traced.during(folder, scaled(2.0), x)
+    assert (compared[0], fused[0]) == (2, 1)
+    traced.during(folder, scaled(2.0), x)
+    assert (compared[0], fused[0]) == (2, 1)
+    traced.during(folder, scaled(3.0), x)  # other code
+    assert (compared[0], fused[0]) == (3, 2)
+    traced.during(folder, lambda y: torch.softmax(y * 3.0, 1) + 1, x)  # the same from others
+    assert (compared[0], fused[0]) == (4, 2)
+
+
+def test_a_graph_that_is_one_part_is_not_read_again(
+    traced: Traced, folder: Path, monkeypatch: Any
+) -> None:
+    built = [0]
+    build: Any = torch_parts.build  # type: ignore[attr-defined]
+
+    def building(*args: Any) -> Any:
+        built[0] += 1
+        return build(*args)
+
+    monkeypatch.setattr(torch_parts, "build", building)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16))
+    x = torch.randn(8, 16)
+    traced.during(folder, model, x)
+    assert built == [1]
+    traced.during(folder, model, x)
+    assert built == [1]
+    (report,) = torch_backend.REPORTS[-1:]
+    assert report.operators > 2
+    assert report.parts[0].weights.bytes
+    assert report.parts[0].kernels == report.parts[0].programs[-1].kernels
+    # Where it would become other code, the graph is read and everything done again.
+    monkeypatch.setattr(torch_parts, "digest", lambda text: "other")
+    traced.during(folder, model, x)
+    assert built == [2]

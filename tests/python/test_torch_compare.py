@@ -87,3 +87,13 @@ def test_jumps_are_no_rounding() -> None:
     moved = torch_compare.movements(graph, args, torch_compare.in_f64(graph, args) or [])
     assert moved is not None
     assert moved[0].max() < 1e3  # a jump of 1 would be 2**26
+
+
+def test_what_follows_from_16_bit_floats_is_rounded_as_they_are() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    args = [torch.ones(n, 8, dtype=torch.bfloat16) for n in (4, 8)]
+    graph = make_fx(lambda x, y: (x @ y).float(), tracing_mode="fake")(*args)
+    want = graph(*args)  # exact
+    assert torch_compare.disagreement([want * (1 + 2.0**-8)], [want], graph, args) is None
+    assert torch_compare.disagreement([want * 1.5], [want], graph, args) is not None

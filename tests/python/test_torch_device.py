@@ -52,14 +52,14 @@ class Memory(torch_device.Device):
 def on_device(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:  # noqa: F811
     monkeypatch.setattr(torch_device, "place_of", lambda _: "cuda:0")
     monkeypatch.setattr(torch_device, "Device", Memory)
-    compare = torch_parts.Part._compare
+    compare: Any = torch_parts.disagreement  # type: ignore[attr-defined]
 
     # As PyTorch's own operators would.
-    def waiting(part: Any, ours: Any, theirs: Any, args: Any) -> None:
+    def waiting(*args: Any) -> Any:
         stand_in.synchronize(0)
-        compare(part, ours, theirs, args)
+        return compare(*args)
 
-    monkeypatch.setattr(torch_parts.Part, "_compare", waiting)
+    monkeypatch.setattr(torch_parts, "disagreement", waiting)
     torch.manual_seed(0)
     torch._dynamo.reset()
     yield stand_in

@@ -407,7 +407,7 @@ Module::prepare(std::span<const void* const> inputs,
     if (!prepared->used_.empty() && needed[i])
       bytes += (static_cast<size_t>(plan.slots[i].bytes) + 63) / 64 * 64;
   }
-  prepared->memory_ = AlignedBuffer(bytes);
+  prepared->memory_ = AlignedBuffer(bytes, m.pool);
   char* memory = static_cast<char*>(prepared->memory_.data());
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     if (found[i] != nullptr) prepared->addresses_.emplace_back(i, found[i]);

@@ -191,7 +191,7 @@ size_t rounded(size_t bytes) {
 
 }  // namespace
 
-AlignedBuffer::AlignedBuffer(size_t bytes) : bytes_(bytes) {
+AlignedBuffer::AlignedBuffer(size_t bytes, KernelPool* pool) : bytes_(bytes) {
   if (bytes == 0) return;
   const bool huge = bytes >= kHugePage;
   const size_t size = rounded(bytes);
@@ -201,7 +201,17 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : bytes_(bytes) {
                                    " bytes cannot be allocated");
   }
   if (huge) madvise(data_, size, MADV_HUGEPAGE);
-  std::memset(data_, 0, size);
+  if (pool == nullptr || !huge) {
+    std::memset(data_, 0, size);
+    return;
+  }
+  pool->parallel_for(
+      static_cast<long>(size / kHugePage), 1,
+      [](void* data, long begin, long end, int) {
+        std::memset(static_cast<char*>(data) + static_cast<size_t>(begin) * kHugePage, 0,
+                    static_cast<size_t>(end - begin) * kHugePage);
+      },
+      data_);
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept

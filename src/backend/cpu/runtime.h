@@ -85,7 +85,8 @@ class KernelPool {
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  explicit AlignedBuffer(size_t bytes);
+  // Zeros; with a pool all threads write them: memory that is new to the process is slow to touch.
+  explicit AlignedBuffer(size_t bytes, KernelPool* pool = nullptr);
   AlignedBuffer(AlignedBuffer&& other) noexcept;
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
   AlignedBuffer(const AlignedBuffer&) = delete;

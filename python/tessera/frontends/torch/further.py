@@ -225,6 +225,34 @@ def index(call: Call, x: Tensor, indices: Sequence[Any]) -> Tensor:
     return emit("gather", f("reshape")(x, shape), places, axis=axes[0])
 
 
+@handles("aten.masked_scatter.default")
+def masked_scatter(call: Call, x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Where the mask is set, elements of the source in their order."""
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    x, mask = (f("broadcast_to")(t, shape) for t in (x, mask))
+    flat = f("reshape")(cast(mask, "i64"), [mask.size])
+    places = emit("cumsum", flat, axis=0) - call.graph.const(1, "i64")
+    found = _flat_gather(source, _within(call, places, source.size))
+    return emit("where", mask, f("reshape")(found, shape), x)
+
+
+@handles("aten._trilinear.default")
+def trilinear(
+    call: Call, a: Tensor, b: Tensor, c: Tensor, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], summed: Sequence[int], *_: Any,
+) -> Tensor:  # fmt: skip
+    """Σ a·b·c over axes, each lacking some: a and b are contracted first where c's are theirs."""
+    terms, letters = [], "abcdefghijklmnop"
+    rank = a.ndim + len(expand1)
+    for lacks in (expand1, expand2, expand3):
+        terms.append("".join(letters[i] for i in range(rank) if i not in lacks))
+    left = "".join(letters[i] for i in range(rank) if i not in summed)
+    between = "".join(x for x in letters[:rank] if x in terms[0] + terms[1]
+                      and x in terms[2] + left)  # fmt: skip
+    both = f("einsum")(f"{terms[0]},{terms[1]}->{between}", wide(a), wide(b))
+    return cast(f("einsum")(f"{between},{terms[2]}->{left}", both, wide(c)), call.dtype)
+
+
 @handles("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(call: Call, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     a, b = dim1 % x.ndim, dim2 % x.ndim
@@ -276,24 +304,6 @@ def integer_product(call: Call, x: Tensor, y: Tensor) -> Tensor:
     return reduced("sum", product, [product.ndim - 2], False)
 
 
-@handles("aten.avg_pool2d.default", "aten.avg_pool3d.default")
-def avg_pool(
-    call: Call, x: Tensor, size: Any, stride: Any = (), padding: Any = 0, ceil: bool = False,
-    include: bool = True, divisor: Any = None,
-) -> Tensor:  # fmt: skip
-    n = 3 if "3d" in str(call.node.target) else 2
-    if x.ndim == n + 1:  # one image
-        made = avg_pool(call, f("expand_dims")(x, 0), size, stride, padding, ceil, include, divisor)
-        return f("squeeze")(made, 0)
-    low = _pairs(padding, n) if padding else [0] * n
-    if ceil or not is_float(x.dtype) or (any(low) and not include):
-        raise UnsupportedError("with ceil_mode, of integers, or without its border")
-    window = _pairs(size, n)
-    made = emit("pool_sum", x, size=window, strides=_pairs(stride or size, n),
-                dilations=[1] * n, low=low, high=low)  # fmt: skip
-    return emit("div", made, call.const(divisor or math.prod(window)))
-
-
 @handles("aten.convolution_backward.default")
 def convolution_backward(
     call: Call, grad: Tensor, x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any,
@@ -320,21 +330,3 @@ def convolution_backward(
     if mask[2]:
         made[2] = reduced("sum", grad, [0, *range(2, n + 2)], False)
     return made
-
-
-@handles("aten.avg_pool2d_backward.default")
-def avg_pool_backward(
-    call: Call, grad: Tensor, x: Tensor, size: Any, stride: Any, padding: Any, ceil: bool,
-    include: bool, divisor: Any,
-) -> Tensor:  # fmt: skip
-    """Every place of a window gets its part, where windows do not overlap."""
-    window = _pairs(size, 2)
-    if _pairs(stride or size, 2) != window or any(_pairs(padding, 2)) or ceil or x.ndim != 4:
-        raise UnsupportedError("of windows that overlap, with a border, or without a batch")
-    n, c, h, w = grad.shape
-    part = emit("div", grad, call.const(divisor or math.prod(window)))
-    tiles = f("broadcast_to")(f("reshape")(part, [n, c, h, 1, w, 1]),
-                              [n, c, h, window[0], w, window[1]])  # fmt: skip
-    whole = f("reshape")(tiles, [n, c, h * window[0], w * window[1]])
-    over = [(0, a - b) for a, b in zip(x.shape, whole.shape, strict=True)]
-    return f("pad")(whole, over) if any(b for _, b in over) else whole

@@ -62,12 +62,13 @@ def handler_of(target: Any) -> Handler | None:
         further,
         operators,
         order,
+        pooling,
         recurrent,
         scattering,
         structure,
     )
 
-    del further, operators, order, recurrent, scattering, structure
+    del further, operators, order, pooling, recurrent, scattering, structure
     name = operator_name(target)
     return HANDLERS.get(name) or HANDLERS.get(name.rpartition(".")[0])
 

@@ -348,7 +348,8 @@ def layer_norm(
     y = centred * inverse
     y = y if w is None else y * cast(w, _name_of(v))
     y = y if b is None else y + cast(b, _name_of(v))
-    return [cast(y, call.dtype), mean, inverse]
+    statistics = dtype_of(call.node.meta["val"][1].dtype)
+    return [cast(y, call.dtype), cast(mean, statistics), cast(inverse, statistics)]
 
 
 def _name_of(x: Tensor) -> str:
@@ -537,16 +538,3 @@ def convolution(
         dilations=_pairs(dilation, n), low=low, high=high, groups=int(groups),
     )  # fmt: skip
     return y if bias is None else y + f("reshape")(bias, [bias.shape[0], *[1] * n])
-
-
-@handles("aten.max_pool2d_with_indices.default")
-def max_pool(
-    call: Call, x: Tensor, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-    ceil: bool = False,
-) -> list[Any]:  # fmt: skip
-    if ceil or call.wants(1) or x.ndim != 4:
-        raise UnsupportedError("not with indices, ceil_mode or without a batch")
-    low = _pairs(padding, 2)
-    made = emit("pool_max", x, size=_pairs(size, 2), strides=_pairs(stride or size, 2),
-                dilations=_pairs(dilation, 2), low=low, high=low)  # fmt: skip
-    return [made, None]

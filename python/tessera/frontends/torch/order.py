@@ -28,8 +28,8 @@ def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
     else:
         dim, larger = _given(args, kwargs, dim=-1, descending=False)
         k = x.shape[dim] if x.ndim else 1
-    many_ties = not is_float(x.dtype) or x.dtype.itemsize < 4
-    if "topk" in str(call.node.target) and many_ties and call.wants(1):
+    many_ties = not is_float(x.dtype) or _is_coarse(call.node.args[0])
+    if not kwargs.get("stable") and many_ties and call.wants(1):
         raise UnsupportedError("which of equal elements PyTorch takes is not known")
     if not x.ndim or x.dtype == np.bool_ or not k:
         raise UnsupportedError("of a number, of bool, or of nothing")
@@ -53,6 +53,17 @@ def ranked(call: Call, x: Tensor, *args: Any, **kwargs: Any) -> list[Tensor]:
     at = emit("where", hit, _iota(call, chosen, last), call.graph.const(-1, "i64"))
     index = f("moveaxis")(reduced("reduce_max", at, [last], False), -1, axis)
     return [gather(call, x, axis, index), index]
+
+
+def _is_coarse(node: Any) -> bool:
+    """Whether a tensor follows, element by element or row by row, from 16-bit floats, of which
+    many are equal: probabilities of experts."""
+    value = node.meta["val"]
+    if value.is_floating_point() and value.dtype.itemsize == 2:
+        return True
+    source: Any = node.args[0] if node.op == "call_function" and node.args else None
+    before = source.meta.get("val") if hasattr(source, "meta") else None
+    return getattr(before, "shape", None) == value.shape and _is_coarse(source)
 
 
 def _given(args: Sequence[Any], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:

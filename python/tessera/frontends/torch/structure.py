@@ -162,6 +162,11 @@ def full(call: Call, shape: Sequence[int], value: Any, **_: Any) -> Tensor:
     return call.graph.const(value, call.dtype, [int(d) for d in shape])
 
 
+@handles("aten.empty_permuted.default")
+def empty(call: Call, shape: Sequence[int], *_: Any, **__: Any) -> Tensor:
+    return full(call, shape, 0)  # any values do
+
+
 @handles("aten.full_like.default")
 def full_like(call: Call, x: Tensor, value: Any, **_: Any) -> Tensor:
     return call.graph.const(value, call.dtype, x.shape)
