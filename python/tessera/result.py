@@ -70,7 +70,7 @@ class Runner:
     def aim(self, call: _core.Call, finish: Callable[[Any], Any] | None, seconds: float) -> bool:
         """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
         words_in = any(words is not None for _, _, _, words in self._inputs)
-        if self._words_out or words_in or self._weights or len(self._outputs) > 8:
+        if self._words_out or words_in or self._weights:
             return False
         outputs = [(shape, dtype) for dtype, shape, _ in self._outputs]
         call.run_module(self._module, outputs, finish, seconds > _LEAST_FOR_OTHERS)
@@ -522,10 +522,7 @@ class Result:
         arrays = arguments(traced.graph, traced, options.seed)
         args, kwargs = unflatten(traced.tree, arrays)
         floats = any(isinstance(a, (float, np.generic)) for a in traced.arguments)
-        order = None
-        if not any(isinstance(v, (list, tuple, dict)) for v in (*args, *kwargs.values())):
-            order = [*range(len(args)), *kwargs]
-        places = slots(args, kwargs, order, floats, traced.extra)
+        places = slots(args, kwargs, [*range(len(args)), *kwargs], floats, traced.extra)
 
         def kernel() -> Callable[[], Any]:
             direct = self.direct_call(places, None)
