@@ -80,7 +80,7 @@ def slots(
             return False
         return True
 
-    if not all(add(w, args[w] if isinstance(w, int) else kwargs[w]) for w in order):
+    if not all(add(w, args[w] if isinstance(w, int) else kwargs[str(w)]) for w in order):
         return None
     if any(type(a) is not np.ndarray for a in extra):
         return None

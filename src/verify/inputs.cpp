@@ -53,12 +53,16 @@ bool turns(OpKind kind, bool integers) {
          kind == OpKind::Gt || kind == OpKind::Ge || kind == OpKind::Cast || kind == OpKind::Mod ||
          kind == OpKind::Floor || (integers && (kind == OpKind::Max || kind == OpKind::Min));
 }
+}  // namespace
+
 bool turns(const Graph& g, bool integers) {
   return std::any_of(g.ops().begin(), g.ops().end(),
                      [&](const Op& op) { return turns(op.kind, integers); }) ||
          std::any_of(g.bodies().begin(), g.bodies().end(),
                      [&](const Graph& body) { return turns(body, integers); });
 }
+namespace {
+
 void constants_of(const Graph& g, std::set<double>& values) {
   constexpr double kMost = 1e15;  // so that integers are exact, and their sums
   for (const Op& op : g.ops()) {
@@ -177,6 +181,10 @@ class Maker {
       each([](int64_t) { return 0.0; });
     else if (family == "ties")
       each([&](int64_t) { return rng_.chance(0.3) ? 0.0 : double(rng_.between(-3, 3)); });
+    else if (family == "whole")
+      each([&](int64_t) {
+        return double(rng_.chance(0.5) ? rng_.between(0, 255) : rng_.between(-8, 8));
+      });
     else if (family == "equal") {
       const double c = normal();
       each([&](int64_t) { return c; });

@@ -37,7 +37,7 @@ def test_nested_arguments_are_recognised_without_python() -> None:
     f = ts.optimize(budget=2)(net)
     for _ in range(2):
         np.testing.assert_allclose(f(X, parameters())["y"], net(X, parameters())["y"], rtol=1e-5)
-    f._call_slowly = None  # nothing asks it any more
+    f._call_slowly = None  # type: ignore[assignment, method-assign]  # nothing asks it any more
     np.testing.assert_allclose(f(-X, parameters())["y"], net(-X, parameters())["y"], rtol=1e-5)
 
 
@@ -95,4 +95,4 @@ def test_more_arrays_and_results_than_a_function_usually_has() -> None:
             for _ in range(2):
                 for a, b in zip(ours(*given[:count]), f(*given[:count]), strict=True):
                     np.testing.assert_array_equal(a, b)
-                ours._call_slowly = None
+                ours._call_slowly = None  # type: ignore[assignment, method-assign]

@@ -1,8 +1,7 @@
 #include "backend/cpu/jumps.h"
 
 #include <algorithm>
-
-#include "base/check.h"
+#include <initializer_list>
 
 namespace tessera {
 namespace {
@@ -39,84 +38,28 @@ class Walk {
     Off most = Off::Nothing;
     for (Off o : operands) most = std::max(most, o);
     const bool real = !op.inputs.empty() && is_float(graph.type(op.inputs[0]).dtype);
-    switch (op.kind) {
-    case OpKind::Mul:
-    case OpKind::Sqr: return real ? std::max(most, Off::Product) : most;
-    case OpKind::Add: return most == Off::Nothing ? most : std::max(most, Off::Rounding);
-    case OpKind::Sub: return most == Off::Nothing ? most : Off::Difference;
-    case OpKind::Div: return real ? std::max(most, Off::Rounding) : most;
-    case OpKind::Sqrt:
-    case OpKind::Rsqrt:
-    case OpKind::Log:
-    case OpKind::Log1p:
-    case OpKind::Pow:
-    case OpKind::Power:
-      jumps |= most == Off::Difference;
-      return real ? std::max(most, Off::Rounding) : most;
-    case OpKind::Floor:
-    case OpKind::Round:
-    case OpKind::Sign:
-    case OpKind::Mod:
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge: jumps |= most >= Off::Rounding; return Off::Nothing;
-    case OpKind::Cast:
-      if (is_float(graph.type(op.result()).dtype)) return most;
-      jumps |= real && most >= Off::Rounding;
-      return Off::Nothing;
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::Cumsum: return most == Off::Product ? Off::Rounding : most;
+    const auto is = [&](std::initializer_list<OpKind> kinds) {
+      return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
+    };
+    using K = OpKind;
+    if (is({K::Mul, K::Sqr})) return real ? std::max(most, Off::Product) : most;
+    if (op.kind == K::Sub) return most == Off::Nothing ? most : Off::Difference;
+    // Of terms in a row; long sums are added up in an order of our own.
+    if (is({K::Add, K::Sum, K::Mean, K::Cumsum}))
+      return most == Off::Nothing ? most : std::max(most, Off::Rounding);
     // Libraries fuse these as they like: nothing makes them equal.
-    case OpKind::Matmul:
-    case OpKind::ConcatMatmul:
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum: return Off::Nothing;
-    case OpKind::Neg:
-    case OpKind::Abs:
-    case OpKind::Exp:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Sigmoid:
-    case OpKind::Silu:
-    case OpKind::Relu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh:
-    case OpKind::Expm1:
-    case OpKind::Not:
-    case OpKind::Atan2:
-    case OpKind::Max:
-    case OpKind::Min:
-    case OpKind::And:
-    case OpKind::Or:
-    case OpKind::Where:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin:
-    case OpKind::PoolMax:
-#define OP(...)
-#define POINTWISE(...)
-#define REDUCTION(...)
-#define WINDOWED(...)
-#define MOVEMENT(kind, ...) case OpKind::kind:
-#include "ir/ops.def"
-    case OpKind::Input:
-    case OpKind::Const:
-    case OpKind::Iota:
-    case OpKind::Opaque:
-    case OpKind::Kernel:
-    case OpKind::Thread:
-    case OpKind::Iter:
-    case OpKind::Accum:
-    case OpKind::AccumRescale:
-    case OpKind::Save: return most;
-    }
-    unreachable("OpKind");
+    if (is({K::Matmul, K::ConcatMatmul, K::Conv, K::ConvTranspose, K::PoolSum}))
+      return Off::Nothing;
+    if (is({K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
+      jumps |= most == Off::Difference;
+    if (is({K::Div, K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
+      return real ? std::max(most, Off::Rounding) : most;
+    const bool cast = op.kind == K::Cast && real && !is_float(graph.type(op.result()).dtype);
+    if (!cast &&
+        !is({K::Floor, K::Round, K::Sign, K::Mod, K::Eq, K::Ne, K::Lt, K::Le, K::Gt, K::Ge}))
+      return most;
+    jumps |= most >= Off::Rounding;
+    return Off::Nothing;
   }
 };
 
