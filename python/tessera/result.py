@@ -575,6 +575,10 @@ class Result:
                 direct.run_function(self._run_arrays_of_call, None, False)
         return cast(_core.Call, direct)
 
+    def extra_arrays(self) -> list[Array]:
+        """What a traced function takes from outside, behind its arguments."""
+        return self._call.traced.extra if isinstance(self._call, FunctionCall) else []
+
     def _run_arrays_of_call(self, *arrays: Any) -> Any:
         return self._call.result(self._run(arrays))
 
