@@ -253,7 +253,7 @@ class GraphCall:
 
     def __init__(self, graph: Graph) -> None:
         self.names = list(graph.input_types())
-        self.weights = graph.weights
+        self.weights, self.output_names = graph.weights, graph.output_names
         self._free = [name for name in self.names if name not in self.weights]
         self._single = len(graph.outputs) == 1
 
@@ -423,6 +423,7 @@ class Result:
         self.graph = Graph.from_core(record["graph"])
         if isinstance(call, GraphCall):
             self.original.weights = self.graph.weights = call.weights
+            self.original.output_names = self.graph.output_names = call.output_names
         self.improved: bool = record["improved"]
         # Over the original as plain compilation makes it, fused operators included.
         self.speedup: float = record["speedup"]
