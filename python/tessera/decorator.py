@@ -382,11 +382,12 @@ def _quick_key(value: Any) -> Any:
 
 
 def _without_floats(key: Any) -> Any:
-    """A quick key in which all floats are alike."""
-    if not isinstance(key[0], int):
+    """A key in which all floats are alike."""
+    if type(key) is not tuple:
         return key
-    floats = (float, *FLOAT_SCALARS)
-    return tuple((k[0],) if type(k) is tuple and k and k[0] in floats else k for k in key)
+    if len(key) == 2 and any(key[0] is kind for kind in (float, *FLOAT_SCALARS)):
+        return key[:1]
+    return tuple(map(_without_floats, key))
 
 
 def _shapes(key: Any) -> Any:

@@ -92,9 +92,10 @@ class Comparison {
       all.push_back("opposed");  // where exp(x + y) is a number and exp(x) is none
     // Where jumps are meant. One quotient in a thousand tells, so small programs try often.
     if (turns(spec_, false)) {
-      int64_t elements = 1;
-      for (TensorId t : spec_.outputs()) elements += num_elements(spec_.type(t).shape);
-      all.insert(all.end(), size_t(std::clamp<int64_t>(8192 / elements, 1, 32)), "whole");
+      double elements = 1;
+      for (TensorId t : spec_.outputs()) elements += double(num_elements(spec_.type(t).shape));
+      const double times = std::min(8192 / elements, 1e6 / work_);
+      all.insert(all.end(), size_t(std::clamp(times, 1.0, 32.0)), "whole");
     }
     return all;
   }

@@ -96,3 +96,20 @@ def test_more_arrays_and_results_than_a_function_usually_has() -> None:
                 for a, b in zip(ours(*given[:count]), f(*given[:count]), strict=True):
                     np.testing.assert_array_equal(a, b)
                 ours._call_slowly = None  # type: ignore[assignment, method-assign]
+
+
+def test_floats_among_nested_arguments_may_vary() -> None:
+    def step(p: Any, g: Any) -> Any:
+        return {n: w - p["rate"] * g[n] for n, w in p["w"].items()}
+
+    f = ts.optimize(budget=1)(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n, rate in enumerate((0.5, 0.25, 0.125, -3.0, 7.5)):
+            given = {"rate": rate, "w": {"a": W, "b": B}}, {"a": W * 2, "b": B + 1}
+            for ours, theirs in zip(f(*given).values(), step(*given).values(), strict=True):
+                assert ours.dtype == theirs.dtype
+                np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+            if n == 2:
+                f._call_slowly = None  # type: ignore[assignment, method-assign]
+    assert len(f._known) == 2
