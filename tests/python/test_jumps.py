@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera import _core
 
 RNG = np.random.default_rng(11)
 A, B = (RNG.integers(0, 256, (300, 256), dtype=np.uint8) for _ in range(2))
@@ -59,3 +60,17 @@ def test_rewrites_keep_what_jumps_at_whole_numbers() -> None:
         assert ts.verify(exact, exact)
         verdict = ts.verify(exact, ts.trace(lambda x, y, f=jump: f(x * (1 / y)), *types))
         assert verdict.refuted  # floor(49 * (1 / 49)) is 0
+
+
+def test_only_what_reaches_a_jump_is_rounded() -> None:
+    def f(x: Any, w: Any, y: Any) -> Any:
+        return (x * 2.5 + x) @ w, np.floor(y * 3.5 + y)
+
+    g = ts.trace(f, "f32[8,16]", "f32[16,4]", "f32[9]")
+    code = _core.emit_source(g.core, "avx2").partition("\n// t")[2].split("\n// t")
+    smooth = [c for c in code if "2.5f" in c]
+    jumping = [c for c in code if "3.5f" in c]
+    assert smooth
+    assert jumping
+    assert not any("t_zero" in c for c in smooth)
+    assert all("t_zero" in c for c in jumping)

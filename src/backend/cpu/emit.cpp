@@ -225,7 +225,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   const std::vector<std::string> lines = print_ops(graph);
   UnitContext unit;
   unit.isa = isa;
-  unit.rounds = jumps_of_sums(graph);
+  const std::set<OpId> rounded = before_jumps(graph);
   std::string kernels;
   // Functions by their text: the layers of a deep model share theirs.
   std::map<std::string, std::string> symbol_of;
@@ -275,8 +275,10 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   };
   for (const OpCode& code : codes) {
     const Op& op = graph.op(code.id);
+    unit.rounds = rounded.count(code.id) > 0;
     if (step_of.count(code.id) > 0) {
       const ImageStep& image = *step_of[code.id];
+      for (OpId id : image.after) unit.rounds = unit.rounds || rounded.count(id) > 0;
       const ConvAlgorithm algorithm =
           choose_algorithm(graph, image, isa, static_cast<int>(target.cores), options);
       program.normwise = std::max(program.normwise, normwise(algorithm));

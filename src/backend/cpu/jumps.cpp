@@ -10,15 +10,23 @@ namespace {
 // something is added to it; by a rounding; by one that may make it negative.
 enum class Off { Nothing, Product, Rounding, Difference };
 
+// Libraries fuse these as they like: nothing makes them equal.
+bool is_fused(OpKind kind) {
+  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul || kind == OpKind::Conv ||
+         kind == OpKind::ConvTranspose || kind == OpKind::PoolSum;
+}
+
 class Walk {
  public:
-  bool jumps = false;
+  bool jumps = false;        // something in the last operator of a graph of kernels, or inside, did
+  std::vector<bool> jumped;  // of all its operators
 
   // The results of a graph whose inputs are like this.
   std::vector<Off> results(const Graph& graph, const std::vector<Off>& inputs) {
     std::vector<Off> off(graph.tensors().size(), Off::Nothing);
     for (size_t i = 0; i < inputs.size(); ++i) off[graph.inputs()[i].index] = inputs[i];
     for (const Op& op : graph.ops()) {
+      if (graph.level() == Level::Kernel) jumps = false;
       std::vector<Off> operands;
       for (TensorId t : op.inputs) operands.push_back(off[t.index]);
       if (op.kind == OpKind::Kernel || op.kind == OpKind::Thread) {
@@ -27,6 +35,7 @@ class Walk {
       } else if (op.kind != OpKind::Input) {
         off[op.result().index] = result(graph, op, operands);
       }
+      if (graph.level() == Level::Kernel) jumped.push_back(jumps);
     }
     std::vector<Off> made;
     for (TensorId t : graph.outputs()) made.push_back(off[t.index]);
@@ -47,9 +56,7 @@ class Walk {
     // Of terms in a row; long sums are added up in an order of our own.
     if (is({K::Add, K::Sum, K::Mean, K::Cumsum}))
       return most == Off::Nothing ? most : std::max(most, Off::Rounding);
-    // Libraries fuse these as they like: nothing makes them equal.
-    if (is({K::Matmul, K::ConcatMatmul, K::Conv, K::ConvTranspose, K::PoolSum}))
-      return Off::Nothing;
+    if (is_fused(op.kind)) return Off::Nothing;
     if (is({K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
       jumps |= most == Off::Difference;
     if (is({K::Div, K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
@@ -65,10 +72,20 @@ class Walk {
 
 }  // namespace
 
-bool jumps_of_sums(const Graph& graph) {
+std::set<OpId> before_jumps(const Graph& graph) {
   Walk walk;
   walk.results(graph, {});
-  return walk.jumps;
+  std::set<OpId> found;
+  std::vector<bool> read(graph.tensors().size());  // by an operator that was found
+  for (size_t i = graph.ops().size(); i-- > 0;) {
+    const Op& op = graph.ops()[i];
+    bool before = walk.jumped[i];
+    for (uint32_t r = 0; r < op.num_results; ++r) before = before || read[op.result(r).index];
+    if (!before) continue;
+    found.insert(OpId(i));
+    for (TensorId t : op.inputs) read[t.index] = read[t.index] || !is_fused(op.kind);
+  }
+  return found;
 }
 
 }  // namespace tessera

@@ -2,14 +2,16 @@
 // integers, quantised values, comparisons. Their code rounds as NumPy does, operator by operator.
 #pragma once
 
+#include <set>
+
 #include "ir/graph.h"
 
 namespace tessera {
 
-// Whether code for `graph` has to round every product before something is added to it (no fused
-// multiply-add), and quotients and roots exactly: one of them reaches, through pointwise operators
-// and data movement, what jumps (floor, round, sign, mod, comparisons, casts to integers), or a
-// difference reaches a root or logarithm, which is NaN just below 0.
-bool jumps_of_sums(const Graph& graph);
+// The operators of `graph` whose code has to round every product before something is added to it
+// (no fused multiply-add), and quotients and roots exactly: one of them reaches, through pointwise
+// operators and data movement, what jumps (floor, round, sign, mod, comparisons, casts to
+// integers), or a difference reaches a root or logarithm, which is NaN just below 0.
+std::set<OpId> before_jumps(const Graph& graph);
 
 }  // namespace tessera
