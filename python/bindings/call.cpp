@@ -21,16 +21,61 @@ int layout_of(const ArrayHead& array) {
 // The value of a scalar of NumPy's plain numbers, which lies behind the head of every object.
 const void* scalar_data(PyObject* v) { return reinterpret_cast<const char*>(v) + sizeof(PyObject); }
 
-// What an argument must be.
+// Plain constants of the same type and value; −0.0 is not 0.0. `bytes`: of a scalar of NumPy.
+bool is_same(PyObject* v, PyObject* value, size_t bytes = 0) {
+  if (v == value) return true;
+  if (Py_TYPE(v) != Py_TYPE(value)) return false;
+  if (bytes != 0) return std::memcmp(scalar_data(v), scalar_data(value), bytes) == 0;
+  if (PyFloat_CheckExact(v)) {
+    const double a = PyFloat_AS_DOUBLE(v), b = PyFloat_AS_DOUBLE(value);
+    return std::memcmp(&a, &b, sizeof a) == 0;
+  }
+  if (!PyLong_CheckExact(v) && !PyUnicode_CheckExact(v)) return false;
+  const int same = PyObject_RichCompareBool(v, value, Py_EQ);
+  if (same < 0) PyErr_Clear();
+  return same == 1;
+}
+
+// A list, tuple or dict of a call, and how far it was read.
+struct Open {
+  PyObject* object;
+  Py_ssize_t cursor;
+};
+
+// What an argument must be, or an entry of one.
 struct Slot {
-  enum class Kind { Array, Float, Scalar, Constant } kind = Kind::Constant;
-  Py_ssize_t position = -1;  // among the positional ones; −1: by name, or `value` itself
+  enum class Kind { Array, Float, Scalar, Constant, Container } kind = Kind::Constant;
+  Py_ssize_t container = -1;  // that holds it, by its number; −1: the call's arguments do
+  Py_ssize_t position = -1;   // among the positional ones; −1: by name, or `value` itself
   PyObject* name = nullptr;
-  PyObject* value = nullptr;  // Constant: this; Array without position and name: always this one
-  PyObject* dtype = nullptr;  // of an array, or of a scalar of NumPy
-  size_t bytes = 0;           // of such a scalar
-  std::vector<Py_ssize_t> shape;
+  // Constant: this; Container: its type; Array without position and name: always this one.
+  PyObject* value = nullptr;
+  PyObject* dtype = nullptr;      // of an array, or of a scalar of NumPy
+  size_t bytes = 0;               // of such a scalar
+  std::vector<Py_ssize_t> shape;  // of a container its length
   int layout = 0;
+
+  bool is_input() const { return kind != Kind::Constant && kind != Kind::Container; }
+  // The value of a call, borrowed; null where there is none.
+  PyObject* find(PyObject* args, PyObject* kwargs, Open* open) const {
+    if (container >= 0) {
+      PyObject* in = open[container].object;
+      if (PyTuple_Check(in)) return PyTuple_GET_ITEM(in, position);
+      if (PyList_Check(in)) return PyList_GET_ITEM(in, position);
+      PyObject *key, *v;  // in order, which the function may ask for
+      if (!PyDict_Next(in, &open[container].cursor, &key, &v)) return nullptr;
+      return is_same(key, name) ? v : nullptr;
+    }
+    if (position >= 0) return PyTuple_GET_ITEM(args, position);
+    if (name == nullptr) return value;
+    PyObject* v = PyDict_GetItemWithError(kwargs, name);
+    if (v == nullptr) PyErr_Clear();
+    return v;
+  }
+  bool takes_container(PyObject* v) const {
+    return reinterpret_cast<PyObject*>(Py_TYPE(v)) == value &&
+           (PyDict_Check(v) ? PyDict_GET_SIZE(v) : Py_SIZE(v)) == shape[0];
+  }
 
   bool takes_array(PyObject* v) const {
     if (!is_plain_array(v)) return false;
@@ -39,20 +84,6 @@ struct Slot {
     for (size_t d = 0; d < shape.size(); ++d)
       if (a.shape[d] != shape[d]) return false;
     return layout_of(a) == layout;
-  }
-  // Plain constants of the same type and value; −0.0 is not 0.0.
-  bool takes_constant(PyObject* v) const {
-    if (v == value) return true;
-    if (Py_TYPE(v) != Py_TYPE(value)) return false;
-    if (bytes != 0) return std::memcmp(scalar_data(v), scalar_data(value), bytes) == 0;
-    if (PyFloat_CheckExact(v)) {
-      const double a = PyFloat_AS_DOUBLE(v), b = PyFloat_AS_DOUBLE(value);
-      return std::memcmp(&a, &b, sizeof a) == 0;
-    }
-    if (!PyLong_CheckExact(v) && !PyUnicode_CheckExact(v)) return false;
-    const int same = PyObject_RichCompareBool(v, value, Py_EQ);
-    if (same < 0) PyErr_Clear();
-    return same == 1;
   }
 };
 
@@ -71,21 +102,29 @@ struct Guard {
 
 class Call {
  public:
-  static constexpr size_t kMost = 24;  // arrays of a call
+  static constexpr size_t kMost = 256;  // arrays of a call, and containers
 
   // `slots`: (kind, where, value, dtype, shape, layout) per argument, in the order of the program's
-  // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. `guards`:
-  // (dict, name, value) and (cell, None, value). `unchanged`: asked as well unless None.
+  // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. Containers
+  // come before what they hold, whose `where` is (number of the container, index or key).
+  // `guards`: (dict, name, value) and (cell, None, value). `unchanged`: asked as well unless None.
   Call(nb::list slots, nb::list guards, nb::object unchanged) : unchanged_(own(unchanged)) {
     for (nb::handle s : slots) {
       const nb::tuple t = nb::cast<nb::tuple>(s);
       const std::string kind = nb::cast<std::string>(t[0]);
       Slot slot;
-      slot.kind = kind == "array"    ? Slot::Kind::Array
-                  : kind == "float"  ? Slot::Kind::Float
-                  : kind == "scalar" ? Slot::Kind::Scalar
-                                     : Slot::Kind::Constant;
-      if (nb::isinstance<nb::str>(t[1])) {
+      slot.kind = kind == "array"       ? Slot::Kind::Array
+                  : kind == "float"     ? Slot::Kind::Float
+                  : kind == "scalar"    ? Slot::Kind::Scalar
+                  : kind == "container" ? Slot::Kind::Container
+                                        : Slot::Kind::Constant;
+      if (nb::isinstance<nb::tuple>(t[1])) {
+        slot.container = nb::cast<Py_ssize_t>(t[1][0]);
+        if (nb::cast<bool>(t[1][2]))
+          slot.name = own(t[1][1], true);
+        else
+          slot.position = nb::cast<Py_ssize_t>(t[1][1]);
+      } else if (nb::isinstance<nb::str>(t[1])) {
         slot.name = own(t[1]);
         ++keywords_;
       } else if (!t[1].is_none()) {
@@ -98,14 +137,16 @@ class Call {
         slot.bytes = nb::cast<size_t>(nb::getattr(t[3], "itemsize"));
       slot.shape = nb::cast<std::vector<Py_ssize_t>>(t[4]);
       slot.layout = nb::cast<int>(t[5]);
-      arrays_ += slot.kind != Slot::Kind::Constant;
+      containers_ += slot.kind == Slot::Kind::Container;
+      arrays_ += slot.is_input();
       slots_.push_back(std::move(slot));
     }
     for (nb::handle g : guards) {
       const nb::tuple t = nb::cast<nb::tuple>(g);
       guards_.push_back({own(t[0]), own(t[1]), own(t[2], true)});
     }
-    if (arrays_ > kMost) throw nb::value_error("too many arrays for a direct call");
+    if (std::max(arrays_, containers_) > kMost)
+      throw nb::value_error("too many arrays for a direct call");
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -122,7 +163,7 @@ class Call {
     }
     for (const Type& type : module_->output_types())
       output_bytes_.push_back(static_cast<size_t>(type.bytes()));
-    if (outputs_.size() + arrays_ > kMost) throw nb::value_error("too many arrays for a call");
+    if (outputs_.size() > kMost) throw nb::value_error("too many results for a direct call");
     finish_ = own(finish);
     release_ = release;
   }
@@ -136,10 +177,10 @@ class Call {
   // A new reference: the result, NotImplemented (nothing was done) where the call is of another
   // form, or null with an exception.
   PyObject* operator()(PyObject* args, PyObject* kwargs) const {
-    PyObject* arrays[kMost];
-    double floats[kMost];
-    if (!fits(args, kwargs, arrays, floats)) Py_RETURN_NOTIMPLEMENTED;
-    if (module_) return run(arrays, floats);
+    Inputs inputs;
+    PyObject** arrays = inputs.arrays;
+    if (!fits(args, kwargs, inputs)) Py_RETURN_NOTIMPLEMENTED;
+    if (module_) return run(inputs);
     if (function_ == nullptr) Py_RETURN_NOTIMPLEMENTED;
     PyObject* result = as_given_ ? PyObject_Call(function_, args, kwargs)
                                  : PyObject_Vectorcall(function_, arrays, arrays_, nullptr);
@@ -170,43 +211,50 @@ class Call {
     return object.ptr();
   }
 
-  bool fits(PyObject* args, PyObject* kwargs, PyObject** arrays, double* floats) const {
+  // The inputs of a call. Arrays of containers are kept: others may take them out meanwhile.
+  struct Inputs {
+    PyObject* arrays[kMost];
+    double floats[kMost];
+    size_t kept = 0;
+    ~Inputs() {
+      for (size_t i = 0; i < kept; ++i) Py_DECREF(arrays[i]);
+    }
+  };
+
+  bool fits(PyObject* args, PyObject* kwargs, Inputs& inputs) const {
     if (PyTuple_GET_SIZE(args) != positional_ ||
         (kwargs != nullptr ? PyDict_GET_SIZE(kwargs) : 0) != keywords_)
       return false;
-    size_t n = 0;
+    Open open[kMost];
+    size_t n = 0, opened = 0;
     for (const Slot& slot : slots_) {
-      PyObject* v = slot.value;
-      if (slot.position >= 0) {
-        v = PyTuple_GET_ITEM(args, slot.position);
-      } else if (slot.name != nullptr) {
-        v = PyDict_GetItemWithError(kwargs, slot.name);
-        if (v == nullptr) {
-          PyErr_Clear();
-          return false;
-        }
-      }
+      PyObject* v = slot.find(args, kwargs, open);
+      if (v == nullptr) return false;
       switch (slot.kind) {
       case Slot::Kind::Array:
         if (!slot.takes_array(v)) return false;
-        arrays[n++] = v;
         break;
       case Slot::Kind::Float:
         if (!PyFloat_CheckExact(v)) return false;
         // Python's own arithmetic may raise for these, and NumPy's does not.
-        floats[n] = PyFloat_AS_DOUBLE(v);
-        if (floats[n] == 0 || floats[n] - floats[n] != 0) return false;
-        arrays[n++] = v;
+        inputs.floats[n] = PyFloat_AS_DOUBLE(v);
+        if (inputs.floats[n] == 0 || inputs.floats[n] - inputs.floats[n] != 0) return false;
         break;
       case Slot::Kind::Scalar:
         if (Py_TYPE(v) != Py_TYPE(slot.value)) return false;
-        arrays[n++] = v;
         break;
       case Slot::Kind::Constant:
-        if (!slot.takes_constant(v)) return false;
+        if (!is_same(v, slot.value, slot.bytes)) return false;
+        break;
+      case Slot::Kind::Container:
+        if (!slot.takes_container(v)) return false;
+        open[opened++] = {v, 0};
         break;
       }
+      if (slot.is_input()) inputs.arrays[n++] = v;
     }
+    if (containers_ > 0)
+      for (; inputs.kept < n; ++inputs.kept) Py_INCREF(inputs.arrays[inputs.kept]);
     for (const Guard& guard : guards_)
       if (!guard.holds()) return false;
     if (unchanged_ == nullptr) return true;
@@ -216,22 +264,28 @@ class Call {
     return same == Py_True;
   }
 
-  PyObject* run(PyObject** arrays, const double* floats) const {
+  PyObject* run(const Inputs& given) const {
     const void* inputs[kMost];
     size_t n = 0;
     for (const Slot& slot : slots_) {
-      if (slot.kind == Slot::Kind::Constant) continue;
-      inputs[n] = slot.kind == Slot::Kind::Float    ? static_cast<const void*>(floats + n)
-                  : slot.kind == Slot::Kind::Scalar ? scalar_data(arrays[n])
-                                                    : head_of(arrays[n]).data;
+      if (!slot.is_input()) continue;
+      inputs[n] = slot.kind == Slot::Kind::Float    ? static_cast<const void*>(given.floats + n)
+                  : slot.kind == Slot::Kind::Scalar ? scalar_data(given.arrays[n])
+                                                    : head_of(given.arrays[n]).data;
       ++n;
     }
-    nb::object results[kMost];
+    // One result, or a list of all.
+    nb::object results =
+        finish_ != nullptr ? nb::object(nb::steal(PyList_New(outputs_.size()))) : nb::object();
     void* outputs[kMost];
     for (size_t i = 0; i < outputs_.size(); ++i) {
-      results[i] = nb::steal(new_array(outputs_[i].first, outputs_[i].second, output_bytes_[i]));
-      if (!results[i].is_valid()) return nullptr;
-      outputs[i] = head_of(results[i].ptr()).data;
+      PyObject* array = new_array(outputs_[i].first, outputs_[i].second, output_bytes_[i]);
+      if (array == nullptr) return nullptr;
+      outputs[i] = head_of(array).data;
+      if (finish_ != nullptr)
+        PyList_SET_ITEM(results.ptr(), i, array);
+      else
+        results = nb::steal(array);
     }
     try {
       const std::shared_ptr<Module> module = module_;  // `clear` may come meanwhile
@@ -241,14 +295,10 @@ class Call {
     } catch (const std::exception&) {  // the way of all other calls tells what it was
       Py_RETURN_NOTIMPLEMENTED;
     }
-    if (finish_ != nullptr) {
-      nb::list all;
-      for (size_t i = 0; i < outputs_.size(); ++i) all.append(results[i]);
-      return finished(all.release().ptr());
-    }
-    if (head_of(results[0].ptr()).ndim > 0) return results[0].release().ptr();
+    if (finish_ != nullptr) return finished(results.release().ptr());
+    if (head_of(results.ptr()).ndim > 0) return results.release().ptr();
     static PyObject* const nothing = PyTuple_New(0);
-    return PyObject_GetItem(results[0].ptr(), nothing);
+    return PyObject_GetItem(results.ptr(), nothing);
   }
 
   // Of a reference that this takes over.
@@ -262,7 +312,7 @@ class Call {
   std::vector<Slot> slots_;
   std::vector<Guard> guards_;
   Py_ssize_t positional_ = 0, keywords_ = 0;
-  size_t arrays_ = 0;
+  size_t arrays_ = 0, containers_ = 0;
   PyObject* unchanged_ = nullptr;
   std::shared_ptr<Module> module_;
   std::vector<std::pair<PyObject*, PyObject*>> outputs_;  // shape and dtype

@@ -92,7 +92,7 @@ def store_text(key: str, text: str) -> None: ...
 class Call:
     def __init__(
         self,
-        slots: list[tuple[str, int | str | None, Any, Any, list[int], int]],
+        slots: list[tuple[str, Any, Any, Any, list[int], int]],
         guards: list[tuple[Any, str | None, Any]],
         unchanged: Callable[[], bool] | None,
     ) -> None: ...

@@ -54,6 +54,7 @@ class _Entry:
     result: Result | None = None
     direct: _core.Call | None = None  # for calls with plain arrays and constants only
     floats: bool = False  # floats are arguments, not constants
+    settled: bool = False  # whether there is a direct call or none can be
 
 
 class _Bound:
@@ -114,11 +115,22 @@ class Optimized(_core.Dispatch):
         if entry.result is None or entry.floats:  # with floats: a zero or infinite one
             return self._function(*args, **kwargs)
         try:
-            return entry.result(*args, **kwargs)
+            value = entry.result(*args, **kwargs)
+            self._settle(entry, args, kwargs)
+            return value
         except MemoryError:  # what the search had no time to compile is compiled at the first call
             self._fall_back("there is not memory enough to run its program")
             entry.result = None
             return self._function(*args, **kwargs)
+
+    def _settle(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Makes the direct call of a program that its first call has compiled."""
+        if entry.direct is None and entry.result is not None and not entry.settled:
+            entry.settled = True
+            order = call_order(self._function, args, kwargs)
+            known = slots(args, kwargs, order, extra=entry.result.extra_arrays())
+            entry.direct = entry.result.direct_call(known, entry.environment)
+            self._remember(entry)
 
     def _call_on_device(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], like: tuple[Any, ...], named: Any
@@ -370,11 +382,12 @@ def _quick_key(value: Any) -> Any:
 
 
 def _without_floats(key: Any) -> Any:
-    """A quick key in which all floats are alike."""
-    if not isinstance(key[0], int):
+    """A key in which all floats are alike."""
+    if type(key) is not tuple:
         return key
-    floats = (float, *FLOAT_SCALARS)
-    return tuple((k[0],) if type(k) is tuple and k and k[0] in floats else k for k in key)
+    if len(key) == 2 and any(key[0] is kind for kind in (float, *FLOAT_SCALARS)):
+        return key[:1]
+    return tuple(map(_without_floats, key))
 
 
 def _shapes(key: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 from tessera import _core
 from tessera.frontends.trace import FLOAT_SCALARS, Array, Environment
 
-Where = int | str  # of an argument: its position, or its name
+# Of an argument: its position, or its name; of an entry of a list, tuple or dict: the container's
+# number, its index or key, and whether it is a key.
+Where = int | str | tuple[int, Any, bool]
 Slot = tuple[str, Where | None, Any, Any, list[int], int]
 _CONSTANTS = (bool, int, float, str, type(None))
 _FIXED = tuple(np.dtype(c).type for c in "?bhilqBHILQefd")  # scalars whose value follows their head
@@ -28,13 +31,7 @@ def layout(value: Any) -> int:
 def call_order(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Where] | None:
-    """Where a call's arguments are, in the order of the program's inputs.
-
-    None where an argument holds arrays inside a list, tuple or dict.
-    """
-    values: list[Any] = [*args, *kwargs.values()]
-    if any(isinstance(v, (list, tuple, dict)) for v in values):
-        return None
+    """Where a call's arguments are, in the order of the program's inputs; None if unknown."""
     slots: dict[str, Where] = {name: name for name in kwargs}
     try:
         bound = inspect.signature(function).bind(*range(len(args)), **slots)
@@ -57,19 +54,34 @@ def slots(
     if order is None:
         return None
     found: list[Slot] = []
-    for where in order:
-        value = args[where] if isinstance(where, int) else kwargs[where]
-        if type(value) is np.ndarray:
+    containers = itertools.count()
+
+    def add(where: Where, value: Any) -> bool:
+        kind = type(value)
+        if kind is np.ndarray:
             found.append(_array(where, None, value))
-        elif type(value) is float and floats:
+        elif kind is float and floats:
             found.append(("float", where, None, None, [], 0))
-        elif type(value) in _CONSTANTS:
+        elif kind in _CONSTANTS:
             found.append(("constant", where, value, None, [], 0))
-        elif type(value) in _FIXED:
-            kind = "scalar" if floats and type(value) in FLOAT_SCALARS else "constant"
-            found.append((kind, where, value, value.dtype, [], 0))
+        elif kind in _FIXED:
+            name = "scalar" if floats and kind in FLOAT_SCALARS else "constant"
+            found.append((name, where, value, value.dtype, [], 0))
+        elif kind in (dict, list) or isinstance(value, tuple):
+            number = next(containers)
+            found.append(("container", where, kind, None, [len(value)], 0))
+            named = kind is dict
+            entries = value.items() if kind is dict else enumerate(value)
+            return all(
+                (not named or type(k) in _CONSTANTS) and add((number, k, named), v)
+                for k, v in entries
+            )
         else:
-            return None
+            return False
+        return True
+
+    if not all(add(w, args[w] if isinstance(w, int) else kwargs[str(w)]) for w in order):
+        return None
     if any(type(a) is not np.ndarray for a in extra):
         return None
     return found + [_array(None, a, a) for a in extra]

@@ -431,6 +431,8 @@ class Graph(Builder):
     def _init_values(self) -> None:
         # Inputs whose values come with the program (a model's initialisers), by name.
         self.weights: dict[str, np.ndarray[Any, Any]] = {}
+        # Of a model: what its results are called, which may be inputs or the same one twice.
+        self.output_names: list[str] = []
         # What gives opaque operators a meaning: (function, payload, arrays) → arrays.
         self.opaque: Callable[[str, str, list[Any]], list[Any]] | None = None
         self.notes: list[str] = []  # what a front end has to say, a line each
@@ -447,7 +449,7 @@ class Graph(Builder):
         """Another program of the same inputs, with the values that come with this one."""
         graph = Graph.from_core(core)
         graph.weights, graph.opaque = dict(self.weights), self.opaque
-        graph.notes = list(self.notes)
+        graph.notes, graph.output_names = list(self.notes), list(self.output_names)
         return graph
 
     @classmethod

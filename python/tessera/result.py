@@ -70,7 +70,7 @@ class Runner:
     def aim(self, call: _core.Call, finish: Callable[[Any], Any] | None, seconds: float) -> bool:
         """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
         words_in = any(words is not None for _, _, _, words in self._inputs)
-        if self._words_out or words_in or self._weights or len(self._outputs) > 8:
+        if self._words_out or words_in or self._weights:
             return False
         outputs = [(shape, dtype) for dtype, shape, _ in self._outputs]
         call.run_module(self._module, outputs, finish, seconds > _LEAST_FOR_OTHERS)
@@ -253,7 +253,7 @@ class GraphCall:
 
     def __init__(self, graph: Graph) -> None:
         self.names = list(graph.input_types())
-        self.weights = graph.weights
+        self.weights, self.output_names = graph.weights, graph.output_names
         self._free = [name for name in self.names if name not in self.weights]
         self._single = len(graph.outputs) == 1
 
@@ -423,6 +423,7 @@ class Result:
         self.graph = Graph.from_core(record["graph"])
         if isinstance(call, GraphCall):
             self.original.weights = self.graph.weights = call.weights
+            self.original.output_names = self.graph.output_names = call.output_names
         self.improved: bool = record["improved"]
         # Over the original as plain compilation makes it, fused operators included.
         self.speedup: float = record["speedup"]
@@ -522,10 +523,7 @@ class Result:
         arrays = arguments(traced.graph, traced, options.seed)
         args, kwargs = unflatten(traced.tree, arrays)
         floats = any(isinstance(a, (float, np.generic)) for a in traced.arguments)
-        order = None
-        if not any(isinstance(v, (list, tuple, dict)) for v in (*args, *kwargs.values())):
-            order = [*range(len(args)), *kwargs]
-        places = slots(args, kwargs, order, floats, traced.extra)
+        places = slots(args, kwargs, [*range(len(args)), *kwargs], floats, traced.extra)
 
         def kernel() -> Callable[[], Any]:
             direct = self.direct_call(places, None)
@@ -577,6 +575,10 @@ class Result:
             if not packed or not self._run.aim(direct, call.finish, seconds):
                 direct.run_function(self._run_arrays_of_call, None, False)
         return cast(_core.Call, direct)
+
+    def extra_arrays(self) -> list[Array]:
+        """What a traced function takes from outside, behind its arguments."""
+        return self._call.traced.extra if isinstance(self._call, FunctionCall) else []
 
     def _run_arrays_of_call(self, *arrays: Any) -> Any:
         return self._call.result(self._run(arrays))

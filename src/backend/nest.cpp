@@ -448,7 +448,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Mul: e = binary("*"); break;
   case OpKind::Div:
     e = binary("/");
-    if (real && !wide && levels[1] < levels[0]) {
+    if (real && !wide && levels[1] < levels[0] && !kernel_.rounds) {
       // One reciprocal for many elements; k keeps it finite where the divisor is subnormal.
       const Index k = named(
           "float", builtin("fabsf") + "(" + x[1] + ") < 0x1p-100f ? 0x1p64f : 1.0f", levels[1]);
@@ -488,6 +488,12 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::Accum:
   case OpKind::AccumRescale:
   case OpKind::Save: unreachable("pointwise");
+  }
+  const bool product =
+      value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow;
+  if (kernel_.rounds && real && product) {
+    prelude_.insert("t_zero");
+    e += " - " + named(type.c_str(), "t_zero", -1).text;
   }
   return named(type.c_str(), e, level);
 }

@@ -71,6 +71,7 @@ struct KernelValues {
   std::vector<DType> argument_dtypes;
   std::vector<Layout> argument_layouts;  // of the operands; missing ones are row-major
   int operands = 0;
+  bool rounds = false;  // as NumPy does, operator by operator (backend/cpu/jumps.h)
 
   std::vector<std::vector<int>> users() const;
   // An argument as memory at `pointer`, and the pitch of each axis when tiles of it are looked up.

@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 6;
+constexpr int kResultVersion = 7;
 
 std::string number(double x) {
   char buffer[40];

@@ -53,12 +53,16 @@ bool turns(OpKind kind, bool integers) {
          kind == OpKind::Gt || kind == OpKind::Ge || kind == OpKind::Cast || kind == OpKind::Mod ||
          kind == OpKind::Floor || (integers && (kind == OpKind::Max || kind == OpKind::Min));
 }
+}  // namespace
+
 bool turns(const Graph& g, bool integers) {
   return std::any_of(g.ops().begin(), g.ops().end(),
                      [&](const Op& op) { return turns(op.kind, integers); }) ||
          std::any_of(g.bodies().begin(), g.bodies().end(),
                      [&](const Graph& body) { return turns(body, integers); });
 }
+namespace {
+
 void constants_of(const Graph& g, std::set<double>& values) {
   constexpr double kMost = 1e15;  // so that integers are exact, and their sums
   for (const Op& op : g.ops()) {
@@ -177,7 +181,13 @@ class Maker {
       each([](int64_t) { return 0.0; });
     else if (family == "ties")
       each([&](int64_t) { return rng_.chance(0.3) ? 0.0 : double(rng_.between(-3, 3)); });
-    else if (family == "equal") {
+    else if (family == "whole") {
+      // Among them n with n · (1/n) below 1, in f32 (41, 47, 55) and f64 (49, 103), and multiples.
+      static const double some[] = {0, 1, 2, 3, 5, 10, 41, 47, 49, 55, 82, 98, 103, 123, 206, 255};
+      each([&](int64_t) {
+        return rng_.chance(0.5) ? some[rng_.below(16)] : double(rng_.between(-8, 255));
+      });
+    } else if (family == "equal") {
       const double c = normal();
       each([&](int64_t) { return c; });
     } else if (family == "shifted") {

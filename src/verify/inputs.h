@@ -39,6 +39,9 @@ int64_t draw_integer(Rng& rng, const IntRange& range);
 std::vector<NDArray> draw_integers(const Graph& graph, uint64_t seed,
                                    const std::vector<IntRange>& ranges);
 
+// Whether some operator of a program takes another course where its operand passes some number:
+// comparisons, floors and casts; of `integers` also the greater and the smaller one.
+bool turns(const Graph& graph, bool integers);
 // Constants of two programs that may change course at them, their sums, differences, products and
 // quotients: no random number meets `x == 1000`. None for programs without comparisons.
 std::vector<double> turning_points(const Graph& spec, const Graph& candidate);

@@ -459,6 +459,19 @@ def test_interrupted_while_it_loads(small: str) -> None:
         assert process.returncode in (0, 1, 2, 130, -2)
 
 
+def test_interrupted_checks_are_no_verdict() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tessera.cli", "rules", "check"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert "interrupted; of" in err
+    assert "cancelled" not in out
+
+
 def test_a_missing_folder_is_noticed_before_the_work(small: str, tmp_path: Path) -> None:
     out = str(tmp_path / "missing" / "x.ug")
     for arguments in (

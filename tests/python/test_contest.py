@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +278,8 @@ def test_direct_calls_take_what_they_were_made_for_only() -> None:
         assert call(*args, **kwargs) is NotImplemented, (args[1:], kwargs)
     scale = 4.0
     assert call(A, 2, name="a") is NotImplemented
-    assert direct.slots(([A], 2), {}, [0, 1]) is None
+    assert direct.slots(({1}, 2), {}, [0, 1]) is None
+    assert direct.slots(([OrderedDict(a=A)], 2), {}, [0, 1]) is None
     minus = direct.direct_call(direct.slots((0.0,), {}, [0]), None)
     minus.run_function(lambda x: x, None, True)
     assert minus(-0.0) is NotImplemented

@@ -15,7 +15,7 @@ from test_trace_functions import FLOATS, FUNCTIONS
 
 import tessera as ts
 from tessera import trace
-from tessera.emit import FLAVOURS, IDIOMS, compile_source, emit
+from tessera.emit import FLAVOURS, IDIOMS, call_of, compile_source, emit
 from tessera.errors import UnsupportedError, UsageError
 from tessera.frontends.trace import Spec, trace_call
 
@@ -258,7 +258,7 @@ def test_constants_may_be_spelled_out() -> None:
     np.testing.assert_array_equal(found, f(x))
     assert found.dtype == np.float32
     with pytest.raises(UnsupportedError, match="too long"):
-        emit(traced.graph, constants={"inner0": np.zeros(100)})
+        emit(traced.graph, constants={"inner0": np.arange(5000.0)})
 
 
 def test_what_has_no_spelling() -> None:
@@ -397,3 +397,22 @@ def test_a_choice_between_two_numbers_has_its_dtype(dtype: Callable[[int], Any])
     x = np.array([-1, 0, 2], np.int8)
     graph = trace(lambda x: np.where(x > 0, dtype(1), dtype(0)), x)
     assert compile_source(emit(graph, "numpy", name="g"), "g")(x).dtype == dtype
+
+
+def test_results_made_of_nothing_are_written_down() -> None:
+    def f(x: Any) -> Any:
+        table = np.arange(100.0) ** 0.5
+        return np.exp(x), table, {"zeros": np.zeros((100, 50)), "ones": -np.ones(9, np.int32)}
+
+    traced = trace_call(f, ("f64[5]",), {})
+    x = np.arange(5.0)
+    source = emit(traced.graph, call=call_of(f, traced))
+    found, table, rest = compile_source(source, "f")(x)
+    np.testing.assert_array_equal(found, f(x)[0])
+    np.testing.assert_array_equal(table, f(x)[1])
+    for name, expected in f(x)[2].items():
+        assert rest[name].dtype == expected.dtype
+        np.testing.assert_array_equal(rest[name], expected)
+    long = trace_call(lambda x: (x + 1, np.arange(5000.0)), ("f64[5]",), {})
+    with pytest.raises(UnsupportedError, match="5000 elements is too long for source"):
+        emit(long.graph, call=call_of(lambda x: (x + 1, np.arange(5000.0)), long))

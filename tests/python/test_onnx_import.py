@@ -22,6 +22,9 @@ from tessera.frontends.onnx.export import export, inexpressible, to_onnx  # noqa
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
+X3 = np.array([1.5, -2, 3], np.float32)
+
+
 def value(name: str, shape: Any, kind: int = FLOAT) -> Any:
     return helper.make_tensor_value_info(name, kind, shape)
 
@@ -189,6 +192,27 @@ def test_round_trip_keeps_names_and_meaning(net: Path, tmp_path: Path) -> None:
     want = g.bind(N=2).run(x)[0]
     np.testing.assert_allclose(again.run(x)[0], want, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(reference(written, {"image": x})[0], want, rtol=1e-4, atol=1e-5)
+
+
+def test_results_keep_their_names_whatever_they_are(tmp_path: Path) -> None:
+    """An input, an initialiser, one value twice, and names that are equal but for their signs."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["größe:0"]),
+        helper.make_node("Relu", ["x"], ["a.b"]),
+        helper.make_node("Identity", ["a.b"], ["a_b"]),
+    ]
+    names = ["x", "größe:0", "a.b", "w", "a_b"]
+    kinds = [value(name, [3]) for name in names]
+    proto = model(nodes, [value("x", [3])], kinds, {"w": X3})
+    graph = load(proto)
+    for program in (graph, ts.superoptimize(graph, budget=1).original):
+        again = to_onnx(program)
+        assert [v.name for v in again.graph.output] == names
+        assert [v.name for v in again.graph.input] == ["x"]
+        results = zip(reference(again, {"x": -X3}), reference(proto, {"x": -X3}), strict=True)
+        for ours, theirs in results:
+            np.testing.assert_array_equal(ours, theirs)
+    assert [v.name for v in to_onnx(graph, list("abcde")).graph.output] == list("abcde")
 
 
 def test_fused_kernels_are_named_when_they_cannot_be_written() -> None:

@@ -492,7 +492,7 @@ def test_unsupported_names_line_and_reason(function: Any, message: str) -> None:
         (lambda x: x, (), "missing a required argument"),
         (lambda x: x, (np.zeros((0, 3)),), "every extent must be positive"),
         (lambda x: x, ("f32[4,0]",), "every extent must be positive"),
-        (lambda x: x[5:], ("f32[4]",), "is empty"),
+        (lambda x: x[5:], ("f32[4]",), "returns no array that depends on its arguments"),
         (lambda x: x.sum(axis=3), ("f32[4]",), "out of bounds"),
     ],
 )

@@ -12,7 +12,7 @@ from rich.table import Table
 from tessera import _core, costs
 from tessera.api import optimize_traced, superoptimize
 from tessera.cli import common
-from tessera.emit import FLAVOURS
+from tessera.emit import FLAVOURS, call_of
 from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
@@ -533,7 +533,11 @@ def emit(
     if output != "-":
         require_folder(Path(output))
     if flavour != "cpp":
-        source = emit_source(program.graph, flavour, constants=program.constants)
+        spelled = program.constants
+        call = None
+        if program.function is not None and program.traced is not None:
+            call = call_of(program.function, program.traced, spelled)
+        source = emit_source(program.graph, flavour, constants=spelled, call=call)
         if as_json:
             common.print_json({"program": program.graph.name, "emit": flavour, "source": source})
         else:

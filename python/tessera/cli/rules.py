@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tessera import _core
 from tessera.cli import common
-from tessera.errors import BadInputError, NotFoundError, UsageError
+from tessera.errors import BadInputError, CancelledError, NotFoundError, UsageError
 from tessera.files import read_text, require_folder, write_text
 from tessera.rules import (
     Learnt,
@@ -214,7 +214,10 @@ def check(files: tuple[str, ...], instances: int, seed: int, z3: str | None, as_
             found = _core.check_rules(
                 read_text(path), str(path), instances, seed, z3 is not None, z3 or "", tell
             )
-            results += [{"file": str(path), **r} for r in found]
+            results += [{"file": str(path), **r} for r in found if r["why"] != "cancelled"]
+            if any(r["why"] == "cancelled" for r in found):
+                held = sum(r["holds"] for r in results)
+                raise CancelledError(f"interrupted; of {len(results)} rules so far {held} hold")
     wrong = [r for r in results if not r["holds"]]
     if as_json:
         common.print_json({"rules": results, "wrong": len(wrong)})

@@ -201,6 +201,7 @@ def _tie_guards(
     return lines
 
 
+_LONGEST = 4096  # elements of an array that source spells out
 _LETTERS = "nmkpqrst"  # for extents, in messages
 
 
@@ -216,16 +217,22 @@ def _types(inputs: Sequence[Node], names: Sequence[str]) -> str:
 
 
 def _array(array: np.ndarray[Any, Any], spelling: Any) -> str:
-    if array.size > LARGEST_CONSTANT:
+    first = array.reshape(-1)[:1]
+    uniform = bool(np.all(array == first) and np.all(np.signbit(array) == np.signbit(first)))
+    if array.size > _LONGEST and not uniform:
         raise UnsupportedError(
             f"a constant of {array.size} elements is too long for source; pass it as an argument"
         )
     if dtype_name(array.dtype) == "bf16":
         raise UnsupportedError("constants of bfloat16 have no spelling")
+    dtype = spelling.dtype(array.dtype)
+    if uniform and array.size > 8:
+        value = str(first[0].item()).replace("inf", f"{spelling.module}.inf")
+        return f"{spelling.module}.full({tuple(array.shape)}, {value}, dtype={dtype})"
     function = "tensor" if spelling.flavour == "torch" else "array"
     values = repr(array.tolist()).replace("nan", f"{spelling.module}.nan")
     values = values.replace("inf", f"{spelling.module}.inf")
-    return f"{spelling.module}.{function}({values}, dtype={spelling.dtype(array.dtype)})"
+    return f"{spelling.module}.{function}({values}, dtype={dtype})"
 
 
 def compile_source(source: str, name: str) -> Callable[..., Any]:

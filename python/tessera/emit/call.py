@@ -17,7 +17,7 @@ import numpy as np
 from tessera.emit.layout import valid_name
 from tessera.frontends.trace import Array, Leaf, Node, Static, Traced, Tree
 
-LARGEST_CONSTANT = 64  # elements of an array that source may spell out
+LARGEST_CONSTANT = 64  # elements of an array that is better spelled out than passed
 
 
 class _NoCallError(Exception):
@@ -179,8 +179,7 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
         return expressions[tree.index]
     if isinstance(tree, Static):
         value = tree.value
-        made = tree.anew and isinstance(value, np.ndarray) and value.dtype.char in "?bBildef"
-        if made and value.size <= LARGEST_CONSTANT:
+        if tree.anew and isinstance(value, np.ndarray) and value.dtype.char in "?bBildef":
             return spell(value)
         if not _is_plain(tree.value):
             raise _NoCallError

@@ -103,6 +103,19 @@ def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callab
     return make
 
 
+def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
+    """np.linspace: what it makes may be written to."""
+    thread = threading.get_ident()
+
+    def make(*args: Any, **options: Any) -> Any:
+        result = original(*args, **options)
+        here = threading.get_ident() == thread and _from_outside()
+        plain = here and type(result) is np.ndarray and result.size > 0 and result.dtype.kind == "f"
+        return fresh(builder.constant_array(result), array=True) if plain else result
+
+    return make
+
+
 def _full_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
     """np.full of a number."""
     thread = threading.get_ident()
@@ -149,13 +162,15 @@ def intercept(builder: Builder, fills: bool) -> Iterator[None]:
     """Replaces np.array and relatives; with `fills` also np.zeros and relatives, so that what the
     function fills element by element is part of the program."""
     with _LOCK:
-        names = (*_COPIES, *_OF_LISTS, *((*_FILLED, *_UNITS, "full") if fills else ()))
+        names = (*_COPIES, *_OF_LISTS, *((*_FILLED, *_UNITS, "full", "linspace") if fills else ()))
         originals = {name: getattr(np, name) for name in names}
         for name, original in originals.items():
             if name in _COPIES:
                 setattr(np, name, _converter(original, _COPIES[name]))
             elif name in _OF_LISTS:
                 setattr(np, name, _of_list(original))
+            elif name == "linspace":
+                setattr(np, name, _counter(builder, original))
             elif name in _UNITS:
                 setattr(np, name, _unit_maker(builder, original))
             elif name in _FILLED:

@@ -88,6 +88,8 @@ def apply_ufunc(
 ) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     name = f"np.{ufunc.__name__}"
+    if method == "__call__" and any(map(_is_empty, args)):
+        return ufunc(*map(_standing, args), **kwargs)
     options = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
     out = options.pop("out", None)
     if out is not None:
@@ -125,6 +127,21 @@ def apply_ufunc(
     else:
         unsupported(f"{name}.{method} is not supported")
     return fresh(result if dtype is None else ops.pointwise.astype(result, dtype))
+
+
+def _is_empty(x: Any) -> bool:
+    """Whether it is an array without elements, which is none of ours."""
+    return type(x) is np.ndarray and x.size == 0
+
+
+def _standing(x: Any) -> Any:
+    """Zeros for a traced array: beside an empty operand its values count for nothing.
+
+    A result has no elements either, or is a sum over none of them.
+    """
+    if not isinstance(x, Tensor):
+        return x
+    return 0.0 if x.weak else np.zeros(x.shape, x.dtype)
 
 
 _ARITHMETIC = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "square"}
@@ -459,6 +476,8 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A NumPy function called on Tensors."""
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
+    if function in _PRODUCTS and any(map(_is_empty, args)):
+        return function(*map(_standing, args), **kwargs)
     ours = FUNCTIONS.get(function)
     if ours is None:
         unsupported(f"{name} is not supported")
@@ -478,6 +497,7 @@ def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str,
     return made
 
 
+_PRODUCTS = {np.dot, np.inner, np.outer, np.tensordot, np.vdot, np.einsum}
 _VIEWS = {
     np.transpose, np.swapaxes, np.moveaxis, np.reshape, np.ravel, np.expand_dims, np.squeeze,
     np.broadcast_to, np.split, np.hsplit, np.vsplit, np.array_split, np.diagonal, np.diag, np.real,

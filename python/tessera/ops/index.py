@@ -138,6 +138,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             continue
         extent = x.shape[axis]
         if isinstance(item, slice):
+            if not arrays and x.builder.numpy_dtypes and _picks_nothing(item, extent):
+                return np.zeros(x.shape, x.dtype)[key]  # type: ignore[no-any-return]
             start, stop, step = _slice_bounds(item, extent, x)
             if step < 0:
                 flips.append(kept)
@@ -184,6 +186,13 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     if len(gathers) == 1:
         return _pick(result, gathers[0][2], gathers[0][0])
     return _pick_together(result, gathers) if gathers else result
+
+
+def _picks_nothing(item: slice, extent: Dim) -> bool:
+    """Whether it picks no element: then a traced function gets an array, which has no values."""
+    bounds = (item.start, item.stop, item.step)
+    plain = isinstance(extent, int) and all(b is None or _is_integer(b) for b in bounds)
+    return plain and item.step != 0 and not range(*item.indices(int(extent)))
 
 
 def _is_integer(item: Any) -> bool:
@@ -252,6 +261,8 @@ def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:
     if not all(isinstance(i, slice) or _is_integer(i) for i in items) or len(items) != x.ndim:
         unsupported("assignment is supported to slices and integers only; use np.where")
     region = getitem(x, tuple(items))
+    if region.size == 0:
+        return x
     filler = lift(x.builder, value)
     if filler.ndim > region.ndim:
         unsupported("assigning an array with more axes than its place is not supported")

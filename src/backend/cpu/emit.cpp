@@ -10,6 +10,7 @@
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/emit_windows.h"
 #include "backend/cpu/fuse.h"
+#include "backend/cpu/jumps.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/operands.h"
@@ -163,7 +164,8 @@ void drop_unread_slices(const Graph& graph, const PlanBuilder& plan,
 // The code of a block graph that stays in the cache and needs no tiles, if it is one.
 std::optional<ElementwiseText> short_kernel(const std::string& name, const Graph& block,
                                             const std::vector<Layout>& layouts, UnitContext& unit) {
-  const KernelValues values = kernel_values(block, layouts);
+  KernelValues values = kernel_values(block, layouts);
+  values.rounds = unit.rounds;
   int64_t bytes = 0;
   for (size_t i = 0; i < values.argument_extents.size(); ++i) {
     int64_t elements = 1;
@@ -223,6 +225,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   const std::vector<std::string> lines = print_ops(graph);
   UnitContext unit;
   unit.isa = isa;
+  const std::set<OpId> rounded = before_jumps(graph);
   std::string kernels;
   // Functions by their text: the layers of a deep model share theirs.
   std::map<std::string, std::string> symbol_of;
@@ -272,8 +275,10 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   };
   for (const OpCode& code : codes) {
     const Op& op = graph.op(code.id);
+    unit.rounds = rounded.count(code.id) > 0;
     if (step_of.count(code.id) > 0) {
       const ImageStep& image = *step_of[code.id];
+      for (OpId id : image.after) unit.rounds = unit.rounds || rounded.count(id) > 0;
       const ConvAlgorithm algorithm =
           choose_algorithm(graph, image, isa, static_cast<int>(target.cores), options);
       program.normwise = std::max(program.normwise, normwise(algorithm));

@@ -33,7 +33,7 @@ class WideQuotients {
   // Whether they compute a value, and that is worth it.
   bool fits(int id) {
     worth_ = false;
-    return unit_.isa >= CpuIsa::Avx512 && expressible(id) && worth_;
+    return unit_.isa >= CpuIsa::Avx512 && !unit_.rounds && expressible(id) && worth_;
   }
   // Statements of the 16 elements from `index` on.
   std::string text(int id) {
@@ -259,6 +259,7 @@ ElementwiseText emit_elementwise(const std::string& name, const Graph& graph, co
     if (std::optional<ElementwiseText> text = emit_concat(name, graph, op, layouts)) return *text;
   }
   KernelValues kernel;
+  kernel.rounds = unit.rounds;
   std::vector<std::vector<int64_t>> shapes;
   for (TensorId t : op.inputs) shapes.push_back(extents(graph.type(t).shape));
   const Type& type = graph.type(op.result());

@@ -10,7 +10,8 @@ namespace tessera {
 
 KernelText emit_kernel(const std::string& name, const Graph& block_graph, UnitContext& unit,
                        const std::vector<Layout>& layouts) {
-  const KernelValues kernel = kernel_values(block_graph, layouts);
+  KernelValues kernel = kernel_values(block_graph, layouts);
+  kernel.rounds = unit.rounds;
   KernelText out;
   KernelEmitter blocks(kernel, unit, Part::Blocks);
   if (blocks.has_shared()) {

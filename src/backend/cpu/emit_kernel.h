@@ -23,6 +23,7 @@ namespace tessera {
 // What the kernels of one translation unit share.
 struct UnitContext {
   CpuIsa isa = CpuIsa::Generic;
+  bool rounds = false;  // see KernelValues
   std::set<std::string> prelude;
   MicroKernels micro_kernels;
   DotKernels dot_kernels;

@@ -152,7 +152,7 @@ void KernelEmitter::reduce(int id, const Memory& to, bool accumulate) {
       loops.set_lanes(lanes);
       if (const std::string ahead = fetch_ahead(from, index); !ahead.empty())
         loops.around_vectors("// Dense rows of an operand: later ones are on their way.", ahead);
-    } else if (inside > part) {
+    } else if (inside > part && !(sum && kernel_.rounds && terms < 8)) {  // NumPy's begin with 8
       loops.set_simd(clauses);
     } else {
       loops.no_simd();

@@ -24,6 +24,7 @@ Finish make_finish(const std::string& name, const Graph& graph, const ImageStep&
   code.line("float* const to = out + pixel * " + c + " + column;");
   code.line("(void)more;");
   KernelValues kernel;
+  kernel.rounds = unit.rounds;
   const auto add = [&](Value v, bool whole_rows, bool whole_columns) {
     v.extents = {{whole_rows ? pixels : 1, "", 0}, {whole_columns ? channels : 1, "", 0}};
     kernel.values.push_back(std::move(v));

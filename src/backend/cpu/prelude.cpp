@@ -88,6 +88,11 @@ INLINE double t_min(double a, double b) { return a < b || a != a ? a : b; }
 INLINE long t_min(long a, long b) { return a < b ? a : b; }
 INLINE int t_min(int a, int b) { return a < b ? a : b; }
 )"},
+      {"t_zero", {}, R"(
+// 0, which no compiler knows: x * y - t_zero is the rounded product, and nothing that is added to it
+// can be fused with the multiplication.
+static const volatile double t_zero = 0;
+)"},
       {"t_sign", {}, R"(
 INLINE float t_sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 INLINE double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }

@@ -60,6 +60,7 @@ class Untiler {
     for (const Value& v : kernel_.values)
       if (v.kind == OpKind::Save && !take_result(v)) return std::nullopt;
     out_.values.argument_layouts = kernel_.argument_layouts;
+    out_.values.rounds = kernel_.rounds;
     if (out_.results.empty() || !sums_are_alike()) return std::nullopt;
     order_axes();
     if (!innermost_is_contiguous()) return std::nullopt;

@@ -43,7 +43,7 @@ def inexpressible(graph: Graph) -> list[str]:
 def to_onnx(graph: Graph, outputs: Sequence[str] = ()) -> Any:
     """The ModelProto of a program; weights become initialisers, names are kept.
 
-    `outputs`: other names for the results, as many as there are.
+    `outputs`: names for the results instead of `graph.output_names`, as many as there are.
     Raises UnsupportedError that lists what has no ONNX form.
     """
     if missing := inexpressible(graph):
@@ -61,7 +61,9 @@ def export(graph: Graph, path: str | Path) -> None:
 class _Writer:
     def __init__(self, graph: Graph, outputs: Sequence[str]) -> None:
         self.graph = graph
-        self._wanted = list(outputs)
+        self._wanted = list(outputs or graph.output_names)
+        if len(self._wanted) != len(graph.core.outputs):
+            self._wanted = [graph.core.tensor_name(t) or f"t{t}" for t in graph.core.outputs]
         self.onnx = onnx_package()
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
@@ -76,10 +78,12 @@ class _Writer:
         core = graph.core
         types = list(graph.input_types())
         inputs = []
-        self._taken.update(self._wanted)
         made: dict[int, str] = {}  # the first name wanted of a result
-        for t, name in zip(core.outputs, self._wanted, strict=False):
-            made.setdefault(t, name)
+        for i, t in enumerate(core.outputs):
+            if t in core.inputs and self._wanted[i] == core.tensor_name(t):
+                continue  # the input itself
+            self._wanted[i] = self._claim(self._wanted[i] + "_out" * (self._wanted[i] in types))
+            made.setdefault(t, self._wanted[i])
         for name, t in zip(types, core.inputs, strict=True):
             self._names[t] = self._claim(name)
             if name in graph.weights:
@@ -100,9 +104,8 @@ class _Writer:
         outputs = []
         seen: set[int] = set()
         for i, t in enumerate(core.outputs):
-            name = self._names[t]
-            if t in core.inputs or t in seen:  # ONNX wants a value of its own
-                name = self._wanted[i] if self._wanted else self._claim(f"{name}_out")
+            name = self._wanted[i]
+            if name != self._names[t] and (t in core.inputs or t in seen):
                 self.nodes.append(helper.make_node("Identity", [self._names[t]], [name], name=name))
             seen.add(t)
             outputs.append(self._value(t, name))

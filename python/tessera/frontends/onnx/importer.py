@@ -246,6 +246,7 @@ class Importer:
                 self.empty[len(self.empty) + len(self.graph.core.outputs)] = result
                 continue
             tensor = self.tensor(result, value.name)
+            self.graph.output_names.append(value.name)
             if tensor.is_input or tensor.id in self.graph.core.outputs:
                 self.graph.output(tensor)
             else:

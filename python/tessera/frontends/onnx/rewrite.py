@@ -99,7 +99,6 @@ def rewrite_model(
     arrays = example_arrays(graph, options.seed)
     own = to_onnx(graph).SerializeToString()
     result = ModelRewrite(graph, graph, own if source is None else _whole(source, own))
-    names = [graph.core.tensor_name(t) or f"t{t}" for t in graph.core.outputs]
     tell("searching")
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, "numpy")}
     fields["budget"] = min(options.budget / 3, 10.0)
@@ -107,10 +106,9 @@ def rewrite_model(
     result.search = record["report"]
     programs = [] if source is None else [_Program(graph, own, "the same program, written anew")]
     for candidate in record["candidates"]:
-        found = Graph.from_core(candidate["graph"])
-        found.weights, found.opaque = graph.weights, graph.opaque
+        found = graph.with_core(candidate["graph"])
         try:
-            model = to_onnx(found, names).SerializeToString()
+            model = to_onnx(found).SerializeToString()
         except UnsupportedError as error:
             result.rejected.append(str(error))
             continue

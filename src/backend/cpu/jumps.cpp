@@ -1,0 +1,91 @@
+#include "backend/cpu/jumps.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace tessera {
+namespace {
+
+// How far a value may be from the one that is rounded operator by operator: not at all; only once
+// something is added to it; by a rounding; by one that may make it negative.
+enum class Off { Nothing, Product, Rounding, Difference };
+
+// Libraries fuse these as they like: nothing makes them equal.
+bool is_fused(OpKind kind) {
+  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul || kind == OpKind::Conv ||
+         kind == OpKind::ConvTranspose || kind == OpKind::PoolSum;
+}
+
+class Walk {
+ public:
+  bool jumps = false;        // something in the last operator of a graph of kernels, or inside, did
+  std::vector<bool> jumped;  // of all its operators
+
+  // The results of a graph whose inputs are like this.
+  std::vector<Off> results(const Graph& graph, const std::vector<Off>& inputs) {
+    std::vector<Off> off(graph.tensors().size(), Off::Nothing);
+    for (size_t i = 0; i < inputs.size(); ++i) off[graph.inputs()[i].index] = inputs[i];
+    for (const Op& op : graph.ops()) {
+      if (graph.level() == Level::Kernel) jumps = false;
+      std::vector<Off> operands;
+      for (TensorId t : op.inputs) operands.push_back(off[t.index]);
+      if (op.kind == OpKind::Kernel || op.kind == OpKind::Thread) {
+        const std::vector<Off> made = results(graph.body(op), operands);
+        for (size_t i = 0; i < made.size(); ++i) off[op.result(uint32_t(i)).index] = made[i];
+      } else if (op.kind != OpKind::Input) {
+        off[op.result().index] = result(graph, op, operands);
+      }
+      if (graph.level() == Level::Kernel) jumped.push_back(jumps);
+    }
+    std::vector<Off> made;
+    for (TensorId t : graph.outputs()) made.push_back(off[t.index]);
+    return made;
+  }
+
+ private:
+  Off result(const Graph& graph, const Op& op, const std::vector<Off>& operands) {
+    Off most = Off::Nothing;
+    for (Off o : operands) most = std::max(most, o);
+    const bool real = !op.inputs.empty() && is_float(graph.type(op.inputs[0]).dtype);
+    const auto is = [&](std::initializer_list<OpKind> kinds) {
+      return std::find(kinds.begin(), kinds.end(), op.kind) != kinds.end();
+    };
+    using K = OpKind;
+    if (is({K::Mul, K::Sqr})) return real ? std::max(most, Off::Product) : most;
+    if (op.kind == K::Sub) return most == Off::Nothing ? most : Off::Difference;
+    // Of terms in a row; long sums are added up in an order of our own.
+    if (is({K::Add, K::Sum, K::Mean, K::Cumsum}))
+      return most == Off::Nothing ? most : std::max(most, Off::Rounding);
+    if (is_fused(op.kind)) return Off::Nothing;
+    if (is({K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
+      jumps |= most == Off::Difference;
+    if (is({K::Div, K::Sqrt, K::Rsqrt, K::Log, K::Log1p, K::Pow, K::Power}))
+      return real ? std::max(most, Off::Rounding) : most;
+    const bool cast = op.kind == K::Cast && real && !is_float(graph.type(op.result()).dtype);
+    if (!cast &&
+        !is({K::Floor, K::Round, K::Sign, K::Mod, K::Eq, K::Ne, K::Lt, K::Le, K::Gt, K::Ge}))
+      return most;
+    jumps |= most >= Off::Rounding;
+    return Off::Nothing;
+  }
+};
+
+}  // namespace
+
+std::set<OpId> before_jumps(const Graph& graph) {
+  Walk walk;
+  walk.results(graph, {});
+  std::set<OpId> found;
+  std::vector<bool> read(graph.tensors().size());  // by an operator that was found
+  for (size_t i = graph.ops().size(); i-- > 0;) {
+    const Op& op = graph.ops()[i];
+    bool before = walk.jumped[i];
+    for (uint32_t r = 0; r < op.num_results; ++r) before = before || read[op.result(r).index];
+    if (!before) continue;
+    found.insert(OpId(i));
+    for (TensorId t : op.inputs) read[t.index] = read[t.index] || !is_fused(op.kind);
+  }
+  return found;
+}
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+"""Where a result jumps, rounding decides: compiled code is NumPy's to the last bit there."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import _core
+
+RNG = np.random.default_rng(11)
+A, B = (RNG.integers(0, 256, (300, 256), dtype=np.uint8) for _ in range(2))
+IMAGE = RNG.integers(0, 256, (120, 160, 3), dtype=np.uint8)
+X, Y = (RNG.random((300, 400), dtype=np.float32) for _ in range(2))
+GRAY = np.array([0.299, 0.587, 0.114])
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (lambda a, b: (a * 0.3 + b * 0.7).astype(np.uint8), (A, B)),
+        (lambda a, b: (a * np.float32(0.3) + b * np.float32(0.7)).astype(np.uint8), (A, B)),
+        (lambda i: (i[..., 0] * 0.299 + i[..., 1] * 0.587).astype(np.uint8), (IMAGE,)),
+        (lambda x: np.round(x / x.max(axis=1, keepdims=True) * 127).astype(np.int8), (X,)),
+        (lambda x, y: np.floor(x / y), (np.float32(A), np.float32(1 + np.arange(300)[:, None]))),
+        (lambda x, y: x * y + x > y * np.float32(0.5) + x * y, (X, Y)),
+        (lambda x, y: np.sqrt(x * x - y * y), (X, X.copy())),  # not NaN
+        (lambda x, y: (x * 7 + y, np.floor((x * 7 + y) * 2) + x), (X, Y)),
+    ],
+)
+def test_results_that_jump_are_numpys(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    ours = ts.optimize(budget=3)(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = ours(*args)
+    # The kernel's own results, whoever won the contest.
+    found = ours.result(*args)
+    assert found is not None
+    kernels = found._call.result(found._run(found._call.arrays(args, {})))
+    for given in (result, kernels):
+        for r, expected in zip(_all(given), _all(function(*args)), strict=True):
+            if expected.dtype.kind == "f":  # the sum beside what jumps
+                np.testing.assert_allclose(r, expected, rtol=1e-5)
+            else:
+                np.testing.assert_array_equal(r, expected)
+
+
+def _all(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def test_rewrites_keep_what_jumps_at_whole_numbers() -> None:
+    types = "f32[8,16]", "f32[8,1]"
+    for jump in (np.floor, lambda x: x.astype(np.int32)):
+        exact = ts.trace(lambda x, y, f=jump: f(x / y), *types)
+        assert ts.verify(exact, exact)
+        verdict = ts.verify(exact, ts.trace(lambda x, y, f=jump: f(x * (1 / y)), *types))
+        assert verdict.refuted  # floor(49 * (1 / 49)) is 0
+
+
+def test_only_what_reaches_a_jump_is_rounded() -> None:
+    def f(x: Any, w: Any, y: Any) -> Any:
+        return (x * 2.5 + x) @ w, np.floor(y * 3.5 + y)
+
+    g = ts.trace(f, "f32[8,16]", "f32[16,4]", "f32[9]")
+    code = _core.emit_source(g.core, "avx2").partition("\n// t")[2].split("\n// t")
+    smooth = [c for c in code if "2.5f" in c]
+    jumping = [c for c in code if "3.5f" in c]
+    assert smooth
+    assert jumping
+    assert not any("t_zero" in c for c in smooth)
+    assert all("t_zero" in c for c in jumping)
