@@ -283,22 +283,22 @@ std::string Nest::element(int id, const std::vector<Index>& index) {
 Index Nest::scalar(int id, const std::vector<Index>& index) {
   const Value& value = kernel_.values[static_cast<size_t>(id)];
   CHECK(index.size() == value.extents.size());
-  if (!given_.empty()) {
-    std::string at = std::to_string(id);
-    int level = -1;
-    for (const Index& i : index) at += "," + i.text, level = std::max(level, i.level);
-    const auto it = given_.find(at);
-    if (it != given_.end()) {
-      touched_.push_back(id);
-      return {it->second, level};
-    }
+  std::string at = std::to_string(id);
+  int level = -1;
+  for (const Index& i : index) at += "," + i.text, level = std::max(level, i.level);
+  if (const auto it = given_.find(at); it != given_.end()) {
+    touched_.push_back(id);
+    return {it->second, level};
   }
   if (value.in_memory) {
     touched_.push_back(id);
     return load(value.memory, value.dtype, index);
   }
-  if (has(value.kind, algebra::Pointwise)) return pointwise(value, index);
-  return movement(id, value, index);
+  // Each once: the operands of what is read twice would be asked for four times.
+  if (const auto it = made_.find(at); it != made_.end()) return it->second;
+  const Index made =
+      has(value.kind, algebra::Pointwise) ? pointwise(value, index) : movement(id, value, index);
+  return made_[at] = made;
 }
 
 // --- pointwise operators -----------------------------------------------------------------------

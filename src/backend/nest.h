@@ -114,6 +114,7 @@ class Nest {
   std::vector<int>& touched_;
   Dialect dialect_;
   std::map<std::string, std::string> given_;  // elements known from elsewhere
+  std::map<std::string, Index> made_;         // elements computed so far
   std::vector<Loop> loops_;
   std::vector<std::vector<std::string>> statements_;  // [level + 1]
   std::vector<std::vector<std::string>> after_;       // [level + 1]

@@ -351,10 +351,11 @@ bool KernelEmitter::turned(int id) const {
 
 int KernelEmitter::inlined_work(int id) const {
   const Value& v = value(id);
+  constexpr int kMost = 1000;  // enough to know: what is read twice doubles it at every step
   if (v.in_memory) return 0;
   int total = work(v.kind);
-  for (int input : v.inputs) total = std::min(1000, total + inlined_work(input));
-  return total;
+  for (size_t i = 0; i < v.inputs.size() && total < kMost; ++i) total += inlined_work(v.inputs[i]);
+  return std::min(kMost, total);
 }
 
 }  // namespace tessera

@@ -45,13 +45,23 @@ class WideQuotients {
  private:
   const Value& value(int id) const { return values_.values[static_cast<size_t>(id)]; }
   // Whether a value changes from element to element.
-  bool varies(int id) const {
+  bool varies(int id) {
+    const auto known = varies_.find(id);
+    if (known != varies_.end()) return known->second;
     const Value& v = value(id);
     if (v.kind == OpKind::Iter || v.in_memory)
       return !v.extents.empty() && v.extents.back().nominal != 1 && v.memory.strides.back() != 0;
-    return std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return varies(i); });
+    const bool any =
+        std::any_of(v.inputs.begin(), v.inputs.end(), [&](int i) { return varies(i); });
+    return varies_[id] = any;
   }
   bool expressible(int id) {
+    const auto known = expressible_.find(id);
+    if (known != expressible_.end()) return known->second;
+    const bool is = find_expressible(id);
+    return expressible_[id] = is;
+  }
+  bool find_expressible(int id) {
     const Value& v = value(id);
     if (v.dtype != DType::F32) return false;
     if (v.in_memory)
@@ -76,6 +86,12 @@ class WideQuotients {
     return known->second;
   }
   std::string vector(int id) {
+    const auto known = vectors_.find(id);
+    if (known != vectors_.end()) return known->second;
+    const std::string made = make_vector(id);
+    return vectors_[id] = made;
+  }
+  std::string make_vector(int id) {
     const Value& v = value(id);
     if (v.kind == OpKind::Const)
       return "t_all(" + literal(std::get<ConstAttrs>(v.attrs).value, v.dtype) + ")";
@@ -107,6 +123,9 @@ class WideQuotients {
   const std::vector<Index>& index_;
   UnitContext& unit_;
   bool worth_ = false;
+  // By value, each found out once.
+  std::map<int, bool> varies_, expressible_;
+  std::map<int, std::string> vectors_;
   std::string text_;
   std::map<std::string, std::string> names_;
 };

@@ -156,13 +156,19 @@ bool continues(uint8_t inner, uint8_t outer, int next) {
 }  // namespace
 
 void KernelEmitter::dependencies(int id, uint8_t region_loops, std::set<int>& found) const {
-  for (int input : value(id).inputs) {
-    const Value& v = value(input);
-    const bool fused = fused_[static_cast<size_t>(input)] >= 0;
-    if ((v.phase.varies & ~region_loops) == 0 && v.in_memory && !fused) {
-      found.insert(input);
-    } else {
-      dependencies(input, region_loops, found);
+  std::vector<int> todo{id};
+  std::set<int> seen;
+  while (!todo.empty()) {
+    const Value& at = value(todo.back());
+    todo.pop_back();
+    for (int input : at.inputs) {
+      if (!seen.insert(input).second) continue;
+      const Value& v = value(input);
+      const bool fused = fused_[static_cast<size_t>(input)] >= 0;
+      if ((v.phase.varies & ~region_loops) == 0 && v.in_memory && !fused)
+        found.insert(input);
+      else
+        todo.push_back(input);
     }
   }
 }

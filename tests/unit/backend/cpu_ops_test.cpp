@@ -396,6 +396,28 @@ TEST(CpuOps, RootsOfWhatCancels) {
 }
 
 // The tester is tested: a program that differs must not pass.
+// Values that are read twice by what is read twice: each is looked at once, not 2^40 times.
+TEST(CpuOps, LongChainsOfSharedValues) {
+  const auto chain = [](const std::string& shape, const std::string& step) {
+    std::string text = "graph g {\n  x = input : f32[" + shape + "]\n  t0 = sqr x\n";
+    for (int i = 0; i < 40; ++i)
+      for (const char c : step + "\n")
+        text += c == '@' ? std::to_string(i) : c == '#' ? std::to_string(i + 1) : std::string(1, c);
+    return parse(text + "  return t40\n}\n");
+  };
+  for (const std::string& shape :
+       {std::string("50,40"), std::string("60,1000"), std::string("400,600")}) {
+    expect_right(chain(shape, "  b@ = lt x, t@\n  u@ = neg t@\n  t# = where b@, t@, u@"),
+                 best_isa());
+    expect_right(chain(shape, "  u@ = add t@, x\n  v@ = sqr t@\n  w@ = add v@, v@\n"
+                              "  t# = div w@, v@"),
+                 best_isa());
+    expect_right(chain(shape, "  m@ = reduce_max t@ {axes=[1], keepdims=true}\n  u@ = sub t@, m@\n"
+                              "  e@ = exp u@\n  t# = max e@, t@"),
+                 best_isa());
+  }
+}
+
 TEST(CpuOps, CheckRefusesWrongCode) {
   Graph right, wrong;
   for (Graph* g : {&right, &wrong}) {
