@@ -93,7 +93,8 @@ PlanBuilder::PlanBuilder(const Graph& graph, const PlanOptions& options)
   // What the caller gets under another name is made in the caller's array.
   for (size_t i = graph.ops().size(); i-- > 0;) {
     const Op& op = graph.ops()[i];
-    if (!only_renames(op.kind) || once_[i]) continue;
+    // What is kept for all calls is copied.
+    if (!only_renames(op.kind) || once_[graph.tensor(op.inputs[0]).producer.index]) continue;
     Slot &to = plan_.slots[op.result().index], &from = plan_.slots[op.inputs[0].index];
     const OpKind maker = graph.producer(op.inputs[0]).kind;
     if (to.place != Place::Output || from.place != Place::Arena || maker == OpKind::Const) continue;
