@@ -266,7 +266,7 @@ INLINE double t_log1p(double x) {
 )"},
       {"t_tanh", {"t_expm1"}, R"(
 // tanh x = m / (m + 2) with m = e^(2|x|) - 1, in float as 2^n 2^f - 1: an error in the product with
-// 2/ln 2 matters less, the larger x is.
+// 2/ln 2 matters less, the larger x is. Below 2^-12 x itself is the nearest float.
 INLINE float t_tanh(float x) {
   float a = __builtin_fabsf(x);
   a = a > 10.0f ? 10.0f : a;
@@ -281,7 +281,7 @@ INLINE float t_tanh(float x) {
   q = q * f + 0.240226507606f;
   q = q * f + 0.693147188026f;
   float m = s * (q * f) + (s - 1.0f);
-  return __builtin_copysignf(m / (m + 2.0f), x);
+  return a < 0x1p-12f ? x : __builtin_copysignf(m / (m + 2.0f), x);
 }
 INLINE double t_tanh(double x) {
   double a = __builtin_fabs(x);
