@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,3 +20,13 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TESSERA_CACHE_DIR", str(folder))
         yield folder
+
+
+@pytest.fixture
+def fresh_torch() -> Iterator[None]:
+    """PyTorch with a seed, and nothing compiled before or after."""
+    torch: Any = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

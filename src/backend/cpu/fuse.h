@@ -15,6 +15,7 @@ namespace tessera {
 //   - batched products whose result such operators, and possibly a second product, follow:
 //   attention.
 //     Transposes of their operands and of the last result are read and written through.
+// Reductions of many elements to few are staged before (long_sums.h).
 // Of what is computed between, nothing is seen by others. What is computed once per set of weights
 // stays as it is (`weights`: there is such), and what follows convolutions (image_steps). The
 // program itself where nothing can be fused.

@@ -26,10 +26,9 @@ int64_t row_of(int64_t all) {
   const auto score = [](int64_t q) {
     return std::abs(q - kUsualRow) + (q % kVectors == 0 ? 0 : kMostRow);
   };
-  for (int64_t rows = kLeastRows; rows * kLeastRow <= all; ++rows) {
+  for (int64_t rows = kLeastRows; all / rows >= kUsualRow / 8; ++rows) {
     const int64_t q = all / rows;
     if (all % rows == 0 && q <= kMostRow && (best == 0 || score(q) < score(best))) best = q;
-    if (q < kUsualRow / 8) break;
   }
   return best;
 }
