@@ -20,7 +20,9 @@ UNARY: dict[str, np.ndarray] = {
     "log1p": POSITIVE, "expm1": WIDE, "log2": POSITIVE, "log10": POSITIVE, "exp2": WIDE,
     "tan": WIDE, "sinh": WIDE, "cosh": WIDE, "arcsin": UNIT, "arccos": UNIT, "arctan": WIDE,
 }  # fmt: skip
-LEFT, RIGHT = (a.ravel() for a in np.meshgrid([-7.5, -2, 0.0, 1, 2.25, 9], [-3, -0.5, 0.5, 2, 4]))
+LEFT, RIGHT = (
+    a.ravel() for a in np.meshgrid([-7.5, -2, 0.0, 1, 2.25, 9], [-3, -0.5, 0, 0.5, 2, 4])
+)
 BINARY = {"power": "pow", "mod": "mod", "remainder": "remainder", "arctan2": "arctan2",
           "floor_divide": "floor_divide", "logaddexp": "logaddexp"}  # fmt: skip
 

@@ -163,7 +163,9 @@ def floor_divide(x: Operand, y: Operand) -> Tensor:
     if not is_float(a.dtype):
         quotient: Tensor = _integers().floor_divide(x, y)
         return quotient
-    return rint((a - mod(a, b)) / b)
+    whole = rint((a - mod(a, b)) / b)
+    never_zero = isinstance(y, (int, float, np.generic)) and y != 0
+    return whole if never_zero else where(equal(b, 0), a / b, whole)
 
 
 def left_shift(x: Operand, y: Operand) -> Tensor:

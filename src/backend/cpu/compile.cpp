@@ -35,6 +35,17 @@ void write_text(const std::string& path, const std::string& text) {
   }
 }
 
+// Where glibc's functions of vectors are, those of 2.35 among them; empty: nowhere.
+const std::string& vector_functions() {
+  static const std::string path = [] {
+    void* library = dlopen("libmvec.so.1", RTLD_LAZY);
+    void* newest = library != nullptr ? dlsym(library, "_ZGVbN4vv_atan2f") : nullptr;
+    Dl_info info;
+    return std::string(newest != nullptr && dladdr(newest, &info) != 0 ? info.dli_fname : "");
+  }();
+  return path;
+}
+
 std::vector<std::string> flags_for(const CompileOptions& options) {
   if (!options.flags.empty()) return options.flags;
   // No libm calls to keep errno for; contraction to FMA; everything else stays IEEE. The simd
@@ -56,6 +67,7 @@ std::vector<std::string> flags_for(const CompileOptions& options) {
                                     "-fno-strict-aliasing",
                                     "-fvisibility=hidden"};
   for (std::string& flag : compiler_flags(options.isa)) flags.push_back(std::move(flag));
+  if (!vector_functions().empty()) flags.push_back("-DT_LIBMVEC");
   return flags;
 }
 
@@ -69,6 +81,8 @@ std::string compile(const Compiler& compiler, const std::string& source,
   std::vector<std::string> argv = {compiler.path};
   for (std::string& flag : flags_for(options)) argv.push_back(std::move(flag));
   argv.insert(argv.end(), {"-o", object_path, source_path});
+  if (!vector_functions().empty())
+    argv.insert(argv.end(), {"-x", "none", "-Wl,--as-needed", vector_functions()});
   const ProcessResult result = run_process(argv, options.timeout_s, options.cancel);
   if (result.cancelled) {
     std::remove(object_path.c_str());

@@ -437,9 +437,71 @@ INLINE double t_gelu_tanh(double x) {
   return 0.5 * x * (1.0 + t_tanh(u));
 }
 )"},
-      {"t_pow", {"t_exp", "t_log"}, R"(
+      {"t_libm", {}, R"(
+// Functions of libm have forms for vectors, which loops call: those of glibc's libmvec (exact to 4
+// units in the last place), or our own, T_FORMS.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define T_OWN_FORMS
+#define T_VECTORS __attribute__((simd("notinbranch")))
+#else
+#define T_VECTORS
+#endif
+#ifdef T_LIBMVEC
+#define T_LIBM T_VECTORS
+#else
+#define T_LIBM
+#endif
+)"},
+      {"t_forms", {"t_libm", "t_bits"}, R"(
+#define T_VECTOR(type, n) \
+  typedef type type##n __attribute__((vector_size(n * sizeof(type)), may_alias));
+T_VECTOR(float, 4) T_VECTOR(float, 8) T_VECTOR(float, 16)
+T_VECTOR(double, 2) T_VECTOR(double, 4) T_VECTOR(double, 8)
+// Whether any element is NaN.
+#ifdef T_OWN_FORMS
+INLINE int t_none(float4 r) { return __builtin_ia32_movmskps(r != r); }
+INLINE int t_none(double2 r) { return __builtin_ia32_movmskpd(r != r); }
+#ifdef __AVX2__
+INLINE int t_none(float8 r) { return __builtin_ia32_movmskps256(r != r); }
+INLINE int t_none(double4 r) { return __builtin_ia32_movmskpd256(r != r); }
+#endif
+#ifdef __AVX512F__
+INLINE int t_none(float16 r) { return __builtin_ia32_cmpps512_mask(r, r, 3, (unsigned short)-1, 4); }
+INLINE int t_none(double8 r) { return __builtin_ia32_cmppd512_mask(r, r, 3, (unsigned char)-1, 4); }
+#endif
+#endif
+// F::near of each element, and where that is NaN F::far, which calls libm.
+template <class F, class V, class T, int N> INLINE V t_each(V x, V y) {
+  alignas(V) T a[N], b[N], r[N];
+  *(V*)a = x, *(V*)b = y;
+#pragma omp simd
+  for (int i = 0; i < N; ++i) r[i] = F::near(a[i], b[i]);
+  if (__builtin_expect(t_none(*(V*)r), 0))
+    for (int i = 0; i < N; ++i) r[i] = (T)F::far((double)a[i], (double)b[i]);
+  return *(V*)r;
+}
+#define T_FORM(isa, n, type, args, name, F, params, x, y)                                      \
+  extern "C" __attribute__((visibility("hidden"))) type##n _ZGV##isa##N##n##args##_##name params \
+  { return t_each<F, type##n, type, n>(x, y); }
+#define T_FORMS_B(one, name4, name8, F) one(b, 4, float, name4, F) one(b, 2, double, name8, F)
+#define T_FORMS_D(one, name4, name8, F) one(d, 8, float, name4, F) one(d, 4, double, name8, F)
+#define T_FORMS_E(one, name4, name8, F) one(e, 16, float, name4, F) one(e, 8, double, name8, F)
+#define T_OF_ONE(isa, n, type, name, F) T_FORM(isa, n, type, v, name, F, (type##n x), x, x)
+#define T_OF_TWO(isa, n, type, name, F) \
+  T_FORM(isa, n, type, vv, name, F, (type##n x, type##n y), x, y)
+#ifndef T_OWN_FORMS
+#define T_FORMS(...)
+#elif defined(__AVX512F__)
+#define T_FORMS(...) T_FORMS_B(__VA_ARGS__) T_FORMS_D(__VA_ARGS__) T_FORMS_E(__VA_ARGS__)
+#elif defined(__AVX2__)
+#define T_FORMS(...) T_FORMS_B(__VA_ARGS__) T_FORMS_D(__VA_ARGS__)
+#else
+#define T_FORMS(...) T_FORMS_B(__VA_ARGS__)
+#endif
+)"},
+      {"t_pow", {"t_exp", "t_log", "t_libm"}, R"(
 // x^e for constant e that no product or root expresses; double goes to libm, float through double.
-extern "C" double pow(double, double);
+extern "C" double pow(double, double) T_LIBM;
 INLINE float t_pow(float x, double e) {
   double l = e * t_log((double)__builtin_fabsf(x));
   float r = (float)t_exp(l);
@@ -448,9 +510,9 @@ INLINE float t_pow(float x, double e) {
 }
 INLINE double t_pow(double x, double e) { return pow(x, e); }
 )"},
-      {"t_power", {"t_exp", "t_log"}, R"(
+      {"t_power", {"t_exp", "t_log", "t_libm"}, R"(
 // x^y with C's special cases; float through double, double by libm.
-extern "C" double pow(double, double);
+extern "C" double pow(double, double) T_LIBM;
 INLINE float t_power(float x, float y) {
   float a = __builtin_fabsf(x), half = 0.5f * y;
   float r = (float)t_exp((double)y * t_log((double)a));
@@ -463,15 +525,33 @@ INLINE float t_power(float x, float y) {
 }
 INLINE double t_power(double x, double y) { return pow(x, y); }
 )"},
-      {"t_mod", {}, R"(
+      {"t_mod", {"t_forms"}, R"(
 // x - y floor(x/y), of the sign of y; of integers by 0: 0.
-extern "C" double fmod(double, double);
+extern "C" float fmodf(float, float) T_VECTORS;
+extern "C" double fmod(double, double) T_VECTORS;
+double t_fmod(double, double) __asm__("fmod");  // which has no other form
+// x - y trunc(x/y) is exact where the quotient is small. It may have been rounded up: then it is
+// fmod(x, y) - y, of which t_mod makes the same.
+struct t_remainder {
+  INLINE float near(float x, float y) {
+    double q = __builtin_trunc((double)x / y), r = x - q * y;
+    bool is = (__builtin_fabs(q) < 0x1p27) & (__builtin_fabsf(y) < __builtin_inff());
+    return (float)(is ? r : __builtin_nan(""));
+  }
+  INLINE double near(double x, double y) {
+    double q = __builtin_trunc(x / y), r = __builtin_fma(-q, y, x);
+    bool is = (__builtin_fabs(q) < 0x1p52) & (__builtin_fabs(y) < __builtin_inf());
+    return is ? r : __builtin_nan("");
+  }
+  static double far(double x, double y) { return t_fmod(x, y); }
+};
+T_FORMS(T_OF_TWO, fmodf, fmod, t_remainder)
 INLINE double t_mod(double x, double y) {
   double r = fmod(x, y);
   return r == 0.0 ? __builtin_copysign(0.0, y) : (r < 0.0) != (y < 0.0) ? r + y : r;
 }
 INLINE float t_mod(float x, float y) {
-  float r = (float)fmod((double)x, (double)y);
+  float r = fmodf(x, y);
   return r == 0.0f ? __builtin_copysignf(0.0f, y) : (r < 0.0f) != (y < 0.0f) ? r + y : r;
 }
 INLINE long t_mod(long x, long y) {
@@ -485,17 +565,88 @@ INLINE int t_mod(int x, int y) {
   return r != 0 && (r < 0) != (d < 0) ? r + d : r;
 }
 )"},
-      {"t_atan2", {}, R"(
-extern "C" double atan2(double, double);
-INLINE float t_atan2(float y, float x) { return (float)atan2((double)y, (double)x); }
+      {"t_atan2", {"t_libm"}, R"(
+extern "C" float atan2f(float, float) T_LIBM;
+extern "C" double atan2(double, double) T_LIBM;
+INLINE float t_atan2(float y, float x) { return atan2f(y, x); }
 INLINE double t_atan2(double y, double x) { return atan2(y, x); }
 )"},
-      {"t_trig", {}, R"(
-extern "C" double sin(double);
-extern "C" double cos(double);
-INLINE float t_sin(float x) { return (float)sin((double)x); }
+      {"t_trig", {"t_forms"}, R"(
+#ifdef __FMA__
+#define T_WAVE T_VECTORS
+#else
+#define T_WAVE
+#endif
+extern "C" float sinf(float) T_WAVE;
+extern "C" float cosf(float) T_WAVE;
+extern "C" double sin(double) T_WAVE;
+extern "C" double cos(double) T_WAVE;
+#ifdef __FMA__
+double t_libm_sin(double) __asm__("sin");  // which have no other form
+double t_libm_cos(double) __asm__("cos");
+// x = n pi/2 + r with |r| <= pi/4, the first difference exact; sin or cos of r by the parity of
+// n + turn.
+// Polynomials: relative error 2e-11 (float), 1.3e-17 (double).
+INLINE float t_wave(float x, long turn) {
+  float t = x * 0.636619772f + 12582912.0f, n = t - 12582912.0f;
+  float a = __builtin_fmaf(-n, 1.57079637f, x);
+  float p = n * -4.37113883e-08f, r = a - p;
+  float low = ((a - r) - p) - __builtin_fmaf(n, -4.37113883e-08f, -p);  // r + low: the rest
+  low += n * 1.71512451e-15f;
+  float z = r * r;
+  int k = t_bits(t) + (int)turn;
+  float s = 2.72493140547e-6f;
+  s = s * z - 0.000198400820128f;
+  s = s * z + 0.00833333186596f;
+  s = s * z - 0.166666666638f;
+  float c = 2.45474372102e-5f;
+  c = c * z - 0.00138883006969f;
+  c = c * z + 0.0416666646475f;
+  float h = 0.5f * z, w = 1.0f - h;
+  float y = (k & 1) != 0 ? w + (((1.0f - w) - h) + (z * z * c - r * low)) : r + (s * z * r + low);
+  y = t_float(t_bits(y) ^ (k & 2) << 30);
+  return __builtin_fabsf(x) < 0x1p16f ? y : __builtin_nanf("");
+}
+INLINE double t_wave(double x, long turn) {
+  double t = x * 0.63661977236758134 + 6755399441055744.0, n = t - 6755399441055744.0;
+  double a = __builtin_fma(-n, 1.5707963267948966, x);  // exact
+  double p = n * 6.123233995736766e-17, r = a - p;
+  double low = ((a - r) - p) - __builtin_fma(n, 6.123233995736766e-17, -p);  // r + low: the rest
+  low += n * 1.4973849048591698e-33;
+  double z = r * r;
+  long k = t_bits(t) + turn;
+  double s = 1.5917848524808261007e-10;
+  s = s * z - 2.5051127944014187575e-8;
+  s = s * z + 2.755731608381635861e-6;
+  s = s * z - 0.00019841269836722417756;
+  s = s * z + 0.0083333333333309245621;
+  s = s * z - 0.16666666666666664599;
+  double c = -1.1382456778061305849e-11;
+  c = c * z + 2.0876143827993132496e-9;
+  c = c * z - 2.7557317260008838164e-7;
+  c = c * z + 0.000024801587298743069286;
+  c = c * z - 0.0013888888888887382271;
+  c = c * z + 0.041666666666666665373;
+  double h = 0.5 * z, w = 1.0 - h;
+  double y = (k & 1) != 0 ? w + (((1.0 - w) - h) + (z * z * c - r * low))
+                          : r + (s * z * r + (low - h * low));
+  y = t_double(t_bits(y) ^ (k & 2) << 62);
+  return __builtin_fabs(x) < 0x1p20 ? y : __builtin_nan("");
+}
+struct t_sine {
+  template <class T> INLINE T near(T x, T) { return t_wave(x, 0); }
+  static double far(double x, double) { return t_libm_sin(x); }
+};
+struct t_cosine {
+  template <class T> INLINE T near(T x, T) { return t_wave(x, 1); }
+  static double far(double x, double) { return t_libm_cos(x); }
+};
+T_FORMS(T_OF_ONE, sinf, sin, t_sine)
+T_FORMS(T_OF_ONE, cosf, cos, t_cosine)
+#endif
+INLINE float t_sin(float x) { return sinf(x); }
 INLINE double t_sin(double x) { return sin(x); }
-INLINE float t_cos(float x) { return (float)cos((double)x); }
+INLINE float t_cos(float x) { return cosf(x); }
 INLINE double t_cos(double x) { return cos(x); }
 )"},
       {"t_truncate", {}, R"(

@@ -39,8 +39,8 @@ const Function kFunctions[] = {
     {OpKind::Expm1, std::expm1, 3, 3, -40, 90},
     {OpKind::Floor, std::floor, 0, 0, -1e6, 1e6},
     {OpKind::Round, std::nearbyint, 0, 0, -1e3, 1e3},
-    {OpKind::Sin, std::sin, 1.5, 1.5, -1e4, 1e4},
-    {OpKind::Cos, std::cos, 1.5, 1.5, -1e4, 1e4},
+    {OpKind::Sin, std::sin, 0.85, 0.85, -1e4, 1e4},
+    {OpKind::Cos, std::cos, 0.85, 0.85, -1e4, 1e4},
 };
 
 template <class T> std::vector<T> arguments(const Function& f) {
@@ -51,13 +51,17 @@ template <class T> std::vector<T> arguments(const Function& f) {
   for (int i = 0; i < 5000; ++i)
     x.push_back(
         static_cast<T>((rng.unit() - 0.5) * std::ldexp(1.0, -static_cast<int>(rng.below(60)))));
+  for (int i = 0; i < 6000; ++i)  // where sines and cosines are 0
+    if (const double at = i * std::acos(0.0); at < f.high) x.push_back(static_cast<T>(at));
   using L = std::numeric_limits<T>;
-  for (T s : {T(0), L::min(), L::denorm_min(), L::max(), L::infinity(), T(1), L::epsilon(),
-              L::min() / 3}) {
+  for (T s : {T(0), L::min(), L::denorm_min(), L::max(), L::infinity(), T(1), L::epsilon(), T(7e4),
+              T(1e9), T(1e17), L::min() / 3}) {
     x.push_back(s);
     x.push_back(-s);
   }
   x.push_back(L::quiet_NaN());
+  // Not side by side: a vector with one of them may be computed the long way.
+  for (size_t i = x.size(); i-- > 1;) std::swap(x[i], x[rng.below(i + 1)]);
   return x;
 }
 
@@ -115,8 +119,9 @@ TEST(CpuMath, FewUlps) {
 
 // Two operands, against libm: ordinary arguments of every sign, and all pairs of special ones.
 template <class T> void expect_like_libm(OpKind kind, DType dtype, CpuIsa isa, double ulps) {
-  const std::vector<T> odd = {0, -0.0f, 1,    -1,      0.5f,        -0.5f,        2,     -2,
-                              3, -3,    7.5f, T(1e10), T(INFINITY), T(-INFINITY), T(NAN)};
+  const std::vector<T> odd = {0,       -0.0f,   1,           -1,           0.5f,  -0.5f,
+                              2,       -2,      3,           -3,           7.5f,  T(0.3),
+                              T(1e10), T(1e30), T(INFINITY), T(-INFINITY), T(NAN)};
   std::vector<T> x, y;
   for (T a : odd)
     for (T b : odd) x.push_back(a), y.push_back(b);
@@ -125,6 +130,11 @@ template <class T> void expect_like_libm(OpKind kind, DType dtype, CpuIsa isa, d
     x.push_back(T((rng.unit() - 0.3) * 20));
     y.push_back(T((rng.unit() - 0.5) * 20));
     if (i % 4 == 0) y.back() = std::floor(y.back());
+    if (i % 4 == 1) x.back() = y.back() * static_cast<T>(rng.below(1000));  // or a little beside
+  }
+  for (size_t i = x.size(); i-- > 1;) {
+    const size_t j = rng.below(i + 1);
+    std::swap(x[i], x[j]), std::swap(y[i], y[j]);
   }
   Graph g;
   const Type type{dtype, {static_cast<int64_t>(x.size())}};
