@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -61,9 +62,11 @@ def optimize_traced(
 
     `known` is source that was found for the function at other extents."""
     call = FunctionCall(function, traced)
+    start = time.perf_counter()
     result = _optimize_graph(traced.graph, call, options, progress, stop)
     if not result.interrupted:
-        result.hold_contest(options, known)
+        left = options.budget - (time.perf_counter() - start)
+        result.hold_contest(options, known, max(left, options.budget / 10))
     return result
 
 

@@ -11,6 +11,7 @@ import dis
 import hashlib
 import inspect
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -76,12 +77,14 @@ def choose(
     as_call: Callable[[Callable[..., Any], bool], Run],
     options: Options,
     known: Known | None = None,
+    seconds_left: float = math.inf,
 ) -> Choice:
     """The fastest of what computes a traced function on these arrays.
 
     `kernel` runs the compiled program; `as_call(f, as_given)` makes a run of a function that takes
     the call's arguments or, unless `as_given`, the program's inputs. `known` is taken for the
-    source where it is proved for these extents too: then there is no search.
+    source where it is proved for these extents too: then there is no search. A search ends, and
+    proofs do, when `seconds_left` have passed.
     """
     if "numpy" in options.disable:
         return Choice("kernel")
@@ -94,8 +97,9 @@ def choose(
         runs["function"] = as_call(function, True)
     rewritten = None
     if "synth" not in options.disable:
-        rewritten = _at_these_extents(known, traced, options) if known is not None else None
-        rewritten = rewritten or _source(function, traced, repeatable, options)
+        within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, seconds_left))
+        rewritten = _at_these_extents(known, traced, within) if known is not None else None
+        rewritten = rewritten or _source(function, traced, repeatable, within)
     if rewritten is not None and rewritten.graph is not None:
         from tessera.emit import compile_source
 
@@ -127,7 +131,7 @@ def _source(
     try:
         found = rewrite(
             traced.graph,
-            options=options.replace(budget=min(options.budget, _REWRITE_SECONDS)),
+            options=options,
             function=function if repeatable else None,
             traced=traced,
             tried=4,
@@ -159,8 +163,7 @@ def _at_these_extents(known: Known, traced: Traced, options: Options) -> Choice 
         return None  # which looks at edges, and is traced otherwise
     try:
         made = trace_call(compile_source(known.source, known.name), arrays, {}).graph
-        budget = min(options.budget, _REWRITE_SECONDS)
-        verdict = verify(traced.graph, made, threads=options.threads, budget=budget)
+        verdict = verify(traced.graph, made, threads=options.threads, budget=options.budget)
     except (Error, MemoryError):
         return None
     if not verdict.equal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -510,10 +511,12 @@ class Result:
             return self._call.of_source(self._source(*arrays))
         return self._call.result(self._run(arrays))
 
-    def hold_contest(self, options: Options, known: Known | None = None) -> None:
+    def hold_contest(
+        self, options: Options, known: Known | None = None, seconds: float = math.inf
+    ) -> None:
         """Has the kernels, NumPy source and the function itself race, and runs who wins.
 
-        `known`: source that calls of other extents have found."""
+        `known`: source that calls of other extents have found. `seconds` are left for a search."""
         from tessera.contest import choose
         from tessera.rewrite import arguments
 
@@ -540,7 +543,9 @@ class Result:
                 return functools.partial(function, *args, **kwargs)
             return lambda: call.of_source(function(*arrays))
 
-        self.choice = choose(call.function, traced, arrays, kernel(), as_call, options, known)
+        self.choice = choose(
+            call.function, traced, arrays, kernel(), as_call, options, known, seconds
+        )
         if self.choice.graph is not None:
             from tessera.emit import compile_source
 

@@ -37,6 +37,7 @@ _ALIKE_COMPILED = 1.05  # of calls that take 5 to 20 us before anything is compu
 _FINALISTS = 3  # programs that are also tried in other idioms
 _ENOUGH = 24  # samples, for bounds that mean something
 _BEST = 4  # programs and spellings in the last race
+_LEAST_PROOF_SECONDS = 1.0  # that proofs may take together, however short the search
 _DUEL_S = 0.03  # seconds for a first comparison of two spellings
 
 
@@ -198,6 +199,7 @@ def _take_fastest(
     result.original_us = result.measured_us = medians[0] * 1e6
     result.rejected += arena.skipped
     refused: list[Graph] = []
+    allowed = max(options.budget, _LEAST_PROOF_SECONDS)
     for n in _fastest_first(best, medians, _ALIKE if flavour == "numpy" else _ALIKE_COMPILED):
         chosen = best[n]
         if ratios[n] < _LEAST_GAIN or low[n] <= 1 or any(chosen.graph is g for g in refused):
@@ -205,9 +207,18 @@ def _take_fastest(
         if why := arena.differs(chosen):
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
+        if (left := allowed - result.verify_s) <= 0:
+            result.rejected.append(f"the time allowed for proofs was spent\n{chosen.source}")
+            break
         tell("proving")
         start = time.perf_counter()
-        verdict = verify(graph, chosen.graph, strict=options.strict, threads=options.threads)
+        verdict = verify(
+            graph,
+            chosen.graph,
+            strict=options.strict,
+            threads=options.threads,
+            budget=left,
+        )
         result.verify_s += time.perf_counter() - start
         if not verdict.equal:
             refused.append(chosen.graph)
@@ -223,7 +234,7 @@ def _take_fastest(
         result.measured_us, result.speedup = medians[n] * 1e6, ratios[n]
         result.certificate = verdict.certificate
         break
-    return bool(refused)
+    return bool(refused) and result.verify_s < allowed
 
 
 @dataclass

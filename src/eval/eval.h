@@ -3,6 +3,7 @@
 // all evaluations below instantiate it over their own domain.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -74,6 +75,8 @@ struct FieldOptions {
   // Redrawing only: roots are to be defined in every component the inputs hold, not only where the
   // outputs need them.
   bool all_components = false;
+  // Redrawing only: set from elsewhere, it ends that before its next round.
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 struct FieldResult {

@@ -12,6 +12,10 @@ constexpr size_t kMaxTraceEntries = size_t(1) << 22;  // of one kernel; beyond t
 // Rounds without progress before shared inputs are drawn too. An element that needs two components
 // to be residues stays undefined for this long with probability (3/4)^16, one percent.
 constexpr int kPatience = 16;
+// Of many elements that could move some do at once.
+constexpr int kPatienceOfMany = 2;
+constexpr int64_t kMany = 64;
+constexpr double kProgress = 0.97;  // of the undefined elements, at most so many are left
 
 // Keeps of `demand` what decides definedness: partial operators (or roots only) and their
 // ancestors. Returns which inputs of the graph those read.
@@ -89,6 +93,7 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
   RedrawReport report;
   int64_t best = INT64_MAX;
   int best_round = 0;
+  bool everything = false;
   for (report.rounds = 1;; ++report.rounds) {
     Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
                                             opaque_function<W>(model));
@@ -125,6 +130,7 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
       count(m);
     });
     if (report.still_undefined == 0 || report.rounds > rounds) return report;
+    if (options.cancel != nullptr && options.cancel->load()) return report;
 
     for (size_t n = g.ops().size(); n-- > 0;) {
       const Op& op = g.ops()[n];
@@ -152,14 +158,16 @@ RedrawReport redraw(const Graph& g, const FieldModel& model, std::vector<FieldAr
     }
 
     // First what feeds undefined elements only. When there is nothing of the kind, or no progress
-    // for long (some undefined element may be fed by shared inputs alone), all that feeds them.
-    if (report.still_undefined < best) {
+    // for long (some undefined element may be fed by shared inputs alone), all that feeds them, for
+    // as long as that helps.
+    if (double(report.still_undefined) < kProgress * double(best)) {
       best = report.still_undefined;
       best_round = report.rounds;
-    }
-    const bool everything = report.rounds - best_round >= kPatience;
-    if (everything) {
-      best = INT64_MAX;
+    } else if (report.rounds - best_round >= (everything                       ? 1
+                                              : report.still_undefined > kMany ? kPatienceOfMany
+                                                                               : kPatience)) {
+      everything = !everything;
+      best = everything ? report.still_undefined : INT64_MAX;
       best_round = report.rounds;
     }
     int64_t redrawn = 0;

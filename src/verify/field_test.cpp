@@ -97,7 +97,8 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
                     uint64_t((uint128(words.at(uint64_t(i))) * request.exponent_bound) >> 64));
     }
   };
-  const FieldOptions options{1, reference.pool()};
+  FieldOptions options{1, reference.pool()};
+  options.cancel = request.cancel;
   // Moves inputs at which `g` is undefined, by roots only or by anything; says whether any moved.
   auto redraw = [&](const Graph& g, Reference::Draw& draw, bool roots_only, bool all = false) {
     if (request.ties) return false;
@@ -143,6 +144,11 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
     }
     bound_exponents(shared.inputs, shared.epoch);
     evaluate_spec(shared);
+    if (request.cancel != nullptr && request.cancel->load()) {
+      shared = {};
+      result.unsupported = "cancelled";
+      return result;
+    }
   }
   Reference::Draw moved;  // where only the candidate is undefined, inputs move for this pair alone
   const Reference::Draw* draw = &shared;

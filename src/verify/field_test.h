@@ -17,6 +17,8 @@ struct FieldDrawRequest {
   uint64_t exponent_bound = 0;  // see FieldDraw
   int redraws = 12;             // see FieldDraw
   bool ties = false;            // small integers in all components: comparisons meet equal operands
+  // Once it is set, nothing may be concluded from the result, and nothing of the draw is kept.
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 struct FieldDrawResult {

@@ -316,9 +316,10 @@ class StaticTest {
       if (is_cancelled(o_)) return cancelled();
       const DrawBound& bound = size == FieldSize::Bits31 ? small : big;
       if (!part) tell("field draw " + std::to_string(draws + 1));
-      FieldDrawResult r = field_draw(
-          reference, candidate,
-          {size, seeds.split(uint64_t(100 + draws))(), bound.exponent_bound, redraws, false});
+      FieldDrawResult r = field_draw(reference, candidate,
+                                     {size, seeds.split(uint64_t(100 + draws))(),
+                                      bound.exponent_bound, redraws, false, o_.cancel});
+      if (is_cancelled(o_)) return cancelled();
       if (!r.unsupported.empty()) return Unknown{UnknownReason::Unsupported, r.unsupported};
       if (!r.equal && part) return Unknown{UnknownReason::Field, "a part differs"};
       if (!r.equal) return explain(r);
