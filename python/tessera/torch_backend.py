@@ -361,8 +361,10 @@ def _partitioned(
     """The graph with maximal convex parts replaced by their programs."""
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
                  and not is_scalar_function(n.target)]  # fmt: skip
+    axes = 0 if device is None else 2  # running statistics are not looked at on a device
     weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder"))
-               if i in fixed and isinstance(n.meta.get("val"), torch.Tensor)}  # fmt: skip
+               if i in fixed and isinstance(v := n.meta.get("val"), torch.Tensor)
+               and v.ndim >= axes}  # fmt: skip
     if operators and support.is_whole(gm):
         flags = [n.name in weights for n in gm.graph.find_nodes(op="placeholder")]
         part = Part(gm, flags, settings, "whole", device)

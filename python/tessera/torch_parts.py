@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
@@ -60,6 +61,20 @@ def array_of(tensor: torch.Tensor) -> Any:
     return tensor.numpy()
 
 
+_STEPS: dict[int, int] = {}  # changes that PyTorch does not count, by address
+
+
+def _count_fused_steps(optimizer: Any, *_: Any) -> None:
+    """Fused optimizers write parameters without another version of them."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            for at in (p.data_ptr() for p in group["params"]):
+                _STEPS[at] = _STEPS.get(at, 0) + 1
+
+
+register_optimizer_step_post_hook(_count_fused_steps)
+
+
 class Weights:
     """The parameters of a part, and what its programs have packed of them: each array once."""
 
@@ -68,17 +83,22 @@ class Weights:
         self.version = 0
         self._seen: list[tuple[int, int]] = []  # address and version of each
         self._held: list[Any] = []
+        self._statistics: list[tuple[Any, bytes]] = []  # arrays of those, and what they were
         self._prepared: list[_core.PreparedWeights] = []
         self._lock = threading.Lock()
 
     def look(self, args: Sequence[Any]) -> int:
-        """Another number than before where one has another address or version."""
-        seen = [(t.data_ptr(), -1 if t.is_inference() else t._version)
+        """Another number than before where one has another address, version or, of the running
+        statistics of norms (which PyTorch changes without another version), other values."""
+        seen = [(at := t.data_ptr(), -1 if t.is_inference() else t._version + _STEPS.get(at, 0))
                 for t in (args[i] for i in self.places)]  # fmt: skip
-        if seen != self._seen or any(version == -1 for _, version in seen):
+        if (seen != self._seen or any(version == -1 for _, version in seen)
+                or any(a.tobytes() != before for a, before in self._statistics)):  # fmt: skip
             with self._lock:
                 self._held = [args[i] for i in self.places]  # so that addresses are not used again
                 self._seen, self._prepared = seen, []
+                arrays = [array_of(t) for t in self._held if _may_be_statistics(t)]
+                self._statistics = [(a, a.tobytes()) for a in arrays]
                 self.version += 1
         return self.version
 
@@ -101,6 +121,11 @@ class Weights:
     def bytes(self) -> int:
         """Memory of all that is packed."""
         return sum(p.bytes for p in self._prepared)
+
+
+def _may_be_statistics(tensor: torch.Tensor) -> bool:
+    return (tensor.ndim == 1 and tensor.is_floating_point() and tensor.device.type == "cpu"
+            and not isinstance(tensor, torch.nn.Parameter))  # fmt: skip
 
 
 class Program:
@@ -511,10 +536,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _defined(self) -> list[bool]:
         """Of each result whether it has values: those of empty tensors are anything."""
-        (output,) = self.eager.graph.find_nodes(op="output")
-        results = output.args[0]
         return [not (hasattr(r, "target") and operator_name(r.target).startswith("aten.empty"))
-                for r in ([results] if self._single else results)]  # fmt: skip
+                for r in self._results()]  # fmt: skip
+
+    def _results(self) -> Sequence[Any]:
+        (output,) = self.eager.graph.find_nodes(op="output")
+        return [output.args[0]] if self._single else output.args[0]  # type: ignore[no-any-return]
 
     def _compare(self, program: Any, args: Sequence[Any]) -> Any:
         """PyTorch's own results, with which a program's agree; None where its code is known to
@@ -533,13 +560,20 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             made = program(args)
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
-                            for x in whole)  # fmt: skip
+                            for x in (whole[0], map(_as_told, whole[1], self._results())))  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 raise UnsupportedError(why)
         if agreed is not None:
             with cache_in(self._settings.cache_dir):
                 agreed.keep()
         return expected
+
+
+def _as_told(value: Any, node: Any) -> Any:
+    """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
+    its weights are, whatever PyTorch says of them."""
+    told = node.meta.get("val") if hasattr(node, "meta") else None
+    return value.to(told.dtype) if isinstance(told, torch.Tensor) else value
 
 
 def _is_symbolic(value: Any) -> bool:

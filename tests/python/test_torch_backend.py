@@ -93,6 +93,38 @@ def test_a_changed_weight_is_noticed() -> None:
         close(compiled(x), model(x))
 
 
+def test_steps_of_fused_optimizers_are_noticed() -> None:
+    model, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
+    compiled = torch.compile(model, backend="tessera")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()  # without another version of the parameters
+        with torch.no_grad():
+            close(compiled(x), model(x))
+
+
+def test_statistics_that_eager_changes_are_noticed() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)), torch.randn(4, 8)
+    compiled = torch.compile(model, backend="tessera")
+    for _ in range(3):
+        model.train()
+        model(x + 1)  # PyTorch does not count that as another version of the buffers
+        model.eval()
+        with torch.no_grad():
+            close(compiled(x), model(x))
+
+
+def test_layer_norms_train_under_autocast(caplog: Any) -> None:
+    """PyTorch says that the statistics are bf16, and makes them f32."""
+    model, x = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.LayerNorm(32)), torch.ones(2, 32)
+    with torch.autocast("cpu", torch.bfloat16), caplog.at_level(logging.WARNING, "tessera.torch"):
+        y, z = torch.compile(model, backend="tessera")(x), model(x)
+    torch.testing.assert_close(y, z, rtol=2e-2, atol=2e-2)
+    assert not caplog.records
+
+
 def test_what_is_not_supported_runs_in_eager_and_says_so(caplog: Any) -> None:
     def model(x: Any) -> Any:
         return torch.lgamma(torch.tanh(x) + 2).exp() + 1
