@@ -541,7 +541,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
     def _results(self) -> Sequence[Any]:
         (output,) = self.eager.graph.find_nodes(op="output")
-        return [output.args[0]] if self._single else output.args[0]  # type: ignore[no-any-return]
+        return [output.args[0]] if self._single else output.args[0]
 
     def _compare(self, program: Any, args: Sequence[Any]) -> Any:
         """PyTorch's own results, with which a program's agree; None where its code is known to
@@ -560,7 +560,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             made = program(args)
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
-                            for x in (whole[0], map(_as_told, whole[1], self._results())))  # fmt: skip
+                            for x in (whole[0], map(_as_told, whole[1], self._results()))
+                            )  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 raise UnsupportedError(why)
         if agreed is not None:
