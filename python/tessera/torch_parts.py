@@ -12,8 +12,10 @@ import logging
 import math
 import os
 import queue
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +34,7 @@ log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
+_MOST_SETS = 256  # of weights that one part is called with
 _FROM_NAME = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
     "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8,
@@ -75,52 +78,77 @@ def _count_fused_steps(optimizer: Any, *_: Any) -> None:
 register_optimizer_step_post_hook(_count_fused_steps)
 
 
-class Weights:
-    """The parameters of a part, and what its programs have packed of them: each array once."""
+class Packed:
+    """Parameters at some addresses, and what programs have packed of them: each array once."""
 
-    def __init__(self, places: Sequence[int]) -> None:
-        self.places = list(places)  # among the arguments
-        self.version = 0
-        self._seen: list[tuple[int, int]] = []  # address and version of each
-        self._held: list[Any] = []
-        self._statistics: list[tuple[Any, bytes]] = []  # arrays of those, and what they were
+    def __init__(self, held: list[Any], versions: list[int]) -> None:
+        self._held = held  # so that addresses are not used again
+        self._at = [t.data_ptr() for t in held]
+        self._versions = versions
+        arrays = [array_of(t) for t in held if _may_be_statistics(t)]
+        self._statistics = [(a, a.tobytes()) for a in arrays]
         self._prepared: list[_core.PreparedWeights] = []
         self._lock = threading.Lock()
 
-    def look(self, args: Sequence[Any]) -> int:
-        """Another number than before where one has another address, version or, of the running
-        statistics of norms (which PyTorch changes without another version), other values."""
-        seen = [(at := t.data_ptr(), -1 if t.is_inference() else t._version + _STEPS.get(at, 0))
-                for t in (args[i] for i in self.places)]  # fmt: skip
-        if (seen != self._seen or any(version == -1 for _, version in seen)
-                or any(a.tobytes() != before for a, before in self._statistics)):  # fmt: skip
-            with self._lock:
-                self._held = [args[i] for i in self.places]  # so that addresses are not used again
-                self._seen, self._prepared = seen, []
-                arrays = [array_of(t) for t in self._held if _may_be_statistics(t)]
-                self._statistics = [(a, a.tobytes()) for a in arrays]
-                self.version += 1
-        return self.version
+    def is_of(self, tensors: Sequence[Any], versions: Sequence[int]) -> bool:
+        """Whether these, at the same addresses, are what they were: versions tell, and of running
+        statistics of norms, which PyTorch changes without another version, values."""
+        return (versions == self._versions and -1 not in versions
+                and all(h is t or h.data_ptr() == at
+                        for h, t, at in zip(self._held, tensors, self._at, strict=True))
+                and all(a.tobytes() == before for a, before in self._statistics))  # fmt: skip
 
-    def prepare(self, module: _core.Module, arrays: list[Any], version: int) -> Any:
+    def is_left(self) -> bool:
+        """Whether nobody else has one of them any longer, or it lies elsewhere."""
+        return any(sys.getrefcount(self._held[i]) < 3 or self._held[i].data_ptr() != at
+                   for i, at in enumerate(self._at))  # fmt: skip
+
+    def prepare(self, module: _core.Module, arrays: list[Any]) -> Any:
         """What a program needs, arrays that others have made among it."""
         with self._lock:
             if not module.weights:
                 return None
-            others = self._prepared if version == self.version else []
-            made = module.prepare(arrays, others)
-            if made.bytes and version == self.version:
+            made = module.prepare(arrays, self._prepared)
+            if made.bytes:
                 self._prepared.append(made)
             return made
 
+    @property
+    def bytes(self) -> int:
+        return sum(p.bytes for p in self._prepared)
+
+
+class Weights:
+    """The parameters of a part. Layers that share their code have a set each."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self.places = list(places)  # among the arguments
+        self._sets: dict[tuple[int, ...], Packed] = {}  # by address
+        self._lock = threading.Lock()
+
+    def look(self, args: Sequence[Any]) -> Packed:
+        """What is packed of these; another than before where one has another version."""
+        tensors = [args[i] for i in self.places]
+        at = tuple(t.data_ptr() for t in tensors)
+        versions = [-1 if t.is_inference() else t._version + _STEPS.get(p, 0)
+                    for p, t in zip(at, tensors, strict=True)]  # fmt: skip
+        found = self._sets.get(at)
+        if found is None or not found.is_of(tensors, versions):
+            with self._lock:
+                left = [key for key, p in self._sets.items() if key == at or p.is_left()]
+                for key in left or [*self._sets][: len(self._sets) - _MOST_SETS]:
+                    del self._sets[key]
+                found = self._sets[at] = Packed(tensors, versions)
+        return found
+
     def forget(self) -> None:
         """All is packed again at the next call."""
-        self._seen = []
+        self._sets.clear()
 
     @property
     def bytes(self) -> int:
         """Memory of all that is packed."""
-        return sum(p.bytes for p in self._prepared)
+        return sum(p.bytes for p in list(self._sets.values()))
 
 
 def _may_be_statistics(tensor: torch.Tensor) -> bool:
@@ -147,16 +175,15 @@ class Program:
         self.results = list(results)
         self.single = single
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
-        # The weights' version, what is packed of them, and their own arrays.
-        self._ready: tuple[int, Any, list[Any]] = (0, None, [None] * len(self._inputs))
+        # What is packed of weights, and their own arrays among the inputs.
+        self._ready: weakref.WeakKeyDictionary[Packed, tuple[Any, list[Any]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
                           for r in results)  # fmt: skip
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        ready = self._ready
-        if self._weights.places and (version := self._weights.look(args)) != ready[0]:
-            ready = self._prepare(args, version)
-        arrays = list(ready[2])  # calls from several threads do not share it
+        prepared, arrays = self._weighted(args)
         for i in self._free:
             tensor = args[i]
             if not tensor.is_contiguous():
@@ -164,8 +191,8 @@ class Program:
             arrays[self._place[i]] = array_of(tensor)
         outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._types]
         to = [array_of(t) for t in outputs]
-        if self._words or not self.module.run_exactly(arrays, to, ready[1]):
-            self.module.run(arrays, to, ready[1])
+        if self._words or not self.module.run_exactly(arrays, to, prepared):
+            self.module.run(arrays, to, prepared)
         return self._made(outputs)
 
     @property
@@ -190,12 +217,20 @@ class Program:
             return outputs[at]
         return outputs[at].permute([order.index(i) for i in range(len(order))])
 
-    def _prepare(self, args: Sequence[Any], version: int) -> tuple[int, Any, list[Any]]:
+    def _weighted(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """What is packed of the weights, and a list of inputs with these filled in."""
+        if not self._weights.places:
+            return None, [None] * len(self._inputs)
+        packed = self._weights.look(args)
+        if (ready := self._ready.get(packed)) is None:
+            ready = self._ready[packed] = self._prepare(args, packed)
+        return ready[0], list(ready[1])  # calls from several threads do not share it
+
+    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any]]:
         given: list[Any] = [None] * len(self._inputs)
         for i in self._weights.places:
             given[self._place[i]] = array_of(args[i].contiguous())
-        self._ready = version, self._weights.prepare(self.module, given, version), given
-        return self._ready
+        return packed.prepare(self.module, given), given
 
 
 class Padded:

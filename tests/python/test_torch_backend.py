@@ -14,7 +14,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import _core, torch_backend  # noqa: E402
+from tessera import _core, torch_backend, torch_parts  # noqa: E402
 from tessera.errors import Error, UsageError  # noqa: E402
 
 F = torch.nn.functional
@@ -91,6 +91,35 @@ def test_a_changed_weight_is_noticed() -> None:
         model.weight.data.mul_(2)  # which PyTorch itself does not count
         torch_backend.refresh()
         close(compiled(x), model(x))
+
+
+def test_layers_that_share_code_keep_what_is_packed_of_each(monkeypatch: Any) -> None:
+    """As where the layers of a model are compiled, not the model."""
+    packed: list[Any] = []
+    prepare = torch_parts.Packed.prepare
+
+    def counted(*args: Any) -> Any:
+        packed.append(args)
+        return prepare(*args)
+
+    monkeypatch.setattr(torch_parts.Packed, "prepare", counted)
+    layers = [torch.nn.Linear(16, 16) for _ in range(3)]
+    compiled = [torch.compile(layer, backend="tessera") for layer in layers]
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        for _ in range(3):
+            for layer, c in zip(layers, compiled, strict=True):
+                close(c(x), layer(x))
+        assert (len(torch_backend.REPORTS), len(packed)) == (1, 3)
+        layers[1].weight.mul_(2)
+        for layer, c in zip(layers, compiled, strict=True):
+            close(c(x), layer(x))
+        assert len(packed) == 4
+        weights = torch_backend.REPORTS[0].parts[0].weights
+        for _ in range(3):  # what nobody has any longer is let go
+            layers[2].weight = torch.nn.Parameter(torch.randn(16, 16))
+            close(compiled[2](x), layers[2](x))
+            assert len(weights._sets) <= 4
 
 
 def test_steps_of_fused_optimizers_are_noticed() -> None:
