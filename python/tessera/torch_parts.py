@@ -540,8 +540,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             program.source, program.graph = graph, found
             return program
         with cache_in(self._settings.cache_dir):
-            module = self._optimize(graph) if self._settings.budget else None
-            fused = graph
+            fused, module = self._optimize(graph) if self._settings.budget else (graph, None)
             if module is None:
                 fused, module = self._build(graph)
         if os.environ.get("TESSERA_DEBUG", "0") != "0":
@@ -562,12 +561,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                     error)  # fmt: skip
             return graph, _core.compile(graph.core)
 
-    def _optimize(self, graph: Any) -> Any:
+    def _optimize(self, graph: Any) -> tuple[Graph, Any]:
         """The fastest program that a search of the given budget finds and proves."""
         from tessera.api import superoptimize
 
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads)
-        return result._module
+        return result.graph, result._module
 
     def _defined(self) -> list[bool]:
         """Of each result whether it has values: those of empty tensors are anything."""
