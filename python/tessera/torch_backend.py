@@ -261,11 +261,8 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             return False  # Python's own numbers
         try:
             _trial(node, self._place)
-        except Error as error:
-            self.reasons.setdefault(operator_name(node.target), error.message)
-            return False
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+            why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             self.reasons.setdefault(operator_name(node.target), why)
             return False
         return True

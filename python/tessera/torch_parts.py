@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 import time
+import timeit
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -175,10 +176,8 @@ class Program:
         self.results = list(results)
         self.single = single
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
-        # What is packed of weights, and their own arrays among the inputs.
-        self._ready: weakref.WeakKeyDictionary[Packed, tuple[Any, list[Any]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        # What is packed of weights, and their own arrays among the inputs, by Packed.
+        self._ready: Any = weakref.WeakKeyDictionary()
         self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
                           for r in results)  # fmt: skip
 
@@ -317,9 +316,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
         self._kept = kept  # of another process
-        self.keep: Callable[..., None] | None = (
-            None  # takes a KeptPart's facts, once PyTorch agrees
-        )
+        # Takes a KeptPart's facts, once PyTorch agrees.
+        self.keep: Callable[..., None] | None = None
         self._flags = list(weights)
         self.weights = Weights([i for i, flag in enumerate(weights) if flag])
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
@@ -373,11 +371,6 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def programs(self) -> list[Program]:
         return [p.program if isinstance(p, Padded) else p for p in list(self._programs.values())
                 if p is not None]  # fmt: skip
-
-    @property
-    def failed(self) -> bool:
-        """Whether PyTorch runs some extents for good."""
-        return any(p is None for p in self._programs.values())
 
     def refresh(self) -> None:
         self.weights.forget()
@@ -540,17 +533,23 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             program.source, program.graph = graph, found
             return program
         with cache_in(self._settings.cache_dir):
-            fused, module = self._optimize(graph) if self._settings.budget else (graph, None)
-            if module is None:
-                fused, module = self._build(graph)
+            found = [self._build(graph)]
+            if self._settings.budget:
+                found += self._optimize(graph)
         if os.environ.get("TESSERA_DEBUG", "0") != "0":
             log.info("tessera: %s\n%s", self.name, graph)
+        made: list[Program | Padded] = []
+        for fused, module in found:
+            program = Program(module, tensors, self.weights, results, self._single)
+            program.source, program.graph = graph, fused
+            made.append(Padded(program, extents) if extents else program)
+        if len(made) > 1:  # a search does not know of regions
+            made.sort(key=lambda p: _seconds(p, args))
+            self.weights.forget()
         self.compile_s += time.perf_counter() - start
-        program = Program(module, tensors, self.weights, results, self._single)
-        program.source, program.graph = graph, fused
-        return Padded(program, extents) if extents else program
+        return made[0]
 
-    def _build(self, graph: Any) -> tuple[Any, _core.Module]:
+    def _build(self, graph: Any) -> tuple[Graph, _core.Module]:
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
             fused = kept_fusion(graph)
@@ -561,12 +560,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                     error)  # fmt: skip
             return graph, _core.compile(graph.core)
 
-    def _optimize(self, graph: Any) -> tuple[Graph, Any]:
-        """The fastest program that a search of the given budget finds and proves."""
+    def _optimize(self, graph: Any) -> list[tuple[Graph, _core.Module]]:
+        """The fastest program that a search of the given budget finds and proves, if any."""
         from tessera.api import superoptimize
 
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads)
-        return result.graph, result._module
+        return [(result.graph, result._module)] if result._module is not None else []
 
     def _defined(self) -> list[bool]:
         """Of each result whether it has values: those of empty tensors are anything."""
@@ -602,6 +601,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             with cache_in(self._settings.cache_dir):
                 agreed.keep()
         return expected
+
+
+def _seconds(program: Program | Padded, args: Sequence[Any]) -> float:
+    """The least time of a few calls."""
+    return min(timeit.repeat(lambda: program(args), number=1, repeat=6)[1:])
 
 
 def _as_told(value: Any, node: Any) -> Any:

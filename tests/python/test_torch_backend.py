@@ -122,6 +122,24 @@ def test_layers_that_share_code_keep_what_is_packed_of_each(monkeypatch: Any) ->
             assert len(weights._sets) <= 4
 
 
+def test_what_a_search_finds_races_the_regions(monkeypatch: Any) -> None:
+    raced: list[Any] = []
+
+    def seconds(program: Any, args: Any) -> int:
+        program(args)
+        raced.append(program)
+        return len(raced)
+
+    monkeypatch.setattr(torch_parts, "_seconds", seconds)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Softmax(-1))
+    x = torch.randn(8, 16)
+    with torch.no_grad():
+        close(torch.compile(model, backend="tessera", options={"budget": 2})(x), model(x))
+    assert len(raced) == 2
+    assert torch_backend.REPORTS[0].parts[0].programs == raced[:1]
+    assert any(op["op"] == "kernel" for op in raced[0].graph.ops)  # regions, not the original
+
+
 def test_steps_of_fused_optimizers_are_noticed() -> None:
     model, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
     compiled = torch.compile(model, backend="tessera")

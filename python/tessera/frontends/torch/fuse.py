@@ -231,7 +231,7 @@ class Kernel:
 
     def __init__(self, fusion: Fusion, region: Region, results: list[int]) -> None:
         self.fusion, self.found = fusion, fusion.found
-        self.results = results
+        self.results, self.given = results, region
         self.region = self._simplest(region)
         self.rows = self.region.rows
         self.depth = self.columns = 0
@@ -321,14 +321,11 @@ class Kernel:
                 if left > 1 and rows[i] > 1:
                     parts.append((i, min(rows[i], left)))
                     left = -(-left // rows[i])
-            if (
-                not parts
-                and math.prod(rows) == 1
-                and max(self.region.widths.values()) > _MOST_ALONE
-            ):
-                raise UnfitError(self.region_key())
+            alone = not parts and math.prod(rows) == 1
+            if alone and max(self.region.widths.values()) > _MOST_ALONE:
+                raise UnfitError(self.given)
         if len(parts) > 3:
-            raise UnfitError(self.region_key())
+            raise UnfitError(self.given)
         self.grid = sorted(parts)
 
     def _outermost(self) -> list[int]:
@@ -346,15 +343,12 @@ class Kernel:
             found.append(next((a for a in order if a < len(self.rows) and self.rows[a] > 1), 0))
         return found
 
-    def region_key(self) -> Region:
-        return self.fusion.of[self.region.members[0]]
-
     # --- the block graph
     def emit(self) -> None:
         try:
             self._emit()
         except Error as error:
-            raise UnfitError(self.region_key(), error.message) from None
+            raise UnfitError(self.given, error.message) from None
 
     def _emit(self) -> None:
         loops = [self.iterations] if self.iterations > 1 else []
