@@ -396,6 +396,19 @@ def test_samples_that_are_no_longer_as_written_down_are_told(capsys: Any, monkey
     monkeypatch.setattr(Path, "read_text", lambda p: "expm1 float32 eager\n")
     assert samples.main() == 1
     assert "expected eager" in capsys.readouterr().out
+    # An error that is not Dynamo's own is no reason to leave a case out, nor is it left out unseen.
+    (op,) = (o for o in samples.op_db if o.name == "expm1")
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("boom")
+
+    with monkeypatch.context() as m:
+        m.setattr(torch, "compile", lambda *_, **__: broken)
+        assert samples.outcome(op, torch.float32, 1) == ("wrong", "RuntimeError: boom")
+    monkeypatch.setattr(samples, "outcome", lambda *_: ("", ""))
+    monkeypatch.setattr(sys, "argv", [arguments[0], *arguments[1:3], *arguments[5:]])
+    assert samples.main() == 1
+    assert "nothing was compared" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("larger", [False, True])
