@@ -261,11 +261,8 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
             return False  # Python's own numbers
         try:
             _trial(node, self._place)
-        except Error as error:
-            self.reasons.setdefault(operator_name(node.target), error.message)
-            return False
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+            why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             self.reasons.setdefault(operator_name(node.target), why)
             return False
         return True
@@ -361,8 +358,10 @@ def _partitioned(
     """The graph with maximal convex parts replaced by their programs."""
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
                  and not is_scalar_function(n.target)]  # fmt: skip
+    axes = 0 if device is None else 2  # running statistics are not looked at on a device
     weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder"))
-               if i in fixed and isinstance(n.meta.get("val"), torch.Tensor)}  # fmt: skip
+               if i in fixed and isinstance(v := n.meta.get("val"), torch.Tensor)
+               and v.ndim >= axes}  # fmt: skip
     if operators and support.is_whole(gm):
         flags = [n.name in weights for n in gm.graph.find_nodes(op="placeholder")]
         part = Part(gm, flags, settings, "whole", device)

@@ -14,7 +14,7 @@ import torch
 from tessera import _core
 from tessera.cuda import find_libraries
 from tessera.errors import UnsupportedError
-from tessera.torch_parts import Program, Weights
+from tessera.torch_parts import Packed, Program, Weights
 
 _ALIGNMENT = 16  # bytes, of arguments of kernels
 _COMPILE_S = 3600.0  # where nothing is searched: an end that compiling does not reach
@@ -100,37 +100,31 @@ class DeviceProgram(Program):
         super().__init__(code.module, inputs, weights, results, single)
         self.code = code
         self._device = device
-        self._copies: list[torch.Tensor] = []  # of weights, where kernels cannot take their own
-        self._ready = (0, None, [0] * len(self._inputs))
 
     @property
     def kernels(self) -> int:
         return len(self.code.kernels)
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        ready = self._ready
-        if self._weights.places and (version := self._weights.look(args)) != ready[0]:
-            ready = self._prepare(args, version)
-        addresses = list(ready[2])
+        prepared, weights = self._weighted(args)
+        addresses = [0 if t is None else t.data_ptr() for t in weights]
         given = [self._device.given(args[i]) for i in self._free]  # kept until they are launched
         for i, tensor in zip(self._free, given, strict=True):
             addresses[self._place[i]] = tensor.data_ptr()
         outputs = [self._device.empty(shape, dtype) for shape, dtype in self._types]
-        self.module.run(addresses, [t.data_ptr() for t in outputs], ready[1],
+        self.module.run(addresses, [t.data_ptr() for t in outputs], prepared,
                         self._device.stream())  # fmt: skip
         return self._made(outputs)
 
-    def _prepare(self, args: Sequence[Any], version: int) -> tuple[int, Any, list[Any]]:
-        addresses: list[Any] = [0] * len(self._inputs)
-        copies = [self._device.given(args[i]) for i in self._weights.places]
-        for i, tensor in zip(self._weights.places, copies, strict=True):
-            addresses[self._place[i]] = tensor.data_ptr()
+    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any]]:
+        given: list[Any] = [None] * len(self._inputs)
+        for i in self._weights.places:  # copies, where kernels cannot take their own
+            given[self._place[i]] = self._device.given(args[i])
         # Arrays are not shared between programs as the processor's are: modules have their own.
-        prepared = None
-        if self.module.weights:
-            prepared = self.module.prepare(addresses, self._device.stream())
-        self._copies, self._ready = copies, (version, prepared, addresses)
-        return self._ready
+        if not self.module.weights:
+            return None, given
+        addresses = [0 if t is None else t.data_ptr() for t in given]
+        return self.module.prepare(addresses, self._device.stream()), given
 
 
 def device_code(graph: Any, device: Device, settings: Any) -> tuple[Any, _core.CudaCode]:

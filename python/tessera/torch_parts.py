@@ -12,12 +12,16 @@ import logging
 import math
 import os
 import queue
+import sys
 import threading
 import time
+import timeit
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
@@ -31,6 +35,7 @@ log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
 _OFTEN = 32  # calls after which extents get a program without rounding
 _MOST_COUNTED = 4096
+_MOST_SETS = 256  # of weights that one part is called with
 _FROM_NAME = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
     "i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8,
@@ -60,47 +65,96 @@ def array_of(tensor: torch.Tensor) -> Any:
     return tensor.numpy()
 
 
-class Weights:
-    """The parameters of a part, and what its programs have packed of them: each array once."""
+_STEPS: dict[int, int] = {}  # changes that PyTorch does not count, by address
 
-    def __init__(self, places: Sequence[int]) -> None:
-        self.places = list(places)  # among the arguments
-        self.version = 0
-        self._seen: list[tuple[int, int]] = []  # address and version of each
-        self._held: list[Any] = []
+
+def _count_fused_steps(optimizer: Any, *_: Any) -> None:
+    """Fused optimizers write parameters without another version of them."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            for at in (p.data_ptr() for p in group["params"]):
+                _STEPS[at] = _STEPS.get(at, 0) + 1
+
+
+register_optimizer_step_post_hook(_count_fused_steps)
+
+
+class Packed:
+    """Parameters at some addresses, and what programs have packed of them: each array once."""
+
+    def __init__(self, held: list[Any], versions: list[int]) -> None:
+        self._held = held  # so that addresses are not used again
+        self._at = [t.data_ptr() for t in held]
+        self._versions = versions
+        arrays = [array_of(t) for t in held if _may_be_statistics(t)]
+        self._statistics = [(a, a.tobytes()) for a in arrays]
         self._prepared: list[_core.PreparedWeights] = []
         self._lock = threading.Lock()
 
-    def look(self, args: Sequence[Any]) -> int:
-        """Another number than before where one has another address or version."""
-        seen = [(t.data_ptr(), -1 if t.is_inference() else t._version)
-                for t in (args[i] for i in self.places)]  # fmt: skip
-        if seen != self._seen or any(version == -1 for _, version in seen):
-            with self._lock:
-                self._held = [args[i] for i in self.places]  # so that addresses are not used again
-                self._seen, self._prepared = seen, []
-                self.version += 1
-        return self.version
+    def is_of(self, tensors: Sequence[Any], versions: Sequence[int]) -> bool:
+        """Whether these, at the same addresses, are what they were: versions tell, and of running
+        statistics of norms, which PyTorch changes without another version, values."""
+        return (versions == self._versions and -1 not in versions
+                and all(h is t or h.data_ptr() == at
+                        for h, t, at in zip(self._held, tensors, self._at, strict=True))
+                and all(a.tobytes() == before for a, before in self._statistics))  # fmt: skip
 
-    def prepare(self, module: _core.Module, arrays: list[Any], version: int) -> Any:
+    def is_left(self) -> bool:
+        """Whether nobody else has one of them any longer, or it lies elsewhere."""
+        return any(sys.getrefcount(self._held[i]) < 3 or self._held[i].data_ptr() != at
+                   for i, at in enumerate(self._at))  # fmt: skip
+
+    def prepare(self, module: _core.Module, arrays: list[Any]) -> Any:
         """What a program needs, arrays that others have made among it."""
         with self._lock:
             if not module.weights:
                 return None
-            others = self._prepared if version == self.version else []
-            made = module.prepare(arrays, others)
-            if made.bytes and version == self.version:
+            made = module.prepare(arrays, self._prepared)
+            if made.bytes:
                 self._prepared.append(made)
             return made
 
+    @property
+    def bytes(self) -> int:
+        return sum(p.bytes for p in self._prepared)
+
+
+class Weights:
+    """The parameters of a part. Layers that share their code have a set each."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self.places = list(places)  # among the arguments
+        self._sets: dict[tuple[int, ...], Packed] = {}  # by address
+        self._lock = threading.Lock()
+
+    def look(self, args: Sequence[Any]) -> Packed:
+        """What is packed of these; another than before where one has another version."""
+        tensors = [args[i] for i in self.places]
+        at = tuple(t.data_ptr() for t in tensors)
+        versions = [-1 if t.is_inference() else t._version + _STEPS.get(p, 0)
+                    for p, t in zip(at, tensors, strict=True)]  # fmt: skip
+        found = self._sets.get(at)
+        if found is None or not found.is_of(tensors, versions):
+            with self._lock:
+                left = [key for key, p in self._sets.items() if key == at or p.is_left()]
+                for key in left or [*self._sets][: len(self._sets) - _MOST_SETS]:
+                    del self._sets[key]
+                found = self._sets[at] = Packed(tensors, versions)
+        return found
+
     def forget(self) -> None:
         """All is packed again at the next call."""
-        self._seen = []
+        self._sets.clear()
 
     @property
     def bytes(self) -> int:
         """Memory of all that is packed."""
-        return sum(p.bytes for p in self._prepared)
+        return sum(p.bytes for p in list(self._sets.values()))
+
+
+def _may_be_statistics(tensor: torch.Tensor) -> bool:
+    return (tensor.ndim == 1 and tensor.is_floating_point() and tensor.device.type == "cpu"
+            and not isinstance(tensor, torch.nn.Parameter))  # fmt: skip
 
 
 class Program:
@@ -122,16 +176,13 @@ class Program:
         self.results = list(results)
         self.single = single
         self._words = any(d == "bf16" for d, _ in (*module.input_types, *module.output_types))
-        # The weights' version, what is packed of them, and their own arrays.
-        self._ready: tuple[int, Any, list[Any]] = (0, None, [None] * len(self._inputs))
+        # What is packed of weights, and their own arrays among the inputs, by Packed.
+        self._ready: Any = weakref.WeakKeyDictionary()
         self._plain = all(isinstance(r, tuple) and r[2] == list(range(len(r[2])))
                           for r in results)  # fmt: skip
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        ready = self._ready
-        if self._weights.places and (version := self._weights.look(args)) != ready[0]:
-            ready = self._prepare(args, version)
-        arrays = list(ready[2])  # calls from several threads do not share it
+        prepared, arrays = self._weighted(args)
         for i in self._free:
             tensor = args[i]
             if not tensor.is_contiguous():
@@ -139,8 +190,8 @@ class Program:
             arrays[self._place[i]] = array_of(tensor)
         outputs = [torch.empty(shape, dtype=dtype) for shape, dtype in self._types]
         to = [array_of(t) for t in outputs]
-        if self._words or not self.module.run_exactly(arrays, to, ready[1]):
-            self.module.run(arrays, to, ready[1])
+        if self._words or not self.module.run_exactly(arrays, to, prepared):
+            self.module.run(arrays, to, prepared)
         return self._made(outputs)
 
     @property
@@ -165,12 +216,20 @@ class Program:
             return outputs[at]
         return outputs[at].permute([order.index(i) for i in range(len(order))])
 
-    def _prepare(self, args: Sequence[Any], version: int) -> tuple[int, Any, list[Any]]:
+    def _weighted(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """What is packed of the weights, and a list of inputs with these filled in."""
+        if not self._weights.places:
+            return None, [None] * len(self._inputs)
+        packed = self._weights.look(args)
+        if (ready := self._ready.get(packed)) is None:
+            ready = self._ready[packed] = self._prepare(args, packed)
+        return ready[0], list(ready[1])  # calls from several threads do not share it
+
+    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any]]:
         given: list[Any] = [None] * len(self._inputs)
         for i in self._weights.places:
             given[self._place[i]] = array_of(args[i].contiguous())
-        self._ready = version, self._weights.prepare(self.module, given, version), given
-        return self._ready
+        return packed.prepare(self.module, given), given
 
 
 class Padded:
@@ -257,9 +316,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
         self._kept = kept  # of another process
-        self.keep: Callable[..., None] | None = (
-            None  # takes a KeptPart's facts, once PyTorch agrees
-        )
+        # Takes a KeptPart's facts, once PyTorch agrees.
+        self.keep: Callable[..., None] | None = None
         self._flags = list(weights)
         self.weights = Weights([i for i, flag in enumerate(weights) if flag])
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
@@ -313,11 +371,6 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def programs(self) -> list[Program]:
         return [p.program if isinstance(p, Padded) else p for p in list(self._programs.values())
                 if p is not None]  # fmt: skip
-
-    @property
-    def failed(self) -> bool:
-        """Whether PyTorch runs some extents for good."""
-        return any(p is None for p in self._programs.values())
 
     def refresh(self) -> None:
         self.weights.forget()
@@ -480,18 +533,23 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             program.source, program.graph = graph, found
             return program
         with cache_in(self._settings.cache_dir):
-            module = self._optimize(graph) if self._settings.budget else None
-            fused = graph
-            if module is None:
-                fused, module = self._build(graph)
+            found = [self._build(graph)]
+            if self._settings.budget:
+                found += self._optimize(graph)
         if os.environ.get("TESSERA_DEBUG", "0") != "0":
             log.info("tessera: %s\n%s", self.name, graph)
+        made: list[Program | Padded] = []
+        for fused, module in found:
+            program = Program(module, tensors, self.weights, results, self._single)
+            program.source, program.graph = graph, fused
+            made.append(Padded(program, extents) if extents else program)
+        if len(made) > 1:  # a search does not know of regions
+            made.sort(key=lambda p: _seconds(p, args))
+            self.weights.forget()
         self.compile_s += time.perf_counter() - start
-        program = Program(module, tensors, self.weights, results, self._single)
-        program.source, program.graph = graph, fused
-        return Padded(program, extents) if extents else program
+        return made[0]
 
-    def _build(self, graph: Any) -> tuple[Any, _core.Module]:
+    def _build(self, graph: Any) -> tuple[Graph, _core.Module]:
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
             fused = kept_fusion(graph)
@@ -502,19 +560,21 @@ class Part(torch.nn.Module):  # type: ignore[misc]
                     error)  # fmt: skip
             return graph, _core.compile(graph.core)
 
-    def _optimize(self, graph: Any) -> Any:
-        """The fastest program that a search of the given budget finds and proves."""
+    def _optimize(self, graph: Any) -> list[tuple[Graph, _core.Module]]:
+        """The fastest program that a search of the given budget finds and proves, if any."""
         from tessera.api import superoptimize
 
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads)
-        return result._module
+        return [(result.graph, result._module)] if result._module is not None else []
 
     def _defined(self) -> list[bool]:
         """Of each result whether it has values: those of empty tensors are anything."""
-        (output,) = self.eager.graph.find_nodes(op="output")
-        results = output.args[0]
         return [not (hasattr(r, "target") and operator_name(r.target).startswith("aten.empty"))
-                for r in ([results] if self._single else results)]  # fmt: skip
+                for r in self._results()]  # fmt: skip
+
+    def _results(self) -> Sequence[Any]:
+        (output,) = self.eager.graph.find_nodes(op="output")
+        return [output.args[0]] if self._single else output.args[0]
 
     def _compare(self, program: Any, args: Sequence[Any]) -> Any:
         """PyTorch's own results, with which a program's agree; None where its code is known to
@@ -533,13 +593,26 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             made = program(args)
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
-                            for x in whole)  # fmt: skip
+                            for x in (whole[0], map(_as_told, whole[1], self._results()))
+                            )  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 raise UnsupportedError(why)
         if agreed is not None:
             with cache_in(self._settings.cache_dir):
                 agreed.keep()
         return expected
+
+
+def _seconds(program: Program | Padded, args: Sequence[Any]) -> float:
+    """The least time of a few calls."""
+    return min(timeit.repeat(lambda: program(args), number=1, repeat=6)[1:])
+
+
+def _as_told(value: Any, node: Any) -> Any:
+    """A result of PyTorch's in the dtype that the graph says: statistics of LayerNorm are f32 where
+    its weights are, whatever PyTorch says of them."""
+    told = node.meta.get("val") if hasattr(node, "meta") else None
+    return value.to(told.dtype) if isinstance(told, torch.Tensor) else value
 
 
 def _is_symbolic(value: Any) -> bool:

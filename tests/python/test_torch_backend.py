@@ -14,7 +14,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from tessera import _core, torch_backend  # noqa: E402
+from tessera import _core, torch_backend, torch_parts  # noqa: E402
 from tessera.errors import Error, UsageError  # noqa: E402
 
 F = torch.nn.functional
@@ -91,6 +91,87 @@ def test_a_changed_weight_is_noticed() -> None:
         model.weight.data.mul_(2)  # which PyTorch itself does not count
         torch_backend.refresh()
         close(compiled(x), model(x))
+
+
+def test_layers_that_share_code_keep_what_is_packed_of_each(monkeypatch: Any) -> None:
+    """As where the layers of a model are compiled, not the model."""
+    packed: list[Any] = []
+    prepare = torch_parts.Packed.prepare
+
+    def counted(*args: Any) -> Any:
+        packed.append(args)
+        return prepare(*args)
+
+    monkeypatch.setattr(torch_parts.Packed, "prepare", counted)
+    layers = [torch.nn.Linear(16, 16) for _ in range(3)]
+    compiled = [torch.compile(layer, backend="tessera") for layer in layers]
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        for _ in range(3):
+            for layer, c in zip(layers, compiled, strict=True):
+                close(c(x), layer(x))
+        assert (len(torch_backend.REPORTS), len(packed)) == (1, 3)
+        layers[1].weight.mul_(2)
+        for layer, c in zip(layers, compiled, strict=True):
+            close(c(x), layer(x))
+        assert len(packed) == 4
+        weights = torch_backend.REPORTS[0].parts[0].weights
+        for _ in range(3):  # what nobody has any longer is let go
+            layers[2].weight = torch.nn.Parameter(torch.randn(16, 16))
+            close(compiled[2](x), layers[2](x))
+            assert len(weights._sets) <= 4
+
+
+def test_what_a_search_finds_races_the_regions(monkeypatch: Any) -> None:
+    raced: list[Any] = []
+
+    def seconds(program: Any, args: Any) -> int:
+        program(args)
+        raced.append(program)
+        return len(raced)
+
+    monkeypatch.setattr(torch_parts, "_seconds", seconds)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Softmax(-1))
+    x = torch.randn(8, 16)
+    with torch.no_grad():
+        close(torch.compile(model, backend="tessera", options={"budget": 2})(x), model(x))
+    assert len(raced) == 2
+    assert torch_backend.REPORTS[0].parts[0].programs == raced[:1]
+    assert any(op["op"] == "kernel" for op in raced[0].graph.ops)  # regions, not the original
+
+
+def test_steps_of_fused_optimizers_are_noticed() -> None:
+    model, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
+    compiled = torch.compile(model, backend="tessera")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()  # without another version of the parameters
+        with torch.no_grad():
+            close(compiled(x), model(x))
+
+
+def test_statistics_that_eager_changes_are_noticed() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+    x = torch.randn(4, 8)
+    compiled = torch.compile(model, backend="tessera")
+    for _ in range(3):
+        model.train()
+        model(x + 1)  # PyTorch does not count that as another version of the buffers
+        model.eval()
+        with torch.no_grad():
+            close(compiled(x), model(x))
+
+
+def test_layer_norms_train_under_autocast(caplog: Any) -> None:
+    """PyTorch says that the statistics are bf16, and makes them f32."""
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.LayerNorm(32))
+    x = torch.randn(2, 32)
+    with torch.autocast("cpu", torch.bfloat16), caplog.at_level(30, "tessera.torch"):
+        y, z = torch.compile(model, backend="tessera")(x), model(x)
+    torch.testing.assert_close(y, z, rtol=2e-2, atol=2e-2)
+    assert not caplog.records
 
 
 def test_what_is_not_supported_runs_in_eager_and_says_so(caplog: Any) -> None:
@@ -315,6 +396,19 @@ def test_samples_that_are_no_longer_as_written_down_are_told(capsys: Any, monkey
     monkeypatch.setattr(Path, "read_text", lambda p: "expm1 float32 eager\n")
     assert samples.main() == 1
     assert "expected eager" in capsys.readouterr().out
+    # An error that is not Dynamo's own is no reason to leave a case out, nor is it left out unseen.
+    (op,) = (o for o in samples.op_db if o.name == "expm1")
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("boom")
+
+    with monkeypatch.context() as m:
+        m.setattr(torch, "compile", lambda *_, **__: broken)
+        assert samples.outcome(op, torch.float32, 1) == ("wrong", "RuntimeError: boom")
+    monkeypatch.setattr(samples, "outcome", lambda *_: ("", ""))
+    monkeypatch.setattr(sys, "argv", [arguments[0], *arguments[1:3], *arguments[5:]])
+    assert samples.main() == 1
+    assert "nothing was compared" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("larger", [False, True])

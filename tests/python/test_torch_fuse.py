@@ -208,6 +208,33 @@ def test_what_depends_on_a_kernel_is_not_part_of_it() -> None:
     assert _compiled(g) == ["kernel", "cumsum", "mul"]
 
 
+def test_a_part_of_a_transposed_value_is_read_where_it_lies() -> None:
+    g = Graph("scan")
+    x, y = g.input("x", (12, 8, 4)), g.input("y", (12, 8, 4))
+    e = g.exp(x + y)
+    g.output(e)
+    first = g.transpose(e, [1, 0, 2])[:1]
+    g.output(g.emit("concat", [first, g.transpose(x, [1, 0, 2])[1:]], {"axis": 0}))
+    fused = _same(g)
+    (kernel,) = (op for op in fused.ops if op["op"] == "kernel")
+    assert len(kernel["results"]) == 1
+
+
+def test_what_is_transposed_and_back_is_not_moved() -> None:
+    g = Graph("back")
+    x, y = g.input("x", (3, 4, 5)), g.input("y", (3, 4, 5))
+    there = g.transpose(g.emit("concat", [x, y], {"axis": 0}), [1, 0, 2])
+    g.output(g.cumsum(g.transpose(there, [1, 0, 2]), axis=1))
+    assert _kinds(_same(g)) == ["concat", "cumsum"]
+
+
+def test_blocks_take_pieces_of_the_axis_that_operands_are_furthest_apart_along() -> None:
+    g = Graph("scan")
+    x, y = g.input("x", (512, 64, 16)), g.input("y", (512, 64, 16))
+    g.output(g.transpose(x, [1, 0, 2]) * g.transpose(y, [1, 0, 2]))
+    assert "iter x {imap={x:0}} : f32[16,64,16]" in str(_same(g))
+
+
 def test_strides() -> None:
     whole = View.of(0, (4, 6))
     assert whole.whole

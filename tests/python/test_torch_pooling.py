@@ -102,7 +102,7 @@ def test_an_order_that_is_not_stable_is_left_to_pytorch_alone() -> None:
             torch.testing.assert_close(compiled(x), routed(x))
     (report,) = torch_backend.REPORTS
     assert list(report.eager) == ["sort"]
-    assert not any(part.failed for part in report.parts)
+    assert not any(None in part._programs.values() for part in report.parts)
 
 
 def test_views_for_others_are_not_copied() -> None:

@@ -130,13 +130,13 @@ class WideQuotients {
   std::map<std::string, std::string> names_;
 };
 
-// A transpose that exchanges the two innermost axes of 32-bit words, or runs of axes that stay side
-// by side (pixels and channels): tiles instead of single elements. A unit is some rows of the
-// result.
+// A transpose that exchanges the two innermost axes of words of 16 bits and more, or runs of axes
+// that stay side by side (pixels and channels): tiles instead of single elements. A unit is some
+// rows of the result.
 std::optional<ElementwiseText> emit_transpose(const std::string& name, const Graph& graph,
                                               const Op& op, UnitContext& unit) {
   const Type& type = graph.type(op.result());
-  if (size_in_bytes(type.dtype) != 4) return std::nullopt;
+  if (size_in_bytes(type.dtype) == 1) return std::nullopt;
   const std::vector<int64_t> shape = extents(type.shape);
   struct Run {  // of axes that follow each other in operand and result
     int first, last;
@@ -176,8 +176,8 @@ std::optional<ElementwiseText> emit_transpose(const std::string& name, const Gra
             ", row = unit % " + n(slabs) + " * " + n(step) + ";");
   code.line("const long rows = row + " + n(step) + " < " + n(rows) + " ? " + n(step) + " : " +
             n(rows) + " - row;");
-  code.line("t_transpose(a0 + matrix + row, " + n(rows) + ", out + matrix + row * " + n(columns) +
-            ", " + n(columns) + ", rows, " + n(columns) + ");");
+  code.line("t_transpose<" + t + ">(a0 + matrix + row, " + n(rows) + ", out + matrix + row * " +
+            n(columns) + ", " + n(columns) + ", rows, " + n(columns) + ");");
   code.close();
   code.close();
   return ElementwiseText{code.text(), matrices * slabs};

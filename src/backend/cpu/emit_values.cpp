@@ -63,7 +63,7 @@ void KernelEmitter::compute(int id) {
 
 bool KernelEmitter::transpose(int id) {
   const Value& v = value(id);
-  if (v.kind != OpKind::Transpose || size_in_bytes(v.memory.storage) != 4) return false;
+  if (v.kind != OpKind::Transpose || size_in_bytes(v.memory.storage) == 1) return false;
   const std::optional<Memory> from = view(v.inputs[0]);
   if (!from || from->storage != v.memory.storage) return false;
   // Strides of the operand along the result's axes; the innermost one must be far apart and some
@@ -90,8 +90,9 @@ bool KernelEmitter::transpose(int id) {
     touched_.push_back(through);
   }
   loops.statement(loops.depth() - 1,
-                  "t_transpose(" + from->pointer + " + " + Nest::offset(index, strides).text +
-                      ", " + std::to_string(strides[last]) + ", " + v.memory.pointer + " + " +
+                  std::string("t_transpose<") + storage_type(from->storage) + ">(" + from->pointer +
+                      " + " + Nest::offset(index, strides).text + ", " +
+                      std::to_string(strides[last]) + ", " + v.memory.pointer + " + " +
                       Nest::offset(index, v.memory.strides).text + ", " +
                       std::to_string(v.memory.strides[row]) + ", " + v.extents[row].text() + ", " +
                       v.extents[last].text() + ");");

@@ -187,7 +187,7 @@ static __attribute__((noinline)) void pack_turned(const unsigned short* from, un
     long pairs = 0;
     if (LD % 2 == 0) {  // pairs lie side by side already
       pairs = k / 2;
-      t_transpose(from, LD / 2, to, COLUMNS, pairs, w);
+      t_transpose<int>(from, LD / 2, to, COLUMNS, pairs, w);
     }
     for (long p = 0; p < (k + 1) / 2; ++p) {
       for (long c = p < pairs ? w : 0; c < COLUMNS; ++c) {

@@ -754,17 +754,17 @@ INLINE void t_streamed() {
 INLINE long t_least(long a, long b) { return a < b ? a : b; }
 )"},
       {"t_transpose", {}, R"(
-// to[q*tq + i] = from[i*fi + q] for q < nq, i < ni, in 8 by 8 tiles of 32-bit words.
-typedef int t_row __attribute__((vector_size(32), aligned(4), may_alias));
-static void t_transpose(const void* from, long fi, void* to, long tq, long nq, long ni) {
-  const int* f = (const int*)from;
-  int* t = (int*)to;
+// to[q*tq + i] = from[i*fi + q] for q < nq, i < ni, in 8 by 8 tiles of words of the size of T's.
+template <class T> static void t_transpose(const void* from, long fi, void* to, long tq, long nq, long ni) {
+  typedef T t_row __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
+  const T* f = (const T*)from;
+  T* t = (T*)to;
   long i = 0;
   for (; i + 8 <= ni; i += 8) {
     long q = 0;
     for (; q + 8 <= nq; q += 8) {
-      const int* s = f + i * fi + q;
-      int* d = t + q * tq + i;
+      const T* s = f + i * fi + q;
+      T* d = t + q * tq + i;
       t_row a0 = *(const t_row*)s, a1 = *(const t_row*)(s + fi), a2 = *(const t_row*)(s + 2 * fi),
             a3 = *(const t_row*)(s + 3 * fi), a4 = *(const t_row*)(s + 4 * fi),
             a5 = *(const t_row*)(s + 5 * fi), a6 = *(const t_row*)(s + 6 * fi),

@@ -133,9 +133,9 @@ TEST(CpuBlocks, TransposedTilesMeetRows) {
   const auto source = [](const std::string& text) {
     return emit_program(parse(text), CpuIsa::Avx2).source;
   };
-  EXPECT_NE(source(rows).find("t_transpose(v"), std::string::npos);
+  EXPECT_NE(source(rows).find("t_transpose<float>(v"), std::string::npos);
   const std::string alone = replaced(rows, {{"mul a, t", "sqr t"}});
-  EXPECT_EQ(source(alone).find("t_transpose(v"), std::string::npos);
+  EXPECT_EQ(source(alone).find("t_transpose<float>(v"), std::string::npos);
   expect_right_everywhere(rows);
   expect_right_everywhere(alone);
 }

@@ -14,7 +14,14 @@ from tessera import _core
 from tessera.errors import Error
 from tessera.frontends.torch.join import join_products, without_repeats
 from tessera.frontends.torch.regions import REDUCTIONS, Operand, Region, Regions
-from tessera.frontends.torch.strides import MOVES, merged, natural, reading
+from tessera.frontends.torch.strides import (
+    MOVES,
+    Reading,
+    merged,
+    natural,
+    reading,
+    restride,
+)
 from tessera.graph import Graph, Tensor
 from tessera.types import dtype_name
 
@@ -42,6 +49,7 @@ class Fusion:
         self.ops, self.views, self.shape = self.found.ops, self.found.views, self.found.shape
         self.of = {m: r for m, r in self.found.of.items() if self._worth(r)}
         self.results: dict[int, list[int]] = {}  # of regions by identity: values wanted outside
+        self.cuts: dict[int, Reading] = {}  # by place: a small part of a value, read where it lies
         self.result = Graph(graph.name)
         self.to: dict[int, Tensor] = {}
         self._seen: dict[Any, Tensor] = {}
@@ -88,6 +96,8 @@ class Fusion:
                 return
             region = self._saves(tensor)
             unit: Any = region if region is not None else self.found.maker[tensor]
+            if region is None and (cut := self._cut_of(tensor)) is not None:
+                self.cuts[unit] = cut
             if region is not None and tensor not in self.results.setdefault(id(region), []):
                 self.results[id(region)].append(tensor)
             stack.append((unit, False))
@@ -120,6 +130,22 @@ class Fusion:
             return None
         return region
 
+    def _cut_of(self, tensor: int) -> Reading | None:
+        """How a part of what a region makes is read, without what lies between: a step of a
+        transposed value is no reason to transpose all of it. So is what was transposed and back."""
+        view, shape = self.views[tensor], self.shape[tensor]
+        size, whole = math.prod(shape), math.prod(self.shape[view.root])
+        strides = restride(view.over(shape), shape)
+        if strides is None or any(s == 0 < d - 1 for s, d in zip(strides, shape, strict=True)):
+            return None
+        found = reading(whole, shape, strides, view.offset)
+        op = self.ops[self.found.maker[tensor]]
+        if found is None or op["op"] not in MOVES or self.views[op["inputs"][0]].whole:
+            return None
+        if size == whole:
+            return found if view.whole and op["op"] == "transpose" else None
+        return found if self.found.maker[view.root] in self.of else None
+
     def _arranged(self, region: Region, rows: Sequence[int], tensor: int) -> list[int] | None:
         """The order of the region's axes (rows and columns) in which a tensor has a value of it."""
         view = self.views[tensor]
@@ -144,7 +170,8 @@ class Fusion:
 
     def _reads(self, unit: Any) -> list[int]:
         if not isinstance(unit, Region):
-            return list(self.ops[unit]["inputs"])
+            op = self.ops[unit]
+            return [self.views[op["results"][0]].root] if unit in self.cuts else list(op["inputs"])
         found: list[int] = []
         for member in unit.members:
             operands = self.found.operands(unit, member)
@@ -157,11 +184,31 @@ class Fusion:
             Kernel(self, unit, self.results[id(unit)]).emit()
             return
         op = self.ops[unit]
+        if unit in self.cuts:
+            result = op["results"][0]
+            source = self.part(self.to[self.views[result].root], self.cuts[unit])
+            tile = permuted(self.result, source, self.cuts[unit])
+            self.to[result] = self.result.reshape(tile, self.shape[result])
+            return
         inputs = [self.to[i] for i in op["inputs"]]
         if op["op"] in ("reshape", "broadcast") and inputs[0].shape == self.shape[op["results"][0]]:
             self.to[op["results"][0]] = inputs[0]
         elif op["op"] != "input":
             self.to[op["results"][0]] = self.result.emit(op["op"], inputs, op["attrs"])
+
+    def part(self, source: Tensor, found: Reading) -> Tensor:
+        """The part of a tensor that is read, in the shape in which it is."""
+        if source.shape != found.shape:
+            whole = source
+            source = self.once_emitted(
+                (whole.id, found.shape), lambda: self.result.reshape(whole, found.shape)
+            )
+        if not found.cuts:
+            return source
+        attrs = {"starts": list(found.starts), "stops": list(found.stops),
+                 "steps": [1] * len(found.starts)}  # fmt: skip
+        return self.once_emitted((source.id, found.starts, found.stops),
+                                 lambda: self.result.emit("slice", [source], attrs))  # fmt: skip
 
     def once_emitted(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
         """The tensor made for a key, made the first time."""
@@ -170,12 +217,21 @@ class Fusion:
         return self._seen[key]
 
 
+def permuted(to: Any, tile: Tensor, found: Reading) -> Tensor:
+    """What was read, with the operand's axes in their order."""
+    if found.gone:
+        tile = to.emit("squeeze", [tile], {"axes": list(found.gone)})
+    if found.perm != sorted(found.perm):
+        tile = to.emit("transpose", [tile], {"perm": found.perm})
+    return tile
+
+
 class Kernel:
     """The kernel of one region."""
 
     def __init__(self, fusion: Fusion, region: Region, results: list[int]) -> None:
         self.fusion, self.found = fusion, fusion.found
-        self.results = results
+        self.results, self.given = results, region
         self.region = self._simplest(region)
         self.rows = self.region.rows
         self.depth = self.columns = 0
@@ -260,32 +316,39 @@ class Kernel:
             if blocks > 1:
                 parts.append((len(rows) - 1, blocks))
         else:
-            left = _BLOCKS
-            for i, d in enumerate(rows[:-1]):
-                if left > 1 and d > 1:
-                    parts.append((i, min(d, left)))
-                    left = -(-left // d)
-            if left > 1 and rows[-1] > 1:
-                parts.append((len(rows) - 1, min(rows[-1], left)))
-            if (
-                not parts
-                and math.prod(rows) == 1
-                and max(self.region.widths.values()) > _MOST_ALONE
-            ):
-                raise UnfitError(self.region_key())
+            left, first = _BLOCKS, self._outermost()
+            for i in sorted(range(len(rows)), key=lambda i: -first.count(i)):
+                if left > 1 and rows[i] > 1:
+                    parts.append((i, min(rows[i], left)))
+                    left = -(-left // rows[i])
+            alone = not parts and math.prod(rows) == 1
+            if alone and max(self.region.widths.values()) > _MOST_ALONE:
+                raise UnfitError(self.given)
         if len(parts) > 3:
-            raise UnfitError(self.region_key())
+            raise UnfitError(self.given)
         self.grid = sorted(parts)
 
-    def region_key(self) -> Region:
-        return self.fusion.of[self.region.members[0]]
+    def _outermost(self) -> list[int]:
+        """The axis of rows that each operand and result is furthest apart along: blocks that take
+        a piece of it touch few pages."""
+        found = []
+        for member in self.region.members:
+            operands = self.found.operands(self.region, member)
+            assert operands is not None
+            by_row = [o.strides[: len(self.rows)] for o in operands if o.kind == "ext"]
+            found += [strides.index(max(strides)) for strides in by_row if any(strides)]
+        for t in self.results:
+            order = self.fusion._arranged(self.region, self.rows, t)
+            assert order is not None
+            found.append(next((a for a in order if a < len(self.rows) and self.rows[a] > 1), 0))
+        return found
 
     # --- the block graph
     def emit(self) -> None:
         try:
             self._emit()
         except Error as error:
-            raise UnfitError(self.region_key(), error.message) from None
+            raise UnfitError(self.given, error.message) from None
 
     def _emit(self) -> None:
         loops = [self.iterations] if self.iterations > 1 else []
@@ -414,16 +477,7 @@ class Kernel:
         source = self.fusion.to[operand.tensor]
         found = reading(math.prod(source.shape), shape, operand.strides, operand.offset)
         assert found is not None
-        if source.shape != found.shape:
-            source = self.fusion.once_emitted(
-                (source.id, found.shape), lambda: self.fusion.result.reshape(source, found.shape)
-            )
-        if found.cuts:
-            whole, starts, stops = source, list(found.starts), list(found.stops)
-            source = self.fusion.once_emitted(
-                (whole.id, found.starts, found.stops),
-                lambda: self.fusion.result.emit("slice", [whole], {
-                    "starts": starts, "stops": stops, "steps": [1] * len(starts)}))  # fmt: skip
+        source = self.fusion.part(source, found)
         imap: list[int | None] = []
         for axis, _ in self.grid:
             own: int | None = axis
@@ -437,13 +491,7 @@ class Kernel:
             fmap = [found.axes.get(rank - 2 if right else rank - 1) if looped else None]
         self.block.add_argument(source)
         tile = self.block.iter(source, imap=imap or [None], fmap=fmap)
-        if found.gone:
-            tile = self.block.emit("squeeze", [tile], {"axes": list(found.gone)})
-        order = sorted(found.axes)
-        by_place = sorted(order, key=lambda a: found.axes[a])
-        perm = [by_place.index(a) for a in order]
-        if perm != list(range(len(perm))):
-            tile = self.block.emit("transpose", [tile], {"perm": perm})
+        tile = permuted(self.block, tile, found)
         missing = [a for a in range(rank) if a not in found.axes]
         if missing:
             tile = self.block.emit("unsqueeze", [tile], {"axes": missing})

@@ -31,9 +31,8 @@ POINTWISE = {
 }  # fmt: skip
 # Longer rows of a product are not kept in a block, so that nothing is computed from whole ones.
 _MOST_WIDTH = 1024
-_MOST_SHARED_BYTES = (
-    1 << 22
-)  # of a product's right operand where every block of rows reads it whole
+# Of a product's right operand where every block of rows reads it whole.
+_MOST_SHARED_BYTES = 1 << 22
 _MOST_RIGHT_BYTES = 1 << 20  # of a second product's right operand, which every block reads whole
 _MOST_WIDE_BYTES = 1 << 16  # of a row of all values that a block keeps
 

@@ -153,6 +153,13 @@ class Reading:
         """Whether it is not all of the root."""
         return any(self.starts) or self.stops != self.shape
 
+    @property
+    def perm(self) -> list[int]:
+        """The order in which what is left of that shape has the operand's axes."""
+        order = sorted(self.axes)
+        by_place = sorted(order, key=lambda a: self.axes[a])
+        return [by_place.index(a) for a in order]
+
 
 def reading(elements: int, extents: Sequence[int], strides: Sequence[int],
             offset: int) -> Reading | None:  # fmt: skip

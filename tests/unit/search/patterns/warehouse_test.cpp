@@ -463,6 +463,31 @@ TEST(Identify, ClaimsAreDisjointAndConvex) {
   EXPECT_EQ(found[1].ops.size(), 2u);  // the second and its residual
 }
 
+// What fits on the way is kept beside what grew of it; a consumer that fits nothing stops neither.
+TEST(Identify, AllThatFitIsKeptAndWhatDoesNotIsPassedOver) {
+  const Graph g = parse(R"(graph g {
+    X = input : f32[24,40]
+    W = input : f32[40,56]
+    s = matmul X, W
+    o = cumsum s {axis=0}
+    m = reduce_max s {axes=[1], keepdims=true}
+    c = sub s, m
+    e = exp c
+    d = sum e {axes=[1], keepdims=true}
+    y = div e, d
+    return y, o
+  })");
+  IdentifyOptions options;
+  options.modulo_algebra = false;
+  std::vector<size_t> sizes;
+  for (const Subgraph& s : identify(g, {pattern("matmul"), pattern("matmul-softmax")}, options)) {
+    for (OpId id : s.ops) EXPECT_NE(g.op(id).kind, OpKind::Cumsum);
+    sizes.push_back(s.ops.size());
+  }
+  EXPECT_NE(std::find(sizes.begin(), sizes.end(), 1u), sizes.end());  // the product
+  EXPECT_NE(std::find(sizes.begin(), sizes.end(), 6u), sizes.end());  // and the whole softmax
+}
+
 TEST(PatternText, MessagesSayWhere) {
   const std::string good = print(pattern("rmsnorm"));
   const std::vector<std::array<std::string, 3>> cases = {
