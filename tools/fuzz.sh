@@ -38,6 +38,12 @@ for target in "$build"/*_fuzz; do
     -verbosity=0 -artifact_prefix="$found/" "$corpus" 2>&1 |
     { grep -vE '# Uses: |recommended dictionary' || true; }
 done
+# Models, where Atheris is installed (it has wheels for some Pythons only).
+if .venv/bin/python -c 'import atheris, onnx' 2>/dev/null && ls python/tessera/_core*.so >/dev/null 2>&1; then
+  echo "== onnx_fuzz.py: $seconds s, seed $seed, Atheris =="
+  PYTHONPATH=python .venv/bin/python tests/fuzz/onnx_fuzz.py "$build/onnx-corpus" -seed="$seed" \
+    -max_total_time="$seconds" -verbosity=0 -artifact_prefix="$found/"
+fi
 # Random programs through search, code and execution, where the release build is there.
 if [ -x build/release/tessera_tests ]; then
   echo "== random programs from seed $seed =="

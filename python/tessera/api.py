@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import time
@@ -93,6 +94,7 @@ def _optimize_graph(
 
     if is_gpu(options.target):
         find_libraries()
+    find_highs()
     record = _core.optimize(graph.core, options.fields(), watch, stop)
     asked = {"timeline": timeline, "requested": options.target, "strict": options.strict,
              "disable": options.disable}  # fmt: skip
@@ -100,6 +102,14 @@ def _optimize_graph(
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)
     return result
+
+
+def find_highs() -> None:
+    """Has the core take HiGHS from Python's package highspy, if it is there and none is named."""
+    spec = importlib.util.find_spec("highspy")
+    folders = spec.submodule_search_locations if spec is not None else None
+    for path in [p for f in folders or () for p in Path(f).glob("libhighs.so*")][:1]:
+        os.environ.setdefault("TESSERA_HIGHS", str(path))
 
 
 def _with_weights(graph: Graph, names: Sequence[str]) -> Graph:

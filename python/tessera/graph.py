@@ -435,6 +435,8 @@ class Graph(Builder):
         self.output_names: list[str] = []
         # What gives opaque operators a meaning: (function, payload, arrays) → arrays.
         self.opaque: Callable[[str, str, list[Any]], list[Any]] | None = None
+        # What an ONNX model computes behind its program, see frontends.onnx.opaque.Tail.
+        self.tail: Any = None
         self.notes: list[str] = []  # what a front end has to say, a line each
 
     @classmethod
@@ -448,7 +450,7 @@ class Graph(Builder):
     def with_core(self, core: _core.Graph) -> Graph:
         """Another program of the same inputs, with the values that come with this one."""
         graph = Graph.from_core(core)
-        graph.weights, graph.opaque = dict(self.weights), self.opaque
+        graph.weights, graph.opaque, graph.tail = dict(self.weights), self.opaque, self.tail
         graph.notes, graph.output_names = list(self.notes), list(self.output_names)
         return graph
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -266,6 +268,7 @@ def test_malformed_graphs() -> None:
     )
     refused(model([node("Transpose", ["x"], ["y"], perm=[3])], x, y), "Transpose")
     refused(model([node("Cast", ["x"], ["y"])], x, y), "lacks the attribute to")
+    refused(model([node("Neg", ["x", "x"], ["y"])], x, y), "takes 1 operands, not 2")
     refused(
         model([node("Frobnicate", ["x"], ["y"])], x, [value("y", None)]),
         "Frobnicate",
@@ -380,6 +383,18 @@ def fuzz(seeds: list[bytes], rounds: int, seed: int, seconds: float = 1e9) -> di
         assert time.monotonic() - began < 30, "a hang"
         counts[kind] = counts.get(kind, 0) + 1
     return counts
+
+
+def test_atheris_finds_nothing_in_a_few_runs(net: Path, tmp_path: Path) -> None:
+    """`make fuzz` has more of them, from all of ONNX's node tests."""
+    pytest.importorskip("atheris")
+    script = Path(__file__).parents[1] / "fuzz" / "onnx_fuzz.py"
+    flags = ["-runs=300", "-seed=1", f"-artifact_prefix={tmp_path}/"]
+    run = subprocess.run(
+        [sys.executable, str(script), str(net.parent), *flags], capture_output=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert b"Done 300 runs" in run.stderr
 
 
 def test_mutated_models_are_refused_or_read() -> None:

@@ -31,7 +31,7 @@ def cases() -> list[nodes.Case]:
 def run(cases: list[nodes.Case], mode: str) -> tuple[int, list[str]]:
     passed, failed = 0, []
     for case in cases:
-        if nodes.skipped(SKIPS, case.name, mode):
+        if nodes.skipped(SKIPS, case.name):
             continue
         try:
             nodes.run_case(case, mode)
@@ -67,7 +67,7 @@ def test_compiled(cases: list[nodes.Case], mode: str) -> None:
 def test_each_line_of_the_list_is_needed(cases: list[nodes.Case]) -> None:
     """A skipped test that passes has to leave the list; a wrong result is never skipped."""
     for case in cases:
-        if not nodes.skipped(SKIPS, case.name, "interpreter"):
+        if not nodes.skipped(SKIPS, case.name):
             continue
         with pytest.raises(UnsupportedError):
             nodes.run_case(case, "interpreter")

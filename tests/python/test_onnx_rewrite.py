@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import tessera as ts  # noqa: E402
+from tessera.api import find_highs  # noqa: E402
 from tessera.cli import main  # noqa: E402
 from tessera.frontends.onnx import load  # noqa: E402
 from tessera.frontends.onnx.export import to_onnx  # noqa: E402
@@ -194,6 +196,20 @@ def test_without_a_runtime_the_model_of_costs_decides(
     assert found.improved
     assert "not installed" in found.not_measured
     assert found.original_us == 0
+
+
+def test_highs_is_taken_from_pythons_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "highspy" / "libhighs.so.1"
+    library.parent.mkdir()
+    library.touch()
+    (library.parent / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for named in ("", "other.so"):
+        monkeypatch.setattr(os, "environ", {"TESSERA_HIGHS": named} if named else {})
+        find_highs()
+        assert os.environ["TESSERA_HIGHS"] == (named or str(library))
 
 
 def test_open_extents_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

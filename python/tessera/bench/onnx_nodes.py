@@ -173,39 +173,27 @@ def compare(case: Case, got: Sequence[Array], wanted: Sequence[Any]) -> None:
 
 @dataclass(frozen=True)
 class Skip:
-    """A line of the list: tests by pattern, in which modes, and why."""
+    """A line of the list: tests by pattern, and why."""
 
     pattern: re.Pattern[str]
-    modes: frozenset[str]
     reason: str
 
 
 def read_skips(path: Path) -> list[Skip]:
-    """Lines of `pattern [mode,mode] : reason`; without modes, all of them."""
+    """Lines of `pattern : reason`."""
     skips = []
     for line in path.read_text().splitlines():
         text = line.split("#", 1)[0].strip()
-        if not text:
-            continue
-        head, _, reason = text.partition(" : ")
-        pattern, *modes = head.split()
-        if not reason.strip():
+        pattern, _, reason = text.partition(" : ")
+        if text and not reason.strip():
             raise ValueError(f"{path}: '{text}' gives no reason")
-        skips.append(
-            Skip(
-                re.compile(pattern),
-                frozenset(modes[0].strip("[]").split(",") if modes else MODES),
-                reason.strip(),
-            )
-        )
+        if text:
+            skips.append(Skip(re.compile(pattern), reason.strip()))
     return skips
 
 
-def skipped(skips: Sequence[Skip], name: str, mode: str) -> str | None:
-    for skip in skips:
-        if mode in skip.modes and skip.pattern.fullmatch(name):
-            return skip.reason
-    return None
+def skipped(skips: Sequence[Skip], name: str) -> str | None:
+    return next((s.reason for s in skips if s.pattern.fullmatch(name)), None)
 
 
 def run(
@@ -231,7 +219,7 @@ def run(
         while row["tested"] < len(some):
             first, start = row["tested"], time.perf_counter()
             for number, case in enumerate(some[first : first + _PER_ROW], first + 1):
-                if skipped(skips, case.name, mode) is not None:
+                if skipped(skips, case.name) is not None:
                     row["skipped"] += 1
                     continue
                 tell(f"{mode} {number}/{len(some)}: {case.name}")

@@ -126,6 +126,7 @@ TEST_F(Mutated, FilmsBecomeImagesInEveryLayer) {
   const SubprogramReport& told = session.report.subprograms[0];
   EXPECT_EQ(told.times, 2);
   EXPECT_GT(told.alternatives.size(), 0u);
+  EXPECT_GT(told.rounds, 1);  // mutants of mutants
   ASSERT_TRUE(optimizer.offers()) << told.verdict;
   const auto chosen = optimizer.choose({}, {});
   ASSERT_TRUE(chosen.has_value()) << told.verdict;

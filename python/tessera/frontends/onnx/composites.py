@@ -5,6 +5,7 @@ Runtimes have fast kernels for them and do not find them again in their parts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,8 +161,9 @@ class _Finder:
 def fraction(text: Any) -> float:
     """The number of a text such as "1/3".
 
-    >>> fraction("1/4"), fraction(3)
-    (0.25, 3.0)
+    >>> fraction("1/4"), fraction(3), fraction("3*2^-4")
+    (0.25, 3.0, 0.1875)
     """
-    numerator, _, denominator = str(text).partition("/")
-    return float(numerator) / float(denominator) if denominator else float(numerator)
+    text, _, power = str(text).partition("*2^")
+    numerator, _, denominator = text.partition("/")
+    return math.ldexp(float(numerator) / float(denominator or 1), int(power or 0))

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.errors import UnsupportedError
 from tessera.files import write_bytes
 from tessera.frontends.onnx.composites import Composite, composites, fraction
-from tessera.frontends.onnx.opaque import OpaqueNodes
+from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.graph import Graph
 from tessera.types import is_float, to_numpy
@@ -67,7 +67,10 @@ class _Writer:
         self.onnx = onnx_package()
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
-        self.opsets: dict[str, int] = {"": OPSET}
+        models = graph.opaque.models.values() if isinstance(graph.opaque, OpaqueNodes) else []
+        models = [*models, *([graph.tail.model] if graph.tail else [])]
+        newest = [o.version for m in models for o in m.opset_import if not o.domain]
+        self.opsets: dict[str, int] = {"": max([OPSET, *newest])}
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
         self._constants: dict[Any, str] = {}
@@ -109,14 +112,40 @@ class _Writer:
                 self.nodes.append(helper.make_node("Identity", [self._names[t]], [name], name=name))
             seen.add(t)
             outputs.append(self._value(t, name))
+        if (tail := graph.tail) is not None:
+            names = [self._names[core.outputs[i]] for i in tail.takes]
+            self._region(tail.model, names, [self._claim(n) for n in tail.makes.values()])
+            del outputs[len(outputs) - tail.hidden :]
+            for kind, (position, name) in zip(
+                tail.model.graph.output, tail.makes.items(), strict=True
+            ):
+                outputs.insert(position, self.onnx.ValueInfoProto(name=name, type=kind.type))
         proto = helper.make_graph(self.nodes, graph.name, inputs, outputs, self.initializers)
         model = helper.make_model(
             proto,
             opset_imports=[helper.make_opsetid(d, v) for d, v in self.opsets.items()],
             producer_name="tessera",
         )
-        model.ir_version = 9
+        self._check_types()
+        model.ir_version = max(9, helper.find_min_ir_version_for(list(model.opset_import), True))
         return model
+
+    def _check_types(self) -> None:
+        """Refuses what ONNX has for other element types only."""
+        types = {name: self.graph.core.type(t)[0] for t, name in self._names.items()}
+        for node in (n for n in self.nodes if not n.domain):
+            formals = self.onnx.defs.get_schema(node.op_type, self.opsets[""]).inputs
+            for i, name in enumerate(node.input):
+                code = self.code(to_numpy(types.get(name, "f32")))
+                kind = self.onnx.TensorProto.DataType.Name(code).lower()
+                if (
+                    name in types
+                    and f"tensor({kind})" not in formals[min(i, len(formals) - 1)].types
+                ):
+                    raise UnsupportedError(
+                        "this program cannot be written as standard ONNX: there is no "
+                        f"{node.op_type} of {kind} ('{node.name}')"
+                    )
 
     def _operands(self, record: dict[str, Any]) -> Sequence[int]:
         whole = self._wholes.get(record["results"][0])
@@ -136,7 +165,12 @@ class _Writer:
         operands = list(names)
         if whole.ones is not None:
             dtype = self.dtype(whole.inputs[0])
-            operands.insert(1, self.constant(np.ones(whole.ones), dtype))
+            if np.prod(whole.ones, dtype=np.float64) <= 1 << 16:
+                ones = self.constant(np.ones(whole.ones), dtype)
+            else:
+                one = self._tensor("value", np.ones([1], dtype))
+                ones = self.add("ConstantOfShape", [self.constant(whole.ones)], {"value": one})
+            operands.insert(1, ones)
         self.add(whole.op, operands, whole.attrs, result)
 
     # --- names and values
@@ -192,26 +226,46 @@ class _Writer:
     def _opaque(self, record: dict[str, Any], names: Sequence[str]) -> None:
         assert isinstance(self.graph.opaque, OpaqueNodes)
         model = self.graph.opaque.models[record["attrs"]["payload"]]
-        node = self.onnx.NodeProto()
-        node.CopyFrom(model.graph.node[0])
-        given, made = iter(names), iter(self._names[t] for t in record["results"])
-        own = {t.name: t for t in model.graph.initializer}
-        for i, name in enumerate(node.input):
-            if name in own:
-                array = self.onnx.numpy_helper.to_array(own[name])
-                node.input[i] = self.constant(array, array.dtype)
-            else:
-                node.input[i] = next(given) if name else ""
-        for i, name in enumerate(node.output):
-            node.output[i] = next(made) if name else ""
-        node.name = node.output[0]
-        for opset in model.opset_import:
-            if opset.domain not in ("", "ai.onnx"):
-                self.opsets[opset.domain] = opset.version
-        self.nodes.append(node)
+        self._region(model, names, [self._names[t] for t in record["results"]])
+
+    def _region(self, model: Any, operands: Sequence[str], results: Sequence[str]) -> None:
+        """Writes the nodes of another model, in the operators' versions of this one."""
+        model = _in_opset(model, self.opsets[""])
+        graph = model.graph
+        names = dict(zip((v.name for v in graph.input), operands, strict=True))
+        names.update(zip((v.name for v in graph.output), results, strict=True))
+        for tensor in graph.initializer:
+            array = self.onnx.numpy_helper.to_array(tensor)
+            names[tensor.name] = self.constant(array, array.dtype)
+        for node in graph.node:
+            for name in node.output:
+                if name and name not in names:
+                    names[name] = self._claim(f"{node.op_type.lower()}_{len(self.nodes)}")
+            self.nodes.append(renamed(node, names))
+            self.nodes[-1].name = next(n for n in self.nodes[-1].output if n)
+        self.opsets.update((o.domain, o.version) for o in model.opset_import if o.domain)
 
 
-Writer = Callable[[_Writer, dict[str, Any], Sequence[str]], None]
+def _in_opset(model: Any, version: int) -> Any:
+    """A model of opaque nodes whose operators mean the same in another, later version."""
+    onnx = onnx_package()
+    own = next(o.version for o in model.opset_import if not o.domain)
+    standard = [n.op_type for n in model.graph.node if not n.domain]
+    try:
+        since = [
+            [onnx.defs.get_schema(op, v).since_version for v in (own, version)] for op in standard
+        ]
+        if all(a == b for a, b in since):
+            return model
+        typed = onnx.shape_inference.infer_shapes(model)
+        model = onnx.version_converter.convert_version(typed, version)
+    except Exception as error:
+        text = f"{', '.join(standard)} of opset {own} cannot be written in {version}: {error}"
+        raise UnsupportedError(text) from None
+    return model
+
+
+Writer = Callable[[_Writer, dict[str, Any], Sequence[str]], Any]
 _WRITERS: dict[str, Writer] = {}
 
 
@@ -225,11 +279,7 @@ def _writes(*ops: str) -> Callable[[Writer], Writer]:
 
 
 def _plain(onnx_op: str, **attrs: Any) -> Writer:
-    return lambda w, r, x: void(w.add(onnx_op, x, attrs, w.result(r)))
-
-
-def void(_: Any) -> None:
-    return None
+    return lambda w, r, x: w.add(onnx_op, x, attrs, w.result(r))
 
 
 for _op, _name in {
@@ -331,8 +381,11 @@ def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
 def _iota(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     t, axis = r["results"][0], r["attrs"]["axis"]
     dims = w.shape(t)
-    line = np.arange(dims[axis]).reshape([-1 if a == axis else 1 for a in range(len(dims))])
-    w.add("Expand", [w.constant(line, w.dtype(t)), w.constant(dims)], {}, w.result(r))
+    line = w.add("Range", [w.constant(0), w.constant(dims[axis]), w.constant(1)])
+    line = w.add("Reshape", [line, w.constant([-1 if a == axis else 1 for a in range(len(dims))])])
+    if w.dtype(t) != np.int64:
+        line = w.add("Cast", [line], {"to": w.code(w.dtype(t))})
+    w.add("Expand", [line, w.constant(dims)], {}, w.result(r))
 
 
 def _reduction(op: str) -> Writer:

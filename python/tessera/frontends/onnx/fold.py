@@ -28,8 +28,6 @@ def fold(node: Node) -> list[Array] | None:
     kind = node.proto.op_type
     known = [o for o in operands if isinstance(o, np.ndarray)]
     function = _FOLDS.get(kind) if len(known) == len(operands) else None
-    if operands and isinstance(operands[0], np.ndarray) and operands[0].size == 0:
-        function = _OF_NOTHING.get(kind, function)
     if function is None or any(o.dtype.kind == "V" for o in known):
         return None
     if kind not in _FREE and any(o.size > _LARGEST for o in known):
@@ -142,24 +140,6 @@ def _reduce(function: Any) -> Callable[..., Array]:
             axes = list(range(x.ndim))
         result = function(x, axis=tuple(axes), keepdims=bool(node.attr("keepdims", 1)))
         return np.asarray(result).astype(x.dtype)
-
-    return run
-
-
-def _reduced_nothing(identity: float) -> Callable[..., Array]:
-    """A reduction of an empty array: the number that its operator leaves all others as they are."""
-
-    def run(node: Node, x: Array, *rest: Array) -> Array:
-        axes = axes_operand(node) or []
-        if not axes and node.attr("noop_with_empty_axes", 0):
-            return x
-        shape = np.sum(x, axis=tuple(axes) or None, keepdims=bool(node.attr("keepdims", 1))).shape
-        value: Any = identity
-        if np.isinf(identity) and x.dtype.kind in "iub":
-            least = 0 if x.dtype.kind == "b" else np.iinfo(x.dtype).min
-            most = 1 if x.dtype.kind == "b" else np.iinfo(x.dtype).max
-            value = most if identity > 0 else least
-        return np.full(shape, value).astype(x.dtype)
 
     return run
 
@@ -303,18 +283,4 @@ _FOLDS: dict[str, Callable[..., Any]] = {
             ),
         }.items()
     },
-}
-
-# Of a first operand that is empty, so known; others of these need not be known.
-_OF_NOTHING: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare"), _reduced_nothing(0)),
-    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceMax"), _reduced_nothing(-np.inf)),
-    "ReduceMin": _reduced_nothing(np.inf),
-    "ReduceProd": _reduced_nothing(1),
-    "ReduceMean": _reduced_nothing(np.nan),
-    **dict.fromkeys(("Exp", "Log", "Relu", "Sigmoid", "Tanh"), _plain(lambda x: x)),
-    "Reshape": lambda node, x, *rest: _reshape(node, x, np.array(node.ints(1, "the shape"))),
-    "Split": _split,
-    "Trilu": _plain(lambda x, *rest: x),
-    "CastLike": _plain(lambda x, like: x.astype(like.dtype)),
 }

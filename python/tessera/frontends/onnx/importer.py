@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from tessera import ops
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
+from tessera.frontends.onnx.opaque import (
+    Outside,
+    Tail,
+    Typed,
+    region,
+    renamed,
+    static_types,
+    types_by_runtime,
+)
 from tessera.frontends.onnx.reader import (
     Array,
     array_of,
@@ -27,6 +37,9 @@ from tessera.graph import Graph, Tensor
 from tessera.types import dtype_name
 
 Value = Tensor | Array
+Made = Value | Outside | None
+# Results, which of them are used, the model of these, what it takes, the types.
+Alone = tuple[list[Outside], list[int], Any, list[Tensor], list[Typed | None]]
 Handler = Callable[["Node"], "Value | Sequence[Value] | None"]
 
 HANDLERS: dict[str, Handler] = {}
@@ -69,7 +82,7 @@ class NeedsValueError(UnsupportedError):
 class Node:
     """One node with its operands, as handlers see it."""
 
-    def __init__(self, importer: Importer, proto: Any, operands: Sequence[Value | None]) -> None:
+    def __init__(self, importer: Importer, proto: Any, operands: Sequence[Made]) -> None:
         self.importer = importer
         self.proto = proto
         self.operands = operands
@@ -165,6 +178,11 @@ class Node:
             )
         return value
 
+    def fits(self, count: float) -> None:
+        """Refuses an array of so many elements, which would be made while importing."""
+        if count > _LARGEST_KNOWN:
+            raise self.bad("a constant of it is too large to be computed while importing")
+
     def bad(self, message: str) -> BadInputError:
         return BadInputError(f"{describe(self.proto)}: {message}", self.importer.where)
 
@@ -175,6 +193,7 @@ class Importer:
     `opaque`: what this module has no handler for becomes an opaque operator; else it is an error.
     `whole`: so do recurrent layers and the like, which kernels want written out and runtimes whole.
     `empty`: learns of the model's empty results by position, which are then none of the program's.
+    `tail`: what no program holds may be a result, computed behind the program (`Graph.tail`).
     """
 
     def __init__(
@@ -189,6 +208,7 @@ class Importer:
         opaque: bool = True,
         whole: bool = False,
         empty: dict[int, Array] | None = None,
+        tail: bool = False,
     ) -> None:
         from tessera.frontends.onnx import operators  # registers the handlers
 
@@ -204,6 +224,7 @@ class Importer:
         self.allow_opaque = opaque
         self.whole = whole
         self.empty = empty
+        self.tail = tail
         self.opaque_nodes: dict[str, Any] = {}  # payload → single-node model
         self.notes: list[str] = []  # one line per opaque node
         self.origins: dict[str, frozenset[str]] = {}  # by value: inputs that it depends on
@@ -213,13 +234,14 @@ class Importer:
         self._functions = {(f.domain, f.name): f for f in model.functions}
         self._depth = 0
         self._inferred: dict[str, Any] | None = None
+        self._numbered = 0  # nodes outside of the program
 
     # --- the graph
     def run(self) -> Graph:
         graph = self.model.graph
-        values: dict[str, Value | None] = {}
+        values: dict[str, Made] = {}
         for tensor in graph.initializer:
-            values[tensor.name] = array_of(tensor, self.folder, self.where)
+            values[tensor.name] = self._initial(tensor)
         for sparse in graph.sparse_initializer:
             raise UnsupportedError(
                 f"the initialiser '{sparse.values.name}' is sparse, which is not supported",
@@ -238,12 +260,16 @@ class Importer:
             if name not in values:
                 raise BadInputError(f"the model has no input '{name}'", self.where)
         self.nodes(graph.node, values, {v.name for v in graph.output})
-        for value in graph.output:
+        behind: dict[int, Outside] = {}
+        for position, value in enumerate(graph.output):
             result = values.get(value.name)
             if result is None:
                 raise BadInputError(f"nothing makes the output '{value.name}'", self.where)
             if self.empty is not None and isinstance(result, np.ndarray) and result.size == 0:
-                self.empty[len(self.empty) + len(self.graph.core.outputs)] = result
+                self.empty[position] = result
+                continue
+            if isinstance(result, Outside) and self.tail:
+                behind[position] = result
                 continue
             tensor = self.tensor(result, value.name)
             self.graph.output_names.append(value.name)
@@ -251,7 +277,28 @@ class Importer:
                 self.graph.output(tensor)
             else:
                 self.graph.output(tensor, value.name)
+        if behind:
+            self._behind(behind)
         return self.graph
+
+    def _behind(self, results: Mapping[int, Outside]) -> None:
+        """Makes results that no program holds the program's tail."""
+        model, taken = region(list(results.values()), self._opsets())
+        core = self.graph.core
+        shown = len(core.outputs)
+        for t in taken:
+            if t.id not in core.outputs:
+                self.graph.output(t)
+                self.graph.output_names.append(core.tensor_name(t.id) or f"t{t.id}")
+        outputs = [self.model.graph.output[i] for i in results]
+        names = [o.name for o in outputs]
+        model = onnx_package().shape_inference.infer_shapes(model)
+        for made, stated in zip(model.graph.output, outputs, strict=True):
+            if stated.HasField("type"):
+                made.type.CopyFrom(stated.type)
+        takes = [core.outputs.index(t.id) for t in taken]
+        hidden = len(core.outputs) - shown
+        self.graph.tail = Tail(model, takes, dict(zip(results, names, strict=True)), hidden)
 
     def _input(self, value: Any, position: int, symbols: set[str]) -> Tensor:
         where = f"the input '{value.name}'"
@@ -260,7 +307,11 @@ class Importer:
         dtype = dtype_of(value.type.tensor_type.elem_type, where, self.where)
         shape = self.shapes.get(value.name, shape_of(value))
         if shape is None:
-            raise NeedsShapeError(value.name, self.where)
+            raise UnsupportedError(
+                f"the model does not state the shape of {where}: "
+                f"load(path, shapes={{'{value.name}': [...]}})",
+                self.where,
+            )
         dims: list[int | str] = []
         for axis, d in enumerate(shape):
             if isinstance(d, str) and d in self.extents:
@@ -276,9 +327,7 @@ class Importer:
         except Error as error:
             raise type(error)(error.message, self.where) from None
 
-    def nodes(
-        self, nodes: Sequence[Any], values: dict[str, Value | None], results: set[str]
-    ) -> None:
+    def nodes(self, nodes: Sequence[Any], values: dict[str, Made], results: set[str]) -> None:
         """Imports nodes in order; `values` learns of their results."""
         outer = self.used
         self.used = set(results)
@@ -307,9 +356,7 @@ class Importer:
                     self.graph.core.set_tensor_name(value.id, name)
         self.used = outer
 
-    def _node(
-        self, proto: Any, operands: Sequence[Value | None], scope: dict[str, Value | None]
-    ) -> Sequence[Value | None]:
+    def _node(self, proto: Any, operands: Sequence[Made], scope: dict[str, Made]) -> Sequence[Made]:
         from tessera.frontends.onnx.fold import fold
 
         node = Node(self, proto, operands)
@@ -321,22 +368,29 @@ class Importer:
                     return self._scan(node, scope)
                 if proto.op_type == "Loop":
                     return self._loop(node, scope)
+            schema = self._schema(proto)
+            if schema is not None and len(proto.input) > schema.max_input:
+                raise node.bad(f"takes {schema.max_input} operands, not {len(proto.input)}")
             function = self._functions.get((proto.domain, proto.op_type))
             if function is not None:
                 return self._call(node, function)
+            if any(isinstance(o, Outside) for o in operands):
+                return self._opaque(node, scope)
             standard = proto.domain in ("", "ai.onnx")
+            empty = any(isinstance(o, np.ndarray) and o.size == 0 for o in operands)
+            if empty and (nothing := self._of_nothing(node, scope)) is not None:
+                return nothing
             if standard and (folded := fold(node)) is not None:
-                if any(f.size > _LARGEST_KNOWN for f in folded):
-                    raise node.bad("its result is too large to be computed while importing")
+                node.fits(max([0, *(f.size for f in folded)]))
                 return folded
             if standard and self.whole and proto.op_type in WRITTEN_OUT:
-                return self._opaque(node)
+                return self._opaque(node, scope)
             handler = HANDLERS.get(proto.op_type) if standard else None
             made = handler(node) if handler else None
             if made is None and (body := self._schema_function(node)) is not None:
                 return self._call(node, body)
             if made is None:
-                return self._opaque(node)
+                return self._opaque(node, scope)
             return made if isinstance(made, (list, tuple)) else [made]  # type: ignore[list-item]
         except NeedsValueError:
             raise
@@ -347,18 +401,44 @@ class Importer:
             if describe(proto) not in message:
                 message = f"{describe(proto)}: {message}"
             raise type(error)(message, self.where) from None
-        except (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError) as error:
+        except (
+            ValueError,
+            TypeError,
+            IndexError,
+            OverflowError,
+            ZeroDivisionError,
+            MemoryError,
+        ) as error:
             # Attributes and constants of a malformed node, met by NumPy or Python.
             raise BadInputError(f"{describe(proto)}: {error}", self.where) from None
 
     # --- nodes made of nodes
-    def _branch(self, node: Node, scope: dict[str, Value | None]) -> Sequence[Value | None]:
-        condition = node.known(0, "the condition")
-        name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-        taken = node.require_attr(name, onnx_package().GraphProto)
-        return self._inside(taken.node, taken.initializer, taken.output, dict(scope))
+    def _branch(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
+        """The branch that a known condition says; of one that is computed both, and a choice."""
+        graph = onnx_package().GraphProto
+        branches = [node.require_attr(f"{name}_branch", graph) for name in ("else", "then")]
 
-    def _scan(self, node: Node, scope: dict[str, Value | None]) -> Sequence[Value | None]:
+        def inside(taken: Any) -> Sequence[Made]:
+            return self._inside(taken.node, taken.initializer, taken.output, dict(scope))
+
+        condition = node.value(0)
+        if isinstance(condition, Tensor) and condition.id not in self.splats:
+            first = len(self.graph.ops)
+            try:
+                made = [[self.tensor(v) for v in inside(b) if v is not None] for b in branches]
+            except Error:
+                made = [[], [node.x()]]
+            same = [[(t.dtype, t.shape) for t in results] for results in made]
+            # An index may be in range in its own branch only.
+            if same[0] == same[1] and all(r["op"] != "gather" for r in self.graph.ops[first:]):
+                where, given = ops.function("where"), ops.function("reshape")(condition, [])
+                return [where(given, a, b) for b, a in zip(*made, strict=True)]
+            if self.whole:
+                return self._opaque(node, scope)
+        known = node.known(0, "the condition").reshape(-1)
+        return inside(branches[bool(known[0])])
+
+    def _scan(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
         """A Scan step by step: how many there are is known."""
         body = node.require_attr("body", onnx_package().GraphProto)
         count = int(node.require_attr("num_scan_inputs"))
@@ -373,7 +453,7 @@ class Importer:
             raise node.bad("its body does not fit its operands")
         steps = scanned[0].shape[axes[0]]
         self._require_steps(node, steps)
-        made: list[list[Value]] = [[] for _ in range(outputs)]
+        made: list[list[Value | Outside]] = [[] for _ in range(outputs)]
         for step in range(steps):
             parts = []
             for x, axis, backwards in zip(scanned, axes, back, strict=True):
@@ -388,7 +468,7 @@ class Importer:
                 into.append(self._present(node, result))
         return [*state, *self._stacked(made, out_axes, out_back)]
 
-    def _loop(self, node: Node, scope: dict[str, Value | None]) -> Sequence[Value | None]:
+    def _loop(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
         """A Loop step by step, where it is known while importing when it ends."""
         body = node.require_attr("body", onnx_package().GraphProto)
         state = list(node.operands[2:])
@@ -397,7 +477,7 @@ class Importer:
             raise node.bad("its body does not fit its operands")
         steps = int(node.known(0, "the number of steps").reshape(-1)[0]) if node.has(0) else None
         going = bool(node.known(1, "the condition").reshape(-1)[0]) if node.has(1) else True
-        made: list[list[Value]] = [[] for _ in range(outputs)]
+        made: list[list[Value | Outside]] = [[] for _ in range(outputs)]
         step = 0
         while going and (steps is None or step < steps):
             self._require_steps(node, step)
@@ -407,10 +487,8 @@ class Importer:
             results = self._inside(body.node, body.initializer, body.output, values)
             condition = self._present(node, results[0])
             if not isinstance(condition, np.ndarray):
-                if (known := self.splats.get(condition.id)) is None:
-                    raise UnsupportedError(
-                        f"{describe(node.proto)} ends when what it computes says so", self.where
-                    )
+                if (known := self.splats.get(self.tensor(condition).id)) is None:
+                    return self._opaque(node, scope)  # it ends when what it computes says so
                 condition = known
             going = bool(condition.reshape(-1)[0])
             state = list(results[1 : 1 + len(state)])
@@ -429,25 +507,23 @@ class Importer:
                 self.where,
             )
 
-    def _present(self, node: Node, value: Value | None) -> Value:
+    def _present(self, node: Node, value: Made) -> Value | Outside:
         if value is None:
             raise node.bad("its body does not make all its results")
         return value
 
     def _stacked(
-        self, made: Sequence[list[Value]], axes: Sequence[int], backwards: Sequence[int]
+        self, made: Sequence[list[Value | Outside]], axes: Sequence[int], backwards: Sequence[int]
     ) -> list[Value]:
-        from tessera import ops
-
         results: list[Value] = []
         for parts, axis, back in zip(made, axes, backwards, strict=True):
             tensors = [self.tensor(p) for p in (reversed(parts) if back else parts)]
             results.append(ops.function("stack")(tensors, axis))
         return results
 
-    def _call(self, node: Node, function: Any) -> Sequence[Value | None]:
+    def _call(self, node: Node, function: Any) -> Sequence[Made]:
         """A model's own function, or the body that ONNX itself gives for an operator."""
-        values: dict[str, Value | None] = dict.fromkeys(function.input)
+        values: dict[str, Made] = dict.fromkeys(function.input)
         values.update(zip(function.input, node.operands, strict=False))
         opsets = [o.version for o in function.opset_import if o.domain in ("", "ai.onnx")]
         outer, outer_origins = self.opset, self.origins
@@ -465,13 +541,18 @@ class Importer:
         finally:
             self.opset, self.origins = outer, outer_origins
 
+    def _schema(self, proto: Any) -> Any:
+        """What ONNX says of an operator; None of one that it does not know."""
+        try:
+            return onnx_package().defs.get_schema(proto.op_type, self.opset, proto.domain)
+        except Exception:
+            return None
+
     def _defaults(self, proto: Any) -> dict[str, Any]:
         """Attributes that ONNX gives an operator where its node does not."""
-        try:
-            schema = onnx_package().defs.get_schema(proto.op_type, self.opset, proto.domain)
-        except Exception:
-            return {}
-        defaults = {n: a.default_value for n, a in schema.attributes.items()}
+        schema = self._schema(proto)
+        attributes = schema.attributes.items() if schema is not None else ()
+        defaults = {n: a.default_value for n, a in attributes}
         return {n: v for n, v in defaults.items() if v.type}
 
     def _inside(
@@ -479,14 +560,14 @@ class Importer:
         nodes: Sequence[Any],
         initializers: Sequence[Any],
         outputs: Sequence[Any],
-        values: dict[str, Value | None],
-    ) -> Sequence[Value | None]:
+        values: dict[str, Made],
+    ) -> Sequence[Made]:
         if self._depth >= _MOST_NESTING:
             raise BadInputError("functions and branches are nested too deeply", self.where)
         self._depth += 1
         try:
             for tensor in initializers:
-                values[tensor.name] = array_of(tensor, self.folder, self.where)
+                values[tensor.name] = self._initial(tensor)
             names = [o if isinstance(o, str) else o.name for o in outputs]
             self.nodes(nodes, values, set(names))
             return [values.get(name) for name in names]
@@ -497,9 +578,8 @@ class Importer:
         """The body that ONNX gives for an operator that has no handler here."""
         onnx = onnx_package()
         proto = node.proto
-        try:
-            schema = onnx.defs.get_schema(proto.op_type, self.opset, proto.domain)
-        except Exception:
+        schema = self._schema(proto)
+        if schema is None:
             return None
         if schema.has_function:
             return schema.function_body
@@ -508,7 +588,7 @@ class Importer:
         types = []
         for operand in node.operands:
             kind = onnx.TypeProto()
-            if operand is not None:
+            if isinstance(operand, (Tensor, np.ndarray)):
                 kind = onnx.helper.make_tensor_type_proto(
                     onnx.helper.np_dtype_to_tensor_dtype(operand.dtype), list(operand.shape)
                 )
@@ -522,10 +602,16 @@ class Importer:
         return function if function.node else None
 
     # --- operands
-    def tensor(self, value: Value, name: str = "") -> Tensor:
+    def tensor(self, value: Value | Outside, name: str = "") -> Tensor:
         """A value as a tensor of the program: arrays become constants or weights."""
         if isinstance(value, Tensor):
             return value
+        if isinstance(value, Outside):
+            raise UnsupportedError(
+                f"{value.why}, and no program holds '{name}', what it makes; call the model "
+                "(tessera.frontends.onnx.Model), or write one (tessera optimize … -o)",
+                self.where,
+            )
         known = self._lifted.get(id(value))
         if known is not None:
             return known[1]
@@ -540,7 +626,7 @@ class Importer:
         finite = value.dtype.kind not in "fV" or bool(np.isfinite(first.astype(np.float64)))
         if finite and (value.ndim == 0 or bool((value == first).all())):
             tensor = self.graph.const(
-                first.item() if value.dtype.kind in "biu" else _exact(first),
+                first.item() if value.dtype.kind in "biu" else float(first),
                 value.dtype,
                 value.shape,
             )
@@ -563,92 +649,127 @@ class Importer:
         return tensor
 
     # --- what has no handler
-    def _opaque(self, node: Node) -> Sequence[Value | None]:
+    def _initial(self, tensor: Any) -> Value | Outside:
+        """An initialiser's value; one of a type that programs lack is outside of them."""
+        try:
+            return array_of(tensor, self.folder, self.where)
+        except UnsupportedError as error:
+            onnx = onnx_package()
+            if not self.allow_opaque or tensor.data_location == onnx.TensorProto.EXTERNAL:
+                raise
+            node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+            return self._outside(node, {}, error.message)[0]
+
+    def _outside(self, proto: Any, reads: Mapping[str, Value | Outside], why: str) -> list[Outside]:
+        """The results of a node as values outside of the program."""
+        number = self._numbered = self._numbered + 1
+        # Large arrays are the program's. By id: what is read is kept by what reads it.
+        held = {
+            n: self.tensor(v, n) if isinstance(v, np.ndarray) and v.size > _SMALL else v
+            for n, v in reads.items()
+        }
+        names = {n: v.name if isinstance(v, Outside) else f"v{id(v)}" for n, v in held.items()}
+        inputs = {names[n]: v for n, v in held.items() if not isinstance(v, Outside)}
+        nodes: dict[int, Any] = {}
+        for value in held.values():
+            if isinstance(value, Outside):
+                nodes.update(value.nodes)
+                inputs.update(value.reads)
+        made = [f"r{number}_{i}" if n else "" for i, n in enumerate(proto.output)]
+        nodes[number] = renamed(proto, names | dict(zip(proto.output, made, strict=True)))
+        nodes[number].name = ""
+        return [Outside(name, nodes, inputs, why) for name in made]
+
+    def _alone(self, node: Node, scope: Mapping[str, Made], why: str) -> Alone:
+        """A node with what is outside that it reads, as a model of its own."""
+        reads = {n: v for n in _all_reads(node.proto) if (v := scope.get(n)) is not None}
+        made = self._outside(node.proto, reads, why)
+        wanted = [i for i, n in enumerate(node.proto.output) if n in self.used]
+        model, taken = region([made[i] for i in wanted], self._opsets())
+        stated = self._declared()
+        try:
+            types = static_types(model, [stated.get(node.proto.output[i]) for i in wanted])
+        except Exception as error:
+            raise node.bad(str(error)) from None
+        return made, wanted, model, taken, types
+
+    def _opsets(self) -> list[Any]:
+        others = [o for o in self.model.opset_import if o.domain not in ("", "ai.onnx")]
+        return [*others, onnx_package().helper.make_opsetid("", self.opset)]
+
+    def _opaque(self, node: Node, scope: Mapping[str, Made]) -> Sequence[Made]:
+        """A node left to onnxruntime: an operator of the program, together with what is outside
+        that it reads; or outside itself."""
         proto = node.proto
         operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
         why = "not known to Tessera"
         if proto.op_type in HANDLERS and operator == proto.op_type:
             whole = self.whole and proto.op_type in WRITTEN_OUT
             why = "kept whole" if whole else "not supported in this form"
+        if any(isinstance(o, Outside) for o in node.operands):
+            why = "left with what it reads"
         text = f"{describe(proto)}: the operator {operator} (opset {self.opset}) is {why}"
         if not self.allow_opaque:
             raise UnsupportedError(text, self.where)
-        # Small arrays that are known belong to the node: they may decide about its shapes.
-        inputs: list[Value | None] = []
-        for value, name in zip(node.operands, proto.input, strict=True):
-            keep = value is None or (isinstance(value, np.ndarray) and value.size <= _SMALL)
-            inputs.append(value if keep or value is None else self.tensor(value, name))
-        model = self._single(proto, inputs)
-        types = self._result_types(proto, model)
-        if types is None:
+        made, wanted, model, taken, types = self._alone(node, scope, text)
+        if any(isinstance(d, str) for t in taken for d in t.shape):
             raise UnsupportedError(
-                f"{text}, and the types of its results are not known before it runs", self.where
+                f"{text}, and needs known extents; give them: --shape, load(extents=…), or call "
+                "the model",
+                self.where,
             )
+        if None in types:
+            types = types_by_runtime(model) or types
+        results: list[Made] = [None] * len(proto.output)
+        try:
+            kinds = [(dtype_name(dtype_of(t[0], "")), t[1]) for t in types if t and 0 not in t[1]]
+        except UnsupportedError:
+            kinds = []
+        if len(kinds) < len(types):
+            for i in wanted:
+                results[i] = made[i]
+            return results
         payload = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:16]
         self.opaque_nodes[payload] = model
         self.notes.append(f"{text}; it is left as it is and run by onnxruntime")
         ids = self.graph.core.add_opaque(
-            [t.id for t in inputs if isinstance(t, Tensor)],
+            [t.id for t in taken],
             f"onnx.{proto.op_type}",
             payload,
-            types,
-            list(proto.output),
+            kinds,
+            [proto.output[i] for i in wanted],
         )
-        return [Tensor(self.graph, i) for i in ids]
+        for i, t in zip(wanted, ids, strict=True):
+            results[i] = Tensor(self.graph, t)
+        return results
 
-    def _single(self, proto: Any, inputs: Sequence[Value | None]) -> Any:
-        """A model of one node; names are positions, so that equal nodes are equal models."""
-        onnx = onnx_package()
-        node = onnx.NodeProto()
-        node.CopyFrom(proto)
-        if any(a.HasField("g") or a.graphs for a in node.attribute):
-            raise UnsupportedError(
-                f"{describe(proto)} has a subgraph, which is not supported", self.where
-            )
-        node.name = ""
-        declared, known = [], []
-        for i, t in enumerate(inputs):
-            node.input[i] = "" if t is None else f"x{i}"
-            if isinstance(t, np.ndarray):
-                known.append(onnx.numpy_helper.from_array(t, f"x{i}"))
-            elif t is not None:
-                code = onnx.helper.np_dtype_to_tensor_dtype(t.dtype)
-                declared.append(onnx.helper.make_tensor_value_info(f"x{i}", code, list(t.shape)))
-        outputs = []
-        for i, name in enumerate(proto.output):
-            node.output[i] = f"y{i}" if name else ""
-            if name:
-                outputs.append(onnx.ValueInfoProto(name=f"y{i}"))
-        graph = onnx.helper.make_graph([node], "opaque", declared, outputs, known)
-        model = onnx.helper.make_model(graph, opset_imports=self.model.opset_import)
-        model.ir_version = min(model.ir_version, 10)
-        model.producer_name = ""
-        return model
+    def _of_nothing(self, node: Node, scope: Mapping[str, Made]) -> Sequence[Made] | None:
+        """Results of a node that reads an empty array: empty ones, or where all that it reads is
+        known, what ONNX's own evaluator says. None: neither."""
+        made, wanted, model, taken, types = self._alone(node, scope, "")
+        results: list[Made] = [None] * len(made)
+        if all(t is not None and 0 in t[1] for t in types):
+            for i, t in zip(wanted, types, strict=True):
+                assert t is not None
+                results[i] = np.empty(t[1], dtype_of(t[0], "its result", self.where))
+            return results
+        for i, operand in enumerate(node.operands):  # shapes, axes; a Concat leaves out the empty
+            integers = isinstance(operand, Tensor) and operand.dtype.kind == "i"
+            if integers and node.proto.op_type != "Concat":
+                node.known(i, "an operand")
+        small = all(t is not None and np.prod(t[1], dtype=float) < _LARGEST_KNOWN for t in types)
+        if taken or not small:
+            return None
+        from onnx.reference import ReferenceEvaluator
 
-    def _result_types(self, proto: Any, model: Any) -> list[tuple[str, list[int]]] | None:
-        onnx = onnx_package()
         try:
-            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        except Exception as error:
-            raise BadInputError(f"{describe(proto)}: {error}", self.where) from None
-        declared = self._declared()
-        types = []
-        for value, name in zip(inferred.graph.output, [n for n in proto.output if n], strict=True):
-            known = [
-                (c, shape)
-                for c in (value, declared.get(name))
-                if c is not None and (shape := shape_of(c)) is not None
-            ]
-            static = [(c, [d for d in shape if isinstance(d, int) and d > 0]) for c, shape in known]
-            fits = [
-                s for s, (_, shape) in zip(static, known, strict=True) if len(s[1]) == len(shape)
-            ]
-            if not fits:
-                return None
-            candidate, dims = fits[0]
-            elem = candidate.type.tensor_type.elem_type
-            types.append((dtype_name(dtype_of(elem, f"'{name}'", self.where)), dims))
-        return types
+            with np.errstate(all="ignore"):
+                found = ReferenceEvaluator(model).run(None, {})
+        except Exception:  # its handler says what is wrong
+            return None
+        for i, array in zip(wanted, found, strict=True):
+            results[i] = np.asarray(array)
+        return results
 
     def _declared(self) -> dict[str, Any]:
         """Types the model states for its values."""
@@ -656,23 +777,6 @@ class Importer:
             graph = self.model.graph
             self._inferred = {v.name: v for v in [*graph.value_info, *graph.output]}
         return self._inferred
-
-
-class NeedsShapeError(UnsupportedError):
-    """The model does not say how many axes an input has."""
-
-    def __init__(self, name: str, where: Location) -> None:
-        super().__init__(
-            f"the model does not state the shape of the input '{name}': "
-            f"load(path, shapes={{'{name}': [...]}})",
-            where,
-        )
-        self.name = name
-
-
-def _exact(x: Any) -> Any:
-    """A float as the value it has in its own dtype, not as its shortest decimal text."""
-    return float(x)
 
 
 def _symbol(name: str) -> str:

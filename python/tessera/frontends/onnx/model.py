@@ -67,7 +67,7 @@ class Model:
         values: Mapping[str, Array] | None = None,
     ) -> Graph:
         """The program; see `load`."""
-        return self._graph(shapes, extents, values, None)
+        return self._graph(shapes, extents, values, None, tail=self.whole)
 
     def _graph(
         self,
@@ -75,10 +75,12 @@ class Model:
         extents: Mapping[str, int] | None,
         values: Mapping[str, Array] | None,
         empty: dict[int, Array] | None,
+        tail: bool = True,
     ) -> Graph:
         importer = Importer(
             self.proto, name=self.name, folder=self.folder, shapes=shapes, extents=extents,
             values=values, opaque=self.opaque, whole=self.whole, empty=empty,
+            tail=tail and self.opaque,
         )  # fmt: skip
         graph = importer.run()
         if importer.opaque_nodes:
@@ -125,6 +127,8 @@ class Model:
         """The model's results at arrays by input name, its program run by `runs`."""
         graph, taken = self.program(arrays)
         results = runs(graph, [arrays[n] for n in taken]) if graph.core.outputs else []
+        if graph.tail is not None:
+            results = graph.tail.run(results)
         for position, value in self._empty[id(graph)].items():
             results.insert(position, value)
         return results

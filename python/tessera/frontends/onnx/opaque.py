@@ -1,16 +1,105 @@
-"""Nodes that Tessera does not know, run one at a time by onnxruntime."""
+"""What Tessera does not know of a model: kept as nodes, and run by onnxruntime."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tessera.errors import BadInputError, ToolMissingError
-from tessera.frontends.onnx.reader import onnx_package
+from tessera.frontends.onnx.reader import onnx_package, shape_of
+from tessera.graph import Tensor
 
 Array = np.ndarray[Any, Any]
+Typed = tuple[int, list[int]]  # an ONNX element type and extents
+
+
+@dataclass(frozen=True, eq=False)
+class Outside:
+    """What no program holds: a string, a sequence, a result whose shape depends on values. Kept as
+    the nodes that make it, by number, and what these read of the program."""
+
+    name: str
+    nodes: dict[int, Any]
+    reads: dict[str, Tensor | Array]
+    why: str
+
+
+def renamed(node: Any, names: Mapping[str, str]) -> Any:
+    """A node, and those of its subgraphs, with other names for its values."""
+    result = onnx_package().NodeProto()
+    result.CopyFrom(node)
+    result.input[:] = [names.get(n, n) for n in node.input]
+    result.output[:] = [names.get(n, n) for n in node.output]
+    for attribute in result.attribute:
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            inner = [renamed(n, names) for n in graph.node]
+            del graph.node[:]
+            graph.node.extend(inner)
+            for value in graph.output:
+                value.name = names.get(value.name, value.name)
+    return result
+
+
+def region(results: Sequence[Outside], opsets: Sequence[Any]) -> tuple[Any, list[Tensor]]:
+    """A model of the nodes that make values, and what it takes. Names are positions, so that equal
+    regions are equal models."""
+    onnx = onnx_package()
+    nodes = dict(sorted((k, n) for r in results for k, n in r.nodes.items())).values()
+    names: dict[str, str] = {"": ""}
+    taken, declared, known = [], [], []
+    for name, value in {k: v for r in results for k, v in r.reads.items()}.items():
+        names[name] = short = f"x{len(names)}"
+        if isinstance(value, np.ndarray):
+            known.append(onnx.numpy_helper.from_array(value, short))
+            continue
+        code = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        declared.append(onnx.helper.make_tensor_value_info(short, code, list(value.shape)))
+        taken.append(value)
+    for name in [r.name for r in results] + [name for node in nodes for name in node.output]:
+        names.setdefault(name, f"y{len(names)}")
+    outputs = [onnx.ValueInfoProto(name=names[r.name]) for r in results]
+    graph = onnx.helper.make_graph(
+        [renamed(n, names) for n in nodes], "opaque", declared, outputs, known
+    )
+    model = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="")
+    model.ir_version = max(8, onnx.helper.find_min_ir_version_for(list(opsets), True))
+    return model, taken
+
+
+def static_types(model: Any, stated: Sequence[Any]) -> list[Typed | None]:
+    """What a model's results are, by ONNX's own inference or else as stated elsewhere; None where
+    that is not known before it runs."""
+    inferred = onnx_package().shape_inference.infer_shapes(model, data_prop=True)
+    types: list[Typed | None] = []
+    for values in zip(inferred.graph.output, stated, strict=True):
+        known = [(v, shape) for v in values if v is not None and (shape := shape_of(v)) is not None]
+        found = [
+            (v.type.tensor_type.elem_type, [int(d) for d in shape])
+            for v, shape in known
+            if all(isinstance(d, int) and d >= 0 for d in shape)
+        ]
+        types.append(found[0] if found else None)
+    return types
+
+
+def types_by_runtime(model: Any) -> list[Typed | None]:
+    """The same by onnxruntime, which has operators of its own; nothing where it is not there or
+    refuses the model, and will say so when it is to run."""
+    try:
+        session = OpaqueNodes({"": model})._session("", "")
+    except Exception:
+        return []
+    codes = onnx_package().TensorProto.DataType
+    types: list[Typed | None] = []
+    for value in session.get_outputs():
+        name = value.type.removeprefix("tensor(").removesuffix(")").upper()
+        static = value.shape and all(isinstance(d, int) and d > 0 for d in value.shape)
+        known = static and name in list(codes.keys())  # of an unknown rank it says [], too
+        types.append((codes.Value(name), list(value.shape)) if known else None)
+    return types
 
 
 class OpaqueNodes:
@@ -50,8 +139,33 @@ class OpaqueNodes:
                 ) from None
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 3
+            # Nothing is computed, nor taken into memory, before the program is run.
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             self._sessions[payload] = onnxruntime.InferenceSession(
                 self.models[payload].SerializeToString(), options,
                 providers=["CPUExecutionProvider"],
             )  # fmt: skip
         return self._sessions[payload]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What a model computes behind its program: a model that takes results of the program (by
+    position; the last `hidden` are for it alone) and makes results of the whole (by position, with
+    their names)."""
+
+    model: Any
+    takes: Sequence[int]
+    makes: Mapping[int, str]
+    hidden: int
+
+    def run(self, results: Sequence[Array]) -> list[Any]:
+        """All results of the whole, from those of the program."""
+        feeds = {
+            v.name: results[i] for v, i in zip(self.model.graph.input, self.takes, strict=True)
+        }
+        made = OpaqueNodes({"": self.model})._session("the end of the model", "").run(None, feeds)
+        whole = list(results[: len(results) - self.hidden])
+        for position, value in zip(self.makes, made, strict=True):
+            whole.insert(position, value)
+        return whole

@@ -91,6 +91,9 @@ TEST(Mutate, BatchIntoWidthIsCorrected) {
   const Candidate* spaced =
       find(all, [&](const Candidate& c) { return corrected_by(c, "spacer") && wide(c); });
   ASSERT_TRUE(spaced) << all.report.str();
+  // Of all corrections the cheapest come first.
+  EXPECT_TRUE(std::is_sorted(all.found.begin(), all.found.end(),
+                             [](const auto& a, const auto& b) { return a.cost < b.cost; }));
   // One column of zeros between two images of six, as in PET's Figure 11.
   EXPECT_EQ(spaced->graph.type(first(spaced->graph, OpKind::Conv)->inputs[0]).shape[3], Dim(14));
   const Outcome fused = run(g, {"spacer", "halo", "recompute"}, 3);

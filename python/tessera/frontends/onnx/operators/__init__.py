@@ -4,6 +4,7 @@ from tessera.frontends.onnx.operators import (
     convolution,
     elementwise,
     movement,
+    quantized,
     recurrent,
     reduction,
     resize,
@@ -12,5 +13,5 @@ from tessera.frontends.onnx.operators import (
     sorting,
 )
 
-__all__ = ["convolution", "elementwise", "movement", "recurrent", "reduction", "resize",
-           "sampling", "scatter", "sorting"]  # fmt: skip
+__all__ = ["convolution", "elementwise", "movement", "quantized", "recurrent", "reduction",
+           "resize", "sampling", "scatter", "sorting"]  # fmt: skip

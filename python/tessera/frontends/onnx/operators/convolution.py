@@ -65,7 +65,7 @@ def _biased(y: Tensor, node: Node, position: int) -> Tensor:
     return y + f("reshape")(bias, [bias.shape[0], *[1] * (y.ndim - 2)])
 
 
-def _convolved(node: Node, x: Tensor, w: Tensor) -> Tensor:
+def convolved(node: Node, x: Tensor, w: Tensor) -> Tensor:
     n = x.ndim - 2
     if n < 1 or w.ndim != x.ndim:
         raise node.bad(f"operands of {x.ndim} and {w.ndim} axes do not fit")
@@ -83,22 +83,7 @@ def _convolved(node: Node, x: Tensor, w: Tensor) -> Tensor:
 
 @handles("Conv")
 def conv(node: Node) -> Tensor:
-    return _biased(_convolved(node, node.x(0), node.x(1)), node, 2)
-
-
-@handles("ConvInteger")
-def conv_integer(node: Node) -> Tensor:
-    x, w = (f("astype")(node.x(i), np.int32) for i in range(2))
-    if node.has(2):
-        x = x - f("reshape")(f("astype")(node.x(2), np.int32), [])
-    if node.has(3):
-        zero = f("astype")(node.x(3), np.int32)
-        w = w - (
-            f("reshape")(zero, [-1, *[1] * (w.ndim - 1)])
-            if zero.size > 1
-            else f("reshape")(zero, [])
-        )
-    return _convolved(node, x, w)
+    return _biased(convolved(node, node.x(0), node.x(1)), node, 2)
 
 
 @handles("ConvTranspose")
@@ -181,6 +166,7 @@ def average_pool(node: Node) -> Tensor:
     window = _window(node, x)
     total = _pool("pool_sum", x, window)
     padded = bool(node.attr("count_include_pad", 0))
+    node.fits(np.prod(total.shape[2:], dtype=np.float64) * max(window["size"]))
     counts = np.ones(total.shape[2:], np.float64)
     for i, d in enumerate(total.shape[2:]):
         begin = np.arange(d) * window["strides"][i] - window["low"][i]
@@ -195,16 +181,10 @@ def average_pool(node: Node) -> Tensor:
     return total * node.importer.tensor((1 / counts).astype(x.dtype), "average_factors")
 
 
-@handles("GlobalAveragePool")
-def global_average_pool(node: Node) -> Tensor:
-    x = node.x()
-    return emit("mean", x, axes=list(range(2, x.ndim)), keepdims=True)
-
-
-@handles("GlobalMaxPool")
-def global_max_pool(node: Node) -> Tensor:
-    x = node.x()
-    return emit("reduce_max", x, axes=list(range(2, x.ndim)), keepdims=True)
+@handles("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(node: Node) -> Tensor:
+    x, op = node.x(), "mean" if node.proto.op_type == "GlobalAveragePool" else "reduce_max"
+    return emit(op, x, axes=list(range(2, x.ndim)), keepdims=True)
 
 
 def _lp(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:

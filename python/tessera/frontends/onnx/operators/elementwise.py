@@ -186,15 +186,6 @@ def cast(node: Node) -> Value:
     return _convert(node.x(), to)
 
 
-@handles("CastLike")
-def cast_like(node: Node) -> Value:
-    value = node.value(0)
-    if isinstance(value, np.ndarray) and value.size <= 16:
-        with np.errstate(all="ignore"):
-            return value.astype(node.dtype(1))
-    return _convert(node.x(), node.dtype(1))
-
-
 @handles("IsNaN")
 def is_nan(node: Node) -> Tensor:
     return emit("ne", node.x(), node.x())
@@ -222,17 +213,38 @@ def dropout(node: Node) -> list[Value] | None:
             raise UnsupportedError("dropout while training is random", node.importer.where)
     results = [node.value(0)]
     if node.num_outputs > 1:
-        results.append(np.ones(node.shape(), np.bool_))
+        results.append(node.graph.const(True, np.bool_, node.shape()))
     return results
 
 
 # --- activations
 
 
-@handles("LeakyRelu")
-def leaky_relu(node: Node) -> Tensor:
+def _between(x: Tensor) -> Tensor:
+    return emit("max", number(x, 0), emit("min", number(x, 1), x))
+
+
+def softplus(x: Tensor) -> Tensor:
+    return f("relu")(x) + f("log1p")(f("exp")(-f("abs")(x)))
+
+
+# By name: the function of a tensor and its parameters alpha and beta, and their defaults; for nodes
+# and recurrent layers.
+ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], float | None, float | None]] = {
+    "LeakyRelu": (lambda x, a, b: f("where")(x < 0, x * a, x), 0.01, 0.0),
+    "ThresholdedRelu": (lambda x, a, b: emit("where", emit("gt", x, a), x, number(x, 0)), 1.0, 0.0),
+    "Elu": (lambda x, a, b: f("where")(x < 0, f("expm1")(x) * a, x), 1.0, 0.0),
+    "HardSigmoid": (lambda x, a, b: _between(x * a + b), 0.2, 0.5),
+    "Softsign": (lambda x, a, b: x / (f("abs")(x) + number(x, 1)), 0.0, 0.0),
+    "Softplus": (lambda x, a, b: softplus(x), 0.0, 0.0),
+}
+
+
+@handles(*ACTIVATIONS)
+def activation(node: Node) -> Tensor:
+    function, alpha, beta = ACTIVATIONS[node.proto.op_type]
     x = node.x()
-    return f("where")(x < 0, x * number(x, node.attr("alpha", 0.01)), x)
+    return function(x, *(number(x, node.attr(n, d)) for n, d in (("alpha", alpha), ("beta", beta))))
 
 
 @handles("PRelu")
@@ -243,78 +255,12 @@ def prelu(node: Node) -> Tensor:
     return emit("where", emit("lt", x, number(x, 0)), emit("mul", x, slope), x)
 
 
-@handles("ThresholdedRelu")
-def thresholded_relu(node: Node) -> Tensor:
-    x = node.x()
-    return emit("where", emit("gt", x, number(x, node.attr("alpha", 1.0))), x, number(x, 0))
-
-
-@handles("Elu")
-def elu(node: Node) -> Tensor:
-    x = node.x()
-    return f("where")(x < 0, f("expm1")(x) * number(x, node.attr("alpha", 1.0)), x)
-
-
-@handles("Celu")
-def celu(node: Node) -> Tensor:
-    x = node.x()
-    alpha = number(x, node.attr("alpha", 1.0))
-    zero = number(x, 0)
-    return emit("max", zero, x) + emit("min", zero, alpha * f("expm1")(x / alpha))
-
-
 @handles("Selu")
 def selu(node: Node) -> Tensor:
     x = node.x()
     alpha = number(x, node.attr("alpha", 1.67326319217681884765625))
     gamma = number(x, node.attr("gamma", 1.05070102214813232421875))
     return f("where")(x <= 0, gamma * alpha * f("expm1")(x), gamma * x)
-
-
-@handles("HardSigmoid")
-def hard_sigmoid(node: Node) -> Tensor:
-    x = node.x()
-    y = x * number(x, node.attr("alpha", 0.2)) + number(x, node.attr("beta", 0.5))
-    return emit("max", number(x, 0), emit("min", number(x, 1), y))
-
-
-@handles("HardSwish")
-def hard_swish(node: Node) -> Tensor:
-    x = node.x()
-    gate = x * x.builder.const(1 / 6, x.dtype) + number(x, 0.5)
-    return x * emit("max", number(x, 0), emit("min", number(x, 1), gate))
-
-
-@handles("Swish")
-def swish(node: Node) -> Tensor:
-    x = node.x()
-    alpha = node.attr("alpha", 1.0)
-    return emit("silu", x) if alpha == 1 else x * f("sigmoid")(x * number(x, alpha))
-
-
-@handles("Softplus")
-def softplus(node: Node) -> Tensor:
-    x = node.x()
-    return f("relu")(x) + f("log1p")(f("exp")(-f("abs")(x)))
-
-
-@handles("Mish")
-def mish(node: Node) -> Tensor:
-    return node.x() * f("tanh")(softplus(node))
-
-
-@handles("Softsign")
-def softsign(node: Node) -> Tensor:
-    x = node.x()
-    return x / (f("abs")(x) + number(x, 1))
-
-
-@handles("Shrink")
-def shrink(node: Node) -> Tensor:
-    x = node.x()
-    bias, lambd = number(x, node.attr("bias", 0.0)), number(x, node.attr("lambd", 0.5))
-    inner = f("where")(x > lambd, x - bias, number(x, 0))
-    return f("where")(x < -lambd, x + bias, inner)
 
 
 @handles("Gelu")

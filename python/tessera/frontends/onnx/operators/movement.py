@@ -19,15 +19,16 @@ from tessera.types import dtype_name
 
 def pick(node: Node, x: Tensor, axis: int, places: Sequence[int]) -> Value:
     """Elements of an axis at known places: a slice, a walk in equal steps, or any; or none."""
-    places = [int(p) for p in places]
+    if not isinstance(places, range):
+        places = [int(p) for p in places]
     if not places:
         dims = [extent(node, x, a) for a in range(x.ndim)]
         return np.empty([*dims[:axis], 0, *dims[axis + 1 :]], x.dtype)
     n = len(places)
     step = places[1] - places[0] if n > 1 else 1
-    even = all(b - a == step for a, b in itertools.pairwise(places))
+    even = isinstance(places, range) or all(b - a == step for a, b in itertools.pairwise(places))
     if even and step > 0:
-        if places == list(range(x.shape[axis])):
+        if (places[0], n, step) == (0, x.shape[axis], 1):
             return x
         lead = (slice(None),) * axis
         return x[(*lead, slice(places[0], places[-1] + 1, step))]
@@ -99,6 +100,7 @@ def eye_like(node: Node) -> Value:
     from tessera.frontends.onnx.reader import dtype_of
 
     rows, columns = (int(d) for d in node.shape())
+    node.fits(rows * columns)
     dtype = node.dtype()
     if node.has_attr("dtype"):
         dtype = dtype_of(node.attr("dtype"), "the result of EyeLike", node.importer.where)
@@ -195,10 +197,7 @@ def tile(node: Node) -> Tensor:
 @handles("Concat")
 def concat(node: Node) -> Value:
     axis = axis_of(node, len(node.shape()))
-    full = [i for i in range(len(node.operands)) if 0 not in node.shape(i)]
-    if not full:
-        return np.concatenate([node.value(i) for i in range(len(node.operands))], axis)
-    parts = [node.x(i) for i in full]
+    parts = [node.x(i) for i in range(len(node.operands)) if 0 not in node.shape(i)]
     return emit("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
@@ -389,6 +388,7 @@ def pad(node: Node) -> Tensor:
         if low[a] == 0 and high[a] == 0:
             continue
         n = extent(node, x, a)
+        node.fits(n + low[a] + high[a])
         at = np.arange(-low[a], n + high[a])
         if mode == "edge":
             at = at.clip(0, n - 1)
@@ -401,24 +401,6 @@ def pad(node: Node) -> Tensor:
         else:
             raise node.bad(f"mode {mode!r} is not known")
         x = full(node, x, a, at.tolist())
-    return x
-
-
-@handles("CenterCropPad")
-def center_crop_pad(node: Node) -> Tensor:
-    x = node.x()
-    wanted = node.ints(1, "the shape")
-    axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
-    for a, want in zip(axes, wanted, strict=True):
-        n = extent(node, x, a)
-        if want < n:
-            first = (n - want) // 2
-            x = full(node, x, a, range(first, first + want))
-        elif want > n:
-            low, high = [0] * x.ndim, [0] * x.ndim
-            low[a] = (want - n) // 2
-            high[a] = want - n - low[a]
-            x = emit("pad", x, low=low, high=high, value=0)
     return x
 
 

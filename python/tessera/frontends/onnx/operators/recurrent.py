@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.frontends.onnx.importer import Node, Value, handles
-from tessera.frontends.onnx.operators.elementwise import emit, f, number
+from tessera.frontends.onnx.operators.elementwise import ACTIVATIONS, emit, f, number
 from tessera.frontends.onnx.operators.movement import extent
 from tessera.graph import Tensor
 
 _MOST_STEPS = 64  # longer sequences stay one opaque node, which does not grow with their length
 
 Activation = Callable[[Tensor], Tensor]
+_ACTIVATIONS = {name.lower(): how for name, how in ACTIVATIONS.items()} | {
+    "affine": (lambda x, a, b: x * a + b, None, None),
+    "scaledtanh": (lambda x, a, b: f("tanh")(x * b) * a, None, None),
+}
 
 
 def _activation(
@@ -22,42 +26,19 @@ def _activation(
 ) -> Activation | None:
     """A function by its ONNX name; those with parameters take the next ones of the lists. None
     where it lacks some that ONNX states no default for."""
-    plain = {"sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu"}
     key = name.lower()
-    if key in plain:
-        return f(plain[key])
-    if key == "softsign":
-        return lambda x: x / (f("abs")(x) + number(x, 1))
-    if key == "softplus":
-        return lambda x: f("relu")(x) + f("log1p")(f("exp")(-f("abs")(x)))
-    defaults = {
-        "affine": (None, None), "leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0),
-        "scaledtanh": (None, None), "hardsigmoid": (0.2, 0.5), "elu": (1.0, 0.0),
-    }  # fmt: skip
-    if key not in defaults:
+    if key in ("sigmoid", "tanh", "relu"):
+        return f(key)
+    if key not in _ACTIVATIONS:
         raise node.bad(f"the activation '{name}' is not known")
-    a_default, b_default = defaults[key]
-    a, b = next(alpha, a_default), b_default
+    function, a, b = _ACTIVATIONS[key]
+    if key not in ("softsign", "softplus"):
+        a = next(alpha, a)
     if key in ("affine", "scaledtanh", "hardsigmoid"):
-        b = next(beta, b_default)
+        b = next(beta, b)
     if a is None or b is None:
         return None
-
-    def apply(x: Tensor) -> Tensor:
-        if key == "affine":
-            return x * number(x, a) + number(x, b)
-        if key == "leakyrelu":
-            return f("where")(x < 0, x * number(x, a), x)
-        if key == "thresholdedrelu":
-            return f("where")(x > number(x, a), x, number(x, 0))
-        if key == "scaledtanh":
-            return f("tanh")(x * number(x, b)) * number(x, a)
-        if key == "elu":
-            return f("where")(x < 0, f("expm1")(x) * number(x, a), x)
-        y = x * number(x, a) + number(x, b)
-        return emit("max", number(x, 0), emit("min", number(x, 1), y))
-
-    return apply
+    return lambda x: function(x, number(x, a), number(x, b))
 
 
 @dataclass(frozen=True)

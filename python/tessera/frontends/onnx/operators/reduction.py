@@ -295,15 +295,6 @@ def group_normalization(node: Node) -> Tensor | None:
     return y * _channels(x, scale) + _channels(x, bias)
 
 
-@handles("MeanVarianceNormalization")
-def mean_variance_normalization(node: Node) -> Tensor:
-    x = node.x()
-    axes = [int(a) % x.ndim for a in node.attr("axes", [0, 2, 3])]
-    centred = x - reduced("mean", x, axes, True)
-    deviation = f("sqrt")(reduced("mean", _square(centred), axes, True))
-    return centred / (deviation + number(x, 1e-9))
-
-
 @handles("LRN")
 def local_response_normalization(node: Node) -> Tensor:
     x = node.x()
@@ -348,16 +339,3 @@ def gemm(node: Node) -> Tensor:
 @handles("Einsum")
 def einsum(node: Node) -> Tensor:
     return f("einsum")(node.require_attr("equation", str).replace(" ", ""), *node.all())
-
-
-@handles("MatMulInteger")
-def matmul_integer(node: Node) -> Tensor:
-    a, b = (f("astype")(node.x(i), np.int32) for i in range(2))
-    for i, side in ((2, 0), (3, 1)):
-        if not node.has(i):
-            continue
-        zero = f("astype")(node.x(i), np.int32)
-        if zero.ndim == 1 and side == 0 and zero.shape[0] > 1:
-            zero = f("reshape")(zero, [zero.shape[0], 1])
-        a, b = (a - zero, b) if side == 0 else (a, b - zero)
-    return f("matmul")(a, b)

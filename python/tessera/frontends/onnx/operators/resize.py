@@ -113,6 +113,7 @@ def resize(node: Node) -> Tensor | None:
         region = (0.0, 1.0) if roi is None else (float(roi[i]), float(roi[len(axes) + i]))
         if m == n and s == 1 and region == (0.0, 1.0):
             continue
+        node.fits(m if mode == "nearest" else m * max(n, 256))
         at = _coordinates(how, n, m, s, region)
         beyond = (at < 0) | (at > n - 1) if outside else np.zeros(m, bool)
         if mode == "nearest":

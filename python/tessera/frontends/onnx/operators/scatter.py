@@ -52,6 +52,7 @@ def scatter_along(node: Node) -> Tensor | None:
         raise node.bad("needs indices of the updates' shape, with as many axes as the data")
     index = node.value(1)
     if isinstance(index, np.ndarray) and reduction == "none":
+        node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_elements(dims, index, axis))
     places = wrapped(f("astype")(node.x(1), np.int64), dims[axis])
     rest = [0 if a == axis else n - extent(node, updates, a) for a, n in enumerate(dims)]
@@ -75,6 +76,7 @@ def scatter_slices(node: Node) -> Tensor | None:
     if depth > x.ndim or tuple(updates.shape) != (*lead, *dims[depth:]):
         raise node.bad(f"updates of shape {tuple(updates.shape)} do not fit its indices")
     if isinstance(index, np.ndarray) and reduction == "none":
+        node.fits(np.prod(dims, dtype=np.float64))
         return _selected(node, x, updates, scatter_nd(dims, index))
     count, rest = int(np.prod(lead, dtype=np.int64)), int(np.prod(dims[depth:], dtype=np.int64))
     at = f("reshape")(f("astype")(node.x(1), np.int64), [count, depth])
