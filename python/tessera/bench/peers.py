@@ -16,7 +16,6 @@ import numpy as np
 
 from tessera.bench.workloads import Array, Attention, Kit, Workload
 from tessera.errors import UnsupportedError, UsageError
-from tessera.graph import Graph
 
 Run = Callable[[], Any]
 
@@ -97,24 +96,10 @@ def _numpy(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
 
 
 def _ort(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
-    """The exported program; weights are initializers, which onnxruntime packs once."""
-    import onnxruntime
+    from tessera.bench.onnx_peer import session
 
-    from tessera.frontends.onnx.export import to_onnx
-
-    named = dict(zip(workload.shapes, arrays, strict=True))
-    graph = Graph(workload.family)
-    tensors = [graph.input(name, a.shape, a.dtype) for name, a in named.items()]
-    graph.output(workload.program(Kit(), *tensors))
-    graph.weights = {name: named.pop(name) for name in workload.weights}
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        to_onnx(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return lambda: session.run(None, named)[0]
+    run: Run = session(workload, arrays, threads)
+    return run
 
 
 def _jax(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
