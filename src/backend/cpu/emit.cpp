@@ -10,7 +10,7 @@
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cpu/emit_windows.h"
 #include "backend/cpu/fuse.h"
-#include "backend/cpu/jumps.h"
+#include "backend/jumps.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
 #include "backend/cpu/operands.h"

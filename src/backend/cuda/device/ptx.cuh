@@ -51,14 +51,11 @@ TS_DEVICE unsigned to_tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
   return y;
 }
+TS_DEVICE float product(float x, float y) { return __fmul_rn(x, y); }
+TS_DEVICE double product(double x, double y) { return __dmul_rn(x, y); }
 TS_DEVICE float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-TS_DEVICE float rsqrt_fast(float x) {
-  float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -67,7 +64,6 @@ template <class T> TS_DEVICE T load_global(const T* p) { return *p; }
 template <class T> TS_DEVICE void store_global(T* p, T x) { *p = x; }
 template <class T> TS_DEVICE T load_shared(const T* p) { return *p; }
 template <class T> TS_DEVICE void store_shared(T* p, T x) { *p = x; }
-TS_DEVICE void atomic_add(float* p, float x) { atomicAdd(p, x); }
 TS_DEVICE void fence_device() { __threadfence(); }
 TS_DEVICE unsigned take_ticket(unsigned* counter, unsigned count) {
   return atomicInc(counter, count - 1);
