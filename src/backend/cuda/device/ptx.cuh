@@ -138,7 +138,7 @@ TS_DEVICE void load_matrices_transposed(unsigned (&r)[1], const void* row) {
                : "r"(shared_address(row))
                : "memory");
 }
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 TS_DEVICE void store_matrices(void* row, const unsigned (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    shared_address(row)),
@@ -184,7 +184,7 @@ TS_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigne
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 template <int x, int y, int z> TS_DEVICE void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -254,7 +254,7 @@ TS_DEVICE unsigned long long operand(const void* p, int leading, int stride, int
                                                            : 3)
              << 62;
 }
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // The compiler is told that asynchronous products change the registers until they are waited for.
 template <int n> TS_DEVICE void settle(float (&d)[n]) {
 #pragma unroll
