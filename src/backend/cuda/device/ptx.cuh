@@ -364,6 +364,16 @@ template <int pending, int n> TS_DEVICE void wait_products(float (&d)[n]) {
 TS_WIDES(f16)
 TS_WIDES(bf16)
 // clang-format on
+#else  // nvcc -arch=sm_90a makes code for sm_90 besides, which no device takes that has sm_90a
+template <int n> TS_DEVICE void keep(unsigned (&)[n][4]) {}
+template <int n> TS_DEVICE void begin_products(float (&)[n]) { __trap(); }
+TS_DEVICE void commit_products() {}
+template <int pending, int n> TS_DEVICE void wait_products(float (&)[n]) {}
+template <int ta, int tb, int n, class T>
+TS_DEVICE void multiply_add_wide(float (&)[n], unsigned long long, unsigned long long, T, bool) {}
+template <int tb, int n, class T>
+TS_DEVICE void multiply_add_wide(float (&)[n], const unsigned (&)[4], unsigned long long, T, bool) {
+}
 #endif
 #endif
 
