@@ -364,7 +364,7 @@ template <int pending, int n> TS_DEVICE void wait_products(float (&d)[n]) {
 TS_WIDES(f16)
 TS_WIDES(bf16)
 // clang-format on
-#else  // nvcc -arch=sm_90a adds PTX of sm_90 for later GPUs, which lack such products: there it traps
+#else  // PTX of sm_90, which nvcc -arch=sm_90a adds for later GPUs: there it traps
 template <int n> TS_DEVICE void keep(unsigned (&)[n][4]) {}
 template <int n> TS_DEVICE void begin_products(float (&)[n]) { __trap(); }
 TS_DEVICE void commit_products() {}
