@@ -99,4 +99,15 @@ NDArray from_memory(const Type& type, const void* data) {
   return x;
 }
 
+void fill_constant(const Type& type, const Rational& value, void* to) {
+  NDArray one = NDArray::zeros(type.dtype, {1});
+  if (is_float(type.dtype))
+    one.reals[0] = round_to(type.dtype, value.to_double());
+  else
+    one.ints[0] = type.dtype == DType::Bool ? !value.is_zero() : value.num();
+  const std::vector<std::byte> element = to_memory(one);
+  for (int64_t at = 0; at < type.bytes(); at += int64_t(element.size()))
+    std::memcpy(static_cast<std::byte*>(to) + at, element.data(), element.size());
+}
+
 }  // namespace tessera

@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "backend/cpu/compile.h"
 #include "backend/cuda/nvrtc.h"
 #include "base/error.h"
 
@@ -54,14 +53,15 @@ int smallest_element(const std::string& source) {
   return source.find("char*") != std::string::npos ? 1 : 2;
 }
 
-std::string host_kernels(const std::string& source, const std::vector<std::string>& kernels,
-                         Cache& cache) {
+std::unique_ptr<Library> load_host_kernels(const std::string& source,
+                                           const std::vector<std::string>& kernels, Cache& cache,
+                                           int optimize) {
   std::string text = with_headers("#include \"device.cuh\"\n");
   std::string own = source;
   const std::string line = "#include \"device.cuh\"\n";
   if (const size_t at = own.find(line); at != std::string::npos) own.replace(at, line.size(), "\n");
   text += "#line 1\n" + own + kEntries;
-  for (const std::string& k : kernels)
+  for (const std::string& k : std::set<std::string>(kernels.begin(), kernels.end()))
     text += "TESSERA_EXPORTED tessera_entries::Entry tessera_entry_" + k +
             " = tessera_entries::entry<" + k + ", " + std::to_string(smallest_element(source)) +
             ">(" + k + ");\n";
@@ -70,14 +70,20 @@ std::string host_kernels(const std::string& source, const std::vector<std::strin
   options.flags = {"-x",
                    "c++",
                    "-std=c++17",
-                   "-O1",
+                   "-O" + std::to_string(optimize),
                    "-fPIC",
                    "-shared",
                    "-w",
                    "-fno-strict-aliasing",
                    "-ffp-contract=off",
                    "-fvisibility=hidden"};
-  const auto library = compile_and_load(text, options, cache);
+  options.timeout_s = 300;
+  return compile_and_load(text, options, cache);
+}
+
+std::string host_kernels(const std::string& source, const std::vector<std::string>& kernels,
+                         Cache& cache) {
+  const auto library = load_host_kernels(source, kernels, cache);
   const auto bytes = read_file(library->path());
   if (!bytes) throw Error(ErrorKind::Io, "cannot read '" + library->path() + "'");
   return *bytes;

@@ -1,11 +1,13 @@
 // CUDA kernels as code of this machine: the system's compiler takes their source with the device
-// functions' host bodies (cuda/device/host.cuh). What the stand-in for a driver loads instead of a
-// GPU's binary.
+// functions' host bodies (cuda/device/host.cuh). What the emulator runs, and what the stand-in for
+// a driver loads instead of a GPU's binary.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/cache.h"
+#include "backend/cpu/compile.h"
 
 namespace tessera {
 
@@ -22,8 +24,12 @@ struct HostKernel {
 // (EmulatedLaunch::grain).
 int smallest_element(const std::string& source);
 
-// A shared library, as bytes, of `source`, which includes "device.cuh" and defines these kernels.
-// Throws what compile_and_load does.
+// `source`, which includes "device.cuh" and defines these kernels. `optimize`: the compiler's
+// level. Throws what compile_and_load does.
+std::unique_ptr<Library> load_host_kernels(const std::string& source,
+                                           const std::vector<std::string>& kernels, Cache& cache,
+                                           int optimize = 1);
+// The same as the bytes of a shared library.
 std::string host_kernels(const std::string& source, const std::vector<std::string>& kernels,
                          Cache& cache);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "backend/jumps.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -305,12 +306,12 @@ Index Nest::scalar(int id, const std::vector<Index>& index) {
 
 namespace {
 
-// x^n for n >= 1 by squaring.
-std::string power(const std::string& x, int64_t n) {
+// x^n for n >= 1 by squaring; products are `open` x `by` y ")".
+std::string power(const std::string& x, int64_t n, const std::string& open, const std::string& by) {
   if (n == 1) return x;
-  const std::string half = power(x, n / 2);
-  const std::string square = "(" + half + " * " + half + ")";
-  return n % 2 == 0 ? square : "(" + square + " * " + x + ")";
+  const std::string half = power(x, n / 2, open, by);
+  const std::string square = open + half + by + half + ")";
+  return n % 2 == 0 ? square : open + square + by + x + ")";
 }
 
 }  // namespace
@@ -373,6 +374,13 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     const char* as = real ? "" : dtype == DType::I64 ? "(long)" : "(int)";
     return std::string(function) + "(" + as + x[0] + ", " + as + x[1] + ")";
   };
+  // Where rounding counts nothing is fused with a product.
+  const bool apart = kernel_.rounds && real;
+  const bool cuda = dialect_ == Dialect::Cuda;
+  const std::string open = apart && cuda ? "ts::product(" : "(", by = apart && cuda ? ", " : " * ";
+  const auto product = [&](const std::string& a, const std::string& b) {
+    return apart && cuda ? open + a + by + b + ")" : a + " * " + b;
+  };
   std::string e;
   switch (value.kind) {
   case OpKind::Neg: e = "-" + x[0]; break;
@@ -383,7 +391,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     prelude_.insert("t_sign");
     e = std::string("t_sign(") + (real || dtype == DType::I64 ? "" : "(int)") + x[0] + ")";
     break;
-  case OpKind::Sqr: e = x[0] + " * " + x[0]; break;
+  case OpKind::Sqr: e = product(x[0], x[0]); break;
   case OpKind::Sqrt: e = builtin("sqrt" + f) + "(" + x[0] + ")"; break;
   case OpKind::Rsqrt:
     e = std::string(wide ? "1.0" : "1.0f") + " / " + builtin("sqrt" + f) + "(" + x[0] + ")";
@@ -418,9 +426,9 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     if (exponent.is_zero()) {
       e = one;
     } else if (n > 0 && (n <= 8 || !real)) {
-      e = power(x[0], n);
+      e = power(x[0], n, open, by);
     } else if (n < 0 && n >= -4) {
-      e = one + " / (" + power(x[0], -n) + ")";
+      e = one + " / (" + power(x[0], -n, open, by) + ")";
     } else if (exponent == Rational::ratio(1, 2)) {
       e = root;
     } else if (exponent == Rational::ratio(-1, 2)) {
@@ -445,7 +453,7 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
     break;
   case OpKind::Add: e = binary("+"); break;
   case OpKind::Sub: e = binary("-"); break;
-  case OpKind::Mul: e = binary("*"); break;
+  case OpKind::Mul: e = product(x[0], x[1]); break;
   case OpKind::Div:
     e = binary("/");
     if (real && !wide && levels[1] < levels[0] && !kernel_.rounds) {
@@ -489,11 +497,18 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
   case OpKind::AccumRescale:
   case OpKind::Save: unreachable("pointwise");
   }
-  const bool product =
-      value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow;
-  if (kernel_.rounds && real && product) {
+  if (apart && !cuda &&
+      (value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow)) {
     prelude_.insert("t_zero");
     e += " - " + named(type.c_str(), "t_zero", -1).text;
+  }
+  if (apart && rounds_result(value.kind, dtype)) {
+    const bool half = dtype == DType::F16;
+    if (!cuda) prelude_.insert(half ? "t_f16" : "t_bf16");
+    e = cuda ? "ts::to_float(ts::from_float<" + std::string(storage_type(dtype, dialect_)) + ">(" +
+                   e + "))"
+        : half ? "t_from_f16(t_to_f16(" + e + "))"
+               : "t_from_bf16(t_to_bf16(" + e + "))";
   }
   return named(type.c_str(), e, level);
 }

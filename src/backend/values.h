@@ -13,6 +13,17 @@
 
 namespace tessera {
 
+inline bool is_reduction(OpKind kind) {
+  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
+         kind == OpKind::ReduceMin;
+}
+inline bool is_product(OpKind kind) {
+  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
+}
+inline bool is_accumulator(OpKind kind) {
+  return kind == OpKind::Accum || kind == OpKind::AccumRescale;
+}
+
 // One axis of a tile. Later tiles may be shorter than the nominal one; then `actual` names a
 // variable of the generated code that holds the extent.
 struct Extent {
@@ -71,7 +82,7 @@ struct KernelValues {
   std::vector<DType> argument_dtypes;
   std::vector<Layout> argument_layouts;  // of the operands; missing ones are row-major
   int operands = 0;
-  bool rounds = false;  // as NumPy does, operator by operator (backend/cpu/jumps.h)
+  bool rounds = false;  // as NumPy does, operator by operator (backend/jumps.h)
 
   std::vector<std::vector<int>> users() const;
   // An argument as memory at `pointer`, and the pitch of each axis when tiles of it are looked up.

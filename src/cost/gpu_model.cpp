@@ -11,6 +11,7 @@
 namespace tessera {
 namespace {
 
+constexpr double kPart = 16;  // multiprocessors of a GPC of H100, H200, B200: 16, some have 18 [wp]
 constexpr double kHidden = 0.15;  // share of the shorter of two that still shows
 constexpr double kStep = 30e-9;   // a barrier before an operator, and the latency of its chain
 constexpr int kMostStages = 16;
@@ -138,7 +139,7 @@ double GpuTimes::scaled(const Scales& s) const {
          kHidden * std::min(busy, k);
 }
 
-GpuTimes GpuMachine::times(const KernelWork& w) const {
+GpuTimes GpuMachine::times(const KernelWork& w, double cores) const {
   const Multiprocessor& sm = target_.sm;
   GpuTimes t;
   // Accumulators stay in registers: as few threads as have room for them.
@@ -150,7 +151,8 @@ GpuTimes GpuMachine::times(const KernelWork& w) const {
   // Accumulators beyond them go to memory and come back in every iteration.
   const double spilled = std::max(0.0, registers - kMostRegisters) * threads * 4;
   registers = std::min(round_up(registers, 8), kMostRegisters);
-  const double n = std::ceil(w.blocks / target_.cores);  // of the busiest multiprocessor
+  if (cores == 0) cores = target_.cores;
+  const double n = std::ceil(w.blocks / cores);  // of the busiest multiprocessor
   const double compute = n * w.block_compute;
   const double block_bytes = w.core_traffic * core_bandwidth_;
   const bool loop = w.iterations > 1 && w.iteration_bytes > 0;
@@ -196,9 +198,11 @@ GpuTimes GpuMachine::times(const KernelWork& w) const {
 GpuTimes GpuMachine::joined_times(const KernelWork& first, const KernelWork& second,
                                   const KernelJoin& join) const {
   const Multiprocessor& sm = target_.sm;
-  GpuTimes t = times(first);
   // A cluster's blocks share what there is to do, else one does it all.
   const bool cluster = join.arrivals <= sm.cluster;
+  // A cluster lies within one part of the GPU; what a part has beyond whole clusters stays idle.
+  const double whole = cluster ? std::floor(kPart / double(join.arrivals)) : 0;
+  GpuTimes t = times(first, std::floor(target_.cores / kPart) * whole * double(join.arrivals));
   const double sharing = cluster ? double(join.arrivals) : 1;
   const double blocks = std::ceil(double(join.parts) / sharing) *
                         std::ceil(double(join.groups) * sharing / double(target_.cores));

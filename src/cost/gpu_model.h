@@ -62,7 +62,8 @@ class GpuMachine : public Machine {
     return joined_times(first, second, join).seconds;
   }
 
-  GpuTimes times(const KernelWork&) const;
+  // `cores`: multiprocessors that its blocks may be on; 0: all.
+  GpuTimes times(const KernelWork&, double cores = 0) const;
   // Of two kernels in one launch. What follows the first counts as latency: a fence and a ticket,
   // two ways to L2, and a group's part of the second, one block of it after the other on one
   // multiprocessor, which finds in L2 what was stored.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 
 import tessera as ts
 from tessera import _core
+from tessera.bench.workloads import WORKLOADS
 from tessera.cli.app import cli
 from tessera.cuda import DeviceRunner, is_device_array, to_device, to_host
 from tessera.errors import (
@@ -31,6 +33,7 @@ from tessera.errors import (
     UsageError,
     WrongTypeError,
 )
+from tessera.options import target_directory
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "build/release/libtessera_stand_in_cuda.so"
@@ -690,6 +693,23 @@ def test_without_a_gpu_it_is_compiled_and_emulated(tmp_path: Path) -> None:
         result.save(tmp_path / "k.cpp")
     with pytest.raises(NotFoundError, match=r"for a GPU .sm_90a. that is not here"):
         result(X, G)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_nvcc_makes_a_library_of_a_saved_file(tmp_path: Path, arch: str) -> None:
+    """Without a warning, and with the function that runs it."""
+    path = tmp_path / "k.cu"
+    core = WORKLOADS["gqa"].graph(1, "f16").core
+    path.write_text(_core.emit_cuda(core, f"cuda:{arch}", target_directory()).source)
+    assert ("multiply_add_wide<0, 1>(r" in path.read_text()) == (arch == "sm_90a")
+    command = ["nvcc", f"-arch={arch}", "-shared", "-Xcompiler", "-fPIC", "-Werror", "all-warnings",
+               "-o", "k.so", "k.cu"]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    library = ctypes.CDLL(str(tmp_path / "k.so"))
+    if not _core.cuda_machine()["devices"]:  # an error comes back, not a crash
+        assert getattr(library, f"run_{core.name}")(*[None] * 6) != 0
 
 
 def test_a_budget_may_end_anywhere() -> None:

@@ -17,22 +17,12 @@
 
 namespace tessera {
 
-inline bool is_reduction(OpKind kind) {
-  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
-         kind == OpKind::ReduceMin;
-}
-inline bool is_product(OpKind kind) {
-  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
-}
 // How far ahead dense operands outside the cache are asked for, in bytes.
 inline constexpr int64_t kDenseAheadBytes = 8192;
 // Whether a product is made of register tiles: long enough rows of floats.
 bool is_tiled_product(const Value& v, CpuIsa isa);
 // Whether an operator takes so long that it had better not be computed twice.
 bool is_costly(OpKind kind);
-inline bool is_accumulator(OpKind kind) {
-  return kind == OpKind::Accum || kind == OpKind::AccumRescale;
-}
 
 // Which of a kernel's two functions: values that are the same in all blocks are computed once, into
 // a workspace that the blocks then read.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "backend/arrays.h"
 #include "backend/cpu/channels_last.h"
 #include "backend/cpu/compile.h"
 #include "backend/cpu/conv_costs.h"
@@ -53,30 +54,6 @@ struct RunBuffers {
   AlignedBuffer arena, scratch;
   std::vector<void*> addresses;  // one per slot
 };
-
-template <class T> void fill(AlignedBuffer& buffer, int64_t n, T x) {
-  T* data = static_cast<T*>(buffer.data());
-  for (int64_t i = 0; i < n; ++i) data[i] = x;
-}
-
-// Memory that holds a constant splat.
-AlignedBuffer constant_data(const Type& type, const Rational& value) {
-  AlignedBuffer buffer(static_cast<size_t>(type.bytes()));
-  const int64_t n = num_elements(type.shape);
-  const double x = value.to_double();
-  switch (type.dtype) {
-  case DType::F64: fill(buffer, n, x); break;
-  case DType::F32: fill(buffer, n, static_cast<float>(x)); break;
-  case DType::F16:
-  case DType::BF16: fill(buffer, n, float_bits16(type.dtype, static_cast<float>(x))); break;
-  case DType::I64: fill(buffer, n, value.num()); break;
-  case DType::I32: fill(buffer, n, static_cast<int32_t>(value.num())); break;
-  case DType::I8: fill(buffer, n, static_cast<int8_t>(value.num())); break;
-  case DType::U8: fill(buffer, n, static_cast<uint8_t>(value.num())); break;
-  case DType::Bool: fill(buffer, n, static_cast<uint8_t>(!value.is_zero())); break;
-  }
-  return buffer;
-}
 
 }  // namespace
 
@@ -340,7 +317,9 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
     if (plan.slots[i].place != Place::Constant || plan.slots[i].alias >= 0) continue;
     const TensorId t(i);
     const auto& a = std::get<ConstAttrs>(graph.producer(t).attrs);
-    impl->constants.emplace_back(i, constant_data(graph.type(t), a.value));
+    AlignedBuffer& data =
+        impl->constants.emplace_back(i, AlignedBuffer(size_t(graph.type(t).bytes()))).second;
+    fill_constant(graph.type(t), a.value, data.data());
   }
   for (const Plan::Copy& c : plan.copies) impl->copy_bytes.push_back(graph.type(c.from).bytes());
   std::unique_ptr<Module> module(new Module(std::move(impl)));

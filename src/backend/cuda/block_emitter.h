@@ -17,17 +17,6 @@
 
 namespace tessera {
 
-inline bool is_reduction(OpKind kind) {
-  return kind == OpKind::Sum || kind == OpKind::Mean || kind == OpKind::ReduceMax ||
-         kind == OpKind::ReduceMin;
-}
-inline bool is_product(OpKind kind) {
-  return kind == OpKind::Matmul || kind == OpKind::ConcatMatmul;
-}
-inline bool is_accumulator(OpKind kind) {
-  return kind == OpKind::Accum || kind == OpKind::AccumRescale;
-}
-
 struct BlockText {
   std::string text;
   std::array<int, 3> grid{1, 1, 1};

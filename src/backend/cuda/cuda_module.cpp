@@ -7,7 +7,6 @@
 #include "backend/arrays.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "eval/ndarray.h"
 
 namespace tessera {
 namespace {
@@ -16,25 +15,7 @@ constexpr int kAlignment = 16;  // of arrays, in bytes: that of the widest acces
 constexpr size_t kMostBuffers = 32;
 constexpr int kInvalidClusterSize = 912;  // CUDA_ERROR_INVALID_CLUSTER_SIZE
 
-// Types and swizzles of boxes (CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion).
-constexpr int kBox8 = 0, kBox16 = 1, kBox32 = 2, kPromote256 = 3;
-int swizzle_kind(const TensorMapSpec& spec) {
-  const int row_bytes = spec.box_columns * spec.element_bytes;
-  return !spec.swizzled ? 0 : row_bytes == 128 ? 3 : row_bytes == 64 ? 2 : 1;
-}
-
-// Memory that holds a constant splat.
-std::vector<std::byte> constant_data(const Type& type, const Rational& value) {
-  NDArray one = NDArray::zeros(type.dtype, {1});
-  if (is_float(type.dtype))
-    one.reals[0] = round_to(type.dtype, value.to_double());
-  else
-    one.ints[0] = type.dtype == DType::Bool ? !value.is_zero() : value.num();
-  const std::vector<std::byte> element = to_memory(one);
-  std::vector<std::byte> all(size_t(type.bytes()));
-  for (size_t i = 0; i < all.size(); ++i) all[i] = element[i % element.size()];
-  return all;
-}
+constexpr int kPromote256 = 3;  // CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 
 std::string kib(int64_t bytes) { return std::to_string((bytes + 1023) / 1024) + " KiB"; }
 
@@ -171,7 +152,8 @@ CudaModule::CudaModule(const Graph& graph, CudaProgram program, const std::strin
     if (plan.slots[i].place != Place::Constant || plan.slots[i].alias >= 0) continue;
     const TensorId t(i);
     const auto& a = std::get<ConstAttrs>(graph_.producer(t).attrs);
-    const auto data = constant_data(graph_.type(t), a.value);
+    std::vector<std::byte> data(size_t(graph_.type(t).bytes()));
+    fill_constant(graph_.type(t), a.value, data.data());
     DeviceMemory memory(context_, int64_t(data.size()), "the constants");
     memory.fill(data.data(), nullptr);
     constants_.emplace_back(i, std::move(memory));
@@ -267,12 +249,8 @@ void CudaModule::launch(const std::vector<Launch>& list, Buffers& buffers,
         const uint64_t pitch = uint64_t(spec.pitch) * uint64_t(spec.element_bytes);
         const uint32_t box[2] = {uint32_t(spec.box_columns), uint32_t(spec.box_rows)};
         const uint32_t steps[2] = {1, 1};
-        // Elements beyond the array are zeros, whatever their type.
-        const int type = spec.element_bytes == 1   ? kBox8
-                         : spec.element_bytes == 2 ? kBox16
-                                                   : kBox32;
-        context_->check(api.encode_tiled(&m.map, type, 2, address, extents, &pitch, box, steps, 0,
-                                         swizzle_kind(spec), kPromote256, 0),
+        context_->check(api.encode_tiled(&m.map, spec.type(), 2, address, extents, &pitch, box,
+                                         steps, 0, spec.swizzle(), kPromote256, 0),
                         "describe boxes of an array of " + std::to_string(spec.rows) + " x " +
                             std::to_string(spec.columns) + " elements for " + k.name);
         m.address = address;

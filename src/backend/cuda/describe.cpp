@@ -91,11 +91,10 @@ class BlockDescriber {
   }
 
   // --- the order of steps
-  bool ready(int id, unsigned mask, const std::set<int>& beside) const {
+  bool ready(int id, const std::set<int>& beside) const {
     std::set<int> needs;
     e_.dependencies(id, 0xff, needs);
     return std::all_of(needs.begin(), needs.end(), [&](int d) {
-      (void)mask;
       return made_[size_t(d)] || !(has_memory(d) || e_.home(d) == Home::Fragment) ||
              beside.count(d) != 0;
     });
@@ -122,7 +121,7 @@ class BlockDescriber {
         progress = false;
         for (int i = 0; i < count_; ++i) {
           if (!computes(i) || made_[size_t(i)] || body_of(i) != mask ||
-              (loads && e_.home(i) != Home::Tile) || !ready(i, mask, {}))
+              (loads && e_.home(i) != Home::Tile) || !ready(i, {}))
             continue;
           step(i, loop);
           made_[size_t(i)] = progress = true;
@@ -130,8 +129,7 @@ class BlockDescriber {
         if (loads || progress) continue;
         for (size_t k = 0; k < inner.size() && !progress; ++k) {
           const std::set<int> all = within(inner[k]);
-          if (!std::all_of(all.begin(), all.end(), [&](int i) { return ready(i, inner[k], all); }))
-            continue;
+          if (!std::all_of(all.begin(), all.end(), [&](int i) { return ready(i, all); })) continue;
           run_loop(inner[k], loop);
           inner.erase(inner.begin() + long(k));
           progress = true;

@@ -47,6 +47,14 @@ struct TensorMapSpec {
   int box_rows = 0, box_columns = 0;
   // In shared memory pieces of 16 bytes are exchanged, as rows of 128, 64 or 32 bytes allow.
   bool swizzled = false;
+
+  // CUtensorMapDataType (elements beyond the array are zeros, whatever their type) and
+  // CUtensorMapSwizzle.
+  int type() const { return element_bytes == 4 ? 2 : element_bytes - 1; }
+  int swizzle() const {
+    const int row_bytes = box_columns * element_bytes;
+    return !swizzled ? 0 : row_bytes == 128 ? 3 : row_bytes == 64 ? 2 : 1;
+  }
 };
 
 // One launch, or the call of a library. Parameters: a pointer per argument, 16-byte aligned, then
@@ -72,6 +80,7 @@ struct CudaKernel {
 struct CudaProgram {
   Plan plan;
   std::string source;
+  std::string caller;               // the function that runs it, in a file of its own
   std::vector<CudaKernel> kernels;  // one per task of the plan
   CudaArch arch;
   int64_t ticket_bytes() const;
@@ -87,7 +96,12 @@ CudaProgram emit_cuda(const Graph& graph, const CudaArch& arch, const PlanOption
                       const Target& target, const LibraryCalls& calls = {},
                       const std::vector<KernelJoin>& joins = {});
 
-// The source with the device functions in it: a file that nvcc compiles by itself.
+// A C++ function for nvcc that launches all kernels of `program`, made of `graph`, on a stream. It
+// uses the class that `cuda_caller_runtime` (caller.cpp) is the text of.
+std::string cuda_caller(const Graph& graph, const CudaProgram& program);
+extern const char* const cuda_caller_runtime;
+
+// The source with the device functions and the caller: a file that nvcc compiles by itself.
 std::string standalone_source(const CudaProgram& program);
 
 }  // namespace tessera

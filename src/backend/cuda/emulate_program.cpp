@@ -1,42 +1,18 @@
 #include "backend/cuda/emulate_program.h"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <new>
-#include <set>
 
 #include "backend/arrays.h"
-#include "backend/compiler.h"
-#include "backend/cuda/nvrtc.h"
 #include "backend/host_kernels.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "base/process.h"
 #include "eval/eval.h"
 
 #include "backend/cuda/device/device.cuh"
 
 namespace tessera {
 namespace {
-
-// Calls kernels with their parameters as an array of pointers: to buffers, and to maps.
-const char* const kCalls = R"(
-template <class T> struct ts_argument { static T of(void* p) { return *static_cast<T*>(p); } };
-template <class T> struct ts_argument<T*> { static T* of(void* p) { return static_cast<T*>(p); } };
-template <class... P, int... i>
-void ts_call(void (*kernel)(P...), void** arguments, std::integer_sequence<int, i...>) {
-  kernel(ts_argument<P>::of(arguments[i])...);
-}
-template <class... P> void ts_call(void (*kernel)(P...), void** arguments) {
-  ts_call(kernel, arguments, std::make_integer_sequence<int, int(sizeof...(P))>{});
-}
-extern "C" void ts_bind(const ts::host::Api* api) { ts::host::api = api; }
-)";
 
 struct AlignedMemory {
   explicit AlignedMemory(int64_t bytes)
@@ -47,28 +23,6 @@ struct AlignedMemory {
   ~AlignedMemory() { ::operator delete (data, std::align_val_t{256}); }
   std::byte* data;
 };
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tessera-cuda-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr)
-      throw Error(ErrorKind::Io, "cannot make a folder in the temporary directory");
-    path = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::filesystem::path path;
-};
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw Error(ErrorKind::Io, "cannot write " + path.string() + " (is the disk full?)");
-}
 
 }  // namespace
 
@@ -81,43 +35,20 @@ ts::TensorMap host_tensor_map(const TensorMapSpec& spec, void* data) {
 EmulatedKernels::EmulatedKernels(const std::string& source, const std::vector<std::string>& names,
                                  int optimize) {
   if (names.empty()) return;  // libraries do everything
-  const TemporaryFolder folder;
-  for (const char* header : {"device.cuh", "host.cuh", "api.h", "tiles.cuh"})
-    write_text(folder.path / header, device_header(header));
-  std::string text = source + "\n#include <utility>\n" + kCalls;
-  const std::set<std::string> distinct(names.begin(), names.end());
-  for (const std::string& name : distinct)
-    text += "extern \"C\" void call_" + name + "(void** a) { ts_call(&" + name + ", a); }\n";
-  const std::string from = (folder.path / "kernels.cpp").string(),
-                    to = (folder.path / "kernels.so").string();
-  write_text(from, text);
-  const Compiler compiler = find_compiler();
-  const ProcessResult result =
-      run_process({compiler.path, "-std=c++17", "-O" + std::to_string(optimize), "-fPIC", "-shared",
-                   "-w", "-fno-strict-aliasing", "-ffp-contract=off", "-o", to, from},
-                  300);
-  if (result.exit_code != 0)
-    throw Error(ErrorKind::Internal,
-                compiler.path + " refuses generated CUDA:\n" + result.err.substr(0, 4000));
-  library_ = dlopen(to.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library_ == nullptr)
-    throw Error(ErrorKind::Internal, std::string("cannot load emulated kernels: ") + dlerror());
-  const auto bind = reinterpret_cast<void (*)(const ts::host::Api*)>(dlsym(library_, "ts_bind"));
-  CHECK(bind != nullptr) << "emulated kernels cannot be bound";
-  bind(emulator_api());
-  for (const std::string& name : distinct) {
-    const auto call = reinterpret_cast<void (*)(void**)>(dlsym(library_, ("call_" + name).c_str()));
-    CHECK(call != nullptr) << name << " is not among the emulated kernels";
-    kernels_[name] = call;
-  }
-}
-
-EmulatedKernels::~EmulatedKernels() {
-  if (library_ != nullptr) dlclose(library_);
+  Cache nowhere({"/dev/null", [](const std::string&) {}});
+  library_ = load_host_kernels(source, names, nowhere, optimize);
+  reinterpret_cast<void (*)(const void*)>(library_->symbol("tessera_bind"))(emulator_api());
+  for (const std::string& name : names)
+    kernels_[name] = static_cast<const HostKernel*>(library_->symbol("tessera_entry_" + name));
 }
 
 void EmulatedKernels::call(const std::string& name, void** arguments) const {
-  kernels_.at(name)(arguments);
+  const HostKernel& kernel = *kernels_.at(name);
+  std::vector<void*> parameters;
+  for (int i = 0; i < kernel.parameters; ++i)
+    parameters.push_back(kernel.bytes[i] == sizeof(void*) ? static_cast<void*>(arguments + i)
+                                                          : arguments[i]);
+  kernel.call(parameters.data());
 }
 
 struct EmulatedProgram::Impl {
@@ -143,11 +74,8 @@ EmulatedProgram::EmulatedProgram(const Graph& graph, CudaProgram program)
     if (plan.slots[i].place != Place::Constant || plan.slots[i].alias >= 0) continue;
     const TensorId t{uint32_t(i)};
     const auto& a = std::get<ConstAttrs>(graph.producer(t).attrs);
-    const Type& type = graph.type(t);
-    NDArray x = NDArray::zeros(type.dtype, extents(type.shape));
-    for (double& real : x.reals) real = round_to(type.dtype, a.value.to_double());
-    for (int64_t& number : x.ints) number = wrap_to(type.dtype, a.value.num());
-    m.constants.emplace_back(i, to_memory(x));
+    m.constants.emplace_back(i, size_t(graph.type(t).bytes()));
+    fill_constant(graph.type(t), a.value, m.constants.back().second.data());
   }
 
   std::vector<std::string> names;

@@ -11,6 +11,7 @@
 
 #include "backend/cuda/emit.h"
 #include "backend/cuda/emulator.h"
+#include "backend/host_kernels.h"
 
 namespace ts {
 struct TensorMap;
@@ -27,16 +28,13 @@ class EmulatedKernels {
   // `optimize`: the compiler's level. Throws as EmulatedProgram does.
   EmulatedKernels(const std::string& source, const std::vector<std::string>& names,
                   int optimize = 1);
-  ~EmulatedKernels();
-  EmulatedKernels(const EmulatedKernels&) = delete;
-  EmulatedKernels& operator=(const EmulatedKernels&) = delete;
   // What a thread does: for emulate(). Arguments are buffers, and pointers to what is passed by
   // value.
   void call(const std::string& name, void** arguments) const;
 
  private:
-  void* library_ = nullptr;
-  std::map<std::string, void (*)(void**)> kernels_;
+  std::unique_ptr<Library> library_;
+  std::map<std::string, const HostKernel*> kernels_;
 };
 
 class EmulatedProgram {

@@ -814,38 +814,27 @@ const ts::host::Api kApi = {
     [](int axis) { return running->grid(axis); },
     [] { return running->shared(); },
     [](const char* what, int line) { running->fail(what, line); },
-    [](ts::host::Access access, const void* address, int bytes, int line) {
-      running->access(access, address, bytes, line);
-    },
-    [](int id, int threads, bool wait, int line) { running->barrier(id, threads, wait, line); },
-    [](const char* name, unsigned mask, void* mine, void (*all)(void* const*, unsigned),
-       bool orders, int line) { running->collective(name, mask, mine, all, orders, line); },
-    [](void* to, const void* from, int bytes, int read, int line) {
-      running->copy_async(to, from, bytes, read, line);
-    },
-    [](int line) { running->copy_commit(line); },
-    [](int pending, int line) { running->copy_wait(pending, line); },
-    [](int line) { running->fence_device(line); },
-    [](unsigned* counter, unsigned count, int line) {
-      return running->take_ticket(counter, count, line);
-    },
-    [](int x, int y, int z, int line) { running->sync_cluster(x, y, z, line); },
-    [](void* barrier, int count, int line) { running->barrier_init(barrier, count, line); },
-    [](void* barrier, int bytes, int line) { running->barrier_arrive(barrier, bytes, line); },
-    [](void* barrier, int parity, int line) { running->barrier_wait(barrier, parity, line); },
-    [](const ts::host::Rows& rows, void* barrier, int line) {
-      running->copy_rows(rows, barrier, line);
-    },
-    [](const ts::host::Rows& rows, int line) { running->store_rows(rows, line); },
-    [](int line) { running->store_commit(line); },
-    [](int pending, int line) { running->store_wait(pending, line); },
-    [](int line) { running->fence_async(line); },
-    [](int line) { running->product_begin(line); },
-    [](float* d, int count, const void* mine, int bytes, void (*all)(void* const*),
-       const ts::host::Span* reads, int num_reads,
-       int line) { running->product(d, count, mine, bytes, all, reads, num_reads, line); },
-    [](int line) { running->product_commit(line); },
-    [](int pending, int line) { running->product_wait(pending, line); },
+    [](auto... a) { return running->access(a...); },
+    [](auto... a) { return running->barrier(a...); },
+    [](auto... a) { return running->collective(a...); },
+    [](auto... a) { return running->copy_async(a...); },
+    [](auto... a) { return running->copy_commit(a...); },
+    [](auto... a) { return running->copy_wait(a...); },
+    [](auto... a) { return running->fence_device(a...); },
+    [](auto... a) { return running->take_ticket(a...); },
+    [](auto... a) { return running->sync_cluster(a...); },
+    [](auto... a) { return running->barrier_init(a...); },
+    [](auto... a) { return running->barrier_arrive(a...); },
+    [](auto... a) { return running->barrier_wait(a...); },
+    [](auto... a) { return running->copy_rows(a...); },
+    [](auto... a) { return running->store_rows(a...); },
+    [](auto... a) { return running->store_commit(a...); },
+    [](auto... a) { return running->store_wait(a...); },
+    [](auto... a) { return running->fence_async(a...); },
+    [](auto... a) { return running->product_begin(a...); },
+    [](auto... a) { return running->product(a...); },
+    [](auto... a) { return running->product_commit(a...); },
+    [](auto... a) { return running->product_wait(a...); },
 };
 
 }  // namespace

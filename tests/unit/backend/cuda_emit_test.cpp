@@ -2,8 +2,12 @@
 // fault in any order of threads.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "backend/arrays.h"
 #include "backend/block_programs.h"
 #include "backend/emulated.h"
+#include "base/rng.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 
@@ -83,6 +87,60 @@ TEST(CudaEmit, Vectors) {
   EXPECT_NE(source(0).find("float y[8];"), std::string::npos) << source(0);
   EXPECT_NE(source(1).find("float y[4];"), std::string::npos) << source(1);
   EXPECT_EQ(source(2).find("y["), std::string::npos) << source(2);
+}
+
+// One kernel of what is computed from tiles a and b of two arrays.
+std::string fused(const std::string& t, const std::string& ops, const std::string& result) {
+  return "graph g {\n  A = input : " + t + "[64,64]\n  B = input : " + t +
+         "[64,64]\n  O = kernel A, B grid[x=4] {\n    A = input : " + t +
+         "[64,64]\n    B = input : " + t + "[64,64]\n    a = iter A {imap={x:0}} : " + t +
+         "[16,64]\n    b = iter B {imap={x:0}} : " + t + "[16,64]\n" + ops +
+         "    O = save o {omap={x:0}} : " + result + "[64,64]\n    return O\n  } : " + result +
+         "[64,64]\n  return O\n}\n";
+}
+
+// nvcc makes one operation of a product and a sum unless it is told not to, and so a pixel one
+// less.
+TEST(CudaEmit, NothingIsFusedBeforeAJump) {
+  const auto source = [](const std::string& ops, const std::string& result) {
+    const Graph graph = parse(fused("f32", ops, result));
+    validate(graph);
+    return emit_cuda(graph, parse_arch("sm_80"), {}, gpu()).source;
+  };
+  const std::string smooth = source("    p = mul a, b\n    o = add p, a\n", "f32");
+  EXPECT_EQ(smooth.find("ts::product("), std::string::npos) << smooth;
+  for (const char* made : {"p = mul a, b", "p = sqr b", "p = pow b {exponent=3}"}) {
+    const std::string jumps = source(
+        "    " + std::string(made) + "\n    s = add p, a\n    o = cast s {dtype=u8}\n", "u8");
+    EXPECT_NE(jumps.find("= ts::product("), std::string::npos) << jumps;
+    EXPECT_EQ(jumps.find(" * t"), std::string::npos) << jumps;
+  }
+}
+
+// Numbers of 16 bits jump where their rounded values do.
+TEST(CudaEmit, SixteenBitsAreRoundedBeforeAJump) {
+  for (const DType dtype : {DType::F16, DType::BF16}) {
+    const std::string t = dtype == DType::F16 ? "f16" : "bf16";
+    const Graph graph = parse(fused(t, "    p = mul a, b\n    s = add p, a\n    o = floor s\n", t));
+    NDArray a = NDArray::zeros(dtype, {64, 64}), b = a, right = a;
+    Rng rng(5);
+    int moved = 0;
+    for (size_t i = 0; i < a.reals.size(); ++i) {
+      a.reals[i] = round_to(dtype, 1 + 3 * rng.unit());
+      b.reals[i] = round_to(dtype, 1 + 3 * rng.unit());
+      const double product = round_to(dtype, a.reals[i] * b.reals[i]);
+      right.reals[i] = std::floor(round_to(dtype, product + a.reals[i]));
+      moved += right.reals[i] != std::floor(a.reals[i] * b.reals[i] + a.reals[i]);
+    }
+    EXPECT_GT(moved, 4);
+    const auto in_a = to_memory(a), in_b = to_memory(b);
+    std::vector<std::byte> out(in_a.size());
+    const void* in[] = {in_a.data(), in_b.data()};
+    void* to[] = {out.data()};
+    const EmulatedProgram program(graph, emit_cuda(graph, parse_arch("sm_80"), {}, gpu()));
+    EXPECT_FALSE(program.run(in, to));
+    EXPECT_EQ(out, to_memory(right)) << t;
+  }
 }
 
 // What comes from memory is asked for so far ahead that latency does not show: at least 48 KB on

@@ -3,14 +3,38 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "backend/check.h"
 #include "backend/cuda/emit.h"
 #include "backend/cuda/emulate_program.h"
+#include "backend/cuda/nvrtc.h"
+#include "base/error.h"
 #include "places.h"
 
 namespace tessera {
+
+// NVRTC as Python's packages bring it, else the system's.
+inline bool have_nvrtc() {
+  std::vector<std::string> folders;
+  const std::filesystem::path lib = std::filesystem::path(source_dir()) / ".venv/lib";
+  if (std::filesystem::exists(lib))
+    for (const auto& python : std::filesystem::directory_iterator(lib)) {
+      const auto nvidia = python.path() / "site-packages/nvidia";
+      if (!std::filesystem::exists(nvidia)) continue;
+      for (const auto& package : std::filesystem::directory_iterator(nvidia))
+        folders.push_back((package.path() / "lib").string());
+    }
+  set_cuda_folders(folders);
+  try {
+    nvrtc_version();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
 
 inline Target gpu() { return find_target("h200", source_dir() + "/targets"); }
 

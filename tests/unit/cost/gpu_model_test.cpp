@@ -182,6 +182,22 @@ TEST(GpuModel, AnUnevenLastWaveCosts) {
   EXPECT_NEAR(seconds(264), seconds(133), 1e-9);
 }
 
+// A part of 16 multiprocessors has room for one cluster of 12, and for two of 8.
+TEST(GpuModel, ClustersFillPartsOfTheGpu) {
+  const GpuMachine m(target("h200"));
+  const auto seconds = [&](int64_t groups, int64_t size) {
+    KernelWork first;
+    first.blocks = double(groups * size);
+    first.block_compute = 20e-6;
+    first.other_bytes = 200e3;  // one block at a time
+    return m.joined_times(first, KernelWork(), {OpId(0), OpId(1), {}, groups, size, size}).seconds;
+  };
+  EXPECT_NEAR(seconds(16, 8), seconds(8, 16), 1e-7);
+  EXPECT_NEAR(seconds(8, 12), seconds(8, 16), 1e-7);
+  EXPECT_GT(seconds(10, 12), 1.6 * seconds(8, 12));
+  EXPECT_GT(seconds(9, 16), 1.6 * seconds(8, 16));
+}
+
 TEST(GpuModel, LaunchesFromTheHostTakeLonger) {
   const GpuMachine graph(target("h200")), host(target("h200"), false);
   KernelWork w;

@@ -5,10 +5,8 @@
 // Both define the same functions in namespace ts:
 //   thread() threads() lane() warp() block(axis) grid(axis) shared()
 //   load_global(p) store_global(p, x) load_shared(p) store_shared(p, x): T of 1 to 16 bytes
-//   atomic_add(p, x)
 //   fence_device() take_ticket(counter, count): an order between blocks. The counter as it was,
-//   which
-//     goes up by one and from count - 1 back to 0; fences stand before and after it
+//     which goes up by one and from count - 1 back to 0; fences stand before and after it
 //   sync() sync_warp(mask) sync_some(id, threads) arrive(id, threads)
 //   copy_async<bytes>(shared, global, read) commit_copies() wait_copies<pending>()
 //   shuffle_xor(x, lanes) shuffle(x, lane)
@@ -31,7 +29,8 @@
 //   multiply_add_wide<tb>(d, a, b, T{}, add): the same with a's rows in four registers, as mma has
 //     them, which keep(a) after the wait says are needed until then
 // numbers:
-//   to_float(x) from_float<T>(x) as_bits(x) as_float(bits) exp2_fast(x) rsqrt_fast(x)
+//   to_float(x) from_float<T>(x) as_bits(x) as_float(bits) exp2_fast(x)
+//   product(x, y): rounded before anything is added to it
 //   to_tf32(x): rounded to 10 bits of fraction, as an operand of multiply_add
 #pragma once
 

@@ -79,9 +79,9 @@ inline unsigned to_tf32(float x) {
   const unsigned u = host::bits<unsigned>(x);
   return std::isinf(x) ? u : (u + 0x1000u) & 0xffffe000u;
 }
+template <class T> T product(T x, T y) { return x * y; }
 // Within 2 ulp on the device; exact here.
 inline float exp2_fast(float x) { return std::exp2(x); }
-inline float rsqrt_fast(float x) { return 1.0f / std::sqrt(x); }
 
 // --- memory
 template <class T> T load_global(const T* p, TS_LINE) {
@@ -99,10 +99,6 @@ template <class T> T load_shared(const T* p, TS_LINE) {
 template <class T> void store_shared(T* p, T x, TS_LINE) {
   host::api->access(host::Access::WriteShared, p, int(sizeof(T)), line);
   *p = x;
-}
-inline void atomic_add(float* p, float x, TS_LINE) {
-  host::api->access(host::Access::AtomicGlobal, p, 4, line);
-  *p += x;
 }
 inline void fence_device(TS_LINE) { host::api->fence_device(line); }
 inline unsigned take_ticket(unsigned* counter, unsigned count, TS_LINE) {

@@ -51,14 +51,11 @@ TS_DEVICE unsigned to_tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
   return y;
 }
+TS_DEVICE float product(float x, float y) { return __fmul_rn(x, y); }
+TS_DEVICE double product(double x, double y) { return __dmul_rn(x, y); }
 TS_DEVICE float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-TS_DEVICE float rsqrt_fast(float x) {
-  float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
@@ -67,7 +64,6 @@ template <class T> TS_DEVICE T load_global(const T* p) { return *p; }
 template <class T> TS_DEVICE void store_global(T* p, T x) { *p = x; }
 template <class T> TS_DEVICE T load_shared(const T* p) { return *p; }
 template <class T> TS_DEVICE void store_shared(T* p, T x) { *p = x; }
-TS_DEVICE void atomic_add(float* p, float x) { atomicAdd(p, x); }
 TS_DEVICE void fence_device() { __threadfence(); }
 TS_DEVICE unsigned take_ticket(unsigned* counter, unsigned count) {
   return atomicInc(counter, count - 1);
@@ -142,7 +138,7 @@ TS_DEVICE void load_matrices_transposed(unsigned (&r)[1], const void* row) {
                : "r"(shared_address(row))
                : "memory");
 }
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 TS_DEVICE void store_matrices(void* row, const unsigned (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    shared_address(row)),
@@ -188,7 +184,7 @@ TS_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigne
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 template <int x, int y, int z> TS_DEVICE void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -258,7 +254,7 @@ TS_DEVICE unsigned long long operand(const void* p, int leading, int stride, int
                                                            : 3)
              << 62;
 }
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // The compiler is told that asynchronous products change the registers until they are waited for.
 template <int n> TS_DEVICE void settle(float (&d)[n]) {
 #pragma unroll
@@ -368,6 +364,16 @@ template <int pending, int n> TS_DEVICE void wait_products(float (&d)[n]) {
 TS_WIDES(f16)
 TS_WIDES(bf16)
 // clang-format on
+#else  // PTX of sm_90, which nvcc -arch=sm_90a adds for later GPUs: there it traps
+template <int n> TS_DEVICE void keep(unsigned (&)[n][4]) {}
+template <int n> TS_DEVICE void begin_products(float (&)[n]) { __trap(); }
+TS_DEVICE void commit_products() {}
+template <int pending, int n> TS_DEVICE void wait_products(float (&)[n]) {}
+template <int ta, int tb, int n, class T>
+TS_DEVICE void multiply_add_wide(float (&)[n], unsigned long long, unsigned long long, T, bool) {}
+template <int tb, int n, class T>
+TS_DEVICE void multiply_add_wide(float (&)[n], const unsigned (&)[4], unsigned long long, T, bool) {
+}
 #endif
 #endif
 
