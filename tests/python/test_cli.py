@@ -60,6 +60,7 @@ def as_json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
         (["optimize", "-o", "out.txt", "{small}"], "must end in"),
         (["optimize", "README.md"], "neither .py, .onnx nor .ug"),
         (["optimize", "--shape", "N=4", "{small}"], "there is no 'N' in the program"),
+        (["optimize", "--shape", "N=4,K=2", "{small}"], "there is no 'N' in the program"),
         (["optimize", "--threads", "100000", "{small}"], "from 0 (all) to 1024"),
         (["optimize", "--seed", "-1", "{small}"], "from 0 to 2^64 - 1"),
         (["optimize", "--disable", "mugraph:magic", "--no-cache", "{small}"], "no rule 'magic'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +70,8 @@ def source_options(function: F) -> F:
         "shapes",
         multiple=True,
         metavar="NAME=TYPE",
-        help="Type of an argument, e.g. X=f32[16,1024]; for .ug a symbol, e.g. N=128.",
+        help="Type of an argument, e.g. X=f32[16,1024]; for .ug and .onnx a "
+        "symbol, e.g. N=128. Several: N=128,K=64.",
     )(function)
     return click.argument("src")(function)
 
@@ -122,7 +124,8 @@ def options_from(**values: Any) -> Options:
 def read_program(src: str, shapes: Sequence[str], whole: bool = False) -> Program:
     """The program that SRC names; `whole` is frontends.onnx.load's."""
     types: dict[str, str] = {}
-    for item in shapes:
+    # Several may stand behind one --shape; extents have commas of their own.
+    for item in (part for s in shapes for part in re.split(r",(?![^\[]*\])", s)):
         name, sep, text = item.partition("=")
         if not sep or not name or not text:
             raise UsageError(f"--shape {item}: write NAME=TYPE, for example X=f32[16,1024]")
