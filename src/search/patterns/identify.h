@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "base/deadline.h"
 #include "search/patterns/pattern.h"
 
 namespace tessera::patterns {
@@ -20,6 +21,7 @@ struct IdentifyOptions {
   // Also subgraphs with all key operations of a pattern in other loops, which algebra may explain.
   bool modulo_algebra = true;
   size_t max_ops = 64;
+  Deadline* deadline = nullptr;  // where it ends, what was found until then is the result
 };
 
 // What the paper leaves open: operators that do not fit are not tried again until the subgraph has
