@@ -14,8 +14,8 @@ using Ops = std::set<uint32_t>;
 class Identifier {
  public:
   Identifier(const Graph& g, const std::vector<Pattern>& patterns, const IdentifyOptions& options)
-      : g_(g), patterns_(patterns), options_(options), users_(g.tensors().size()), map_(g.tensors().size()),
-        claimed_(g.ops().size(), false) {
+      : g_(g), patterns_(patterns), options_(options), users_(g.tensors().size()),
+        map_(g.tensors().size()), claimed_(g.ops().size(), false) {
     for (uint32_t i = 0; i < g.ops().size(); i++)
       for (TensorId t : g.op(OpId(i)).inputs) users_[t.index].push_back(i);
   }

@@ -115,9 +115,8 @@ class Run {
   }
   void try_pattern(const Pattern& p, const Region& r) {
     std::vector<Answer>& known = known_[structural_hash(r.graph)];
-    auto at = std::find_if(known.begin(), known.end(), [&](const Answer& a) {
-      return a.pattern == &p && a.region == r.graph;
-    });
+    auto at = std::find_if(known.begin(), known.end(),
+                           [&](const Answer& a) { return a.pattern == &p && a.region == r.graph; });
     std::string like;
     if (at == known.end()) {
       Answer made{&p, r.graph, label(r), {}, {}};
