@@ -52,7 +52,7 @@ def choose(
     `seconds`: of a call of a program, None: of ours; raises Error where its results are wrong."""
     start = time.perf_counter()
     options = Options(budget=_FINDING * SECONDS, threads=threads, disable=("learnt",))
-    fields = {**options.fields(), "engine": "patterns", "proved": True,
+    fields = {**options.fields(), "engine": "patterns", "proved": True, "candidates": _MOST,
               "pattern_folders": ["", *own_pattern_folders()]}  # fmt: skip
     record = _core.search(graph.core, fields, None)
     refused = grouped(record["report"]["refused"])
@@ -63,7 +63,7 @@ def choose(
     tried: list[tuple[float, str, str]] = []
     told: list[str] = []
     ours = seconds(None) if record["candidates"] else 0.0
-    for candidate in record["candidates"][:_MOST]:
+    for candidate in record["candidates"]:
         if told and time.perf_counter() - start > SECONDS:
             over = True
             break

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <unordered_map>
 
@@ -28,6 +29,8 @@ struct Use {
   Graph graph;  // of the region's inputs and output
   double seconds = 0, original = 0;
   std::string what;  // with which sizes, numbers and settings
+  // What a proof came to, of this and its likes elsewhere: why it is refused, or "".
+  std::shared_ptr<std::optional<std::string>> verdict;
 };
 
 // What came of a pattern and a region: regions that are alike, as in a model's layers, share one.
@@ -132,7 +135,7 @@ class Run {
       u.region = r;
       u.what = "pattern " + in_place + u.what;
       matches_++;
-      matched_.insert({p.name, r.output.index});
+      if (!options_.verify) matched_.insert({p.name, r.output.index});
       uses_.push_back(std::move(u));
     }
   }
@@ -223,8 +226,8 @@ class Run {
     if (made.size() > kBestOfPlace) made.resize(kBestOfPlace);
     const double original = model_.cost(r.graph).seconds;
     for (Use& u : made) {
-      if (options_.verify && !proved(u, a)) continue;
       u.original = original;
+      u.verdict = std::make_shared<std::optional<std::string>>();
       a.uses.push_back(std::move(u));
     }
   }
@@ -238,16 +241,27 @@ class Run {
     return false;
   }
 
-  bool proved(const Use& u, Answer& a) {
+  // Whether a use may be offered; each is proved once, when it is to be.
+  bool accepted(const Use& u) {
+    if (!options_.verify) return true;
+    if (!u.verdict->has_value()) *u.verdict = refusal(u);
+    const std::pair at(u.pattern->name, u.region.output.index);
+    if ((*u.verdict)->empty())
+      matched_.insert(at);
+    else
+      near_.insert_or_assign(at, at.first + " at " + place(u.region) + ": " + **u.verdict);
+    return (*u.verdict)->empty();
+  }
+
+  std::string refusal(const Use& u) {
     VerifyOptions options;
     options.threads = context_.threads;
     options.seed = context_.seed + 1;
     options.cancel = deadline_.hard();
     const Verdict v = verify(u.region.graph, u.graph, options);
-    if (v.equal()) return true;
-    a.why = v.refuted() ? "refuted: " + told(*u.pattern, v.counterexample())
-                        : "not proved: " + v.why_unknown().what;
-    return false;
+    if (v.equal()) return "";
+    return v.refuted() ? "refuted: " + told(*u.pattern, v.counterexample())
+                       : "not proved: " + v.why_unknown().what;
   }
 
   static std::string sizes(const Match& m, DType dtype) {
@@ -299,11 +313,13 @@ class Run {
       const auto& ops = u->region.ops;
       if (std::any_of(ops.begin(), ops.end(), [&](OpId id) { return covered.count(id) > 0; }))
         continue;
+      if (!accepted(*u)) continue;
       covered.insert(ops.begin(), ops.end());
       cover.push_back(u);
     }
     if (cover.size() > 1) add(cover);
-    for (const Use* u : order) add({u});
+    for (const Use* u : order)
+      if (int(found.size()) < budget_.candidates && accepted(*u)) add({u});
     std::stable_sort(found.begin(), found.end(),
                      [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
     for (Candidate& c : found) {
