@@ -11,6 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera import _core, torch_backend, torch_parts  # noqa: E402
+from tessera.errors import UnsupportedError  # noqa: E402
 from tessera.torch_cache import own_key  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -91,7 +92,12 @@ def compiled(function: Any = quick) -> tuple[Any, str]:
 def searches(monkeypatch: Any) -> list[Any]:
     """Counts searches for places."""
     real, made = _core.search, []
-    monkeypatch.setattr(_core, "search", lambda *a: made.append(1) or real(*a))
+
+    def search(*args: Any) -> Any:
+        made.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(_core, "search", search)
     return made
 
 
@@ -154,7 +160,7 @@ def test_a_wrong_result_is_refused_before_the_race(project: Path, monkeypatch: A
 
     def compare(self: Any, program: Any, args: Any) -> Any:
         if blocks(program):
-            raise torch_parts.UnsupportedError("it is wrong")
+            raise UnsupportedError("it is wrong")
         return real(self, program, args)
 
     monkeypatch.setattr(torch_parts.Part, "_compare", compare)

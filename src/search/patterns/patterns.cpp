@@ -75,7 +75,6 @@ class Run {
   SearchReport run(CandidateSink& sink) {
     const std::vector<Pattern>& all = *options_.warehouse;
     IdentifyOptions identify_options;
-    identify_options.modulo_algebra = options_.modulo_algebra;
     identify_options.deadline = &deadline_;
     const std::vector<Subgraph> subgraphs = identify(program_, all, identify_options);
     report_.figures["subgraphs"] = double(subgraphs.size());
