@@ -206,6 +206,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.verify_seed);
     else if (name == "strict")
       take(options.strict);
+    else if (name == "candidates")
+      take(options.candidates);
     else if (name == "tune")
       take(options.tune);
     else if (name == "exhaustive")

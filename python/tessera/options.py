@@ -69,6 +69,11 @@ def pattern_folders() -> list[str]:
     ]
 
 
+def own_pattern_folders() -> list[str]:
+    """Those with patterns that do not ship."""
+    return [f for f in pattern_folders()[1:] if any(Path(f).glob("*.pattern"))]
+
+
 # A folder of what this process registered (patterns.register), once there is anything.
 registered_patterns: list[str] = []
 

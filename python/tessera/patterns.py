@@ -214,13 +214,13 @@ def pattern_places(graph: Graph, options: Options | None = None) -> Places:
     for candidate in record["candidates"]:
         for line in candidate["derivation"].splitlines():
             fits.setdefault(line.split(" with ", 1)[0], line)
-    return Places(_grouped(fits.values()), _grouped(record["report"]["refused"]))
+    return Places(grouped(fits.values()), grouped(record["report"]["refused"]))
 
 
 _PLACE = re.compile(r"(?:pattern )?(\S+) at \S+ \((.*?)\)")
 
 
-def _grouped(lines: Iterable[str]) -> tuple[str, ...]:
+def grouped(lines: Iterable[str]) -> tuple[str, ...]:
     """One line for each pattern and list of operators, with the number of places.
 
     Lists that are part of a longer one of the same pattern are left out.

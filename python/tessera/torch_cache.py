@@ -23,9 +23,11 @@ import torch
 
 from tessera import _core
 from tessera._core import version
+from tessera.errors import Error
 from tessera.files import write_bytes
 from tessera.frontends.torch.fuse import fuse
 from tessera.graph import Graph
+from tessera.options import own_pattern_folders
 from tessera.store import cache_directory
 
 log = logging.getLogger("tessera.torch")
@@ -41,7 +43,7 @@ class KeptPart:
     fused: str
     results: list[Any]  # as of a Program
     code: str  # a digest of what `fused` is compiled to
-    fusion: str
+    fusion: str  # and own patterns
 
 
 class LaterGraph:
@@ -103,14 +105,13 @@ class KeptGraph:
         except Exception as error:
             log.info("tessera: a kept program cannot be read: %s", error)
             return None
-        return (part, LaterGraph(graph)) if part.fusion == _fusion() else None
+        return (part, LaterGraph(graph)) if part.fusion == fusion() + own_key() else None
 
     def write_part(self, **facts: Any) -> None:
         """Keeps the program of a graph that is one part; `facts`: of a KeptPart."""
         if self.key is not None and _is_private(self._path):
             with contextlib.suppress(Exception):  # no room
-                part = KeptPart(**facts, fusion=_fusion())
-                write_bytes(self._path.with_suffix(".part"), pickle.dumps(part))
+                write_bytes(self._path.with_suffix(".part"), pickle.dumps(KeptPart(**facts)))
 
     def write(self, graph: Any, fixed: set[int]) -> None:
         """Keeps a graph as AOTAutograd made it, where nothing but the graph is to be run."""
@@ -215,7 +216,7 @@ def _is_private(path: Path) -> bool:
 
 def kept_fusion(graph: Graph) -> Graph:
     """What `fuse` makes of a program, read where it was made before."""
-    key = digest(f"fused {_fusion()} {graph}")
+    key = digest(f"fused {fusion()} {graph}")
     if (text := _core.find_text(key)) is not None:
         return Graph.parse(text)
     made = fuse(graph)
@@ -228,7 +229,7 @@ class Agreed:
     program as imported, the code, and versions."""
 
     def __init__(self, eager: Any, program: Graph, code: str) -> None:
-        facts = ("agreed", torch.__version__, _fusion(), eager.code, str(program), code)
+        facts = ("agreed", torch.__version__, fusion(), eager.code, str(program), code)
         self._key = digest("\n".join(facts))
 
     def is_known(self) -> bool:
@@ -239,11 +240,29 @@ class Agreed:
 
 
 @functools.cache
-def _fusion() -> str:
+def fusion() -> str:
     """Names the code that imports and fuses, and what it fuses for."""
     folder = Path(__file__).parent / "frontends" / "torch"
     code = "".join(p.read_text() for p in sorted(folder.glob("*.py")))
     return digest(f"{version} {_core.machine()['isa']} {code}")
+
+
+def own_key() -> str:
+    """Changes with each pattern that does not ship, and with what is known of its bodies; "" where
+    there is none."""
+    folders = own_pattern_folders()
+    if not folders:
+        return ""
+    from tessera.patterns import SUFFIX, body_states, read_pattern
+
+    facts: list[str] = []
+    for path in (p for folder in folders for p in sorted(Path(folder).glob("*" + SUFFIX))):
+        try:
+            pattern = read_pattern(path)
+            facts.append(f"{pattern.text}\n{body_states(pattern)}")
+        except Error as error:
+            facts.append(str(error))
+    return digest("\n".join(facts))
 
 
 def digest(text: str) -> str:

@@ -15,6 +15,7 @@ from tessera.frontends.torch.padding import why_not
 from tessera.frontends.torch.regions import REDUCTIONS
 from tessera.graph import Graph, Tensor
 from tessera.options import Options
+from tessera.torch_cache import own_key
 from tessera.types import dtype_name
 
 _NAMES = {"matmul": "product", "gather": "rows of a table", "concat": "concatenation"}
@@ -51,11 +52,25 @@ def _graph(number: int, report: Any, timed: bool, patterns: bool) -> Iterator[st
         for reason in why_not(part.eager):
             yield f"    a program for each size of {reason}"
         yield from _kernels(program.graph, timed and hasattr(program.module, "plan_facts"))
+        yield from (f"    own pattern {line}" for line in _experts(part, program))
         if patterns:
             from tessera.patterns import pattern_places
 
             for line in pattern_places(program.source, Options()).lines():
                 yield f"    {line}"
+
+
+def _experts(part: Any, program: Any) -> list[str]:
+    """What came of own patterns in a program."""
+    from tessera.torch_backend import cache_in
+
+    with cache_in(part._settings.cache_dir):
+        if part._device is not None or not (key := own_key()):
+            return []
+        from tessera.torch_experts import recall
+
+        choice = recall(program.source, key)
+    return choice.told if choice is not None else []
 
 
 def _kernels(graph: Graph, timed: bool) -> Iterator[str]:

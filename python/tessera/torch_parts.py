@@ -28,7 +28,7 @@ from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch.importer import build, dtype_of, operator_name
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
-from tessera.torch_cache import Agreed, KeptPart, digest, kept_fusion
+from tessera.torch_cache import Agreed, KeptPart, digest, fusion, kept_fusion, own_key
 from tessera.torch_compare import disagreement
 
 log = logging.getLogger("tessera.torch")
@@ -316,6 +316,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
         self._kept = kept  # of another process
+        self._own = ""  # patterns that do not ship: their key, as of the newest program
         # Takes a KeptPart's facts, once PyTorch agrees.
         self.keep: Callable[..., None] | None = None
         self._flags = list(weights)
@@ -501,7 +502,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
     def _write(self, program: Program | Padded) -> None:
         if self.keep is not None and isinstance(program, Program):
             self.keep(weights=self._flags, program=str(program.source), fused=str(program.graph),
-                      results=program.results, code=digest(program.module.source))  # fmt: skip
+                      results=program.results, code=digest(program.module.source),
+                      fusion=fusion() + self._own)  # fmt: skip
 
     def _compile(self, args: Sequence[Any], extents: Any) -> Program | Padded:
         from tessera.torch_backend import cache_in
@@ -521,28 +523,32 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         if not graph.core.outputs:
             raise UnsupportedError("it computes nothing but sizes")
         graph.validate()
-        program: Program
         if self._device is not None:
             from tessera.torch_device import DeviceProgram, device_code
 
             with cache_in(self._settings.cache_dir):
                 found, code = device_code(graph, self._device, self._settings)
             self.compile_s += time.perf_counter() - start
-            program = DeviceProgram(code, self._device, tensors, self.weights, results,
-                                    self._single)  # fmt: skip
+            program: Program = DeviceProgram(code, self._device, tensors, self.weights, results,
+                                             self._single)  # fmt: skip
             program.source, program.graph = graph, found
             return program
-        with cache_in(self._settings.cache_dir):
-            found = [self._build(graph)]
-            if self._settings.budget:
-                found += self._optimize(graph)
-        if os.environ.get("TESSERA_DEBUG", "0") != "0":
-            log.info("tessera: %s\n%s", self.name, graph)
-        made: list[Program | Padded] = []
-        for fused, module in found:
+
+        def made_of(fused: Graph, module: _core.Module | None = None) -> Program | Padded:
+            module = _core.compile(fused.core) if module is None else module
             program = Program(module, tensors, self.weights, results, self._single)
             program.source, program.graph = graph, fused
-            made.append(Padded(program, extents) if extents else program)
+            return Padded(program, extents) if extents else program
+
+        with cache_in(self._settings.cache_dir):
+            made = [made_of(*self._build(graph))]
+            self._own = "" if self._settings.budget else own_key()
+            if self._settings.budget:
+                made += [made_of(*found) for found in self._optimize(graph)]
+            elif self._own:
+                made = [self._with_experts(graph, made[0], made_of, args)]
+        if os.environ.get("TESSERA_DEBUG", "0") != "0":
+            log.info("tessera: %s\n%s", self.name, graph)
         if len(made) > 1:  # a search does not know of regions
             made.sort(key=lambda p: _seconds(p, args))
             self.weights.forget()
@@ -566,6 +572,25 @@ class Part(torch.nn.Module):  # type: ignore[misc]
 
         result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads)
         return [(result.graph, result._module)] if result._module is not None else []
+
+    def _with_experts(
+        self, graph: Graph, ours: Program | Padded, made_of: Callable[[Graph], Program | Padded],
+        args: Sequence[Any],
+    ) -> Program | Padded:  # fmt: skip
+        """Ours, or a program with kernels of own patterns that is faster."""
+        from tessera.torch_experts import choose, recall
+
+        def seconds(fused: Graph | None) -> float:
+            program = ours if fused is None else made_of(fused)
+            if fused is not None:
+                self._compare(program, args)
+            return _seconds(program, args)
+
+        choice = recall(graph, self._own)
+        if choice is None:
+            choice = choose(graph, self._own, self.name, self._settings.threads, seconds)
+            self.weights.forget()
+        return made_of(Graph.parse(choice.program)) if choice.program else ours
 
     def _defined(self) -> list[bool]:
         """Of each result whether it has values: those of empty tensors are anything."""

@@ -30,6 +30,7 @@ struct OptimizeOptions {
   uint64_t seed = 0;                    // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
+  int candidates = 4096;                // of search() by the engine patterns, at most
   bool tune = false;                    // time more candidates, and other tiles of the fastest
   bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
   bool tf32 = false;    // GPUs: f32 products may round their factors to 10 bits of fraction

@@ -206,7 +206,7 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
   Budget budget;
   budget.seconds = std::max(0.0, seconds);
   // Who asks for this engine alone wants to see every place.
-  if (options.engine == "patterns") budget.candidates = 4096;
+  if (options.engine == "patterns") budget.candidates = options.candidates;
   PatternsOptions engine_options;
   engine_options.warehouse = &*patterns_;
   engine_options.verify = proved;

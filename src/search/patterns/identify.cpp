@@ -1,7 +1,10 @@
 #include "search/patterns/identify.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
+#include <unordered_map>
 
 namespace tessera::patterns {
 namespace {
@@ -12,7 +15,7 @@ class Identifier {
  public:
   Identifier(const Graph& g, const std::vector<Pattern>& patterns, const IdentifyOptions& options)
       : g_(g), patterns_(patterns), options_(options), users_(g.tensors().size()),
-        claimed_(g.ops().size(), false) {
+        map_(g.tensors().size()) {
     for (uint32_t i = 0; i < g.ops().size(); i++)
       for (TensorId t : g.op(OpId(i)).inputs) users_[t.index].push_back(i);
   }
@@ -21,27 +24,43 @@ class Identifier {
   std::vector<Subgraph> run() {
     for (const bool skeletons : {true, false})
       for (uint32_t i = 0; i < g_.ops().size(); i++)
-        if (usable(i) && is_skeleton(g_.op(OpId(i))) == skeletons) {
+        if (!ended() && usable(i) && is_skeleton(g_.op(OpId(i))) == skeletons) {
           grow(i, false);
-          if (options_.modulo_algebra && skeletons) grow(i, true);
+          if (skeletons) grow(i, true);
         }
     return std::move(found_);
   }
 
  private:
+  bool ended() const { return options_.deadline != nullptr && options_.deadline->ended(); }
   bool usable(uint32_t op) const {
     const Op& o = g_.op(OpId(op));
-    return !is_leaf(o) && has_loops(g_, o) && !claimed_[op];
+    return !is_leaf(o) && has_loops(g_, o);
   }
 
   struct State {
     Fit fit = Fit::None;
     std::vector<size_t> patterns;
   };
-  State match(const Ops& ops, bool by_keys) const {
-    std::vector<OpId> ids;
-    for (uint32_t i : ops) ids.push_back(OpId(i));
-    const Derived d = derive(g_, ids);
+  // Layers that are alike are asked once: by the operators as a program of their own.
+  const State& match(const Ops& ops, bool by_keys) {
+    Graph alone;
+    std::map<uint32_t, TensorId> inputs;
+    for (uint32_t i : ops)
+      for (TensorId t : g_.op(OpId(i)).inputs)
+        if (!ops.count(g_.tensor(t).producer.index) && !inputs.count(t.index))
+          inputs[t.index] = alone.add_input(g_.tensor(t).type);
+    for (const auto& [t, input] : inputs) map_[t] = input;
+    for (uint32_t i : ops) copy_op(g_, g_.op(OpId(i)), alone, map_);
+    auto& known = known_[by_keys][structural_hash(alone)];
+    for (const auto& [graph, state] : known)
+      if (graph == alone) return *state;
+    State state = state_of(alone, by_keys);
+    known.emplace_back(std::move(alone), std::make_unique<State>(std::move(state)));
+    return *known.back().second;
+  }
+  State state_of(const Graph& alone, bool by_keys) const {
+    const Derived d = derive(alone);
     State state;
     if (!d.ok()) return state;
     const std::vector<std::string> mine = keys(d.loops);
@@ -108,11 +127,10 @@ class Identifier {
     Ops ops = {anchor};
     State state = match(ops, by_keys);
     if (state.fit == Fit::None) return;
-    const size_t before = found_.size();
     archive(anchor, ops, state);
     std::set<uint32_t> rejected;
     Ops fused;  // epilogues, whose other producers are tried at once
-    while (ops.size() < options_.max_ops) {
+    while (ops.size() < options_.max_ops && !ended()) {
       std::vector<uint32_t> next = producers(fused, ops);
       for (uint32_t c : consumers(ops)) next.push_back(c);
       const size_t first_prologue = next.size();
@@ -140,9 +158,6 @@ class Identifier {
       }
       if (!grown) break;
     }
-    if (!options_.exclusive || found_.size() == before) return;
-    found_.erase(found_.begin() + std::ptrdiff_t(before), found_.end() - 1);
-    for (OpId id : found_.back().ops) claimed_[id.index] = true;
   }
 
   void archive(uint32_t anchor, const Ops& ops, const State& state) {
@@ -163,7 +178,8 @@ class Identifier {
   const std::vector<Pattern>& patterns_;
   const IdentifyOptions& options_;
   std::vector<std::vector<uint32_t>> users_;
-  std::vector<bool> claimed_;
+  std::vector<TensorId> map_;  // of the program's tensors into the one being matched
+  std::unordered_map<uint64_t, std::vector<std::pair<Graph, std::unique_ptr<State>>>> known_[2];
   std::vector<Subgraph> found_;
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
+#include <unordered_map>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -26,7 +28,18 @@ struct Use {
   Region region;
   Graph graph;  // of the region's inputs and output
   double seconds = 0, original = 0;
-  std::string what;  // one line of the derivation
+  std::string what;  // with which sizes, numbers and settings
+  // What a proof came to, of this and its likes elsewhere: why it is refused, or "".
+  std::shared_ptr<std::optional<std::string>> verdict;
+};
+
+// What came of a pattern and a region: regions that are alike, as in a model's layers, share one.
+struct Answer {
+  const Pattern* pattern = nullptr;
+  Graph region;
+  std::string where;      // the first place
+  std::vector<Use> uses;  // in the region
+  std::string why;        // some of it, or all, is refused
 };
 
 // The program with regions computed by instances; none overlap.
@@ -57,12 +70,12 @@ class Run {
  public:
   Run(const PatternsOptions& options, const Graph& program, Context& context, const Budget& budget)
       : options_(options), program_(program), context_(context), budget_(budget),
-        deadline_(budget.seconds, context.cancel, nullptr), model_(*context.target) {}
+        deadline_(budget.seconds, context.cancel, context.cancel), model_(*context.target) {}
 
   SearchReport run(CandidateSink& sink) {
     const std::vector<Pattern>& all = *options_.warehouse;
     IdentifyOptions identify_options;
-    identify_options.modulo_algebra = options_.modulo_algebra;
+    identify_options.deadline = &deadline_;
     const std::vector<Subgraph> subgraphs = identify(program_, all, identify_options);
     report_.figures["subgraphs"] = double(subgraphs.size());
     report_.original_cost = model_.cost(program_).seconds;
@@ -92,41 +105,67 @@ class Run {
   }
 
  private:
-  std::string place(const Region& r) const {
+  std::string label(const Region& r) const {
     const std::string& name = program_.tensor(r.output).name;
+    return name.empty() ? "%" + std::to_string(r.output.index) : name;
+  }
+  std::string place(const Region& r) const {
     std::string ops;
     for (OpId id : r.ops)
       ops += (ops.empty() ? "" : " ") + std::string(tessera::name(program_.op(id).kind));
-    return (name.empty() ? "%" + std::to_string(r.output.index) : name) + " (" + ops + ")";
+    return label(r) + " (" + ops + ")";
   }
-  void refuse(const Pattern& p, const Region& r, const std::string& why) {
-    near_.insert_or_assign(std::pair(p.name, r.output.index),
-                           p.name + " at " + place(r) + ": " + why);
+  void try_pattern(const Pattern& p, const Region& r) {
+    std::vector<Answer>& known = known_[structural_hash(r.graph)];
+    auto at = std::find_if(known.begin(), known.end(),
+                           [&](const Answer& a) { return a.pattern == &p && a.region == r.graph; });
+    std::string like;
+    if (at == known.end()) {
+      Answer made{&p, r.graph, label(r), {}, {}};
+      answer(p, r, made);
+      at = known.insert(known.end(), std::move(made));
+    } else {
+      like = "as at " + at->where + ": ";
+    }
+    const std::string in_place = p.name + " at " + place(r);
+    if (!at->why.empty())
+      near_.insert_or_assign(std::pair(p.name, r.output.index), in_place + ": " + like + at->why);
+    for (Use u : at->uses) {
+      u.region = r;
+      u.what = "pattern " + in_place + u.what;
+      matches_++;
+      if (!options_.verify) matched_.insert({p.name, r.output.index});
+      uses_.push_back(std::move(u));
+    }
   }
 
-  void try_pattern(const Pattern& p, const Region& r) {
+  void answer(const Pattern& p, const Region& r, Answer& a) {
     int rank = 0;
     for (const Tensor& t : r.graph.tensors()) rank = std::max(rank, t.type.rank());
     int wanted = 0;
     for (const Tensor& t : p.def.tensors()) wanted = std::max(wanted, t.type.rank());
     const int merge = std::max(1, rank - wanted + 1);
     const std::optional<Graph> merged = merge_leading(r.graph, merge);
-    if (!merged)
-      return refuse(p, r,
-                    "its leading axes are no single axis, and the pattern has only " +
-                        std::to_string(wanted) + " axes");
-    const std::optional<Graph> small = reduced(*merged);
-    if (!small) return refuse(p, r, "its operators tie the sizes of its axes to each other");
-    const Matches found = match(p, *merged, *small, context_.seed);
-    if (found.found.empty()) return refuse(p, r, found.why);
-    for (const Match& m : found.found) use(p, r, *merged, m);
+    const std::optional<Graph> small = merged ? reduced(*merged) : std::nullopt;
+    if (!merged) {
+      a.why = "its leading axes are no single axis, and the pattern has only " +
+              std::to_string(wanted) + " axes";
+    } else if (!small) {
+      a.why = "its operators tie the sizes of its axes to each other";
+    } else {
+      const Matches found = match(p, *merged, *small, context_.seed);
+      a.why = found.why;
+      for (const Match& m : found.found) use(p, r, *merged, m, a);
+    }
   }
 
-  void use(const Pattern& p, const Region& r, const Graph& merged, const Match& m) {
+  void use(const Pattern& p, const Region& r, const Graph& merged, const Match& m, Answer& a) {
     const DType dtype = merged.tensor(merged.outputs()[0]).type.dtype;
     for (const Condition& c : p.when)
-      if (!c.holds(m.symbols, dtype))
-        return refuse(p, r, "its guard '" + c.str() + "' does not hold for " + sizes(m, dtype));
+      if (!c.holds(m.symbols, dtype)) {
+        a.why = "its guard '" + c.str() + "' does not hold for " + sizes(m, dtype);
+        return;
+      }
     const bool gpu = context_.target->kind != TargetKind::Cpu;
     std::vector<Use> made;
     std::set<uint64_t> known;
@@ -161,7 +200,7 @@ class Run {
             continue;
           }
           u.seconds = model_.cost(u.graph).seconds;
-          u.what = describe(p, r, merged, m, setting);
+          u.what = describe(p, merged, m, setting);
           if (b.written()) u.what += ", body of line " + std::to_string(b.line);
           report_.tilings++;
           made.push_back(std::move(u));
@@ -170,7 +209,10 @@ class Run {
         }
       }
     }
-    if (made.empty()) return refuse(p, r, why);
+    if (made.empty()) {
+      a.why = why;
+      return;
+    }
     std::stable_sort(made.begin(), made.end(),
                      [](const Use& a, const Use& b) { return a.seconds < b.seconds; });
     // What a person wrote is known to the model by what it computes only: the first of them runs.
@@ -183,11 +225,9 @@ class Run {
     if (made.size() > kBestOfPlace) made.resize(kBestOfPlace);
     const double original = model_.cost(r.graph).seconds;
     for (Use& u : made) {
-      if (options_.verify && !proved(u)) continue;
       u.original = original;
-      matches_++;
-      matched_.insert({p.name, r.output.index});
-      uses_.push_back(std::move(u));
+      u.verdict = std::make_shared<std::optional<std::string>>();
+      a.uses.push_back(std::move(u));
     }
   }
 
@@ -200,17 +240,27 @@ class Run {
     return false;
   }
 
-  bool proved(const Use& u) {
+  // Whether a use may be offered; each is proved once, when it is to be.
+  bool accepted(const Use& u) {
+    if (!options_.verify) return true;
+    if (!u.verdict->has_value()) *u.verdict = refusal(u);
+    const std::pair at(u.pattern->name, u.region.output.index);
+    if ((*u.verdict)->empty())
+      matched_.insert(at);
+    else
+      near_.insert_or_assign(at, at.first + " at " + place(u.region) + ": " + **u.verdict);
+    return (*u.verdict)->empty();
+  }
+
+  std::string refusal(const Use& u) {
     VerifyOptions options;
     options.threads = context_.threads;
     options.seed = context_.seed + 1;
-    options.cancel = context_.cancel;
+    options.cancel = deadline_.hard();
     const Verdict v = verify(u.region.graph, u.graph, options);
-    if (v.equal()) return true;
-    refuse(*u.pattern, u.region,
-           v.refuted() ? "refuted: " + told(*u.pattern, v.counterexample())
-                       : "not proved: " + v.why_unknown().what);
-    return false;
+    if (v.equal()) return "";
+    return v.refuted() ? "refuted: " + told(*u.pattern, v.counterexample())
+                       : "not proved: " + v.why_unknown().what;
   }
 
   static std::string sizes(const Match& m, DType dtype) {
@@ -220,10 +270,9 @@ class Run {
     return text + " " + tessera::name(dtype);
   }
 
-  std::string describe(const Pattern& p, const Region& r, const Graph& merged, const Match& m,
+  std::string describe(const Pattern& p, const Graph& merged, const Match& m,
                        const Values& setting) const {
-    std::string text = "pattern " + p.name + " at " + place(r) + " with " +
-                       sizes(m, merged.tensor(merged.outputs()[0]).type.dtype);
+    std::string text = " with " + sizes(m, merged.tensor(merged.outputs()[0]).type.dtype);
     for (const auto& [name, value] : setting) text += " " + name + "=" + std::to_string(value);
     for (size_t i = 0; i < m.numbers.size(); i++)
       if (p.is_number(i))
@@ -263,11 +312,13 @@ class Run {
       const auto& ops = u->region.ops;
       if (std::any_of(ops.begin(), ops.end(), [&](OpId id) { return covered.count(id) > 0; }))
         continue;
+      if (!accepted(*u)) continue;
       covered.insert(ops.begin(), ops.end());
       cover.push_back(u);
     }
     if (cover.size() > 1) add(cover);
-    for (const Use* u : order) add({u});
+    for (const Use* u : order)
+      if (int(found.size()) < budget_.candidates && accepted(*u)) add({u});
     std::stable_sort(found.begin(), found.end(),
                      [](const Candidate& a, const Candidate& b) { return a.cost < b.cost; });
     for (Candidate& c : found) {
@@ -285,6 +336,7 @@ class Run {
   AnalyticalModel model_;
   SearchReport report_;
   std::set<std::vector<uint32_t>> seen_;
+  std::unordered_map<uint64_t, std::vector<Answer>> known_;
   std::vector<Use> uses_;
   int64_t matches_ = 0;
   // By pattern and place: what nearly matched and why not, of its largest region.

@@ -14,7 +14,6 @@ struct PatternsOptions {
   // Proves each instance on its region before it is offered; otherwise the caller proves what it
   // chooses.
   bool verify = false;
-  bool modulo_algebra = true;
 };
 
 class Patterns : public Engine {

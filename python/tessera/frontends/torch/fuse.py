@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera import _core
 from tessera.errors import Error
-from tessera.frontends.torch.join import join_products, without_repeats
+from tessera.frontends.torch.join import copy_op, join_products, without_repeats
 from tessera.frontends.torch.regions import REDUCTIONS, Operand, Region, Regions
 from tessera.frontends.torch.strides import (
     MOVES,
@@ -194,7 +194,7 @@ class Fusion:
         if op["op"] in ("reshape", "broadcast") and inputs[0].shape == self.shape[op["results"][0]]:
             self.to[op["results"][0]] = inputs[0]
         elif op["op"] != "input":
-            self.to[op["results"][0]] = self.result.emit(op["op"], inputs, op["attrs"])
+            copy_op(op, self.result, self.to)
 
     def part(self, source: Tensor, found: Reading) -> Tensor:
         """The part of a tensor that is read, in the shape in which it is."""

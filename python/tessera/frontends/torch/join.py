@@ -29,12 +29,23 @@ def without_repeats(graph: Graph) -> Graph:
         if op["op"] != "input" and not any(r in read for r in op["results"]):
             continue
         key = (op["op"], tuple(made.to[i].id for i in op["inputs"]), repr(op["attrs"]))
-        if op["op"] != "input" and key in known:
+        if op["op"] != "input" and op["body"] is None and key in known:
             made.to[op["results"][0]] = known[key]
         else:
             made.copy(op)
             known[key] = made.to[op["results"][0]]
     return made.finish()
+
+
+def copy_op(op: dict[str, Any], result: Graph, to: dict[int, Tensor]) -> None:
+    """Appends an operator to another graph; `to`: what tensors have become, its results then."""
+    inputs = [to[i] for i in op["inputs"]]
+    if op["body"] is None:
+        to[op["results"][0]] = result.emit(op["op"], inputs, op["attrs"])
+        return
+    names = [""] * len(op["results"])
+    made = result.core.add_graph_op(op["op"], [t.id for t in inputs], op["body"], names)
+    to.update({r: Tensor(result, i) for r, i in zip(op["results"], made, strict=True)})
 
 
 class _Copy:
@@ -51,8 +62,7 @@ class _Copy:
             self.to[result] = self.result.input(old.name, old.shape, old.dtype,
                                                 weight=bool(op["attrs"].get("weight")))  # fmt: skip
         else:
-            self.to[result] = self.result.emit(op["op"], [self.to[i] for i in op["inputs"]],
-                                               op["attrs"])  # fmt: skip
+            copy_op(op, self.result, self.to)
 
     def finish(self) -> Graph:
         for output in self.graph.core.outputs:
