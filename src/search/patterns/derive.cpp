@@ -165,19 +165,20 @@ class Deriver {
     Node n;
     n.axes = {axis};
     n.loop.size = {axes_.extent(axis)};
-    bool own = false;  // whether it is an operator's innermost loop
+    std::vector<size_t> own;
     for (size_t m : group) {
       const Op& op = g_.op(items_[m].id);
       if (items_[m].folded.count(axis)) n.loop.parallel = false;
       // An operator's name stands with the innermost loop it folds, or with its innermost loop.
-      own = own || items_[m].path.size() == depth + 1;
+      if (items_[m].path.size() == depth + 1) own.push_back(m);
       if (label_depth(items_[m]) == depth) n.loop.ops.push_back(loop_op(op.kind));
       for (TensorId t : op.inputs)
         if (axes_.has(t, axis)) n.tensors.insert(t.index);
       if (axes_.has(op.result(), axis)) n.tensors.insert(op.result().index);
     }
+    touch(own.empty() ? group : own, n.loop);
     std::vector<Node> inner = children(group, depth + 1);
-    if (inner.size() == 1 && !own && n.loop.ops.empty() &&
+    if (inner.size() == 1 && own.empty() && n.loop.ops.empty() &&
         inner[0].loop.parallel == n.loop.parallel && inner[0].tensors == n.tensors) {
       // Primitive 4.
       Node merged = std::move(inner[0]);
@@ -192,6 +193,27 @@ class Deriver {
     for (size_t d = item.path.size(); d-- > 0;)
       if (item.folded.count(item.path[d])) return d;
     return item.path.size() - 1;
+  }
+
+  // What the operators read from elsewhere and what of theirs is read elsewhere.
+  void touch(const std::vector<size_t>& members, Loop& loop) const {
+    std::set<uint32_t> made, read_outside;
+    for (size_t m : members) made.insert(g_.op(items_[m].id).result().index);
+    for (TensorId t : g_.outputs()) read_outside.insert(t.index);
+    for (uint32_t i = 0; i < g_.ops().size(); i++) {
+      const Op& op = g_.op(OpId(i));
+      if (op.num_results == 1 && made.count(op.result().index)) continue;
+      for (TensorId t : op.inputs) read_outside.insert(t.index);
+    }
+    std::set<uint32_t> seen;
+    for (size_t m : members) {
+      const Op& op = g_.op(items_[m].id);
+      for (TensorId t : op.inputs)
+        if (!made.count(t.index) && g_.op(g_.tensor(t).producer).kind != OpKind::Const &&
+            seen.insert(t.index).second)
+          loop.inputs.push_back(t);
+      if (read_outside.count(op.result().index)) loop.outputs.push_back(op.result());
+    }
   }
 
   // Loops that need others' values come later; those that may come in either order, by their text.

@@ -15,7 +15,7 @@ class Identifier {
  public:
   Identifier(const Graph& g, const std::vector<Pattern>& patterns, const IdentifyOptions& options)
       : g_(g), patterns_(patterns), options_(options), users_(g.tensors().size()),
-        map_(g.tensors().size()) {
+        claimed_(g.ops().size(), false), map_(g.tensors().size()) {
     for (uint32_t i = 0; i < g.ops().size(); i++)
       for (TensorId t : g.op(OpId(i)).inputs) users_[t.index].push_back(i);
   }
@@ -26,7 +26,7 @@ class Identifier {
       for (uint32_t i = 0; i < g_.ops().size(); i++)
         if (!ended() && usable(i) && is_skeleton(g_.op(OpId(i))) == skeletons) {
           grow(i, false);
-          if (skeletons) grow(i, true);
+          if (options_.modulo_algebra && skeletons) grow(i, true);
         }
     return std::move(found_);
   }
@@ -35,7 +35,7 @@ class Identifier {
   bool ended() const { return options_.deadline != nullptr && options_.deadline->ended(); }
   bool usable(uint32_t op) const {
     const Op& o = g_.op(OpId(op));
-    return !is_leaf(o) && has_loops(g_, o);
+    return !is_leaf(o) && has_loops(g_, o) && !claimed_[op];
   }
 
   struct State {
@@ -127,6 +127,7 @@ class Identifier {
     Ops ops = {anchor};
     State state = match(ops, by_keys);
     if (state.fit == Fit::None) return;
+    const size_t before = found_.size();
     archive(anchor, ops, state);
     std::set<uint32_t> rejected;
     Ops fused;  // epilogues, whose other producers are tried at once
@@ -158,6 +159,9 @@ class Identifier {
       }
       if (!grown) break;
     }
+    if (!options_.exclusive || found_.size() == before) return;
+    found_.erase(found_.begin() + std::ptrdiff_t(before), found_.end() - 1);
+    for (OpId id : found_.back().ops) claimed_[id.index] = true;
   }
 
   void archive(uint32_t anchor, const Ops& ops, const State& state) {
@@ -178,6 +182,7 @@ class Identifier {
   const std::vector<Pattern>& patterns_;
   const IdentifyOptions& options_;
   std::vector<std::vector<uint32_t>> users_;
+  std::vector<bool> claimed_;
   std::vector<TensorId> map_;  // of the program's tensors into the one being matched
   std::unordered_map<uint64_t, std::vector<std::pair<Graph, std::unique_ptr<State>>>> known_[2];
   std::vector<Subgraph> found_;

@@ -15,15 +15,18 @@ struct Subgraph {
 };
 
 struct IdentifyOptions {
+  // An operator belongs to one subgraph, the largest of its anchor, as in the paper. Otherwise
+  // anchors grow regardless of each other, and all that fitted on the way are there to choose from.
+  bool exclusive = false;
+  // Also subgraphs with all key operations of a pattern in other loops, which algebra may explain.
+  bool modulo_algebra = true;
   size_t max_ops = 64;
   Deadline* deadline = nullptr;  // where it ends, what was found until then is the result
 };
 
 // What the paper leaves open: operators that do not fit are not tried again until the subgraph has
 // grown; consumers of all its values come before producers; what lies between two of its operators
-// belongs to it. Unlike the paper's, anchors grow regardless of each other, and all that fitted on
-// the way is there to choose from; so are subgraphs with all key operations of a pattern in other
-// loops, which algebra may explain.
+// belongs to it.
 std::vector<Subgraph> identify(const Graph&, const std::vector<Pattern>&,
                                const IdentifyOptions& = {});
 

@@ -18,8 +18,11 @@ namespace tessera::patterns {
 struct Loop {
   std::vector<Dim> size;  // a product: more than one where loops were collapsed (primitive 4)
   bool parallel = true;
-  std::vector<std::string> ops;  // of the body itself, children apart, in program order
+  // Of the body itself, children apart: operations in program order, and what it reads and writes
+  // (of a loop without operations: what all it holds reads and writes). Tensors are not matched.
+  std::vector<std::string> ops;
   std::vector<Loop> children;
+  std::vector<TensorId> inputs, outputs;
 };
 
 // The loops side by side at the outermost level; usually one.
@@ -35,6 +38,8 @@ bool is_key(std::string_view op);
 std::vector<std::string> keys(const LoopGraph&);
 
 std::string print(const LoopGraph&);
+// With the tensors of each loop behind it, {x2}:{x3} (Fig. 8).
+std::string print_with_tensors(const LoopGraph&, const Graph&);
 // Throws Error(BadInput) with file:line:col. `first_line` is the number of the text's first line.
 LoopGraph parse_loops(std::string_view text, const std::string& file, int first_line = 1);
 

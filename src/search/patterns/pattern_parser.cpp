@@ -398,6 +398,8 @@ class Parser {
   static void keep_keys(LoopGraph& loops) {
     for (Loop& l : loops) {
       std::erase_if(l.ops, [](const std::string& op) { return !is_key(op); });
+      l.inputs.clear();
+      l.outputs.clear();
       keep_keys(l.children);
     }
   }
