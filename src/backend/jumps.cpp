@@ -33,10 +33,7 @@ class Walk {
         const std::vector<Off> made = results(graph.body(op), operands);
         for (size_t i = 0; i < made.size(); ++i) off[op.result(uint32_t(i)).index] = made[i];
       } else if (op.kind != OpKind::Input) {
-        Off& made = off[op.result().index];
-        made = result(graph, op, operands);
-        if (rounds_result(op.kind, graph.type(op.result()).dtype))
-          made = std::max(made, Off::Rounding);
+        off[op.result().index] = result(graph, op, operands);
       }
       if (graph.level() == Level::Kernel) jumped.push_back(jumps);
     }
@@ -74,15 +71,6 @@ class Walk {
 };
 
 }  // namespace
-
-bool rounds_result(OpKind kind, DType result) {
-  using K = OpKind;
-  if (!has(kind, algebra::Pointwise) || (result != DType::F16 && result != DType::BF16))
-    return false;
-  for (K exact : {K::Neg, K::Abs, K::Sign, K::Relu, K::Floor, K::Round, K::Max, K::Min, K::Where})
-    if (kind == exact) return false;
-  return true;
-}
 
 std::set<OpId> before_jumps(const Graph& graph) {
   Walk walk;

@@ -9,13 +9,9 @@
 namespace tessera {
 
 // The operators of `graph` whose code has to round every product before something is added to it
-// (no fused multiply-add), quotients and roots exactly, and every result to its type: one of them
-// reaches, through pointwise operators and data movement, what jumps (floor, round, sign, mod,
+// (no fused multiply-add), and quotients and roots exactly: one of them reaches, through pointwise operators and data movement, what jumps (floor, round, sign, mod,
 // comparisons, casts to integers), or a difference reaches a root or logarithm, which is NaN just
 // below 0.
 std::set<OpId> before_jumps(const Graph& graph);
-
-// Whether the pointwise operator computes a float of 16 bits in more bits, which are to be rounded.
-bool rounds_result(OpKind kind, DType result);
 
 }  // namespace tessera

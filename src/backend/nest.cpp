@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "backend/jumps.h"
 #include "base/check.h"
 #include "base/error.h"
 
@@ -501,14 +500,6 @@ Index Nest::pointwise(const Value& value, const std::vector<Index>& index) {
       (value.kind == OpKind::Mul || value.kind == OpKind::Sqr || value.kind == OpKind::Pow)) {
     prelude_.insert("t_zero");
     e += " - " + named(type.c_str(), "t_zero", -1).text;
-  }
-  if (apart && rounds_result(value.kind, dtype)) {
-    const bool half = dtype == DType::F16;
-    if (!cuda) prelude_.insert(half ? "t_f16" : "t_bf16");
-    e = cuda ? "ts::to_float(ts::from_float<" + std::string(storage_type(dtype, dialect_)) + ">(" +
-                   e + "))"
-        : half ? "t_from_f16(t_to_f16(" + e + "))"
-               : "t_from_bf16(t_to_bf16(" + e + "))";
   }
   return named(type.c_str(), e, level);
 }

@@ -117,32 +117,6 @@ TEST(CudaEmit, NothingIsFusedBeforeAJump) {
   }
 }
 
-// Numbers of 16 bits jump where their rounded values do.
-TEST(CudaEmit, SixteenBitsAreRoundedBeforeAJump) {
-  for (const DType dtype : {DType::F16, DType::BF16}) {
-    const std::string t = dtype == DType::F16 ? "f16" : "bf16";
-    const Graph graph = parse(fused(t, "    p = mul a, b\n    s = add p, a\n    o = floor s\n", t));
-    NDArray a = NDArray::zeros(dtype, {64, 64}), b = a, right = a;
-    Rng rng(5);
-    int moved = 0;
-    for (size_t i = 0; i < a.reals.size(); ++i) {
-      a.reals[i] = round_to(dtype, 1 + 3 * rng.unit());
-      b.reals[i] = round_to(dtype, 1 + 3 * rng.unit());
-      const double product = round_to(dtype, a.reals[i] * b.reals[i]);
-      right.reals[i] = std::floor(round_to(dtype, product + a.reals[i]));
-      moved += right.reals[i] != std::floor(a.reals[i] * b.reals[i] + a.reals[i]);
-    }
-    EXPECT_GT(moved, 4);
-    const auto in_a = to_memory(a), in_b = to_memory(b);
-    std::vector<std::byte> out(in_a.size());
-    const void* in[] = {in_a.data(), in_b.data()};
-    void* to[] = {out.data()};
-    const EmulatedProgram program(graph, emit_cuda(graph, parse_arch("sm_80"), {}, gpu()));
-    EXPECT_FALSE(program.run(in, to));
-    EXPECT_EQ(out, to_memory(right)) << t;
-  }
-}
-
 // What comes from memory is asked for so far ahead that latency does not show: at least 48 KB on
 // their way to a multiprocessor of Hopper, and no more than that takes.
 TEST(CudaEmit, EnoughBytesInFlight) {
