@@ -9,9 +9,9 @@
 namespace tessera {
 
 // The operators of `graph` whose code has to round every product before something is added to it
-// (no fused multiply-add), and quotients and roots exactly: one of them reaches, through pointwise operators and data movement, what jumps (floor, round, sign, mod,
-// comparisons, casts to integers), or a difference reaches a root or logarithm, which is NaN just
-// below 0.
+// (no fused multiply-add), and quotients and roots exactly: one of them reaches, through pointwise
+// operators and data movement, what jumps (floor, round, sign, mod, comparisons, casts to
+// integers), or a difference reaches a root or logarithm, which is NaN just below 0.
 std::set<OpId> before_jumps(const Graph& graph);
 
 }  // namespace tessera
