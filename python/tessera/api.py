@@ -105,11 +105,15 @@ def _optimize_graph(
 
 
 def find_highs() -> None:
-    """Has the core take HiGHS from Python's package highspy, if it is there and none is named."""
-    spec = importlib.util.find_spec("highspy")
-    folders = spec.submodule_search_locations if spec is not None else None
-    for path in [p for f in folders or () for p in Path(f).glob("libhighs.so*")][:1]:
-        os.environ.setdefault("TESSERA_HIGHS", str(path))
+    """Has the core take HiGHS from a Python package, if one is there and no library is named.
+
+    highspy has had no library with the C interface since 1.16; highsbox has one.
+    """
+    for package, within in (("highspy", "."), ("highsbox", "highs_dist/lib")):
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+            for path in sorted(Path(folder, within).glob("libhighs.so*")):
+                os.environ.setdefault("TESSERA_HIGHS", str(path))
 
 
 def _with_weights(graph: Graph, names: Sequence[str]) -> Graph:

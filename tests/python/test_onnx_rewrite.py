@@ -198,13 +198,16 @@ def test_without_a_runtime_the_model_of_costs_decides(
     assert found.original_us == 0
 
 
-def test_highs_is_taken_from_pythons_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["highspy/libhighs.so.1", "highsbox/highs_dist/lib/libhighs.so"])
+def test_highs_is_taken_from_pythons_packages(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = tmp_path / "highspy" / "libhighs.so.1"
-    library.parent.mkdir()
+    library = tmp_path / where
+    library.parent.mkdir(parents=True)
     library.touch()
-    (library.parent / "__init__.py").touch()
+    for package in ("highspy", "highsbox"):  # before those that are installed
+        (tmp_path / package).mkdir(exist_ok=True)
+        (tmp_path / package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     for named in ("", "other.so"):
         monkeypatch.setattr(os, "environ", {"TESSERA_HIGHS": named} if named else {})
