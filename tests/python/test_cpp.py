@@ -1,0 +1,39 @@
+"""The C++ library, installed and used by a project of its own: docs/cpp.md, examples/cpp."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "release"
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not (BUILD / "libtessera_core.a").exists(), reason="an installed package")
+def test_a_project_finds_the_installed_library(tmp_path: Path) -> None:
+    cmake, prefix = Path(sys.executable).with_name("cmake"), tmp_path / "prefix"
+    run(cmake, "--install", BUILD, "--component", "cpp", "--prefix", prefix)
+    assert not list(prefix.rglob("*.cpp"))
+    build = tmp_path / "build"
+    run(cmake, "-S", ROOT / "examples" / "cpp", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",
+        "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={cmake.with_name('ninja')}")  # fmt: skip
+    run(cmake, "--build", build)
+    said = run(build / "faster", TESSERA_CACHE_DIR=str(tmp_path / "cache"))
+    assert "graph scores {" in said
+    assert "by hand 0.49901" in said
