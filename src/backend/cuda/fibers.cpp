@@ -22,6 +22,7 @@
 #endif
 #endif
 #ifdef TESSERA_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -32,6 +33,47 @@ constexpr size_t kStackBytes = size_t{128} << 10;
 
 // Thrown by yield() where the fiber will not run on.
 struct Unwind {};
+
+// Stacks that ended fibers of this thread left, for the next ones: an emulated launch has a block's
+// threads many times over, and making and touching new stacks takes longer than they run.
+class Stacks {
+ public:
+  static Stacks& of_this_thread() {
+    thread_local Stacks stacks;
+    return stacks;
+  }
+  ~Stacks() {
+    for (std::byte* stack : free_) release(stack);
+  }
+  // Lies above a page that must not be touched; null where there is no memory.
+  std::byte* take() {
+    if (free_.empty()) {
+      void* const memory = mmap(nullptr, page_ + kStackBytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+      if (memory == MAP_FAILED) return nullptr;
+      mprotect(memory, page_, PROT_NONE);
+      return static_cast<std::byte*>(memory) + page_;
+    }
+    std::byte* const stack = free_.back();
+    free_.pop_back();
+#ifdef TESSERA_ASAN
+    __asan_unpoison_memory_region(stack, kStackBytes);  // of frames that never returned
+#endif
+    return stack;
+  }
+  void give(std::byte* stack) {
+    if (free_.size() < kKept)
+      free_.push_back(stack);
+    else
+      release(stack);
+  }
+
+ private:
+  static constexpr size_t kKept = 1024;  // a block's threads
+  void release(std::byte* stack) const { munmap(stack - page_, page_ + kStackBytes); }
+  const size_t page_ = size_t(sysconf(_SC_PAGESIZE));
+  std::vector<std::byte*> free_;
+};
 
 }  // namespace
 
@@ -56,6 +98,10 @@ struct Fibers::State {
   const void* outside_stack = nullptr;
   size_t outside_size = 0;
 
+  ~State() {
+    for (Fiber& f : fibers)
+      if (f.stack != nullptr) Stacks::of_this_thread().give(f.stack);
+  }
   static void entry(unsigned low, unsigned high);
   void switch_to_scheduler(Fiber& f, bool last);
 };
@@ -92,15 +138,11 @@ void Fibers::State::switch_to_scheduler(Fiber& f, bool last) {
 Fibers::Fibers(int count, std::function<void(int)> body) : state_(std::make_unique<State>()) {
   state_->fibers.resize(size_t(count));
   state_->body = std::move(body);
-  const size_t page = size_t(sysconf(_SC_PAGESIZE));
   for (State::Fiber& f : state_->fibers) {
-    void* memory = mmap(nullptr, page + kStackBytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (memory == MAP_FAILED)
+    f.stack = Stacks::of_this_thread().take();
+    if (f.stack == nullptr)
       throw Error(ErrorKind::Io,
                   "no memory for the stacks of " + std::to_string(count) + " emulated threads");
-    mprotect(memory, page, PROT_NONE);
-    f.stack = static_cast<std::byte*>(memory) + page;
   }
 }
 
@@ -108,9 +150,6 @@ Fibers::~Fibers() {
   state_->unwinding = true;
   for (size_t i = 0; i < state_->fibers.size(); ++i)
     if (state_->fibers[i].started && !state_->fibers[i].ended) resume(int(i));
-  const size_t page = size_t(sysconf(_SC_PAGESIZE));
-  for (State::Fiber& f : state_->fibers)
-    if (f.stack != nullptr) munmap(f.stack - page, page + kStackBytes);
 }
 
 void Fibers::resume(int fiber) {
