@@ -153,6 +153,7 @@ def _graph_from(data: bytes, mode: Any) -> Any:
     made: Any = GraphPickler.loads(data, mode)
     for node in made.graph.find_nodes(op="placeholder"):
         node.target = node.name  # Dynamo's own are long, and slow to make others from
+    made.recompile()  # without, it has no `forward`
     return made
 
 
