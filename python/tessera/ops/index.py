@@ -174,9 +174,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         for a, b, s, n in zip(starts, stops, steps, x.shape, strict=True)
     )
     if not full:
-        if any_symbol(x):
-            unsupported(f"slicing {x!r}, whose extents are not all known")
-        result = slice_(result, starts, stops, steps)
+        to_the_end = [-1 if isinstance(b, str) else b for b in stops]  # of axes that stay whole
+        result = slice_(result, starts, to_the_end, steps)
     if drop:
         result = squeeze(result, drop)
     if expand:
