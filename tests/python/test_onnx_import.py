@@ -447,3 +447,65 @@ def test_integers_of_16_bits_that_are_only_converted() -> None:
     proto = model(nodes, [value("x", [4], TensorProto.INT16)], [value("y", [4])])
     with pytest.raises(UnsupportedError, match="int16"):
         Model(proto).graph()
+
+
+def test_large_weights_are_written_beside_the_model(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.frontends.onnx.export.LEAST_OUTSIDE", 300)
+    g = load(net, extents={"N": 2})
+    x = np.random.default_rng(2).standard_normal((2, 3, 9, 8)).astype(np.float32)
+    want = g.run(x)[0]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    path, beside = folder / "big.onnx", folder / "big.onnx.data"
+
+    def same() -> None:
+        onnx.checker.check_model(str(path), full_check=True)
+        np.testing.assert_array_equal(load(path).run(x)[0], want)
+        moved = [t for t in onnx.load(path, load_external_data=False).graph.initializer
+                 if t.data_location == t.EXTERNAL]  # fmt: skip
+        names = {n for n, w in g.weights.items() if w.nbytes >= 300}
+        assert {t.name for t in moved} == names != set()
+        for t in moved:
+            where = {e.key: e.value for e in t.external_data}
+            assert where["location"] == "big.onnx.data"
+            assert int(where["offset"]) % 4096 == 0
+        feeds = {"image": x}
+        (got,) = reference(onnx.load(path), feeds)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+    export(g, path)
+    assert not beside.exists()
+    export(g, path, external=True)
+    same()
+    path.unlink()
+    beside.unlink()
+    monkeypatch.setattr("tessera.frontends.onnx.written.MOST_INSIDE", 1000)
+    export(g, path)  # too large for one file
+    same()
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    monkeypatch.setattr("tessera.frontends.onnx.written.Written._data", full_disk)
+    with pytest.raises(Error, match="cannot be written: No space"):
+        export(load(net, extents={"N": 3}), path)
+    assert {p: p.read_bytes() for p in folder.iterdir()} == before
+    for p in before:
+        p.unlink()
+    monkeypatch.undo()
+    monkeypatch.setattr("tessera.frontends.onnx.export.LEAST_OUTSIDE", 300)
+    real = Path.replace
+
+    def refuses_the_model(self: Path, target: Path) -> Path:
+        if target == path:
+            raise OSError(28, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", refuses_the_model)
+    with pytest.raises(Error, match=r"big\.onnx.*cannot be written"):
+        export(g, path, external=True)
+    assert list(folder.iterdir()) == []
+
+
+def full_disk(self: Any) -> Any:
+    yield b"x" * 100
+    raise OSError(28, "No space left on device")

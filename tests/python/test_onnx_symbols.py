@@ -33,6 +33,10 @@ def model(nodes: list[Any], inputs: Any = None, **arrays: Any) -> Any:
     return made
 
 
+def reference(proto: Any, feeds: dict[str, Any]) -> list[Any]:
+    return list(ReferenceEvaluator(proto).run(None, feeds))
+
+
 def sizes(x: str = "x") -> list[Any]:
     """batch, seq as scalars and as vectors of one, as exporters write them."""
     return [
@@ -60,7 +64,7 @@ def check(proto: Any, symbolic: bool = True) -> Any:
             for n, (dtype, shape) in bound.input_types().items()
             if n not in bound.weights
         }
-        want: Any = ReferenceEvaluator(proto).run(None, feeds)[0]
+        want = reference(proto, feeds)[0]
         programs = [bound]
         if symbolic:
             programs.append(g.with_core(g.core.bind_symbols(list(extents.items()))))
@@ -240,3 +244,22 @@ def test_extents_are_what_numbers_say() -> None:
             assert eval(str(found), {}, values) == want
             assert str(Extent.of(str(found))) == str(found)
     assert decided > 1000
+
+
+def test_arithmetic_of_symbols_is_bounded() -> None:
+    """A number and a symbol, squared over and over, the symbol's square taken off again."""
+    nodes = [*sizes(), N("Concat", ["s1", "three"], ["v0"], axis=0),
+             N("Mul", ["s1", "s1"], ["ss"]), N("Sub", ["ss", "s1"], ["off"]),
+             N("Concat", ["off", "axis0"], ["offs"], axis=0)]  # fmt: skip
+    for i in range(60):
+        nodes += [
+            N("Mul", [f"v{i}", f"v{i}"], [f"w{i}"]),
+            N("Sub", [f"w{i}", "offs"], [f"v{i + 1}"]),
+        ]
+    nodes += [N("Cast", ["v60"], ["c"], to=FLOAT), N("Add", ["x", "c"], ["y"])]
+    g = Model(model(nodes, {"x": [FLOAT, ["batch", "seq", 2]]}, three=[3], **KNOWN)).graph()
+    assert "too large" in repr(g)
+    big = [N("Shape", ["x"], ["d"]), N("Tile", ["d", "many"], ["t"]),
+           N("Cast", ["t"], ["c"], to=FLOAT), N("Add", ["x", "c"], ["y"])]  # fmt: skip
+    g = Model(model(big, many=[10000])).graph()
+    assert "computes 30000 numbers" in repr(g)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.files import write_bytes
 from tessera.frontends.onnx.composites import Composite, composites, fraction
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
+from tessera.frontends.onnx.written import LEAST_OUTSIDE, Written
 from tessera.graph import Graph
 from tessera.types import is_float, to_numpy
 
@@ -46,16 +46,26 @@ def to_onnx(graph: Graph, outputs: Sequence[str] = ()) -> Any:
     `outputs`: names for the results instead of `graph.output_names`, as many as there are.
     Raises UnsupportedError that lists what has no ONNX form.
     """
+    return written(graph, outputs).whole()
+
+
+def written(graph: Graph, outputs: Sequence[str] = ()) -> Written:
+    """The same with the data of weights beside it, as it is in memory."""
     if missing := inexpressible(graph):
         raise UnsupportedError(
             "this program cannot be written as standard ONNX: " + "; ".join(missing)
         )
-    return _Writer(graph, outputs).run()
+    writer = _Writer(graph, outputs)
+    return Written(writer.run(), writer.arrays)
 
 
-def export(graph: Graph, path: str | Path) -> None:
-    """Writes a program as an ONNX file, all or nothing; see `to_onnx`."""
-    write_bytes(Path(path), to_onnx(graph).SerializeToString())
+def export(graph: Graph, path: str | Path, *, external: bool = False) -> None:
+    """Writes a program as an ONNX file, all or nothing; see `to_onnx`.
+
+    Weights of more than 2 GB together, or where `external` asks for it those from 1 KiB, are
+    written to PATH.data, as ONNX's external data.
+    """
+    written(graph).save(Path(path), external)
 
 
 class _Writer:
@@ -67,6 +77,7 @@ class _Writer:
         self.onnx = onnx_package()
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
+        self.arrays: dict[str, Array] = {}  # initialisers' data that is not in the model
         models = graph.opaque.models.values() if isinstance(graph.opaque, OpaqueNodes) else []
         models = [*models, *([graph.tail.model] if graph.tail else [])]
         newest = [o.version for m in models for o in m.opset_import if not o.domain]
@@ -90,7 +101,7 @@ class _Writer:
         for name, t in zip(types, core.inputs, strict=True):
             self._names[t] = self._claim(name)
             if name in graph.weights:
-                self.initializers.append(self._tensor(self._names[t], graph.weights[name]))
+                self.initializers.append(self._weight(self._names[t], graph.weights[name]))
             else:
                 inputs.append(self._value(t))
         for record in self._live():
@@ -185,6 +196,13 @@ class _Writer:
         dtype, shape = self.graph.core.type(t)
         code = self.onnx.helper.np_dtype_to_tensor_dtype(to_numpy(dtype))
         return self.onnx.helper.make_tensor_value_info(name or self._names[t], code, shape)
+
+    def _weight(self, name: str, array: Array) -> Any:
+        if array.nbytes < LEAST_OUTSIDE:
+            return self._tensor(name, array)
+        self.arrays[name] = array
+        code = self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        return self.onnx.TensorProto(name=name, data_type=code, dims=array.shape)
 
     def _tensor(self, name: str, array: Array) -> Any:
         code = self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)

@@ -17,7 +17,8 @@ from tessera.errors import Location, UnsupportedError
 
 Array = np.ndarray[Any, Any]
 Number = Any  # int | Extent; a constant Extent is an int
-_MOST_TERMS = 64
+_MOST_TERMS = 64  # of an extent
+_MOST_ELEMENTS = 4096  # of an array of them
 
 
 class NeedsExtentError(UnsupportedError):
@@ -175,7 +176,7 @@ def _terms(value: Number) -> dict[tuple[str, ...], int]:
 
 def _settled(terms: Counter[tuple[str, ...]]) -> Number:
     kept = {factors: c for factors, c in terms.items() if c}
-    if len(kept) > _MOST_TERMS or any(len(factors) > 16 for factors in kept):
+    if len(kept) > _MOST_TERMS or any(len(f) > 16 or abs(c) >= 1 << 63 for f, c in kept.items()):
         raise NeedsExtentError("it computes much with extents", {s for t in kept for s in t})
     if not kept or set(kept) == {()}:
         return kept.get((), 0)
@@ -231,10 +232,13 @@ def values_of(dims: Sequence[int | str]) -> Array:
 
 
 def settled(array: Array) -> Array:
-    """An array without symbols as integers."""
-    if array.dtype == object and not any(isinstance(v, Extent) for v in array.reshape(-1)):
-        return array.astype(np.int64)
-    return array
+    """An array without symbols as integers; one of small size, and of numbers within i64."""
+    if array.dtype != object:
+        return array
+    if array.size > _MOST_ELEMENTS:
+        raise NeedsExtentError(f"it computes {array.size} numbers with extents", symbols_of(array))
+    integers = np.array([0 if isinstance(v, Extent) else v for v in array.reshape(-1)], np.int64)
+    return array if symbols_of(array) else integers.reshape(array.shape)
 
 
 def dims_of(values: Iterable[Number]) -> list[int | str]:
