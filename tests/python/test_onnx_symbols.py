@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import tessera as ts  # noqa: E402
+from tessera.emit import emit  # noqa: E402
 from tessera.errors import BadInputError  # noqa: E402
 from tessera.frontends.onnx import Model  # noqa: E402
 from tessera.frontends.onnx.extents import Extent, NeedsExtentError  # noqa: E402
@@ -109,6 +110,11 @@ def test_rows_of_all_sequences_are_one_axis() -> None:
     g = check(model(nodes, rows=[-1, 4], last=[-1], w=w, c=w[0], **KNOWN))
     assert shape_of(g) == ("batch", "seq", 3)
     assert "[batch*seq,4]" in str(g)
+    source: dict[str, Any] = {}
+    exec(emit(g), source)
+    x = np.ones((2, 5, 4), np.float32)
+    got = source["net"](x, *g.weights.values())
+    np.testing.assert_allclose(got, g.bind(batch=2, seq=5).run(x)[0])
 
 
 def test_masks_of_ranges_and_expansions() -> None:

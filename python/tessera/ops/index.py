@@ -322,11 +322,6 @@ def rot90(x: Operand, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     return flip(swapaxes(x, first, second), second)
 
 
-def any_symbol(x: Tensor) -> bool:
-    """Whether an extent is symbolic."""
-    return any(isinstance(d, str) for d in x.shape)
-
-
 def _slice_bounds(item: slice, extent: Dim, x: Tensor) -> tuple[Any, Any, int]:
     for bound in (item.start, item.stop, item.step):
         if isinstance(bound, Tensor):

@@ -10,6 +10,7 @@ import numpy as np
 
 from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.composites import Composite, composites, fraction
+from tessera.frontends.onnx.extents import product, symbols_of, values_of
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.frontends.onnx.written import LEAST_OUTSIDE, Written
@@ -228,6 +229,10 @@ class _Writer:
         return name
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
+        if symbols := symbols_of(values):
+            raise UnsupportedError(
+                f"ONNX needs numbers for {', '.join(sorted(symbols))}; bind them"
+            )
         array = np.asarray(values, dtype)
         key = (array.tobytes(), array.dtype.str, array.shape)
         if key not in self._constants:
@@ -386,8 +391,6 @@ def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     t = r["results"][0]
     value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
-    if any(isinstance(d, str) for d in dims):
-        raise UnsupportedError("const: ONNX needs its extents; bind symbols")
     scalar = w._tensor("value", value.astype(w.dtype(t)).reshape([1] if dims else []))
     if dims:
         w.add("ConstantOfShape", [w.constant(dims)], {"value": scalar}, w.result(r))
@@ -471,7 +474,7 @@ def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     source = x[0]
     maximum = r["op"] == "pool_max"
     if not direct:
-        flat = [1, int(np.prod(lead, dtype=np.int64)), *dims[len(lead) :]]
+        flat = [1, product(values_of(lead)), *dims[len(lead) :]]
         source = w.add("Reshape", [source, w.constant(flat)])
     if any(p >= s for p, s in zip([*a["low"], *a["high"]], 2 * a["size"], strict=True)):
         raise UnsupportedError(f"{r['op']}: ONNX has no padding as wide as the window")

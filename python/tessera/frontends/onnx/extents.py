@@ -105,12 +105,6 @@ class Extent:
     def __neg__(self) -> Number:
         return self * -1
 
-    def __pos__(self) -> Number:
-        return self
-
-    def __abs__(self) -> Number:
-        return self if self >= 0 else -self
-
     def __sub__(self, other: Number) -> Number:
         return self + -1 * other
 

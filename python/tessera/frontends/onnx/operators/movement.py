@@ -21,7 +21,6 @@ from tessera.frontends.onnx.fold import axes_operand, constant_of_shape
 from tessera.frontends.onnx.importer import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.graph import Tensor
-from tessera.ops.scatter import along as picked
 from tessera.types import dtype_name
 
 
@@ -320,11 +319,12 @@ def at_places(node: Node, x: Tensor, places: Sequence[Tensor]) -> Tensor:
 def along(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
     """The elements whose place along one axis `index` says, counted from the front; the others are
     those of the element's own place (NumPy's take_along_axis)."""
-    dims = list(index.shape)
-    if not symbols_of([*dims, *x.shape]):
-        return picked(x, index, axis)
-    own = [x.builder.emit("iota", [], {"axis": a, "type": ("i64", dims)}) for a in range(x.ndim)]
-    return at_places(node, x, [*own[:axis], index, *own[axis + 1 :]])
+    places = [
+        x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(index.shape))})
+        for a in range(x.ndim)
+    ]
+    places[axis] = index
+    return at_places(node, x, places)
 
 
 @handles("GatherElements")
@@ -450,23 +450,9 @@ def reverse_sequence(node: Node) -> Tensor:
     x = node.x()
     batch, time = int(node.attr("batch_axis", 1)), int(node.attr("time_axis", 0))
     lengths = f("astype")(node.x(1), np.int64)
-    dims = [1] * x.ndim
-    dims[batch] = extent(node, x, batch)
-    lengths = f("reshape")(lengths, dims)
+    lengths = f("reshape")(lengths, [d if a == batch else 1 for a, d in enumerate(x.shape)])
     at = x.builder.emit("iota", [], {"axis": time, "type": ("i64", list(x.shape))})
-    mirrored = emit("where", emit("lt", at, lengths), lengths - 1 - at, at)
-    linear: Tensor | None = None
-    step = 1
-    for a in range(x.ndim - 1, -1, -1):
-        place = (
-            mirrored
-            if a == time
-            else x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(x.shape))})
-        )
-        place = place * place.builder.const(step, np.int64)
-        linear = place if linear is None else linear + place
-        step *= extent(node, x, a)
-    return emit("gather", f("reshape")(x, [step]), linear, axis=0)  # type: ignore[arg-type]
+    return along(node, x, emit("where", emit("lt", at, lengths), lengths - 1 - at, at), time)
 
 
 @handles("Compress")
