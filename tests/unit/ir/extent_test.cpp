@@ -80,6 +80,9 @@ TEST(Extent, ProgramsOfThemAreCompared) {
       parse("graph g {\n x = input : f32[batch,seq,4]\n p = input : f32[batch,past,4]"
             "\n y = concat p, x {axis=1}\n z = relu y\n return z\n}");
   EXPECT_TRUE(Verifier(g).verify(other).refuted());
+  const std::string flat = "graph g {\n x = input : f32[a*b]\n";
+  const Graph minus = parse(flat + "y = neg x\n z = neg y\n return z\n}");
+  EXPECT_TRUE(Verifier(minus).verify(parse(flat + "return x\n}")).equal());
 }
 
 }  // namespace
