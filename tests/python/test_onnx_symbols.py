@@ -15,8 +15,8 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 import tessera as ts  # noqa: E402
 from tessera.emit import emit  # noqa: E402
 from tessera.errors import BadInputError  # noqa: E402
+from tessera.extents import Extent, NeedsExtentError  # noqa: E402
 from tessera.frontends.onnx import Model  # noqa: E402
-from tessera.frontends.onnx.extents import Extent, NeedsExtentError  # noqa: E402
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 N = helper.make_node
@@ -190,6 +190,24 @@ def test_elements_by_index() -> None:
     assert shape_of(g) == ("seq", "batch", 4)
 
 
+def test_attention_to_a_cache_by_einsum() -> None:
+    inputs = {**OPEN, "cache": [FLOAT, ["batch", "past", 4]]}
+    nodes = [
+        *sizes(), N("Shape", ["cache"], ["cdims"]), N("Gather", ["cdims", "one"], ["p"]),
+        N("Concat", ["cache", "x"], ["k"], axis=1),
+        N("Einsum", ["x", "k"], ["a"], equation="bid,bjd->bij"),
+        N("Trilu", ["a", "p"], ["low"], upper=0), N("Trilu", ["a", "p"], ["high"], upper=1),
+        N("Sub", ["low", "high"], ["m"]),
+        N("Einsum", ["m", "k"], ["r"], equation="bij,bjd->bid"),
+        N("Unsqueeze", ["r", "axis1"], ["image"]),
+        N("Shape", ["image"], ["idims"]), N("Slice", ["idims", "axis0", "three"], ["lead"]),
+        N("Concat", ["lead", "eight"], ["larger"], axis=0),
+        N("Resize", ["image", "", "", "larger"], ["y"]),
+    ]  # fmt: skip
+    g = check(model(nodes, inputs, three=[3], eight=[8], **KNOWN))
+    assert shape_of(g) == ("batch", 1, "seq", 8)
+
+
 HALVED = [
     *sizes(),
     N("Div", ["s", "two"], ["half"]), N("Unsqueeze", ["half", "axis0"], ["half1"]),
@@ -206,6 +224,16 @@ def test_what_symbols_do_not_decide_waits_for_numbers() -> None:
     half = g.bind(seq=6)
     assert shape_of(half) == ("batch", 3, 4)
     assert shape_of(half.bind(batch=2)) == (2, 3, 4)
+    floats = [*sizes(), N("Cast", ["s"], ["f"], to=FLOAT), N("Mul", ["f", "part"], ["h"]),
+              N("Cast", ["h"], ["i"], to=INT64), N("Unsqueeze", ["i", "axis0"], ["half1"]),
+              HALVED[-1]]  # fmt: skip
+    g = check(model(floats, part=np.float32(0.5), **KNOWN), symbolic=False)
+    assert "follows from open extents; give numbers for seq" in repr(g)
+    grid = [N("Pow", ["four", "half"], ["p"]), N("Cast", ["p"], ["i"], to=INT64),
+            N("Unsqueeze", ["i", "axis0"], ["i1"]), N("Concat", ["to", "i1", "i1"], ["t"], axis=0),
+            N("Reshape", ["x", "t"], ["y"])]  # fmt: skip
+    g = check(model(grid, four=np.float32(4), half=np.float32(0.5), to=[0, 0], **KNOWN))
+    assert shape_of(g) == ("batch", "seq", 2, 2)
     windows = [N("MaxPool", ["x"], ["y"], kernel_shape=[2])]
     g = check(model(windows, {"x": [FLOAT, ["batch", 3, "seq"]]}), symbolic=False)
     with pytest.raises(NeedsExtentError, match=r"MaxPool.*number of seq"):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
+from tessera.extents import product, symbols_of, values_of
 from tessera.frontends.onnx.composites import Composite, composites, fraction
-from tessera.frontends.onnx.extents import product, symbols_of, values_of
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
 from tessera.frontends.onnx.written import LEAST_OUTSIDE, Written

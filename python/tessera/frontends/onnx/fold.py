@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera.errors import BadInputError
-from tessera.frontends.onnx.extents import settled
+from tessera.extents import settled
 
 if TYPE_CHECKING:
     from tessera.frontends.onnx.importer import Node
@@ -23,7 +23,7 @@ _LARGEST = 1 << 16  # elements: more is data, not a shape
 # Of these, operands from this one on are numbers, not what follows from open extents.
 _STATIC = {
     "ConstantOfShape": 0, "Range": 0, "CumSum": 0, "NonZero": 0, "Sqrt": 0, "Floor": 0, "Ceil": 0,
-    "And": 0, "Or": 0, "Not": 0, "Gather": 1, "Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 1,
+    "Pow": 0, "And": 0, "Or": 0, "Not": 0, "Gather": 1, "Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 1,
     "Split": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "Flatten": 1,
 }  # fmt: skip
 _FREE = {"Constant", "Shape", "Size", "ConstantOfShape", "Range", "Identity", "Cast", "Dropout"}
@@ -143,6 +143,12 @@ def _div(node: Node, x: Array, y: Array) -> Array:
         raise BadInputError("an integer is divided by zero")
     whole = np.abs(x) // np.abs(y)
     return np.asarray(whole * np.sign(x) * np.sign(y), x.dtype)
+
+
+def _power(node: Node, x: Array, y: Array) -> Array | None:
+    if x.dtype.kind != "f" and (y.dtype.kind == "f" or (y < 0).any()):
+        return None
+    return np.asarray(np.power(x, y), x.dtype)
 
 
 def _reduce(function: Any) -> Callable[..., Array]:
@@ -277,6 +283,7 @@ _FOLDS: dict[str, Callable[..., Any]] = {
             "Floor": _plain(np.floor),
             "Ceil": _plain(np.ceil),
             "Sqrt": _plain(np.sqrt),
+            "Pow": _power,
             "Min": lambda node, *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
             "Max": lambda node, *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
             "Mod": lambda node, x, y: (np.fmod if node.attr("fmod", 0) else np.mod)(x, y),

@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera import ops
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
-from tessera.frontends.onnx.extents import NeedsExtentError, dims_of, symbols_of
+from tessera.extents import NeedsExtentError, dims_of, symbols_of
 from tessera.frontends.onnx.opaque import (
     Outside,
     Tail,
@@ -129,6 +129,8 @@ class Node:
             return value
         if isinstance(value, Tensor) and (c := self.importer.splats.get(value.id)) is not None:
             return c
+        if isinstance(value, Tensor) and (symbols := self.importer.counts.get(value.id)):
+            raise NeedsExtentError(f"{what} follows from open extents", symbols)
         inputs = self.importer.origins.get(self.name_of(i), frozenset())
         text = f"{what} of {describe(self.proto)}"
         if inputs:
@@ -236,6 +238,7 @@ class Importer:
         self.notes: list[str] = []  # one line per opaque node
         self.origins: dict[str, frozenset[str]] = {}  # by value: inputs that it depends on
         self.splats: dict[int, Array] = {}
+        self.counts: dict[int, set[str]] = {}  # tensors that follow from these symbols alone
         self.used: set[str] = set()
         self._lifted: dict[int, tuple[Array, Tensor]] = {}  # by id of the array, which is kept
         self._functions = {(f.domain, f.name): f for f in model.functions}
@@ -362,6 +365,12 @@ class Importer:
                     f"{describe(node)}: only its first {len(made)} results are supported",
                     self.where,
                 )
+            tensors = [o for o in operands if isinstance(o, Tensor) and o.id not in self.splats]
+            counts = [
+                symbols_of(o) | self.counts.get(getattr(o, "id", -1), set()) for o in operands
+            ]
+            if symbols := all(t.id in self.counts for t in tensors) and set().union(*counts):
+                self.counts.update((t.id, symbols) for t in made if isinstance(t, Tensor))
             origin = frozenset().union(*(self.origins.get(n, frozenset()) for n in node.input))
             for name, value in zip(node.output, made, strict=False):
                 if not name:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import BadInputError
-from tessera.frontends.onnx.extents import NeedsExtentError, symbols_of
+from tessera.extents import NeedsExtentError, symbols_of
 from tessera.frontends.onnx.importer import Importer, NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
 from tessera.frontends.onnx.reader import Array, parse_model, read_model, widened

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.frontends.onnx.extents import (
+from tessera.extents import (
     Extent,
     NeedsExtentError,
     dims_of,
@@ -123,16 +123,6 @@ def reshape(node: Node) -> Tensor:
     target: list[Any] = node.numbers(1, "the shape")
     if not node.attr("allowzero", 0):
         target = [Extent.of(x.shape[i]) if d == 0 else d for i, d in enumerate(target)]
-    return reshaped(node, x, target)
-
-
-def reshaped(node: Node, x: Tensor, target: list[Any]) -> Tensor:
-    """Where one extent is -1, it is what the others leave."""
-    if target.count(-1) == 1:
-        have, others = product(values_of(x.shape)), product(d for d in target if d != -1)
-        if others == 0 or (isinstance(have, int) and isinstance(others, int) and have % others):
-            raise node.bad(f"{list(x.shape)} cannot be reshaped to {target}")
-        target[target.index(-1)] = have // others
     return f("reshape")(x, dims_of(target))
 
 
@@ -143,7 +133,7 @@ def flatten(node: Node) -> Tensor:
     if not -x.ndim <= axis <= x.ndim:
         raise node.bad(f"axis {axis} is out of range for {x.ndim} axes")
     axis += x.ndim if axis < 0 else 0
-    return reshaped(node, x, [product(values_of(x.shape[:axis])), -1])
+    return f("reshape")(x, dims_of([product(values_of(x.shape[:axis])), -1]))
 
 
 @handles("Transpose")
@@ -369,10 +359,19 @@ def one_hot(node: Node) -> Tensor:
 @handles("Trilu")
 def trilu(node: Node) -> Tensor:
     x = node.x()
-    k = int(node.known(1, "the diagonal").reshape(-1)[0]) if node.has(1) else 0
-    k = max(-(1 << 40), min(1 << 40, k))
+    k = node.known(1, "the diagonal").reshape(-1)[0] if node.has(1) else 0
+    upper = bool(node.attr("upper", 1))
+    if isinstance(k, Extent):
+        row, column = (
+            x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(x.shape[-2:]))})
+            for a in range(2)
+        )
+        last = row + node.importer.tensor(np.asarray(k))
+        kept = emit("ge", column, last) if upper else emit("le", column, last)
+        return emit("where", kept, x, x.builder.const(0, x.dtype))
+    k = max(-(1 << 40), min(1 << 40, int(k)))
     as_int = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
-    y = emit("triu" if node.attr("upper", 1) else "tril", as_int, k=k)
+    y = emit("triu" if upper else "tril", as_int, k=k)
     return emit("ne", y, y.builder.const(0, y.dtype)) if x.dtype == np.bool_ else y
 
 

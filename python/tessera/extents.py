@@ -1,4 +1,4 @@
-"""Integers that follow from the extents a model leaves open: what exporters compute shapes with.
+"""Integers that follow from the extents a program leaves open, as sums and products of symbols.
 
 Such values are NumPy arrays of objects, whose elements are integers and `Extent`s, so that the
 functions that fold known arrays fold these too. A question that symbols leave open (is batch·8
@@ -8,7 +8,7 @@ more than 64?) raises NeedsExtentError.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -219,7 +219,7 @@ def _bounds(value: Number) -> tuple[float, float]:
     )
 
 
-def values_of(dims: Sequence[int | str]) -> Array:
+def values_of(dims: Iterable[int | str]) -> Array:
     """A shape as an array of integers."""
     values = [Extent.of(d) for d in dims]
     return settled(np.array([*values, None], object)[:-1])
@@ -254,5 +254,5 @@ def symbols_of(value: Any) -> set[str]:
 def product(values: Iterable[Number]) -> Number:
     total: Number = 1
     for v in values:
-        total = v * total
+        total = (v if isinstance(v, Extent) else int(v)) * total
     return total
