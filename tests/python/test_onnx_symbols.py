@@ -234,6 +234,14 @@ def test_what_symbols_do_not_decide_waits_for_numbers() -> None:
             N("Reshape", ["x", "t"], ["y"])]  # fmt: skip
     g = check(model(grid, four=np.float32(4), half=np.float32(0.5), to=[0, 0], **KNOWN))
     assert shape_of(g) == ("batch", "seq", 2, 2)
+    branches = {}
+    for name in ("then", "else"):
+        made = helper.make_tensor_value_info(f"{name}_y", FLOAT, None)
+        nodes = [*HALVED, N("Neg", ["y"], [f"{name}_y"])]
+        branches[f"{name}_branch"] = helper.make_graph(nodes, name, [], [made])
+    asked = [N("If", ["c"], ["y"], **branches)]
+    proto = model(asked, {**OPEN, "c": [BOOL, []]}, **KNOWN)
+    assert shape_of(Model(proto).graph().bind(batch=1, seq=4)) == (1, 2, 4)
     windows = [N("MaxPool", ["x"], ["y"], kernel_shape=[2])]
     g = check(model(windows, {"x": [FLOAT, ["batch", 3, "seq"]]}), symbolic=False)
     with pytest.raises(NeedsExtentError, match=r"MaxPool.*number of seq"):

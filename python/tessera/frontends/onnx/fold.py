@@ -23,8 +23,8 @@ _LARGEST = 1 << 16  # elements: more is data, not a shape
 # Of these, operands from this one on are numbers, not what follows from open extents.
 _STATIC = {
     "ConstantOfShape": 0, "Range": 0, "CumSum": 0, "NonZero": 0, "Sqrt": 0, "Floor": 0, "Ceil": 0,
-    "Pow": 0, "And": 0, "Or": 0, "Not": 0, "Gather": 1, "Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 1,
-    "Split": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "Flatten": 1,
+    "Pow": 0, "And": 0, "Or": 0, "Not": 0, "Gather": 1, "Reshape": 1, "Expand": 1, "Tile": 1,
+    "Slice": 1, "Split": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "Flatten": 1,
 }  # fmt: skip
 _FREE = {"Constant", "Shape", "Size", "ConstantOfShape", "Range", "Identity", "Cast", "Dropout"}
 

@@ -459,6 +459,8 @@ class Importer:
             first = len(self.graph.ops)
             try:
                 made = [[self.tensor(v) for v in inside(b) if v is not None] for b in branches]
+            except NeedsExtentError:
+                raise
             except Error:
                 made = [[], [node.x()]]
             same = [[(t.dtype, t.shape) for t in results] for results in made]
