@@ -601,7 +601,8 @@ class Graph(Builder):
         return [self.weights[n] if n in self.weights else next(given) for n in names]
 
     def bind(self, **extents: int) -> Graph:
-        """The program with symbols replaced by extents: `g.bind(N=128)`."""
+        """The program with symbols replaced by extents: `g.bind(N=128)`; of a model, as it is
+        loaded with them."""
         if self.rebind is not None:
             return self.rebind(extents)
         return self.with_core(self.core.bind_symbols(list(extents.items())))
