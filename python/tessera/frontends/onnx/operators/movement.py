@@ -144,6 +144,8 @@ def transpose(node: Node) -> Tensor:
 @handles("Squeeze")
 def squeeze(node: Node) -> Tensor:
     axes = axes_operand(node)
+    if axes is None and (symbols := symbols_of(node.shape())):
+        raise NeedsExtentError("it takes axes of extent 1 away", symbols)
     return f("squeeze")(node.x(), None if axes is None else tuple(axes))
 
 
