@@ -102,9 +102,9 @@ Shape matmul_shape(const Inference& in, const Type& x, const Type& y) {
 }
 
 Shape reshaped(const Inference& in, const Shape& from, Shape to) {
-  const SymbolicExtent have = volume(from), want = volume(to);
-  if (have == want) return to;
-  if (!have.known() || !want.known())
+  const bool known = is_static(from) && is_static(to);
+  if (known ? num_elements(from) == num_elements(to) : volume(from) == volume(to)) return to;
+  if (!known)
     in.fail("cannot tell whether " + str(from) + " and " + str(to) + " have as many elements");
   in.fail(str(from) + " does not have as many elements as " + str(to));
 }
@@ -152,15 +152,19 @@ Type concat(const Inference& in, const std::vector<Type>& operands, AxisAttrs& a
   a.axis = in.axis(a.axis, r.rank());
   size_t axis = size_t(a.axis);
   if (operands.size() > 1) {
-    SymbolicExtent total(0);
+    int64_t known = 0;
+    SymbolicExtent open(0);
     for (const Type& t : operands) {
       if (t.rank() != r.rank()) in.fail("operands must have one rank, got " + in.types());
       for (size_t i = 0; i < t.shape.size(); i++)
         if (i != axis && !(t.shape[i] == r.shape[i]))
           in.fail("operands differ outside axis " + std::to_string(axis) + ": " + in.types());
-      total = total + SymbolicExtent(t.shape[axis]);
+      if (const Dim& d = t.shape[axis]; d.symbolic())
+        open = open + d;
+      else
+        known += d.extent;
     }
-    r.shape[axis] = total.dim();
+    r.shape[axis] = open.known() ? Dim(known) : (open + SymbolicExtent(known)).dim();
   }
   return r;
 }
