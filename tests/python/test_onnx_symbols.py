@@ -14,9 +14,10 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import tessera as ts  # noqa: E402
 from tessera.emit import emit  # noqa: E402
-from tessera.errors import BadInputError  # noqa: E402
+from tessera.errors import BadInputError, UnsupportedError  # noqa: E402
 from tessera.extents import Extent, NeedsExtentError  # noqa: E402
 from tessera.frontends.onnx import Model  # noqa: E402
+from tessera.frontends.onnx.export import to_onnx  # noqa: E402
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 N = helper.make_node
@@ -137,6 +138,9 @@ def test_masks_of_ranges_and_expansions() -> None:
     ]  # fmt: skip
     g = check(model(nodes, minus1=[-1], low=np.float32(-9), axis2=[2], **KNOWN))
     assert shape_of(g) == ("batch", "seq", "seq")
+    with pytest.raises(UnsupportedError, match="ONNX needs numbers for seq; bind them"):
+        to_onnx(g)
+    to_onnx(g.bind(batch=1, seq=3))
 
 
 ONE = numpy_helper.from_array(np.array([1]))
