@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tessera.errors import BadInputError, Error, IoError, Location, NotFoundError
 
@@ -55,24 +57,38 @@ def require_folder(path: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file all or nothing: to a neighbour first, then renamed over the target."""
-    temporary = None
+    """Writes a file all or nothing."""
+    write_files({path: [data]})
+
+
+def write_files(files: Mapping[Path, Iterable[Any]]) -> None:
+    """Writes files from their parts (bytes, or arrays of them), all or nothing: each to a neighbour
+    first, then all renamed over their targets, in order."""
+    remove: list[Path] = []
+    path = Path()
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as f:
-            temporary = Path(f.name)
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
+        for path, parts in files.items():
+            with tempfile.NamedTemporaryFile(
+                dir=path.parent, prefix=f".{path.name}.", delete=False
+            ) as f:
+                remove.append(Path(f.name))
+                f.writelines(parts)
+                f.flush()
+                os.fsync(f.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
+        for path, temporary in zip(files, tuple(remove), strict=True):
+            temporary.chmod(0o666 & ~umask)
+            fresh = not path.exists()
+            temporary.replace(path)
+            if fresh:
+                remove.append(path)
+        remove.clear()
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise io_error(path, error) from None
+    finally:
+        for temporary in remove:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -438,6 +438,8 @@ class Graph(Builder):
         # What an ONNX model computes behind its program, see frontends.onnx.opaque.Tail.
         self.tail: Any = None
         self.notes: list[str] = []  # what a front end has to say, a line each
+        # Makes the program for given extents where that of a front end depends on them.
+        self.rebind: Callable[[dict[str, int]], Graph] | None = None
 
     @classmethod
     def from_core(cls, core: _core.Graph) -> Graph:
@@ -494,6 +496,7 @@ class Graph(Builder):
             bad_input(f"output: {tensor!r} is not a tensor of this graph")
         if name:
             self.core.set_tensor_name(tensor.id, name)
+        self.rebind = None  # it is another program now
         self.core.set_outputs([*self.core.outputs, tensor.id])
         return tensor
 
@@ -568,10 +571,9 @@ class Graph(Builder):
         [array([0., 2., 4.], dtype=float32)]
         """
         types = list(self.input_types().items())
-        arrays = tuple(self.with_weights(arrays))
+        given, arrays = len(arrays), tuple(self.with_weights(arrays))
         if len(arrays) != len(types):
-            free = len(types) - len(self.weights)
-            raise BadInputError(f"expected {free} arrays, got {len(arrays) - len(self.weights)}")
+            raise BadInputError(f"expected {len(types) - len(self.weights)} arrays, got {given}")
         inputs = []
         for array, (name, (dtype, shape)) in zip(arrays, types, strict=True):
             array = np.asarray(array)
@@ -599,7 +601,10 @@ class Graph(Builder):
         return [self.weights[n] if n in self.weights else next(given) for n in names]
 
     def bind(self, **extents: int) -> Graph:
-        """The program with symbols replaced by extents: `g.bind(N=128)`."""
+        """The program with symbols replaced by extents: `g.bind(N=128)`; of a model, as it is
+        loaded with them."""
+        if self.rebind is not None:
+            return self.rebind(extents)
         return self.with_core(self.core.bind_symbols(list(extents.items())))
 
     def save(self, path: str | Path) -> None:

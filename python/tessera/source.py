@@ -95,7 +95,9 @@ def _with_extents(graph: Graph, shapes: Mapping[str, str]) -> Graph:
     """Binds symbols by `N=128`; input types of a text program are its own business."""
     extents = {}
     types = graph.input_types().values()
-    symbols = sorted({d for _, shape in types for d in shape if isinstance(d, str)})
+    symbols = sorted(
+        {s for _, dims in types for d in dims for s in re.findall(r"[A-Za-z_][\w.]*", str(d))}
+    )
     for name, text in shapes.items():
         if not text.isdecimal():
             raise UsageError(

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ir/extent.h"
 #include "ir/infer.h"
 #include "ir/written.h"
 
@@ -319,8 +320,7 @@ Graph map_kernels(const Graph& g, const std::function<Graph(const Op& kernel)>& 
 Graph bind_symbols(const Graph& g, const std::vector<std::pair<std::string, int64_t>>& values) {
   auto shape_of = [&](Shape shape) {
     for (Dim& d : shape)
-      for (const auto& [symbol, extent] : values)
-        if (d.symbol == symbol) d = Dim(extent);
+      if (d.symbolic()) d = SymbolicExtent(d).bound(values).dim();
     return shape;
   };
   auto type_of = [&](Type type) {

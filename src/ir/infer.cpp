@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/block.h"
+#include "ir/extent.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -101,19 +102,11 @@ Shape matmul_shape(const Inference& in, const Type& x, const Type& y) {
 }
 
 Shape reshaped(const Inference& in, const Shape& from, Shape to) {
-  Shape rest_from, rest_to = to;  // equal symbols cancel
-  for (const Dim& d : from) {
-    auto it = d.symbolic() ? std::find(rest_to.begin(), rest_to.end(), d) : rest_to.end();
-    if (it != rest_to.end())
-      rest_to.erase(it);
-    else
-      rest_from.push_back(d);
-  }
-  if (!is_static(rest_from) || !is_static(rest_to))
+  const bool known = is_static(from) && is_static(to);
+  if (known ? num_elements(from) == num_elements(to) : volume(from) == volume(to)) return to;
+  if (!known)
     in.fail("cannot tell whether " + str(from) + " and " + str(to) + " have as many elements");
-  if (num_elements(rest_from) != num_elements(rest_to))
-    in.fail(str(from) + " does not have as many elements as " + str(to));
-  return to;
+  in.fail(str(from) + " does not have as many elements as " + str(to));
 }
 
 template <class V> void require_rank(const Inference& in, const V& list, const char* what) {
@@ -159,15 +152,19 @@ Type concat(const Inference& in, const std::vector<Type>& operands, AxisAttrs& a
   a.axis = in.axis(a.axis, r.rank());
   size_t axis = size_t(a.axis);
   if (operands.size() > 1) {
-    int64_t total = 0;
+    int64_t known = 0;
+    SymbolicExtent open(0);
     for (const Type& t : operands) {
       if (t.rank() != r.rank()) in.fail("operands must have one rank, got " + in.types());
       for (size_t i = 0; i < t.shape.size(); i++)
         if (i != axis && !(t.shape[i] == r.shape[i]))
           in.fail("operands differ outside axis " + std::to_string(axis) + ": " + in.types());
-      total += in.extent(t.shape[axis], "the joined axis");
+      if (const Dim& d = t.shape[axis]; d.symbolic())
+        open = open + d;
+      else
+        known += d.extent;
     }
-    r.shape[axis] = Dim(total);
+    r.shape[axis] = open.known() ? Dim(known) : (open + SymbolicExtent(known)).dim();
   }
   return r;
 }
@@ -312,7 +309,11 @@ void check_type(const Type& type, const std::string& where) {
          std::to_string(kMaxRank));
   int64_t n = 1;
   for (const Dim& d : type.shape) {
-    if (d.symbolic()) continue;
+    if (d.symbolic()) {
+      if (const Dim known = SymbolicExtent(d).dim(); !(known == d))
+        fail("the extent " + d.symbol + " is written " + known.str());
+      continue;
+    }
     if (d.extent == 0) fail("zero-size dimension in " + type.str() + "; tensors must not be empty");
     if (d.extent < 0) fail("negative dimension in " + type.str());
     if (d.extent > kMaxElements / n) fail(type.str() + " has too many elements");

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "ir/extent.h"
 #include "ir/infer.h"
 #include "ir/text.h"
 #include "ir/validate.h"
@@ -51,7 +52,7 @@ class Lexer {
     } else if (c == '"') {
       t.kind = Token::String;
       string_body(t);
-    } else if (std::string_view("{}[]():,=").find(c) != std::string_view::npos) {
+    } else if (std::string_view("{}[]():,=*+").find(c) != std::string_view::npos) {
       t.kind = Token::Punct;
       t.text = std::string(1, take());
     } else {
@@ -287,10 +288,15 @@ class Parser {
     while (!accept("]")) {
       if (!v.empty()) expect(",");
       if (v.size() > size_t(kMaxRank)) fail("a shape has at most 8 dimensions");
-      if (token_.kind == Token::Name)
-        v.push_back(Dim(take().text));
-      else
+      if (token_.kind == Token::Name) {
+        const Token start = token_;
+        std::string text;
+        while (token_.kind != Token::End && token_.text != "," && token_.text != "]")
+          text += take().text;
+        at(start, [&] { v.push_back(SymbolicExtent::parse(text).dim()); });
+      } else {
         v.push_back(Dim(integer()));
+      }
     }
   }
   template <class I> void integers(std::vector<I>& v) {

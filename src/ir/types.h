@@ -1,5 +1,5 @@
 // Tensor types: element type and shape. A dimension is a positive extent or a symbol such as N,
-// which stands for any positive extent and equals only itself.
+// which stands for any positive extent, or what follows from symbols as a text (ir/extent.h).
 #pragma once
 #include <cstdint>
 #include <optional>

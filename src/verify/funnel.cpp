@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "eval/eval.h"
+#include "ir/extent.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "ir/written.h"
@@ -25,8 +26,9 @@ namespace {
 void collect_symbols(const Graph& g, std::vector<std::string>& symbols) {
   for (const Tensor& t : g.tensors())
     for (const Dim& d : t.type.shape)
-      if (d.symbolic() && std::find(symbols.begin(), symbols.end(), d.symbol) == symbols.end())
-        symbols.push_back(d.symbol);
+      if (d.symbolic())
+        for (const std::string& s : SymbolicExtent(d).symbols())
+          if (std::find(symbols.begin(), symbols.end(), s) == symbols.end()) symbols.push_back(s);
   for (const Graph& body : g.bodies()) collect_symbols(body, symbols);
 }
 

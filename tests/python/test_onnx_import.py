@@ -136,8 +136,7 @@ def test_shape_arithmetic_of_exporters() -> None:
         [value("y", None)],
         {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1])},
     )
-    with pytest.raises(UnsupportedError, match="'N', which must be known"):
-        Model(proto).graph()
+    assert Model(proto).graph().outputs[0].shape == ("N", 6)
     x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
     np.testing.assert_array_equal(Model(proto)(x)[0], x.reshape(4, 6))
 
@@ -410,3 +409,103 @@ def test_mutated_models_are_refused_or_read() -> None:
     counts = fuzz([small.SerializeToString(), relu().SerializeToString()], 400, seed=1)
     assert counts["BadInputError"] > 50
     assert counts["graph"] > 4
+
+
+def test_sparse_initialisers_are_written_out(tmp_path: Path) -> None:
+    def sparse(name: str, dims: list[int], at: Any, values: Any = (3.0, -1.0)) -> Any:
+        made = onnx.SparseTensorProto(dims=dims)
+        made.values.CopyFrom(numpy_helper.from_array(np.array(values, np.float32), name))
+        made.indices.CopyFrom(numpy_helper.from_array(np.array(at), f"{name}_at"))
+        return made
+
+    c = helper.make_node("Constant", [], ["c"], sparse_value=sparse("v", [2, 3], [[0, 1], [1, 2]]))
+    nodes = [c, helper.make_node("Add", ["c", "s"], ["cs"]),
+             helper.make_node("Add", ["cs", "x"], ["y"])]  # fmt: skip
+    proto = model(nodes, [value("x", [2, 3])], [value("y", [2, 3])])
+    proto.graph.sparse_initializer.append(sparse("s", [2, 3], [0, 5]))
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(Model(proto)(x)[0], [[4, 4, 1], [1, 1, -1]])
+    for dims, at in (([2, 3], [0, 6]), ([2, 3], [[0, 1], [2, 0]]), ([2, 3], [-1, 0]),
+                     ([2, 3], [[0], [1]]), ([1 << 30, 3], [0, 1]), ([2, 3], [0])):  # fmt: skip
+        proto.graph.sparse_initializer[0].CopyFrom(sparse("s", dims, at))
+        with pytest.raises(BadInputError, match="the sparse tensor 's'"):
+            Model(proto).graph()
+
+
+def test_integers_of_16_bits_that_are_only_converted() -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["f"], to=FLOAT),
+             helper.make_node("Neg", ["f"], ["y"])]  # fmt: skip
+    proto = model(nodes, [value("x", [4], TensorProto.UINT16)], [value("y", [4])])
+    x = np.array([0, 1, 40000, 65535], np.uint16)
+    np.testing.assert_array_equal(Model(proto)(x)[0], -x.astype(np.float32))
+    with pytest.raises(BadInputError, match="x must be uint16, not int32"):
+        Model(proto)(x.astype(np.int32))
+    proto.graph.node[0].op_type, proto.graph.node[0].domain = "Cast", "org"
+    with pytest.raises(UnsupportedError, match="uint16"):
+        Model(proto).graph()
+    nodes[0] = helper.make_node("Add", ["x", "x"], ["f"])
+    proto = model(nodes, [value("x", [4], TensorProto.INT16)], [value("y", [4])])
+    with pytest.raises(UnsupportedError, match="int16"):
+        Model(proto).graph()
+
+
+def test_large_weights_are_written_beside_the_model(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.frontends.onnx.export.LEAST_OUTSIDE", 300)
+    g = load(net, extents={"N": 2})
+    x = np.random.default_rng(2).standard_normal((2, 3, 9, 8)).astype(np.float32)
+    want = g.run(x)[0]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    path, beside = folder / "big.onnx", folder / "big.onnx.data"
+
+    def same() -> None:
+        onnx.checker.check_model(str(path), full_check=True)
+        np.testing.assert_array_equal(load(path).run(x)[0], want)
+        moved = [t for t in onnx.load(path, load_external_data=False).graph.initializer
+                 if t.data_location == t.EXTERNAL]  # fmt: skip
+        names = {n for n, w in g.weights.items() if w.nbytes >= 300}
+        assert {t.name for t in moved} == names != set()
+        for t in moved:
+            where = {e.key: e.value for e in t.external_data}
+            assert where["location"] == "big.onnx.data"
+            assert int(where["offset"]) % 4096 == 0
+        feeds = {"image": x}
+        (got,) = reference(onnx.load(path), feeds)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+    export(g, path)
+    assert not beside.exists()
+    export(g, path, external=True)
+    same()
+    path.unlink()
+    beside.unlink()
+    monkeypatch.setattr("tessera.frontends.onnx.written.MOST_INSIDE", 1000)
+    export(g, path)  # too large for one file
+    same()
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    monkeypatch.setattr("tessera.frontends.onnx.written.Written._data", full_disk)
+    with pytest.raises(Error, match="cannot be written: No space"):
+        export(load(net, extents={"N": 3}), path)
+    assert {p: p.read_bytes() for p in folder.iterdir()} == before
+    for p in before:
+        p.unlink()
+    monkeypatch.undo()
+    monkeypatch.setattr("tessera.frontends.onnx.export.LEAST_OUTSIDE", 300)
+    real = Path.replace
+
+    def refuses_the_model(self: Path, target: Path) -> Path:
+        if target == path:
+            raise OSError(28, "No space left on device")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", refuses_the_model)
+    with pytest.raises(Error, match=r"big\.onnx.*cannot be written"):
+        export(g, path, external=True)
+    assert list(folder.iterdir()) == []
+
+
+def full_disk(self: Any) -> Any:
+    yield b"x" * 100
+    raise OSError(28, "No space left on device")

@@ -22,7 +22,7 @@ import tessera as ts  # noqa: E402
 from tessera.api import find_highs  # noqa: E402
 from tessera.cli import main  # noqa: E402
 from tessera.frontends.onnx import load  # noqa: E402
-from tessera.frontends.onnx.export import to_onnx  # noqa: E402
+from tessera.frontends.onnx.export import to_onnx, written  # noqa: E402
 from tessera.frontends.onnx.rewrite import rewrite_model  # noqa: E402
 from tessera.options import Options  # noqa: E402
 
@@ -159,13 +159,31 @@ def test_a_model_with_less_work_in_it(
     assert said["improved"]
     assert said["speedup"] > 1.03
     assert said["certificate"].startswith("certificate")
-    written = onnx.load(str(out))
-    assert [v.name for v in written.graph.input] == ["A", "B", "v"]
-    assert [v.name for v in written.graph.output] == ["y"]
-    assert len(written.graph.node) == 2
+    saved = onnx.load(str(out))
+    assert [v.name for v in saved.graph.input] == ["A", "B", "v"]
+    assert [v.name for v in saved.graph.output] == ["y"]
+    assert len(saved.graph.node) == 2
     x = {"A": normal(300, 300), "B": normal(300, 300), "v": normal(300, 1)}
-    got: Any = ReferenceEvaluator(written).run(None, x)
+    got: Any = ReferenceEvaluator(saved).run(None, x)
     np.testing.assert_allclose(got[0], x["A"] @ (x["B"] @ x["v"]), rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_too_large_for_one_file(
+    runtime: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.frontends.onnx.written.MOST_INSIDE", 1000)
+    source, out = chain(tmp_path), tmp_path / "fast.onnx"
+    made = onnx.load(str(source))
+    del made.graph.input[0]
+    made.graph.initializer.append(onnx.numpy_helper.from_array(normal(300, 300), "A"))
+    onnx.save(made, str(source), save_as_external_data=True, location="source.data")
+    assert main(["optimize", str(source), "--shape", "n=1", "-o", str(out)]) == 0
+    assert (tmp_path / "fast.onnx.data").stat().st_size == 300 * 300 * 4 + -300 * 300 * 4 % 4096
+    assert out.stat().st_size < 2000
+    assert len(onnx.load(str(out)).graph.node) == 2
+    x = {"B": normal(300, 300), "v": normal(300, 1)}
+    got: Any = ReferenceEvaluator(str(out)).run(None, x)
+    np.testing.assert_allclose(got[0], normal(300, 300) @ (x["B"] @ x["v"]), rtol=1e-3, atol=1e-3)
 
 
 def test_results_that_differ_are_not_taken(
@@ -175,12 +193,12 @@ def test_results_that_differ_are_not_taken(
     from tessera.frontends.onnx import rewrite as module
 
     def wrong(graph: ts.Graph, outputs: Any = ()) -> Any:
-        made = to_onnx(graph, outputs)
-        made.graph.node[-1].op_type = "Add"
-        made.graph.node[-1].input[:] = ["v", "v"]
+        made = written(graph, outputs)
+        made.proto.graph.node[-1].op_type = "Add"
+        made.proto.graph.node[-1].input[:] = ["v", "v"]
         return made
 
-    monkeypatch.setattr(module, "to_onnx", wrong)
+    monkeypatch.setattr(module, "written", wrong)
     source = chain(tmp_path)
     found = rewrite_model(load(source, extents={"n": 1}), source=source)
     assert not found.improved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -80,7 +81,10 @@ def emit(
     sizes: dict[int, str] = {}
 
     def dim(extent: Dim) -> str:
-        return sizes.get(extent, str(extent)) if isinstance(extent, int) else symbols[extent]
+        if isinstance(extent, int):
+            return sizes.get(extent, str(extent))
+        text = re.sub(r"[A-Za-z_][\w.]*", lambda name: symbols[name[0]], extent)
+        return text if extent in symbols else f"({text})"  # batch*seq
 
     spelling = SPELLINGS[flavour](dim)
     lifter = Lifter(graph, native=spelling.native, dot_products=spelling.dot_products)

@@ -8,12 +8,14 @@ from math import prod
 
 import numpy as np
 
+from tessera.extents import dims_of, product, values_of
 from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.index import diagonal
 from tessera.ops.operands import Operand, axis_of, builder_of, lift, promote, static_shape
 from tessera.ops.pointwise import multiply
 from tessera.ops.reduce import sum as reduce_sum
 from tessera.ops.shape import expand_dims, reshape, squeeze, swapaxes, transpose
+from tessera.types import Dim
 
 
 def matmul(x: Operand, y: Operand) -> Tensor:
@@ -103,11 +105,11 @@ def einsum(subscripts: str, *operands: Operand) -> Tensor:
     values = [lift(builder, x) for x in operands]
     named = _without_ellipsis(subscripts.replace(" ", ""), [v.ndim for v in values])
     terms, output = _parse(named, len(operands))
-    extents: dict[str, int] = {}
+    extents: dict[str, Dim] = {}
     for n, (term, value) in enumerate(zip(terms, values, strict=True)):
         if len(term) != value.ndim:
             bad_input(f"einsum: operand {n} has {value.ndim} axes, but subscripts '{term}'")
-        for letter, extent in zip(term, static_shape(value, "einsum"), strict=True):
+        for letter, extent in zip(term, value.shape, strict=True):
             known = extents.setdefault(letter, extent)
             if known == 1:
                 extents[letter] = extent
@@ -199,13 +201,15 @@ def _pair(
         return "".join(result), multiply(a, b)
     if any(sizes_a[c] != sizes_b[c] for c in summed):
         unsupported("np.einsum that broadcasts a summed axis of extent 1 is not supported")
-    k = prod(sizes_a[c] for c in summed)
-    ma = reshape(a, [*[sizes_a[c] for c in batch], prod(sizes_a[c] for c in free_a), k])
-    mb = reshape(b, [*[sizes_b[c] for c in batch], k, prod(sizes_b[c] for c in free_b)])
-    product = matmul(ma, mb)
-    lead = [max(sizes_a[c], sizes_b[c]) for c in batch]
+    rows, k, columns = dims_of(
+        product(values_of(sizes[c] for c in letters))
+        for sizes, letters in ((sizes_a, free_a), (sizes_a, summed), (sizes_b, free_b))
+    )
+    ma = reshape(a, [*[sizes_a[c] for c in batch], rows, k])
+    mb = reshape(b, [*[sizes_b[c] for c in batch], k, columns])
+    lead = [sizes_b[c] if sizes_a[c] == 1 else sizes_a[c] for c in batch]
     shape = lead + [sizes_a[c] for c in free_a] + [sizes_b[c] for c in free_b]
-    return "".join(result), reshape(product, shape)
+    return "".join(result), reshape(matmul(ma, mb), shape)
 
 
 def matrix_transpose(x: Operand) -> Tensor:

@@ -174,9 +174,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         for a, b, s, n in zip(starts, stops, steps, x.shape, strict=True)
     )
     if not full:
-        if any_symbol(x):
-            unsupported(f"slicing {x!r}, whose extents are not all known")
-        result = slice_(result, starts, stops, steps)
+        to_the_end = [-1 if isinstance(b, str) else b for b in stops]  # of axes that stay whole
+        result = slice_(result, starts, to_the_end, steps)
     if drop:
         result = squeeze(result, drop)
     if expand:
@@ -321,11 +320,6 @@ def rot90(x: Operand, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     if k % 4 == 1:
         return swapaxes(flip(x, second), first, second)
     return flip(swapaxes(x, first, second), second)
-
-
-def any_symbol(x: Tensor) -> bool:
-    """Whether an extent is symbolic."""
-    return any(isinstance(d, str) for d in x.shape)
 
 
 def _slice_bounds(item: slice, extent: Dim, x: Tensor) -> tuple[Any, Any, int]:

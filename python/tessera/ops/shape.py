@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.extents import dims_of, product, values_of
 from tessera.graph import Tensor, bad_input, unsupported
 from tessera.ops.operands import (
     Axes,
@@ -62,17 +63,13 @@ def moveaxis(x: Operand, source: Axes, destination: Axes) -> Tensor:
 def reshape(x: Operand, shape: int | Sequence[Dim]) -> Tensor:
     """Same elements in C order; one extent may be -1."""
     x = lift(builder_of(x), x)
-    target = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
+    target: list[Dim] = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
     if -1 in target:
-        rest = 1
-        for d in target:
-            if isinstance(d, str):
-                unsupported("reshape: -1 next to a symbolic extent")
-            rest *= d if d != -1 else 1
-        size = int(np.prod(static_shape(x, "reshape with -1"), dtype=np.int64))
-        if target.count(-1) > 1 or rest == 0 or size % rest:
+        size, rest = (product(values_of(d)) for d in (x.shape, [d for d in target if d != -1]))
+        left_over = isinstance(size, int) and isinstance(rest, int) and rest and size % rest
+        if target.count(-1) > 1 or rest == 0 or left_over:
             bad_input(f"cannot reshape {x!r} into {tuple(target)}")
-        target[target.index(-1)] = size // rest
+        target[target.index(-1)] = dims_of([size // rest])[0]
     target = [d if isinstance(d, str) else int(d) for d in target]
     if list(x.shape) == target:
         return x

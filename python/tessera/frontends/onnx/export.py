@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
-from tessera.files import write_bytes
+from tessera.extents import product, symbols_of, values_of
 from tessera.frontends.onnx.composites import Composite, composites, fraction
 from tessera.frontends.onnx.opaque import OpaqueNodes, renamed
 from tessera.frontends.onnx.reader import onnx_package
+from tessera.frontends.onnx.written import LEAST_OUTSIDE, Written
 from tessera.graph import Graph
 from tessera.types import is_float, to_numpy
 
@@ -46,16 +47,26 @@ def to_onnx(graph: Graph, outputs: Sequence[str] = ()) -> Any:
     `outputs`: names for the results instead of `graph.output_names`, as many as there are.
     Raises UnsupportedError that lists what has no ONNX form.
     """
+    return written(graph, outputs).whole()
+
+
+def written(graph: Graph, outputs: Sequence[str] = ()) -> Written:
+    """The same with the data of weights beside it, as it is in memory."""
     if missing := inexpressible(graph):
         raise UnsupportedError(
             "this program cannot be written as standard ONNX: " + "; ".join(missing)
         )
-    return _Writer(graph, outputs).run()
+    writer = _Writer(graph, outputs)
+    return Written(writer.run(), writer.arrays)
 
 
-def export(graph: Graph, path: str | Path) -> None:
-    """Writes a program as an ONNX file, all or nothing; see `to_onnx`."""
-    write_bytes(Path(path), to_onnx(graph).SerializeToString())
+def export(graph: Graph, path: str | Path, *, external: bool = False) -> None:
+    """Writes a program as an ONNX file, all or nothing; see `to_onnx`.
+
+    Weights of more than 2 GB together, or where `external` asks for it those from 1 KiB, are
+    written to PATH.data, as ONNX's external data.
+    """
+    written(graph).save(Path(path), external)
 
 
 class _Writer:
@@ -67,6 +78,7 @@ class _Writer:
         self.onnx = onnx_package()
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
+        self.arrays: dict[str, Array] = {}  # initialisers' data that is not in the model
         models = graph.opaque.models.values() if isinstance(graph.opaque, OpaqueNodes) else []
         models = [*models, *([graph.tail.model] if graph.tail else [])]
         newest = [o.version for m in models for o in m.opset_import if not o.domain]
@@ -90,7 +102,7 @@ class _Writer:
         for name, t in zip(types, core.inputs, strict=True):
             self._names[t] = self._claim(name)
             if name in graph.weights:
-                self.initializers.append(self._tensor(self._names[t], graph.weights[name]))
+                self.initializers.append(self._weight(self._names[t], graph.weights[name]))
             else:
                 inputs.append(self._value(t))
         for record in self._live():
@@ -186,6 +198,13 @@ class _Writer:
         code = self.onnx.helper.np_dtype_to_tensor_dtype(to_numpy(dtype))
         return self.onnx.helper.make_tensor_value_info(name or self._names[t], code, shape)
 
+    def _weight(self, name: str, array: Array) -> Any:
+        if array.nbytes < LEAST_OUTSIDE:
+            return self._tensor(name, array)
+        self.arrays[name] = array
+        code = self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        return self.onnx.TensorProto(name=name, data_type=code, dims=array.shape)
+
     def _tensor(self, name: str, array: Array) -> Any:
         code = self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         data = np.ascontiguousarray(array).reshape(array.shape).tobytes()
@@ -210,6 +229,10 @@ class _Writer:
         return name
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
+        if symbols := symbols_of(values):
+            raise UnsupportedError(
+                f"ONNX needs numbers for {', '.join(sorted(symbols))}; bind them"
+            )
         array = np.asarray(values, dtype)
         key = (array.tobytes(), array.dtype.str, array.shape)
         if key not in self._constants:
@@ -368,8 +391,6 @@ def _const(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     t = r["results"][0]
     value = np.asarray(float(fraction(r["attrs"]["value"])), np.float64)
     dims = w.shape(t)
-    if any(isinstance(d, str) for d in dims):
-        raise UnsupportedError("const: ONNX needs its extents; bind symbols")
     scalar = w._tensor("value", value.astype(w.dtype(t)).reshape([1] if dims else []))
     if dims:
         w.add("ConstantOfShape", [w.constant(dims)], {"value": scalar}, w.result(r))
@@ -453,7 +474,7 @@ def _pool(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     source = x[0]
     maximum = r["op"] == "pool_max"
     if not direct:
-        flat = [1, int(np.prod(lead, dtype=np.int64)), *dims[len(lead) :]]
+        flat = [1, product(values_of(lead)), *dims[len(lead) :]]
         source = w.add("Reshape", [source, w.constant(flat)])
     if any(p >= s for p, s in zip([*a["low"], *a["high"]], 2 * a["size"], strict=True)):
         raise UnsupportedError(f"{r['op']}: ONNX has no padding as wide as the window")

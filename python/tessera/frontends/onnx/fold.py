@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera.errors import BadInputError
+from tessera.extents import settled
 
 if TYPE_CHECKING:
     from tessera.frontends.onnx.importer import Node
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _LARGEST = 1 << 16  # elements: more is data, not a shape
+# Of these, operands from this one on are numbers, not what follows from open extents.
+_STATIC = {
+    "ConstantOfShape": 0, "Range": 0, "CumSum": 0, "NonZero": 0, "Sqrt": 0, "Floor": 0, "Ceil": 0,
+    "Pow": 0, "And": 0, "Or": 0, "Not": 0, "Gather": 1, "Reshape": 1, "Expand": 1, "Tile": 1,
+    "Slice": 1, "Split": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "Flatten": 1,
+}  # fmt: skip
 _FREE = {"Constant", "Shape", "Size", "ConstantOfShape", "Range", "Identity", "Cast", "Dropout"}
 
 
@@ -30,6 +37,8 @@ def fold(node: Node) -> list[Array] | None:
     function = _FOLDS.get(kind) if len(known) == len(operands) else None
     if function is None or any(o.dtype.kind == "V" for o in known):
         return None
+    if kind in _STATIC and any(o.dtype == object for o in known[_STATIC[kind] :]):
+        return None
     if kind not in _FREE and any(o.size > _LARGEST for o in known):
         return None
     with np.errstate(all="ignore"):
@@ -37,12 +46,12 @@ def fold(node: Node) -> list[Array] | None:
     if result is None:
         return None
     results = result if isinstance(result, list) else [result]
-    return [np.asarray(r) for r in results]
+    return [settled(np.asarray(r)) for r in results]
 
 
 def constant(node: Node) -> Array:
     """The value of a Constant node in any of its spellings."""
-    from tessera.frontends.onnx.reader import array_of, onnx_package
+    from tessera.frontends.onnx.reader import array_of, dense_of, onnx_package
 
     if node.has_attr("value"):
         return array_of(
@@ -50,6 +59,9 @@ def constant(node: Node) -> Array:
             node.importer.folder,
             node.importer.where,
         )
+    if node.has_attr("sparse_value"):
+        sparse = node.require_attr("sparse_value", onnx_package().SparseTensorProto)
+        return dense_of(sparse, node.importer.folder, node.importer.where)
     for name, dtype in (
         ("value_float", np.float32),
         ("value_floats", np.float32),
@@ -123,12 +135,20 @@ def _slice(node: Node, x: Array, *rest: Array) -> Array:
 
 
 def _div(node: Node, x: Array, y: Array) -> Array:
+    if object in (x.dtype, y.dtype):
+        return np.asarray(np.floor_divide(x, y))
     if x.dtype.kind not in "iu":
         return x / y
     if (y == 0).any():
         raise BadInputError("an integer is divided by zero")
     whole = np.abs(x) // np.abs(y)
     return np.asarray(whole * np.sign(x) * np.sign(y), x.dtype)
+
+
+def _power(node: Node, x: Array, y: Array) -> Array | None:
+    if x.dtype.kind != "f" and (y.dtype.kind == "f" or (y < 0).any()):
+        return None
+    return np.asarray(np.power(x, y), x.dtype)
 
 
 def _reduce(function: Any) -> Callable[..., Array]:
@@ -139,7 +159,7 @@ def _reduce(function: Any) -> Callable[..., Array]:
                 return x
             axes = list(range(x.ndim))
         result = function(x, axis=tuple(axes), keepdims=bool(node.attr("keepdims", 1)))
-        return np.asarray(result).astype(x.dtype)
+        return np.asarray(result, x.dtype)
 
     return run
 
@@ -148,6 +168,8 @@ def _cast(node: Node, x: Array) -> Array | None:
     from tessera.frontends.onnx.reader import dtype_of
 
     to = dtype_of(node.require_attr("to"), "the result of a Cast", node.importer.where)
+    if x.dtype == object:
+        return x if to == np.int64 else None
     return None if x.dtype.kind == "f" and to.kind in "iu" and x.size > _LARGEST else x.astype(to)
 
 
@@ -261,6 +283,7 @@ _FOLDS: dict[str, Callable[..., Any]] = {
             "Floor": _plain(np.floor),
             "Ceil": _plain(np.ceil),
             "Sqrt": _plain(np.sqrt),
+            "Pow": _power,
             "Min": lambda node, *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
             "Max": lambda node, *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
             "Mod": lambda node, x, y: (np.fmod if node.attr("fmod", 0) else np.mod)(x, y),

@@ -15,6 +15,7 @@ import numpy as np
 
 from tessera import ops
 from tessera.errors import BadInputError, Error, Location, UnsupportedError
+from tessera.extents import NeedsExtentError, dims_of, symbols_of
 from tessera.frontends.onnx.opaque import (
     Outside,
     Tail,
@@ -27,11 +28,13 @@ from tessera.frontends.onnx.opaque import (
 from tessera.frontends.onnx.reader import (
     Array,
     array_of,
+    dense_of,
     describe,
     dtype_of,
     onnx_package,
     opset_of,
     shape_of,
+    widened,
 )
 from tessera.graph import Graph, Tensor
 from tessera.types import dtype_name
@@ -126,6 +129,8 @@ class Node:
             return value
         if isinstance(value, Tensor) and (c := self.importer.splats.get(value.id)) is not None:
             return c
+        if isinstance(value, Tensor) and (symbols := self.importer.counts.get(value.id)):
+            raise NeedsExtentError(f"{what} follows from open extents", symbols)
         inputs = self.importer.origins.get(self.name_of(i), frozenset())
         text = f"{what} of {describe(self.proto)}"
         if inputs:
@@ -133,10 +138,14 @@ class Node:
         raise UnsupportedError(f"{text} is not known before the model runs", self.importer.where)
 
     def ints(self, i: int, what: str) -> list[int]:
+        return [int(v) for v in self.numbers(i, what)]
+
+    def numbers(self, i: int, what: str) -> list[Any]:
+        """The same, of integers and Extents."""
         array = self.known(i, what)
-        if array.dtype.kind not in "iu" or array.ndim > 1 or array.size > 1 << 16:
+        if array.dtype.kind not in "iuO" or array.ndim > 1 or array.size > 1 << 16:
             raise BadInputError(f"{what} of {describe(self.proto)} must be a list of integers")
-        return [int(v) for v in array.reshape(-1)]
+        return list(array.reshape(-1).tolist())
 
     def has_attr(self, name: str) -> bool:
         return name in self._attributes
@@ -229,11 +238,13 @@ class Importer:
         self.notes: list[str] = []  # one line per opaque node
         self.origins: dict[str, frozenset[str]] = {}  # by value: inputs that it depends on
         self.splats: dict[int, Array] = {}
+        self.counts: dict[int, set[str]] = {}  # tensors that follow from these symbols alone
         self.used: set[str] = set()
         self._lifted: dict[int, tuple[Array, Tensor]] = {}  # by id of the array, which is kept
         self._functions = {(f.domain, f.name): f for f in model.functions}
         self._depth = 0
         self._inferred: dict[str, Any] | None = None
+        self._open: dict[str, None] = {}  # names of extents that the model leaves open, in order
         self._numbered = 0  # nodes outside of the program
 
     # --- the graph
@@ -243,22 +254,22 @@ class Importer:
         for tensor in graph.initializer:
             values[tensor.name] = self._initial(tensor)
         for sparse in graph.sparse_initializer:
-            raise UnsupportedError(
-                f"the initialiser '{sparse.values.name}' is sparse, which is not supported",
-                self.where,
-            )
-        symbols: set[str] = set()
-        for i, value in enumerate(graph.input):
+            values[sparse.values.name] = dense_of(sparse, self.folder, self.where)
+        for value in graph.input:
             if value.name in values:
                 continue
             if value.name in self.given:
                 values[value.name] = np.asarray(self.given[value.name])
                 continue
-            values[value.name] = self._input(value, i, symbols)
+            values[value.name] = self._input(value)
             self.origins[value.name] = frozenset([value.name])
         for name in (*self.given, *self.shapes):
             if name not in values:
                 raise BadInputError(f"the model has no input '{name}'", self.where)
+        for name in self.extents:
+            if name not in self._open:
+                known = f"those it has are {', '.join(self._open)}" if self._open else "it has none"
+                raise BadInputError(f"the model has no open extent '{name}'; {known}", self.where)
         self.nodes(graph.node, values, {v.name for v in graph.output})
         behind: dict[int, Outside] = {}
         for position, value in enumerate(graph.output):
@@ -300,11 +311,14 @@ class Importer:
         hidden = len(core.outputs) - shown
         self.graph.tail = Tail(model, takes, dict(zip(results, names, strict=True)), hidden)
 
-    def _input(self, value: Any, position: int, symbols: set[str]) -> Tensor:
+    def _input(self, value: Any) -> Tensor:
         where = f"the input '{value.name}'"
         if not value.type.HasField("tensor_type"):
             raise UnsupportedError(f"{where} is not a tensor", self.where)
-        dtype = dtype_of(value.type.tensor_type.elem_type, where, self.where)
+        kind = value.type.tensor_type.elem_type
+        if kind in widened() and not self.whole and self._only_cast(value.name):
+            kind = onnx_package().TensorProto.INT32
+        dtype = dtype_of(kind, where, self.where)
         shape = self.shapes.get(value.name, shape_of(value))
         if shape is None:
             raise UnsupportedError(
@@ -314,11 +328,10 @@ class Importer:
             )
         dims: list[int | str] = []
         for axis, d in enumerate(shape):
-            if isinstance(d, str) and d in self.extents:
-                d = self.extents[d]
             if isinstance(d, str):
-                d = _symbol(d) if d else f"{_symbol(value.name)}_{axis}"
-                d = self.extents.get(d, d)
+                names = [d, _symbol(d) if d else f"{_symbol(value.name)}_{axis}"]
+                self._open.update(dict.fromkeys(n for n in names if n))
+                d = next((self.extents[n] for n in names if n in self.extents), names[1])
             dims.append(d)
         if len(dims) > 8:
             raise UnsupportedError(f"{where} has {len(dims)} axes; 8 are supported", self.where)
@@ -326,6 +339,12 @@ class Importer:
             return self.graph.input(value.name, dims, dtype)
         except Error as error:
             raise type(error)(error.message, self.where) from None
+
+    def _only_cast(self, name: str) -> bool:
+        """Whether a value's elements are read by conversions only: a wider type has them all."""
+        readers = [n for n in self.model.graph.node if name in _all_reads(n)]
+        results = [o.name for o in self.model.graph.output]
+        return name not in results and all(n.op_type == "Cast" and not n.domain for n in readers)
 
     def nodes(self, nodes: Sequence[Any], values: dict[str, Made], results: set[str]) -> None:
         """Imports nodes in order; `values` learns of their results."""
@@ -346,6 +365,12 @@ class Importer:
                     f"{describe(node)}: only its first {len(made)} results are supported",
                     self.where,
                 )
+            tensors = [o for o in operands if isinstance(o, Tensor) and o.id not in self.splats]
+            counts = [
+                symbols_of(o) | self.counts.get(getattr(o, "id", -1), set()) for o in operands
+            ]
+            if symbols := all(t.id in self.counts for t in tensors) and set().union(*counts):
+                self.counts.update((t.id, symbols) for t in made if isinstance(t, Tensor))
             origin = frozenset().union(*(self.origins.get(n, frozenset()) for n in node.input))
             for name, value in zip(node.output, made, strict=False):
                 if not name:
@@ -394,23 +419,31 @@ class Importer:
             return made if isinstance(made, (list, tuple)) else [made]  # type: ignore[list-item]
         except NeedsValueError:
             raise
-        except Error as error:
-            if error.location is not None and error.location.file == self.where.file:
-                raise
-            message = error.message
-            if describe(proto) not in message:
-                message = f"{describe(proto)}: {message}"
-            raise type(error)(message, self.where) from None
         except (
-            ValueError,
+            Error,
+            ValueError,  # the rest: attributes and constants, met by NumPy or Python
             TypeError,
             IndexError,
             OverflowError,
             ZeroDivisionError,
             MemoryError,
         ) as error:
-            # Attributes and constants of a malformed node, met by NumPy or Python.
-            raise BadInputError(f"{describe(proto)}: {error}", self.where) from None
+            raise self._met(proto, operands, error) from None
+
+    def _met(self, proto: Any, operands: Sequence[Made], error: Exception) -> Error:
+        """What an exception in a node says of the model."""
+        kind: type[Error] = BadInputError
+        message, what = str(error), describe(proto)
+        if isinstance(error, Error):
+            if error.location is not None and error.location.file == self.where.file:
+                return error
+            kind, message = type(error), error.message
+        shapes = [o.shape for o in operands if isinstance(o, Tensor)]
+        if symbols := set().union(*(symbols_of(o) for o in [*operands, *shapes])):
+            # It may be well with numbers.
+            needs = error if isinstance(error, NeedsExtentError) else None
+            return (needs or NeedsExtentError(message, symbols)).told(f"{what}: ", self.where)
+        return kind(message if what in message else f"{what}: {message}", self.where)
 
     # --- nodes made of nodes
     def _branch(self, node: Node, scope: dict[str, Made]) -> Sequence[Made]:
@@ -426,6 +459,8 @@ class Importer:
             first = len(self.graph.ops)
             try:
                 made = [[self.tensor(v) for v in inside(b) if v is not None] for b in branches]
+            except NeedsExtentError:
+                raise
             except Error:
                 made = [[], [node.x()]]
             same = [[(t.dtype, t.shape) for t in results] for results in made]
@@ -606,6 +641,8 @@ class Importer:
         """A value as a tensor of the program: arrays become constants or weights."""
         if isinstance(value, Tensor):
             return value
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return self._counted(value)
         if isinstance(value, Outside):
             raise UnsupportedError(
                 f"{value.why}, and no program holds '{name}', what it makes; call the model "
@@ -634,6 +671,17 @@ class Importer:
         else:
             tensor = self.weight(value, name)
         self._lifted[id(value)] = (value, tensor)
+        return tensor
+
+    def _counted(self, value: Array) -> Tensor:
+        """Integers that follow from open extents, each as how many ones there are."""
+        numbers = [
+            ops.function("sum")(self.graph.const(1, np.int64, [d]))
+            if isinstance(d, str)
+            else self.graph.const(d, np.int64)
+            for d in dims_of(value.reshape(-1))
+        ]
+        tensor: Tensor = ops.function("reshape")(ops.function("stack")(numbers, 0), value.shape)
         return tensor
 
     def weight(self, value: Array, name: str = "") -> Tensor:
@@ -683,6 +731,9 @@ class Importer:
     def _alone(self, node: Node, scope: Mapping[str, Made], why: str) -> Alone:
         """A node with what is outside that it reads, as a model of its own."""
         reads = {n: v for n in _all_reads(node.proto) if (v := scope.get(n)) is not None}
+        for value in reads.values():
+            if symbols := symbols_of(value):
+                raise NeedsExtentError("it is left to onnxruntime", symbols)
         made = self._outside(node.proto, reads, why)
         wanted = [i for i, n in enumerate(node.proto.output) if n in self.used]
         model, taken = region([made[i] for i in wanted], self._opsets())
@@ -712,12 +763,8 @@ class Importer:
         if not self.allow_opaque:
             raise UnsupportedError(text, self.where)
         made, wanted, model, taken, types = self._alone(node, scope, text)
-        if any(isinstance(d, str) for t in taken for d in t.shape):
-            raise UnsupportedError(
-                f"{text}, and needs known extents; give them: --shape, load(extents=…), or call "
-                "the model",
-                self.where,
-            )
+        if symbols := set().union(*(symbols_of(t.shape) for t in taken)):
+            raise NeedsExtentError("", symbols).told(f"{text}, and needs known extents", self.where)
         if None in types:
             types = types_by_runtime(model) or types
         results: list[Made] = [None] * len(proto.output)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import BadInputError
+from tessera.extents import NeedsExtentError, symbols_of
 from tessera.frontends.onnx.importer import Importer, NeedsValueError
 from tessera.frontends.onnx.opaque import OpaqueNodes
-from tessera.frontends.onnx.reader import Array, parse_model, read_model
+from tessera.frontends.onnx.reader import Array, parse_model, read_model, widened
 from tessera.graph import Graph
 
 
@@ -25,13 +26,30 @@ def load(
 ) -> Graph:
     """The program of an ONNX file; initialisers become its weights (`Graph.weights`).
 
-    Extents the model leaves open are symbols, as far as its operators allow; `extents` gives some
-    of them numbers, `shapes` replaces an input's shape. `values` fixes inputs that decide about
+    Extents the model leaves open are symbols, also where it computes shapes with them; `bind` gives
+    some of them numbers, and so does `extents` (then nothing is asked of symbols: where a model
+    needs more than sums and products of them, `load` gives an OpenModel, to be bound before it is
+    anything else). `shapes` replaces an input's shape. `values` fixes inputs that decide about
     shapes: they are no inputs of the program then. `whole` leaves recurrent layers, scattering,
     sampling and TopK as nodes, for a program that becomes a model again. Raises BadInputError (a
     malformed file), UnsupportedError (what has no meaning here) with the file and the node.
     """
     return Model(path, whole=whole).graph(shapes=shapes, extents=extents, values=values)
+
+
+class OpenModel(Graph):
+    """A model that computes what only numbers in place of its open extents decide: `bind` gives
+    the program, and whatever else asks for it raises the NeedsExtentError that says why."""
+
+    def __init__(self, error: NeedsExtentError) -> None:
+        self.error = error
+        self._init_values()
+
+    def __getattr__(self, name: str) -> Any:  # above all `core`, which it lacks
+        raise AttributeError(name) if name.startswith("_") else self.error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.error.message}>"
 
 
 class Model:
@@ -55,6 +73,8 @@ class Model:
         known = {t.name for t in self.proto.graph.initializer}
         self.inputs = [v.name for v in self.proto.graph.input if v.name not in known]
         self.outputs = [v.name for v in self.proto.graph.output]
+        kinds = {v.name: v.type.tensor_type.elem_type for v in self.proto.graph.input}
+        self._narrow = {n: widened()[k] for n, k in kinds.items() if k in widened()}
         self._deciding: set[str] = set()
         self._programs: dict[Any, tuple[Graph, list[str]]] = {}
         self._empty: dict[int, dict[int, Array]] = {}  # by program, which is kept: by position
@@ -67,7 +87,16 @@ class Model:
         values: Mapping[str, Array] | None = None,
     ) -> Graph:
         """The program; see `load`."""
-        return self._graph(shapes, extents, values, None, tail=self.whole)
+        given = dict(extents or {})
+        try:
+            graph = self._graph(shapes, given, values, None, tail=self.whole)
+        except NeedsExtentError as error:
+            graph = OpenModel(error)
+        if isinstance(graph, OpenModel) or symbols_of([s for _, s in graph.input_types().values()]):
+            graph.rebind = lambda more: self.graph(
+                shapes=shapes, extents=given | more, values=values
+            )
+        return graph
 
     def _graph(
         self,
@@ -125,6 +154,7 @@ class Model:
         runs: Callable[[Graph, list[Array]], list[Array]],
     ) -> list[Array]:
         """The model's results at arrays by input name, its program run by `runs`."""
+        arrays = {n: self._widened(n, a) for n, a in arrays.items()}
         graph, taken = self.program(arrays)
         results = runs(graph, [arrays[n] for n in taken]) if graph.core.outputs else []
         if graph.tail is not None:
@@ -132,6 +162,13 @@ class Model:
         for position, value in self._empty[id(graph)].items():
             results.insert(position, value)
         return results
+
+    def _widened(self, name: str, array: Array) -> Array:
+        """An array of 16-bit integers as the program takes it."""
+        want = self._narrow.get(name)
+        if want is not None and array.dtype != want:
+            raise BadInputError(f"argument {name} must be {want}, not {array.dtype}")
+        return array if want is None else array.astype(np.int32)
 
     def __call__(self, *arrays: Any, **named: Any) -> list[Array]:
         """Interprets the model on arrays by position or name.

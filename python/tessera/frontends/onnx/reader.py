@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 
 LARGEST_FILE = 1 << 31  # bytes: protobuf's own limit for one message
 LARGEST_TENSOR = 1 << 36  # bytes of one initialiser
+LARGEST_DENSE = 1 << 24  # elements of a sparse one
 MOST_NODES = 1 << 20
 OLDEST_OPSET = 6
 _DOMAINS = ("", "ai.onnx")
@@ -88,7 +89,8 @@ def _texts(graph: Any) -> Iterator[Any]:
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield value.name
         yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
-    for tensor in graph.initializer:
+    sparse = [t for s in graph.sparse_initializer for t in (s.values, s.indices)]
+    for tensor in (*graph.initializer, *sparse):
         yield tensor.name
         for entry in tensor.external_data:
             yield from (entry.key, entry.value)
@@ -218,6 +220,34 @@ def array_of(tensor: Any, folder: Path | None, where: Location | None = None) ->
         return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(dtype, copy=False)
     except Exception as error:
         raise BadInputError(f"{what} cannot be read: {error}", where) from None
+
+
+def dense_of(sparse: Any, folder: Path | None, where: Location | None = None) -> Array:
+    """The values of a SparseTensorProto as an array of up to LARGEST_DENSE elements."""
+    what = f"the sparse tensor '{sparse.values.name}'"
+    dims = [int(d) for d in sparse.dims]
+    if any(d < 1 for d in dims) or np.prod(dims, dtype=float) > LARGEST_DENSE:
+        raise BadInputError(f"{what} of shape {dims} is too large to be written out", where)
+    values, at = (array_of(t, folder, where) for t in (sparse.values, sparse.indices))
+    coordinates = at.reshape(-1, 1) if at.ndim == 1 else at
+    limits = [int(np.prod(dims))] if at.ndim == 1 else dims
+    if (
+        at.dtype != np.int64
+        or values.ndim != 1
+        or coordinates.shape != (values.size, len(limits))
+        or ((coordinates < 0) | (coordinates >= limits)).any()
+    ):
+        raise BadInputError(f"{what} has indices that do not fit its shape {dims}", where)
+    dense = np.zeros(dims, values.dtype)
+    places = at if at.ndim == 1 else np.ravel_multi_index(tuple(at.T), dims)
+    dense.reshape(-1)[places] = values
+    return dense
+
+
+def widened() -> dict[int, np.dtype[Any]]:
+    """Element types that a program holds as i32, where it only converts them."""
+    kinds = onnx_package().TensorProto
+    return {kinds.UINT16: np.dtype(np.uint16), kinds.INT16: np.dtype(np.int16)}
 
 
 def _external(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +21,10 @@ from tessera import _core, costs
 from tessera.api import verify
 from tessera.conditions import conditions
 from tessera.errors import UnsupportedError
-from tessera.files import write_bytes
 from tessera.frameworks import Run
-from tessera.frontends.onnx.export import to_onnx
+from tessera.frontends.onnx.export import written
 from tessera.frontends.onnx.reader import read_model
+from tessera.frontends.onnx.written import Written
 from tessera.graph import Graph
 from tessera.options import Options
 from tessera.rewrite import race
@@ -44,7 +45,7 @@ class ModelRewrite:
 
     original: Graph
     graph: Graph
-    model: bytes
+    written: Written
     improved: bool = False
     original_us: float = 0.0
     measured_us: float = 0.0
@@ -57,9 +58,14 @@ class ModelRewrite:
     rejected: list[str] = field(default_factory=list)  # why others were not taken
     not_measured: str = ""
 
-    def save(self, path: str | Path) -> None:
-        """Writes the model, all or nothing."""
-        write_bytes(Path(path), self.model)
+    @property
+    def model(self) -> bytes:
+        """The model as one file."""
+        return self.written.bytes()
+
+    def save(self, path: str | Path, *, external: bool = False) -> None:
+        """Writes the model, all or nothing; see `export.export`."""
+        self.written.save(Path(path), external)
 
     def json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it."""
@@ -97,7 +103,7 @@ def rewrite_model(
     options = options or Options()
     tell = progress or (lambda text: None)
     arrays = example_arrays(graph, options.seed)
-    own = to_onnx(graph).SerializeToString()
+    own = written(graph)
     result = ModelRewrite(graph, graph, own if source is None else _whole(source, own))
     tell("searching")
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, "numpy")}
@@ -108,7 +114,7 @@ def rewrite_model(
     for candidate in record["candidates"]:
         found = graph.with_core(candidate["graph"])
         try:
-            model = to_onnx(found).SerializeToString()
+            model = written(found)
         except UnsupportedError as error:
             result.rejected.append(str(error))
             continue
@@ -131,7 +137,7 @@ def rewrite_model(
         if not verdict.equal:
             result.rejected.append(": ".join(str(verdict).strip().splitlines()[:3]))
             continue
-        result.graph, result.model = program.graph, program.model
+        result.graph, result.written = program.graph, program.model
         result.derivation, result.certificate = program.derivation, verdict.certificate
         result.measured_us, result.speedup = program.us, program.speedup
         result.conditions = conditions(graph, program.graph, verdict.certificate)
@@ -143,17 +149,17 @@ def rewrite_model(
 @dataclass
 class _Program:
     graph: Graph
-    model: bytes
+    model: Written
     derivation: str
     us: float = 0.0
     speedup: float = 1.0
 
 
-def _whole(source: str | Path, own: bytes) -> bytes:
-    """The model as it was; one whose data lies in other files, as one with the data inside."""
+def _whole(source: str | Path, own: Written) -> Written:
+    """The model as it was; one whose data lies in other files, written anew."""
     model = read_model(Path(source))
     outside = any(t.data_location == t.EXTERNAL for t in model.graph.initializer)
-    return own if outside else Path(source).read_bytes()
+    return own if outside else Written(model, {}, Path(source).read_bytes())
 
 
 def _fastest_first(
@@ -170,8 +176,16 @@ def _fastest_first(
     settings.intra_op_num_threads = options.threads
     settings.log_severity_level = 3
 
-    def run(model: str | bytes) -> Run:
-        session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+    def run(model: str | Written) -> Run:
+        with tempfile.TemporaryDirectory() as folder:
+            file: str | bytes = str(Path(folder) / "large.onnx")
+            if isinstance(model, str) or not model.is_large:
+                file = model if isinstance(model, str) else model.bytes()
+            else:
+                model.save(Path(str(file)))
+            session = onnxruntime.InferenceSession(
+                file, settings, providers=["CPUExecutionProvider"]
+            )
         return functools.partial(session.run, None, feed)
 
     def computed(graph: Graph, contestant: Run) -> Sequence[Any]:
@@ -180,9 +194,9 @@ def _fastest_first(
             return contestant()  # type: ignore[no-any-return]
         bare = graph.with_core(graph.core)
         bare.tail, bare.output_names = None, []
-        return run(to_onnx(bare).SerializeToString())()  # type: ignore[no-any-return]
+        return run(written(bare))()  # type: ignore[no-any-return]
 
-    original = run(result.model if source is None else str(source))
+    original = run(result.written if source is None else str(source))
     expected = computed(result.graph, original)
     runs, known = [original], []
     for program in programs:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.importer import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
+from tessera.frontends.onnx.operators.movement import extent
 from tessera.graph import Tensor
 
 
@@ -21,12 +21,9 @@ def _list(node: Node, name: str, n: int, default: int) -> list[int]:
 
 
 def _extents(node: Node, x: Tensor, n: int) -> list[int]:
-    if x.ndim - n < 0 or any(isinstance(d, str) for d in x.shape[x.ndim - n :]):
-        raise UnsupportedError(
-            "a window slides over known extents only; give them: --shape, load(shapes=…)",
-            node.importer.where,
-        )
-    return [int(d) for d in x.shape[x.ndim - n :]]
+    if x.ndim < n:
+        raise node.bad(f"a window of {n} axes slides over {x.ndim}")
+    return [extent(node, x, a) for a in range(x.ndim - n, x.ndim)]
 
 
 def _padding(

@@ -130,7 +130,7 @@ def power(node: Node) -> Tensor | None:
         e = float(splat.reshape(-1)[0])
         if e == int(e) and (is_float(x.dtype) or e >= 0) and abs(e) <= 64:
             r = emit("pow", x, exponent=int(e))
-            return f("broadcast_to")(r, np.broadcast_shapes(x.shape, splat.shape))
+            return f("broadcast_to")(r, [1] * (splat.ndim - x.ndim) + list(x.shape))
         if is_float(x.dtype) and 2 * e == int(2 * e) and abs(e) <= 8:
             return emit("pow", x, exponent=e)
     y = node.x(1)

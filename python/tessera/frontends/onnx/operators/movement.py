@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from tessera.errors import UnsupportedError
+from tessera.extents import (
+    Extent,
+    NeedsExtentError,
+    dims_of,
+    product,
+    settled,
+    symbols_of,
+    values_of,
+)
 from tessera.frontends.onnx.fold import axes_operand, constant_of_shape
 from tessera.frontends.onnx.importer import Node, Value, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
 from tessera.graph import Tensor
-from tessera.ops.scatter import along as picked
 from tessera.types import dtype_name
 
 
@@ -46,13 +53,7 @@ def full(node: Node, x: Tensor, axis: int, places: Sequence[int]) -> Tensor:
 
 
 def extent(node: Node, x: Tensor, axis: int) -> int:
-    d = x.shape[axis]
-    if isinstance(d, str):
-        raise UnsupportedError(
-            f"the extent '{d}' must be known here; give it: --shape, load(shapes=…)",
-            node.importer.where,
-        )
-    return int(d)
+    return int(Extent.of(x.shape[axis]))
 
 
 def axis_of(node: Node, rank: int, default: int | None = None) -> int:
@@ -64,32 +65,41 @@ def axis_of(node: Node, rank: int, default: int | None = None) -> int:
 
 @handles("Shape")
 def shape(node: Node) -> Value:
-    dims = list(node.shape()[slice(node.attr("start", 0), node.attr("end"))])
-    for d in dims:
-        if isinstance(d, str):
-            raise UnsupportedError(
-                f"it asks for the extent '{d}', which must be known: give it with --shape "
-                f"{d}=…, load(extents={{'{d}': …}}), or call the model",
-                node.importer.where,
-            )
-    return np.asarray(dims, np.int64)
+    return values_of(node.shape()[slice(node.attr("start", 0), node.attr("end"))])
 
 
 @handles("Size")
 def size(node: Node) -> Value:
-    return np.asarray(
-        np.prod([extent(node, node.x(), a) for a in range(len(node.shape()))], dtype=np.int64)
-    )
+    return settled(np.asarray(product(values_of(node.shape()))))
 
 
 @handles("ConstantOfShape")
 def constant_shape(node: Node) -> Value:
-    return constant_of_shape(node, node.ints(0, "the shape"))
+    dims = node.numbers(0, "the shape")
+    value = constant_of_shape(node, [1])
+    return node.graph.const(value[0].item(), value.dtype, dims_of(dims))
+
+
+def counting(node: Node, first: Any, count: Any, step: int = 1) -> Value:
+    """Integers in equal steps, as many as an extent says."""
+    if not isinstance(count, Extent):
+        return np.asarray(np.arange(count) * step + first)
+    if count < 1:
+        raise node.bad("a range of no elements")
+    walk: Tensor = node.graph.emit("iota", [], {"axis": 0, "type": ("i64", dims_of([count]))})
+    if step != 1:
+        walk = walk * walk.builder.const(step, np.int64)
+    if str(first) != "0":
+        walk = walk + node.importer.tensor(np.asarray(first))
+    return walk
 
 
 @handles("Range")
 def range_(node: Node) -> Value | None:
     start, limit, delta = (node.known(i, "a bound").reshape(-1)[0] for i in range(3))
+    if isinstance(limit - start, Extent):
+        step = int(delta)
+        return counting(node, start, (limit - start) // step, step)
     if delta == 0 or abs((float(limit) - float(start)) / float(delta)) > 1 << 24:
         raise node.bad("an endless range, or one too large")
     return np.arange(start, limit, delta, dtype=node.dtype())
@@ -110,39 +120,10 @@ def eye_like(node: Node) -> Value:
 @handles("Reshape")
 def reshape(node: Node) -> Tensor:
     x = node.x()
-    target: list[Any] = list(node.ints(1, "the shape"))
+    target: list[Any] = node.numbers(1, "the shape")
     if not node.attr("allowzero", 0):
-        target = [x.shape[i] if d == 0 else d for i, d in enumerate(target)]
-    return reshaped(node, x, target)
-
-
-def reshaped(node: Node, x: Tensor, target: list[Any]) -> Tensor:
-    """Where one extent is -1, symbols that both shapes share cancel."""
-    if target.count(-1) == 1:
-        rest = list(x.shape)
-        for d in target:
-            if isinstance(d, str) and d in rest:
-                rest.remove(d)
-        others = [d for d in target if not isinstance(d, str) and d != -1]
-        symbols = [d for d in rest if isinstance(d, str)]
-        known = int(np.prod([d for d in rest if not isinstance(d, str)], dtype=np.int64))
-        product = int(np.prod(others, dtype=np.int64))
-        missing: Any = -1
-        if len(symbols) == 1 and known == product:
-            missing = symbols[0]
-        elif not symbols and product and known % product == 0:
-            missing = known // product
-        elif symbols:
-            raise UnsupportedError(
-                f"a reshape of {list(x.shape)} to {target} needs '{symbols[0]}' to be known; give "
-                f"it with --shape {symbols[0]}=…, load(extents={{'{symbols[0]}': …}}), or call the "
-                "model",
-                node.importer.where,
-            )
-        else:
-            raise node.bad(f"{list(x.shape)} cannot be reshaped to {target}")
-        target[target.index(-1)] = missing
-    return f("reshape")(x, target)
+        target = [Extent.of(x.shape[i]) if d == 0 else d for i, d in enumerate(target)]
+    return f("reshape")(x, dims_of(target))
 
 
 @handles("Flatten")
@@ -152,10 +133,7 @@ def flatten(node: Node) -> Tensor:
     if not -x.ndim <= axis <= x.ndim:
         raise node.bad(f"axis {axis} is out of range for {x.ndim} axes")
     axis += x.ndim if axis < 0 else 0
-    if axis == 1:
-        return reshaped(node, x, [x.shape[0], -1])
-    lead = [extent(node, x, a) for a in range(axis)]
-    return reshaped(node, x, [int(np.prod(lead, dtype=np.int64)), -1])
+    return f("reshape")(x, dims_of([product(values_of(x.shape[:axis])), -1]))
 
 
 @handles("Transpose")
@@ -166,6 +144,8 @@ def transpose(node: Node) -> Tensor:
 @handles("Squeeze")
 def squeeze(node: Node) -> Tensor:
     axes = axes_operand(node)
+    if axes is None and (symbols := symbols_of(node.shape())):
+        raise NeedsExtentError("it takes axes of extent 1 away", symbols)
     return f("squeeze")(node.x(), None if axes is None else tuple(axes))
 
 
@@ -177,7 +157,7 @@ def unsqueeze(node: Node) -> Tensor:
 @handles("Expand")
 def expand(node: Node) -> Tensor:
     x = node.x()
-    wanted = node.ints(1, "the shape")
+    wanted = dims_of(node.numbers(1, "the shape"))
     rank = max(x.ndim, len(wanted))
     have = [1] * (rank - x.ndim) + list(x.shape)
     want = [1] * (rank - len(wanted)) + wanted
@@ -188,9 +168,16 @@ def expand(node: Node) -> Tensor:
 @handles("Tile")
 def tile(node: Node) -> Tensor:
     x = node.x()
-    repeats = node.ints(1, "the counts")
+    repeats = node.numbers(1, "the counts")
     if len(repeats) != x.ndim:
         raise node.bad(f"{len(repeats)} counts for {x.ndim} axes")
+    for axis, count in enumerate(repeats):
+        if isinstance(count, Extent):  # one axis of copies before it, and both as one
+            dims = list(x.shape)
+            lead, n, rest = dims[:axis], dims[axis], dims[axis + 1 :]
+            x = f("broadcast_to")(f("expand_dims")(x, axis), [*lead, str(count), n, *rest])
+            x = f("reshape")(x, [*lead, *dims_of([count * Extent.of(n)]), *rest])
+            repeats[axis] = 1
     return emit("repeat", x, repeats=repeats) if any(r != 1 for r in repeats) else x
 
 
@@ -228,15 +215,19 @@ def split(node: Node) -> list[Value]:
     return parts
 
 
-def slice_parameters(node: Node, dims: Sequence[Any]) -> list[tuple[int, int, int, int]]:
-    """(axis, start, stop, step) of a Slice, clamped; with a negative step, stop may be -1."""
+def slice_parameters(node: Node, dims: Sequence[Any]) -> list[tuple[int, Any, Any, int]]:
+    """(axis, start, stop, step) of a Slice, clamped; with a negative step, stop may be -1.
+
+    A stop that is an Extent is taken to be inside of an axis: beyond it a program asks for elements
+    that are not there.
+    """
     rank = len(dims)
     if node.has_attr("starts"):
         starts, stops = list(node.attr("starts")), list(node.require_attr("ends", list))
         axes = list(node.attr("axes", list(range(len(starts)))))
         steps = [1] * len(starts)
     else:
-        starts, stops = node.ints(1, "the starts"), node.ints(2, "the ends")
+        starts, stops = node.numbers(1, "the starts"), node.numbers(2, "the ends")
         axes = node.ints(3, "the axes") if node.has(3) else list(range(len(starts)))
         steps = node.ints(4, "the steps") if node.has(4) else [1] * len(starts)
     if not len(starts) == len(stops) == len(axes) == len(steps):
@@ -246,17 +237,20 @@ def slice_parameters(node: Node, dims: Sequence[Any]) -> list[tuple[int, int, in
         if not -rank <= axis < rank or step == 0:
             raise node.bad(f"axis {axis} with step {step} of {rank} axes")
         axis %= rank
-        n = dims[axis]
-        if isinstance(n, str):
-            if start == 0 and step == 1 and stop >= 1 << 31:
-                continue
-            raise UnsupportedError(
-                f"it cuts the extent '{n}', which must be known: give it with --shape {n}=…, "
-                f"load(extents={{'{n}': …}}), or call the model",
-                node.importer.where,
-            )
-        result.append((axis, *slice(start, stop, step).indices(n)))
-    return [(a, b, c, d) for a, b, c, d in result]
+        n = Extent.of(dims[axis])
+        if not any(isinstance(v, Extent) for v in (n, start, stop)):
+            result.append((axis, *slice(start, stop, step).indices(n)))
+            continue
+        if step < 0:
+            raise NeedsExtentError("it walks backwards", symbols_of([n, start, stop]))
+        start, stop = (n + v if v < 0 else v for v in (start, stop))
+        clamps = not isinstance(stop, Extent) or isinstance(n, Extent)
+        stop = n if isinstance(stop, int) and stop >= 1 << 31 else min(stop, n) if clamps else stop
+        if start < 0 or stop <= start:
+            raise node.bad("it takes no elements")
+        if str((start, stop, step)) != str((0, n, 1)):
+            result.append((axis, start, stop, step))
+    return result
 
 
 @handles("Slice")
@@ -265,6 +259,10 @@ def slice_(node: Node) -> Value:
     for axis, start, stop, step in slice_parameters(node, tuple(value.shape)):
         if isinstance(value, np.ndarray):  # empty already
             value = np.take(value, range(start, stop, step), axis)
+        elif symbols_of([start, stop, value.shape[axis]]):
+            count = (stop - start - 1) // step + 1
+            at = node.importer.tensor(counting(node, start, count, step), "places")
+            value = emit("gather", value, at, axis=axis)
         else:
             value = pick(node, value, axis, range(start, stop, step))
     return value
@@ -275,11 +273,13 @@ def gather(node: Node) -> Value:
     x = node.x()
     axis = axis_of(node, x.ndim, 0)
     index = node.value(1)
-    if isinstance(index, np.ndarray) and not isinstance(x.shape[axis], str):
-        n = extent(node, x, axis)
+    if isinstance(index, np.ndarray):
+        n = Extent.of(x.shape[axis])
         if ((index < -n) | (index >= n)).any():
             raise node.bad(f"an index is out of range for an extent of {n}")
-        places = np.where(index < 0, index + n, index)
+        places = settled(np.where(index < 0, index + n, index))
+        if isinstance(n, Extent) or places.dtype == object:
+            return emit("gather", x, node.importer.tensor(places, "places"), axis=axis)
         if places.ndim == 0:
             return f("squeeze")(pick(node, x, axis, [int(places)]), axis)
         if places.ndim == 1 and places.size <= 4096:
@@ -287,17 +287,36 @@ def gather(node: Node) -> Value:
     return emit("gather", x, node.x(1), axis=axis)
 
 
-def wrapped(index: Tensor, n: int) -> Tensor:
+def wrapped(index: Tensor, n: int | Tensor) -> Tensor:
     """Indices counted from the front."""
-    return emit("where", index < 0, index + index.builder.const(n, index.dtype), index)
+    n = index.builder.const(n, index.dtype) if isinstance(n, int) else n
+    return emit("where", index < 0, index + n, index)
+
+
+def counted(node: Node, x: Tensor, axis: int) -> Tensor:
+    """How many elements an axis has, i64."""
+    return node.importer.tensor(np.asarray(Extent.of(x.shape[axis])))
+
+
+def at_places(node: Node, x: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """x[i, j, …]: one place, counted from the front, for each of the first axes."""
+    linear = places[0]
+    for axis, place in enumerate(places[1:], 1):
+        linear = linear * counted(node, x, axis) + place
+    first, rest = x.shape[: len(places)], x.shape[len(places) :]
+    flat = f("reshape")(x, [*dims_of([product(values_of(first))]), *rest])
+    return emit("gather", flat, linear, axis=0)
 
 
 def along(node: Node, x: Tensor, index: Tensor, axis: int) -> Tensor:
     """The elements whose place along one axis `index` says, counted from the front; the others are
     those of the element's own place (NumPy's take_along_axis)."""
-    for a in range(x.ndim):
-        extent(node, x, a)
-    return picked(x, index, axis)
+    places = [
+        x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(index.shape))})
+        for a in range(x.ndim)
+    ]
+    places[axis] = index
+    return at_places(node, x, places)
 
 
 @handles("GatherElements")
@@ -306,7 +325,7 @@ def gather_elements(node: Node) -> Tensor:
     axis = axis_of(node, x.ndim, 0)
     if index.ndim != x.ndim:
         raise node.bad("the indices must have as many axes as the data")
-    return along(node, x, wrapped(index, extent(node, x, axis)), axis)
+    return along(node, x, wrapped(index, counted(node, x, axis)), axis)
 
 
 @handles("GatherND")
@@ -314,22 +333,14 @@ def gather_nd(node: Node) -> Tensor:
     x, index = node.x(0), f("astype")(node.x(1), np.int64)
     batch = int(node.attr("batch_dims", 0))
     depth = extent(node, index, index.ndim - 1)
-    dims = [extent(node, x, a) for a in range(x.ndim)]
     if batch + depth > x.ndim or batch >= index.ndim:
         raise node.bad("indices are longer than the data has axes")
     lead = list(index.shape[:-1])
-    linear: Tensor | None = None
-    for k in range(batch + depth):
-        if k < batch:
-            at = index.builder.emit("iota", [], {"axis": k, "type": ("i64", lead)})
-        else:
-            at = f("squeeze")(index[..., k - batch : k - batch + 1], index.ndim - 1)
-            at = wrapped(at, dims[k])
-        so_far = None if linear is None else linear * linear.builder.const(dims[k], np.int64)
-        linear = at if so_far is None else so_far + at
-    rest = dims[batch + depth :]
-    flat = f("reshape")(x, [int(np.prod(dims[: batch + depth], dtype=np.int64)), *rest])
-    return emit("gather", flat, linear, axis=0)  # type: ignore[arg-type]
+    places = [x.builder.emit("iota", [], {"axis": k, "type": ("i64", lead)}) for k in range(batch)]
+    for k in range(depth):
+        at = f("squeeze")(index[..., k : k + 1], index.ndim - 1)
+        places.append(wrapped(at, counted(node, x, batch + k)))
+    return at_places(node, x, places)
 
 
 @handles("OneHot")
@@ -350,10 +361,19 @@ def one_hot(node: Node) -> Tensor:
 @handles("Trilu")
 def trilu(node: Node) -> Tensor:
     x = node.x()
-    k = int(node.known(1, "the diagonal").reshape(-1)[0]) if node.has(1) else 0
-    k = max(-(1 << 40), min(1 << 40, k))
+    k = node.known(1, "the diagonal").reshape(-1)[0] if node.has(1) else 0
+    upper = bool(node.attr("upper", 1))
+    if isinstance(k, Extent):
+        row, column = (
+            x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(x.shape[-2:]))})
+            for a in range(2)
+        )
+        last = row + node.importer.tensor(np.asarray(k))
+        kept = emit("ge", column, last) if upper else emit("le", column, last)
+        return emit("where", kept, x, x.builder.const(0, x.dtype))
+    k = max(-(1 << 40), min(1 << 40, int(k)))
     as_int = f("astype")(x, np.int32) if x.dtype == np.bool_ else x
-    y = emit("triu" if node.attr("upper", 1) else "tril", as_int, k=k)
+    y = emit("triu" if upper else "tril", as_int, k=k)
     return emit("ne", y, y.builder.const(0, y.dtype)) if x.dtype == np.bool_ else y
 
 
@@ -431,23 +451,9 @@ def reverse_sequence(node: Node) -> Tensor:
     x = node.x()
     batch, time = int(node.attr("batch_axis", 1)), int(node.attr("time_axis", 0))
     lengths = f("astype")(node.x(1), np.int64)
-    dims = [1] * x.ndim
-    dims[batch] = extent(node, x, batch)
-    lengths = f("reshape")(lengths, dims)
+    lengths = f("reshape")(lengths, [d if a == batch else 1 for a, d in enumerate(x.shape)])
     at = x.builder.emit("iota", [], {"axis": time, "type": ("i64", list(x.shape))})
-    mirrored = emit("where", emit("lt", at, lengths), lengths - 1 - at, at)
-    linear: Tensor | None = None
-    step = 1
-    for a in range(x.ndim - 1, -1, -1):
-        place = (
-            mirrored
-            if a == time
-            else x.builder.emit("iota", [], {"axis": a, "type": ("i64", list(x.shape))})
-        )
-        place = place * place.builder.const(step, np.int64)
-        linear = place if linear is None else linear + place
-        step *= extent(node, x, a)
-    return emit("gather", f("reshape")(x, [step]), linear, axis=0)  # type: ignore[arg-type]
+    return along(node, x, emit("where", emit("lt", at, lengths), lengths - 1 - at, at), time)
 
 
 @handles("Compress")

@@ -98,22 +98,10 @@ def reduce_log_sum_exp(node: Node) -> Tensor:
     return total if node.attr("keepdims", 1) else f("squeeze")(total, tuple(axes))
 
 
-def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
-    """Of halves, until one is left."""
-    for a in axes:
-        while (n := x.shape[a]) > 1:
-            half = n // 2
-            lead = (slice(None),) * a
-            y = x[(*lead, slice(0, half))] * x[(*lead, slice(half, 2 * half))]
-            rest = [x[(*lead, slice(2 * half, n))]] if n % 2 else []
-            x = f("concatenate")([y, *rest], a) if rest else y
-    return x if keepdims or not axes else f("squeeze")(x, tuple(axes))
-
-
 @handles("ReduceProd")
 def reduce_prod(node: Node) -> Tensor:
     x = node.x()
-    return product(x, _axes(node, x) or (), bool(node.attr("keepdims", 1)))
+    return f("prod")(x, _axes(node, x) or (), x.dtype, bool(node.attr("keepdims", 1)))
 
 
 @handles("ArgMax", "ArgMin")

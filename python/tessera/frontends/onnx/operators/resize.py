@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import UnsupportedError
+from tessera.extents import Extent
 from tessera.frontends.onnx.importer import Node, handles
 from tessera.frontends.onnx.operators.elementwise import emit, f
-from tessera.frontends.onnx.operators.movement import extent, full
+from tessera.frontends.onnx.operators.movement import full
 from tessera.graph import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -77,10 +78,10 @@ def resize(node: Node) -> Tensor | None:
     x = node.x()
     old = node.proto.op_type == "Upsample" or node.opset < 11
     axes = [int(a) % x.ndim for a in node.attr("axes", list(range(x.ndim)))]
-    dims = [extent(node, x, a) for a in axes]
+    dims = [Extent.of(x.shape[a]) for a in axes]
     roi: list[float] | None = None
     scales: list[float] | None = None
-    sizes: list[int] | None = None
+    sizes: list[Any] | None = None
     if old:
         scales = node.attr("scales") or node.known(1, "the scales").tolist()
     else:
@@ -89,10 +90,15 @@ def resize(node: Node) -> Tensor | None:
         if node.has(2) and node.shape(2) != (0,):
             scales = [float(s) for s in node.known(2, "the scales").reshape(-1)]
         if node.has(3) and node.shape(3) != (0,):
-            sizes = node.ints(3, "the sizes")
-    given = sizes if sizes is not None else scales
+            sizes = node.numbers(3, "the sizes")
+    given: Any = sizes if sizes is not None else scales
     if given is None or len(given) != len(axes):
         raise node.bad("needs a scale or a size for each axis")
+    if roi is None and node.attr("keep_aspect_ratio_policy", "stretch") == "stretch":
+        other = [i for i, (n, g) in enumerate(zip(dims, given, strict=True))
+                 if (g != 1 if sizes is None else str(n) != str(g))]  # fmt: skip
+        axes, dims, given = ([v[i] for i in other] for v in (axes, dims, given))
+        scales, sizes = (None, given) if sizes is not None else (given, None)
     if any(not 0 < g < 1 << 30 for g in given):
         raise node.bad(f"scales or sizes {given} are not positive")
     policy = node.attr("keep_aspect_ratio_policy", "stretch")

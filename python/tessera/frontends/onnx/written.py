@@ -1,0 +1,86 @@
+"""A model that was written: in one file, or in two where protobuf has no room for its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tessera.files import write_files
+from tessera.frontends.onnx.reader import onnx_package
+
+Array = np.ndarray[Any, Any]
+
+MOST_INSIDE = 2_000_000_000  # bytes of arrays; a protobuf message has less than 2 GiB
+LEAST_OUTSIDE = 1024  # bytes of an array
+_ALIGNED = 4096  # bytes, at which arrays begin, so that they can be mapped
+
+
+@dataclass(frozen=True)
+class Written:
+    """`proto`: the model, without the data of the initialisers that `arrays` has by name.
+    `as_read`: its file, where the model is one as it was."""
+
+    proto: Any
+    arrays: Mapping[str, Array]
+    as_read: bytes | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the models are the same, to the last bit."""
+        return (
+            isinstance(other, Written)
+            and self.proto == other.proto
+            and self.arrays.keys() == other.arrays.keys()
+            and all(a is (b := other.arrays[n]) or np.array_equal(a, b)
+                    for n, a in self.arrays.items())
+        )  # fmt: skip
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its arrays need a file of their own."""
+        return sum(a.nbytes for a in self.arrays.values()) > MOST_INSIDE
+
+    def whole(self) -> Any:
+        """The ModelProto with all its data."""
+        model = onnx_package().ModelProto()
+        model.CopyFrom(self.proto)
+        for tensor in model.graph.initializer:
+            if tensor.name in self.arrays:
+                tensor.raw_data = self.arrays[tensor.name].tobytes()
+        return model
+
+    def bytes(self) -> bytes:
+        """The model as one file."""
+        return self.whole().SerializeToString() if self.as_read is None else self.as_read
+
+    def save(self, path: Path, external: bool = False) -> None:
+        """Writes the model, all or nothing; its arrays to PATH.data where they are large, or
+        `external` asks for it."""
+        if not self.arrays or not (external or self.is_large):
+            write_files({path: [self.bytes()]})
+            return
+        beside = path.with_name(f"{path.name}.data")
+        model = onnx_package().ModelProto()
+        model.CopyFrom(self.proto)
+        at = 0
+        for tensor in model.graph.initializer:
+            if tensor.name not in self.arrays:
+                continue
+            size = self.arrays[tensor.name].nbytes
+            tensor.data_location = tensor.EXTERNAL
+            for key, value in (("location", beside.name), ("offset", at), ("length", size)):
+                tensor.external_data.add(key=key, value=str(value))
+            at += size + -size % _ALIGNED
+        write_files({beside: self._data(), path: [model.SerializeToString()]})
+
+    def _data(self) -> Iterator[Any]:
+        """The file of arrays, in the order of the initialisers."""
+        for tensor in self.proto.graph.initializer:
+            if (array := self.arrays.get(tensor.name)) is not None:
+                yield np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                yield bytes(-array.nbytes % _ALIGNED)
