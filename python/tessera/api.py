@@ -79,11 +79,6 @@ def _optimize_graph(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     graph.validate()
-    if graph.opaque is not None:
-        raise UnsupportedError(
-            f"{'; '.join(graph.notes)}: there is no compiled code around such nodes yet; "
-            "Graph.run interprets the program"
-        )
     graph = _with_weights(graph, options.weights)
     timeline: list[dict[str, Any]] = []
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "backend/compiler.h"
+#include "backend/host_calls.h"
 #include "base/error.h"
 #include "base/sha256.h"
 
@@ -104,7 +105,17 @@ std::string emulated_body_machine() {
   return "cuda emulated version " + std::to_string(kBodyVersion);
 }
 
+std::vector<Language> languages_of(bool cuda) {
+  if (cuda) return {Language::Cuda, Language::Raw};
+  return {Language::Cpp, Language::Torch, Language::OneDnn};
+}
+
 std::string body_machine(Language language, CpuIsa isa, const std::string& device) {
+  if (language == Language::Torch || language == Language::OneDnn) {
+    const std::shared_ptr<const Host> host = find_host(name(language));
+    const std::string version = host == nullptr ? "" : host->version();
+    return version.empty() ? "" : version + " version " + std::to_string(kBodyVersion);
+  }
   if (language == Language::Cuda) return emulated_body_machine();
   if (language == Language::Raw) return raw_body_machine(device);
   try {
@@ -133,9 +144,8 @@ std::vector<std::string> trust_lines(const Graph& graph, Cache& cache, bool cuda
     if (!a) continue;
     std::string line = "proved up to body " + a->pattern + " (" + a->source.substr(0, 12) + "), ";
     std::optional<BodyRecord> record;
-    for (Language language : {Language::Cpp, Language::Cuda, Language::Raw})
-      if ((language != Language::Cpp) == cuda && !record)
-        record = records.find(a->source, body_machine(language, isa, device));
+    for (Language language : languages_of(cuda))
+      if (!record) record = records.find(a->source, body_machine(language, isa, device));
     if (record && record->state == BodyRecord::State::Checked)
       line += "which was checked by " + std::to_string(record->runs) + " runs at " +
               std::to_string(record->instances) + " sizes, settings and types (" + record->what +
@@ -159,6 +169,10 @@ void mark_unusable(std::vector<Pattern>& warehouse, Cache& cache, bool cuda, Cpu
       } else if (record && record->state == BodyRecord::State::Refused) {
         b.unusable = "its body in line " + std::to_string(b.line) +
                      " was refused by a check: " + record->what;
+      } else if (b.called() && body_machine(b.language, isa, device).empty()) {
+        b.unusable = "its call in line " + std::to_string(b.line) + " needs " +
+                     (b.language == Language::Torch ? "PyTorch" : "oneDNN") +
+                     ", which is not here";
       } else {
         b.unusable = b.language == Language::Raw
                          ? "its raw CUDA in line " + std::to_string(b.line) +

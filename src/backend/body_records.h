@@ -58,6 +58,8 @@ std::vector<std::string> trust_lines(const Graph&, Cache& cache, bool cuda, CpuI
 void mark_unusable(std::vector<patterns::Pattern>& warehouse, Cache& cache, bool cuda, CpuIsa isa,
                    const std::string& device = {});
 
+// In which languages bodies are for a CPU, or for a GPU.
+std::vector<patterns::Language> languages_of(bool cuda);
 // What bodies in a language have to be checked on before they are used; "" where that is not known.
 std::string body_machine(patterns::Language, CpuIsa isa, const std::string& device);
 

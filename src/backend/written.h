@@ -9,6 +9,7 @@
 #include "backend/cpu/emit_kernel.h"
 #include "backend/cuda/block_emitter.h"
 #include "backend/cuda/emit.h"
+#include "backend/host_calls.h"
 #include "search/patterns/code.h"
 
 namespace tessera {
@@ -32,6 +33,18 @@ WrittenText emit_written(const std::string& name, const Graph& block, const Writ
 BlockText emit_written_cuda(const std::string& name, const Graph& block, const WrittenKernel&,
                             const WrittenSources&, std::set<std::string>& prelude,
                             bool watched = false);
+
+// The call that a body is, and which operands of the kernel it takes, in order. Throws like
+// emit_written.
+struct WrittenCall {
+  HostStep step;
+  std::vector<size_t> operands;
+};
+bool is_call(const WrittenKernel&, const WrittenSources&);
+WrittenCall written_call(const Graph& block, const WrittenKernel&, const WrittenSources&);
+// Operands of the kernel whose addresses are multiples of so many bytes, as guards say.
+std::vector<std::pair<size_t, int64_t>> written_alignment(const Graph& block, const WrittenKernel&,
+                                                          const WrittenSources&);
 
 // As emit_cuda; kernels of `sources` are those texts. `watched`: their indices are checked, for the
 // emulator alone.

@@ -44,7 +44,7 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpaqueNodes, "_session", lambda self, f, p: Session(self.models[p]))
+    monkeypatch.setattr(OpaqueNodes, "_session", lambda self, f, p, t=0: Session(self.models[p]))
 
 
 def model(

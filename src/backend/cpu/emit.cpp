@@ -200,10 +200,11 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
     if (within.count(id) > 0) continue;
-    if (op.kind == OpKind::Opaque) {
-      throw Error(ErrorKind::Unsupported,
-                  "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
-    }
+    if (op.kind == OpKind::Opaque)
+      if (const std::string why = host_problem(opaque_step(graph, op)); !why.empty())
+        throw Error(ErrorKind::Unsupported, "opaque operator '" +
+                                                graph.attrs<OpaqueAttrs>(op).function +
+                                                "' has no code: " + why);
     OpCode code;
     code.id = id;
     if (op.kind != OpKind::Kernel && step_of.count(id) == 0)
@@ -273,6 +274,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     plan.add(std::move(first));
     code_steps.push_back(std::move(once));
   };
+  int opaque_steps = 0;
   for (const OpCode& code : codes) {
     const Op& op = graph.op(code.id);
     unit.rounds = rounded.count(code.id) > 0;
@@ -330,8 +332,23 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       if (code.layouts[i].row_major()) continue;
       kernels += "// operand " + std::to_string(i) + ": " + code.layouts[i].str() + "\n";
     }
-    if (const auto own = written_kernel(graph, op);
-        own && written != nullptr && written->count(own->source)) {
+    const std::optional<WrittenKernel> own =
+        written != nullptr ? written_kernel(graph, op) : std::nullopt;
+    if (own && written->count(own->source))
+      for (const auto& [operand, bytes] : written_alignment(graph.body(op), *own, *written))
+        program.aligned.emplace_back(static_cast<size_t>(task.reads[operand]), bytes);
+    if (op.kind == OpKind::Opaque) {
+      step.host = opaque_step(graph, op);
+      step.host->number = opaque_steps++;
+      kernels += "// " + step.host->text + ", computed by " + find_host(step.host->host)->version() + "\n";
+    } else if (own && is_call(*own, *written)) {
+      WrittenCall call = written_call(graph.body(op), *own, *written);
+      kernels += "// " + call.step.text + ", computed by " +
+                 find_host(call.step.host)->version() + "\n";
+      for (size_t i : call.operands) step.arguments.push_back(task.reads[i]);
+      step.arguments.push_back(task.writes[0]);
+      step.host = std::move(call.step);
+    } else if (own && written->count(own->source)) {
       const WrittenText text = emit_written(kUnnamed, graph.body(op), *own, *written, unit);
       step.units = text.units;
       step.symbol = define(text.text);
@@ -383,6 +400,12 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     add(std::move(task), std::move(step));
   }
   program.plan = plan.finish();
+  for (auto& [slot, bytes] : program.aligned)
+    slot = static_cast<size_t>(program.plan.root(static_cast<int>(slot)));
+  std::erase_if(program.aligned, [&](const auto& a) {
+    const Place place = program.plan.slots[a.first].place;
+    return place != Place::Input && place != Place::Output;  // all other memory is ours
+  });
   for (const Task& task : program.plan.tasks) {
     if (task.kind != TaskKind::Pack) {
       program.steps.push_back(code_steps[static_cast<size_t>(task.code)]);
@@ -404,7 +427,12 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
 }
 
 std::string emit_source(const Graph& graph, CpuIsa isa) {
-  return emit_program(fuse_operators(channels_last(graph, isa), isa), isa).source;
+  Program program = emit_program(fuse_operators(channels_last(graph, isa), isa), isa);
+  for (const Step& step : program.steps)
+    if (step.host)
+      throw Error(ErrorKind::Unsupported, step.host->text + " has no code: it is computed by " +
+                                              step.host->host + " where a program runs");
+  return std::move(program.source);
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include "backend/cache.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/runtime.h"
+#include "backend/host_calls.h"
 #include "ir/graph.h"
 #include "plan/plan.h"
 
@@ -85,6 +86,8 @@ class Module {
   const std::vector<Type>& input_types() const;
   const std::vector<Type>& output_types() const;
   const std::string& source() const;
+  // What it has others compute, in the order of the calls; its source lacks these.
+  std::vector<HostStep> host_steps() const;
   // How its results are to be compared with the interpreter's, see CheckOptions::normwise.
   double normwise() const;
   // Bytes of intermediate tensors between kernels, of what is prepared per set of weights, and the
