@@ -284,8 +284,9 @@ class BodyChecker {
     record.pattern = p_.name;
     record.source = source_of(p_, b_);
     record.text = patterns::recorded_text(p_, b_);
-    record.machine = b_.language == Language::Cpp ? cpu_body_machine(options_.isa)
-                                                  : body_machine(b_.language, options_.isa, device());
+    record.machine = b_.language == Language::Cpp
+                         ? cpu_body_machine(options_.isa)
+                         : body_machine(b_.language, options_.isa, device());
     if (record.machine.empty())
       throw Error(ErrorKind::ToolMissing, std::string("the call in line ") +
                                               std::to_string(b_.line) + " needs " +
@@ -376,10 +377,13 @@ class BodyChecker {
   void call(const patterns::Example& e, std::span<const void* const> in,
             std::span<void* const> out) {
     if (!failure_.empty()) return;
-    const auto op = std::find_if(e.graph.ops().begin(), e.graph.ops().end(),
-                                 [&](const Op& o) { return written_kernel(e.graph, o).has_value(); });
-    const WrittenCall call =
-        written_call(e.graph.body(*op), *written_kernel(e.graph, *op), sources_);
+    const auto op = std::find_if(e.graph.ops().begin(), e.graph.ops().end(), [&](const Op& o) {
+      return written_kernel(e.graph, o).has_value();
+    });
+    const auto made = [&](bool packed) {
+      return written_call(e.graph.body(*op), *written_kernel(e.graph, *op), sources_, packed, 2);
+    };
+    const WrittenCall call = made(false);
     std::vector<AlignedBuffer> memory;
     std::vector<void*> arguments;
     std::vector<size_t> given;  // which input of the program
@@ -393,8 +397,21 @@ class BodyChecker {
     }
     arguments.push_back(out[0]);
     // Again, into memory that is known: some have another way the second time.
-    for (int time = 0; time < 2; time++)
-      call_host(call.step, arguments.data(), KernelPool::shared().threads());
+    for (int time = 0; time < 2; time++) {
+      if (call.product) {
+        const auto product = time == 0 ? call.product : made(true).product;
+        AlignedBuffer packed(size_t(product->weight_bytes()) + 64);
+        AlignedBuffer scratch(size_t(product->scratch_bytes()) + 64);
+        std::vector<void*> places = arguments;
+        void*& weights = places[product->weights()];
+        product->pack(weights, packed.data());
+        if (time > 0) weights = packed.data();
+        for (int64_t unit = 0; unit < product->units(); unit++)
+          product->run(places.data(), unit, static_cast<char*>(scratch.data()));
+      } else {
+        call_host(call.step, arguments.data(), KernelPool::shared().threads());
+      }
+    }
     for (size_t k = 0; k < memory.size(); k++)
       if (std::memcmp(memory[k].data(), in[given[k]], memory[k].size()) != 0)
         failure_ = "it writes into its operands";

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "backend/compiler.h"
+#include "backend/cpu/onednn.h"
 #include "backend/host_calls.h"
 #include "base/error.h"
 #include "base/sha256.h"
@@ -111,7 +112,13 @@ std::vector<Language> languages_of(bool cuda) {
 }
 
 std::string body_machine(Language language, CpuIsa isa, const std::string& device) {
-  if (language == Language::Torch || language == Language::OneDnn) {
+  if (language == Language::OneDnn) {
+    const std::string version = onednn().version;
+    return version.empty() ? ""
+                           : "onednn " + version + " " + to_string(isa) + " version " +
+                                 std::to_string(kBodyVersion);
+  }
+  if (language == Language::Torch) {
     const std::shared_ptr<const Host> host = find_host(name(language));
     const std::string version = host == nullptr ? "" : host->version();
     return version.empty() ? "" : version + " version " + std::to_string(kBodyVersion);
@@ -162,6 +169,8 @@ void mark_unusable(std::vector<Pattern>& warehouse, Cache& cache, bool cuda, Cpu
                    const std::string& device) {
   for (Pattern& p : warehouse) {
     for (Body& b : p.bodies) {
+      if (b.library == "onednn" && !cuda)
+        b.unusable = onednn().problem.empty() ? "" : "oneDNN: " + onednn().problem;
       if (!b.written() || (b.target == "cuda") != cuda) continue;
       const auto record = record_of(p, b, cache, isa, device);
       if (record && record->state == BodyRecord::State::Checked) {
@@ -171,8 +180,7 @@ void mark_unusable(std::vector<Pattern>& warehouse, Cache& cache, bool cuda, Cpu
                      " was refused by a check: " + record->what;
       } else if (b.called() && body_machine(b.language, isa, device).empty()) {
         b.unusable = "its call in line " + std::to_string(b.line) + " needs " +
-                     (b.language == Language::Torch ? "PyTorch" : "oneDNN") +
-                     ", which is not here";
+                     (b.language == Language::Torch ? "PyTorch" : "oneDNN") + ", which is not here";
       } else {
         b.unusable = b.language == Language::Raw
                          ? "its raw CUDA in line " + std::to_string(b.line) +

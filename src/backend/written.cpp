@@ -519,14 +519,20 @@ bool is_call(const WrittenKernel& attrs, const WrittenSources& sources) {
 }
 
 WrittenCall written_call(const Graph& block, const WrittenKernel& attrs,
-                         const WrittenSources& sources) {
+                         const WrittenSources& sources, bool packed, int threads) {
   const Resolved r = resolve(block, attrs, sources);
   WrittenCall call;
   call.step.host = name(r.body->language);
-  call.step.text = patterns::call_text(*r.pattern, *r.body, r.values, r.numbers);
+  if (r.body->language == Language::Torch)
+    call.step.text = patterns::call_text(*r.pattern, *r.body, r.values, r.numbers);
+  else
+    call.product = OneDnnProduct::make(patterns::meaning_of(block, attrs), packed, threads);
   for (size_t i = 0; i < attrs.operands.size(); i++) {
     const TensorId t{uint32_t(attrs.operands[i])};
+    const auto first = std::find(attrs.operands.begin(), attrs.operands.end(), int(t.index));
     if (r.pattern->is_number(i)) continue;
+    // The program of the meaning has each of its inputs once.
+    if (call.product && first - attrs.operands.begin() < std::ptrdiff_t(i)) continue;
     const Op& op = block.producer(t);
     if (op.kind != OpKind::Iter) bad("a call of something that is computed in its kernel");
     const auto& all = block.inputs();
@@ -539,9 +545,8 @@ WrittenCall written_call(const Graph& block, const WrittenKernel& attrs,
   return call;
 }
 
-std::vector<std::pair<size_t, int64_t>> written_alignment(const Graph& block,
-                                                          const WrittenKernel& attrs,
-                                                          const WrittenSources& sources) {
+std::vector<std::pair<size_t, int64_t>>
+written_alignment(const Graph& block, const WrittenKernel& attrs, const WrittenSources& sources) {
   const auto known = sources.find(attrs.source);
   if (known == sources.end()) bad("the body of " + attrs.pattern + " is not checked here");
   const Pattern& p = known->second;
@@ -577,7 +582,8 @@ Graph with_checked_bodies(const Graph& graph, Cache& cache, bool cuda, CpuIsa is
           continue;
         sources.insert_or_assign(a.source, std::move(p));
         if (is_call(a, sources)) {
-          if (host_problem(written_call(graph.body(op), a, sources).step).empty()) return true;
+          const WrittenCall call = written_call(graph.body(op), a, sources);
+          if (call.product || host_problem(call.step).empty()) return true;
           continue;  // the record is another process's, which had imported the operator
         }
         (void)resolve(graph.body(op), a, sources);

@@ -12,6 +12,7 @@
 #include "backend/cpu/fuse.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
+#include "backend/cpu/onednn.h"
 #include "backend/cpu/operands.h"
 #include "backend/cpu/prelude.h"
 #include "backend/jumps.h"
@@ -340,12 +341,49 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     if (op.kind == OpKind::Opaque) {
       step.host = opaque_step(graph, op);
       step.host->number = opaque_steps++;
-      kernels += "// " + step.host->text + ", computed by " + find_host(step.host->host)->version() + "\n";
+      kernels +=
+          "// " + step.host->text + ", computed by " + find_host(step.host->host)->version() + "\n";
     } else if (own && is_call(*own, *written)) {
-      WrittenCall call = written_call(graph.body(op), *own, *written);
-      kernels += "// " + call.step.text + ", computed by " +
-                 find_host(call.step.host)->version() + "\n";
-      for (size_t i : call.operands) step.arguments.push_back(task.reads[i]);
+      const auto threads = static_cast<int>(target.cores);
+      WrittenCall call = written_call(graph.body(op), *own, *written, false, threads);
+      std::vector<int> arguments;
+      for (size_t i : call.operands) arguments.push_back(task.reads[i]);
+      if (call.product) {
+        kernels += "// computed by oneDNN " + onednn().version + "\n";
+        const size_t second = call.product->weights();
+        if (plan.constant(op.inputs[call.operands[second]])) {
+          // Laid out once, as the library likes it.
+          call = written_call(graph.body(op), *own, *written, true, threads);
+          Task pack;
+          pack.kind = TaskKind::Stage;
+          pack.op = code.id;
+          pack.once = true;
+          pack.reads = {arguments[second]};
+          pack.writes = {plan.workspace("k" + std::to_string(code_steps.size()) + ".packed",
+                                        call.product->weight_bytes())};
+          arguments[second] = pack.writes[0];
+          task.reads = arguments;
+          task.layouts.assign(arguments.size(), Layout{});
+          task.kind = TaskKind::Stage;
+          Step once;
+          once.library = [product = call.product](void** args, int64_t, char*) {
+            product->pack(args[0], args[1]);
+          };
+          add(std::move(pack), std::move(once));
+        }
+        step.units = call.product->units();
+        step.scratch_bytes = call.product->scratch_bytes();
+        step.library = [product = call.product](void** args, int64_t part, char* scratch) {
+          product->run(args, part, scratch);
+        };
+        step.arguments = std::move(arguments);
+        step.arguments.push_back(task.writes[0]);
+        add(std::move(task), std::move(step));
+        continue;
+      }
+      kernels +=
+          "// " + call.step.text + ", computed by " + find_host(call.step.host)->version() + "\n";
+      step.arguments = std::move(arguments);
       step.arguments.push_back(task.writes[0]);
       step.host = std::move(call.step);
     } else if (own && written->count(own->source)) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <system_error>
 
 #include "backend/nest.h"
@@ -29,9 +30,16 @@ struct Argument {
   int which;
   void* memory;
 };
+// dnnl_alg_kind_t.
+constexpr int kRelu = 0x20, kTanh = 0x21, kSquare = 0x23, kAbs = 0x24, kSqrt = 0x25, kLinear = 0x26,
+              kLogistic = 0x29, kExp = 0x2a, kGeluTanh = 0x2b, kSwish = 0x2c, kLog = 0x2d,
+              kGeluErf = 0x31;
+constexpr int kAdd = 0x1fff0, kMul = 0x1fff1, kMax = 0x1fff2, kMin = 0x1fff3, kDiv = 0x1fff4,
+              kSub = 0x1fff5;
 constexpr int kCpu = 1, kF32 = 3, kAny = 1, kInference = 96, kDirect = 1, kUserScratchpad = 1;
 constexpr int kWeights = 131, kScratchpad = 136;  // of dnnl_query_t
-constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad = 80;
+constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad = 80,
+              kArgSecond = 2, kArgPostOp = 16384;
 constexpr unsigned kInOrder = 1, kSequential = 1, kOpenMp = 2, kThreadPool = 8;  // runtimes
 
 struct Api {
@@ -49,6 +57,12 @@ struct Api {
   int (*attr_destroy)(void*);
   int (*convolution)(void**, void*, int, int, const void*, const void*, const void*, const void*,
                      const int64_t*, const int64_t*, const int64_t*, const int64_t*, const void*);
+  int (*matmul)(void**, void*, const void*, const void*, const void*, const void*, const void*);
+  int (*post_create)(void**);
+  int (*post_destroy)(void*);
+  int (*post_eltwise)(void*, int, float, float);
+  int (*post_binary)(void*, int, const void*);
+  int (*attr_post)(void*, const void*);
   int (*reorder)(void**, const void*, void*, const void*, void*, const void*);
   const void* (*query)(const void*, int, int);
   int (*primitive_desc_destroy)(void*);
@@ -93,6 +107,12 @@ std::string load(void* library, Api& api) {
                    find(api.attr_scratchpad, "dnnl_primitive_attr_set_scratchpad_mode") &&
                    find(api.attr_destroy, "dnnl_primitive_attr_destroy") &&
                    find(api.convolution, "dnnl_convolution_forward_primitive_desc_create") &&
+                   find(api.matmul, "dnnl_matmul_primitive_desc_create") &&
+                   find(api.post_create, "dnnl_post_ops_create") &&
+                   find(api.post_destroy, "dnnl_post_ops_destroy") &&
+                   find(api.post_eltwise, "dnnl_post_ops_append_eltwise") &&
+                   find(api.post_binary, "dnnl_post_ops_append_binary") &&
+                   find(api.attr_post, "dnnl_primitive_attr_set_post_ops") &&
                    find(api.reorder, "dnnl_reorder_primitive_desc_create") &&
                    find(api.query, "dnnl_primitive_desc_query_md") &&
                    find(api.primitive_desc_destroy, "dnnl_primitive_desc_destroy") &&
@@ -177,6 +197,47 @@ template <class F> Handle made(F make, int (*destroy)(void*)) {
 struct Primitive {
   Handle desc, code;
 };
+bool finish(const Api& api, Primitive& p) {
+  if (p.desc)
+    p.code = made([&](void** c) { return api.primitive_create(c, p.desc.get()); },
+                  api.primitive_destroy);
+  return p.code != nullptr;
+}
+int64_t scratch_of(const Api& api, const Primitive& p) {
+  return static_cast<int64_t>(api.desc_size(api.query(p.desc.get(), kScratchpad, 0)));
+}
+Handle strided(const Api& api, const std::vector<int64_t>& dims,
+               const std::vector<int64_t>& strides) {
+  return made(
+      [&](void** d) {
+        return api.desc_with_strides(d, static_cast<int>(dims.size()), dims.data(), kF32,
+                                     strides.data());
+      },
+      api.desc_destroy);
+}
+
+// Which argument, its description, and where it is.
+struct At {
+  int which;
+  const void* desc;
+  void* data;
+};
+void execute(const Api& api, const Primitive& primitive, const std::vector<At>& memory) {
+  const OneThread one(api);
+  const Handle stream = made([&](void** s) { return api.stream_create(s, api.engine, kInOrder); },
+                             api.stream_destroy);
+  std::vector<Handle> held;
+  std::vector<Argument> arguments;
+  for (const At& at : memory) {
+    held.push_back(
+        made([&](void** m) { return api.memory_create(m, at.desc, api.engine, at.data); },
+             api.memory_destroy));
+    arguments.push_back({at.which, held.back().get()});
+  }
+  const int status = api.execute(primitive.code.get(), stream.get(),
+                                 static_cast<int>(arguments.size()), arguments.data());
+  CHECK(status == 0 && api.stream_wait(stream.get()) == 0) << "oneDNN: status " << status;
+}
 
 }  // namespace
 
@@ -215,8 +276,6 @@ struct OneDnnConvolution::Impl {
   Primitive reorder{{nullptr, nullptr}, {nullptr, nullptr}};
 
   bool make(const ImageGeometry& g, int threads);
-  void execute(const Primitive& primitive,
-               std::initializer_list<std::pair<int, std::pair<const void*, void*>>> memory) const;
 };
 
 bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
@@ -332,25 +391,6 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
   return reorder.code != nullptr;
 }
 
-void OneDnnConvolution::Impl::execute(
-    const Primitive& primitive,
-    std::initializer_list<std::pair<int, std::pair<const void*, void*>>> memory) const {
-  const OneThread one(*api);
-  const Handle stream = made([&](void** s) { return api->stream_create(s, api->engine, kInOrder); },
-                             api->stream_destroy);
-  std::vector<Handle> held;
-  std::vector<Argument> arguments;
-  for (const auto& [which, at] : memory) {
-    held.push_back(
-        made([&](void** m) { return api->memory_create(m, at.first, api->engine, at.second); },
-             api->memory_destroy));
-    arguments.push_back({which, held.back().get()});
-  }
-  const int status = api->execute(primitive.code.get(), stream.get(),
-                                  static_cast<int>(arguments.size()), arguments.data());
-  CHECK(status == 0 && api->stream_wait(stream.get()) == 0) << "oneDNN: status " << status;
-}
-
 OneDnnConvolution::OneDnnConvolution(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 OneDnnConvolution::~OneDnnConvolution() = default;
 
@@ -368,9 +408,9 @@ int64_t OneDnnConvolution::units() const { return impl_->units; }
 int64_t OneDnnConvolution::rows() const { return impl_->rows; }
 
 void OneDnnConvolution::pack(const void* weights, void* packed) const {
-  impl_->execute(impl_->reorder,
-                 {{kArgSource, {impl_->plain_weights.get(), const_cast<void*>(weights)}},
-                  {kArgResult, {impl_->weights, packed}}});
+  execute(*impl_->api, impl_->reorder,
+          {{kArgSource, impl_->plain_weights.get(), const_cast<void*>(weights)},
+           {kArgResult, impl_->weights, packed}});
 }
 
 void OneDnnConvolution::run(const float* images, const void* packed, float* results, int64_t unit,
@@ -381,10 +421,227 @@ void OneDnnConvolution::run(const float* images, const void* packed, float* resu
   const float* from = images + image * m.image_elements + slice.first_row * m.image_row;
   float* to = results + image * m.result_elements + at * m.rows * m.result_row;
   const void* scratchpad = m.api->query(slice.primitive->desc.get(), kScratchpad, 0);
-  m.execute(*slice.primitive, {{kArgSource, {slice.source.get(), const_cast<float*>(from)}},
-                               {kArgWeights, {m.weights, const_cast<void*>(packed)}},
-                               {kArgResult, {slice.result.get(), to}},
-                               {kArgScratchpad, {scratchpad, scratch}}});
+  execute(*m.api, *slice.primitive,
+          {{kArgSource, slice.source.get(), const_cast<float*>(from)},
+           {kArgWeights, m.weights, const_cast<void*>(packed)},
+           {kArgResult, slice.result.get(), to},
+           {kArgScratchpad, scratchpad, scratch}});
+}
+
+// --- products -----------------------------------------------------------------------------------
+
+namespace {
+
+// What the library does with a value and perhaps another operand: an input of the program.
+struct After {
+  int algorithm = 0;
+  float alpha = 0, beta = 0;  // of functions of the value alone
+  size_t input = 0;
+  bool binary = false;
+  bool rows = false, columns = false;  // whether the operand differs along them
+};
+
+std::optional<After> function_of(OpKind kind) {
+  if (kind == OpKind::Relu) return After{kRelu};
+  if (kind == OpKind::Tanh) return After{kTanh};
+  if (kind == OpKind::Sqr) return After{kSquare};
+  if (kind == OpKind::Abs) return After{kAbs};
+  if (kind == OpKind::Sqrt) return After{kSqrt};
+  if (kind == OpKind::Neg) return After{kLinear, -1};
+  if (kind == OpKind::Sigmoid) return After{kLogistic};
+  if (kind == OpKind::Exp) return After{kExp};
+  if (kind == OpKind::GeluTanh) return After{kGeluTanh};
+  if (kind == OpKind::Silu) return After{kSwish, 1};
+  if (kind == OpKind::Log) return After{kLog};
+  if (kind == OpKind::Gelu) return After{kGeluErf};
+  return std::nullopt;
+}
+// Of the value and an operand, in this order.
+std::optional<int> binary_of(OpKind kind) {
+  if (kind == OpKind::Add) return kAdd;
+  if (kind == OpKind::Mul) return kMul;
+  if (kind == OpKind::Max) return kMax;
+  if (kind == OpKind::Min) return kMin;
+  if (kind == OpKind::Sub) return kSub;
+  if (kind == OpKind::Div) return kDiv;
+  return std::nullopt;
+}
+
+[[noreturn]] void no(const std::string& why) {
+  throw Error(ErrorKind::Unsupported, "oneDNN: " + why);
+}
+
+}  // namespace
+
+struct OneDnnProduct::Impl {
+  std::shared_ptr<const Api> api;
+  size_t source = 0, second = 0, result = 0;  // inputs of the program; how many there are
+  bool turned = false;
+  int64_t m = 0, k = 0, n = 0, rows = 0;
+  std::vector<After> after;
+  struct Slice {
+    Primitive primitive{{nullptr, nullptr}, {nullptr, nullptr}};
+    Handle source{nullptr, nullptr}, result{nullptr, nullptr};
+    std::vector<Handle> operands;
+  };
+  Slice whole, rest;  // the last slice may have fewer rows
+  Handle plain{nullptr, nullptr};
+  const void* weights = nullptr;
+  Primitive reorder{{nullptr, nullptr}, {nullptr, nullptr}};
+  int64_t scratch_bytes = 0;
+
+  void read(const Graph& g);
+  void make(Slice& slice, int64_t rows, bool packed);
+};
+
+void OneDnnProduct::Impl::read(const Graph& g) {
+  const auto input = [&](TensorId t) {
+    const auto at = std::find(g.inputs().begin(), g.inputs().end(), t);
+    if (at == g.inputs().end()) no("an operand that is computed");
+    return static_cast<size_t>(at - g.inputs().begin());
+  };
+  result = g.inputs().size();
+  TensorId value;
+  for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Transpose)
+      continue;
+    if (op.num_results != 1 || g.type(op.result()).dtype != DType::F32)
+      no("it is called for f32 alone");
+    if (!value.valid()) {
+      if (op.kind != OpKind::Matmul || g.type(op.inputs[0]).rank() != 2 ||
+          g.type(op.inputs[1]).rank() != 2)
+        no("the def does not begin with a product of matrices");
+      source = input(op.inputs[0]);
+      const Op& by = g.producer(op.inputs[1]);
+      turned = by.kind == OpKind::Transpose;
+      second = input(turned ? by.inputs[0] : op.inputs[1]);
+      const std::vector<int64_t> a = extents(g.type(op.inputs[0]).shape);
+      m = a[0], k = a[1], n = g.type(op.result()).shape[1].extent;
+    } else if (op.inputs.size() == 1 && op.inputs[0] == value && function_of(op.kind)) {
+      after.push_back(*function_of(op.kind));
+    } else if (op.inputs.size() == 2 && binary_of(op.kind) &&
+               (op.inputs[0] == value || has(op.kind, algebra::Commutative)) &&
+               (op.inputs[0] == value) != (op.inputs[1] == value)) {
+      const TensorId other = op.inputs[op.inputs[0] == value ? 1 : 0];
+      After a{*binary_of(op.kind)};
+      if (g.producer(other).kind == OpKind::Const && g.type(other).rank() == 0 &&
+          op.kind != OpKind::Max && op.kind != OpKind::Min) {
+        const auto c = static_cast<float>(g.attrs<ConstAttrs>(g.producer(other)).value.to_double());
+        const bool sum = op.kind == OpKind::Add || op.kind == OpKind::Sub;
+        a = {kLinear,
+             op.kind == OpKind::Mul   ? c
+             : op.kind == OpKind::Div ? 1 / c
+                                      : 1,
+             sum ? (op.kind == OpKind::Add ? c : -c) : 0};
+      } else {
+        const Shape& shape = g.type(other).shape;
+        a.input = input(other);
+        a.binary = true;
+        a.columns = !shape.empty() && !shape.back().is_one();
+        a.rows = shape.size() == 2 && !shape[0].is_one();
+      }
+      after.push_back(a);
+    } else {
+      no(std::string(name(op.kind)) + " cannot follow its product");
+    }
+    value = op.result();
+  }
+  if (!value.valid() || g.outputs().size() != 1 || !(g.outputs()[0] == value))
+    no("the def is no product and what follows it");
+}
+
+void OneDnnProduct::Impl::make(Slice& slice, int64_t height, bool packed) {
+  slice.source = strided(*api, {height, k}, {k, 1});
+  slice.result = strided(*api, {height, n}, {n, 1});
+  const Handle attr = made(api->attr_create, api->attr_destroy);
+  const Handle post = made(api->post_create, api->post_destroy);
+  bool right = slice.source && slice.result && attr && post &&
+               api->attr_scratchpad(attr.get(), kUserScratchpad) == 0;
+  for (const After& a : after) {
+    slice.operands.push_back(
+        strided(*api, {a.rows ? height : 1, a.columns ? n : 1}, {a.columns ? n : 1, 1}));
+    right = right && slice.operands.back() &&
+            (a.binary ? api->post_binary(post.get(), a.algorithm, slice.operands.back().get())
+                      : api->post_eltwise(post.get(), a.algorithm, a.alpha, a.beta)) == 0;
+  }
+  const Handle any = made(
+      [&](void** d) {
+        const std::array<int64_t, 2> dims{k, n};
+        return api->desc_with_tag(d, 2, dims.data(), kF32, kAny);
+      },
+      api->desc_destroy);
+  right = right && any && api->attr_post(attr.get(), post.get()) == 0;
+  const void* layout = weights != nullptr ? weights : packed ? any.get() : plain.get();
+  if (right)
+    slice.primitive.desc = made(
+        [&](void** d) {
+          return api->matmul(d, api->engine, slice.source.get(), layout, nullptr,
+                             slice.result.get(), attr.get());
+        },
+        api->primitive_desc_destroy);
+  if (!right || !finish(*api, slice.primitive)) no("it has no way to compute this");
+  if (weights == nullptr) weights = api->query(slice.primitive.desc.get(), kWeights, 0);
+  scratch_bytes = std::max(scratch_bytes, scratch_of(*api, slice.primitive));
+}
+
+OneDnnProduct::OneDnnProduct(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+OneDnnProduct::~OneDnnProduct() = default;
+
+std::unique_ptr<const OneDnnProduct> OneDnnProduct::make(const Graph& meaning, bool packed,
+                                                         int threads) {
+  auto impl = std::make_unique<Impl>();
+  Impl& p = *impl;
+  p.api = library();
+  if (p.api == nullptr) no(onednn().problem);
+  p.read(meaning);
+  const OneThread one(*p.api);
+  p.rows = ceil_div(p.m, std::max(1, threads));
+  p.plain =
+      p.turned ? strided(*p.api, {p.k, p.n}, {1, p.k}) : strided(*p.api, {p.k, p.n}, {p.n, 1});
+  if (!p.plain) no("it has no such matrix");
+  p.make(p.whole, p.rows, packed);
+  if (p.m % p.rows != 0) p.make(p.rest, p.m % p.rows, packed);
+  p.reorder.desc = made(
+      [&](void** d) {
+        return p.api->reorder(d, p.plain.get(), p.api->engine, p.weights, p.api->engine, nullptr);
+      },
+      p.api->primitive_desc_destroy);
+  if (!finish(*p.api, p.reorder)) no("it cannot lay out the second operand");
+  return std::unique_ptr<const OneDnnProduct>(new OneDnnProduct(std::move(impl)));
+}
+
+size_t OneDnnProduct::weights() const { return impl_->second; }
+int64_t OneDnnProduct::weight_bytes() const {
+  return static_cast<int64_t>(impl_->api->desc_size(impl_->weights));
+}
+int64_t OneDnnProduct::scratch_bytes() const { return impl_->scratch_bytes; }
+int64_t OneDnnProduct::units() const { return ceil_div(impl_->m, impl_->rows); }
+
+void OneDnnProduct::pack(const void* weights, void* packed) const {
+  execute(*impl_->api, impl_->reorder,
+          {{kArgSource, impl_->plain.get(), const_cast<void*>(weights)},
+           {kArgResult, impl_->weights, packed}});
+}
+
+void OneDnnProduct::run(void* const* inputs, int64_t unit, char* scratch) const {
+  const Impl& p = *impl_;
+  const int64_t first = unit * p.rows;
+  const Impl::Slice& slice = first + p.rows <= p.m ? p.whole : p.rest;
+  const auto from = [&](size_t input, int64_t elements) {
+    return static_cast<float*>(inputs[input]) + elements;
+  };
+  std::vector<At> memory{
+      {kArgSource, slice.source.get(), from(p.source, first * p.k)},
+      {kArgWeights, p.weights, inputs[p.second]},
+      {kArgResult, slice.result.get(), from(p.result, first * p.n)},
+      {kArgScratchpad, p.api->query(slice.primitive.desc.get(), kScratchpad, 0), scratch}};
+  for (size_t i = 0; i < p.after.size(); ++i) {
+    const After& a = p.after[i];
+    if (!a.binary) continue;
+    memory.push_back({(static_cast<int>(i) + 1) * kArgPostOp | kArgSecond, slice.operands[i].get(),
+                      from(a.input, a.rows ? first * (a.columns ? p.n : 1) : 0)});
+  }
+  execute(*p.api, slice.primitive, memory);
 }
 
 }  // namespace tessera

@@ -54,7 +54,8 @@ struct Term {
 
 struct Condition {
   Term left, right;
-  // "<=", "<", ">=", ">", "==", "!="; "layout" and "align" of an operand; empty: on the element type
+  // "<=", "<", ">=", ">", "==", "!="; "layout" and "align" of an operand; empty: on the element
+  // type
   std::string comparison;
   std::vector<DType> dtypes;  // one of these
   std::string operand;        // an input of the def
@@ -87,7 +88,8 @@ struct Body {
   // One kernel: text is "grid[…] loops[…] { … }", its arguments go without saying. Otherwise
   // statements.
   bool kernel = false;
-  // "cublaslt", "cudnn", "packed": the def's own operators, which that library computes.
+  // "cublaslt", "cudnn", "packed", "onednn" (of convolutions): the def's own operators, which that
+  // library computes.
   std::string library;
   std::string operator_name;  // of PyTorch: NAMESPACE.OP[.OVERLOAD]
   std::vector<CallArgument> arguments;

@@ -381,9 +381,17 @@ class Parser {
       fail("the def has no product or convolution for " + b.library + " to compute", from);
     b.target = b.library == "packed" || b.library == "onednn" ? "cpu" : "cuda";
     if (take("when")) conditions(b.when);
-    end_of_line();
     b.text = p_.def_text;
     b.line = p_.def_line;
+    if (b.library == "onednn" && std::none_of(p_.def.ops().begin(), p_.def.ops().end(),
+                                              [](const Op& o) { return is_windowed(o.kind); })) {
+      b.library.clear();
+      b.language = Language::OneDnn;
+      b.text.clear();
+      b.line = line_of(from);
+      b.unusable = "its call in line " + std::to_string(b.line) + " has not been checked here";
+    }
+    end_of_line();
     p_.bodies.push_back(std::move(b));
   }
 

@@ -42,8 +42,8 @@ struct Answer {
   Graph region;
   std::vector<Lies> lies;  // of the region's inputs, where a guard asks
   std::string where;       // the first place
-  std::vector<Use> uses;  // in the region
-  std::string why;        // some of it, or all, is refused
+  std::vector<Use> uses;   // in the region
+  std::string why;         // some of it, or all, is refused
 };
 
 // The program with regions computed by instances; none overlap.
@@ -208,10 +208,9 @@ class Run {
         const std::vector<int>& perm = g.attrs<PermAttrs>(op).perm;
         const int last = int(perm.size()) - 1;
         t = op.inputs[0];
-        return perm[size_t(last)] == last ? Lies::Rows
-               : perm[size_t(last)] == last - 1 && perm[size_t(last) - 1] == last
-                   ? Lies::Transposed
-                   : Lies::Otherwise;
+        return perm[size_t(last)] == last                                         ? Lies::Rows
+               : perm[size_t(last)] == last - 1 && perm[size_t(last) - 1] == last ? Lies::Transposed
+                                                                                  : Lies::Otherwise;
       }
       if (op.kind != OpKind::Reshape && op.kind != OpKind::Unsqueeze && op.kind != OpKind::Squeeze)
         return Lies::Rows;
@@ -298,7 +297,7 @@ class Run {
 
   // Whether the library that a body names takes its operators in a call. Those of a CPU are ours.
   bool called(const Body& b, const Graph& g) const {
-    if (b.library.empty() || b.library == "packed") return true;
+    if (b.library.empty() || b.target == "cpu") return true;
     for (const AnalyticalModel::KernelCost& k : model_.kernels(g))
       if (k.call && (k.call->kind == LibraryCall::Kind::Matmul) == (b.library == "cublaslt"))
         return true;
