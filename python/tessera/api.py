@@ -14,7 +14,7 @@ from tessera import _core
 from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
-from tessera.errors import UnsupportedError, UsageError
+from tessera.errors import UsageError
 from tessera.frontends.trace import Traced, trace_call
 from tessera.graph import Graph
 from tessera.options import Options, is_gpu, require_budget, require_seed, require_threads

@@ -9,7 +9,6 @@
 #include "backend/arrays.h"
 #include "backend/cpu/runtime.h"
 #include "backend/host_calls.h"
-#include "base/check.h"
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "verify/inputs.h"
@@ -173,7 +172,7 @@ std::optional<Checked> check_around(const Graph& given, const CompiledFunction& 
   const auto run = [&](std::span<const void* const> in, std::span<void* const> out) {
     const HostFunction opaque = [&](const HostStep& step, void* const* arguments, int threads) {
       if (step.number < 0) return find_host(step.host)->run(step, arguments, threads);
-      CHECK(static_cast<size_t>(step.number) < places.size()) << "an opaque operator too many";
+      if (static_cast<size_t>(step.number) >= places.size()) return;  // code of something else
       const Place& place = places[static_cast<size_t>(step.number)];
       const size_t n = step.operands.size();
       for (size_t i = 0; i < n; ++i)

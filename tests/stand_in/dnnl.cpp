@@ -164,7 +164,7 @@ API int dnnl_primitive_execute(const Primitive* p, void*, int n, const Argument*
   Memory *x = nullptr, *w = nullptr, *y = nullptr, *scratch = nullptr;
   for (int i = 0; i < n; ++i) {
     Memory* m = arguments[i].memory;
-    if (arguments[i].which >= 16384) continue;
+    if (arguments[i].which >= 32768) continue;
     (arguments[i].which == 1    ? x
      : arguments[i].which == 17 ? y
      : arguments[i].which == 33 ? w
@@ -186,7 +186,7 @@ API int dnnl_primitive_execute(const Primitive* p, void*, int n, const Argument*
       for (size_t a = 0; a < p->after.size(); ++a) {
         const Post& post = p->after[a];
         for (int i = 0; post.binary && i < n; ++i) {
-          if (arguments[i].which != (int(a + 1) * 16384 | 2)) continue;
+          if (arguments[i].which != (int(a + 1) * 32768 | 2)) continue;
           const Memory& more = *arguments[i].memory;
           const int64_t at[] = {more.desc.dims[0] > 1 ? o[0] : 0, more.desc.dims[1] > 1 ? o[1] : 0};
           const double other = double(more.data[more.desc.at(at)]);

@@ -39,7 +39,7 @@ constexpr int kAdd = 0x1fff0, kMul = 0x1fff1, kMax = 0x1fff2, kMin = 0x1fff3, kD
 constexpr int kCpu = 1, kF32 = 3, kAny = 1, kInference = 96, kDirect = 1, kUserScratchpad = 1;
 constexpr int kWeights = 131, kScratchpad = 136;  // of dnnl_query_t
 constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad = 80,
-              kArgSecond = 2, kArgPostOp = 16384;
+              kArgSecond = 2, kArgPostOp = 32768;
 constexpr unsigned kInOrder = 1, kSequential = 1, kOpenMp = 2, kThreadPool = 8;  // runtimes
 
 struct Api {

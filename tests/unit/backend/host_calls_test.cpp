@@ -192,7 +192,8 @@ class Calls : public Hosts {
     CollectingSink sink;
     const SearchReport report =
         Patterns(options).run(Subprogram{parse(program)}, context, {}, sink);
-    why_ = report.refused.empty() ? "" : report.refused[0];
+    why_.clear();
+    for (const std::string& line : report.refused) why_ += line + "\n";
     return sink.candidates.empty() ? Graph() : sink.candidates[0].graph;
   }
   // RMS norm, as PyTorch would.
