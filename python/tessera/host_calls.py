@@ -62,12 +62,6 @@ def array_of(memory: Memory) -> np.ndarray[Any, Any]:
     return np.frombuffer(data, to_numpy(dtype)).reshape(shape)
 
 
-_TORCH_NAMES = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64",
-    "i32": "int32", "i8": "int8", "u8": "uint8", "bool": "bool",
-}  # fmt: skip
-
-
 @functools.cache
 def torch_call(text: str) -> TorchCall:
     """The call that a pattern's `call torch` has become; raises BadInputError, ToolMissingError."""
@@ -85,43 +79,31 @@ class TorchCall:
             raise ToolMissingError(f"{name} is run by PyTorch, which is not installed") from None
         self.name, self.args, self.kwargs = name, args, kwargs
         self.operator = torch_operator(name)
-        self.out = _out_variant(self.operator)
-        self.known: set[Any] = set()  # types of operands of which the result's type was seen
-        self.dtypes = {short: getattr(torch, long) for short, long in _TORCH_NAMES.items()}
 
-    def __call__(
-        self, operands: Sequence[Memory], results: Sequence[Memory], threads: int
-    ) -> None:
-        import torch
-
-        tensors = [torch.frombuffer(m, dtype=self.dtypes[d]).view(s) for m, d, s in operands]
-        (memory, dtype, shape), *_ = results
-        result = torch.frombuffer(memory, dtype=self.dtypes[dtype]).view(shape)
+    def __call__(self, operands: Sequence[Memory], results: Sequence[Memory], threads: int) -> None:
+        tensors = [_tensor_of(m) for m in operands]
+        result = _tensor_of(results[0])
         args = [_filled(a, tensors) for a in self.args]
         kwargs = {key: _filled(value, tensors) for key, value in self.kwargs.items()}
-        types = (dtype, *((d, s) for _, d, s in operands))
         with _quietly(threads):
             try:
-                if self.out is not None and types in self.known:
-                    self.out(*args, **kwargs, out=result)
-                    return
                 made = self.operator(*args, **kwargs)
-                if not isinstance(made, torch.Tensor):
-                    raise BadInputError(f"torch's {self.name} gives no tensor")
-                if made.dtype != result.dtype or made.shape != result.shape:
-                    raise BadInputError(
-                        f"torch's {self.name} gives {made.dtype}{list(made.shape)}, not "
-                        f"{result.dtype}{list(result.shape)}"
-                    )
-                result.copy_(made)
-                self.known.add(types)
-            except Error:
-                raise
             except Exception as error:
-                told = str(error).strip().split("\n")[0]
+                told = f"{type(error).__name__}: {str(error).strip()}".split("\n")[0]
+                raise BadInputError(f"torch's {self.name} failed: {told}") from None
+            if made.dtype != result.dtype or made.shape != result.shape:
                 raise BadInputError(
-                    f"torch's {self.name} failed: {type(error).__name__}: {told}"
-                ) from None
+                    f"torch's {self.name} gives {made.dtype}{list(made.shape)}, not "
+                    f"{result.dtype}{list(result.shape)}"
+                )
+            result.copy_(made)
+
+
+def _tensor_of(memory: Memory) -> Any:
+    import torch
+
+    data, dtype, shape = memory
+    return torch.frombuffer(data, dtype=getattr(torch, to_numpy(dtype).name)).view(shape)
 
 
 def _filled(value: Any, tensors: Sequence[Any]) -> Any:
@@ -158,20 +140,6 @@ def torch_operator(name: str) -> Any:
     if torch.Tag.nondeterministic_seeded in found.tags:
         raise BadInputError(f"torch's {name} draws random numbers")
     return found
-
-
-def _out_variant(operator: Any) -> Any:
-    """The overload that writes the same result into memory that is there, if it has one."""
-    packet, schema = operator.overloadpacket, operator._schema
-    given = [(a.name, str(a.type)) for a in schema.arguments]
-    for name in ("out", f"{schema.overload_name}_out"):
-        if name in packet.overloads():
-            found = getattr(packet, name)
-            if [(a.name, str(a.type)) for a in found._schema.arguments] == [
-                *given, ("out", "Tensor")
-            ]:  # fmt: skip
-                return found
-    return None
 
 
 @contextlib.contextmanager

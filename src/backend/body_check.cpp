@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "backend/check.h"
+#include "backend/compiler.h"
 #include "backend/cpu/compile.h"
 #include "backend/cpu/prelude.h"
 #include "backend/cpu/runtime.h"
@@ -284,13 +285,12 @@ class BodyChecker {
     record.pattern = p_.name;
     record.source = source_of(p_, b_);
     record.text = patterns::recorded_text(p_, b_);
-    record.machine = b_.language == Language::Cpp
-                         ? cpu_body_machine(options_.isa)
-                         : body_machine(b_.language, options_.isa, device());
+    if (b_.language == Language::Cpp) (void)find_compiler();  // which says what is missing
+    record.machine = body_machine(b_.language, options_.isa, device());
     if (record.machine.empty())
-      throw Error(ErrorKind::ToolMissing, std::string("the call in line ") +
-                                              std::to_string(b_.line) + " needs " +
-                                              name(b_.language) + ", which is not installed");
+      throw Error(ErrorKind::ToolMissing, "the call in line " + std::to_string(b_.line) +
+                                              " needs " + name(b_.language) +
+                                              ", which is not installed");
     std::string types;
     for (DType dtype : types_of(p_, b_)) {
       types += (types.empty() ? "" : " ") + std::string(tessera::name(dtype));
@@ -396,21 +396,17 @@ class BodyChecker {
       arguments.push_back(memory.back().data());
     }
     arguments.push_back(out[0]);
-    // Again, into memory that is known: some have another way the second time.
-    for (int time = 0; time < 2; time++) {
-      if (call.product) {
-        const auto product = time == 0 ? call.product : made(true).product;
-        AlignedBuffer packed(size_t(product->weight_bytes()) + 64);
-        AlignedBuffer scratch(size_t(product->scratch_bytes()) + 64);
-        std::vector<void*> places = arguments;
-        void*& weights = places[product->weights()];
-        product->pack(weights, packed.data());
-        if (time > 0) weights = packed.data();
-        for (int64_t unit = 0; unit < product->units(); unit++)
-          product->run(places.data(), unit, static_cast<char*>(scratch.data()));
-      } else {
-        call_host(call.step, arguments.data(), KernelPool::shared().threads());
-      }
+    if (!call.product) call_host(call.step, arguments.data(), KernelPool::shared().threads());
+    for (bool packed : {false, true}) {
+      if (!call.product) break;
+      const auto product = made(packed).product;
+      const AlignedBuffer weights(size_t(product->weight_bytes()) + 64);
+      const AlignedBuffer scratch(size_t(product->scratch_bytes()) + 64);
+      std::vector<void*> places = arguments;
+      product->pack(places[product->weights()], weights.data());
+      if (packed) places[product->weights()] = weights.data();
+      for (int64_t unit = 0; unit < product->units(); unit++)
+        product->run(places.data(), unit, static_cast<char*>(scratch.data()));
     }
     for (size_t k = 0; k < memory.size(); k++)
       if (std::memcmp(memory[k].data(), in[given[k]], memory[k].size()) != 0)

@@ -94,42 +94,33 @@ std::string BodyRecords::key() const {
   return sha256_hex(text);
 }
 
-std::string cpu_body_machine(CpuIsa isa) {
-  return "cpu " + std::string(to_string(isa)) + " version " + std::to_string(kBodyVersion) +
-         " compiler " + find_compiler().identity;
-}
-std::string raw_body_machine(const std::string& device) {
-  return "cuda " + (device.empty() ? "compiled" : device) + " version " +
-         std::to_string(kBodyVersion);
-}
-std::string emulated_body_machine() {
-  return "cuda emulated version " + std::to_string(kBodyVersion);
-}
-
 std::vector<Language> languages_of(bool cuda) {
   if (cuda) return {Language::Cuda, Language::Raw};
   return {Language::Cpp, Language::Torch, Language::OneDnn};
 }
 
 std::string body_machine(Language language, CpuIsa isa, const std::string& device) {
-  if (language == Language::OneDnn) {
-    const std::string version = onednn().version;
-    return version.empty() ? ""
-                           : "onednn " + version + " " + to_string(isa) + " version " +
-                                 std::to_string(kBodyVersion);
-  }
-  if (language == Language::Torch) {
-    const std::shared_ptr<const Host> host = find_host(name(language));
-    const std::string version = host == nullptr ? "" : host->version();
-    return version.empty() ? "" : version + " version " + std::to_string(kBodyVersion);
-  }
-  if (language == Language::Cuda) return emulated_body_machine();
-  if (language == Language::Raw) return raw_body_machine(device);
+  const std::string version = " version " + std::to_string(kBodyVersion);
+  std::string on;
   try {
-    return cpu_body_machine(isa);
+    switch (language) {
+    case Language::None: break;
+    case Language::Cpp:
+      return "cpu " + std::string(to_string(isa)) + version + " compiler " +
+             find_compiler().identity;
+    case Language::Cuda: on = "cuda emulated"; break;
+    case Language::Raw: on = "cuda " + (device.empty() ? "compiled" : device); break;
+    case Language::Torch:
+      if (const auto host = find_host("torch"); host != nullptr) on = host->version();
+      break;
+    case Language::OneDnn:
+      if (const std::string v = onednn().version; !v.empty())
+        on = "onednn " + v + " " + to_string(isa);
+      break;
+    }
   } catch (const Error&) {
-    return "";
   }
+  return on.empty() ? "" : on + version;
 }
 
 std::optional<BodyRecord> record_of(const Pattern& p, const Body& b, Cache& cache, CpuIsa isa,
@@ -138,7 +129,7 @@ std::optional<BodyRecord> record_of(const Pattern& p, const Body& b, Cache& cach
   const std::string source = source_of(p, b);
   auto record = records.find(source, body_machine(b.language, isa, device));
   if (!record && b.language == Language::Raw && !device.empty())
-    record = records.find(source, raw_body_machine(""));
+    record = records.find(source, body_machine(b.language, isa, ""));
   return record;
 }
 

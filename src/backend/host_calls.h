@@ -53,7 +53,8 @@ class HostScope {
   const HostFunction* before_;
 };
 
-// The step of an opaque operator "onnx.TopK": the host "onnx" computes "onnx.TopK" with its payload.
+// The step of an opaque operator "onnx.TopK": the host "onnx" computes "onnx.TopK" with its
+// payload.
 HostStep opaque_step(const Graph& graph, const Op& op);
 // What opaque operators give as further inputs, and what they take as further outputs, in their
 // order: a program that needs no host.

@@ -193,7 +193,9 @@ def test_operators_that_ship_with_pytorch_in_all_float_types(tmp_path: Path) -> 
 def test_what_may_not_be_called(call: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "p.pattern"
     meaning = "x = input : f32[M,N]\ny = relu x\nreturn y"
-    path.write_text(f"pattern p\n  def {{\n{meaning}\n}}\n  when dtype in f32\n  call torch {call}\n")
+    path.write_text(
+        f"pattern p\n  def {{\n{meaning}\n}}\n  when dtype in f32\n  call torch {call}\n"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = check_pattern(path)

@@ -204,7 +204,9 @@ def test_a_pattern_of_an_installed_wheel_is_tried(
     info = site / "kernels_of_theirs-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels-of-theirs\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[tessera.patterns]\nquick = kernels_of_theirs:patterns\n")
+    (info / "entry_points.txt").write_text(
+        "[tessera.patterns]\nquick = kernels_of_theirs:patterns\n"
+    )
     assert not blocks(compiled()[0])
     monkeypatch.syspath_prepend(str(site))
     program, told = compiled()

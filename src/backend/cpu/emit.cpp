@@ -16,6 +16,7 @@
 #include "backend/cpu/operands.h"
 #include "backend/cpu/prelude.h"
 #include "backend/jumps.h"
+#include "backend/lower.h"
 #include "backend/written.h"
 #include "base/error.h"
 #include "ir/text.h"
@@ -24,19 +25,6 @@
 
 namespace tessera {
 namespace {
-
-void require_runnable(const Graph& graph) {
-  if (graph.level() != Level::Kernel) {
-    throw Error(ErrorKind::BadInput, std::string("only kernel graphs can be run, not a ") +
-                                         name(graph.level()) + " graph");
-  }
-  for (const Tensor& t : graph.tensors()) {
-    if (!is_static(t.type.shape)) {
-      throw Error(ErrorKind::Unsupported, "code needs known extents, but a tensor is " +
-                                              t.type.str() + "; bind its symbols first");
-    }
-  }
-}
 
 // The layout of a block graph's argument for the tensor behind it, which may have its leading axes
 // apart; both differ in the innermost two only.
@@ -306,16 +294,11 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         Step step;
         for (int i : stage.reads) task.reads.push_back(memory[static_cast<size_t>(i)]);
         for (int i : stage.writes) task.writes.push_back(memory[static_cast<size_t>(i)]);
-        step.arguments = task.reads;
-        step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
         step.units = stage.units;
         step.scratch_bytes = stage.scratch_bytes;
         step.library = stage.library;
         if (!stage.text.empty()) step.symbol = define(stage.text);
-        program.scratch_bytes = std::max(program.scratch_bytes, step.scratch_bytes);
-        task.code = static_cast<int>(code_steps.size());
-        plan.add(std::move(task));
-        code_steps.push_back(std::move(step));
+        add(std::move(task), std::move(step));
       }
       continue;
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <mutex>
 
@@ -27,7 +26,7 @@ struct Call {
   KernelFunction function = nullptr;
   const LibraryStage* library = nullptr;
   const HostStep* host = nullptr;  // alone in its phase
-  const PackJob* pack = nullptr;  // where there is none of these
+  const PackJob* pack = nullptr;   // where there is none of these
   std::vector<int> slots;
   int task = 0;
   int64_t units = 1, chunk = 0, together = 1;
@@ -60,24 +59,6 @@ struct RunBuffers {
 };
 
 }  // namespace
-
-uint16_t float_bits16(DType dtype, float x) {
-  uint32_t b;
-  std::memcpy(&b, &x, 4);
-  const uint32_t sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
-  if (dtype == DType::BF16) {
-    if (a > 0x7f800000) return static_cast<uint16_t>(b >> 16 | 0x40);
-    return static_cast<uint16_t>((b + 0x7fff + (b >> 16 & 1)) >> 16);
-  }
-  CHECK(dtype == DType::F16);
-  if (a > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
-  if (a >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
-  if (a < 0x38800000) {  // subnormal: multiples of 2^-24
-    const float m = std::fabs(x) * 0x1p24f;
-    return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyint(m)));
-  }
-  return static_cast<uint16_t>(sign | (a - 0x37fff001 + (a >> 13 & 1)) >> 13);
-}
 
 // Slots of prepared arrays that runs read and whose contents a text describes: values of the graph
 // and their copies in another layout.
@@ -197,8 +178,7 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
   for (const CallPhase& phase : list) {
     if (!phase.calls.empty() && phase.calls[0].host != nullptr) {
       more.clear();
-      for (int s : phase.calls[0].slots)
-        more.push_back(buffers.addresses[static_cast<size_t>(s)]);
+      for (int s : phase.calls[0].slots) more.push_back(buffers.addresses[static_cast<size_t>(s)]);
       call_host(*phase.calls[0].host, more.data(), pool->threads());
       continue;
     }

@@ -105,9 +105,6 @@ class Module {
   std::unique_ptr<Impl> impl_;
 };
 
-// `x` rounded to f16 or bf16, as the 16-bit word that modules read and write.
-uint16_t float_bits16(DType dtype, float x);
-
 // The C++ source that `compile` would compile.
 std::string emit_source(const Graph& graph, CpuIsa isa);
 

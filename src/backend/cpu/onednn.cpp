@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <system_error>
 
 #include "backend/nest.h"
@@ -195,14 +194,17 @@ template <class F> Handle made(F make, int (*destroy)(void*)) {
 }
 
 struct Primitive {
-  Handle desc, code;
-};
-bool finish(const Api& api, Primitive& p) {
-  if (p.desc)
-    p.code = made([&](void** c) { return api.primitive_create(c, p.desc.get()); },
+  Handle desc{nullptr, nullptr}, code{nullptr, nullptr};
+
+  // `describe` writes the description. False where the library has no way.
+  template <class F> bool make(const Api& api, F describe) {
+    desc = made(describe, api.primitive_desc_destroy);
+    if (desc)
+      code = made([&](void** c) { return api.primitive_create(c, desc.get()); },
                   api.primitive_destroy);
-  return p.code != nullptr;
-}
+    return code != nullptr;
+  }
+};
 int64_t scratch_of(const Api& api, const Primitive& p) {
   return static_cast<int64_t>(api.desc_size(api.query(p.desc.get(), kScratchpad, 0)));
 }
@@ -239,6 +241,38 @@ void execute(const Api& api, const Primitive& primitive, const std::vector<At>& 
   CHECK(status == 0 && api.stream_wait(stream.get()) == 0) << "oneDNN: status " << status;
 }
 
+// What is laid out once: as it lies, as the library likes it, and the way from one to the other.
+struct Weights {
+  Handle plain{nullptr, nullptr}, any{nullptr, nullptr};
+  const void* chosen = nullptr;  // belongs to the primitive that chose it
+  Primitive reorder;
+
+  bool describe(const Api& api, const std::vector<int64_t>& dims,
+                const std::vector<int64_t>& strides) {
+    plain = strided(api, dims, strides);
+    any = made(
+        [&](void** d) {
+          return api.desc_with_tag(d, static_cast<int>(dims.size()), dims.data(), kF32, kAny);
+        },
+        api.desc_destroy);
+    return plain && any;
+  }
+  // All primitives read them as the first wants them.
+  void choose(const Api& api, const Primitive& first) {
+    if (chosen == nullptr) chosen = api.query(first.desc.get(), kWeights, 0);
+  }
+  bool finish(const Api& api) {
+    return reorder.make(api, [&](void** d) {
+      return api.reorder(d, plain.get(), api.engine, chosen, api.engine, nullptr);
+    });
+  }
+  int64_t bytes(const Api& api) const { return static_cast<int64_t>(api.desc_size(chosen)); }
+  void pack(const Api& api, const void* weights, void* packed) const {
+    execute(api, reorder,
+            {{kArgSource, plain.get(), const_cast<void*>(weights)}, {kArgResult, chosen, packed}});
+  }
+};
+
 }  // namespace
 
 OneDnnState onednn() {
@@ -261,7 +295,7 @@ void use_onednn(const std::string& path) {
 
 struct OneDnnConvolution::Impl {
   std::shared_ptr<const Api> api;
-  int64_t units = 0, rows = 0, slices = 1, weight_bytes = 0, scratch_bytes = 0;
+  int64_t units = 0, rows = 0, slices = 1, scratch_bytes = 0;
   int64_t image_elements = 0, result_elements = 0;  // of one image
   int64_t image_row = 0, result_row = 0;            // elements, along the outermost axis
   struct Slice {
@@ -271,9 +305,7 @@ struct OneDnnConvolution::Impl {
   };
   std::vector<Slice> of;
   std::map<std::array<int64_t, 3>, Primitive> primitives;  // by rows of the image, zeros around
-  Handle plain_weights{nullptr, nullptr};
-  const void* weights = nullptr;  // description in the library's layout
-  Primitive reorder{{nullptr, nullptr}, {nullptr, nullptr}};
+  Weights weights;
 
   bool make(const ImageGeometry& g, int threads);
 };
@@ -281,30 +313,26 @@ struct OneDnnConvolution::Impl {
 bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
   const OneThread one(*api);
   const size_t rank = g.axes.size();
-  const int n = static_cast<int>(rank) + 2;
-  const auto strided = [&](int64_t channels, const std::vector<int64_t>& extents) {
-    Dims dims{1, channels}, strides{0, 1};
+  const auto image = [&](int64_t channels, const std::vector<int64_t>& extents) {
+    std::vector<int64_t> dims{1, channels}, strides(rank + 2, 1);
     int64_t step = channels;
     for (size_t i = rank; i-- > 0;) {
-      dims[i + 2] = extents[i];
       strides[i + 2] = step;
       step *= extents[i];
     }
     strides[0] = step;
-    return made(
-        [&](void** d) { return api->desc_with_strides(d, n, dims.data(), kF32, strides.data()); },
-        api->desc_destroy);
+    dims.insert(dims.end(), extents.begin(), extents.end());
+    return strided(*api, dims, strides);
   };
   // Groups are an axis of weights before the others.
-  const size_t grouped = g.groups > 1 ? 1 : 0;
-  const int weight_axes = n + static_cast<int>(grouped);
-  Dims weight_dims{g.filters, g.channels}, weight_strides{}, steps{};
-  if (grouped) weight_dims = {g.groups, g.filters / g.groups, g.channels / g.groups};
+  std::vector<int64_t> weight_dims{g.filters, g.channels};
+  if (g.groups > 1) weight_dims = {g.groups, g.filters / g.groups, g.channels / g.groups};
+  Dims steps{};
   Dims dilations{}, low{}, high{};
   std::vector<int64_t> in, out;
   for (size_t i = 0; i < rank; ++i) {
     const WindowAxis& a = g.axes[i];
-    weight_dims[i + 2 + grouped] = a.taps;
+    weight_dims.push_back(a.taps);
     steps[i] = a.stride;
     dilations[i] = a.dilation - 1;
     low[i] = a.low;
@@ -312,22 +340,9 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
     in.push_back(a.in);
     out.push_back(a.out);
   }
-  int64_t step = 1;
-  for (size_t i = static_cast<size_t>(weight_axes); i-- > 0;) {
-    weight_strides[i] = step;
-    step *= weight_dims[i];
-  }
-  plain_weights = made(
-      [&](void** d) {
-        return api->desc_with_strides(d, weight_axes, weight_dims.data(), kF32,
-                                      weight_strides.data());
-      },
-      api->desc_destroy);
-  const Handle any = made(
-      [&](void** d) { return api->desc_with_tag(d, weight_axes, weight_dims.data(), kF32, kAny); },
-      api->desc_destroy);
   const Handle attr = made(api->attr_create, api->attr_destroy);
-  if (!plain_weights || !any || !attr || api->attr_scratchpad(attr.get(), kUserScratchpad) != 0)
+  if (!weights.describe(*api, weight_dims, contiguous_strides(weight_dims)) || !attr ||
+      api->attr_scratchpad(attr.get(), kUserScratchpad) != 0)
     return false;
   const WindowAxis& outer = g.axes[0];
   image_row = g.channels, result_row = g.filters;
@@ -350,45 +365,27 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
     in[0] = std::min(to, outer.in) - std::max<int64_t>(0, from);
     out[0] = last - first;
     if (in[0] <= 0) return false;  // nothing but zeros
-    Slice slice{nullptr, strided(g.channels, in), strided(g.filters, out),
-                std::max<int64_t>(0, from)};
+    Slice slice{nullptr, image(g.channels, in), image(g.filters, out), std::max<int64_t>(0, from)};
     if (!slice.source || !slice.result) return false;
     const std::array<int64_t, 3> key{in[0], low[0], high[0]};
     auto it = primitives.find(key);
     if (it == primitives.end()) {
-      Primitive p{made(
-                      [&](void** d) {
-                        return api->convolution(
-                            d, api->engine, kInference, kDirect, slice.source.get(),
-                            weights != nullptr ? weights : any.get(), nullptr, slice.result.get(),
-                            steps.data(), dilations.data(), low.data(), high.data(), attr.get());
-                      },
-                      api->primitive_desc_destroy),
-                  {nullptr, nullptr}};
-      if (!p.desc) return false;
-      p.code = made([&](void** c) { return api->primitive_create(c, p.desc.get()); },
-                    api->primitive_destroy);
-      if (!p.code) return false;
+      Primitive p;
+      if (!p.make(*api, [&](void** d) {
+            return api->convolution(d, api->engine, kInference, kDirect, slice.source.get(),
+                                    weights.chosen != nullptr ? weights.chosen : weights.any.get(),
+                                    nullptr, slice.result.get(), steps.data(), dilations.data(),
+                                    low.data(), high.data(), attr.get());
+          }))
+        return false;
+      weights.choose(*api, p);
+      scratch_bytes = std::max(scratch_bytes, scratch_of(*api, p));
       it = primitives.emplace(key, std::move(p)).first;
-      const void* desc = it->second.desc.get();
-      // All slices read the weights as the first wants them.
-      if (weights == nullptr) weights = api->query(desc, kWeights, 0);
-      scratch_bytes = std::max(
-          scratch_bytes, static_cast<int64_t>(api->desc_size(api->query(desc, kScratchpad, 0))));
     }
     slice.primitive = &it->second;
     of.push_back(std::move(slice));
   }
-  weight_bytes = static_cast<int64_t>(api->desc_size(weights));
-  reorder.desc = made(
-      [&](void** d) {
-        return api->reorder(d, plain_weights.get(), api->engine, weights, api->engine, nullptr);
-      },
-      api->primitive_desc_destroy);
-  if (!reorder.desc) return false;
-  reorder.code = made([&](void** c) { return api->primitive_create(c, reorder.desc.get()); },
-                      api->primitive_destroy);
-  return reorder.code != nullptr;
+  return weights.finish(*api);
 }
 
 OneDnnConvolution::OneDnnConvolution(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -402,15 +399,13 @@ std::unique_ptr<const OneDnnConvolution> OneDnnConvolution::make(const ImageGeom
   return std::unique_ptr<const OneDnnConvolution>(new OneDnnConvolution(std::move(impl)));
 }
 
-int64_t OneDnnConvolution::weight_bytes() const { return impl_->weight_bytes; }
+int64_t OneDnnConvolution::weight_bytes() const { return impl_->weights.bytes(*impl_->api); }
 int64_t OneDnnConvolution::scratch_bytes() const { return impl_->scratch_bytes; }
 int64_t OneDnnConvolution::units() const { return impl_->units; }
 int64_t OneDnnConvolution::rows() const { return impl_->rows; }
 
 void OneDnnConvolution::pack(const void* weights, void* packed) const {
-  execute(*impl_->api, impl_->reorder,
-          {{kArgSource, impl_->plain_weights.get(), const_cast<void*>(weights)},
-           {kArgResult, impl_->weights, packed}});
+  impl_->weights.pack(*impl_->api, weights, packed);
 }
 
 void OneDnnConvolution::run(const float* images, const void* packed, float* results, int64_t unit,
@@ -423,7 +418,7 @@ void OneDnnConvolution::run(const float* images, const void* packed, float* resu
   const void* scratchpad = m.api->query(slice.primitive->desc.get(), kScratchpad, 0);
   execute(*m.api, *slice.primitive,
           {{kArgSource, slice.source.get(), const_cast<float*>(from)},
-           {kArgWeights, m.weights, const_cast<void*>(packed)},
+           {kArgWeights, m.weights.chosen, const_cast<void*>(packed)},
            {kArgResult, slice.result.get(), to},
            {kArgScratchpad, scratchpad, scratch}});
 }
@@ -441,30 +436,23 @@ struct After {
   bool rows = false, columns = false;  // whether the operand differs along them
 };
 
-std::optional<After> function_of(OpKind kind) {
-  if (kind == OpKind::Relu) return After{kRelu};
-  if (kind == OpKind::Tanh) return After{kTanh};
-  if (kind == OpKind::Sqr) return After{kSquare};
-  if (kind == OpKind::Abs) return After{kAbs};
-  if (kind == OpKind::Sqrt) return After{kSqrt};
-  if (kind == OpKind::Neg) return After{kLinear, -1};
-  if (kind == OpKind::Sigmoid) return After{kLogistic};
-  if (kind == OpKind::Exp) return After{kExp};
-  if (kind == OpKind::GeluTanh) return After{kGeluTanh};
-  if (kind == OpKind::Silu) return After{kSwish, 1};
-  if (kind == OpKind::Log) return After{kLog};
-  if (kind == OpKind::Gelu) return After{kGeluErf};
-  return std::nullopt;
-}
-// Of the value and an operand, in this order.
-std::optional<int> binary_of(OpKind kind) {
-  if (kind == OpKind::Add) return kAdd;
-  if (kind == OpKind::Mul) return kMul;
-  if (kind == OpKind::Max) return kMax;
-  if (kind == OpKind::Min) return kMin;
-  if (kind == OpKind::Sub) return kSub;
-  if (kind == OpKind::Div) return kDiv;
-  return std::nullopt;
+// What is done with the value alone, or with it and an operand, in this order.
+struct Known {
+  OpKind kind;
+  int algorithm;
+  float alpha = 0;
+};
+constexpr Known kFunctions[] = {
+    {OpKind::Relu, kRelu},    {OpKind::Tanh, kTanh},      {OpKind::Sqr, kSquare},
+    {OpKind::Abs, kAbs},      {OpKind::Sqrt, kSqrt},      {OpKind::Sigmoid, kLogistic},
+    {OpKind::Exp, kExp},      {OpKind::Log, kLog},        {OpKind::GeluTanh, kGeluTanh},
+    {OpKind::Gelu, kGeluErf}, {OpKind::Neg, kLinear, -1}, {OpKind::Silu, kSwish, 1}};
+constexpr Known kBinary[] = {{OpKind::Add, kAdd}, {OpKind::Mul, kMul}, {OpKind::Max, kMax},
+                             {OpKind::Min, kMin}, {OpKind::Sub, kSub}, {OpKind::Div, kDiv}};
+template <size_t n> const Known* find(const Known (&all)[n], OpKind kind) {
+  const Known* const at =
+      std::find_if(all, all + n, [&](const Known& one) { return one.kind == kind; });
+  return at == all + n ? nullptr : at;
 }
 
 [[noreturn]] void no(const std::string& why) {
@@ -480,14 +468,12 @@ struct OneDnnProduct::Impl {
   int64_t m = 0, k = 0, n = 0, rows = 0;
   std::vector<After> after;
   struct Slice {
-    Primitive primitive{{nullptr, nullptr}, {nullptr, nullptr}};
+    Primitive primitive;
     Handle source{nullptr, nullptr}, result{nullptr, nullptr};
     std::vector<Handle> operands;
   };
   Slice whole, rest;  // the last slice may have fewer rows
-  Handle plain{nullptr, nullptr};
-  const void* weights = nullptr;
-  Primitive reorder{{nullptr, nullptr}, {nullptr, nullptr}};
+  Weights weights;
   int64_t scratch_bytes = 0;
 
   void read(const Graph& g);
@@ -517,13 +503,14 @@ void OneDnnProduct::Impl::read(const Graph& g) {
       second = input(turned ? by.inputs[0] : op.inputs[1]);
       const std::vector<int64_t> a = extents(g.type(op.inputs[0]).shape);
       m = a[0], k = a[1], n = g.type(op.result()).shape[1].extent;
-    } else if (op.inputs.size() == 1 && op.inputs[0] == value && function_of(op.kind)) {
-      after.push_back(*function_of(op.kind));
-    } else if (op.inputs.size() == 2 && binary_of(op.kind) &&
+    } else if (op.inputs.size() == 1 && op.inputs[0] == value && find(kFunctions, op.kind)) {
+      const Known& f = *find(kFunctions, op.kind);
+      after.push_back({f.algorithm, f.alpha});
+    } else if (op.inputs.size() == 2 && find(kBinary, op.kind) &&
                (op.inputs[0] == value || has(op.kind, algebra::Commutative)) &&
                (op.inputs[0] == value) != (op.inputs[1] == value)) {
       const TensorId other = op.inputs[op.inputs[0] == value ? 1 : 0];
-      After a{*binary_of(op.kind)};
+      After a{find(kBinary, op.kind)->algorithm};
       if (g.producer(other).kind == OpKind::Const && g.type(other).rank() == 0 &&
           op.kind != OpKind::Max && op.kind != OpKind::Min) {
         const auto c = static_cast<float>(g.attrs<ConstAttrs>(g.producer(other)).value.to_double());
@@ -564,23 +551,15 @@ void OneDnnProduct::Impl::make(Slice& slice, int64_t height, bool packed) {
             (a.binary ? api->post_binary(post.get(), a.algorithm, slice.operands.back().get())
                       : api->post_eltwise(post.get(), a.algorithm, a.alpha, a.beta)) == 0;
   }
-  const Handle any = made(
-      [&](void** d) {
-        const std::array<int64_t, 2> dims{k, n};
-        return api->desc_with_tag(d, 2, dims.data(), kF32, kAny);
-      },
-      api->desc_destroy);
-  right = right && any && api->attr_post(attr.get(), post.get()) == 0;
-  const void* layout = weights != nullptr ? weights : packed ? any.get() : plain.get();
-  if (right)
-    slice.primitive.desc = made(
-        [&](void** d) {
-          return api->matmul(d, api->engine, slice.source.get(), layout, nullptr,
-                             slice.result.get(), attr.get());
-        },
-        api->primitive_desc_destroy);
-  if (!right || !finish(*api, slice.primitive)) no("it has no way to compute this");
-  if (weights == nullptr) weights = api->query(slice.primitive.desc.get(), kWeights, 0);
+  right = right && api->attr_post(attr.get(), post.get()) == 0;
+  if (weights.chosen == nullptr && !packed) weights.chosen = weights.plain.get();
+  const void* const layout = weights.chosen != nullptr ? weights.chosen : weights.any.get();
+  if (!right || !slice.primitive.make(*api, [&](void** d) {
+        return api->matmul(d, api->engine, slice.source.get(), layout, nullptr, slice.result.get(),
+                           attr.get());
+      }))
+    no("it has no way to compute this");
+  weights.choose(*api, slice.primitive);
   scratch_bytes = std::max(scratch_bytes, scratch_of(*api, slice.primitive));
 }
 
@@ -596,31 +575,22 @@ std::unique_ptr<const OneDnnProduct> OneDnnProduct::make(const Graph& meaning, b
   p.read(meaning);
   const OneThread one(*p.api);
   p.rows = ceil_div(p.m, std::max(1, threads));
-  p.plain =
-      p.turned ? strided(*p.api, {p.k, p.n}, {1, p.k}) : strided(*p.api, {p.k, p.n}, {p.n, 1});
-  if (!p.plain) no("it has no such matrix");
+  const std::vector<int64_t> strides =
+      p.turned ? std::vector{int64_t(1), p.k} : std::vector{p.n, int64_t(1)};
+  if (!p.weights.describe(*p.api, {p.k, p.n}, strides)) no("it has no such matrix");
   p.make(p.whole, p.rows, packed);
   if (p.m % p.rows != 0) p.make(p.rest, p.m % p.rows, packed);
-  p.reorder.desc = made(
-      [&](void** d) {
-        return p.api->reorder(d, p.plain.get(), p.api->engine, p.weights, p.api->engine, nullptr);
-      },
-      p.api->primitive_desc_destroy);
-  if (!finish(*p.api, p.reorder)) no("it cannot lay out the second operand");
+  if (!p.weights.finish(*p.api)) no("it cannot lay out the second operand");
   return std::unique_ptr<const OneDnnProduct>(new OneDnnProduct(std::move(impl)));
 }
 
 size_t OneDnnProduct::weights() const { return impl_->second; }
-int64_t OneDnnProduct::weight_bytes() const {
-  return static_cast<int64_t>(impl_->api->desc_size(impl_->weights));
-}
+int64_t OneDnnProduct::weight_bytes() const { return impl_->weights.bytes(*impl_->api); }
 int64_t OneDnnProduct::scratch_bytes() const { return impl_->scratch_bytes; }
 int64_t OneDnnProduct::units() const { return ceil_div(impl_->m, impl_->rows); }
 
 void OneDnnProduct::pack(const void* weights, void* packed) const {
-  execute(*impl_->api, impl_->reorder,
-          {{kArgSource, impl_->plain.get(), const_cast<void*>(weights)},
-           {kArgResult, impl_->weights, packed}});
+  impl_->weights.pack(*impl_->api, weights, packed);
 }
 
 void OneDnnProduct::run(void* const* inputs, int64_t unit, char* scratch) const {
@@ -632,7 +602,7 @@ void OneDnnProduct::run(void* const* inputs, int64_t unit, char* scratch) const 
   };
   std::vector<At> memory{
       {kArgSource, slice.source.get(), from(p.source, first * p.k)},
-      {kArgWeights, p.weights, inputs[p.second]},
+      {kArgWeights, p.weights.chosen, inputs[p.second]},
       {kArgResult, slice.result.get(), from(p.result, first * p.n)},
       {kArgScratchpad, p.api->query(slice.primitive.desc.get(), kScratchpad, 0), scratch}};
   for (size_t i = 0; i < p.after.size(); ++i) {

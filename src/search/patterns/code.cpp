@@ -15,9 +15,6 @@ namespace {
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr int64_t kMaxArray = 48 << 10;  // bytes of the arrays of a body
 
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 struct Token {
   enum Kind { Name, Number, Mark, End } kind = End;
   std::string text;

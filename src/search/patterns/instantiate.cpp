@@ -49,7 +49,8 @@ class Instance {
     }
     const TensorId result = body_.outputs()[0];
     const Op& last = body_.op(body_.tensor(result).producer);
-    const bool inside = holes_ && !epilogue_.empty() && last.kind == OpKind::Kernel && read_once(result);
+    const bool inside =
+        holes_ && !epilogue_.empty() && last.kind == OpKind::Kernel && read_once(result);
     for (const Op& op : body_.ops()) {
       if (op.kind == OpKind::Input) continue;
       if (op.kind == OpKind::Kernel)

@@ -12,9 +12,6 @@
 namespace tessera::patterns {
 namespace {
 
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 // Replaces names in the statements of a body, and remembers for messages where characters came
 // from. Lines stay lines.
 class Expander {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -12,9 +13,6 @@ namespace {
 
 constexpr size_t kMaxBytes = 1 << 20, kMaxName = 100, kMaxSettings = 512;
 constexpr int64_t kMaxNumber = int64_t(1) << 40;
-
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 class Parser {
  public:
@@ -470,21 +468,13 @@ class Parser {
       if (at_ == text_.size()) fail("this text is not closed", at);
       a.word = std::string(text_.substr(at, ++at_ - at));
     } else if (is_digit(c) || c == '-') {
-      const auto digits = [&] {
-        const size_t start = at_;
-        while (at_ < text_.size() && is_digit(text_[at_])) at_++;
-        if (at_ == start || at_ - start > 40) fail("expected digits");
-        return at_ - start;
-      };
-      at_ += c == '-';
-      if (text_.substr(at_, 1) == "0" && digits() > 1) fail("a number does not begin with 0", at);
-      if (text_[at_ - 1] != '0' || at_ == at + (c == '-')) digits();
-      if (text_.substr(at_, 1) == ".") at_++, digits();
-      if (text_.substr(at_, 1) == "e") {
+      static const std::regex number("-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?(e-?[0-9]{1,3})?");
+      while (at_ < text_.size() && (is_alpha(text_[at_]) || is_digit(text_[at_]) ||
+                                    text_[at_] == '.' || text_[at_] == '-'))
         at_++;
-        at_ += text_.substr(at_, 1) == "-";
-        digits();
-      }
+      if (!std::regex_match(text_.begin() + std::ptrdiff_t(at), text_.begin() + std::ptrdiff_t(at_),
+                            number))
+        fail("this is no number, as in 12, -0.5 or 1e-6", at);
       a.word = std::string(text_.substr(at, at_ - at));
     } else {
       a.word = word("an input of the def, a number, a symbol, a text, true, false, none or a list");

@@ -179,9 +179,8 @@ def node_call(
 
     def call(operands: Sequence[Memory], results: Sequence[Memory], threads: int) -> None:
         made = nodes.results(function, payload, [array_of(m) for m in operands], threads)
-        for array, memory in zip(made, results, strict=True):
-            to = array_of(memory)
-            if array.dtype != to.dtype or array.shape != to.shape:
+        for array, to in zip(made, map(array_of, results), strict=True):
+            if (array.dtype, array.shape) != (to.dtype, to.shape):
                 raise BadInputError(
                     f"{function}: a result is {array.dtype}{list(array.shape)}, not "
                     f"{to.dtype}{list(to.shape)} as the model says"
