@@ -1,7 +1,6 @@
 """What compiled programs leave to this process: PyTorch's operators, and nodes of ONNX models.
 
-The core calls `version`, `problem` and `run`, on the thread that called the program. Nothing is
-imported before a program asks for it.
+The core calls `version`, `problem` and `run`, and nothing is imported before a program asks for it.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from tessera.types import to_numpy
 
 # Memory that is valid for the time of a call, dtype and shape; row-major.
 Memory = tuple[memoryview, str, tuple[int, ...]]
-_PACKAGES = {"onnx": "onnxruntime", "torch": "torch"}
 
 
 def version(host: str) -> str:
     """What a host's results depend on, such as "torch 2.13.0"; empty where it is not installed."""
-    package = _PACKAGES[host]
+    package = "onnxruntime" if host == "onnx" else host
     try:
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
@@ -102,8 +100,8 @@ class TorchCall:
 def _tensor_of(memory: Memory) -> Any:
     import torch
 
-    data, dtype, shape = memory
-    return torch.frombuffer(data, dtype=getattr(torch, to_numpy(dtype).name)).view(shape)
+    dtype = getattr(torch, to_numpy(memory[1]).name)
+    return torch.frombuffer(memory[0], dtype=dtype).view(memory[2])
 
 
 def _filled(value: Any, tensors: Sequence[Any]) -> Any:
@@ -120,14 +118,13 @@ def torch_operator(name: str) -> Any:
     """
     import torch
 
-    space, operator, *overload = name.split(".")
+    space, operator, wanted = f"{name}.default".split(".")[:3]
     packet = getattr(getattr(torch.ops, space), operator, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         raise BadInputError(
             f"torch has no operator {space}.{operator}; one of your own is there once the module "
             "that registers it is imported (`tessera patterns check --import MODULE`)"
         )
-    wanted = overload[0] if overload else "default"
     if wanted not in packet.overloads():
         known = ", ".join(f"{space}.{operator}.{o}" for o in packet.overloads())
         raise BadInputError(f"torch's {space}.{operator} has no overload '{wanted}'; say {known}")

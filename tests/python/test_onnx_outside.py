@@ -318,9 +318,9 @@ def test_opaque_nodes_in_the_middle_of_compiled_programs(
     feeds = {"x": normal(4, 300)}
     nodes = [node("Exp", ["x"], ["e"]), node("TopK", ["e", "k"], ["v", "i"]),
              node("Neg", ["v"], ["n"]), node("TopK", ["n", "two"], ["y", "unread"]),
-             node("Cast", ["i"], ["f"], to=TensorProto.FLOAT), node("Neg", ["f"], ["z"])]  # fmt: skip
+             node("Cast", ["i"], ["f"], to=1), node("Neg", ["f"], ["z"])]  # fmt: skip
     proto = model(nodes, feeds, ["y", "z"], k=np.array([300]), two=np.array([2]))
-    want = ReferenceEvaluator(proto).run(None, feeds)
+    want: list[Any] = list(ReferenceEvaluator(proto).run(None, feeds))
     graph = Model(proto).graph()
     assert len(graph.notes) == 2
     for _ in range(2):
