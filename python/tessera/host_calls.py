@@ -71,10 +71,6 @@ class TorchCall:
     """One registered operator of PyTorch with its arguments; {"operand": i} is the i-th tensor."""
 
     def __init__(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        try:
-            import torch
-        except ImportError:
-            raise ToolMissingError(f"{name} is run by PyTorch, which is not installed") from None
         self.name, self.args, self.kwargs = name, args, kwargs
         self.operator = torch_operator(name)
 
@@ -114,10 +110,12 @@ def torch_operator(name: str) -> Any:
     """The registered operator NAMESPACE.OP[.OVERLOAD], a torch._ops.OpOverload.
 
     Raises BadInputError: there is none, it does not give just one tensor, it writes into its
-    operands, or it draws random numbers.
+    operands, or it draws random numbers; ToolMissingError without PyTorch.
     """
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        raise ToolMissingError(f"{name} is run by PyTorch, which is not installed") from None
     space, operator, wanted = f"{name}.default".split(".")[:3]
     packet = getattr(getattr(torch.ops, space), operator, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
