@@ -63,16 +63,15 @@ def array_of(memory: Memory) -> np.ndarray[Any, Any]:
 @functools.cache
 def torch_call(text: str) -> TorchCall:
     """The call that a pattern's `call torch` has become; raises BadInputError, ToolMissingError."""
-    call = json.loads(text)
-    return TorchCall(call["op"], call["args"], call["kwargs"])
+    return TorchCall(**json.loads(text))
 
 
 class TorchCall:
     """One registered operator of PyTorch with its arguments; {"operand": i} is the i-th tensor."""
 
-    def __init__(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.name, self.args, self.kwargs = name, args, kwargs
-        self.operator = torch_operator(name)
+    def __init__(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.name, self.args, self.kwargs = op, args, kwargs
+        self.operator = torch_operator(op)
 
     def __call__(self, operands: Sequence[Memory], results: Sequence[Memory], threads: int) -> None:
         tensors = [_tensor_of(m) for m in operands]

@@ -416,6 +416,9 @@ class Parser {
     for (size_t i = 0; i < p_.def.inputs().size(); i++)
       if (p_.def.type(p_.def.inputs()[i]).rank() > 0)
         tensors.push_back(p_.def.tensor(p_.def.inputs()[i]).name);
+    for (const std::string& t : tensors)
+      if (t.find('.') != std::string::npos)
+        fail("a call cannot name '" + t + "': it has a dot", from);
     if (take("(") && !take(")")) {
       do {
         b.arguments.push_back(argument(0, named));

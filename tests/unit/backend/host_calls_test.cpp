@@ -304,6 +304,9 @@ TEST_F(Calls, AreWrittenInAClosedGrammar) {
       "pattern p\n  def {\n    x = input : f32[M]\n    z = input : f32[M]\n    y = add x, z\n"
       "    return y\n  }\n  call torch a.b(x)\n";
   EXPECT_TRUE(has(malformed(two), "does not say what 'z' is for"));
+  EXPECT_TRUE(has(malformed("pattern p\n  def {\n    x. = input : f32[M]\n    y = neg x.\n"
+                            "    return y\n  }\n  call torch a.b\n"),
+                  "a call cannot name 'x.': it has a dot"));
 }
 
 TEST_F(Calls, OfOneDnn) {
