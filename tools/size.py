@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 SOFT, HARD = 500, 1000
-BUDGET = 131_500  # lines of product code (five engines, two back ends): src, include, python, tools
+BUDGET = 133_000  # lines of product code (five engines, two back ends): src, include, python, tools
 PRODUCT = ("src", "include", "python", "tools")
 REST = ("tests", "bench", "examples")
 SUFFIXES = {".h", ".cpp", ".def", ".inc", ".py", ".sh", ".cu"}

@@ -275,6 +275,12 @@ void bind_backend(nb::module_& m) {
       .def_prop_ro("input_types", [](const Module& s) { return types_of(s.input_types()); })
       .def_prop_ro("output_types", [](const Module& s) { return types_of(s.output_types()); })
       .def_prop_ro("source", &Module::source)
+      .def_prop_ro("host_calls",
+                   [](const Module& s) {
+                     nb::list texts;
+                     for (const HostStep& step : s.host_steps()) texts.append(step.text);
+                     return texts;
+                   })
       .def_prop_ro("plan", &Module::plan_text)
       .def_prop_ro("plan_facts", &plan_facts)
       .def_prop_ro("workspace_bytes", &Module::workspace_bytes)

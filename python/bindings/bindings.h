@@ -18,6 +18,7 @@ void bind_cuda_checks(nb::module_& m);
 void bind_cuda(nb::module_& m);
 void bind_driver(nb::module_& m);
 void bind_eval(nb::module_& m);
+void bind_hosts(nb::module_& m);
 void bind_ir(nb::module_& m);
 void bind_patterns(nb::module_& m);
 void bind_rules(nb::module_& m);

@@ -292,6 +292,9 @@ class Call {
       std::optional<nb::gil_scoped_release> released;
       if (release_) released.emplace();
       module->run({inputs, n}, {outputs, outputs_.size()});
+    } catch (nb::python_error& error) {  // Ctrl-C in an operator of the host
+      error.restore();
+      return nullptr;
     } catch (const std::exception&) {  // the way of all other calls tells what it was
       Py_RETURN_NOTIMPLEMENTED;
     }

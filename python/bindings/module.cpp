@@ -13,6 +13,7 @@ NB_MODULE(_core, m) {
   tessera::python::bind_verify(m);
   tessera::python::bind_backend(m);
   tessera::python::bind_call(m);
+  tessera::python::bind_hosts(m);
   tessera::python::bind_cuda_checks(m);
   tessera::python::bind_cuda(m);
   tessera::python::bind_driver(m);

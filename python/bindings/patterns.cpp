@@ -49,10 +49,7 @@ nb::dict record(const Pattern& p) {
     body["library"] = b.library;
     body["when"] = texts(b.when);
     body["line"] = b.line;
-    body["language"] = b.language == patterns::Language::Cpp    ? "cpp"
-                       : b.language == patterns::Language::Cuda ? "cuda"
-                       : b.language == patterns::Language::Raw  ? "raw"
-                                                                : "";
+    body["language"] = name(b.language);
     bodies.append(body);
   }
   d["bodies"] = bodies;
@@ -111,7 +108,7 @@ nb::dict check_body(const std::string& text, const std::string& file, size_t bod
         options.sizes = sizes;
         options.timeout_s = timeout_s;
         options.cancel = &call.cancel;
-        if (p.bodies.at(body).language != patterns::Language::Cpp) {
+        if (p.bodies.at(body).target == "cuda") {
           OptimizeOptions described;
           described.target = target;
           described.target_directory = folder;

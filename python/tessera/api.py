@@ -14,7 +14,7 @@ from tessera import _core
 from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
-from tessera.errors import UnsupportedError, UsageError
+from tessera.errors import UsageError
 from tessera.frontends.trace import Traced, trace_call
 from tessera.graph import Graph
 from tessera.options import Options, is_gpu, require_budget, require_seed, require_threads
@@ -79,11 +79,6 @@ def _optimize_graph(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     graph.validate()
-    if graph.opaque is not None:
-        raise UnsupportedError(
-            f"{'; '.join(graph.notes)}: there is no compiled code around such nodes yet; "
-            "Graph.run interprets the program"
-        )
     graph = _with_weights(graph, options.weights)
     timeline: list[dict[str, Any]] = []
 

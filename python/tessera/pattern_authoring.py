@@ -49,10 +49,10 @@ def register(
     a torch.nn.Module, which is exported with the arguments `example`. Of the last two, `sizes` say
     which extents are symbols (`{"M": 48, "N": 512}`), and parameters come before arguments among
     the inputs, under their names (dots become underscores). How it is computed is one of `kernel`
-    (`grid[x=M/16] { … }`), `body` (statements) and `call` (cublaslt, cudnn, packed), or `code`, or
-    both: texts by target, {"cpu": "for m = M { … }", "cuda": "for m = M threads 128 { … }"}
-    ("cuda raw" for CUDA that only NVIDIA's compiler takes). `loops` is an explicit +Graph; without
-    it the meaning's is derived. See docs/patterns.md for all of these.
+    (`grid[x=M/16] { … }`), `body` (statements) and `call` (torch OP, onednn, cublaslt, cudnn,
+    packed), or `code`, or both: texts by target, {"cpu": "for m = M { … }", "cuda": "for m = M
+    threads 128 { … }"} ("cuda raw" for CUDA that only NVIDIA's compiler takes). `loops` is an
+    explicit +Graph; without it the meaning's is derived. See docs/patterns.md for all of these.
 
     `scope`: for this process, or kept for this user or this folder's project. Raises BadInputError
     where the file would be malformed or the kernel is not the meaning; code is not proved but run

@@ -292,7 +292,7 @@ class BodyState:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        target = {"cpp": "cpu", "cuda": "cuda", "raw": "raw cuda"}[self.language]
+        target = {"cpp": "cpu", "raw": "raw cuda"}.get(self.language, self.language)
         runs = f" ({self.runs} runs)" if self.state == "checked" else ""
         return f"{target} {self.state}{runs}"
 

@@ -723,6 +723,11 @@ class Result:
                 raise UnsupportedError(
                     f"save: there is no code for '{path}' ({why}); a .ug holds the program"
                 )
+            if self._module is not None and (calls := self._module.host_calls):
+                raise UnsupportedError(
+                    f"save: '{path}' would lack what this process computes for the program: "
+                    f"{', '.join(dict.fromkeys(calls))}; a .ug holds the program"
+                )
             write_text(path, self.kernel_source)
         else:
             source = ".cpp" if self._cuda is None else ".cu"

@@ -13,8 +13,10 @@
 #include <numeric>
 
 #include "backend/check.h"
+#include "backend/compiler.h"
 #include "backend/cpu/compile.h"
 #include "backend/cpu/prelude.h"
+#include "backend/cpu/runtime.h"
 #include "backend/cuda/emulate_program.h"
 #include "backend/cuda_code.h"
 #include "base/error.h"
@@ -257,6 +259,7 @@ std::string compiler_text(const std::string& message) {
 std::vector<DType> types_of(const Pattern& p, const Body& b) {
   std::vector<DType> types;
   for (DType d : {DType::F32, DType::F64, DType::BF16, DType::F16}) {
+    if (b.language == Language::OneDnn && d != DType::F32) continue;
     const auto allows = [&](const patterns::Condition& c) {
       return !c.comparison.empty() || c.holds({}, d);
     };
@@ -282,9 +285,12 @@ class BodyChecker {
     record.pattern = p_.name;
     record.source = source_of(p_, b_);
     record.text = patterns::recorded_text(p_, b_);
-    record.machine = b_.language == Language::Cpp    ? cpu_body_machine(options_.isa)
-                     : b_.language == Language::Cuda ? emulated_body_machine()
-                                                     : raw_body_machine(device());
+    if (b_.language == Language::Cpp) (void)find_compiler();  // which says what is missing
+    record.machine = body_machine(b_.language, options_.isa, device());
+    if (record.machine.empty())
+      throw Error(ErrorKind::ToolMissing, "the call in line " + std::to_string(b_.line) +
+                                              " needs " + name(b_.language) +
+                                              ", which is not installed");
     std::string types;
     for (DType dtype : types_of(p_, b_)) {
       types += (types.empty() ? "" : " ") + std::string(tessera::name(dtype));
@@ -355,6 +361,8 @@ class BodyChecker {
         CpuRun cpu(p_, e.graph, sources_, watched, options_, cache_);
         compare([&](auto in, auto out) { cpu.run(in, out, failure_); });
       }
+    } else if (b_.called()) {
+      compare([&](auto in, auto out) { call(e, in, out); });
     } else if (b_.language == Language::Cuda) {
       const EmulatedProgram program(
           e.graph,
@@ -363,6 +371,46 @@ class BodyChecker {
     } else {
       raw(e, compare);
     }
+  }
+
+  // A call is of this process: after a fork, libraries' threads are gone.
+  void call(const patterns::Example& e, std::span<const void* const> in,
+            std::span<void* const> out) {
+    if (!failure_.empty()) return;
+    const auto op = std::find_if(e.graph.ops().begin(), e.graph.ops().end(), [&](const Op& o) {
+      return written_kernel(e.graph, o).has_value();
+    });
+    const auto made = [&](bool packed) {
+      return written_call(e.graph.body(*op), *written_kernel(e.graph, *op), sources_, packed, 2);
+    };
+    const WrittenCall call = made(false);
+    std::vector<AlignedBuffer> memory;
+    std::vector<void*> arguments;
+    std::vector<size_t> given;  // which input of the program
+    const std::vector<TensorId>& inputs = e.graph.inputs();
+    for (size_t k : call.operands) {
+      const TensorId t = op->inputs[k];
+      given.push_back(size_t(std::find(inputs.begin(), inputs.end(), t) - inputs.begin()));
+      memory.emplace_back(size_t(e.graph.type(t).bytes()));
+      std::memcpy(memory.back().data(), in[given.back()], memory.back().size());
+      arguments.push_back(memory.back().data());
+    }
+    arguments.push_back(out[0]);
+    if (!call.product) call_host(call.step, arguments.data(), KernelPool::shared().threads());
+    for (bool packed : {false, true}) {
+      if (!call.product) break;
+      const auto product = made(packed).product;
+      const AlignedBuffer weights(size_t(product->weight_bytes()) + 64);
+      const AlignedBuffer scratch(size_t(product->scratch_bytes()) + 64);
+      std::vector<void*> places = arguments;
+      product->pack(places[product->weights()], weights.data());
+      if (packed) places[product->weights()] = weights.data();
+      for (int64_t unit = 0; unit < product->units(); unit++)
+        product->run(places.data(), unit, static_cast<char*>(scratch.data()));
+    }
+    for (size_t k = 0; k < memory.size(); k++)
+      if (std::memcmp(memory[k].data(), in[given[k]], memory[k].size()) != 0)
+        failure_ = "it writes into its operands";
   }
 
   // Emulated in a child process, since a body may loop.

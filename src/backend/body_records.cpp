@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "backend/compiler.h"
+#include "backend/cpu/onednn.h"
+#include "backend/host_calls.h"
 #include "base/error.h"
 #include "base/sha256.h"
 
@@ -92,26 +94,33 @@ std::string BodyRecords::key() const {
   return sha256_hex(text);
 }
 
-std::string cpu_body_machine(CpuIsa isa) {
-  return "cpu " + std::string(to_string(isa)) + " version " + std::to_string(kBodyVersion) +
-         " compiler " + find_compiler().identity;
-}
-std::string raw_body_machine(const std::string& device) {
-  return "cuda " + (device.empty() ? "compiled" : device) + " version " +
-         std::to_string(kBodyVersion);
-}
-std::string emulated_body_machine() {
-  return "cuda emulated version " + std::to_string(kBodyVersion);
+std::vector<Language> languages_of(bool cuda) {
+  if (cuda) return {Language::Cuda, Language::Raw};
+  return {Language::Cpp, Language::Torch, Language::OneDnn};
 }
 
 std::string body_machine(Language language, CpuIsa isa, const std::string& device) {
-  if (language == Language::Cuda) return emulated_body_machine();
-  if (language == Language::Raw) return raw_body_machine(device);
+  const std::string version = " version " + std::to_string(kBodyVersion);
+  std::string on;
   try {
-    return cpu_body_machine(isa);
+    switch (language) {
+    case Language::None: break;
+    case Language::Cpp:
+      return "cpu " + std::string(to_string(isa)) + version + " compiler " +
+             find_compiler().identity;
+    case Language::Cuda: on = "cuda emulated"; break;
+    case Language::Raw: on = "cuda " + (device.empty() ? "compiled" : device); break;
+    case Language::Torch:
+      if (const auto host = find_host("torch"); host != nullptr) on = host->version();
+      break;
+    case Language::OneDnn:
+      if (const std::string v = onednn().version; !v.empty())
+        on = "onednn " + v + " " + to_string(isa);
+      break;
+    }
   } catch (const Error&) {
-    return "";
   }
+  return on.empty() ? "" : on + version;
 }
 
 std::optional<BodyRecord> record_of(const Pattern& p, const Body& b, Cache& cache, CpuIsa isa,
@@ -120,7 +129,7 @@ std::optional<BodyRecord> record_of(const Pattern& p, const Body& b, Cache& cach
   const std::string source = source_of(p, b);
   auto record = records.find(source, body_machine(b.language, isa, device));
   if (!record && b.language == Language::Raw && !device.empty())
-    record = records.find(source, raw_body_machine(""));
+    record = records.find(source, body_machine(b.language, isa, ""));
   return record;
 }
 
@@ -133,9 +142,8 @@ std::vector<std::string> trust_lines(const Graph& graph, Cache& cache, bool cuda
     if (!a) continue;
     std::string line = "proved up to body " + a->pattern + " (" + a->source.substr(0, 12) + "), ";
     std::optional<BodyRecord> record;
-    for (Language language : {Language::Cpp, Language::Cuda, Language::Raw})
-      if ((language != Language::Cpp) == cuda && !record)
-        record = records.find(a->source, body_machine(language, isa, device));
+    for (Language language : languages_of(cuda))
+      if (!record) record = records.find(a->source, body_machine(language, isa, device));
     if (record && record->state == BodyRecord::State::Checked)
       line += "which was checked by " + std::to_string(record->runs) + " runs at " +
               std::to_string(record->instances) + " sizes, settings and types (" + record->what +
@@ -152,6 +160,8 @@ void mark_unusable(std::vector<Pattern>& warehouse, Cache& cache, bool cuda, Cpu
                    const std::string& device) {
   for (Pattern& p : warehouse) {
     for (Body& b : p.bodies) {
+      if (b.library == "onednn" && !cuda)
+        b.unusable = onednn().problem.empty() ? "" : "oneDNN: " + onednn().problem;
       if (!b.written() || (b.target == "cuda") != cuda) continue;
       const auto record = record_of(p, b, cache, isa, device);
       if (record && record->state == BodyRecord::State::Checked) {
@@ -159,6 +169,9 @@ void mark_unusable(std::vector<Pattern>& warehouse, Cache& cache, bool cuda, Cpu
       } else if (record && record->state == BodyRecord::State::Refused) {
         b.unusable = "its body in line " + std::to_string(b.line) +
                      " was refused by a check: " + record->what;
+      } else if (b.called() && body_machine(b.language, isa, device).empty()) {
+        b.unusable = "its call in line " + std::to_string(b.line) + " needs " +
+                     (b.language == Language::Torch ? "PyTorch" : "oneDNN") + ", which is not here";
       } else {
         b.unusable = b.language == Language::Raw
                          ? "its raw CUDA in line " + std::to_string(b.line) +

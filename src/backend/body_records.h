@@ -38,13 +38,6 @@ class BodyRecords {
   std::string folder_;  // empty: nothing persists
 };
 
-// What a body's code depends on beside itself: version of this translation, compiler, instructions.
-// Of CUDA, the emulator with the host's compiler; of raw CUDA, the device, "" where there is none.
-// Throws Error(ToolMissing) without a compiler.
-std::string cpu_body_machine(CpuIsa isa);
-std::string emulated_body_machine();
-std::string raw_body_machine(const std::string& device);
-
 // What is known of a body here: its record, or none. Raw CUDA: of the device, else of the compiler.
 std::optional<BodyRecord> record_of(const patterns::Pattern&, const patterns::Body&, Cache& cache,
                                     CpuIsa isa, const std::string& device = {});
@@ -58,7 +51,11 @@ std::vector<std::string> trust_lines(const Graph&, Cache& cache, bool cuda, CpuI
 void mark_unusable(std::vector<patterns::Pattern>& warehouse, Cache& cache, bool cuda, CpuIsa isa,
                    const std::string& device = {});
 
-// What bodies in a language have to be checked on before they are used; "" where that is not known.
+// In which languages bodies are for a CPU, or for a GPU.
+std::vector<patterns::Language> languages_of(bool cuda);
+// What bodies in a language depend on beside themselves and have to be checked on before they are
+// used: version of the translation, compiler, instructions; of CUDA the emulator; of raw CUDA the
+// device, or "" where there is none; of calls the library's version. "" where that is not here.
 std::string body_machine(patterns::Language, CpuIsa isa, const std::string& device);
 
 }  // namespace tessera

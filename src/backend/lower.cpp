@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "ir/block.h"
 
 namespace tessera {
@@ -196,6 +197,16 @@ std::optional<Graph> lower_to_block(const Graph& graph, const Op& op, const Lowe
   if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul)
     return lower_product(graph, op, lowering);
   return std::nullopt;
+}
+
+void require_runnable(const Graph& graph) {
+  if (graph.level() != Level::Kernel)
+    throw Error(ErrorKind::BadInput, std::string("only kernel graphs can be run, not a ") +
+                                         name(graph.level()) + " graph");
+  for (const Tensor& t : graph.tensors())
+    if (!is_static(t.type.shape))
+      throw Error(ErrorKind::Unsupported, "code needs known extents, but a tensor is " +
+                                              t.type.str() + "; bind its symbols first");
 }
 
 }  // namespace tessera

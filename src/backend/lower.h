@@ -22,6 +22,8 @@ struct Lowering {
   std::function<ProductTiles(DType, int64_t batch, int64_t m, int64_t n, int64_t k)> split;
 };
 
+// Throws Error unless it is a kernel graph of static shapes.
+void require_runnable(const Graph& graph);
 // A block graph that computes `op` of a kernel graph, with one input per operand and one output;
 // operands are seen with equivalent shapes of the same elements in the same order. nullopt for
 // operators whose elements are expressions of the operands' elements.

@@ -513,6 +513,57 @@ BlockText emit_written_cuda(const std::string& name, const Graph& block, const W
   return out;
 }
 
+bool is_call(const WrittenKernel& attrs, const WrittenSources& sources) {
+  const auto known = sources.find(attrs.source);
+  return known != sources.end() && known->second.bodies.at(0).called();
+}
+
+WrittenCall written_call(const Graph& block, const WrittenKernel& attrs,
+                         const WrittenSources& sources, bool packed, int threads) {
+  const Resolved r = resolve(block, attrs, sources);
+  WrittenCall call;
+  call.step.host = name(r.body->language);
+  if (r.body->language == Language::Torch)
+    call.step.text = patterns::call_text(*r.pattern, *r.body, r.values, r.numbers);
+  else
+    call.product = OneDnnProduct::make(patterns::meaning_of(block, attrs), packed, threads);
+  for (size_t i = 0; i < attrs.operands.size(); i++) {
+    const TensorId t{uint32_t(attrs.operands[i])};
+    const auto first = std::find(attrs.operands.begin(), attrs.operands.end(), int(t.index));
+    if (r.pattern->is_number(i)) continue;
+    // The program of the meaning has each of its inputs once.
+    if (call.product && first - attrs.operands.begin() < std::ptrdiff_t(i)) continue;
+    const Op& op = block.producer(t);
+    if (op.kind != OpKind::Iter) bad("a call of something that is computed in its kernel");
+    const auto& all = block.inputs();
+    call.operands.push_back(size_t(std::find(all.begin(), all.end(), op.inputs[0]) - all.begin()));
+    call.step.operands.push_back(block.type(t));
+  }
+  call.step.results = {block.type(TensorId(uint32_t(attrs.result)))};
+  if (block.producer(block.outputs()[0]).inputs[0] != TensorId(uint32_t(attrs.result)))
+    bad("a call behind which its kernel computes more");
+  return call;
+}
+
+std::vector<std::pair<size_t, int64_t>>
+written_alignment(const Graph& block, const WrittenKernel& attrs, const WrittenSources& sources) {
+  const auto known = sources.find(attrs.source);
+  if (known == sources.end()) bad("the body of " + attrs.pattern + " is not checked here");
+  const Pattern& p = known->second;
+  std::vector<std::pair<size_t, int64_t>> found;
+  for (const auto* all : {&p.when, &p.bodies.at(0).when})
+    for (const patterns::Condition& c : *all) {
+      if (c.comparison != "align") continue;
+      const TensorId t{uint32_t(attrs.operands[*p.input(c.operand)])};
+      const Op& op = block.producer(t);
+      if (op.kind != OpKind::Iter) continue;  // made in the kernel
+      const auto& in = block.inputs();
+      found.emplace_back(size_t(std::find(in.begin(), in.end(), op.inputs[0]) - in.begin()),
+                         c.bytes);
+    }
+  return found;
+}
+
 Graph with_checked_bodies(const Graph& graph, Cache& cache, bool cuda, CpuIsa isa,
                           const std::string& device, WrittenSources& sources) {
   if (std::none_of(graph.ops().begin(), graph.ops().end(),
@@ -521,8 +572,7 @@ Graph with_checked_bodies(const Graph& graph, Cache& cache, bool cuda, CpuIsa is
   const BodyRecords records(cache);
   const auto usable = [&](const Op& op) {
     const WrittenKernel a = *written_kernel(graph, op);
-    for (Language language : {Language::Cpp, Language::Cuda, Language::Raw}) {
-      if ((language != Language::Cpp) != cuda) continue;
+    for (Language language : languages_of(cuda)) {
       const auto record = records.find(a.source, body_machine(language, isa, device));
       if (!record || record->state != BodyRecord::State::Checked) continue;
       try {
@@ -531,6 +581,11 @@ Graph with_checked_bodies(const Graph& graph, Cache& cache, bool cuda, CpuIsa is
             source_of(p, p.bodies[0]) != a.source)
           continue;
         sources.insert_or_assign(a.source, std::move(p));
+        if (is_call(a, sources)) {
+          const WrittenCall call = written_call(graph.body(op), a, sources);
+          if (call.product || host_problem(call.step).empty()) return true;
+          continue;  // the record is another process's, which had imported the operator
+        }
         (void)resolve(graph.body(op), a, sources);
         return true;
       } catch (const Error&) {

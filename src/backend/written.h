@@ -7,8 +7,10 @@
 
 #include "backend/body_records.h"
 #include "backend/cpu/emit_kernel.h"
+#include "backend/cpu/onednn.h"
 #include "backend/cuda/block_emitter.h"
 #include "backend/cuda/emit.h"
+#include "backend/host_calls.h"
 #include "search/patterns/code.h"
 
 namespace tessera {
@@ -32,6 +34,21 @@ WrittenText emit_written(const std::string& name, const Graph& block, const Writ
 BlockText emit_written_cuda(const std::string& name, const Graph& block, const WrittenKernel&,
                             const WrittenSources&, std::set<std::string>& prelude,
                             bool watched = false);
+
+// The call that a body is, and which operands of the kernel it takes, in order. Throws like
+// emit_written.
+struct WrittenCall {
+  HostStep step;                                 // of the process
+  std::shared_ptr<const OneDnnProduct> product;  // or of oneDNN
+  std::vector<size_t> operands;
+};
+bool is_call(const WrittenKernel&, const WrittenSources&);
+// `packed` and `threads`: of products. Throws Error(Unsupported) where oneDNN cannot.
+WrittenCall written_call(const Graph& block, const WrittenKernel&, const WrittenSources&,
+                         bool packed = false, int threads = 1);
+// Operands of the kernel whose addresses are multiples of so many bytes, as guards say.
+std::vector<std::pair<size_t, int64_t>> written_alignment(const Graph& block, const WrittenKernel&,
+                                                          const WrittenSources&);
 
 // As emit_cuda; kernels of `sources` are those texts. `watched`: their indices are checked, for the
 // emulator alone.

@@ -25,7 +25,7 @@ std::vector<bool> computed_once(const Graph& graph, bool of_weights) {
       continue;
     }
     int64_t read = 0, made = 0;
-    bool fixed = true;
+    bool fixed = op.kind != OpKind::Opaque;  // which need not repeat itself
     for (TensorId t : op.inputs) {
       fixed = fixed && constant[t.index];
       read += graph.type(t).bytes();

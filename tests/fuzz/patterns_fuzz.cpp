@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/rational.h"
 #include "fuzz_counters.h"
 #include "search/patterns/code.h"
 #include "search/patterns/pattern.h"
@@ -32,6 +33,16 @@ void closed(const tessera::patterns::Pattern& p, const tessera::patterns::Body& 
   std::map<std::string, std::string> numbers;
   for (const std::string& n : p.numbers) numbers[n] = "0.5f";
   std::string text;
+  if (b.called()) {
+    // Of a call: a registered name, and arguments that are data.
+    text = call_text(p, b, values, std::vector<tessera::Rational>(p.def.inputs().size()));
+    for (const char c : b.operator_name)
+      if (!isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.')
+        fail("operators have names", b.operator_name);
+    for (const char c : text)
+      if (c < ' ' || c > '~' || c == '\\') fail("a call is plain data", text);
+    return;
+  }
   try {
     text = expand_code(p, b, values, numbers, "float").text;
   } catch (const tessera::Error&) {

@@ -14,6 +14,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
+import tessera as ts  # noqa: E402
 from tessera.bench.onnx_nodes import run_graph  # noqa: E402
 from tessera.errors import BadInputError, UnsupportedError  # noqa: E402
 from tessera.frontends.onnx import Model  # noqa: E402
@@ -44,7 +45,7 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpaqueNodes, "_session", lambda self, f, p: Session(self.models[p]))
+    monkeypatch.setattr(OpaqueNodes, "_session", lambda self, f, p, t=0: Session(self.models[p]))
 
 
 def model(
@@ -306,3 +307,38 @@ def test_long_slices_are_not_written_out() -> None:
     nodes = [node("Slice", ["x", "a", "b"], ["p"]), node("Split", ["x", "s"], ["q", "r"])]
     graph = Model(model(nodes, {"x": x}, ["p", "q"], 13, **arrays)).graph()
     assert [t.shape for t in graph.outputs] == [((1 << 39) - 1,), (1 << 39,)]
+
+
+def test_opaque_nodes_in_the_middle_of_compiled_programs(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """onnxruntime's nodes between compiled kernels: several results, of which one is not read,
+    other dtypes, and again by a program that another optimisation remembers."""
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    feeds = {"x": normal(4, 300)}
+    nodes = [node("Exp", ["x"], ["e"]), node("TopK", ["e", "k"], ["v", "i"]),
+             node("Neg", ["v"], ["n"]), node("TopK", ["n", "two"], ["y", "unread"]),
+             node("Cast", ["i"], ["f"], to=1), node("Neg", ["f"], ["z"])]  # fmt: skip
+    proto = model(nodes, feeds, ["y", "z"], k=np.array([300]), two=np.array([2]))
+    want: list[Any] = list(ReferenceEvaluator(proto).run(None, feeds))
+    graph = Model(proto).graph()
+    assert len(graph.notes) == 2
+    for _ in range(2):
+        result = ts.superoptimize(graph, budget=3)
+        assert result.details["original_failed"] == ""
+        for ours, theirs in zip(result(feeds["x"]), want, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    with pytest.raises(UnsupportedError, match=r"would lack what this process computes.*TopK"):
+        result.save(tmp_path / "y.cpp")
+    result.save(tmp_path / "y.ug")
+
+    class Failing(Session):
+        def run(self, outputs: None, feeds: dict[str, Array]) -> list[Any]:
+            raise RuntimeError("no more memory")
+
+    session = OpaqueNodes._session
+    monkeypatch.setattr(OpaqueNodes, "_session", lambda self, f, p, t=0: Failing(self.models[p]))
+    with pytest.raises(BadInputError, match=r"onnx\.TopK: onnxruntime refused: no more memory"):
+        result(feeds["x"])
+    monkeypatch.setattr(OpaqueNodes, "_session", session)
+    np.testing.assert_allclose(result(feeds["x"])[0], want[0], rtol=1e-5)

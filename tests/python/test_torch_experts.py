@@ -190,3 +190,27 @@ def test_the_key_is_that_of_all_patterns_that_do_not_ship(project: Path) -> None
     (project / "quick.pattern").write_text("nonsense")  # no reason to fail
     assert own_key() not in ("", first)
     assert blocks(compiled()[0]) == []
+
+
+def test_a_pattern_of_an_installed_wheel_is_tried(
+    tmp_path: Path, project: Path, monkeypatch: Any
+) -> None:
+    """By its entry point, and without its package being imported."""
+    site = tmp_path / "site"
+    package = site / "kernels_of_theirs"
+    (package / "patterns").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('imported')\n")
+    (package / "patterns" / "quick.pattern").write_text(QUICK)
+    info = site / "kernels_of_theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels-of-theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[tessera.patterns]\nquick = kernels_of_theirs:patterns\n"
+    )
+    assert not blocks(compiled()[0])
+    monkeypatch.syspath_prepend(str(site))
+    program, told = compiled()
+    assert blocks(program)
+    assert "own pattern used: pattern quickgelu-rows at" in told
+    (package / "patterns" / "quick.pattern").unlink()
+    assert not blocks(compiled()[0])

@@ -1,6 +1,7 @@
-// A stand-in for oneDNN: the functions of its version 3 that Tessera calls, for convolutions of
-// f32. It works only with one thread, and wants weights in an order of its own: from the last to
-// the first.
+// A stand-in for oneDNN: the functions of its version 3 that Tessera calls, for convolutions and
+// products of f32. It works only with one thread, and wants weights in an order of its own: from
+// the last to the first.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -31,10 +32,17 @@ struct Desc {
     return step;
   }
 };
+struct Post {  // what follows a product: binary of another operand, else a function
+  int algorithm;
+  float alpha, beta;
+  bool binary;
+};
 struct Primitive {
   bool reorder = false;
   Desc source, weights, result, scratch;
   int64_t strides[kMost], dilations[kMost], low[kMost];
+  bool product = false;
+  std::vector<Post> after{};
 };
 struct Memory {
   Desc desc;
@@ -74,9 +82,16 @@ API int dnnl_engine_create(void** to, int, size_t) { return *to = &some, 0; }
 API int dnnl_stream_create(void** to, void*, unsigned) { return *to = &some, 0; }
 API int dnnl_stream_wait(void*) { return 0; }
 API int dnnl_stream_destroy(void*) { return 0; }
-API int dnnl_primitive_attr_create(void** to) { return *to = &some, 0; }
+using Posts = std::vector<Post>;
+API int dnnl_primitive_attr_create(Posts** to) { return *to = new Posts, 0; }
 API int dnnl_primitive_attr_set_scratchpad_mode(void*, int) { return 0; }
-API int dnnl_primitive_attr_destroy(void*) { return 0; }
+API int dnnl_primitive_attr_destroy(Posts* a) { return delete a, 0; }
+API int dnnl_post_ops_create(Posts** to) { return *to = new Posts, 0; }
+API int dnnl_post_ops_destroy(Posts* p) { return delete p, 0; }
+API int dnnl_post_ops_append_eltwise(Posts* p, int algorithm, float alpha, float beta) {
+  if (algorithm != 0x20 && algorithm != 0x26 && algorithm != 0x2c) return 2;
+  return p->push_back({algorithm, alpha, beta, false}), 0;
+}
 API int dnnl_memory_desc_create_with_strides(Desc** to, int n, const int64_t* dims, int,
                                              const int64_t* strides) {
   *to = new Desc;
@@ -113,6 +128,20 @@ API int dnnl_convolution_forward_primitive_desc_create(Primitive** to, void*, in
   std::memcpy(p->low, low, sizeof(int64_t) * size_t(axes));
   return 0;
 }
+API int dnnl_post_ops_append_binary(Posts* p, int algorithm, const Desc*) {
+  if (algorithm != 0x1fff0 && algorithm != 0x1fff1) return 2;
+  return p->push_back({algorithm, 0, 0, true}), 0;
+}
+API int dnnl_primitive_attr_set_post_ops(Posts* a, const Posts* p) { return *a = *p, 0; }
+API int dnnl_matmul_primitive_desc_create(Primitive** to, void*, const Desc* source,
+                                          const Desc* weights, const void*, const Desc* result,
+                                          const Posts* after) {
+  if (source->dims[1] != weights->dims[0]) return 2;
+  auto* p = *to = new Primitive{false, *source, *weights, *result, {}, {}, {}, {}, true, *after};
+  p->scratch.n = 1;
+  p->scratch.dims[0] = 16;
+  return 0;
+}
 API int dnnl_reorder_primitive_desc_create(Primitive** to, const Desc* from, void*,
                                            const Desc* result, void*, const void*) {
   *to = new Primitive{true, *from, {}, *result, {}, {}, {}, {}};
@@ -135,6 +164,7 @@ API int dnnl_primitive_execute(const Primitive* p, void*, int n, const Argument*
   Memory *x = nullptr, *w = nullptr, *y = nullptr, *scratch = nullptr;
   for (int i = 0; i < n; ++i) {
     Memory* m = arguments[i].memory;
+    if (arguments[i].which >= 32768) continue;
     (arguments[i].which == 1    ? x
      : arguments[i].which == 17 ? y
      : arguments[i].which == 33 ? w
@@ -146,6 +176,30 @@ API int dnnl_primitive_execute(const Primitive* p, void*, int n, const Argument*
     return 0;
   }
   const Desc& d = y->desc;
+  if (p->product) {
+    each(d.dims, 2, [&](const int64_t* o) {
+      double v = 0;
+      for (int64_t k = 0; k < x->desc.dims[1]; ++k) {
+        const int64_t left[] = {o[0], k}, right[] = {k, o[1]};
+        v += double(x->data[x->desc.at(left)]) * double(w->data[w->desc.at(right)]);
+      }
+      for (size_t a = 0; a < p->after.size(); ++a) {
+        const Post& post = p->after[a];
+        for (int i = 0; post.binary && i < n; ++i) {
+          if (arguments[i].which != (int(a + 1) * 32768 | 2)) continue;
+          const Memory& more = *arguments[i].memory;
+          const int64_t at[] = {more.desc.dims[0] > 1 ? o[0] : 0, more.desc.dims[1] > 1 ? o[1] : 0};
+          const double other = double(more.data[more.desc.at(at)]);
+          v = post.algorithm == 0x1fff0 ? v + other : v * other;
+        }
+        if (post.algorithm == 0x20) v = v > 0 ? v : 0;
+        if (post.algorithm == 0x26) v = double(post.alpha) * v + double(post.beta);
+        if (post.algorithm == 0x2c) v = v / (1 + std::exp(-double(post.alpha) * v));
+      }
+      y->data[d.at(o)] = float(v);
+    });
+    return 0;
+  }
   for (int i = 0; i < 16; ++i) scratch->data[i] = 1e9f;  // whoever calls does not need it
   each(d.dims, d.n, [&](const int64_t* o) {
     double sum = 0;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import sys
 from pathlib import Path
 
 import click
@@ -23,6 +25,23 @@ from tessera.patterns import (
     read_patterns,
     remove_pattern,
 )
+
+
+def _import(modules: tuple[str, ...]) -> None:
+    """Imports what registers operators of PyTorch, from this folder too, as `python -m` would."""
+    if modules and "" not in sys.path:
+        sys.path.insert(0, "")
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"--import {module}: {error}") from None
+
+
+import_option = click.option(
+    "--import", "modules", multiple=True, metavar="MODULE",
+    help="Imported first: it registers an operator of PyTorch that a pattern calls.",
+)  # fmt: skip
 
 
 @click.group()
@@ -126,7 +145,8 @@ def show(name: str, as_json: bool) -> int:
 @click.option("--project", is_flag=True, help="For this folder's project: .tessera/patterns.")
 @click.option("--unchecked", is_flag=True,
               help="Without `check`: its code is not used, the rest is proved anyway.")  # fmt: skip
-def add(file: str, project: bool, unchecked: bool) -> int:
+@import_option
+def add(file: str, project: bool, unchecked: bool, modules: tuple[str, ...]) -> int:
     """Check the pattern in FILE and use it from now on, wherever it fits.
 
     \b
@@ -134,6 +154,7 @@ def add(file: str, project: bool, unchecked: bool) -> int:
       tessera patterns add my.pattern
       tessera patterns add my.pattern --project
     """
+    _import(modules)
     path = Path(file)
     if not unchecked:
         checked = check_pattern(path)
@@ -161,10 +182,12 @@ def remove(name: str) -> int:
 @click.option("--cuda", metavar="TARGET", help="Also emulate for an architecture, as cuda:sm_80.")
 @click.option("--timeout", type=click.FloatRange(0.1, 3600), default=10, show_default=True,
               metavar="SECONDS", help="Of one run of a body of C++ or CUDA.")  # fmt: skip
+@import_option
 @common.json_option
 def check(
-    files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, timeout: float, as_json: bool
-) -> int:
+    files: tuple[str, ...], sizes: int, seed: int, cuda: str | None, timeout: float,
+    modules: tuple[str, ...], as_json: bool,
+) -> int:  # fmt: skip
     """Prove that the kernels of FILES are what they say they compute; of all known without FILES.
 
     \b
@@ -174,10 +197,12 @@ def check(
 
     The file is read, its +Graphs are derived, the kernel is proved at sizes that the guards allow
     for every setting, compiled and run. A body of C++ or CUDA is run against the meaning in a
-    process of its own, and used from then on. Needs no GPU. Exit code 1 if one does not hold.
+    process of its own, and used from then on; an operator of PyTorch or oneDNN is called and
+    compared with it. Needs no GPU. Exit code 1 if one does not hold.
     """
     if any(not file.endswith(SUFFIX) for file in files):
         raise UsageError(f"patterns are files that end in {SUFFIX}")
+    _import(modules)
     found = []
     if not files:
         known, broken = read_patterns()

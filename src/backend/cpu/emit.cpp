@@ -12,9 +12,11 @@
 #include "backend/cpu/fuse.h"
 #include "backend/cpu/lowering.h"
 #include "backend/cpu/module.h"
+#include "backend/cpu/onednn.h"
 #include "backend/cpu/operands.h"
 #include "backend/cpu/prelude.h"
 #include "backend/jumps.h"
+#include "backend/lower.h"
 #include "backend/written.h"
 #include "base/error.h"
 #include "ir/text.h"
@@ -23,19 +25,6 @@
 
 namespace tessera {
 namespace {
-
-void require_runnable(const Graph& graph) {
-  if (graph.level() != Level::Kernel) {
-    throw Error(ErrorKind::BadInput, std::string("only kernel graphs can be run, not a ") +
-                                         name(graph.level()) + " graph");
-  }
-  for (const Tensor& t : graph.tensors()) {
-    if (!is_static(t.type.shape)) {
-      throw Error(ErrorKind::Unsupported, "code needs known extents, but a tensor is " +
-                                              t.type.str() + "; bind its symbols first");
-    }
-  }
-}
 
 // The layout of a block graph's argument for the tensor behind it, which may have its leading axes
 // apart; both differ in the innermost two only.
@@ -200,10 +189,11 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   for (OpId id : plan.ops()) {
     const Op& op = graph.op(id);
     if (within.count(id) > 0) continue;
-    if (op.kind == OpKind::Opaque) {
-      throw Error(ErrorKind::Unsupported,
-                  "opaque operator '" + std::get<OpaqueAttrs>(op.attrs).function + "' has no code");
-    }
+    if (op.kind == OpKind::Opaque)
+      if (const std::string why = host_problem(opaque_step(graph, op)); !why.empty())
+        throw Error(ErrorKind::Unsupported, "opaque operator '" +
+                                                graph.attrs<OpaqueAttrs>(op).function +
+                                                "' has no code: " + why);
     OpCode code;
     code.id = id;
     if (op.kind != OpKind::Kernel && step_of.count(id) == 0)
@@ -273,6 +263,7 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     plan.add(std::move(first));
     code_steps.push_back(std::move(once));
   };
+  int opaque_steps = 0;
   for (const OpCode& code : codes) {
     const Op& op = graph.op(code.id);
     unit.rounds = rounded.count(code.id) > 0;
@@ -303,16 +294,11 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
         Step step;
         for (int i : stage.reads) task.reads.push_back(memory[static_cast<size_t>(i)]);
         for (int i : stage.writes) task.writes.push_back(memory[static_cast<size_t>(i)]);
-        step.arguments = task.reads;
-        step.arguments.insert(step.arguments.end(), task.writes.begin(), task.writes.end());
         step.units = stage.units;
         step.scratch_bytes = stage.scratch_bytes;
         step.library = stage.library;
         if (!stage.text.empty()) step.symbol = define(stage.text);
-        program.scratch_bytes = std::max(program.scratch_bytes, step.scratch_bytes);
-        task.code = static_cast<int>(code_steps.size());
-        plan.add(std::move(task));
-        code_steps.push_back(std::move(step));
+        add(std::move(task), std::move(step));
       }
       continue;
     }
@@ -330,8 +316,60 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
       if (code.layouts[i].row_major()) continue;
       kernels += "// operand " + std::to_string(i) + ": " + code.layouts[i].str() + "\n";
     }
-    if (const auto own = written_kernel(graph, op);
-        own && written != nullptr && written->count(own->source)) {
+    const std::optional<WrittenKernel> own =
+        written != nullptr ? written_kernel(graph, op) : std::nullopt;
+    if (own && written->count(own->source))
+      for (const auto& [operand, bytes] : written_alignment(graph.body(op), *own, *written))
+        program.aligned.emplace_back(static_cast<size_t>(task.reads[operand]), bytes);
+    if (op.kind == OpKind::Opaque) {
+      step.host = opaque_step(graph, op);
+      step.host->number = opaque_steps++;
+      kernels +=
+          "// " + step.host->text + ", computed by " + find_host(step.host->host)->version() + "\n";
+    } else if (own && is_call(*own, *written)) {
+      const auto threads = static_cast<int>(target.cores);
+      WrittenCall call = written_call(graph.body(op), *own, *written, false, threads);
+      std::vector<int> arguments;
+      for (size_t i : call.operands) arguments.push_back(task.reads[i]);
+      if (call.product) {
+        kernels += "// computed by oneDNN " + onednn().version + "\n";
+        const size_t second = call.product->weights();
+        if (plan.constant(op.inputs[call.operands[second]])) {
+          // Laid out once, as the library likes it.
+          call = written_call(graph.body(op), *own, *written, true, threads);
+          Task pack;
+          pack.kind = TaskKind::Stage;
+          pack.op = code.id;
+          pack.once = true;
+          pack.reads = {arguments[second]};
+          pack.writes = {plan.workspace("k" + std::to_string(code_steps.size()) + ".packed",
+                                        call.product->weight_bytes())};
+          arguments[second] = pack.writes[0];
+          task.reads = arguments;
+          task.layouts.assign(arguments.size(), Layout{});
+          task.kind = TaskKind::Stage;
+          Step once;
+          once.library = [product = call.product](void** args, int64_t, char*) {
+            product->pack(args[0], args[1]);
+          };
+          add(std::move(pack), std::move(once));
+        }
+        step.units = call.product->units();
+        step.scratch_bytes = call.product->scratch_bytes();
+        step.library = [product = call.product](void** args, int64_t part, char* scratch) {
+          product->run(args, part, scratch);
+        };
+        step.arguments = std::move(arguments);
+        step.arguments.push_back(task.writes[0]);
+        add(std::move(task), std::move(step));
+        continue;
+      }
+      kernels +=
+          "// " + call.step.text + ", computed by " + find_host(call.step.host)->version() + "\n";
+      step.arguments = std::move(arguments);
+      step.arguments.push_back(task.writes[0]);
+      step.host = std::move(call.step);
+    } else if (own && written->count(own->source)) {
       const WrittenText text = emit_written(kUnnamed, graph.body(op), *own, *written, unit);
       step.units = text.units;
       step.symbol = define(text.text);
@@ -383,6 +421,12 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
     add(std::move(task), std::move(step));
   }
   program.plan = plan.finish();
+  for (auto& [slot, bytes] : program.aligned)
+    slot = static_cast<size_t>(program.plan.root(static_cast<int>(slot)));
+  std::erase_if(program.aligned, [&](const auto& a) {
+    const Place place = program.plan.slots[a.first].place;
+    return place != Place::Input && place != Place::Output;  // all other memory is ours
+  });
   for (const Task& task : program.plan.tasks) {
     if (task.kind != TaskKind::Pack) {
       program.steps.push_back(code_steps[static_cast<size_t>(task.code)]);
@@ -404,7 +448,12 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
 }
 
 std::string emit_source(const Graph& graph, CpuIsa isa) {
-  return emit_program(fuse_operators(channels_last(graph, isa), isa), isa).source;
+  Program program = emit_program(fuse_operators(channels_last(graph, isa), isa), isa);
+  for (const Step& step : program.steps)
+    if (step.host)
+      throw Error(ErrorKind::Unsupported, step.host->text + " has no code: it is computed by " +
+                                              step.host->host + " where a program runs");
+  return std::move(program.source);
 }
 
 }  // namespace tessera

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/pack.h"
+#include "backend/host_calls.h"
 #include "cost/target.h"
 #include "ir/graph.h"
 #include "plan/plan.h"
@@ -32,6 +34,8 @@ using LibraryStage = std::function<void(void** arguments, int64_t unit, char* sc
 struct Step {
   std::string symbol;    // generated function; empty: `library` alone, or `pack`
   LibraryStage library;  // comes first in each unit
+  // Instead of all of these: runs on the calling thread while nothing else does.
+  std::optional<HostStep> host;
   std::vector<int> arguments;
   int64_t units = 1;          // blocks of the grid, slabs of the output, or pieces to pack
   int64_t chunk = 0;          // units handed out at a time; 0: the pool chooses
@@ -46,6 +50,8 @@ struct Program {
   std::string source;
   std::vector<Step> steps;    // one per task of the plan
   int64_t scratch_bytes = 0;  // the most of any step, per worker
+  // Slots of the caller's arrays whose addresses code wants to be multiples of so many bytes.
+  std::vector<std::pair<size_t, int64_t>> aligned;
   // > 0: some convolution mixes neighbours, see CheckOptions::normwise (backend/check.h)
   double normwise = 0;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <mutex>
 
@@ -26,7 +25,8 @@ using KernelFunction = void (*)(void** arguments, long begin, long end, char* sc
 struct Call {
   KernelFunction function = nullptr;
   const LibraryStage* library = nullptr;
-  const PackJob* pack = nullptr;  // where there is neither
+  const HostStep* host = nullptr;  // alone in its phase
+  const PackJob* pack = nullptr;   // where there is none of these
   std::vector<int> slots;
   int task = 0;
   int64_t units = 1, chunk = 0, together = 1;
@@ -53,27 +53,12 @@ struct CallPhase {
 struct RunBuffers {
   AlignedBuffer arena, scratch;
   std::vector<void*> addresses;  // one per slot
+  // Of Program::aligned: what stands for a caller's array, and what that was; else null.
+  std::vector<AlignedBuffer> aligned;
+  std::vector<void*> instead_of;
 };
 
 }  // namespace
-
-uint16_t float_bits16(DType dtype, float x) {
-  uint32_t b;
-  std::memcpy(&b, &x, 4);
-  const uint32_t sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
-  if (dtype == DType::BF16) {
-    if (a > 0x7f800000) return static_cast<uint16_t>(b >> 16 | 0x40);
-    return static_cast<uint16_t>((b + 0x7fff + (b >> 16 & 1)) >> 16);
-  }
-  CHECK(dtype == DType::F16);
-  if (a > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
-  if (a >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
-  if (a < 0x38800000) {  // subnormal: multiples of 2^-24
-    const float m = std::fabs(x) * 0x1p24f;
-    return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyint(m)));
-  }
-  return static_cast<uint16_t>(sign | (a - 0x37fff001 + (a >> 13 & 1)) >> 13);
-}
 
 // Slots of prepared arrays that runs read and whose contents a text describes: values of the graph
 // and their copies in another layout.
@@ -159,6 +144,19 @@ struct Module::Impl {
     }
     if (kept != nullptr)
       for (const auto& [slot, memory] : *kept) address[slot] = memory;
+    const size_t n = program.aligned.size();
+    buffers.instead_of.assign(n, nullptr);
+    buffers.aligned.resize(n);
+    for (size_t k = 0; k < n; ++k) {
+      const auto& [slot, bytes] = program.aligned[k];
+      if (reinterpret_cast<uintptr_t>(address[slot]) % static_cast<uintptr_t>(bytes) == 0) continue;
+      const auto size = static_cast<size_t>(slots[slot].bytes);
+      if (buffers.aligned[k].size() == 0) buffers.aligned[k] = AlignedBuffer(size);
+      buffers.instead_of[k] = address[slot];
+      if (slots[slot].place == Place::Input)
+        std::memcpy(buffers.aligned[k].data(), address[slot], size);
+      address[slot] = buffers.aligned[k].data();
+    }
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].alias >= 0)
         address[i] = address[static_cast<size_t>(program.plan.root(static_cast<int>(i)))];
@@ -178,6 +176,12 @@ void Module::Impl::run_phases(const std::vector<CallPhase>& list, RunBuffers& bu
   void* memory[128];
   std::vector<void*> more;
   for (const CallPhase& phase : list) {
+    if (!phase.calls.empty() && phase.calls[0].host != nullptr) {
+      more.clear();
+      for (int s : phase.calls[0].slots) more.push_back(buffers.addresses[static_cast<size_t>(s)]);
+      call_host(*phase.calls[0].host, more.data(), pool->threads());
+      continue;
+    }
     for (size_t first = 0; first < phase.calls.size(); first += kTogether) {
       const size_t last = std::min(phase.calls.size(), first + kTogether);
       size_t count = 0;
@@ -280,7 +284,9 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
         Call call;
         call.task = t;
         if (step.library) call.library = &step.library;
-        if (step.symbol.empty())
+        if (step.host)
+          call.host = &*step.host;
+        else if (step.symbol.empty())
           call.pack = &step.pack;
         else
           call.function = reinterpret_cast<KernelFunction>(impl->library->symbol(step.symbol));
@@ -289,10 +295,14 @@ std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache&
         call.chunk = step.chunk;
         call.together = step.together;
         call.is_short = step.streams && bytes_of(step) <= kShortBytes;
+        if (call.host != nullptr) {  // the others wait
+          list.push_back({{std::move(call)}, 1});
+          continue;
+        }
         phase.units += call.units;
         phase.calls.push_back(std::move(call));
       }
-      list.push_back(std::move(phase));
+      if (!phase.calls.empty()) list.push_back(std::move(phase));
     }
     return list;
   };
@@ -421,6 +431,12 @@ void Module::run(std::span<const void* const> inputs, std::span<void* const> out
   std::unique_ptr<RunBuffers> buffers = m.take();
   m.fill_addresses(*buffers, inputs, outputs, prepared ? &prepared->addresses_ : nullptr);
   m.run_phases(m.phases, *buffers);
+  for (size_t k = 0; k < m.program.aligned.size(); ++k) {
+    const Slot& slot = m.program.plan.slots[m.program.aligned[k].first];
+    if (slot.place == Place::Output && buffers->instead_of[k] != nullptr)
+      std::memcpy(buffers->instead_of[k], buffers->aligned[k].data(),
+                  static_cast<size_t>(slot.bytes));
+  }
   for (size_t i = 0; i < m.program.plan.copies.size(); ++i) {
     const Plan::Copy& c = m.program.plan.copies[i];
     std::memcpy(outputs[static_cast<size_t>(c.output)], buffers->addresses[c.from.index],
@@ -439,6 +455,12 @@ const std::vector<Type>& Module::input_types() const { return impl_->inputs; }
 const std::vector<Type>& Module::output_types() const { return impl_->outputs; }
 double Module::normwise() const { return impl_->program.normwise; }
 const std::string& Module::source() const { return impl_->program.source; }
+std::vector<HostStep> Module::host_steps() const {
+  std::vector<HostStep> steps;
+  for (const Step& step : impl_->program.steps)
+    if (step.host) steps.push_back(*step.host);
+  return steps;
+}
 int64_t Module::workspace_bytes() const { return impl_->program.plan.arena.bytes; }
 int64_t Module::prepared_bytes() const { return impl_->program.plan.kept.bytes; }
 const Plan& Module::plan() const { return impl_->program.plan; }

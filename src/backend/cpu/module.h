@@ -13,6 +13,7 @@
 #include "backend/cache.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/runtime.h"
+#include "backend/host_calls.h"
 #include "ir/graph.h"
 #include "plan/plan.h"
 
@@ -85,6 +86,8 @@ class Module {
   const std::vector<Type>& input_types() const;
   const std::vector<Type>& output_types() const;
   const std::string& source() const;
+  // What it has others compute, in the order of the calls; its source lacks these.
+  std::vector<HostStep> host_steps() const;
   // How its results are to be compared with the interpreter's, see CheckOptions::normwise.
   double normwise() const;
   // Bytes of intermediate tensors between kernels, of what is prepared per set of weights, and the
@@ -101,9 +104,6 @@ class Module {
   explicit Module(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// `x` rounded to f16 or bf16, as the 16-bit word that modules read and write.
-uint16_t float_bits16(DType dtype, float x);
 
 // The C++ source that `compile` would compile.
 std::string emit_source(const Graph& graph, CpuIsa isa);

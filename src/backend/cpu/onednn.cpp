@@ -29,9 +29,16 @@ struct Argument {
   int which;
   void* memory;
 };
+// dnnl_alg_kind_t.
+constexpr int kRelu = 0x20, kTanh = 0x21, kSquare = 0x23, kAbs = 0x24, kSqrt = 0x25, kLinear = 0x26,
+              kLogistic = 0x29, kExp = 0x2a, kGeluTanh = 0x2b, kSwish = 0x2c, kLog = 0x2d,
+              kGeluErf = 0x31;
+constexpr int kAdd = 0x1fff0, kMul = 0x1fff1, kMax = 0x1fff2, kMin = 0x1fff3, kDiv = 0x1fff4,
+              kSub = 0x1fff5;
 constexpr int kCpu = 1, kF32 = 3, kAny = 1, kInference = 96, kDirect = 1, kUserScratchpad = 1;
 constexpr int kWeights = 131, kScratchpad = 136;  // of dnnl_query_t
-constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad = 80;
+constexpr int kArgSource = 1, kArgResult = 17, kArgWeights = 33, kArgScratchpad = 80,
+              kArgSecond = 2, kArgPostOp = 32768;
 constexpr unsigned kInOrder = 1, kSequential = 1, kOpenMp = 2, kThreadPool = 8;  // runtimes
 
 struct Api {
@@ -49,6 +56,12 @@ struct Api {
   int (*attr_destroy)(void*);
   int (*convolution)(void**, void*, int, int, const void*, const void*, const void*, const void*,
                      const int64_t*, const int64_t*, const int64_t*, const int64_t*, const void*);
+  int (*matmul)(void**, void*, const void*, const void*, const void*, const void*, const void*);
+  int (*post_create)(void**);
+  int (*post_destroy)(void*);
+  int (*post_eltwise)(void*, int, float, float);
+  int (*post_binary)(void*, int, const void*);
+  int (*attr_post)(void*, const void*);
   int (*reorder)(void**, const void*, void*, const void*, void*, const void*);
   const void* (*query)(const void*, int, int);
   int (*primitive_desc_destroy)(void*);
@@ -93,6 +106,12 @@ std::string load(void* library, Api& api) {
                    find(api.attr_scratchpad, "dnnl_primitive_attr_set_scratchpad_mode") &&
                    find(api.attr_destroy, "dnnl_primitive_attr_destroy") &&
                    find(api.convolution, "dnnl_convolution_forward_primitive_desc_create") &&
+                   find(api.matmul, "dnnl_matmul_primitive_desc_create") &&
+                   find(api.post_create, "dnnl_post_ops_create") &&
+                   find(api.post_destroy, "dnnl_post_ops_destroy") &&
+                   find(api.post_eltwise, "dnnl_post_ops_append_eltwise") &&
+                   find(api.post_binary, "dnnl_post_ops_append_binary") &&
+                   find(api.attr_post, "dnnl_primitive_attr_set_post_ops") &&
                    find(api.reorder, "dnnl_reorder_primitive_desc_create") &&
                    find(api.query, "dnnl_primitive_desc_query_md") &&
                    find(api.primitive_desc_destroy, "dnnl_primitive_desc_destroy") &&
@@ -175,7 +194,83 @@ template <class F> Handle made(F make, int (*destroy)(void*)) {
 }
 
 struct Primitive {
-  Handle desc, code;
+  Handle desc{nullptr, nullptr}, code{nullptr, nullptr};
+
+  // `describe` writes the description. False where the library has no way.
+  template <class F> bool make(const Api& api, F describe) {
+    desc = made(describe, api.primitive_desc_destroy);
+    if (desc)
+      code = made([&](void** c) { return api.primitive_create(c, desc.get()); },
+                  api.primitive_destroy);
+    return code != nullptr;
+  }
+};
+int64_t scratch_of(const Api& api, const Primitive& p) {
+  return static_cast<int64_t>(api.desc_size(api.query(p.desc.get(), kScratchpad, 0)));
+}
+Handle strided(const Api& api, const std::vector<int64_t>& dims,
+               const std::vector<int64_t>& strides) {
+  return made(
+      [&](void** d) {
+        return api.desc_with_strides(d, static_cast<int>(dims.size()), dims.data(), kF32,
+                                     strides.data());
+      },
+      api.desc_destroy);
+}
+
+// Which argument, its description, and where it is.
+struct At {
+  int which;
+  const void* desc;
+  void* data;
+};
+void execute(const Api& api, const Primitive& primitive, const std::vector<At>& memory) {
+  const OneThread one(api);
+  const Handle stream = made([&](void** s) { return api.stream_create(s, api.engine, kInOrder); },
+                             api.stream_destroy);
+  std::vector<Handle> held;
+  std::vector<Argument> arguments;
+  for (const At& at : memory) {
+    held.push_back(
+        made([&](void** m) { return api.memory_create(m, at.desc, api.engine, at.data); },
+             api.memory_destroy));
+    arguments.push_back({at.which, held.back().get()});
+  }
+  const int status = api.execute(primitive.code.get(), stream.get(),
+                                 static_cast<int>(arguments.size()), arguments.data());
+  CHECK(status == 0 && api.stream_wait(stream.get()) == 0) << "oneDNN: status " << status;
+}
+
+// What is laid out once: as it lies, as the library likes it, and the way from one to the other.
+struct Weights {
+  Handle plain{nullptr, nullptr}, any{nullptr, nullptr};
+  const void* chosen = nullptr;  // belongs to the primitive that chose it
+  Primitive reorder;
+
+  bool describe(const Api& api, const std::vector<int64_t>& dims,
+                const std::vector<int64_t>& strides) {
+    plain = strided(api, dims, strides);
+    any = made(
+        [&](void** d) {
+          return api.desc_with_tag(d, static_cast<int>(dims.size()), dims.data(), kF32, kAny);
+        },
+        api.desc_destroy);
+    return plain && any;
+  }
+  // All primitives read them as the first wants them.
+  void choose(const Api& api, const Primitive& first) {
+    if (chosen == nullptr) chosen = api.query(first.desc.get(), kWeights, 0);
+  }
+  bool finish(const Api& api) {
+    return reorder.make(api, [&](void** d) {
+      return api.reorder(d, plain.get(), api.engine, chosen, api.engine, nullptr);
+    });
+  }
+  int64_t bytes(const Api& api) const { return static_cast<int64_t>(api.desc_size(chosen)); }
+  void pack(const Api& api, const void* weights, void* packed) const {
+    execute(api, reorder,
+            {{kArgSource, plain.get(), const_cast<void*>(weights)}, {kArgResult, chosen, packed}});
+  }
 };
 
 }  // namespace
@@ -200,7 +295,7 @@ void use_onednn(const std::string& path) {
 
 struct OneDnnConvolution::Impl {
   std::shared_ptr<const Api> api;
-  int64_t units = 0, rows = 0, slices = 1, weight_bytes = 0, scratch_bytes = 0;
+  int64_t units = 0, rows = 0, slices = 1, scratch_bytes = 0;
   int64_t image_elements = 0, result_elements = 0;  // of one image
   int64_t image_row = 0, result_row = 0;            // elements, along the outermost axis
   struct Slice {
@@ -210,42 +305,34 @@ struct OneDnnConvolution::Impl {
   };
   std::vector<Slice> of;
   std::map<std::array<int64_t, 3>, Primitive> primitives;  // by rows of the image, zeros around
-  Handle plain_weights{nullptr, nullptr};
-  const void* weights = nullptr;  // description in the library's layout
-  Primitive reorder{{nullptr, nullptr}, {nullptr, nullptr}};
+  Weights weights;
 
   bool make(const ImageGeometry& g, int threads);
-  void execute(const Primitive& primitive,
-               std::initializer_list<std::pair<int, std::pair<const void*, void*>>> memory) const;
 };
 
 bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
   const OneThread one(*api);
   const size_t rank = g.axes.size();
-  const int n = static_cast<int>(rank) + 2;
-  const auto strided = [&](int64_t channels, const std::vector<int64_t>& extents) {
-    Dims dims{1, channels}, strides{0, 1};
+  const auto image = [&](int64_t channels, const std::vector<int64_t>& extents) {
+    std::vector<int64_t> dims{1, channels}, strides(rank + 2, 1);
     int64_t step = channels;
     for (size_t i = rank; i-- > 0;) {
-      dims[i + 2] = extents[i];
       strides[i + 2] = step;
       step *= extents[i];
     }
     strides[0] = step;
-    return made(
-        [&](void** d) { return api->desc_with_strides(d, n, dims.data(), kF32, strides.data()); },
-        api->desc_destroy);
+    dims.insert(dims.end(), extents.begin(), extents.end());
+    return strided(*api, dims, strides);
   };
   // Groups are an axis of weights before the others.
-  const size_t grouped = g.groups > 1 ? 1 : 0;
-  const int weight_axes = n + static_cast<int>(grouped);
-  Dims weight_dims{g.filters, g.channels}, weight_strides{}, steps{};
-  if (grouped) weight_dims = {g.groups, g.filters / g.groups, g.channels / g.groups};
+  std::vector<int64_t> weight_dims{g.filters, g.channels};
+  if (g.groups > 1) weight_dims = {g.groups, g.filters / g.groups, g.channels / g.groups};
+  Dims steps{};
   Dims dilations{}, low{}, high{};
   std::vector<int64_t> in, out;
   for (size_t i = 0; i < rank; ++i) {
     const WindowAxis& a = g.axes[i];
-    weight_dims[i + 2 + grouped] = a.taps;
+    weight_dims.push_back(a.taps);
     steps[i] = a.stride;
     dilations[i] = a.dilation - 1;
     low[i] = a.low;
@@ -253,22 +340,9 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
     in.push_back(a.in);
     out.push_back(a.out);
   }
-  int64_t step = 1;
-  for (size_t i = static_cast<size_t>(weight_axes); i-- > 0;) {
-    weight_strides[i] = step;
-    step *= weight_dims[i];
-  }
-  plain_weights = made(
-      [&](void** d) {
-        return api->desc_with_strides(d, weight_axes, weight_dims.data(), kF32,
-                                      weight_strides.data());
-      },
-      api->desc_destroy);
-  const Handle any = made(
-      [&](void** d) { return api->desc_with_tag(d, weight_axes, weight_dims.data(), kF32, kAny); },
-      api->desc_destroy);
   const Handle attr = made(api->attr_create, api->attr_destroy);
-  if (!plain_weights || !any || !attr || api->attr_scratchpad(attr.get(), kUserScratchpad) != 0)
+  if (!weights.describe(*api, weight_dims, contiguous_strides(weight_dims)) || !attr ||
+      api->attr_scratchpad(attr.get(), kUserScratchpad) != 0)
     return false;
   const WindowAxis& outer = g.axes[0];
   image_row = g.channels, result_row = g.filters;
@@ -291,64 +365,27 @@ bool OneDnnConvolution::Impl::make(const ImageGeometry& g, int threads) {
     in[0] = std::min(to, outer.in) - std::max<int64_t>(0, from);
     out[0] = last - first;
     if (in[0] <= 0) return false;  // nothing but zeros
-    Slice slice{nullptr, strided(g.channels, in), strided(g.filters, out),
-                std::max<int64_t>(0, from)};
+    Slice slice{nullptr, image(g.channels, in), image(g.filters, out), std::max<int64_t>(0, from)};
     if (!slice.source || !slice.result) return false;
     const std::array<int64_t, 3> key{in[0], low[0], high[0]};
     auto it = primitives.find(key);
     if (it == primitives.end()) {
-      Primitive p{made(
-                      [&](void** d) {
-                        return api->convolution(
-                            d, api->engine, kInference, kDirect, slice.source.get(),
-                            weights != nullptr ? weights : any.get(), nullptr, slice.result.get(),
-                            steps.data(), dilations.data(), low.data(), high.data(), attr.get());
-                      },
-                      api->primitive_desc_destroy),
-                  {nullptr, nullptr}};
-      if (!p.desc) return false;
-      p.code = made([&](void** c) { return api->primitive_create(c, p.desc.get()); },
-                    api->primitive_destroy);
-      if (!p.code) return false;
+      Primitive p;
+      if (!p.make(*api, [&](void** d) {
+            return api->convolution(d, api->engine, kInference, kDirect, slice.source.get(),
+                                    weights.chosen != nullptr ? weights.chosen : weights.any.get(),
+                                    nullptr, slice.result.get(), steps.data(), dilations.data(),
+                                    low.data(), high.data(), attr.get());
+          }))
+        return false;
+      weights.choose(*api, p);
+      scratch_bytes = std::max(scratch_bytes, scratch_of(*api, p));
       it = primitives.emplace(key, std::move(p)).first;
-      const void* desc = it->second.desc.get();
-      // All slices read the weights as the first wants them.
-      if (weights == nullptr) weights = api->query(desc, kWeights, 0);
-      scratch_bytes = std::max(
-          scratch_bytes, static_cast<int64_t>(api->desc_size(api->query(desc, kScratchpad, 0))));
     }
     slice.primitive = &it->second;
     of.push_back(std::move(slice));
   }
-  weight_bytes = static_cast<int64_t>(api->desc_size(weights));
-  reorder.desc = made(
-      [&](void** d) {
-        return api->reorder(d, plain_weights.get(), api->engine, weights, api->engine, nullptr);
-      },
-      api->primitive_desc_destroy);
-  if (!reorder.desc) return false;
-  reorder.code = made([&](void** c) { return api->primitive_create(c, reorder.desc.get()); },
-                      api->primitive_destroy);
-  return reorder.code != nullptr;
-}
-
-void OneDnnConvolution::Impl::execute(
-    const Primitive& primitive,
-    std::initializer_list<std::pair<int, std::pair<const void*, void*>>> memory) const {
-  const OneThread one(*api);
-  const Handle stream = made([&](void** s) { return api->stream_create(s, api->engine, kInOrder); },
-                             api->stream_destroy);
-  std::vector<Handle> held;
-  std::vector<Argument> arguments;
-  for (const auto& [which, at] : memory) {
-    held.push_back(
-        made([&](void** m) { return api->memory_create(m, at.first, api->engine, at.second); },
-             api->memory_destroy));
-    arguments.push_back({which, held.back().get()});
-  }
-  const int status = api->execute(primitive.code.get(), stream.get(),
-                                  static_cast<int>(arguments.size()), arguments.data());
-  CHECK(status == 0 && api->stream_wait(stream.get()) == 0) << "oneDNN: status " << status;
+  return weights.finish(*api);
 }
 
 OneDnnConvolution::OneDnnConvolution(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -362,15 +399,13 @@ std::unique_ptr<const OneDnnConvolution> OneDnnConvolution::make(const ImageGeom
   return std::unique_ptr<const OneDnnConvolution>(new OneDnnConvolution(std::move(impl)));
 }
 
-int64_t OneDnnConvolution::weight_bytes() const { return impl_->weight_bytes; }
+int64_t OneDnnConvolution::weight_bytes() const { return impl_->weights.bytes(*impl_->api); }
 int64_t OneDnnConvolution::scratch_bytes() const { return impl_->scratch_bytes; }
 int64_t OneDnnConvolution::units() const { return impl_->units; }
 int64_t OneDnnConvolution::rows() const { return impl_->rows; }
 
 void OneDnnConvolution::pack(const void* weights, void* packed) const {
-  impl_->execute(impl_->reorder,
-                 {{kArgSource, {impl_->plain_weights.get(), const_cast<void*>(weights)}},
-                  {kArgResult, {impl_->weights, packed}}});
+  impl_->weights.pack(*impl_->api, weights, packed);
 }
 
 void OneDnnConvolution::run(const float* images, const void* packed, float* results, int64_t unit,
@@ -381,10 +416,202 @@ void OneDnnConvolution::run(const float* images, const void* packed, float* resu
   const float* from = images + image * m.image_elements + slice.first_row * m.image_row;
   float* to = results + image * m.result_elements + at * m.rows * m.result_row;
   const void* scratchpad = m.api->query(slice.primitive->desc.get(), kScratchpad, 0);
-  m.execute(*slice.primitive, {{kArgSource, {slice.source.get(), const_cast<float*>(from)}},
-                               {kArgWeights, {m.weights, const_cast<void*>(packed)}},
-                               {kArgResult, {slice.result.get(), to}},
-                               {kArgScratchpad, {scratchpad, scratch}}});
+  execute(*m.api, *slice.primitive,
+          {{kArgSource, slice.source.get(), const_cast<float*>(from)},
+           {kArgWeights, m.weights.chosen, const_cast<void*>(packed)},
+           {kArgResult, slice.result.get(), to},
+           {kArgScratchpad, scratchpad, scratch}});
+}
+
+// --- products -----------------------------------------------------------------------------------
+
+namespace {
+
+// What the library does with a value and perhaps another operand: an input of the program.
+struct After {
+  int algorithm = 0;
+  float alpha = 0, beta = 0;  // of functions of the value alone
+  size_t input = 0;
+  bool binary = false;
+  bool rows = false, columns = false;  // whether the operand differs along them
+};
+
+// What is done with the value alone, or with it and an operand, in this order.
+struct Known {
+  OpKind kind;
+  int algorithm;
+  float alpha = 0;
+};
+constexpr Known kFunctions[] = {
+    {OpKind::Relu, kRelu},    {OpKind::Tanh, kTanh},      {OpKind::Sqr, kSquare},
+    {OpKind::Abs, kAbs},      {OpKind::Sqrt, kSqrt},      {OpKind::Sigmoid, kLogistic},
+    {OpKind::Exp, kExp},      {OpKind::Log, kLog},        {OpKind::GeluTanh, kGeluTanh},
+    {OpKind::Gelu, kGeluErf}, {OpKind::Neg, kLinear, -1}, {OpKind::Silu, kSwish, 1}};
+constexpr Known kBinary[] = {{OpKind::Add, kAdd}, {OpKind::Mul, kMul}, {OpKind::Max, kMax},
+                             {OpKind::Min, kMin}, {OpKind::Sub, kSub}, {OpKind::Div, kDiv}};
+template <size_t n> const Known* find(const Known (&all)[n], OpKind kind) {
+  const Known* const at =
+      std::find_if(all, all + n, [&](const Known& one) { return one.kind == kind; });
+  return at == all + n ? nullptr : at;
+}
+
+[[noreturn]] void no(const std::string& why) {
+  throw Error(ErrorKind::Unsupported, "oneDNN: " + why);
+}
+
+}  // namespace
+
+struct OneDnnProduct::Impl {
+  std::shared_ptr<const Api> api;
+  size_t source = 0, second = 0, result = 0;  // inputs of the program; how many there are
+  bool turned = false;
+  int64_t m = 0, k = 0, n = 0, rows = 0;
+  std::vector<After> after;
+  struct Slice {
+    Primitive primitive;
+    Handle source{nullptr, nullptr}, result{nullptr, nullptr};
+    std::vector<Handle> operands;
+  };
+  Slice whole, rest;  // the last slice may have fewer rows
+  Weights weights;
+  int64_t scratch_bytes = 0;
+
+  void read(const Graph& g);
+  void make(Slice& slice, int64_t rows, bool packed);
+};
+
+void OneDnnProduct::Impl::read(const Graph& g) {
+  const auto input = [&](TensorId t) {
+    const auto at = std::find(g.inputs().begin(), g.inputs().end(), t);
+    if (at == g.inputs().end()) no("an operand that is computed");
+    return static_cast<size_t>(at - g.inputs().begin());
+  };
+  result = g.inputs().size();
+  TensorId value;
+  for (const Op& op : g.ops()) {
+    if (op.kind == OpKind::Input || op.kind == OpKind::Const || op.kind == OpKind::Transpose)
+      continue;
+    if (op.num_results != 1 || g.type(op.result()).dtype != DType::F32)
+      no("it is called for f32 alone");
+    if (!value.valid()) {
+      if (op.kind != OpKind::Matmul || g.type(op.inputs[0]).rank() != 2 ||
+          g.type(op.inputs[1]).rank() != 2)
+        no("the def does not begin with a product of matrices");
+      source = input(op.inputs[0]);
+      const Op& by = g.producer(op.inputs[1]);
+      turned = by.kind == OpKind::Transpose;
+      second = input(turned ? by.inputs[0] : op.inputs[1]);
+      const std::vector<int64_t> a = extents(g.type(op.inputs[0]).shape);
+      m = a[0], k = a[1], n = g.type(op.result()).shape[1].extent;
+    } else if (op.inputs.size() == 1 && op.inputs[0] == value && find(kFunctions, op.kind)) {
+      const Known& f = *find(kFunctions, op.kind);
+      after.push_back({f.algorithm, f.alpha});
+    } else if (op.inputs.size() == 2 && find(kBinary, op.kind) &&
+               (op.inputs[0] == value || has(op.kind, algebra::Commutative)) &&
+               (op.inputs[0] == value) != (op.inputs[1] == value)) {
+      const TensorId other = op.inputs[op.inputs[0] == value ? 1 : 0];
+      After a{find(kBinary, op.kind)->algorithm};
+      if (g.producer(other).kind == OpKind::Const && g.type(other).rank() == 0 &&
+          op.kind != OpKind::Max && op.kind != OpKind::Min) {
+        const auto c = static_cast<float>(g.attrs<ConstAttrs>(g.producer(other)).value.to_double());
+        const bool sum = op.kind == OpKind::Add || op.kind == OpKind::Sub;
+        a = {kLinear,
+             op.kind == OpKind::Mul   ? c
+             : op.kind == OpKind::Div ? 1 / c
+                                      : 1,
+             sum ? (op.kind == OpKind::Add ? c : -c) : 0};
+      } else {
+        const Shape& shape = g.type(other).shape;
+        a.input = input(other);
+        a.binary = true;
+        a.columns = !shape.empty() && !shape.back().is_one();
+        a.rows = shape.size() == 2 && !shape[0].is_one();
+      }
+      after.push_back(a);
+    } else {
+      no(std::string(name(op.kind)) + " cannot follow its product");
+    }
+    value = op.result();
+  }
+  if (!value.valid() || g.outputs().size() != 1 || !(g.outputs()[0] == value))
+    no("the def is no product and what follows it");
+}
+
+void OneDnnProduct::Impl::make(Slice& slice, int64_t height, bool packed) {
+  slice.source = strided(*api, {height, k}, {k, 1});
+  slice.result = strided(*api, {height, n}, {n, 1});
+  const Handle attr = made(api->attr_create, api->attr_destroy);
+  const Handle post = made(api->post_create, api->post_destroy);
+  bool right = slice.source && slice.result && attr && post &&
+               api->attr_scratchpad(attr.get(), kUserScratchpad) == 0;
+  for (const After& a : after) {
+    slice.operands.push_back(
+        strided(*api, {a.rows ? height : 1, a.columns ? n : 1}, {a.columns ? n : 1, 1}));
+    right = right && slice.operands.back() &&
+            (a.binary ? api->post_binary(post.get(), a.algorithm, slice.operands.back().get())
+                      : api->post_eltwise(post.get(), a.algorithm, a.alpha, a.beta)) == 0;
+  }
+  right = right && api->attr_post(attr.get(), post.get()) == 0;
+  if (weights.chosen == nullptr && !packed) weights.chosen = weights.plain.get();
+  const void* const layout = weights.chosen != nullptr ? weights.chosen : weights.any.get();
+  if (!right || !slice.primitive.make(*api, [&](void** d) {
+        return api->matmul(d, api->engine, slice.source.get(), layout, nullptr, slice.result.get(),
+                           attr.get());
+      }))
+    no("it has no way to compute this");
+  weights.choose(*api, slice.primitive);
+  scratch_bytes = std::max(scratch_bytes, scratch_of(*api, slice.primitive));
+}
+
+OneDnnProduct::OneDnnProduct(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+OneDnnProduct::~OneDnnProduct() = default;
+
+std::unique_ptr<const OneDnnProduct> OneDnnProduct::make(const Graph& meaning, bool packed,
+                                                         int threads) {
+  auto impl = std::make_unique<Impl>();
+  Impl& p = *impl;
+  p.api = library();
+  if (p.api == nullptr) no(onednn().problem);
+  p.read(meaning);
+  const OneThread one(*p.api);
+  p.rows = ceil_div(p.m, std::max(1, threads));
+  const std::vector<int64_t> strides =
+      p.turned ? std::vector{int64_t(1), p.k} : std::vector{p.n, int64_t(1)};
+  if (!p.weights.describe(*p.api, {p.k, p.n}, strides)) no("it has no such matrix");
+  p.make(p.whole, p.rows, packed);
+  if (p.m % p.rows != 0) p.make(p.rest, p.m % p.rows, packed);
+  if (!p.weights.finish(*p.api)) no("it cannot lay out the second operand");
+  return std::unique_ptr<const OneDnnProduct>(new OneDnnProduct(std::move(impl)));
+}
+
+size_t OneDnnProduct::weights() const { return impl_->second; }
+int64_t OneDnnProduct::weight_bytes() const { return impl_->weights.bytes(*impl_->api); }
+int64_t OneDnnProduct::scratch_bytes() const { return impl_->scratch_bytes; }
+int64_t OneDnnProduct::units() const { return ceil_div(impl_->m, impl_->rows); }
+
+void OneDnnProduct::pack(const void* weights, void* packed) const {
+  impl_->weights.pack(*impl_->api, weights, packed);
+}
+
+void OneDnnProduct::run(void* const* inputs, int64_t unit, char* scratch) const {
+  const Impl& p = *impl_;
+  const int64_t first = unit * p.rows;
+  const Impl::Slice& slice = first + p.rows <= p.m ? p.whole : p.rest;
+  const auto from = [&](size_t input, int64_t elements) {
+    return static_cast<float*>(inputs[input]) + elements;
+  };
+  std::vector<At> memory{
+      {kArgSource, slice.source.get(), from(p.source, first * p.k)},
+      {kArgWeights, p.weights.chosen, inputs[p.second]},
+      {kArgResult, slice.result.get(), from(p.result, first * p.n)},
+      {kArgScratchpad, p.api->query(slice.primitive.desc.get(), kScratchpad, 0), scratch}};
+  for (size_t i = 0; i < p.after.size(); ++i) {
+    const After& a = p.after[i];
+    if (!a.binary) continue;
+    memory.push_back({(static_cast<int>(i) + 1) * kArgPostOp | kArgSecond, slice.operands[i].get(),
+                      from(a.input, a.rows ? first * (a.columns ? p.n : 1) : 0)});
+  }
+  execute(*p.api, slice.primitive, memory);
 }
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// oneDNN, where it is installed: another way of computing convolutions of channels-last images.
+// oneDNN, where it is installed: another way of computing convolutions of channels-last images, and
+// products where a pattern asks for it.
 // Loaded when it is first asked for; nothing of it is needed to build Tessera.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "backend/cpu/image_finish.h"
+#include "ir/graph.h"
 
 namespace tessera {
 
@@ -42,6 +44,31 @@ class OneDnnConvolution {
  private:
   struct Impl;
   explicit OneDnnConvolution(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// A product of matrices in f32 with what follows it element by element, cut into slices of rows, a
+// unit each, which are computed like those of convolutions.
+class OneDnnProduct {
+ public:
+  // `meaning`: a program of one matmul [M,K] x [K,N], whose second operand may be the transpose of
+  // an input, and pointwise operators that the library knows, each of the value before it.
+  // `packed`: the second operand comes in the library's layout. Throws Error(Unsupported) that says
+  // why not.
+  static std::unique_ptr<const OneDnnProduct> make(const Graph& meaning, bool packed, int threads);
+  ~OneDnnProduct();
+
+  size_t weights() const;  // which input of the program is the second operand
+  int64_t weight_bytes() const;
+  int64_t scratch_bytes() const;
+  int64_t units() const;
+  void pack(const void* weights, void* packed) const;
+  // `inputs`: of the program, the second operand in the layout that was asked for; then the result.
+  void run(void* const* inputs, int64_t unit, char* scratch) const;
+
+ private:
+  struct Impl;
+  explicit OneDnnProduct(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -21,16 +21,6 @@
 namespace tessera {
 namespace {
 
-void require_runnable(const Graph& graph) {
-  if (graph.level() != Level::Kernel)
-    throw Error(ErrorKind::BadInput, std::string("only kernel graphs can be run, not a ") +
-                                         name(graph.level()) + " graph");
-  for (const Tensor& t : graph.tensors())
-    if (!is_static(t.type.shape))
-      throw Error(ErrorKind::Unsupported, "code needs known extents, but a tensor is " +
-                                              t.type.str() + "; bind its symbols first");
-}
-
 // How plain products and reductions are split: enough blocks for all multiprocessors, tiles of a
 // size that tensor cores keep busy.
 Lowering gpu_lowering(const Target& target) {

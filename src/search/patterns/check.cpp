@@ -241,7 +241,7 @@ std::vector<Example> examples(const Pattern& p, const Body& b, DType dtype, uint
     std::set<uint64_t> known;
     for (size_t at = 0; at < allowed.size(); at += step) {
       for (bool holes : {false, true}) {
-        if (holes && (at > 0 || (!p.epilogue && p.prologues.empty()))) continue;
+        if (holes && (at > 0 || b.called() || (!p.epilogue && p.prologues.empty()))) continue;
         Match m;
         const Graph region = region_of(p, bound_def(p, chosen, dtype), m, holes);
         m.symbols = chosen;

@@ -1,6 +1,8 @@
 #include "search/patterns/code.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <functional>
 #include <set>
 
 #include "base/error.h"
@@ -12,9 +14,6 @@ namespace {
 
 constexpr size_t kMaxBytes = 64 << 10;
 constexpr int64_t kMaxArray = 48 << 10;  // bytes of the arrays of a body
-
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 struct Token {
   enum Kind { Name, Number, Mark, End } kind = End;
@@ -442,6 +441,38 @@ std::string used_settings(const Pattern& p, const Body& b, const Values& values)
 CodeText expand_code(const Pattern& p, const Body& b, const Values& values,
                      const std::map<std::string, std::string>& numbers, const std::string& real) {
   return Translator(p, b, values, numbers, real).run();
+}
+
+std::string call_text(const Pattern& p, const Body& b, const Values& values,
+                      const std::vector<Rational>& numbers) {
+  std::map<std::string, std::string> meant = {{"none", "null"}};
+  for (const auto& [name, value] : values) meant[name] = std::to_string(value);
+  int tensors = 0;
+  for (size_t i = 0; i < p.def.inputs().size(); i++) {
+    const Tensor& t = p.def.tensor(p.def.inputs()[i]);
+    char number[40];
+    std::snprintf(number, sizeof number, "%.17g", p.is_number(i) ? numbers.at(i).to_double() : 0);
+    if (t.type.rank() > 0)
+      meant[t.name] = "{\"operand\": " + std::to_string(tensors++) + "}";
+    else
+      meant[t.name] = number[0] == 'i' ? "Infinity" : number[1] == 'i' ? "-Infinity" : number;
+  }
+  const std::function<std::string(const CallArgument&)> text = [&](const CallArgument& a) {
+    if (!a.word.empty()) {
+      const auto known = meant.find(a.word);
+      return known == meant.end() ? a.word : known->second;
+    }
+    std::string list;
+    for (const CallArgument& one : a.list) list += (list.empty() ? "" : ", ") + text(one);
+    return "[" + list + "]";
+  };
+  std::string args, named;
+  for (const CallArgument& a : b.arguments) {
+    std::string& to = a.key.empty() ? args : named;
+    to += (to.empty() ? "" : ", ") + (a.key.empty() ? "" : "\"" + a.key + "\": ") + text(a);
+  }
+  return "{\"op\": \"" + b.operator_name + "\", \"args\": [" + args + "], \"kwargs\": {" + named +
+         "}}";
 }
 
 void check_code(const Pattern& p, const Body& b) {

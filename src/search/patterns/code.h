@@ -33,6 +33,12 @@ struct CodeText {
 CodeText expand_code(const Pattern&, const Body&, const Values& values,
                      const std::map<std::string, std::string>& numbers, const std::string& real);
 
+// The call of an operator of PyTorch at given sizes, as JSON: {"op": "aten.add.Tensor", "args":
+// [{"operand": 0}, 2], "kwargs": {}}. Operands are numbered in the order of the def's inputs with
+// axes; `numbers`: of all its inputs.
+std::string call_text(const Pattern&, const Body&, const Values& values,
+                      const std::vector<Rational>& numbers);
+
 // The kernel of whole tensors that means what the def does and names the body as its source.
 Graph written_body(const Pattern&, const Body&, const Values& values, DType);
 // What of a written kernel's block graph the def is: with its inputs, or constants where it has

@@ -26,8 +26,9 @@ template <class Map> Map aligned(const Map& map, int rank, const Shape& shape) {
 
 class Instance {
  public:
-  Instance(const Pattern& p, const Match& m, const Graph& region, const Graph& body)
-      : p_(p), m_(m), region_(region), body_(body), out_(region.name()),
+  // `holes`: what fills them is computed in the kernels; else around them.
+  Instance(const Pattern& p, const Match& m, const Graph& region, const Graph& body, bool holes)
+      : p_(p), m_(m), region_(region), body_(body), holes_(holes), out_(region.name()),
         made_(region.tensors().size()) {}
 
   Graph run() {
@@ -40,7 +41,7 @@ class Instance {
     for (size_t i = 0; i < body_.inputs().size(); i++) {
       const TensorId t = body_.inputs()[i];
       input_of_[t.index] = i;
-      if (in_kernels(t) && p_.has_prologue(i)) continue;  // made where it is read
+      if (holes_ && in_kernels(t) && p_.has_prologue(i)) continue;  // made where it is read
       if (!p_.is_number(i))
         map[t.index] = emit(m_.inputs[i]);
       else if (!in_kernels(t))
@@ -48,7 +49,8 @@ class Instance {
     }
     const TensorId result = body_.outputs()[0];
     const Op& last = body_.op(body_.tensor(result).producer);
-    const bool inside = !epilogue_.empty() && last.kind == OpKind::Kernel && read_once(result);
+    const bool inside =
+        holes_ && !epilogue_.empty() && last.kind == OpKind::Kernel && read_once(result);
     for (const Op& op : body_.ops()) {
       if (op.kind == OpKind::Input) continue;
       if (op.kind == OpKind::Kernel)
@@ -129,7 +131,7 @@ class Instance {
       const TensorId own = block.inputs()[k];
       if (input != input_of_.end() && p_.is_number(input->second) && in_kernels(op.inputs[k])) {
         sources[k].number = m_.numbers[input->second];
-      } else if (input != input_of_.end() && p_.has_prologue(input->second) &&
+      } else if (holes_ && input != input_of_.end() && p_.has_prologue(input->second) &&
                  in_kernels(op.inputs[k])) {
         const TensorId value = m_.inputs[input->second];
         std::vector<TensorId> read;
@@ -233,6 +235,7 @@ class Instance {
   const Pattern& p_;
   const Match& m_;
   const Graph &region_, &body_;
+  const bool holes_;
   Graph out_;
   std::vector<TensorId> made_;  // by tensor of the region
   std::set<OpId> epilogue_;
@@ -246,7 +249,7 @@ Graph instantiate(const Pattern& p, const Body& body, const Match& m, const Valu
   Values values = m.symbols;
   values.insert(setting.begin(), setting.end());
   const Graph bound = bound_body(p, body, values, region.tensor(region.outputs()[0]).type.dtype);
-  return Instance(p, m, region, bound).run();
+  return Instance(p, m, region, bound, !body.called()).run();
 }
 
 }  // namespace tessera::patterns

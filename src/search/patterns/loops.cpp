@@ -13,9 +13,6 @@ namespace {
 constexpr size_t kMaxBytes = 1 << 20, kMaxLoops = 1000, kMaxName = 100;
 constexpr int kMaxDepth = 16;
 
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 std::string product(const std::vector<Dim>& size) {
   std::string text;
   for (const Dim& d : size) text += (text.empty() ? "" : "*") + d.str();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "ir/block.h"
 #include "ir/text.h"
@@ -10,9 +11,6 @@
 
 namespace tessera::patterns {
 namespace {
-
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Replaces names in the statements of a body, and remembers for messages where characters came
 // from. Lines stay lines.
@@ -217,7 +215,9 @@ std::string Term::str() const {
 
 bool Condition::holds(const Values& values, DType dtype) const {
   if (comparison.empty()) return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+  if (comparison == "layout") return true;
   const auto a = left.value(values), b = right.value(values);
+  if (comparison == "align") return a && *a * size_in_bytes(dtype) % bytes == 0;
   if (!a || !b) return false;
   if (comparison == "<=") return *a <= *b;
   if (comparison == "<") return *a < *b;
@@ -227,10 +227,31 @@ bool Condition::holds(const Values& values, DType dtype) const {
 }
 
 std::string Condition::str() const {
+  if (comparison == "layout") return "layout " + operand + (transposed ? " transposed" : " rows");
+  if (comparison == "align") return "align " + operand + " " + std::to_string(bytes);
   if (!comparison.empty()) return left.str() + " " + comparison + " " + right.str();
   std::string text = "dtype in";
   for (DType d : dtypes) text += std::string(" ") + name(d);
   return text;
+}
+
+const char* name(Language language) {
+  switch (language) {
+  case Language::None: return "";
+  case Language::Cpp: return "cpp";
+  case Language::Cuda: return "cuda";
+  case Language::Raw: return "raw";
+  case Language::Torch: return "torch";
+  case Language::OneDnn: return "onednn";
+  }
+  unreachable("Language");
+}
+
+std::string CallArgument::str() const {
+  std::string text = key.empty() ? "" : key + "=";
+  if (!word.empty()) return text + word;
+  for (size_t i = 0; i < list.size(); i++) text += (i ? ", " : "[") + list[i].str();
+  return text + (list.empty() ? "[]" : "]");
 }
 
 std::optional<size_t> Pattern::input(const std::string& wanted) const {
@@ -320,6 +341,12 @@ std::string print(const Pattern& p) {
   for (const Body& b : p.bodies) {
     if (!b.library.empty()) {
       text += "  call " + b.library + (b.when.empty() ? "\n" : " when" + conditions(b.when));
+      continue;
+    }
+    if (b.called()) {
+      text += std::string("  call ") + name(b.language) +
+              (b.language == Language::Torch ? " " + b.text : "") +
+              (b.when.empty() ? "\n" : " when" + conditions(b.when));
       continue;
     }
     if (b.written()) {

@@ -18,6 +18,7 @@
 //       ...
 //     }
 //     call cublaslt when M >= 64  the def's operators, computed by that library
+//     call torch aten.layer_norm(x, [N], g, b, eps=eps)     an operator that PyTorch knows
 //     code cpu for m = M {        a person's code, with load and store for holes (code.h)
 //       …
 //     }
@@ -53,15 +54,33 @@ struct Term {
 
 struct Condition {
   Term left, right;
-  std::string comparison;     // "<=", "<", ">=", ">", "==", "!="; empty: on the element type
+  // "<=", "<", ">=", ">", "==", "!="; "layout" and "align" of an operand; empty: on the element
+  // type
+  std::string comparison;
   std::vector<DType> dtypes;  // one of these
+  std::string operand;        // an input of the def
+  // layout: it comes as the transpose, in its last two axes, of what is stored; else row by row.
+  bool transposed = false;
+  // align: its rows, of `left` elements, have a multiple of so many bytes, and so has its address.
+  int64_t bytes = 0;
+  // Of layouts it is asked in a place of a program; here they hold.
   bool holds(const Values&, DType) const;
   std::string str() const;
 };
 
 // In which language a person wrote a body: none (a block graph); C++ for a CPU; CUDA with the
-// device functions, which the emulator runs; CUDA as NVIDIA's compiler takes it.
-enum class Language { None, Cpp, Cuda, Raw };
+// device functions, which the emulator runs; CUDA as NVIDIA's compiler takes it; the name of an
+// operator of PyTorch; oneDNN, where only the def is said.
+enum class Language { None, Cpp, Cuda, Raw, Torch, OneDnn };
+const char* name(Language);
+
+// Of a call: an input of the def, a number, a symbol, text in quotes, true, false, none, or a list.
+struct CallArgument {
+  std::string key;   // empty: by position
+  std::string word;  // as in the file; empty: a list
+  std::vector<CallArgument> list;
+  std::string str() const;
+};
 
 struct Body {
   std::string target;  // "cpu", "cuda"; empty: any
@@ -69,9 +88,12 @@ struct Body {
   // One kernel: text is "grid[…] loops[…] { … }", its arguments go without saying. Otherwise
   // statements.
   bool kernel = false;
-  // "cublaslt", "cudnn", "packed": the def's own operators, which that library computes.
+  // "cublaslt", "cudnn", "packed", "onednn" (of convolutions): the def's own operators, which that
+  // library computes.
   std::string library;
-  std::string text;       // as in the file
+  std::string operator_name;  // of PyTorch: NAMESPACE.OP[.OVERLOAD]
+  std::vector<CallArgument> arguments;
+  std::string text;       // as in the file; of a call of PyTorch: operator and arguments
   int line = 0, col = 1;  // of its first character
   Language language = Language::None;
   std::vector<std::pair<std::string, Term>> units;  // what runs in parallel: its name, how many
@@ -80,6 +102,8 @@ struct Body {
   // has said that it may be.
   std::string unusable;
   bool written() const { return language != Language::None; }
+  // It computes the def and nothing else: what would fill holes stays outside.
+  bool called() const { return language == Language::Torch || language == Language::OneDnn; }
 };
 
 struct Pattern {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -12,9 +13,6 @@ namespace {
 
 constexpr size_t kMaxBytes = 1 << 20, kMaxName = 100, kMaxSettings = 512;
 constexpr int64_t kMaxNumber = int64_t(1) << 40;
-
-bool is_alpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 class Parser {
  public:
@@ -216,10 +214,42 @@ class Parser {
     return t;
   }
 
+  // Reads the name of an operand that a condition is on; its axes.
+  const Shape& operand(Condition& c) {
+    blanks();
+    const size_t from = at_;
+    c.operand = word("the name of an input of the def");
+    const auto input = p_.input(c.operand);
+    if (!input) fail("the def has no input '" + c.operand + "'; put the def first", from);
+    const Shape& shape = p_.def.type(p_.def.inputs()[*input]).shape;
+    if (shape.empty()) fail("'" + c.operand + "' is a number, which has no rows", from);
+    return shape;
+  }
+
   void conditions(std::vector<Condition>& list) {
     do {
       Condition c;
-      if (take("dtype")) {
+      if (take("layout")) {
+        c.comparison = "layout";
+        const Shape& shape = operand(c);
+        blanks();
+        const size_t from = at_;
+        const std::string how = word("rows or transposed");
+        if (how != "rows" && how != "transposed")
+          fail("no layout '" + how + "'; there are rows and transposed", from);
+        c.transposed = how == "transposed";
+        if (c.transposed && shape.size() < 2) fail("'" + c.operand + "' has only one axis", from);
+      } else if (take("align")) {
+        c.comparison = "align";
+        const Dim last = operand(c).back();
+        c.left.factors = {{'*', last.extent, last.symbol}};
+        blanks();
+        const size_t from = at_;
+        c.bytes = number().value_or(0);
+        if (c.bytes < 2 || c.bytes > 64 || (c.bytes & (c.bytes - 1)) != 0)
+          fail("expected a number of bytes: 2, 4, 8, 16, 32 or 64, where arrays of programs begin",
+               from);
+      } else if (take("dtype")) {
         if (!take("in")) fail("expected 'in' and element types, as in 'dtype in f32 bf16'");
         while (true) {
           blanks();
@@ -334,23 +364,130 @@ class Parser {
     blanks();
     const size_t from = at_;
     Body b;
-    b.library = word("cublaslt, cudnn or packed");
-    if (b.library != "cublaslt" && b.library != "cudnn" && b.library != "packed")
+    b.library = word("torch, onednn, cublaslt, cudnn or packed");
+    if (b.library != "cublaslt" && b.library != "cudnn" && b.library != "packed" &&
+        b.library != "torch" && b.library != "onednn")
       fail("no library '" + b.library +
-               "'; there are cublaslt and cudnn on GPUs, and packed (products of packed panels) on "
-               "CPUs",
+               "'; there are cublaslt and cudnn on GPUs, and on CPUs torch (an operator of "
+               "PyTorch), onednn and packed (products of packed panels)",
            from);
+    if (b.library == "torch") return call_torch(std::move(b));
     const auto products = [](const Op& op) {
       return op.kind == OpKind::Matmul || is_windowed(op.kind);
     };
     if (std::none_of(p_.def.ops().begin(), p_.def.ops().end(), products))
       fail("the def has no product or convolution for " + b.library + " to compute", from);
-    b.target = b.library == "packed" ? "cpu" : "cuda";
+    b.target = b.library == "packed" || b.library == "onednn" ? "cpu" : "cuda";
     if (take("when")) conditions(b.when);
-    end_of_line();
     b.text = p_.def_text;
     b.line = p_.def_line;
+    if (b.library == "onednn" && std::none_of(p_.def.ops().begin(), p_.def.ops().end(),
+                                              [](const Op& o) { return is_windowed(o.kind); })) {
+      b.library.clear();
+      b.language = Language::OneDnn;
+      b.text.clear();
+      b.line = line_of(from);
+      b.unusable = "its call in line " + std::to_string(b.line) + " has not been checked here";
+    }
+    end_of_line();
     p_.bodies.push_back(std::move(b));
+  }
+
+  // "call torch aten.gelu(approximate=\"tanh\")": an operator that is registered with PyTorch.
+  // Without one that is named among the arguments, the def's tensors come first, in order.
+  void call_torch(Body b) {
+    b.library.clear();
+    b.language = Language::Torch;
+    b.target = "cpu";
+    b.line = line_of(at_);
+    blanks();
+    const size_t from = at_;
+    const std::string what = "the operator's name, as in aten.gelu or mine.norm";
+    b.operator_name = word(what);
+    while (at_ < text_.size() && text_[at_] == '.') {
+      at_++;
+      b.operator_name += "." + word(what);
+    }
+    const auto dots = std::count(b.operator_name.begin(), b.operator_name.end(), '.');
+    if (dots < 1 || dots > 2 || b.operator_name.compare(0, 6, "torch.") == 0)
+      fail("expected " + what + ": namespace, name and perhaps an overload, as torch.ops has them",
+           from);
+    std::vector<std::string> tensors, named;
+    for (size_t i = 0; i < p_.def.inputs().size(); i++)
+      if (p_.def.type(p_.def.inputs()[i]).rank() > 0)
+        tensors.push_back(p_.def.tensor(p_.def.inputs()[i]).name);
+    for (const std::string& t : tensors)
+      if (t.find('.') != std::string::npos)
+        fail("a call cannot name '" + t + "': it has a dot", from);
+    if (take("(") && !take(")")) {
+      do {
+        b.arguments.push_back(argument(0, named));
+        const bool keyword = !b.arguments.back().key.empty();
+        if (!keyword && b.arguments.size() > 1 && !b.arguments[b.arguments.size() - 2].key.empty())
+          fail("an argument by position behind one by name");
+      } while (take(","));
+      if (!take(")")) fail("expected ',' or ')'");
+    }
+    for (const std::string& t : tensors)
+      if (!named.empty() && !std::count(named.begin(), named.end(), t))
+        fail("the call does not say what '" + t + "' is for", from);
+    if (named.empty()) {
+      std::vector<CallArgument> first;
+      for (const std::string& t : tensors) first.push_back({"", t, {}});
+      b.arguments.insert(b.arguments.begin(), first.begin(), first.end());
+    }
+    for (const CallArgument& a : b.arguments)
+      b.text += (b.text.empty() ? b.operator_name + "(" : ", ") + a.str();
+    b.text += ")";
+    if (take("when")) conditions(b.when);
+    end_of_line();
+    b.unusable = "its call in line " + std::to_string(b.line) + " has not been checked here";
+    p_.bodies.push_back(std::move(b));
+  }
+
+  // `named`: inputs with axes that it has met.
+  CallArgument argument(int depth, std::vector<std::string>& named) {
+    CallArgument a;
+    blanks();
+    const size_t from = at_;
+    if (depth == 0 && at_ < text_.size() && is_alpha(text_[at_])) {
+      a.key = word("a name");
+      if (!take("=")) a.key.clear(), at_ = from;
+      blanks();
+    }
+    const size_t at = at_;
+    const char c = at_ < text_.size() ? text_[at_] : ' ';
+    if (take("[")) {
+      if (depth > 1) fail("a list in a list in a list", at);
+      if (take("]")) return a;
+      do a.list.push_back(argument(depth + 1, named));
+      while (take(","));
+      if (a.list.size() > 64) fail("a list of more than 64", at);
+      if (!take("]")) fail("expected ',' or ']'");
+    } else if (c == '"') {
+      for (at_++; at_ < text_.size() && text_[at_] != '"'; at_++)
+        if (text_[at_] < ' ' || text_[at_] > '~' || text_[at_] == '\\')
+          fail("text is of letters, digits and signs on one line, without '\\'");
+      if (at_ == text_.size()) fail("this text is not closed", at);
+      a.word = std::string(text_.substr(at, ++at_ - at));
+    } else if (is_digit(c) || c == '-') {
+      static const std::regex number("-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?(e-?[0-9]{1,3})?");
+      while (at_ < text_.size() && (is_alpha(text_[at_]) || is_digit(text_[at_]) ||
+                                    text_[at_] == '.' || text_[at_] == '-'))
+        at_++;
+      if (!std::regex_match(text_.begin() + std::ptrdiff_t(at), text_.begin() + std::ptrdiff_t(at_),
+                            number))
+        fail("this is no number, as in 12, -0.5 or 1e-6", at);
+      a.word = std::string(text_.substr(at, at_ - at));
+    } else {
+      a.word = word("an input of the def, a number, a symbol, a text, true, false, none or a list");
+      if (const auto input = p_.input(a.word)) {
+        if (p_.def.type(p_.def.inputs()[*input]).rank() > 0) named.push_back(a.word);
+      } else if (a.word != "true" && a.word != "false" && a.word != "none") {
+        used_.push_back({a.word, at});
+      }
+    }
+    return a;
   }
 
   // What can be said only when all is known.
@@ -373,7 +510,7 @@ class Parser {
     for (const std::string& s : symbols) values[s] = size += 8;
     const Graph def = bound_def(p_, values, DType::F32);
     for (const Body& b : p_.bodies) {
-      if (b.written()) check_code(p_, b);
+      if (b.written() && !b.called()) check_code(p_, b);
       const Graph g = bound_body(p_, b, values, DType::F32);
       const SourceLocation place{file_, b.line, 1};
       if (g.inputs().size() != def.inputs().size() || g.outputs().size() != 1)

@@ -33,13 +33,17 @@ struct Use {
   std::shared_ptr<std::optional<std::string>> verdict;
 };
 
+// How a value lies in what is stored: its rows as they are, its last two axes swapped, or neither.
+enum class Lies { Rows, Transposed, Otherwise };
+
 // What came of a pattern and a region: regions that are alike, as in a model's layers, share one.
 struct Answer {
   const Pattern* pattern = nullptr;
   Graph region;
-  std::string where;      // the first place
-  std::vector<Use> uses;  // in the region
-  std::string why;        // some of it, or all, is refused
+  std::vector<Lies> lies;  // of the region's inputs, where a guard asks
+  std::string where;       // the first place
+  std::vector<Use> uses;   // in the region
+  std::string why;         // some of it, or all, is refused
 };
 
 // The program with regions computed by instances; none overlap.
@@ -117,11 +121,19 @@ class Run {
   }
   void try_pattern(const Pattern& p, const Region& r) {
     std::vector<Answer>& known = known_[structural_hash(r.graph)];
-    auto at = std::find_if(known.begin(), known.end(),
-                           [&](const Answer& a) { return a.pattern == &p && a.region == r.graph; });
+    const auto of_layout = [](const Condition& c) { return c.comparison == "layout"; };
+    bool asks = std::any_of(p.when.begin(), p.when.end(), of_layout);
+    for (const Body& b : p.bodies)
+      asks = asks || std::any_of(b.when.begin(), b.when.end(), of_layout);
+    std::vector<Lies> lies;
+    if (asks)
+      for (TensorId t : r.inputs) lies.push_back(lie(program_, t));
+    auto at = std::find_if(known.begin(), known.end(), [&](const Answer& a) {
+      return a.pattern == &p && a.region == r.graph && a.lies == lies;
+    });
     std::string like;
     if (at == known.end()) {
-      Answer made{&p, r.graph, label(r), {}, {}};
+      Answer made{&p, r.graph, lies, label(r), {}, {}};
       answer(p, r, made);
       at = known.insert(known.end(), std::move(made));
     } else {
@@ -159,11 +171,61 @@ class Run {
     }
   }
 
+  // Why a guard does not hold; empty where it does.
+  std::string against(const Pattern& p, const Condition& c, const Region& r, const Graph& merged,
+                      const Match& m, const Values& values) const {
+    const DType dtype = merged.tensor(merged.outputs()[0]).type.dtype;
+    const std::string no = "'" + c.str() + "' does not hold";
+    if (!c.holds(values, dtype))
+      return no + " for " + sizes(m, dtype) +
+             (c.comparison == "align"
+                  ? ": a row of " + c.operand + " has " +
+                        std::to_string(c.left.value(values).value_or(0) * size_in_bytes(dtype)) +
+                        " bytes"
+                  : "");
+    if (c.comparison != "layout") return "";
+    TensorId t = m.inputs[*p.input(c.operand)];
+    Lies lies = lie(merged, t);
+    const Graph* g = &merged;
+    if (const auto& in = merged.inputs();
+        lies == Lies::Rows && merged.producer(t).kind == OpKind::Input) {
+      t = r.inputs[size_t(std::find(in.begin(), in.end(), t) - in.begin())];
+      g = &program_;
+      lies = lie(program_, t);
+    }
+    if (lies == (c.transposed ? Lies::Transposed : Lies::Rows)) return "";
+    const std::string& stored = g->tensor(t).name;
+    return no + ": " + c.operand +
+           (lies == Lies::Rows ? " lies row by row" : " is a transpose of what is stored") +
+           (stored.empty() ? "" : " ('" + stored + "')");
+  }
+  // How a value lies in what it is made of by moving elements, through names for the same elements
+  // that keep the last two axes; `t` becomes that.
+  static Lies lie(const Graph& g, TensorId& t) {
+    for (;;) {
+      const Op& op = g.producer(t);
+      if (op.kind == OpKind::Transpose) {
+        const std::vector<int>& perm = g.attrs<PermAttrs>(op).perm;
+        const int last = int(perm.size()) - 1;
+        t = op.inputs[0];
+        return perm[size_t(last)] == last                                         ? Lies::Rows
+               : perm[size_t(last)] == last - 1 && perm[size_t(last) - 1] == last ? Lies::Transposed
+                                                                                  : Lies::Otherwise;
+      }
+      if (op.kind != OpKind::Reshape && op.kind != OpKind::Unsqueeze && op.kind != OpKind::Squeeze)
+        return Lies::Rows;
+      const Shape &to = g.type(t).shape, &from = g.type(op.inputs[0]).shape;
+      if (to.size() < 2 || from.size() < 2 || !std::equal(to.end() - 2, to.end(), from.end() - 2))
+        return Lies::Rows;
+      t = op.inputs[0];
+    }
+  }
+
   void use(const Pattern& p, const Region& r, const Graph& merged, const Match& m, Answer& a) {
     const DType dtype = merged.tensor(merged.outputs()[0]).type.dtype;
     for (const Condition& c : p.when)
-      if (!c.holds(m.symbols, dtype)) {
-        a.why = "its guard '" + c.str() + "' does not hold for " + sizes(m, dtype);
+      if (const std::string no = against(p, c, r, merged, m, m.symbols); !no.empty()) {
+        a.why = "its guard " + no;
         return;
       }
     const bool gpu = context_.target->kind != TargetKind::Cpu;
@@ -180,12 +242,11 @@ class Run {
         if (deadline_.ended()) return;
         Values values = m.symbols;
         values.insert(setting.begin(), setting.end());
-        if (const auto c =
-                std::find_if(b.when.begin(), b.when.end(),
-                             [&](const Condition& w) { return !w.holds(values, dtype); });
-            c != b.when.end()) {
-          if (why[0] == 'n')
-            why = "the guard '" + c->str() + "' of its body does not hold for " + sizes(m, dtype);
+        std::string no;
+        for (const Condition& c : b.when)
+          if (no.empty()) no = against(p, c, r, merged, m, values);
+        if (!no.empty()) {
+          if (why[0] == 'n') why = "of its body the guard " + no;
           continue;
         }
         try {
@@ -201,7 +262,10 @@ class Run {
           }
           u.seconds = model_.cost(u.graph).seconds;
           u.what = describe(p, merged, m, setting);
-          if (b.written()) u.what += ", body of line " + std::to_string(b.line);
+          if (b.language == Language::Torch)
+            u.what += ", called as torch " + b.text;
+          else if (b.written())
+            u.what += ", body of line " + std::to_string(b.line);
           report_.tilings++;
           made.push_back(std::move(u));
         } catch (const Error& e) {
@@ -233,7 +297,7 @@ class Run {
 
   // Whether the library that a body names takes its operators in a call. Those of a CPU are ours.
   bool called(const Body& b, const Graph& g) const {
-    if (b.library.empty() || b.library == "packed") return true;
+    if (b.library.empty() || b.target == "cpu") return true;
     for (const AnalyticalModel::KernelCost& k : model_.kernels(g))
       if (k.call && (k.call->kind == LibraryCall::Kind::Matmul) == (b.library == "cublaslt"))
         return true;

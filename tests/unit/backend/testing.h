@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
 #include "backend/check.h"
 #include "backend/cpu/module.h"
+#include "base/check.h"
 #include "ir/text.h"
 
 namespace tessera {
@@ -30,6 +33,25 @@ class TemporaryDirectory {
  private:
   std::string path_;
 };
+
+// `x` rounded to f16 or bf16, as the 16-bit word that modules read and write.
+inline uint16_t float_bits16(DType dtype, float x) {
+  uint32_t b;
+  std::memcpy(&b, &x, 4);
+  const uint32_t sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
+  if (dtype == DType::BF16) {
+    if (a > 0x7f800000) return static_cast<uint16_t>(b >> 16 | 0x40);
+    return static_cast<uint16_t>((b + 0x7fff + (b >> 16 & 1)) >> 16);
+  }
+  CHECK(dtype == DType::F16);
+  if (a > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
+  if (a >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
+  if (a < 0x38800000) {  // subnormal: multiples of 2^-24
+    const float m = std::fabs(x) * 0x1p24f;
+    return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyint(m)));
+  }
+  return static_cast<uint16_t>(sign | (a - 0x37fff001 + (a >> 13 & 1)) >> 13);
+}
 
 // Compiled code of all tests of one run shares a cache, so that sources are compiled once.
 inline Cache& test_cache() {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from tessera.errors import BadInputError, ToolMissingError
 from tessera.frontends.onnx.reader import onnx_package, shape_of
 from tessera.graph import Tensor
+from tessera.host_calls import Memory, array_of
 
 Array = np.ndarray[Any, Any]
 Typed = tuple[int, list[int]]  # an ONNX element type and extents
@@ -103,33 +104,44 @@ def types_by_runtime(model: Any) -> list[Typed | None]:
 
 
 class OpaqueNodes:
-    """The meaning of a program's opaque operators: single-node models, by payload."""
+    """The meaning of a program's opaque operators: single-node models, by payload.
+
+    Those with a payload are known to compiled programs of this process from now on.
+    """
 
     def __init__(self, models: Mapping[str, Any]) -> None:
         self.models = dict(models)
-        self._sessions: dict[str, Any] = {}
+        self._sessions: dict[tuple[str, int], Any] = {}
+        _known.update((payload, self) for payload in self.models if payload)
 
     def __call__(self, function: str, payload: str, arrays: Sequence[Array]) -> list[Array]:
         """Results of one operator, as the interpreter has them: floats as f64, others as i64."""
-        model = self.models[payload]
         helper = onnx_package().helper
-        feeds = {}
-        for value, array in zip(model.graph.input, arrays, strict=True):
-            dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-            feeds[value.name] = np.asarray(array).astype(dtype)
-        session = self._session(function, payload)
+        declared = [v.type.tensor_type.elem_type for v in self.models[payload].graph.input]
+        narrow = [
+            np.asarray(array).astype(helper.tensor_dtype_to_np_dtype(code))
+            for code, array in zip(declared, arrays, strict=True)
+        ]
+        return [
+            a.astype(np.int64 if a.dtype.kind in "biu" else np.float64)
+            for a in self.results(function, payload, narrow)
+        ]
+
+    def results(
+        self, function: str, payload: str, arrays: Sequence[Array], threads: int = 0
+    ) -> list[Array]:
+        """The same of arrays as the node declares them; `threads` of onnxruntime, 0: its choice."""
+        names = [v.name for v in self.models[payload].graph.input]
+        session = self._session(function, payload, threads)
         try:
-            results = session.run(None, feeds)
+            made = session.run(None, dict(zip(names, arrays, strict=True)))
         except Exception as error:
             raise BadInputError(f"{function}: onnxruntime refused: {error}") from None
-        wide = []
-        for result in results:
-            a = np.asarray(result)
-            wide.append(a.astype(np.int64 if a.dtype.kind in "biu" else np.float64))
-        return wide
+        return [np.asarray(a) for a in made]
 
-    def _session(self, function: str, payload: str) -> Any:
-        if payload not in self._sessions:
+    def _session(self, function: str, payload: str, threads: int = 0) -> Any:
+        key = (payload, threads)
+        if key not in self._sessions:
             try:
                 import onnxruntime
             except ImportError:
@@ -141,11 +153,41 @@ class OpaqueNodes:
             options.log_severity_level = 3
             # Nothing is computed, nor taken into memory, before the program is run.
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            self._sessions[payload] = onnxruntime.InferenceSession(
+            if threads > 0:  # which nobody keeps from other work when the node is done
+                options.intra_op_num_threads = threads
+                options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            self._sessions[key] = onnxruntime.InferenceSession(
                 self.models[payload].SerializeToString(), options,
                 providers=["CPUExecutionProvider"],
             )  # fmt: skip
-        return self._sessions[payload]
+        return self._sessions[key]
+
+
+_known: dict[str, OpaqueNodes] = {}  # of the process, by payload
+
+
+def node_call(
+    function: str, payload: str
+) -> Callable[[Sequence[Memory], Sequence[Memory], int], None]:
+    """What computes an opaque operator of a compiled program (host_calls.py).
+
+    Raises BadInputError where no model with this node was read by this process.
+    """
+    nodes = _known.get(payload)
+    if nodes is None:
+        raise BadInputError("the model that it is a node of has not been read by this process")
+
+    def call(operands: Sequence[Memory], results: Sequence[Memory], threads: int) -> None:
+        made = nodes.results(function, payload, [array_of(m) for m in operands], threads)
+        for array, to in zip(made, map(array_of, results), strict=True):
+            if (array.dtype, array.shape) != (to.dtype, to.shape):
+                raise BadInputError(
+                    f"{function}: a result is {array.dtype}{list(array.shape)}, not "
+                    f"{to.dtype}{list(to.shape)} as the model says"
+                )
+            np.copyto(to, array)
+
+    return call
 
 
 @dataclass(frozen=True)
