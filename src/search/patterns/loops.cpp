@@ -150,9 +150,10 @@ void collect_keys(const LoopGraph& loops, std::vector<std::string>& found) {
 using Sizes = std::map<std::string, std::string>;  // symbol of the pattern → size of the subgraph
 
 bool bind_size(const Loop& pattern, const Loop& loop, Sizes& sizes) {
-  const std::string size = product(loop.size);
-  if (pattern.size.size() != 1 || !pattern.size[0].symbolic()) return product(pattern.size) == size;
-  return sizes.emplace(pattern.size[0].symbol, size).first->second == size;
+  const std::string size = product(loop.size), wanted = product(pattern.size);
+  const bool open = std::any_of(pattern.size.begin(), pattern.size.end(),
+                                [](const Dim& d) { return d.symbolic(); });
+  return open ? sizes.emplace(wanted, size).first->second == size : wanted == size;
 }
 
 std::vector<std::string> sorted_keys(const Loop& l) {

@@ -227,6 +227,18 @@ TEST(Loops, SymbolsStandForOneSizeEach) {
   EXPECT_EQ(fit(p("K", "M"), g), Fit::None);
 }
 
+// Axes that a pattern goes through as one, which a pointwise def of two axes does with all.
+TEST(Loops, ProductsOfSymbolsStandForOneSizeEach) {
+  const auto fits = [](const char* pattern, const char* loops) {
+    return fit(parse_loops(pattern, "p"), parse_loops(loops, "g"));
+  };
+  EXPECT_EQ(fits("loop0 [M*N, para]", "loop0 [32, para]"), Fit::Complete);
+  EXPECT_EQ(fits("loop0 [M*N, para]", "loop0 [32, non-para]"), Fit::None);
+  const char* twice = "loop0 [M*N, para]\nloop1 [M*N, para]";
+  EXPECT_EQ(fits(twice, "loop0 [32, para]\nloop1 [32, para]"), Fit::Complete);
+  EXPECT_EQ(fits(twice, "loop0 [32, para]\nloop1 [16, para]"), Fit::None);
+}
+
 TEST(Loops, TextRoundTrip) {
   const std::string text = print(derive(parse(kMatmulSoftmax)).loops);
   EXPECT_EQ(print(parse_loops(text, "p")), text);
