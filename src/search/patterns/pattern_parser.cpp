@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <regex>
 #include <set>
 
 #include "base/error.h"
@@ -13,6 +12,24 @@ namespace {
 
 constexpr size_t kMaxBytes = 1 << 20, kMaxName = 100, kMaxSettings = 512;
 constexpr int64_t kMaxNumber = int64_t(1) << 40;
+
+// As JSON writes numbers, with bounded digits and no '+' or 'E'.
+bool is_number(std::string_view text) {
+  const auto accept = [&](char c) {
+    const bool there = text.starts_with(c);
+    if (there) text.remove_prefix(1);
+    return there;
+  };
+  const auto digits = [&](size_t most) {
+    const size_t n = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(n);
+    return n > 0 && n <= most;
+  };
+  accept('-');
+  const bool whole = accept('0') || digits(31);
+  return whole && (!accept('.') || digits(30)) && (!accept('e') || (accept('-'), digits(3))) &&
+         text.empty();
+}
 
 class Parser {
  public:
@@ -471,14 +488,11 @@ class Parser {
       if (at_ == text_.size()) fail("this text is not closed", at);
       a.word = std::string(text_.substr(at, ++at_ - at));
     } else if (is_digit(c) || c == '-') {
-      static const std::regex number("-?(0|[1-9][0-9]{0,30})([.][0-9]{1,30})?(e-?[0-9]{1,3})?");
       while (at_ < text_.size() && (is_alpha(text_[at_]) || is_digit(text_[at_]) ||
                                     text_[at_] == '.' || text_[at_] == '-'))
         at_++;
-      if (!std::regex_match(text_.begin() + std::ptrdiff_t(at), text_.begin() + std::ptrdiff_t(at_),
-                            number))
-        fail("this is no number, as in 12, -0.5 or 1e-6", at);
       a.word = std::string(text_.substr(at, at_ - at));
+      if (!is_number(a.word)) fail("this is no number, as in 12, -0.5 or 1e-6", at);
     } else {
       a.word = word("an input of the def, a number, a symbol, a text, true, false, none or a list");
       if (const auto input = p_.input(a.word)) {

@@ -298,6 +298,8 @@ TEST_F(Calls, AreWrittenInAClosedGrammar) {
   EXPECT_TRUE(has(told("a.b(\"x\\n\")"), "without '\\'"));
   EXPECT_TRUE(has(told("a.b(007)"), "this is no number"));
   EXPECT_TRUE(has(told("a.b(1.)"), "this is no number"));
+  for (const char* number : {"-", "1e", "01.5", "1e-", "1e4000", "12a", "--1", "1-", "1.5.2"})
+    EXPECT_TRUE(has(told(std::string("a.b(") + number + ")"), "this is no number")) << number;
   EXPECT_TRUE(has(told("a.b([[[1]]])"), "a list in a list in a list"));
   EXPECT_TRUE(has(told("a.b(x"), "expected ',' or ')'"));
   const std::string two =
