@@ -182,6 +182,6 @@ def test_a_graph_that_is_one_part_is_not_read_again(
     traced.during(folder, model, x)
     assert built == [2]
     # And is run, where PyTorch has not agreed with that code.
-    monkeypatch.setattr(torch_parts.Agreed, "is_known", lambda _: False)
+    monkeypatch.setattr(torch_cache.Agreed, "is_known", lambda _: False)
     traced.during(folder, model, x)
     assert built == [3]
