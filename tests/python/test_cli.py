@@ -467,8 +467,9 @@ def test_interrupted_checks_are_no_verdict() -> None:
     took = time.monotonic() - start
     for part in (0.6, 0.7, 0.5, 0.8, 0.6, 0.4, 0.7, 0.3):  # the machine may be busy with others
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # jobs ignore it
+        )  # fmt: skip
         time.sleep(part * took)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
