@@ -206,6 +206,8 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.verify_seed);
     else if (name == "strict")
       take(options.strict);
+    else if (name == "accept_tested")
+      take(options.accept_tested);
     else if (name == "candidates")
       take(options.candidates);
     else if (name == "tune")

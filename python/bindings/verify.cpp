@@ -24,6 +24,7 @@ nb::dict record(const Certificate& c) {
   d["error_log2"] = c.error_log2;
   d["bound"] = c.bound;
   d["basis"] = c.basis;
+  d["proved"] = c.proved();
   d["assumptions"] = c.assumptions;
   d["notes"] = c.notes;
   d["second_opinion"] = c.second_opinion;
@@ -156,8 +157,9 @@ void bind_verify(nb::module_& m) {
       "verify",
       [](const Graph& spec, const Graph& candidate, bool strict, std::optional<uint64_t> seed,
          int threads, int64_t max_macs, bool second_opinion, std::string z3,
-         std::optional<double> budget, nb::object progress) {
+         std::optional<double> budget, nb::object progress, bool accept_tested) {
         VerifyOptions options = options_from(strict, seed, threads, max_macs);
+        options.accept_tested = accept_tested;
         options.second_opinion = second_opinion;
         options.z3 = std::move(z3);
         options.seconds = budget;
@@ -174,7 +176,7 @@ void bind_verify(nb::module_& m) {
       nb::arg("spec"), nb::arg("candidate"), nb::arg("strict") = false,
       nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
       nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("budget") = nb::none(),
-      nb::arg("progress") = nb::none());
+      nb::arg("progress") = nb::none(), nb::arg("accept_tested") = false);
 
   m.def(
       "bench_verify",
@@ -218,6 +220,7 @@ void bind_verify(nb::module_& m) {
       "recheck",
       [](const Certificate& certificate, const Graph& spec, const Graph& candidate, int threads) {
         VerifyOptions options = options_from(certificate.strict, std::nullopt, threads, 0);
+        options.accept_tested = !certificate.proved();
         LongCall call;
         options.cancel = &call.cancel;
         bool interrupted = false;

@@ -79,6 +79,7 @@ def verify(
     z3: str = "",
     budget: float | None = None,
     progress: Callable[[str], None] | None = None,
+    accept_tested: bool = False,
 ) -> dict[str, Any]: ...
 def recheck(
     certificate: Certificate, spec: Graph, candidate: Graph, threads: int = 0

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from tessera import _core
 from tessera.contest import Known
@@ -136,12 +136,16 @@ def verify(
     second_opinion: bool = False,
     budget: float | None = None,
     progress: Callable[[str], None] | None = None,
+    accept: Literal["proved", "tested"] = "proved",
 ) -> Verdict:
     """Whether `b` computes what `a` does: equal with certificate, refuted with inputs, or unknown.
 
     `second_opinion` also asks a verifier that argues from the operators' laws (and Z3, if there is
     one: `pip install z3-solver`); `Verdict.second_opinion` tells "agrees" or "cannot tell", and
     where it disagrees the verdict is unknown.
+
+    Equal means proved on every branch. With accept="tested" it is also said of programs that were
+    only tried, on both sides of every decision; their certificate says so and states no error.
 
     `budget` is in seconds of wall time; when it is spent, or Ctrl-C is pressed, the verdict is
     unknown with reason "time" or "cancelled" and tells what was under way. `progress` is told
@@ -161,7 +165,8 @@ def verify(
     require_budget(budget)
     return Verdict.of(
         _core.verify(
-            a.core, b.core, strict, seed, threads, 0, second_opinion, _z3(), budget, progress
+            a.core, b.core, strict, seed, threads, 0, second_opinion, _z3(), budget, progress,
+            accept == "tested",
         )
     )
 

@@ -142,6 +142,9 @@ class Options:
     threads: int = 0  # 0: TESSERA_THREADS, or all processors
     seed: int = 0  # of search and measurement
     verify_seed: int | None = None  # None: from the operating system, recorded in the certificate
+    # "proved": equal on every branch. "tested": also what was tried on both sides of every decision
+    # without a difference, and is not proved; its certificate states no error.
+    accept: Literal["proved", "tested"] = "proved"
     strict: bool = False  # refuse a larger domain and differences on inf and NaN
     # Time more candidates and other tiles of the fastest, up front; "background": @ts.optimize does
     # so on a thread of its own while the first calls use what was found at once.
@@ -173,6 +176,8 @@ class Options:
             raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
         if self.tune not in (True, False, "background"):
             raise UsageError(f'tune is True, False or "background", not {self.tune!r}')
+        if self.accept not in ("proved", "tested"):
+            raise UsageError(f'accept is "proved" or "tested", not {self.accept!r}')
         if self.cost not in ("measured", "flops"):
             raise UsageError(f'cost is "measured" or "flops", not {self.cost!r}')
         if self.resume and not self.cache:
@@ -210,6 +215,7 @@ class Options:
         fields["budget"] = float(self.budget)
         fields["disable"] = set(self.disable) - {"numpy"}
         fields["tune"] = self.tune is True
+        fields["accept_tested"] = fields.pop("accept") == "tested"
         fields["cost"] = "flops" if self.cost == "flops" else "times"
         del fields["weights"]  # part of the program (api.py)
         fields["target_directory"] = target_directory()

@@ -29,6 +29,7 @@ struct OptimizeOptions {
   int threads = 0;                      // 0: default_threads()
   uint64_t seed = 0;                    // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
+  bool accept_tested = false;           // see VerifyOptions
   bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
   int candidates = 4096;                // of search() by the engine patterns, at most
   bool tune = false;                    // time more candidates, and other tiles of the fastest

@@ -62,9 +62,10 @@ std::string options_key(const OptimizeOptions& o, const Target& target) {
        << target.str() << to_string(best_isa()) << "\n"
        << gpu_of(o) << "\n"
        << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
-       << " strict " << o.strict << " tf32 " << o.tf32 << " tune " << o.tune << " exhaustive "
-       << o.exhaustive << " budget " << o.budget_seconds << " max_block_ops "
-       << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost << "\n";
+       << " tested " << o.accept_tested << " strict " << o.strict << " tf32 " << o.tf32 << " tune "
+       << o.tune << " exhaustive " << o.exhaustive << " budget " << o.budget_seconds
+       << " max_block_ops " << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost
+       << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
   return text.str();
 }
@@ -169,7 +170,8 @@ std::optional<Certificate> kept_proof(const StoredResult& r, const Graph& progra
   try {
     Certificate c = Certificate::parse(r.certificate);
     const bool fits = c.spec_hash == structural_hash(program) &&
-                      c.candidate_hash == structural_hash(r.graph) && (c.strict || !o.strict);
+                      c.candidate_hash == structural_hash(r.graph) && (c.strict || !o.strict) &&
+                      (c.proved() || o.accept_tested);
     if (fits) return c;
   } catch (const Error&) {  // as good as none
   }

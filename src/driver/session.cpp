@@ -493,6 +493,7 @@ bool Session::passes_check(Outcome& outcome, const CompiledCode& code) {
 VerifyOptions Session::verify_options() const {
   VerifyOptions v;
   v.strict = options.strict;
+  v.accept_tested = options.accept_tested;
   v.seed = options.verify_seed;
   v.threads = threads;
   v.minimise = false;

@@ -165,19 +165,24 @@ void FieldDomain<W>::reduce_extremum(const View& x, int kept, const View& out, u
       }
       if (distinct == 0 && flag == 0) flag = minimum ? FieldArray::Undefined : FieldArray::NegInf;
       int64_t pick = -1;
+      const bool two = distinct == 2 && plain;
+      const Modulus<W>& m = shared.chain->modulus[0];
+      const W difference = two ? m.sub(p[member[0]], p[member[1]]) : W(0);
       if (distinct <= 1) {
         pick = member[0];
-      } else if (distinct == 2 && plain) {
-        const Modulus<W>& m = shared.chain->modulus[0];
-        const bool first = m.legendre(m.sub(p[member[0]], p[member[1]])) == 1;
-        pick = member[first == (minimum == 0) ? 0 : 1];
+      } else if (two && !shared.unknown_signs) {
+        pick = member[(m.legendre(difference) == 1) == (minimum == 0) ? 0 : 1];
       }
       const int64_t to = place.offset(1);
       for (int k = 0; k < 3; ++k) {
         if (out.plane[size_t(k)] == nullptr) continue;
+        const W* from = x.as<const W>(k);
         out.as<W>(k)[to] = distinct == 0 ? W(0)
-                           : pick >= 0   ? x.as<const W>(k)[pick]
-                                         : shared.of_set(k, sum, minimum);
+                           : pick >= 0   ? from[pick]
+                           : two
+                               ? shared.chosen(k, from[member[minimum]], from[member[1 - minimum]],
+                                               shared.unknown_sign(k, difference))
+                               : shared.of_set(k, sum, minimum);
       }
       out.as<uint8_t>(kFlagPlane)[to] = flag;
       out.as<uint64_t>(kSetPlane)[to] = distinct > 1                       ? (sum | minimum)

@@ -93,7 +93,13 @@ template <class W> struct FieldDomain {
 
   explicit FieldDomain(const FieldModel& model)
       : shared{&model.tables().get<W>(), &kernels().field<W>(),
-               model.tables().get<W>().function_key(Keyed::Atom, 0)} {}
+               model.tables().get<W>().function_key(Keyed::Atom, 0),
+               model.signs() == Signs::Unknown} {
+    for (size_t k = 0; k < 3; ++k) {
+      const Modulus<W>& m = shared.chain->modulus[k];
+      shared.halves[k] = m.inv(m.from_int(2));
+    }
+  }
 
   uint8_t value_planes(Components m) const { return m; }
   static bool may_flag(OpKind kind) {

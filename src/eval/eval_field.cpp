@@ -90,7 +90,7 @@ FieldArray array_of(const View& v, const FieldModel& model, Components component
   a.dtype = v.dtype;
   a.field = model.size();
   a.shape.assign(v.shape.begin(), v.shape.begin() + v.rank);
-  const size_t n = size_t(v.size()), word = model.size() == FieldSize::Bits31 ? 4 : 8;
+  const size_t n = size_t(v.size()), word = model.size() == FieldSize::Bits61 ? 8 : 4;
   View to = v;
   to.plane = {};
   to.set_contiguous_strides();

@@ -1,6 +1,7 @@
 #include "eval/field.h"
 
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #ifdef __linux__
@@ -107,12 +108,17 @@ Buffer& Buffer::operator=(const Buffer& other) {
   return *this;
 }
 
-FieldModel::FieldModel(FieldSize size, uint64_t seed)
-    : size_(size), seed_(seed),
-      tables_(new FieldTables{
-          size == FieldSize::Bits31
-              ? decltype(FieldTables::chain)(ChainTables<uint32_t>(kPrime31, seed))
-              : decltype(FieldTables::chain)(ChainTables<uint64_t>(kPrime61, seed))}) {}
+FieldModel::FieldModel(FieldSize size, uint64_t seed, Signs signs)
+    : size_(size), seed_(seed), signs_(signs) {
+  const uint64_t choice = derive_key(seed, 0x7072696d65);
+  const auto of = [&](const auto& primes) { return primes[choice % std::size(primes)]; };
+  if (size == FieldSize::Bits61)
+    tables_ =
+        std::make_unique<FieldTables>(FieldTables{ChainTables<uint64_t>(of(kPrimes61), seed)});
+  else
+    tables_ = std::make_unique<FieldTables>(FieldTables{
+        ChainTables<uint32_t>(size == FieldSize::Small ? of(kPrimesSmall) : of(kPrimes31), seed)});
+}
 
 FieldModel::~FieldModel() = default;
 FieldModel::FieldModel(FieldModel&&) noexcept = default;
@@ -138,7 +144,7 @@ uint8_t FieldArray::present() const {
 
 uint64_t FieldArray::word(int component, int64_t i) const {
   const Buffer& plane = components.at(size_t(component));
-  return field == FieldSize::Bits31 ? plane.as<uint32_t>()[i] : plane.as<uint64_t>()[i];
+  return field == FieldSize::Bits61 ? plane.as<uint64_t>()[i] : plane.as<uint32_t>()[i];
 }
 
 uint64_t FieldArray::value(const FieldModel& model, int component, int64_t i) const {

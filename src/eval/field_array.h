@@ -40,21 +40,29 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-enum class FieldSize : uint8_t { Bits31, Bits61 };
+// Small: a few thousand elements, in which denominators are met at zero; proves nothing.
+enum class FieldSize : uint8_t { Small, Bits31, Bits61 };
+
+// What the sign of a field element is: its quadratic character, which is multiplicative and −1, 0
+// or 1; or an odd function known by name only, whose values are field elements: then what is equal
+// is equal for every outcome of every comparison (verify/decisions.h).
+enum class Signs : uint8_t { Character, Unknown };
 
 struct FieldTables;  // eval/field.h: moduli, generators, exponent tables, hash keys
 
-// One draw of the model, determined by (size, seed): the generators ω of the exponentials and the
-// keys of the functions that the field knows by name only. Cheap to share, not to copy.
+// One draw of the model, determined by (size, seed, signs): the primes, the generators ω of the
+// exponentials and the keys of the functions that the field knows by name only. Cheap to share, not
+// to copy.
 class FieldModel {
  public:
-  FieldModel(FieldSize size, uint64_t seed);
+  FieldModel(FieldSize size, uint64_t seed, Signs signs = Signs::Character);
   ~FieldModel();
   FieldModel(FieldModel&&) noexcept;
   FieldModel& operator=(FieldModel&&) noexcept;
 
   FieldSize size() const { return size_; }
   uint64_t seed() const { return seed_; }
+  Signs signs() const { return signs_; }
   // The prime of component 0, 1 or 2.
   uint64_t prime(int component) const;
   const FieldTables& tables() const { return *tables_; }
@@ -62,6 +70,7 @@ class FieldModel {
  private:
   FieldSize size_;
   uint64_t seed_;
+  Signs signs_;
   std::unique_ptr<FieldTables> tables_;
 };
 

@@ -8,7 +8,7 @@ namespace tessera {
 
 // Calls f(W()) for the word type of a model.
 template <class F> auto with_word(FieldSize size, F f) {
-  return size == FieldSize::Bits31 ? f(uint32_t()) : f(uint64_t());
+  return size == FieldSize::Bits61 ? f(uint64_t()) : f(uint32_t());
 }
 
 // Why a graph has no meaning in the field; empty when it has one.

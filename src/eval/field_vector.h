@@ -3,7 +3,7 @@
 //
 // Rules (docs of eval/field.h say why they are sound):
 //   signs       the Legendre symbol of component p, for all components, so that exp(c ? x : y)
-//               and c ? exp(x) : exp(y) agree
+//               and c ? exp(x) : exp(y) agree; or unknown odd functions (Signs)
 //   √x          undefined unless x is a residue in every component held
 //   1/0         undefined
 //   maxima      of one element the element, of two by sign, of more a keyed hash of the set of
@@ -22,7 +22,23 @@ namespace tessera {
 template <class W> struct FieldShared {
   const ChainTables<W>* chain;
   const FieldLoops<W>* loops;
-  uint64_t atom_key;  // hashes an element as a member of a set
+  uint64_t atom_key;   // hashes an element as a member of a set
+  bool unknown_signs;  // Signs::Unknown
+
+  // The sign of an element in component k: odd, and a function of component p for all components.
+  W unknown_sign(int k, W x) const {
+    const W opposite = chain->modulus[0].neg(x);
+    if (x == 0) return 0;
+    const W s = chain->keyed(Keyed::Sign, k, std::min(x, opposite));
+    return x < opposite ? s : chain->modulus[size_t(k)].neg(s);
+  }
+  // (x + y + s·(x − y)) / 2, the greater of both for s = 1.
+  W chosen(int k, W x, W y, W s) const {
+    const Modulus<W>& m = chain->modulus[size_t(k)];
+    const W sum = m.add(m.add(x, y), m.mul(s, m.sub(x, y)));
+    return m.mul(sum, halves[size_t(k)]);
+  }
+  std::array<W, 3> halves{};
 
   uint64_t atom(W x, uint64_t minimum) const {
     return keyed_hash(atom_key, minimum ? chain->modulus[0].neg(x) : x) & ~uint64_t(1);
@@ -383,10 +399,22 @@ template <class W> FieldVec<W> mod(const FieldVec<W>& a, const FieldVec<W>& b) {
 
 // --- order
 
-template <class W, class F> FieldVec<W> by_sign(const FieldVec<W>& a, F value) {
+// value(modulus, x, s), or where signs are unknown unknown(k, x, s).
+template <class W, class F, class G> FieldVec<W> by_sign(const FieldVec<W>& a, F value, G unknown) {
+  FieldVec<W> r;
+  if (a.shared->unknown_signs) {
+    CHECK(a.holds(0)) << "a sign needs component p";
+    r.like(a, a.components);
+    r.poison(a);
+    for (int k = 0; k < 3; ++k) {
+      if (!r.holds(k)) continue;
+      for (int i = 0; i < r.n; ++i)
+        r.c[k][i] = unknown(k, a.c[k][i], a.shared->unknown_sign(k, a.c[0][i]));
+    }
+    return r;
+  }
   int8_t s[kRun];
   a.signs(s);
-  FieldVec<W> r;
   r.like(a, a.components);
   r.poison(a);
   for (int k = 0; k < 3; ++k) {
@@ -396,19 +424,24 @@ template <class W, class F> FieldVec<W> by_sign(const FieldVec<W>& a, F value) {
   return r;
 }
 template <class W> FieldVec<W> abs(const FieldVec<W>& a) {
-  return by_sign(a, [](const Modulus<W>& m, W x, int8_t s) { return s < 0 ? m.neg(x) : x; });
+  return by_sign(
+      a, [](const Modulus<W>& m, W x, int8_t s) { return s < 0 ? m.neg(x) : x; },
+      [&](int k, W x, W s) { return a.modulus(k).mul(x, s); });
 }
 template <class W> FieldVec<W> sign(const FieldVec<W>& a) {
-  return by_sign(a, [](const Modulus<W>& m, W, int8_t s) {
-    return s > 0 ? m.one : s < 0 ? m.neg(m.one) : W(0);
-  });
+  return by_sign(
+      a,
+      [](const Modulus<W>& m, W, int8_t s) { return s > 0   ? m.one
+                                                    : s < 0 ? m.neg(m.one)
+                                                            : W(0); },
+      [](int, W, W s) { return s; });
 }
 // x^y = e^(y log x) of positive x; of others a keyed function of both.
 template <class W> FieldVec<W> power(const FieldVec<W>& a, const FieldVec<W>& b) {
   FieldVec<W> r = exp(b * log(a));
   r.components &= a.components & b.components;
-  int8_t s[kRun];
-  a.signs(s);
+  int8_t s[kRun] = {};
+  if (!a.shared->unknown_signs) a.signs(s);
   for (int k = 0; k < 3; ++k) {
     if (!r.holds(k)) continue;
     const uint64_t key = a.shared->chain->function_key(Keyed::Pow, k, 1);
@@ -419,8 +452,9 @@ template <class W> FieldVec<W> power(const FieldVec<W>& a, const FieldVec<W>& b)
   }
   return r;
 }
-// The angle of (y, x) depends on y/x and the sign of x only.
+// The angle of (y, x) depends on y/x and the sign of x only; where that is unknown, on both.
 template <class W> FieldVec<W> atan2(const FieldVec<W>& y, const FieldVec<W>& x) {
+  if (x.shared->unknown_signs) return keyed(y + keyed(x, Keyed::Angle), Keyed::Angle, 1);
   FieldVec<W> r = y / x;
   int8_t s[kRun];
   x.signs(s);
@@ -435,7 +469,9 @@ template <class W> FieldVec<W> atan2(const FieldVec<W>& y, const FieldVec<W>& x)
 }
 // max(x, 0), always by sign: relu(relu(x)) = relu(x). relu(−∞) = 0.
 template <class W> FieldVec<W> relu(const FieldVec<W>& a) {
-  FieldVec<W> r = by_sign(a, [](const Modulus<W>&, W x, int8_t s) { return s > 0 ? x : W(0); });
+  FieldVec<W> r = by_sign(
+      a, [](const Modulus<W>&, W x, int8_t s) { return s > 0 ? x : W(0); },
+      [&](int k, W x, W s) { return a.shared->chosen(k, x, 0, s); });
   for (int i = 0; a.flagged && i < a.n; ++i) {
     if (a.flag[i] != FieldArray::NegInf) continue;
     r.flag[i] = FieldArray::Defined;
@@ -455,8 +491,9 @@ FieldVec<W> extremum(const FieldVec<W>& a, const FieldVec<W>& b, uint64_t minimu
   r.has_set = true;
   if (a.flagged || b.flagged) r.clear_flags();
   W difference[kRun], powers[kRun];
+  const bool unknown = a.shared->unknown_signs;
   a.loops().sub(r.modulus(0), a.c[0], b.c[0], difference, r.n);
-  a.loops().pow(r.modulus(0), difference, r.modulus(0).residue_exponent, powers, r.n);
+  if (!unknown) a.loops().pow(r.modulus(0), difference, r.modulus(0).residue_exponent, powers, r.n);
   const W one = r.modulus(0).one;
   for (int i = 0; i < r.n; ++i) {
     const FieldVec<W>* pick = nullptr;
@@ -467,6 +504,7 @@ FieldVec<W> extremum(const FieldVec<W>& a, const FieldVec<W>& b, uint64_t minimu
       pick = x == FieldArray::NegInf ? &b : &a;  // max ignores −∞
     }
     uint64_t set = 0;
+    bool two = false;  // plain elements
     if (pick == nullptr) {
       const uint64_t p = a.members(i, minimum), q = b.members(i, minimum);
       if (p == q || a.includes(i, minimum, q)) {
@@ -475,14 +513,20 @@ FieldVec<W> extremum(const FieldVec<W>& a, const FieldVec<W>& b, uint64_t minimu
         pick = &b;
       } else {
         set = (p + q) | minimum;
-        if (a.plain(i, minimum) && b.plain(i, minimum)) {
-          pick = (powers[i] == one) == (minimum == 0) ? &a : &b;
-        }
+        two = a.plain(i, minimum) && b.plain(i, minimum);
+        if (two && !unknown) pick = (powers[i] == one) == (minimum == 0) ? &a : &b;
       }
     }
     if (pick != nullptr && set == 0 && pick->has_set) set = pick->set[i];
     for (int k = 0; k < 3; ++k) {
       if (!r.holds(k)) continue;
+      if (two && unknown) {
+        const FieldVec<W>&x = minimum ? b : a, &y = minimum ? a : b;
+        r.c[k][i] =
+            a.shared->chosen(k, x.c[k][i], y.c[k][i],
+                             a.shared->unknown_sign(k, r.modulus(0).sub(a.c[0][i], b.c[0][i])));
+        continue;
+      }
       r.c[k][i] =
           pick != nullptr ? pick->c[k][i] : a.shared->of_set(k, set & ~uint64_t(1), minimum);
     }

@@ -263,6 +263,10 @@ const OpInfo& info(OpKind);
 inline const char* name(OpKind kind) { return info(kind).name; }
 std::optional<OpKind> op_from_name(std::string_view);
 inline bool has(OpKind kind, algebra::Flags flag) { return (info(kind).flags & flag) != 0; }
+inline bool is_comparison(OpKind kind) {
+  return kind == OpKind::Eq || kind == OpKind::Ne || kind == OpKind::Lt || kind == OpKind::Le ||
+         kind == OpKind::Gt || kind == OpKind::Ge;
+}
 inline bool allowed_at(OpKind kind, Level level) {
   return (info(kind).levels & (1u << unsigned(level))) != 0;
 }

@@ -73,20 +73,25 @@ DrawBound draw_bound(const Degrees& a, const Degrees& b, int bits) {
   const double signs = a.sign_tests + b.sign_tests;
   const double depth = std::max(a.sign_degree, b.sign_degree);
   if (signs > 0) {
-    const double used = std::min(depth, 2.0);
     r.text += ", sign tests " + fixed("%.4g", signs) + " of depth " + fixed("%.4g", depth);
     const double weil = signs <= 12 ? std::exp2(std::log2(signs * degree) - log_p / 2) : 0;
-    const double hit = std::exp2(-used) * (1 - std::exp2(log_miss)) - weil;
-    log_miss = hit <= 0 ? -0.01 : std::log2(1 - hit);
-    if (signs > 12)
+    const double hit = std::exp2(-depth) * (1 - std::exp2(log_miss)) - weil;
+    log_miss = hit <= 0 ? 0 : std::log1p(-hit) / std::log(2.0);
+    if (signs > 12) {
       granted.push_back("quadratic characters of different polynomials behave independently");
-    if (depth > 2) granted.push_back("one draw in four meets a sign pattern that tells them apart");
+      r.branches = false;
+    }
   }
-  if (a.sampled_integers || b.sampled_integers) granted.push_back("integer inputs were sampled");
+  // Two indices may select one position by chance.
+  if (a.selected || b.selected) log_miss = std::max(log_miss, -1.0);
+  if (a.sampled_integers || b.sampled_integers) {
+    granted.push_back("integer inputs were sampled");
+    r.branches = false;
+  }
   r.log2_miss = log_miss;
-  r.proved = granted.empty();
-  for (const std::string& s : granted) r.basis += (r.basis.empty() ? "assumes: " : "; ") + s;
-  if (r.proved) r.basis = "proved";
+  r.basis = "proved";
+  for (size_t i = 0; i < granted.size(); i++)
+    r.basis += (i == 0 ? ", assuming that " : " and that ") + granted[i];
   return r;
 }
 

@@ -11,9 +11,9 @@ namespace tessera {
 struct DrawBound {
   double log2_miss = 0;         // of one draw
   uint64_t exponent_bound = 0;  // exponents are drawn below this; 0: uniformly
-  bool proved = false;
-  std::string text;   // the figures that went in
-  std::string basis;  // "proved", or what is taken for granted
+  bool branches = true;  // patterns of sign tests are met as often as stated, without assumptions
+  std::string text;      // the figures that went in
+  std::string basis;     // "proved", or what is taken for granted
 };
 // The field has primes of about `bits` bits.
 DrawBound draw_bound(const Degrees& spec, const Degrees& candidate, int bits);

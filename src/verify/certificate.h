@@ -55,6 +55,9 @@ struct GateFamily {
   friend bool operator==(const GateFamily&, const GateFamily&) = default;
 };
 
+// log2 of the error of what needs no draw.
+inline constexpr double kCertain = -1000;
+
 struct Certificate {
   std::string spec_name, candidate_name;
   uint64_t spec_hash = 0, candidate_hash = 0;  // structural_hash
@@ -71,9 +74,11 @@ struct Certificate {
   // Where representatives were evaluated: how many tiles of each class of axes (verify/symmetry.h),
   // in the order of the inputs' axes; empty: everything.
   std::vector<int64_t> tiles;
-  double error_log2 = 0;                 // log2 of the probability of accepting an unequal program
-  std::string bound;                     // how error_log2 was computed, with the degrees
-  std::string basis;                     // "proved", or what the bound takes for granted
+  double error_log2 = 0;  // log2 of the probability of accepting an unequal program; 0: tested only
+  std::string bound;      // how error_log2 was computed, with the degrees
+  // "proved", "proved, assuming …" (what the bound takes for granted) or "tested: …"
+  std::string basis;
+  bool proved() const { return basis.rfind("tested", 0) != 0; }
   std::vector<std::string> assumptions;  // on the inputs, e.g. where the original is undefined
   std::vector<GateFamily> gate;
   std::vector<std::string> notes;

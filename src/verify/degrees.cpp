@@ -12,6 +12,7 @@ using namespace degree_algebra;
 
 class Analysis : public Algebra {
  public:
+  explicit Analysis(Signs signs) : signs_(signs) {}
   std::vector<Value> run(const Graph& g, const std::vector<Value>& arguments) {
     std::vector<Value> v(g.tensors().size());
     size_t next = 0;
@@ -106,6 +107,11 @@ class Analysis : public Algebra {
       return x;
     };
 
+    // The sign of x: a test, or a function known by name.
+    auto sign = [&](const Value& x, unsigned m) {
+      return signs_ == Signs::Unknown ? unknown(x, m) : test(x);
+    };
+
     switch (op.kind) {
     case OpKind::Input: unreachable("handled by run");
     case OpKind::Const: return constant(g.attrs<ConstAttrs>(op).value);
@@ -117,8 +123,8 @@ class Analysis : public Algebra {
     }
     case OpKind::Neg: return in(0);
     case OpKind::Abs:
-    case OpKind::Relu: return multiply(in(0), test(in(0)));
-    case OpKind::Sign: return test(in(0));
+    case OpKind::Relu: return multiply(in(0), sign(in(0), mask(0)));
+    case OpKind::Sign: return sign(in(0), mask(0));
     case OpKind::Sqr: return multiply(in(0), in(0));
     case OpKind::Sqrt: return root(in(0), mask(0));
     case OpKind::Rsqrt: return divide(Value(), root(in(0), mask(0)), mask(0));
@@ -172,7 +178,7 @@ class Analysis : public Algebra {
     case OpKind::Power: {  // e^(y log x) or, by the sign of x, a function of both
       Value r = add(exponential(multiply(in(1), unknown(in(0), mask(0)))),
                     unknown(add(in(0), in(1)), mask(0) | mask(1)));
-      return add(r, multiply(r, test(in(0))));
+      return add(r, multiply(r, sign(in(0), mask(0))));
     }
     case OpKind::Mod: {
       Value quotient = unknown(divide(in(0), in(1), mask(1)), mask(0) | mask(1));
@@ -180,7 +186,7 @@ class Analysis : public Algebra {
     }
     case OpKind::Atan2: {
       Value angle = unknown(divide(in(0), in(1), mask(1)), mask(0) | mask(1));
-      return add(angle, multiply(angle, test(in(1))));
+      return add(angle, multiply(angle, sign(in(1), mask(1))));
     }
     case OpKind::Max:
     case OpKind::Min: {
@@ -188,7 +194,7 @@ class Analysis : public Algebra {
       const bool maximum = op.kind == OpKind::Max;
       if (is_extremum(g, op.inputs[0], maximum) || is_extremum(g, op.inputs[1], maximum))
         return set_of(d, d, mask(0) | mask(1), 2);
-      return add(in(1), multiply(d, test(d)));
+      return add(in(1), multiply(d, sign(d, mask(0) | mask(1))));
     }
     case OpKind::And:
     case OpKind::Or: return multiply(in(0), in(1));
@@ -275,6 +281,9 @@ class Analysis : public Algebra {
     case OpKind::Gather: {
       Value r = all_axes(raw(0));
       r.sampled = r.sampled || raw(1).sampled;
+      unite(r.unknowns, all_axes(raw(1)).unknowns);
+      r.unknown_degree = std::max(r.unknown_degree, raw(1).unknown_degree);
+      r.selected = r.selected || !raw(1).unknowns.empty();
       return r;
     }
     case OpKind::Conv:
@@ -344,17 +353,21 @@ class Analysis : public Algebra {
     }
     unreachable("OpKind");
   }
+
+  Signs signs_;
 };
 
 }  // namespace
 
-Degrees degrees(const Graph& graph) {
-  Analysis analysis;
+Degrees degrees(const Graph& graph, Signs signs) {
+  Analysis analysis(signs);
   std::vector<Value> arguments;
   for (TensorId t : graph.inputs()) {
     Value v;
-    v.degree = is_float(graph.type(t).dtype) ? 1 : 0;
-    v.sampled = !is_float(graph.type(t).dtype);
+    const DType dtype = graph.type(t).dtype;
+    v.degree = is_float(dtype) ? 1 : 0;
+    v.sampled = is_integer(dtype);
+    if (dtype == DType::Bool) v.signs = v.sign_degree = 1;  // a fair coin
     arguments.push_back(v);
   }
   std::vector<Value> values = analysis.run(graph, arguments);
@@ -382,6 +395,7 @@ Degrees degrees(const Graph& graph) {
     most(d.unknowns, unknowns);
     most(d.unknown_degree, v.unknown_degree);
     d.sampled_integers = d.sampled_integers || v.sampled;
+    d.selected = d.selected || v.selected;
   }
   return d;
 }

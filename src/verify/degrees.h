@@ -1,6 +1,7 @@
 // Worst-case degrees of what a program computes, its exponentials, roots, sign tests and unknown
 // functions, by one pass over its graph. The derivation is in docs/verifier.md.
 #pragma once
+#include "eval/field_array.h"
 #include "ir/graph.h"
 
 namespace tessera {
@@ -18,9 +19,11 @@ struct Degrees {
   double sign_degree = 0;         // how many of them meet in one product, at worst
   double unknowns = 0;            // applications of functions known by name only
   double unknown_degree = 0;      // largest degree of a difference of two of their arguments
-  bool sampled_integers = false;  // depends on integer or bool inputs
+  bool sampled_integers = false;  // depends on integer inputs
+  bool selected = false;          // by indices that are functions known by name only
 };
 // The worst of all outputs, each figure by itself. The graph has static shapes.
-Degrees degrees(const Graph& graph);
+// With unknown signs every decision is a function known by name, and nothing a sign test.
+Degrees degrees(const Graph& graph, Signs signs = Signs::Character);
 
 }  // namespace tessera

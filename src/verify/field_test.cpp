@@ -39,12 +39,18 @@ bool is_partial(const Graph& g) {
 
 }  // namespace
 
-const char* field_name(FieldSize size) {
-  switch (size) {
-  case FieldSize::Bits31: return "p31";
-  case FieldSize::Bits61: return "p61";
-  }
-  unreachable("FieldSize");
+std::string field_name(FieldSize size, Signs signs) {
+  return std::string(size == FieldSize::Small    ? "small"
+                     : size == FieldSize::Bits31 ? "p31"
+                                                 : "p61") +
+         (signs == Signs::Unknown ? "u" : "");
+}
+
+std::optional<NamedField> field_named(const std::string& name) {
+  for (FieldSize size : {FieldSize::Bits31, FieldSize::Bits61})
+    for (Signs signs : {Signs::Character, Signs::Unknown})
+      if (name == field_name(size, signs)) return NamedField{size, signs};
+  return std::nullopt;
 }
 
 std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint64_t seed) {
@@ -69,10 +75,10 @@ std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint6
 FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
                            const FieldDrawRequest& request) {
   const Graph& spec = reference.spec();
-  const FieldModel model(request.field, request.seed);
+  const FieldModel model(request.field, request.seed, request.signs);
   FieldDrawResult result;
   FieldDraw& record = result.record;
-  record.field = field_name(request.field);
+  record.field = field_name(request.field, request.signs);
   for (int c = 0; c < 3; c++) record.primes.push_back(model.prime(c));
   record.seed = request.seed;
   record.exponent_bound = request.exponent_bound;
@@ -101,7 +107,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
   options.cancel = request.cancel;
   // Moves inputs at which `g` is undefined, by roots only or by anything; says whether any moved.
   auto redraw = [&](const Graph& g, Reference::Draw& draw, bool roots_only, bool all = false) {
-    if (request.ties) return false;
+    if (request.ties || request.redraws == 0) return false;
     FieldOptions what = options;
     what.roots_only = roots_only;
     what.all_components = all;
@@ -125,8 +131,9 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
       draw.result = eval_field(spec, model, draw.inputs, options);
   };
 
-  Reference::Draw& shared = reference.draw({request.field, request.seed, request.exponent_bound,
-                                            request.redraws, request.ties, components, ranges});
+  Reference::Draw& shared =
+      reference.draw({request.field, request.seed, request.exponent_bound, request.redraws,
+                      request.ties, request.signs, components, ranges});
   if (shared.result.outputs.empty() && shared.result.ok()) {
     shared.inputs = draw_inputs(spec, model, components, 2, reference.pool());
     const std::vector<NDArray> integers = draw_integers(spec, request.seed ^ 0x5bd1e995u, ranges);
@@ -160,7 +167,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
       moved = shared;
       draw = &moved;
     }
-    if (!redraw(candidate, moved, false)) break;
+    if (request.redraws == 0 || !redraw(candidate, moved, false)) break;
     evaluate_spec(moved);
   }
   const FieldResult& s = draw->result;
@@ -174,6 +181,8 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
     const FieldComparison f = compare(x, y);
     record.elements += f.compared;
     record.undefined += f.skipped + f.undefined;
+    for (int64_t i = 0; f.skipped > 0 && i < y.size(); i++)
+      result.both_undefined += (x.flag(i) & y.flag(i) & FieldArray::Undefined) != 0;
     result.candidate_undefined += f.undefined;
     if (f.different > 0 && result.equal) {
       result.equal = false;

@@ -1,6 +1,7 @@
 // One field draw of two programs: common inputs, redrawn where something is undefined, and the
 // outputs compared element by element. The funnel decides how many draws and over which field.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct FieldDrawRequest {
   uint64_t exponent_bound = 0;  // see FieldDraw
   int redraws = 12;             // see FieldDraw
   bool ties = false;            // small integers in all components: comparisons meet equal operands
+  Signs signs = Signs::Character;
   // Once it is set, nothing may be concluded from the result, and nothing of the draw is kept.
   const std::atomic<bool>* cancel = nullptr;
 };
@@ -30,6 +32,7 @@ struct FieldDrawResult {
   // Per output: which elements were compared; empty when all were.
   std::vector<std::vector<uint8_t>> compared;
   int64_t candidate_undefined = 0;  // elements where only the candidate is undefined
+  int64_t both_undefined = 0;
 };
 
 // Both graphs have static shapes and the same interface. The result depends on the request only;
@@ -40,6 +43,12 @@ FieldDrawResult field_draw(Reference& spec, const Graph& candidate,
 // The inputs of a draw with `ties`, as real numbers.
 std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint64_t seed);
 
-const char* field_name(FieldSize);
+// "small", "p31", "p61"; with unknown signs "p31u", "p61u".
+std::string field_name(FieldSize, Signs);
+struct NamedField {
+  FieldSize size = FieldSize::Bits61;
+  Signs signs = Signs::Character;
+};
+std::optional<NamedField> field_named(const std::string& name);
 
 }  // namespace tessera

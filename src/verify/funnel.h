@@ -12,6 +12,9 @@
 namespace tessera {
 
 struct VerifyOptions {
+  // Also accepts what was tried on both sides of every decision and is not proved on every branch;
+  // its certificate says `tested` and states no error.
+  bool accept_tested = false;
   bool strict = false;           // also refuse a larger domain and differences on special inputs
   std::optional<uint64_t> seed;  // none: from the operating system, recorded in the certificate
   int64_t max_macs = 5'000'000'000;  // of one evaluation of one program

@@ -1,5 +1,4 @@
-// Programs over integers and bools alone: run exactly on random and edge values, and lifted to a
-// field where they use ring operations only (equal over Z implies equal modulo 2^w).
+// Programs over integers and bools alone, run exactly on random and edge values.
 #pragma once
 #include <optional>
 
@@ -9,9 +8,6 @@ namespace tessera {
 
 // No floating-point tensor at any level.
 bool is_integer_program(const Graph& graph);
-
-// The same program over f64 tensors when it uses only +, −, ·, sums, products and data movement.
-std::optional<Graph> lifted_to_field(const Graph& graph);
 
 struct IntegerTest {
   std::vector<FieldDraw> draws;

@@ -5,6 +5,7 @@
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "verify/composition.h"
+#include "verify/decisions.h"
 #include "verify/field_test.h"
 #include "verify/funnel.h"
 #include "verify/integers.h"
@@ -23,7 +24,9 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     return {false, "the certificate is about another rewrite (its hash differs)"};
   if (auto d = interface_difference(spec, candidate)) return {false, d->what};
   if (c.bindings.empty()) return {false, "the certificate records no draw"};
-  if (c.error_log2 > options.error_log2)
+  if (!c.proved() && !options.accept_tested)
+    return {false, "the certificate says that the programs were tested, not proved"};
+  if (c.proved() && c.error_log2 > options.error_log2)
     return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
   std::vector<ProofPart> parts;
   for (const CertificatePart& p : c.parts) {
@@ -96,28 +99,46 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
       b = std::move(*small_b);
     }
     if (d.part >= int(parts.size())) return {false, which + " names no part"};
-    if (d.part >= 0) {
+    const auto cut = [&](bool regions) {
+      if (d.part < 0 || parts[size_t(d.part)].tiles.has_value() != regions) return true;
       const ProofPart& part = parts[size_t(d.part)];
-      auto programs = part.tiles ? region_programs(part, a, b) : programs_of(part, a, b);
-      if (!programs) return {false, which + ": the programs have no such part"};
+      auto programs = regions ? region_programs(part, a, b) : programs_of(part, a, b);
+      if (!programs) return false;
       a = std::move(programs->spec);
       b = std::move(programs->candidate);
-    }
+      return true;
+    };
+    if (!cut(true)) return {false, which + ": the programs have no such part"};
     if (d.field == "exact") {
       IntegerTest test = replay_integers(a, b, d);
       if (test.counterexample)
         return {false, which + ": the programs differ\n" + test.counterexample->str()};
       continue;
     }
-    if (d.field != "p31" && d.field != "p61") return {false, which + " names an unknown field"};
-    const bool lifted = is_integer_program(a);
-    const auto la = lifted ? lifted_to_field(a) : std::optional(a);
-    const auto lb = lifted ? lifted_to_field(b) : std::optional(b);
-    if (!la || !lb) return {false, which + ": the programs have no meaning in a field"};
-    const FieldSize size = d.field == "p31" ? FieldSize::Bits31 : FieldSize::Bits61;
-    Reference reference(*la, pool);
-    FieldDrawResult r =
-        field_draw(reference, *lb, {size, d.seed, d.exponent_bound, d.redraws, false});
+    if (d.field == "laws") {
+      SecondOpinionOptions how;
+      how.proof = true;
+      how.seed = d.seed;
+      how.z3 = options.z3;
+      how.cancel = options.cancel;
+      const SecondOpinion opinion = second_opinion(a, b, how);
+      if (opinion.opinion != Opinion::Agrees) return {false, which + ": " + opinion.str()};
+      continue;
+    }
+    const auto field = field_named(d.field);
+    if (!field) return {false, which + " names an unknown field"};
+    if (field->signs == Signs::Unknown)
+      for (Graph* g : {&a, &b}) {
+        auto abstracted = abstract_decisions(*g);
+        if (auto* why = std::get_if<NotAbstracted>(&abstracted))
+          return {false, which + ": " + why->why};
+        *g = std::move(std::get<Graph>(abstracted));
+      }
+    if (!cut(false)) return {false, which + ": the programs have no such part"};
+    Reference reference(a, pool);
+    FieldDrawRequest request{field->size, d.seed, d.exponent_bound, d.redraws};
+    request.signs = field->signs;
+    FieldDrawResult r = field_draw(reference, b, request);
     if (!r.unsupported.empty()) return {false, which + ": " + r.unsupported};
     if (!r.equal) return {false, which + ": the programs differ"};
     r.record.binding = d.binding;
@@ -128,6 +149,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   VerifyOptions fresh = options;
   fresh.seed = options.seed ? *options.seed : seed_from_system();
   fresh.strict = c.strict;
+  fresh.accept_tested = !c.proved();
   const Verdict v = Verifier(spec, fresh).verify(candidate, between ? &*between : nullptr);
   if (!v.equal()) return {false, "a fresh verification says: " + v.str()};
   return {true, std::to_string(c.draws.size()) + " recorded draws replayed, and " +

@@ -2,12 +2,16 @@
 // dtype. Computed once and shared by all rewrites that are compared with it.
 #pragma once
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "eval/eval.h"
+#include "verify/decisions.h"
 #include "verify/inputs.h"
 
 namespace tessera {
@@ -30,10 +34,11 @@ class Reference {
     uint64_t seed = 0, exponent_bound = 0;
     int redraws = 0;
     bool ties = false;
+    Signs signs = Signs::Character;
     std::vector<Components> components;
     std::vector<IntRange> ranges;  // of integer inputs
     auto order() const {
-      return std::tie(field, seed, exponent_bound, redraws, ties, components, ranges);
+      return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges);
     }
     friend bool operator<(const DrawKey& a, const DrawKey& b) { return a.order() < b.order(); }
   };
@@ -59,6 +64,20 @@ class Reference {
   Draw& draw(const DrawKey& key) { return entry(draws_, key); }
   Run& run(const RunKey& key) { return entry(runs_, key); }
 
+  // The original with its decisions as unknowns (verify/decisions.h).
+  struct Abstracted {
+    std::variant<Graph, NotAbstracted> program;
+    std::unique_ptr<Reference> reference;  // of the program, if there is one
+  };
+  const Abstracted& abstracted() {
+    if (!abstracted_) {
+      abstracted_.emplace(Abstracted{abstract_decisions(spec_), nullptr});
+      if (const Graph* g = std::get_if<Graph>(&abstracted_->program))
+        abstracted_->reference = std::make_unique<Reference>(*g, pool_);
+    }
+    return *abstracted_;
+  }
+
   const Graph& spec() const { return spec_; }
   ThreadPool* pool() const { return pool_; }
 
@@ -74,6 +93,7 @@ class Reference {
   ThreadPool* pool_;
   std::map<DrawKey, Draw> draws_;
   std::map<RunKey, Run> runs_;
+  std::optional<Abstracted> abstracted_;
 };
 
 }  // namespace tessera

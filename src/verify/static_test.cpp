@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "base/error.h"
 #include "eval/eval.h"
 #include "ir/text.h"
 #include "verify/bound.h"
 #include "verify/composition.h"
+#include "verify/coverage.h"
+#include "verify/decisions.h"
+#include "verify/definedness.h"
 #include "verify/field_test.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/numeric_gate.h"
+#include "verify/rounded_decisions.h"
 #include "verify/work.h"
 
 namespace tessera {
@@ -21,63 +26,26 @@ namespace {
 // Draws of one pair: many where elements are rarely all defined and evaluation is cheap.
 int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
 constexpr int kTieDraws = 48;
+constexpr int kIntegerDraws = 64;
+constexpr double kLawSeconds = 2;
 // Proofs in parts: at most so many questions, each answered with an error so much smaller.
 constexpr int kMaxPartTests = 256;
 constexpr double kPartErrorLog2 = 8;
-// Whether results can depend on two numbers being exactly equal.
-bool has_comparisons(const Graph& g) {
+// Whether results may jump where real inputs move: only then does it matter what happens where two
+// numbers are exactly equal, since continuous programs that agree elsewhere agree there too.
+bool has_jumps(const Graph& g) {
   for (const Op& op : g.ops()) {
-    if (op.kind == OpKind::Eq || op.kind == OpKind::Ne || op.kind == OpKind::Lt ||
-        op.kind == OpKind::Le || op.kind == OpKind::Gt || op.kind == OpKind::Ge ||
-        op.kind == OpKind::Sign || op.kind == OpKind::Cast)
+    const bool of_reals = !op.inputs.empty() && is_float(g.type(op.inputs[0]).dtype);
+    const OpKind jumps[] = {OpKind::Sign, OpKind::Floor, OpKind::Round,
+                            OpKind::Mod,  OpKind::Atan2, OpKind::Opaque};
+    if (is_comparison(op.kind) ||
+        std::find(std::begin(jumps), std::end(jumps), op.kind) != std::end(jumps))
       return true;
-    if (op.body.valid() && has_comparisons(g.body(op))) return true;
+    if (op.kind == OpKind::Cast && of_reals && !is_float(g.type(op.result()).dtype)) return true;
+    if (op.body.valid() && has_jumps(g.body(op))) return true;
   }
   return false;
 }
-
-// Which equalities of computed numbers hold anywhere at inputs that were tried. Where one never
-// did, what it selects was not compared: random numbers tell nothing of `x + y == 1000`.
-class Meetings {
- public:
-  explicit Meetings(const Graph& g) : graph_(g) {
-    std::vector<bool> computed(g.tensors().size(), false);
-    std::vector<TensorId> outputs;
-    for (size_t i = 0; i < g.ops().size(); i++) {
-      const Op& op = g.ops()[i];
-      bool from_inputs = op.kind == OpKind::Input;
-      for (TensorId t : op.inputs) from_inputs = from_inputs || computed[t.index];
-      for (uint32_t r = 0; r < op.num_results; r++) computed[op.result(r).index] = from_inputs;
-      if ((op.kind != OpKind::Eq && op.kind != OpKind::Ne) || !from_inputs) continue;
-      if (op.inputs[0] == op.inputs[1]) continue;
-      unmet_.push_back(OpId(uint32_t(i)));
-      outputs.push_back(op.result());
-    }
-    if (!outputs.empty()) graph_.set_outputs(outputs);
-    outputs_ = unmet_;
-  }
-  bool all_met() const { return unmet_.empty(); }
-  std::string first_unmet() const { return print_op(graph_, unmet_.front()); }
-
-  void observe(const std::vector<NDArray>& inputs) {
-    if (unmet_.empty()) return;
-    std::vector<NDArray> held;
-    try {
-      held = eval(graph_, inputs);
-    } catch (const Error&) {
-      return;  // an index out of range where the original does not read it
-    }
-    for (size_t k = 0; k < outputs_.size(); k++) {
-      const int64_t equal = graph_.op(outputs_[k]).kind == OpKind::Eq ? 1 : 0;
-      if (std::find(held[k].ints.begin(), held[k].ints.end(), equal) != held[k].ints.end())
-        unmet_.erase(std::remove(unmet_.begin(), unmet_.end(), outputs_[k]), unmet_.end());
-    }
-  }
-
- private:
-  Graph graph_;
-  std::vector<OpId> outputs_, unmet_;
-};
 
 bool is_cancelled(const VerifyOptions& o) { return o.cancel != nullptr && o.cancel->load(); }
 
@@ -140,11 +108,13 @@ class Coverage {
 class StaticTest {
  public:
   StaticTest(Reference& reference, const Graph& candidate, const VerifyOptions& o, Rng seeds,
-             int binding, Certificate& certificate, WholePrograms whole)
+             int binding, Certificate& certificate, WholePrograms whole,
+             Signs signs = Signs::Character)
       : reference_(reference), spec_(reference.spec()), candidate_(candidate),
         whole_spec_(whole.spec ? *whole.spec : spec_),
         whole_candidate_(whole.candidate ? *whole.candidate : candidate), o_(o),
-        region_(whole.region), seeds_(seeds), binding_(binding), certificate_(certificate) {}
+        region_(whole.region), signs_(signs), seeds_(seeds), binding_(binding),
+        certificate_(certificate) {}
 
   std::optional<Verdict> run() {
     try {
@@ -162,10 +132,177 @@ class StaticTest {
       return Unknown{UnknownReason::Budget,
                      "one evaluation takes about " + std::to_string(int64_t(work)) +
                          " multiply-adds, more than the limit of " + std::to_string(o_.max_macs)};
-    if (is_integer_program(spec_) && is_integer_program(candidate_)) return integers();
-    if (auto v = whole_or_in_parts()) return v;
-    if (auto v = ties()) return v;
+    const bool integers = is_integer_program(spec_) && is_integer_program(candidate_);
+    const bool decides = integers || has_decisions(spec_) || has_decisions(candidate_);
+    if (decides && on_every_branch()) return integers ? exactly(kIntegerDraws / 4) : at_the_edges();
+    if (is_cancelled(o_)) return cancelled();
+    if (integers) {
+      if (auto v = exactly(kIntegerDraws)) return v;
+      return by_laws() ? std::nullopt : tested();
+    }
+    const Certificate before = certificate_;
+    std::optional<Verdict> drawn = whole_or_in_parts();
+    if (drawn && (!decides || !drawn->unknown())) return drawn;
+    const bool jumps = has_jumps(spec_) || has_jumps(candidate_);
+    bool proved = !drawn && (!decides || (branches_met_ && !jumps));
+    if (!proved) {
+      if (is_cancelled(o_)) return cancelled();
+      if (jumps)
+        if (auto v = ties()) return v;
+      Certificate with_draws = std::exchange(certificate_, before);
+      proved = by_laws();
+      if (!proved) certificate_ = std::move(with_draws);
+      // Patterns of signs too many to be met: what was drawn is a test all the same.
+      if (!proved && drawn && drawn->why_unknown().reason != UnknownReason::Bound) return drawn;
+    }
+    if (auto v = at_the_edges()) return v;
+    return proved ? std::nullopt : tested();
+  }
+
+  // What equality over the reals does not speak of: poles, decisions made by rounding, and the
+  // range and precision of floats.
+  std::optional<Verdict> at_the_edges() {
+    if (auto v = definedness()) return v;
+    if (has_jumps(spec_) || has_jumps(candidate_)) {
+      tell("decisions made by rounding");
+      const double work = count_work(spec_) + count_work(candidate_);
+      if (auto c = decided_by_rounding(reference_, candidate_, seeds_.split(72)(), work, o_.cancel))
+        return Refuted{std::move(*c)};
+      if (is_cancelled(o_)) return cancelled();
+    }
     return gate();
+  }
+
+  std::optional<Verdict> definedness() {
+    if (is_total(candidate_)) return std::nullopt;
+    tell("definedness");
+    const double work = count_work(spec_) + count_work(candidate_);
+    const DefinednessTest test =
+        test_definedness(reference_, candidate_, seeds_.split(73)(), work, o_.cancel);
+    if (is_cancelled(o_)) return cancelled();
+    if (test.differs) {
+      if (!region_)
+        if (auto c = find_difference(reference_, candidate_, gate_options()))
+          return Refuted{std::move(*c)};
+      return Unknown{
+          UnknownReason::Undefined,
+          "the rewrite may be undefined where the original is defined: it was in a field "
+          "of a few thousand elements"};
+    }
+    if (!test.unsupported.empty()) return Unknown{UnknownReason::Undefined, test.unsupported};
+    if (test.same_divisors) return std::nullopt;
+    if (test.undefined == 0)
+      return Unknown{
+          UnknownReason::Undefined,
+          "no inputs were met at which the rewrite is undefined, so whether the original "
+          "is undefined there, too, was not compared"};
+    const std::string note =
+        "definedness: where the rewrite was undefined in fields of a few thousand elements (" +
+        std::to_string(test.undefined) + " elements met), so was the original";
+    certificate_.notes.push_back(note);
+    return std::nullopt;
+  }
+
+  // Asks the laws of the operators over symbolic elements (verify/opinion), which decide every
+  // branch without drawing anything.
+  bool by_laws() {
+    tell("the operators' laws");
+    SecondOpinionOptions how;
+    how.proof = true;
+    how.seconds = kLawSeconds;
+    how.seed = seeds_.split(71)();
+    how.z3 = o_.z3;
+    how.cancel = o_.cancel;
+    const SecondOpinion opinion = second_opinion(spec_, candidate_, how);
+    if (opinion.opinion != Opinion::Agrees) {
+      unproved_ += "; by laws: " + opinion.what;
+      return false;
+    }
+    FieldDraw d;
+    d.field = "laws";
+    d.seed = how.seed;
+    d.binding = binding_;
+    d.elements = opinion.elements;
+    certificate_.draws.push_back(d);
+    if (certificate_.bound.empty()) {
+      certificate_.error_log2 = kCertain;
+      certificate_.bound = "nothing was drawn: " + opinion.what;
+      certificate_.basis = "proved";
+      certificate_.min_draws = 1;
+    }
+    certificate_.notes.push_back("every branch: by the operators' laws over the real numbers, "
+                                 "wherever both programs are defined");
+    return true;
+  }
+
+  // Proves the programs equal for every outcome of every decision (verify/decisions.h).
+  bool on_every_branch() {
+    const Reference::Abstracted& spec = reference_.abstracted();
+    const auto abstract = [](const Graph& whole, const Graph& part,
+                             const std::variant<Graph, NotAbstracted>& known) {
+      return &whole == &part ? known : abstract_decisions(whole);
+    };
+    const auto candidate = abstract_decisions(candidate_),
+               whole_spec = abstract(whole_spec_, spec_, spec.program),
+               whole_candidate = abstract(whole_candidate_, candidate_, candidate);
+    for (const auto* g : {&spec.program, &candidate, &whole_spec, &whole_candidate})
+      if (const auto* why = std::get_if<NotAbstracted>(g)) {
+        unproved_ = why->why;
+        return false;
+      }
+    Certificate proof = certificate_;
+    StaticTest test(
+        *spec.reference, std::get<Graph>(candidate), o_, seeds_.split(70), binding_, proof,
+        {&std::get<Graph>(whole_spec), &std::get<Graph>(whole_candidate), region_}, Signs::Unknown);
+    if (const auto v = test.whole_or_in_parts()) {
+      unproved_ = v->unknown() ? v->why_unknown().what : "they differ";
+      return false;
+    }
+    certificate_ = std::move(proof);
+    const char* note = "every branch: decisions are unknown functions of what they compare, so the "
+                       "programs are equal whatever they decide";
+    if (std::find(certificate_.notes.begin(), certificate_.notes.end(), note) ==
+        certificate_.notes.end())
+      certificate_.notes.push_back(note);
+    return true;
+  }
+
+  // Equal wherever it was tried: accepted, if at all, once both sides of every decision were met.
+  std::optional<Verdict> tested() {
+    const std::string not_proved =
+        "equal where it was tried, but not proved on every branch (" + unproved_ + ")";
+    if (!o_.accept_tested) return Unknown{UnknownReason::Branch, not_proved};
+    BranchCoverage of_spec(spec_), of_candidate(candidate_);
+    const double work = count_work(spec_) + count_work(candidate_);
+    const int draws = int(std::clamp(1e9 / work, 8.0, 4.0 * kTieDraws));
+    const auto& families = input_families();
+    const std::vector<IntRange> ranges = integer_ranges(spec_, candidate_, {INT64_MIN, INT64_MAX});
+    int tried = 0;
+    while (tried < draws && !(tried >= 8 && of_spec.complete() && of_candidate.complete())) {
+      if (is_cancelled(o_)) return cancelled();
+      const uint64_t seed = seeds_.split(uint64_t(30000 + tried))();
+      const std::vector<NDArray> inputs =
+          tried % 2 == 0
+              ? tie_inputs(spec_, candidate_, seed)
+              : make_inputs(spec_, families[size_t(tried / 2) % families.size()], seed, ranges);
+      tried++;
+      if (!is_defined_at(spec_, inputs)) continue;
+      if (auto c = difference_at(reference_, candidate_, inputs, gate_options()))
+        return Refuted{std::move(*c)};
+      of_spec.observe(inputs);
+      of_candidate.observe(inputs);
+    }
+    for (const BranchCoverage* b : {&of_spec, &of_candidate})
+      if (!b->complete())
+        return Unknown{UnknownReason::Branch,
+                       not_proved + "; branch never taken: " + b->first_unmet()};
+    certificate_.error_log2 = 0;
+    certificate_.bound = "none: " + std::to_string(of_spec.decisions()) + " and " +
+                         std::to_string(of_candidate.decisions()) +
+                         " decisions were met on both sides in " + std::to_string(tried) +
+                         " sets of inputs";
+    certificate_.basis = "tested: not proved on every branch (" + unproved_ + ")";
+    return std::nullopt;
   }
 
   // An index was out of range: of the rewrite alone, which then lacks a guard, or of both.
@@ -200,6 +337,8 @@ class StaticTest {
   // The field saw a difference: only real inputs refute.
   Verdict explain(const FieldDrawResult& draw) {
     if (region_) return Unknown{UnknownReason::Field, "a region differs"};
+    if (signs_ == Signs::Unknown)
+      return Unknown{UnknownReason::Field, "they differ where decisions are unknown functions"};
     if (auto c = find_difference(reference_, candidate_, gate_options()))
       return Refuted{std::move(*c)};
     if (is_cancelled(o_)) return cancelled();
@@ -307,7 +446,7 @@ class StaticTest {
     const Rng seeds = part ? part->seeds : seeds_;
     const double error_log2 = part ? part->error_log2 : o_.error_log2;
     const Graph& spec = reference.spec();
-    const Degrees a = degrees(whole_spec), b = degrees(whole_candidate);
+    const Degrees a = degrees(whole_spec, signs_), b = degrees(whole_candidate, signs_);
     const DrawBound small = draw_bound(a, b, 31), big = draw_bound(a, b, 61);
     Coverage coverage(spec);
     int64_t candidate_undefined = 0;
@@ -318,7 +457,7 @@ class StaticTest {
       if (!part) tell("field draw " + std::to_string(draws + 1));
       FieldDrawResult r = field_draw(reference, candidate,
                                      {size, seeds.split(uint64_t(100 + draws))(),
-                                      bound.exponent_bound, redraws, false, o_.cancel});
+                                      bound.exponent_bound, redraws, false, signs_, o_.cancel});
       if (is_cancelled(o_)) return cancelled();
       if (!r.unsupported.empty()) return Unknown{UnknownReason::Unsupported, r.unsupported};
       if (!r.equal && part) return Unknown{UnknownReason::Field, "a part differs"};
@@ -351,7 +490,8 @@ class StaticTest {
       if (auto v = one(rest)) return v;
     }
     if (coverage.min_draws() == 0 && coverage.worst() > error_log2) {
-      if (part || region_) return Unknown{UnknownReason::Undefined, "a part is never defined"};
+      if (part || region_ || signs_ == Signs::Unknown)
+        return Unknown{UnknownReason::Undefined, "a part is never defined"};
       if (auto c = find_difference(reference_, candidate_, gate_options()))
         return Refuted{std::move(*c)};
       return Unknown{UnknownReason::Undefined,
@@ -364,6 +504,7 @@ class StaticTest {
                                                " draws the error bound is only 2^" +
                                                fixed(coverage.worst()) + " (" + big.text + ")"};
     const DrawBound& told = rest == FieldSize::Bits31 && draws > 3 ? small : big;
+    branches_met_ = branches_met_ && told.branches;
     if (certificate.bound.empty() || coverage.worst() > certificate.error_log2) {
       certificate.error_log2 = coverage.worst();
       certificate.bound = told.text + "; per draw 2^" + fixed(small.log2_miss) + " in p31, 2^" +
@@ -379,14 +520,8 @@ class StaticTest {
   // < for <= differs only where operands are equal, which random draws never meet; so does s/v ≤ 0
   // from v/s ≤ 0, where v = 0. A difference at small integers counts only if f64 shows it too.
   std::optional<Verdict> ties() {
-    if (!has_comparisons(spec_) && !has_comparisons(candidate_)) return std::nullopt;
     const double work = count_work(spec_) + count_work(candidate_);
     const int draws = int(std::clamp(2e8 / work, 4.0, double(kTieDraws)));
-    const std::string note = "equal operands of comparisons were tested at small integers (" +
-                             std::to_string(draws) + " draws); elsewhere they have measure zero";
-    if (std::find(certificate_.notes.begin(), certificate_.notes.end(), note) ==
-        certificate_.notes.end())
-      certificate_.notes.push_back(note);
     const std::vector<double> points = turning_points(spec_, candidate_);
     const bool fractions =
         std::any_of(points.begin(), points.end(), [](double x) { return x != std::floor(x); });
@@ -402,58 +537,19 @@ class StaticTest {
                                  gate_options()))
         return Refuted{std::move(*c)};
     }
-    return unmet();
-  }
-
-  // Unknown if an equality that either program asks for was met nowhere.
-  std::optional<Verdict> unmet() {
-    Meetings of_spec(spec_), of_candidate(candidate_);
-    const double work = count_work(spec_) + count_work(candidate_);
-    const int draws = int(std::clamp(1e9 / work, 8.0, 4.0 * kTieDraws));
-    for (int i = 0; i < draws && !(of_spec.all_met() && of_candidate.all_met()); i++) {
-      if (is_cancelled(o_)) return cancelled();
-      const uint64_t seed = seeds_.split(uint64_t(30000 + i))();
-      const std::vector<NDArray> inputs = tie_inputs(spec_, candidate_, seed);
-      of_spec.observe(inputs);
-      of_candidate.observe(inputs);
-    }
-    for (const Meetings* m : {&of_spec, &of_candidate})
-      if (!m->all_met())
-        return Unknown{UnknownReason::Field,
-                       "no inputs were found at which the operands of `" + m->first_unmet() +
-                           "` are equal, so what then holds was not compared"};
     return std::nullopt;
   }
 
-  std::optional<Verdict> integers() {
-    // Equal over the integers implies equal modulo 2^w; a field decides the former.
-    const auto spec = lifted_to_field(spec_), candidate = lifted_to_field(candidate_);
-    bool proved = false;
-    if (spec && candidate) {
-      Certificate saved = certificate_;
-      Reference lifted(*spec, reference_.pool());
-      const auto v = field(lifted, *candidate, *spec, *candidate, certificate_);
-      if (v && v->refuted()) return v;
-      proved = !v;
-      if (v)
-        certificate_ = saved;  // still possible: equal modulo 2^w only
-      else
-        certificate_.notes.push_back("integer program: equal over the integers, so modulo 2^w");
-    }
-    IntegerTest test = test_integers(spec_, candidate_, seeds_.split(2)(), proved ? 16 : 64, o_);
+  // Runs programs of integers as they are.
+  std::optional<Verdict> exactly(int draws) {
+    IntegerTest test = test_integers(spec_, candidate_, seeds_.split(2)(), draws, o_);
     if (test.cancelled) return cancelled();
     if (test.counterexample) return Refuted{std::move(*test.counterexample)};
     for (FieldDraw& d : test.draws) {
       d.binding = binding_;
       certificate_.draws.push_back(d);
     }
-    if (!proved) {
-      certificate_.error_log2 = -double(test.draws.size());
-      certificate_.bound = "integer program run as it is, on random and edge values";
-      certificate_.basis = "assumes: a difference shows in one draw of two";
-      certificate_.min_draws = int(test.draws.size());
-    }
-    return unmet();
+    return std::nullopt;
   }
 
   std::optional<Verdict> gate() {
@@ -479,6 +575,9 @@ class StaticTest {
   const Graph &spec_, &candidate_, &whole_spec_, &whole_candidate_;
   const VerifyOptions& o_;
   const bool region_;
+  const Signs signs_;
+  bool branches_met_ = true;  // the bound of draws with characters needs no assumption about signs
+  std::string unproved_ = "its decisions are not comparable";  // why not on every branch
   bool patient_ = true, gave_up_early_ = false;  // of whole programs hardly ever defined
   Rng seeds_;
   int binding_;

@@ -40,6 +40,7 @@ const char* name(UnknownReason r) {
   case UnknownReason::Field: return "field";
   case UnknownReason::Budget: return "budget";
   case UnknownReason::Time: return "time";
+  case UnknownReason::Branch: return "branch";
   case UnknownReason::Cancelled: return "cancelled";
   case UnknownReason::Undefined: return "undefined";
   case UnknownReason::Bound: return "bound";

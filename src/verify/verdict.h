@@ -44,6 +44,7 @@ enum class UnknownReason {
   Field,          // differs in the field where order, roots or unknown functions are only modelled
   Budget,         // the evaluation would cost more than allowed
   Time,           // the time allowed was spent
+  Branch,         // equal where it was tried, but not proved on every branch
   Cancelled,      // the caller's flag
   Undefined,      // some output elements could never be compared
   Bound,          // no error bound as small as asked for was reached

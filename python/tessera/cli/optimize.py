@@ -32,6 +32,8 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 @common.source_options
 @common.search_options
 @common.resume_option
+@click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
+              help="tested: also what was tried on both sides of every decision.")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
 @click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -21,6 +22,8 @@ EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=TYPE",
               help="Type of an argument of both, e.g. X=f32[16,1024].")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Refuse a larger domain, and other inf or NaN.")
+@click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
+              help="tested: also what was tried on both sides of every decision.")  # fmt: skip
 @click.option("--seed", type=int, default=None, metavar="N", help="Seed; default: from the system.")
 @click.option("--threads", type=int, default=0, metavar="N", help="Worker threads; 0 for all.")
 @click.option("--second-opinion", is_flag=True,
@@ -35,6 +38,7 @@ def verify(
     b: str,
     shapes: tuple[str, ...],
     strict: bool,
+    accept: Literal["proved", "tested"],
     seed: int | None,
     threads: int,
     second_opinion: bool,
@@ -81,6 +85,7 @@ def verify(
             second_opinion=second_opinion,
             budget=budget,
             progress=line.step if shown else None,
+            accept=accept,
         )
     if output and verdict.certificate is not None:
         write_text(Path(output), str(verdict.certificate))

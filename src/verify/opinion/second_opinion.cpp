@@ -43,13 +43,14 @@ struct Instances {
   Graph spec, candidate;
   std::string shapes;  // empty: the programs themselves
 };
-Instances instances(const Graph& spec, const Graph& candidate, uint64_t seed) {
+Instances instances(const Graph& spec, const Graph& candidate,
+                    const SecondOpinionOptions& options) {
   auto cost = [](const Graph& a, const Graph& b) {
     return std::max(evaluation_cost(a), evaluation_cost(b));
   };
   if (cost(spec, candidate) <= kWhole) return {spec, candidate, ""};
-  const Symmetry symmetry({&spec, &candidate}, Folds::Restricted);
-  if (const auto kept = symmetry.choose(kInstance, 2, Rng(seed))) {
+  const Symmetry symmetry({&spec, &candidate}, options.proof ? Folds::Whole : Folds::Restricted);
+  if (const auto kept = symmetry.choose(kInstance, 2, Rng(options.seed))) {
     const auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
     if (a && b && cost(*a, *b) <= kMost) {
       std::string shapes;
@@ -185,6 +186,28 @@ class Comparison {
     return true;
   }
 
+  // Whether some decision is about more than sums of inputs: over the real numbers a solver knows
+  // that x² ≤ 0 only where x = 0, in floats it holds for small x too.
+  bool decides_by_products() const {
+    for (uint32_t a = 0; a < terms_.num_atoms(); ++a) {
+      const Atom& atom = terms_.atom(a);
+      if (atom.kind != AtomKind::Positive && atom.kind != AtomKind::Zero &&
+          atom.kind != AtomKind::Max)
+        continue;
+      for (TermId t : atom.operands)
+        for (const auto& [m, c] : terms_.term(t).sum) {
+          int inputs = terms_.monomial(m).exponent != Terms::kZero ? 2 : 0;
+          for (const Factor& f : terms_.monomial(m).factors) {
+            const AtomKind kind = terms_.atom(f.atom).kind;
+            if (kind != AtomKind::Positive && kind != AtomKind::Zero && kind != AtomKind::Constant)
+              inputs += kind == AtomKind::Variable || kind == AtomKind::Max ? std::abs(f.power) : 2;
+          }
+          if (inputs > 1) return true;
+        }
+    }
+    return false;
+  }
+
   void ask() {
     const std::string why = std::to_string(open_.size()) + " of " +
                             std::to_string(result_.elements) +
@@ -195,6 +218,8 @@ class Comparison {
                              ? "their values differ by more than rounding, but not in f64"
                              : "the values of smaller instances differ");
     if (!options_.solver) return cannot_tell("no solver was asked");
+    if (options_.proof && decides_by_products())
+      return cannot_tell("decisions about products, which may underflow, are not asked a solver");
     const auto z3 = find_z3(options_.z3);
     if (!z3) return cannot_tell(kInstallZ3);
     std::sort(open_.begin(), open_.end());
@@ -247,14 +272,14 @@ SecondOpinion second_opinion(const Graph& spec, const Graph& candidate,
   const Clock::time_point start = Clock::now();
   SecondOpinion result;
   try {
-    const Instances at = instances(spec, candidate, options.seed);
+    const Instances at = instances(spec, candidate, options);
     if (at.shapes.empty()) {
       result = Comparison(at, {}, {}, options).conclude();
     } else {
       // Constants stay as they are and means divide by the original counts; or all counts,
       // constants that are one included, are those of the instances.
       result = Comparison(at, {&spec, {}}, {&candidate, {}}, options).conclude();
-      if (result.opinion != Opinion::Agrees) {
+      if (result.opinion != Opinion::Agrees && !options.proof) {
         const Counts own{nullptr, counts_of({{&spec, &at.spec}, {&candidate, &at.candidate}})};
         const SecondOpinion again = Comparison(at, own, own, options).conclude();
         if (again.opinion == Opinion::Agrees) result = again;

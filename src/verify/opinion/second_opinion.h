@@ -11,8 +11,11 @@
 namespace tessera {
 
 struct SecondOpinionOptions {
-  std::string z3;        // its executable; empty: see find_z3()
-  bool solver = true;    // false: normal forms only
+  std::string z3;      // its executable; empty: see find_z3()
+  bool solver = true;  // false: normal forms only
+  // Smaller instances are elements of the programs themselves: no axis that is folded is cut. Then
+  // agreement is a proof for every branch, at these shapes.
+  bool proof = false;
   double seconds = 20;   // for everything; normal forms get at most half of it
   int megabytes = 1024;  // for Z3
   uint64_t seed = 1;     // of the points where values are looked at

@@ -1,0 +1,86 @@
+#include "verify/coverage.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/text.h"
+#include "verify/decisions.h"
+
+namespace tessera {
+
+BranchCoverage::BranchCoverage(const Graph& graph) : graph_(without_dead_code(graph)) {
+  Graph& g = graph_;
+  std::vector<bool> computed(g.tensors().size(), false);
+  std::vector<TensorId> outputs;
+  const size_t count = g.ops().size();
+  for (size_t i = 0; i < count; i++) {
+    const Op op = g.ops()[i];
+    bool from_inputs = op.kind == OpKind::Input;
+    for (TensorId t : op.inputs) from_inputs = from_inputs || computed[t.index];
+    for (uint32_t r = 0; r < op.num_results; r++) computed[op.result(r).index] = from_inputs;
+    if (!from_inputs) continue;
+    if (op.body.valid()) {
+      if (hidden_.empty() && has_decisions(g.body(op)))
+        hidden_ = "`" + print_op(g, OpId(uint32_t(i))) + "`: decisions inside a fused kernel";
+      continue;
+    }
+    const Type& type = g.type(op.result());
+    Decision d{print_op(g, OpId(uint32_t(i))), outputs.size()};
+    const auto order = [&](TensorId a, TensorId b, bool ties) {
+      d.ties = ties;
+      for (OpKind kind : {OpKind::Lt, OpKind::Gt}) outputs.push_back(g.add(kind, {a, b}));
+      decisions_.push_back(d);
+    };
+    const auto zero = [&] { return g.add_const(0, Type{g.type(op.inputs[0]).dtype, {}}); };
+    if (is_comparison(op.kind) && g.type(op.inputs[0]).dtype != DType::Bool)
+      order(op.inputs[0], op.inputs[1], true);
+    else if (op.kind == OpKind::Max || op.kind == OpKind::Min)
+      order(op.inputs[0], op.inputs[1], false);
+    else if (op.kind == OpKind::Abs || op.kind == OpKind::Relu || op.kind == OpKind::Sign)
+      order(op.inputs[0], zero(), op.kind == OpKind::Sign);
+    if (type.dtype != DType::Bool || op.kind == OpKind::Input) continue;
+    d = Decision{print_op(g, OpId(uint32_t(i))), outputs.size(), true};
+    outputs.push_back(op.result());
+    decisions_.push_back(d);
+  }
+  g.set_outputs(outputs);
+}
+
+void BranchCoverage::observe(const std::vector<NDArray>& inputs) {
+  if (decisions_.empty()) return;
+  std::vector<NDArray> held;
+  try {
+    held = eval(graph_, inputs);
+  } catch (const Error&) {
+    return;  // an index out of range where the original does not read it
+  }
+  for (Decision& d : decisions_) {
+    const std::vector<int64_t>& x = held[d.at].ints;
+    for (size_t i = 0; i < x.size(); i++) {
+      if (d.truth)
+        d.met |= x[i] ? 4 : 1;
+      else
+        d.met |= x[i] ? 1 : held[d.at + 1].ints[i] ? 4 : 2;
+    }
+  }
+}
+
+std::string BranchCoverage::first_unmet() const {
+  if (!hidden_.empty()) return hidden_;
+  for (const Decision& d : decisions_) {
+    const auto lacks = [&](unsigned side) { return (d.met & side) == 0; };
+    const char* what = nullptr;
+    if (d.truth && (lacks(1) || lacks(4)))
+      what = lacks(4) ? "it was never true" : "it was never false";
+    else if (!d.truth && lacks(1))
+      what = "the first operand was never less";
+    else if (!d.truth && lacks(4))
+      what = "the first operand was never greater";
+    else if (!d.truth && d.ties && lacks(2))
+      what = "the operands were never equal";
+    if (what != nullptr) return "`" + d.text + "`: " + what;
+  }
+  return "";
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+#include "verify/rounded_decisions.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "eval/eval.h"
+
+namespace tessera {
+namespace {
+
+// Exponents of two of the smallest subnormal and the largest number of a dtype.
+std::pair<int, int> exponents_of(DType dtype) {
+  if (dtype == DType::F64) return {-1074, 1023};
+  if (dtype == DType::F16) return {-24, 15};
+  return {-149, 127};
+}
+
+// Of any magnitude; `tame` ones are far from overflow, and so are products of four.
+double anywhere(DType dtype, bool tame, Rng& rng) {
+  if (rng.chance(0.1)) return 0;
+  if (rng.chance(0.2)) return double(rng.between(-4, 4));
+  auto [low, high] = exponents_of(dtype);
+  if (tame) low /= 4, high /= 4;
+  // Half of them near one, where most thresholds are.
+  const bool near = rng.chance(0.5);
+  const int64_t e =
+      near ? rng.between(std::max(low, -40), std::min(high, 40)) : rng.between(low, high - 1);
+  const double x = std::ldexp(1 + rng.unit(), int(e));
+  return round_to(dtype, rng.chance(0.5) ? x : -x);
+}
+
+std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& integers, bool tame,
+                                    Rng& rng) {
+  std::vector<NDArray> inputs;
+  for (size_t k = 0; k < g.inputs().size(); k++) {
+    const Type& type = g.type(g.inputs()[k]);
+    NDArray a = NDArray::zeros(type.dtype, extents(type.shape));
+    a.ints = integers[k].ints;
+    if (a.reals.empty()) {
+      inputs.push_back(std::move(a));
+      continue;
+    }
+    // Of one magnitude, or each of its own; of one sign or both; sometimes what another input holds
+    // there.
+    const double scale = rng.chance(0.3) ? std::fabs(anywhere(type.dtype, tame, rng)) : 0;
+    const double sign = rng.chance(0.5) ? 0 : rng.chance(0.5) ? 1 : -1;
+    const NDArray* other = k > 0 && rng.chance(0.5) ? &inputs[rng.below(k)] : nullptr;
+    for (size_t i = 0; i < a.reals.size(); i++) {
+      a.reals[i] = scale != 0 ? round_to(type.dtype, scale * (2 * rng.unit() - 1))
+                              : anywhere(type.dtype, tame, rng);
+      if (sign != 0) a.reals[i] = std::copysign(a.reals[i], sign);
+      if (other != nullptr && other->reals.size() == a.reals.size() && rng.chance(0.3))
+        a.reals[i] = round_to(type.dtype, other->reals[i]);
+      if (!std::isfinite(a.reals[i])) a.reals[i] = 1;
+    }
+    inputs.push_back(std::move(a));
+  }
+  return inputs;
+}
+
+std::vector<NDArray> nudged(std::vector<NDArray> inputs, Rng& rng) {
+  for (NDArray& a : inputs) {
+    const double ulp = a.dtype == DType::F64   ? 0x1p-52
+                       : a.dtype == DType::F32 ? 0x1p-23
+                       : a.dtype == DType::F16 ? 0x1p-10
+                                               : 0x1p-7;
+    for (double& x : a.reals) x = round_to(a.dtype, x * (1 + ulp * double(rng.between(-4, 4))));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+std::optional<Counterexample> decided_by_rounding(Reference& reference, const Graph& candidate,
+                                                  uint64_t seed, double work,
+                                                  const std::atomic<bool>* cancel) {
+  constexpr int64_t kElements = 1 << 15;
+  constexpr double kClear = 1.0 / 64;
+  constexpr int kNudges = 32;  // a decision at a tie survives one of them in five of nine
+  const Graph& spec = reference.spec();
+  EvalOptions native;
+  native.precision = Precision::Native;
+  native.pool = reference.pool();
+  const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
+  const int sets = int(std::clamp(5e7 / std::max(1.0, work), 2.0, 600.0));
+  int64_t compared = 0;
+  for (int n = 0; n < sets && compared < kElements; n++) {
+    if (cancel != nullptr && cancel->load()) return std::nullopt;
+    Rng rng = Rng(seed).split(uint64_t(n));
+    const bool tame = n % 2 == 1;
+    const std::vector<NDArray> inputs =
+        hostile_inputs(spec, draw_integers(spec, rng(), ranges), tame, rng);
+    std::vector<NDArray> s, c;
+    std::vector<WithMagnitude> exact;
+    try {
+      s = eval(spec, inputs, native);
+      c = eval(candidate, inputs, native);
+      exact = eval_with_magnitude(spec, inputs);
+    } catch (const Error&) {
+      continue;  // an index out of range
+    }
+    std::vector<std::vector<NDArray>> moved;  // asked for when first needed
+    for (size_t k = 0; k < s.size(); k++) {
+      const bool real = is_float(s[k].dtype);
+      const size_t size = real ? s[k].reals.size() : s[k].ints.size();
+      compared += int64_t(size);
+      const auto value = [&](const NDArray& a, size_t i) {
+        return real ? a.reals[i] : double(a.ints[i]);
+      };
+      for (size_t i = 0; i < size; i++) {
+        const double x = value(s[k], i), y = value(c[k], i), off = std::fabs(x - y);
+        const bool lost = tame && std::isfinite(x) && !std::isfinite(y);
+        if (!lost && (!(off > 0) || !std::isfinite(off))) continue;
+        const double terms = real ? std::fabs(exact[k].magnitude.reals[i]) : 0;
+        // What is lost below the least normal number is no decision.
+        const double least = real ? std::ldexp(1.0, exponents_of(s[k].dtype).first + 24) : 0;
+        if (!lost && off <= kClear * std::max({std::fabs(x), std::fabs(y), terms}) + least)
+          continue;
+        if (std::isnan(terms) && !lost) continue;
+        // Rewrites that lose the original's range are the numeric gate's; decisions that the
+        // original makes otherwise than the real numbers do are looked for everywhere.
+        const double truth = real ? exact[k].value.reals[i] : double(exact[k].value.ints[i]);
+        if (!tame && !(std::fabs(x - truth) > kClear * std::max(std::fabs(x), terms) + least))
+          continue;
+        if (moved.empty())
+          for (int j = 0; j < kNudges; j++)
+            moved.push_back(eval(spec, nudged(inputs, rng), native));
+        const bool unstable = std::any_of(moved.begin(), moved.end(), [&](const auto& m) {
+          return !(std::fabs(value(m[k], i) - x) <= (lost ? std::fabs(x) / 64 : off / 4));
+        });
+        if (unstable) continue;
+        Counterexample shown;
+        shown.kind = lost ? Difference::Definedness : Difference::Precision;
+        shown.what = "rounding, underflow or absorption decides a branch of one program only";
+        shown.inputs = concrete(spec, inputs);
+        shown.output = int(k);
+        shown.position = position_of(s[k].shape, int64_t(i));
+        shown.spec = x;
+        shown.candidate = y;
+        shown.allowed = kClear * std::max({std::fabs(x), std::fabs(y), terms});
+        return shown;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera
