@@ -10,7 +10,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo build test bench gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all demo build test bench bench-core gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -44,7 +44,11 @@ test: build build/asan/build.ninja
 	@$(NINJA) -C build/asan -j$(JOBS) tessera_tests
 	@tools/run_tests.sh
 
-bench: core
+# Beside the core what benches and campaigns ask of C++.
+bench-core: core
+	@$(NINJA) -C build/release -j$(JOBS) _bench
+
+bench: bench-core
 	@mkdir -p build/bench
 	@for suite in search verify "mirage --quick"; do \
 	  $(PY) -m tessera.cli bench $$suite --json build/bench/$${suite%% *}.json || exit 1; done
@@ -67,5 +71,5 @@ fuzz: .venv/stamp-run
 	@tools/fuzz.sh
 
 clean:
-	rm -rf build python/tessera/_core*.so
+	rm -rf build python/tessera/_core*.so bench/_bench*.so
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

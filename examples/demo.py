@@ -15,8 +15,8 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 
 import tessera as ts
+from bench.timing import BlasThreads, interleave
 from tessera import _core
-from tessera.bench.timing import BlasThreads, interleave
 from tessera.cli.common import ProgressLine, count, duration, prunes
 
 FILE = Path(__file__).with_name("rmsnorm.py")

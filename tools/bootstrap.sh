@@ -81,7 +81,7 @@ esac
 
 # The package is used in place: no reinstall after an edit.
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-echo "$PWD/python" > "$site/tessera-in-place.pth"
+printf '%s\n%s\n' "$PWD/python" "$PWD" > "$site/tessera-in-place.pth"
 printf '#!%s\nimport sys\nfrom tessera.cli import main\nsys.exit(main())\n' "$PWD/.venv/bin/python" > .venv/bin/tessera
 chmod +x .venv/bin/tessera
 

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.corpus import CorpusProgram, programs
 from tessera import _core
 from tessera.api import verify
-from tessera.bench.corpus import CorpusProgram, programs
 from tessera.edges import (
     differing,
     differs_at_edges,

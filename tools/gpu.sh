@@ -25,11 +25,11 @@ log=$build/build.log
 echo "building in $build with $(nproc) processors"
 "$cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" -DPython_EXECUTABLE="$(command -v "$python")" \
   -DCMAKE_BUILD_TYPE=Release -DTESSERA_TESTS=OFF -DTESSERA_WERROR=OFF -S . -B "$build" >"$log" 2>&1 &&
-  "$ninja" -C "$build" _core >>"$log" 2>&1 ||
+  "$ninja" -C "$build" _core _bench >>"$log" 2>&1 ||
   { tail -40 "$log" >&2; echo "tessera: the build failed; all of its output is in $log" >&2; exit 1; }
 echo "built in $SECONDS s"
 
-export PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export PYTHONPATH=$PWD/python:$PWD${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 case $mode in
   test)
     TESSERA_GPU_SECONDS=$(($(left) - 10)) "$python" -m tests.gpu --resume \

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 SOFT, HARD = 500, 1000
-BUDGET = 133_000  # lines of product code (five engines, two back ends): src, include, python, tools
+# What was left when benches had gone to bench/, and 8,000 lines for proofs of every branch and the
+# first five minutes. It only goes down.
+BUDGET = 132_500  # lines of product: src, include, python, tools
 PRODUCT = ("src", "include", "python", "tools")
 REST = ("tests", "bench", "examples")
-SUFFIXES = {".h", ".cpp", ".def", ".inc", ".py", ".sh", ".cu"}
+SUFFIXES = {".h", ".cpp", ".def", ".inc", ".py", ".pyi", ".sh", ".cu", ".cuh"}
 
 
 def lines_by_file(root: Path, folders: tuple[str, ...]) -> dict[Path, int]:

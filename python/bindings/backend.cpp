@@ -16,7 +16,6 @@
 #include "backend/cpu/module.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/runtime.h"
-#include "backend/fault_bench.h"
 #include "backend/measure.h"
 #include "backend/probe.h"
 #include "base/error.h"
@@ -329,34 +328,6 @@ void bind_backend(nb::module_& m) {
     Cache cache;
     return calibrate(cache, KernelPool::shared()).str();
   });
-  m.def(
-      "bench_kernel_faults",
-      [](int count, uint64_t seed, int threads) {
-        FaultBenchOptions options;
-        options.count = count;
-        options.seed = seed;
-        if (threads > 0) options.threads = threads;
-        LongCall call;
-        options.cancel = &call.cancel;
-        bool interrupted = false;
-        FaultBenchRow row = call.run(
-            [&] {
-              Cache cache;
-              return bench_kernel_faults(cache, options);
-            },
-            nb::none(), interrupted);
-        nb::dict d;
-        d["count"] = row.count;
-        d["caught"] = row.caught;
-        d["missed"] = row.missed;
-        d["harmless"] = row.harmless;
-        d["undecided"] = row.undecided;
-        d["seconds"] = row.seconds;
-        d["failures"] = row.failures;
-        d["interrupted"] = interrupted;
-        return d;
-      },
-      nb::arg("count"), nb::arg("seed") = 1, nb::arg("threads") = 0);
   m.def("machine", &machine);
 }
 

@@ -1,5 +1,5 @@
 // What `make gpu-test` and `tessera bench mirage --emulate` ask of the core besides what users do:
-// fragments of a device, random programs, kernels that are emulated and compiled without a GPU.
+// fragments of a device, kernels that are emulated and compiled without a GPU.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
@@ -14,7 +14,6 @@
 #include "bindings.h"
 #include "driver/code.h"
 #include "driver/optimize.h"
-#include "verify/bench/random_program.h"
 
 namespace tessera::python {
 namespace {
@@ -29,14 +28,6 @@ std::vector<std::vector<uint32_t>> fragments(const std::string& source,
   nb::gil_scoped_release release;
   Cache cache;
   return read_fragments(source, all, device, cache);
-}
-
-Graph random(uint64_t seed, const std::string& dtype, double kernel_chance, int64_t max_extent) {
-  RandomProgramOptions options;
-  options.dtype = dtype_from(dtype);
-  options.kernel_chance = kernel_chance;
-  options.max_extent = max_extent;
-  return random_program(seed, options);
 }
 
 CudaProgram emit(const Graph& graph, const std::string& target, const std::string& folder) {
@@ -117,8 +108,6 @@ void bind_cuda_checks(nb::module_& m) {
         nb::arg("target_directory"));
   m.def("cuda_emulated", &emulated, nb::arg("graph"), nb::arg("inputs"), nb::arg("outputs"),
         nb::arg("target"), nb::arg("target_directory"), nb::arg("seed") = 1);
-  m.def("random_program", &random, nb::arg("seed"), nb::arg("dtype") = "f32",
-        nb::arg("kernel_chance") = 0.35, nb::arg("max_extent") = 7);
 }
 
 }  // namespace tessera::python

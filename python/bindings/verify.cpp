@@ -5,7 +5,6 @@
 #include "base/thread_pool.h"
 #include "bindings.h"
 #include "long_call.h"
-#include "verify/bench/bench.h"
 #include "verify/filter.h"
 #include "verify/funnel.h"
 
@@ -94,31 +93,6 @@ nb::dict record(const Verdict& v) {
   return d;
 }
 
-nb::dict record(const VerifyBenchRow& row) {
-  nb::dict d;
-  d["name"] = row.name;
-  d["count"] = row.count;
-  d["accepted"] = row.accepted;
-  d["refuted"] = row.refuted;
-  d["unknown"] = row.unknown;
-  d["harmless"] = row.harmless;
-  d["undecided"] = row.undecided;
-  d["seconds"] = row.seconds;
-  nb::dict kinds;
-  for (const KindResult& kind : row.kinds) {
-    nb::dict k;
-    k["count"] = kind.count;
-    k["equal"] = kind.equal;
-    k["refuted"] = kind.refuted;
-    k["unknown"] = kind.unknown;
-    k["harmless"] = kind.harmless;
-    kinds[kind.kind.c_str()] = k;
-  }
-  d["kinds"] = kinds;
-  d["failures"] = row.failures;
-  return d;
-}
-
 VerifyOptions options_from(bool strict, std::optional<uint64_t> seed, int threads,
                            int64_t max_macs) {
   VerifyOptions options;
@@ -177,29 +151,6 @@ void bind_verify(nb::module_& m) {
       nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
       nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("budget") = nb::none(),
       nb::arg("progress") = nb::none(), nb::arg("accept_tested") = false);
-
-  m.def(
-      "bench_verify",
-      [](int injected, int equal, uint64_t seed, int threads, nb::object progress, int deep) {
-        VerifyBenchOptions options;
-        options.injected = injected;
-        options.equal = equal;
-        options.deep = deep;
-        options.seed = seed;
-        if (threads > 0) options.threads = threads;
-        LongCall call;
-        options.cancel = &call.cancel;
-        options.progress = [&](const char* row, int done, int total) {
-          call.publish([=]() -> nb::object { return nb::make_tuple(row, done, total); });
-        };
-        bool interrupted = false;
-        auto rows = call.run([&] { return bench_verify(options); }, progress, interrupted);
-        nb::list list;
-        for (const VerifyBenchRow& row : rows) list.append(record(row));
-        return nb::make_tuple(list, interrupted);
-      },
-      nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0,
-      nb::arg("progress") = nb::none(), nb::arg("deep") = 0);
 
   // Which candidates the cheap field filter lets pass, in order.
   m.def(

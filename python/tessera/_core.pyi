@@ -260,15 +260,6 @@ def evaluate(
     exact: bool = False,
     opaque: Callable[[str, str, list[Any]], list[Any]] | None = None,
 ) -> list[Any]: ...
-def bench_verify(
-    injected: int,
-    equal: int,
-    seed: int = 1,
-    threads: int = 0,
-    progress: Callable[[tuple[str, int, int]], None] | None = None,
-    deep: int = 0,
-) -> tuple[list[dict[str, Any]], bool]: ...
-def bench_kernel_faults(count: int, seed: int = 1, threads: int = 0) -> dict[str, Any]: ...
 def filter(
     spec: Graph, candidates: Sequence[Graph], seed: int = 1, threads: int = 0
 ) -> list[bool]: ...
@@ -331,6 +322,3 @@ def cuda_emulated(
     target_directory: str,
     seed: int = 1,
 ) -> str | None: ...
-def random_program(
-    seed: int, dtype: str = "f32", kernel_chance: float = 0.35, max_extent: int = 7
-) -> Graph: ...

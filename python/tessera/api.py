@@ -165,7 +165,16 @@ def verify(
     require_budget(budget)
     return Verdict.of(
         _core.verify(
-            a.core, b.core, strict, seed, threads, 0, second_opinion, _z3(), budget, progress,
+            a.core,
+            b.core,
+            strict,
+            seed,
+            threads,
+            0,
+            second_opinion,
+            _z3(),
+            budget,
+            progress,
             accept == "tested",
         )
     )

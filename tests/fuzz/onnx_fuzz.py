@@ -29,7 +29,7 @@ with atheris.instrument_imports(include=["tessera.frontends.onnx", "tessera.ops"
 
 def seeds(folder: Path) -> None:
     """Models of ONNX's node tests that are small, one for each kind of operator."""
-    from tessera.bench.onnx_nodes import node_cases
+    from bench.onnx_nodes import node_cases
 
     folder.mkdir(parents=True, exist_ok=True)
     seen: set[frozenset[str]] = set()

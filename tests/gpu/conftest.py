@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from bench.cuda.device import driver_version
+from bench.worker import die_with_parent
 from tessera import _core
-from tessera.bench.cuda.device import driver_version
-from tessera.bench.worker import die_with_parent
 from tessera.cuda import find_libraries
 from tessera.errors import Error
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import tessera as ts
+from bench import _bench
+from bench.cuda.emulate import reduced
+from bench.workloads import PAPER, REAL, WORKLOADS
 from gpu.conftest import seconds_left
 from gpu.running import check, difference, on_device
-from tessera import _core
-from tessera.bench.cuda.emulate import reduced
-from tessera.bench.workloads import PAPER, REAL, WORKLOADS
 from tessera.cuda import to_device, to_host
 from tessera.errors import UnsupportedError
 
@@ -59,7 +59,7 @@ def test_random_programs(chunk: int) -> None:
         if time.monotonic() > end and compared:
             break
         dtype = ("f32", "f16", "bf16")[seed % 3]
-        core = _core.random_program(seed, dtype, 0.5, 37 if seed % 4 == 0 else 9)
+        core = _bench.random_program(seed, dtype, 0.5, 37 if seed % 4 == 0 else 9)
         try:
             check(ts.Graph.from_core(core), budget=3, seed=seed)
             compared += 1

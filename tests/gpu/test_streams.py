@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tessera as ts
-from tessera.bench.workloads import WORKLOADS, Workload
+from bench.workloads import WORKLOADS, Workload
 
 WORKLOAD: Workload = WORKLOADS["ntrans"]
 

@@ -1,6 +1,6 @@
 """A worker of the GPU benchmark whose device is this processor: torch on the CPU, wall clocks.
 
-`python -m tests.python.cuda_stand_in THREADS` serves as tessera.bench.cuda.worker does. "Graphs"
+`python -m tests.python.cuda_stand_in THREADS` serves as bench.cuda.worker does. "Graphs"
 are lists of calls. Everything but the CUDA calls themselves is the benchmark's own code.
 """
 
@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.bench.cuda.device import Device, Program, Tensors
-from tessera.bench.cuda.peers import Peer
-from tessera.bench.cuda.sampling import Entrant
-from tessera.bench.cuda.worker import Server, run
-from tessera.bench.worker import die_with_parent
-from tessera.bench.workloads import Workload
+from bench.cuda.device import Device, Program, Tensors
+from bench.cuda.peers import Peer
+from bench.cuda.sampling import Entrant
+from bench.cuda.worker import Server, run
+from bench.worker import die_with_parent
+from bench.workloads import Workload
 
 
 class StandIn(Device):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.bench import mirage, stenso, workloads
-from tessera.bench.race import Late, Process, Race
-from tessera.bench.workloads import FAMILIES, WORKLOADS, Kit, choose
+from bench import mirage, stenso, workloads
+from bench.race import Late, Process, Race
+from bench.workloads import FAMILIES, WORKLOADS, Kit, choose
 from tessera.cli import main
 from tessera.errors import UsageError
 from tessera.options import Options

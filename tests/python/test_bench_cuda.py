@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from bench import mirage, suites
+from bench.cuda import emulate, peers, suite
+from bench.cuda.race import Race
+from bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
+from bench.workloads import CONVOLUTIONS, PAPER, REAL, WORKLOADS, choose
 from tessera import _core
-from tessera.bench import mirage, suites
-from tessera.bench.cuda import emulate, peers, suite
-from tessera.bench.cuda.race import Race
-from tessera.bench.cuda.sampling import Entrant, interleave, replays_of, rotations, summarise
-from tessera.bench.workloads import CONVOLUTIONS, PAPER, REAL, WORKLOADS, choose
 from tessera.cli import main
 from tessera.cli.app import cli
 from tessera.errors import UnsupportedError, UsageError
@@ -471,7 +471,7 @@ def test_without_a_gpu_the_bench_says_so(
 
 def test_a_case_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("tessera.bench.cuda.race.WORKER", "tests.python.cuda_stand_in")
+    monkeypatch.setattr("bench.cuda.race.WORKER", "tests.python.cuda_stand_in")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     out = tmp_path / "cuda.json"
     arguments = ["bench", "mirage", "--target", "cuda", "--case", "ntrans@repo", "--batch", "1",
@@ -549,7 +549,7 @@ def test_who_cannot_be_captured_is_left_out_alone() -> None:
     pytest.importorskip("torch")
     from cuda_stand_in import StandInServer
 
-    from tessera.bench.cuda.peers import Peer
+    from bench.cuda.peers import Peer
 
     server = StandInServer(1)
     server.load("ntrans@repo", 1, "f16")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.bench import pet, pet_models
+from bench import pet, pet_models
 from tessera.errors import UsageError
 from tessera.options import Options
 

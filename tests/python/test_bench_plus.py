@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.bench import plus
+from bench import plus
 from tessera.errors import UsageError
 from tessera.options import Options
 

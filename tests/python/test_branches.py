@@ -144,6 +144,7 @@ def test_unequal_pairs_are_not_proved(name: str, dtype: str) -> None:
 
 def test_tested_is_not_proved() -> None:
     """Equal where it was tried is said only when asked for, and without an error bound."""
+
     def f(x: Any) -> Any:
         return np.where(x > 0, np.exp(x), 1)
 

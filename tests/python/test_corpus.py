@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.bench.corpus import CorpusProgram, programs
+from bench.corpus import CorpusProgram, programs
 from tessera.emit import compile_source, emit
 from tessera.errors import Error
 from tessera.frontends.trace import trace_call, unflatten

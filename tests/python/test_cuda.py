@@ -20,8 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 import tessera as ts
+from bench.workloads import WORKLOADS
 from tessera import _core
-from tessera.bench.workloads import WORKLOADS
 from tessera.cli.app import cli
 from tessera.cuda import DeviceRunner, is_device_array, to_device, to_host
 from tessera.errors import (

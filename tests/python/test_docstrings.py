@@ -21,7 +21,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", ["tessera", *MODULES])
 def test_docstrings(name: str) -> None:
-    if name.startswith("tessera.bench.cuda.triton"):
+    if name.startswith("bench.cuda.triton"):
         pytest.importorskip("triton")
     if name.startswith(("tessera.torch_", "tessera.frontends.torch.")):
         pytest.importorskip("torch")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.corpus import programs
 from tessera import _core
-from tessera.bench.corpus import programs
 from tessera.edges import differs_at_edges, edge_inputs, special_values
 from tessera.frontends.trace import trace_call
 from tessera.graph import Graph

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from gpu import __main__ as gpu_runner  # noqa: E402
 from gpu import conftest as gpu_tests  # noqa: E402
+
 from tools import gpu_bundle, gpu_machine  # noqa: E402
 
 STAND_IN = (

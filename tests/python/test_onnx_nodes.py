@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from tessera.bench import onnx_nodes as nodes
+from bench import onnx_nodes as nodes
 from tessera.errors import UnsupportedError
 from tessera.frontends.onnx import Model
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import tessera as ts  # noqa: E402
-from tessera.bench.onnx_nodes import run_graph  # noqa: E402
+from bench.onnx_nodes import run_graph  # noqa: E402
 from tessera.errors import BadInputError, UnsupportedError  # noqa: E402
 from tessera.frontends.onnx import Model  # noqa: E402
 from tessera.frontends.onnx.export import to_onnx  # noqa: E402

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from test_cli import tessera
 
+from bench.corpus import FOLDER, programs
 from tessera import _core
 from tessera.api import verify
-from tessera.bench.corpus import FOLDER, programs
 from tessera.drop_in import DropIn
 from tessera.frontends.trace import Spec, trace_call
 from tessera.graph import Graph

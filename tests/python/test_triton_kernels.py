@@ -18,9 +18,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton")
 
-from tessera.bench.cuda import triton_kernels as kernels  # noqa: E402
-from tessera.bench.cuda import triton_peer  # noqa: E402
-from tessera.bench.workloads import WORKLOADS, Attention, Kit, Workload  # noqa: E402
+from bench.cuda import triton_kernels as kernels  # noqa: E402
+from bench.cuda import triton_peer  # noqa: E402
+from bench.workloads import WORKLOADS, Attention, Kit, Workload  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PRODUCTS = ("float16", "bfloat16", "float32") if DEVICE == "cuda" else ("float16", "float32")
@@ -53,7 +53,7 @@ def check(run: Callable[..., Any], workload: Workload, dtype: str, roundings: fl
 @pytest.mark.parametrize("split", [1, 3])
 @pytest.mark.parametrize("name", list(LINEAR))
 def test_few_rows_times_a_matrix(name: str, split: int, dtype: str) -> None:
-    from tessera.bench import workloads
+    from bench import workloads
 
     program = getattr(workloads, name)
     weights = tuple(n for n in LINEAR[name] if n != "X")

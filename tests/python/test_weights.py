@@ -102,7 +102,7 @@ def test_certificate_says_so() -> None:
 
 
 def test_ablation_names_every_decision() -> None:
-    from tessera.bench import ablate
+    from bench import ablate
     from tessera.options import Options
 
     (row,) = ablate.run(Options(budget=2, cache=False), "lora", None, quick=True)

@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from tessera.bench.cuda import triton_kernels as kernels
+from bench.cuda import triton_kernels as kernels
 
 FLOATS = ("eps", "scale_log2")
 PARTS = ("parts", "parts2", "parts_squares", "parts_low", "parts_max", "parts_sum")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from tessera._core import version
-from tessera.cli.bench import bench
+from tessera.cli.benchmarks import bench
 from tessera.cli.cache import cache
 from tessera.cli.common import show_error, stderr
 from tessera.cli.doctor import doctor

@@ -22,7 +22,7 @@ _MOST_WORK = 2e9  # multiply-adds that the interpreter may spend on the errors
 
 def record(result: Result) -> dict[str, Any]:
     """The result's `json()`, with programs, errors against f64, limits and source."""
-    from tessera.bench.timing import machine_description
+    from tessera.machine import machine_description
 
     return {
         "format": FORMAT,

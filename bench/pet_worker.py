@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tessera.bench.pet import OURS, TRANSFORMS
-from tessera.bench.worker import die_with_parent, pin, serve
+from bench.pet import OURS, TRANSFORMS
+from bench.worker import die_with_parent, pin, serve
 
 Run = Callable[[], Any]
 
@@ -39,7 +39,7 @@ def openvino(folder: Path, x: Any, threads: int) -> Run:
 def torch_module(name: str, x: Any, threads: int, compiled: bool) -> Run:
     import torch
 
-    from tessera.bench.pet_models import build
+    from bench.pet_models import build
 
     torch.set_num_threads(threads)
     module: Any = build(name)

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.bench.peers import NEEDS
-from tessera.bench.workloads import Workload
+from bench.peers import NEEDS
+from bench.workloads import Workload
 
 _SETTLE_S = 0.03  # pools spin for a while after their work
 Facts = dict[str, Any]
@@ -39,7 +39,7 @@ class Process:
     def __init__(
         self,
         threads: int,
-        module: str = "tessera.bench.worker",
+        module: str = "bench.worker",
         more: Mapping[str, str] | None = None,  # of the environment
     ) -> None:
         environment = os.environ | dict(more or {}) | {
@@ -47,9 +47,11 @@ class Process:
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
                          "TESSERA_THREADS")
         } | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}  # fmt: skip
-        root = str(Path(__file__).resolve().parents[2])
+        root = Path(__file__).resolve().parents[1]
         path = environment.get("PYTHONPATH", "")
-        environment["PYTHONPATH"] = os.pathsep.join([root, path] if path else [root])
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(root / "python"), str(root), *([path] if path else [])]
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, str(threads)],
             stdin=subprocess.PIPE,

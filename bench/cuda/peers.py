@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.bench.cuda.device import Device, Tensors
-from tessera.bench.peers import sdpa, torch_kit
-from tessera.bench.workloads import Workload
+from bench.cuda.device import Device, Tensors
+from bench.peers import sdpa, torch_kit
+from bench.workloads import Workload
 from tessera.errors import UsageError
 
 
@@ -173,7 +173,7 @@ def _inductor_sdpa(workload: Workload, tensors: Tensors, device: Device) -> Peer
 
 def _triton(workload: Workload, tensors: Tensors, device: Device) -> Peer:
     """Our own Triton kernels with the fastest sizes; those too large for the device are skipped."""
-    from tessera.bench.cuda import triton_peer
+    from bench.cuda import triton_peer
 
     best: tuple[float, Any, Any] | None = None
     refusal: Exception | None = None

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.bench.cuda import peers as peer_module
-from tessera.bench.cuda.race import Race
-from tessera.bench.mirage import Key, Plan, key, matmul_flops
-from tessera.bench.workloads import CONVOLUTIONS, PAPER, QUICK, REAL, WORKLOADS, Workload, choose
+from bench.cuda import peers as peer_module
+from bench.cuda.race import Race
+from bench.mirage import Key, Plan, key, matmul_flops
+from bench.workloads import CONVOLUTIONS, PAPER, QUICK, REAL, WORKLOADS, Workload, choose
 from tessera.errors import UnsupportedError, UsageError
 
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tessera.bench.race import Late, Process
+from bench.race import Late, Process
 from tessera.errors import UsageError
 from tessera.options import Options
 
@@ -29,7 +29,7 @@ DYNAMIC = "bert@lengths"  # lengths 64…256 in one process, beside a process fo
 LENGTHS = (64, 100, 177, 256)  # two of them sizes that no program is made for
 AUTHORING = "authoring"
 PEERS = ("eager", "inductor", "inductor_max", "ort")
-_WORKER = "tessera.bench.plus_worker"
+_WORKER = "bench.plus_worker"
 
 
 def cases(case: str | None, batch: int | None, quick: bool) -> list[tuple[str, int]]:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.cuda.suite import cases
+from bench.mirage import Plan, key
+from bench.workloads import Workload
 from tessera import _core
-from tessera.bench.cuda.suite import cases
-from tessera.bench.mirage import Plan, key
-from tessera.bench.workloads import Workload
 from tessera.cuda import find_libraries
 from tessera.errors import Error
 from tessera.graph import Graph
@@ -35,7 +35,7 @@ Choose = Callable[[Graph, str, Options], Graph]  # the program for an architectu
 def reduced(workload: Workload, batch: int) -> Workload:
     """The workload with every extent above 64 far smaller, and equal ones still equal.
 
-    >>> from tessera.bench.workloads import WORKLOADS
+    >>> from bench.workloads import WORKLOADS
     >>> reduced(WORKLOADS["gatedmlp@llama"], 8).shapes["W1"]
     (416, 544)
     """

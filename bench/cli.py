@@ -10,14 +10,14 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tessera.bench import mirage, plus, stenso, suites
-from tessera.bench import peers as peer_module
-from tessera.bench.cuda import peers as cuda_peers
-from tessera.bench.cuda import suite as cuda_suite
-from tessera.bench.timing import machine_description
+from bench import mirage, plus, stenso, suites
+from bench import peers as peer_module
+from bench.cuda import peers as cuda_peers
+from bench.cuda import suite as cuda_suite
 from tessera.cli import common
 from tessera.errors import BadInputError, Location, UsageError
 from tessera.files import read_text, require_folder
+from tessera.machine import machine_description
 
 
 @click.command()

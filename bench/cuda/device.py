@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.bench.cuda.sampling import Entrant, replays_of, rotations
-from tessera.bench.workloads import Workload
+from bench.cuda.sampling import Entrant, replays_of, rotations
+from bench.workloads import Workload
 from tessera.errors import UnsupportedError
 
 Program = Callable[..., Any]
@@ -87,7 +87,7 @@ class Device:
 
     def exact(self, workload: Workload, tensors: Tensors) -> Any:
         """The result in f64, computed on the device."""
-        from tessera.bench.peers import torch_kit
+        from bench.peers import torch_kit
 
         with self.torch.no_grad():
             return workload.program(torch_kit(), *[t.double() for t in tensors])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.bench.workloads import Array, Kit, Workload
+from bench.workloads import Array, Kit, Workload
 
 
 class Value:

@@ -3,7 +3,7 @@
 One process for all, unlike on the CPU: there are no pools of threads to fight, and turns can be
 short. It may be lost (an illegal access ends a CUDA context for good, a compiler may hang); race.py
 then starts another without whoever was to blame. Started as `python -m
-tessera.bench.cuda.worker THREADS`.
+bench.cuda.worker THREADS`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tessera.bench.cuda.device import Device, Replay, Tensors
-from tessera.bench.cuda.peers import Peer
-from tessera.bench.cuda.sampling import Entrant, interleave
-from tessera.bench.worker import die_with_parent, result_facts, serve
-from tessera.bench.workloads import Workload, choose
+from bench.cuda.device import Device, Replay, Tensors
+from bench.cuda.peers import Peer
+from bench.cuda.sampling import Entrant, interleave
+from bench.worker import die_with_parent, result_facts, serve
+from bench.workloads import Workload, choose
 
 Facts = dict[str, Any]
 # A graph must compute what the same program computed outside of one, up to the order of its sums.
@@ -75,7 +75,7 @@ class Server:
         if name == "ours":
             peer, facts = self._ours(options)
         else:
-            from tessera.bench.cuda import peers
+            from bench.cuda import peers
 
             peer = peers.make(name, self.workload, self.tensors, self.device)
         result = self.device.run(peer.program, peer.arrange(self.tensors))

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.bench import pet_models
-from tessera.bench.race import Late, Process
+from bench import pet_models
+from bench.race import Late, Process
 from tessera.errors import UsageError
 from tessera.options import Options
 
@@ -120,7 +120,7 @@ def _race(
     try:
         for contestant in (*ours, *found):
             tell(f"pet: {name}, batch {batch}, {threads} thread(s): {contestant}")
-            process = processes[contestant] = Process(threads, "tessera.bench.pet_worker")
+            process = processes[contestant] = Process(threads, "bench.pet_worker")
             try:
                 answer = process.ask(
                     limit_s, do="prepare", name=contestant, case=name, folder=folder,

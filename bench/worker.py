@@ -2,7 +2,7 @@
 
 Every library has a process, and so a thread pool, of its own: pools of several libraries in one
 process fight for the processors, and the slower peer would look slower than it is. Started by
-race.py as `python -m tessera.bench.worker THREADS`.
+race.py as `python -m bench.worker THREADS`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Server:
         """Reads the arguments and the exact result of a case."""
         import numpy as np
 
-        from tessera.bench.workloads import WORKLOADS
+        from bench.workloads import WORKLOADS
         from tessera.types import to_numpy
 
         self.clear()
@@ -83,7 +83,7 @@ class Server:
         elif name in ("probe_read", "probe_fma"):
             run = self._probe(name, facts)
         else:
-            from tessera.bench import peers
+            from bench import peers
 
             run = peers.make(name, self.workload, self.arrays, self.threads)
         if not name.startswith("probe"):
@@ -100,7 +100,7 @@ class Server:
         run, n = self.runs[name], 1 if cold else self.repeats[name]
         if cold:
             if self.flusher is None:
-                from tessera.bench.timing import CacheFlusher
+                from bench.timing import CacheFlusher
 
                 self.flusher = CacheFlusher()
             self.flusher.flush()
@@ -148,7 +148,7 @@ class Server:
         """Largest difference from the exact result, relative to its largest element."""
         import numpy as np
 
-        from tessera.bench.peers import to_f64
+        from bench.peers import to_f64
 
         got = to_f64(result)
         if got.shape != self.exact.shape:

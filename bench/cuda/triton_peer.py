@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.bench.cuda import triton_kernels as kernels
-from tessera.bench.workloads import Workload
+from bench.cuda import triton_kernels as kernels
+from bench.workloads import Workload
 
 Program = Callable[..., Any]  # tensors in the workload's order → the result
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.bench.workloads import Array, Attention, Kit, Workload
+from bench.workloads import Array, Attention, Kit, Workload
 from tessera.errors import UnsupportedError, UsageError
 
 Run = Callable[[], Any]
@@ -96,7 +96,7 @@ def _numpy(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
 
 
 def _ort(workload: Workload, arrays: Sequence[Array], threads: int) -> Run:
-    from tessera.bench.onnx_peer import session
+    from bench.onnx_peer import session
 
     run: Run = session(workload, arrays, threads)
     return run

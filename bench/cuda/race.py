@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.bench.race import Late, Process
-from tessera.bench.workloads import Workload
+from bench.race import Late, Process
+from bench.workloads import Workload
 
 Facts = dict[str, Any]
-WORKER = "tessera.bench.cuda.worker"
+WORKER = "bench.cuda.worker"
 # What is left of a process after these: nothing. A later launch in it would be told the same.
 _LOST = ("CUDA error", "no answer", "its process")
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.bench import peers as peer_module
-from tessera.bench.race import Race, geometric_mean
-from tessera.bench.workloads import FAMILIES, QUICK, WORKLOADS, Workload, choose
+from bench import peers as peer_module
+from bench.race import Race, geometric_mean
+from bench.workloads import FAMILIES, QUICK, WORKLOADS, Workload, choose
 from tessera.errors import UsageError
 from tessera.options import Options
 

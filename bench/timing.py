@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -127,25 +125,3 @@ class BlasThreads:
                 self.use(self.all)
 
         return on_one_thread
-
-
-def machine_description() -> dict[str, Any]:
-    """What the figures were measured on."""
-    facts = _core.machine()
-    model = ""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
-        model = lines[0].partition(":")[2].strip() if lines else ""
-    return {
-        "processor": model or platform.processor(),
-        "isa": facts["isa"],
-        "threads": facts["threads"],
-        "cpus": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
-        "system": platform.platform(),
-        "compiler": facts["compiler_version"],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "tessera": _core.version,
-    }

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tessera.bench.worker import die_with_parent, pin, serve
+from bench.worker import die_with_parent, pin, serve
 
 Row = dict[str, Any]
 LENGTH = 128

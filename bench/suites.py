@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from bench import ablate
+from bench import mirage as mirage_suite
+from bench import stenso as stenso_suite
+from bench.cuda import emulate
+from bench.cuda import suite as cuda_suite
+from bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera import _core
 from tessera.api import superoptimize
-from tessera.bench import ablate
-from tessera.bench import mirage as mirage_suite
-from tessera.bench import stenso as stenso_suite
-from tessera.bench.cuda import emulate
-from tessera.bench.cuda import suite as cuda_suite
-from tessera.bench.workloads import FAMILIES, WORKLOADS, Workload, choose
+from tessera.errors import UsageError
 from tessera.graph import Graph
 from tessera.options import Options
 
@@ -46,6 +47,17 @@ class Settings:
     stop_after_s: float | None = None  # mirage for cuda: no case is begun after that
     only_peers: tuple[str, ...] | None = None  # as named by the user; None: none were
     known: tuple[Row, ...] = ()  # rows of an earlier run that need not be measured again
+
+
+def _native() -> Any:
+    """The benches' own C++, which `make bench` builds beside the core."""
+    try:
+        from bench import _bench
+    except ImportError as error:
+        raise UsageError(
+            f"the benches' C++ is not built: run `make bench-core` ({error})"
+        ) from None
+    return _bench
 
 
 def run(suite: str, settings: Settings) -> Iterator[Row]:
@@ -75,7 +87,7 @@ def stenso(settings: Settings) -> Iterator[Row]:
 
 def pet(settings: Settings) -> Iterator[Row]:
     """Whole models against what people run them with; see bench/pet.py."""
-    from tessera.bench import pet as pet_suite
+    from bench import pet as pet_suite
 
     yield from pet_suite.run(
         settings.options, settings.case, settings.batch, settings.quick, settings.tell,
@@ -85,7 +97,7 @@ def pet(settings: Settings) -> Iterator[Row]:
 
 def plus(settings: Settings) -> Iterator[Row]:
     """Transformers through torch.compile; see bench/plus.py."""
-    from tessera.bench import plus as plus_suite
+    from bench import plus as plus_suite
 
     yield from plus_suite.run(
         settings.options, settings.case, settings.batch, settings.quick, settings.tell,
@@ -95,7 +107,7 @@ def plus(settings: Settings) -> Iterator[Row]:
 
 def onnx(settings: Settings) -> Iterator[Row]:
     """ONNX's own backend tests in three modes; see bench/onnx_nodes.py."""
-    from tessera.bench import onnx_nodes
+    from bench import onnx_nodes
 
     yield from onnx_nodes.run(settings.quick, settings.tell, settings.known)
 
@@ -269,7 +281,7 @@ def verify(settings: Settings) -> Iterator[Row]:
     deep = count // 10 if settings.case in (None, "deep") else 0
     settings.tell(f"verify: {counts}, deep: {deep} of each")
     results, interrupted = (
-        _core.bench_verify(
+        _native().bench_verify(
             counts["injected"],
             counts["equal"],
             settings.options.seed + 1,
@@ -295,7 +307,7 @@ def verify(settings: Settings) -> Iterator[Row]:
     if settings.case in (None, "kernel_faults"):
         faults = 20 if settings.quick else 500
         settings.tell(f"verify: {faults} faults in compiled kernels")
-        found = _core.bench_kernel_faults(
+        found = _native().bench_kernel_faults(
             faults, settings.options.seed + 1, settings.options.threads
         )
         interrupted = found.pop("interrupted")

@@ -14,7 +14,7 @@ import numpy as np
 from tessera.frontends.trace import Spec
 from tessera.source import run_file
 
-FOLDER = Path(__file__).resolve().parents[3] / "bench" / "corpus" / "numpy"
+FOLDER = Path(__file__).resolve().parent / "corpus" / "numpy"
 
 
 @dataclass(frozen=True)

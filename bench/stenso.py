@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.corpus import FOLDER, CorpusProgram, programs
 from tessera import _core, costs
 from tessera.api import optimize
-from tessera.bench.corpus import FOLDER, CorpusProgram, programs
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UsageError
 from tessera.frameworks import FRAMEWORKS, Run

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from bench.timing import interleave
+from bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera import _core
 from tessera.api import superoptimize
-from tessera.bench.timing import interleave
-from tessera.bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera.options import Options
 from tessera.result import GraphCall, Runner
 

@@ -1,0 +1,17 @@
+from collections.abc import Callable
+from typing import Any
+
+from tessera._core import Graph
+
+def bench_verify(
+    injected: int,
+    equal: int,
+    seed: int = 1,
+    threads: int = 0,
+    progress: Callable[[Any], None] | None = None,
+    deep: int = 0,
+) -> tuple[list[dict[str, Any]], bool]: ...
+def bench_kernel_faults(count: int, seed: int = 1, threads: int = 0) -> dict[str, Any]: ...
+def random_program(
+    seed: int, dtype: str = "f32", kernel_chance: float = 0.35, max_extent: int = 7
+) -> Graph: ...

@@ -1,0 +1,109 @@
+// What `tessera bench` asks of its own C++: campaigns against the verifier and against the check of
+// compiled code, and random programs. Not part of the package (see CMakeLists.txt).
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "backend/cache.h"
+#include "backend/fault_bench.h"
+#include "base/thread_pool.h"
+#include "bindings.h"
+#include "long_call.h"
+#include "verify/bench/bench.h"
+#include "verify/bench/random_program.h"
+
+namespace tessera::python {
+namespace {
+
+nb::dict record(const VerifyBenchRow& row) {
+  nb::dict d;
+  d["name"] = row.name;
+  d["count"] = row.count;
+  d["accepted"] = row.accepted;
+  d["refuted"] = row.refuted;
+  d["unknown"] = row.unknown;
+  d["harmless"] = row.harmless;
+  d["undecided"] = row.undecided;
+  d["seconds"] = row.seconds;
+  nb::dict kinds;
+  for (const KindResult& kind : row.kinds) {
+    nb::dict k;
+    k["count"] = kind.count;
+    k["equal"] = kind.equal;
+    k["refuted"] = kind.refuted;
+    k["unknown"] = kind.unknown;
+    k["harmless"] = kind.harmless;
+    kinds[kind.kind.c_str()] = k;
+  }
+  d["kinds"] = kinds;
+  d["failures"] = row.failures;
+  return d;
+}
+
+Graph random(uint64_t seed, const std::string& dtype, double kernel_chance, int64_t max_extent) {
+  RandomProgramOptions options;
+  options.dtype = dtype_from_name(dtype).value();
+  options.kernel_chance = kernel_chance;
+  options.max_extent = max_extent;
+  return random_program(seed, options);
+}
+
+}  // namespace
+}  // namespace tessera::python
+
+NB_MODULE(_bench, m) {
+  using namespace tessera;          // NOLINT: a module has no name to put before its functions
+  using namespace tessera::python;  // NOLINT
+  m.def(
+      "bench_verify",
+      [](int injected, int equal, uint64_t seed, int threads, nb::object progress, int deep) {
+        VerifyBenchOptions options;
+        options.injected = injected;
+        options.equal = equal;
+        options.deep = deep;
+        options.seed = seed;
+        if (threads > 0) options.threads = threads;
+        LongCall call;
+        options.cancel = &call.cancel;
+        options.progress = [&](const char* row, int done, int total) {
+          call.publish([=]() -> nb::object { return nb::make_tuple(row, done, total); });
+        };
+        bool interrupted = false;
+        auto rows = call.run([&] { return bench_verify(options); }, progress, interrupted);
+        nb::list list;
+        for (const VerifyBenchRow& row : rows) list.append(record(row));
+        return nb::make_tuple(list, interrupted);
+      },
+      nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0,
+      nb::arg("progress") = nb::none(), nb::arg("deep") = 0);
+  m.def(
+      "bench_kernel_faults",
+      [](int count, uint64_t seed, int threads) {
+        FaultBenchOptions options;
+        options.count = count;
+        options.seed = seed;
+        if (threads > 0) options.threads = threads;
+        LongCall call;
+        options.cancel = &call.cancel;
+        bool interrupted = false;
+        FaultBenchRow row = call.run(
+            [&] {
+              Cache cache;
+              return bench_kernel_faults(cache, options);
+            },
+            nb::none(), interrupted);
+        nb::dict d;
+        d["count"] = row.count;
+        d["caught"] = row.caught;
+        d["missed"] = row.missed;
+        d["harmless"] = row.harmless;
+        d["undecided"] = row.undecided;
+        d["seconds"] = row.seconds;
+        d["failures"] = row.failures;
+        d["interrupted"] = interrupted;
+        return d;
+      },
+      nb::arg("count"), nb::arg("seed") = 1, nb::arg("threads") = 0);
+  m.def("random_program", &tessera::python::random, nb::arg("seed"), nb::arg("dtype") = "f32",
+        nb::arg("kernel_chance") = 0.35, nb::arg("max_extent") = 7);
+}

@@ -1,0 +1,42 @@
+"""`tessera bench` in a clone of the repository; elsewhere, where to find it.
+
+Benchmarks, their peers and the campaigns against the verifier live in the repository's `bench/` and
+are not installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tessera.errors import UsageError
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+@click.command(
+    "bench",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    short_help="Benchmarks; in a clone of the repository.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _elsewhere(arguments: tuple[str, ...]) -> int:
+    raise UsageError(
+        "benchmarks are not part of the installed package: clone Tessera's repository, run "
+        "`make core` there, and then `.venv/bin/tessera bench " + " ".join(arguments) + "`"
+    )
+
+
+def _command() -> click.Command:
+    if not (_ROOT / "bench" / "cli.py").is_file():
+        return _elsewhere
+    if str(_ROOT) not in sys.path:
+        sys.path.append(str(_ROOT))
+    from bench.cli import bench as command
+
+    return command
+
+
+bench = _command()
