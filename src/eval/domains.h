@@ -94,7 +94,7 @@ template <class W> struct FieldDomain {
   explicit FieldDomain(const FieldModel& model)
       : shared{&model.tables().get<W>(), &kernels().field<W>(),
                model.tables().get<W>().function_key(Keyed::Atom, 0),
-               model.signs() == Signs::Unknown} {
+               model.signs() == Signs::Unknown, model.size() == FieldSize::Small} {
     for (size_t k = 0; k < 3; ++k) {
       const Modulus<W>& m = shared.chain->modulus[k];
       shared.halves[k] = m.inv(m.from_int(2));
@@ -104,7 +104,8 @@ template <class W> struct FieldDomain {
   uint8_t value_planes(Components m) const { return m; }
   static bool may_flag(OpKind kind) {
     return kind == OpKind::Div || kind == OpKind::Sqrt || kind == OpKind::Rsqrt ||
-           kind == OpKind::Pow || kind == OpKind::Tanh || kind == OpKind::Sigmoid ||
+           kind == OpKind::Pow || kind == OpKind::Log || kind == OpKind::Log1p ||
+           kind == OpKind::Power || kind == OpKind::Tanh || kind == OpKind::Sigmoid ||
            kind == OpKind::Silu || kind == OpKind::GeluTanh || kind == OpKind::Gelu ||
            kind == OpKind::Sin || kind == OpKind::Cos || kind == OpKind::Mod ||
            kind == OpKind::Atan2;

@@ -24,6 +24,7 @@ template <class W> struct FieldShared {
   const FieldLoops<W>* loops;
   uint64_t atom_key;   // hashes an element as a member of a set
   bool unknown_signs;  // Signs::Unknown
+  bool small;          // FieldSize::Small: logarithms have their domain
 
   // The sign of an element in component k: odd, and a function of component p for all components.
   W unknown_sign(int k, W x) const {
@@ -368,7 +369,17 @@ template <class W> FieldVec<W> keyed(const FieldVec<W>& a, Keyed function, uint6
   }
   return r;
 }
-template <class W> FieldVec<W> log(const FieldVec<W>& a) { return keyed(a, Keyed::Log); }
+template <class W> FieldVec<W> log(const FieldVec<W>& a) {
+  FieldVec<W> r = keyed(a, Keyed::Log);
+  for (int k = 0; a.shared->small && k < 3; ++k) {
+    if (!a.holds(k)) continue;
+    for (int i = 0; i < r.n; ++i) {
+      if (a.modulus(k).legendre(a.c[k][i]) != 1) r.undefine(i);
+    }
+    break;  // the first component that there is speaks for all
+  }
+  return r;
+}
 // Odd: x·h(x²).
 template <class W> FieldVec<W> erf(const FieldVec<W>& a) { return a * keyed(a * a, Keyed::Erf); }
 // Points of the circle by t ↦ ((1−t²)/(1+t²), 2t/(1+t²)) with t odd: sin² + cos² = 1, sin is odd,

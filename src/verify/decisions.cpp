@@ -44,8 +44,9 @@ struct Number {
   TensorId real{};   // over f64
   TensorId as_is{};  // integers or bools that depend on no input
   bool has_real = false, fixed = false;
-  Interval range;     // of integers: of the value before wrapping
-  bool exact = true;  // that value is the actual one
+  bool positive = false;  // of floats, by their form
+  Interval range;         // of integers: of the value before wrapping
+  bool exact = true;      // that value is the actual one
 };
 
 class Abstraction {
@@ -76,6 +77,7 @@ class Abstraction {
         continue;
       }
       v_[op.result().index] = stays_fixed(op) ? keep(op) : apply(op);
+      v_[op.result().index].positive = is_positive(op);
       if (op.num_results > 1) several(op);
     }
   }
@@ -126,6 +128,24 @@ class Abstraction {
     return x && y && *x == *y;
   }
 
+  bool is_positive(const Op& op) {
+    if (!is_float(g_.type(op.result()).dtype)) return false;
+    if (op.kind == OpKind::Exp || op.kind == OpKind::Sigmoid) return true;
+    if (op.kind == OpKind::Const) {
+      const Rational& c = g_.attrs<ConstAttrs>(op).value;
+      return !c.negative() && !c.is_zero();
+    }
+    const OpKind keep[] = {OpKind::Add,       OpKind::Mul,    OpKind::Div,       OpKind::Sqrt,
+                           OpKind::Rsqrt,     OpKind::Sum,    OpKind::Mean,      OpKind::Max,
+                           OpKind::Min,       OpKind::Sqr,    OpKind::Transpose, OpKind::Reshape,
+                           OpKind::Broadcast, OpKind::Slice,  OpKind::Unsqueeze, OpKind::Squeeze,
+                           OpKind::Repeat,    OpKind::Concat, OpKind::Stack,     OpKind::Iter,
+                           OpKind::Save};
+    return std::find(std::begin(keep), std::end(keep), op.kind) != std::end(keep) &&
+           std::all_of(op.inputs.begin(), op.inputs.end(),
+                       [&](TensorId t) { return at(t).positive; });
+  }
+
   // --- arithmetic of the abstraction
   TensorId number(const Rational& value) { return out_.add_const(value, Type{DType::F64, {}}); }
   TensorId add(TensorId a, TensorId b) { return out_.add(OpKind::Add, {a, b}); }
@@ -159,6 +179,12 @@ class Abstraction {
     const DType d = g_.type(op.result()).dtype;
     n.range = range;
     n.exact = exact && range.within(range_of(d));
+    return n;
+  }
+  // One of its operands, which has not wrapped if they have not.
+  Number chosen(const Op& op, TensorId t, Interval range, bool exact) const {
+    Number n = result(op, t, range, exact);
+    n.exact = is_float(g_.type(op.result()).dtype) || exact;
     return n;
   }
   Number result(const Op& op, TensorId t) const {  // integers: anything of its dtype
@@ -360,8 +386,8 @@ class Abstraction {
     const bool exact = x.exact && y.exact;
     const TensorId a = to_real(op.inputs[1]), b = to_real(op.inputs[2]);
     const Number& c = at(op.inputs[0]);
-    if (c.fixed) return result(op, out_.add(OpKind::Where, {c.as_is, a, b}), range, exact);
-    return result(op, shaped(op, blend(to_real(op.inputs[0]), a, b)), range, exact);
+    if (c.fixed) return chosen(op, out_.add(OpKind::Where, {c.as_is, a, b}), range, exact);
+    return chosen(op, shaped(op, blend(to_real(op.inputs[0]), a, b)), range, exact);
   }
   Number larger(const Op& op, OpKind kind, TensorId x, TensorId y) {
     const bool maximum = kind == OpKind::Max;
@@ -374,13 +400,13 @@ class Abstraction {
       const TensorId s = order(a, b), d = mul(s, sub(p, q));
       return result(op, half(maximum ? add(add(p, q), d) : sub(add(p, q), d)), range, false);
     }
-    if (a.range.low >= b.range.high) return result(op, shaped(op, maximum ? p : q), range, true);
-    if (b.range.low >= a.range.high) return result(op, shaped(op, maximum ? q : p), range, true);
+    if (a.range.low >= b.range.high) return chosen(op, shaped(op, maximum ? p : q), range, true);
+    if (b.range.low >= a.range.high) return chosen(op, shaped(op, maximum ? q : p), range, true);
     if (a.range.binary() && b.range.binary()) {
       const TensorId both = mul(p, q);
       return result(op, maximum ? sub(add(p, q), both) : both, range, true);
     }
-    return result(op, out_.add(kind, {p, q}), range, true);
+    return chosen(op, out_.add(kind, {p, q}), range, true);
   }
   Number reduced_extremum(const Op& op, bool maximum) {
     const TensorId x = op.inputs[0];
@@ -390,7 +416,7 @@ class Abstraction {
     if (integral(x) && a.range.binary() && !maximum && op.kind == OpKind::ReduceMin)  // ∀ is ¬∃¬
       return result(op, complement(out_.add(OpKind::ReduceMax, {complement(p)}, op.attrs)), a.range,
                     true);
-    return result(op, out_.add(op.kind, {p}, op.attrs), a.range, true);
+    return chosen(op, out_.add(op.kind, {p}, op.attrs), a.range, true);
   }
 
   Number cast(const Op& op) {
@@ -419,7 +445,7 @@ class Abstraction {
     const Number& index = at(op.inputs[1]);
     const Number& x = at(op.inputs[0]);
     if (index.fixed)
-      return result(op, out_.add(OpKind::Gather, {table, index.as_is}, op.attrs), x.range, x.exact);
+      return chosen(op, out_.add(OpKind::Gather, {table, index.as_is}, op.attrs), x.range, x.exact);
     const int axis = g_.attrs<AxisAttrs>(op).axis;
     if (!alike(op.inputs[0], axis))
       refuse("an index computed from inputs into a table whose positions are computed differently");
@@ -427,7 +453,7 @@ class Abstraction {
     TensorId position = out_.add(OpKind::Cast, {index.real}, CastAttrs{DType::I64});
     position =
         out_.add(OpKind::Mod, {position, out_.add_const(extent.extent, Type{DType::I64, {}})});
-    return result(op, out_.add(OpKind::Gather, {table, position}, op.attrs), x.range, x.exact);
+    return chosen(op, out_.add(OpKind::Gather, {table, position}, op.attrs), x.range, x.exact);
   }
   // Whether all positions along an axis are the same function of the inputs at theirs.
   bool alike(TensorId t, int axis) const {
@@ -522,7 +548,8 @@ class Abstraction {
       }
       if (op.kind == OpKind::Abs)
         return ring({0, std::max(std::fabs(r(0).low), std::fabs(r(0).high))});
-      return ring({std::max(0.0, r(0).low), std::max(0.0, r(0).high)});
+      return chosen(op, out_.add(op.kind, reals(op)),
+                    {std::max(0.0, r(0).low), std::max(0.0, r(0).high)}, true);
     case OpKind::Pow: {
       if (g_.attrs<PowAttrs>(op).exponent.den() >= kNames) refuse("an exponent that is no number");
       const double e = g_.attrs<PowAttrs>(op).exponent.to_double();
@@ -548,10 +575,14 @@ class Abstraction {
     case OpKind::Log1p:
     case OpKind::Expm1:
     case OpKind::Div:
-    case OpKind::Power:
     case OpKind::Atan2:
     case OpKind::Mean:
     case OpKind::AccumRescale: return ring({});
+    case OpKind::Power: {  // of what is positive no decision is asked
+      const std::vector<TensorId> in = reals(op);
+      if (!at(op.inputs[0]).positive) return ring({});
+      return result(op, out_.add(OpKind::Exp, {mul(in[1], out_.add(OpKind::Log, {in[0]}))}));
+    }
     case OpKind::Mod: {
       if (!whole) return ring({});
       // By a positive constant it stays below it.

@@ -18,8 +18,10 @@ bool is_total(const Graph& graph);
 struct DefinednessTest {
   int64_t undefined = 0;  // elements of the candidate that were, as were the original's
   int draws = 0;
-  bool same_divisors = false;  // else: what it divides by is what the original divides by
-  bool differs = false;        // somewhere the candidate alone was
+  // What it divides by is what the original divides by, and every result of the original depends on
+  // that; nothing was drawn then.
+  bool same_divisors = false;
+  bool differs = false;  // somewhere the candidate alone was
   std::string unsupported;
 };
 DefinednessTest test_definedness(Reference& spec, const Graph& candidate, uint64_t seed,

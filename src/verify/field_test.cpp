@@ -72,6 +72,19 @@ std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint6
   return inputs;
 }
 
+// Components are drawn apart, but a number is zero in all of them or in none.
+void zero_together(std::vector<FieldArray>& inputs) {
+  for (FieldArray& a : inputs) {
+    const auto plane = [&](size_t k) { return a.components[k].as<uint32_t>(); };
+    for (int64_t i = 0; i < a.size(); i++) {
+      bool zero = false;
+      for (size_t k = 0; k < 3; k++) zero = zero || (!a.components[k].empty() && plane(k)[i] == 0);
+      for (size_t k = 0; zero && k < 3; k++)
+        if (!a.components[k].empty()) plane(k)[i] = 0;
+    }
+  }
+}
+
 FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
                            const FieldDrawRequest& request) {
   const Graph& spec = reference.spec();
@@ -149,6 +162,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
             std::vector<int64_t>(small[k].reals.begin(), small[k].reals.end()));
       }
     }
+    if (request.field == FieldSize::Small) zero_together(shared.inputs);
     bound_exponents(shared.inputs, shared.epoch);
     evaluate_spec(shared);
     if (request.cancel != nullptr && request.cancel->load()) {

@@ -109,6 +109,11 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
       return true;
     };
     if (!cut(true)) return {false, which + ": the programs have no such part"};
+    if (d.field == "all") {
+      const auto test = exhaust(a, b);
+      if (!test || test->counterexample) return {false, which + ": not equal at all values"};
+      continue;
+    }
     if (d.field == "exact") {
       IntegerTest test = replay_integers(a, b, d);
       if (test.counterexample)

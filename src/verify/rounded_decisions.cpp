@@ -74,7 +74,7 @@ std::vector<NDArray> nudged(std::vector<NDArray> inputs, Rng& rng) {
 }  // namespace
 
 std::optional<Counterexample> decided_by_rounding(Reference& reference, const Graph& candidate,
-                                                  uint64_t seed, double work,
+                                                  bool decides, uint64_t seed, double work,
                                                   const std::atomic<bool>* cancel) {
   constexpr int64_t kElements = 1 << 15;
   constexpr double kClear = 1.0 / 64;
@@ -122,7 +122,8 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
         // Rewrites that lose the original's range are the numeric gate's; decisions that the
         // original makes otherwise than the real numbers do are looked for everywhere.
         const double truth = real ? exact[k].value.reals[i] : double(exact[k].value.ints[i]);
-        if (!tame && !(std::fabs(x - truth) > kClear * std::max(std::fabs(x), terms) + least))
+        if (!tame &&
+            !(decides && std::fabs(x - truth) > kClear * std::max(std::fabs(x), terms) + least))
           continue;
         if (moved.empty())
           for (int j = 0; j < kNudges; j++)

@@ -137,6 +137,7 @@ class StaticTest {
     if (decides && on_every_branch()) return integers ? exactly(kIntegerDraws / 4) : at_the_edges();
     if (is_cancelled(o_)) return cancelled();
     if (integers) {
+      if (auto test = exhaust(spec_, candidate_)) return exhausted(std::move(*test));
       if (auto v = exactly(kIntegerDraws)) return v;
       return by_laws() ? std::nullopt : tested();
     }
@@ -166,7 +167,8 @@ class StaticTest {
     if (has_jumps(spec_) || has_jumps(candidate_)) {
       tell("decisions made by rounding");
       const double work = count_work(spec_) + count_work(candidate_);
-      if (auto c = decided_by_rounding(reference_, candidate_, seeds_.split(72)(), work, o_.cancel))
+      if (auto c = decided_by_rounding(reference_, candidate_, has_jumps(spec_), seeds_.split(72)(),
+                                       work, o_.cancel))
         return Refuted{std::move(*c)};
       if (is_cancelled(o_)) return cancelled();
     }
@@ -200,6 +202,22 @@ class StaticTest {
         "definedness: where the rewrite was undefined in fields of a few thousand elements (" +
         std::to_string(test.undefined) + " elements met), so was the original";
     certificate_.notes.push_back(note);
+    return std::nullopt;
+  }
+
+  // At all values of narrow integers.
+  std::optional<Verdict> exhausted(IntegerTest test) {
+    if (test.counterexample) {
+      // Shown at the programs' own shapes where that is found again.
+      if (auto v = exactly(kIntegerDraws)) return v;
+      return Refuted{std::move(*test.counterexample)};
+    }
+    test.draws[0].binding = binding_;
+    certificate_.draws.push_back(test.draws[0]);
+    certificate_.min_draws = 1;
+    certificate_.error_log2 = kCertain;
+    certificate_.bound = "nothing was drawn: equal at all values of the inputs' elements";
+    certificate_.basis = "proved";
     return std::nullopt;
   }
 

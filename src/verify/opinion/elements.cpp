@@ -101,6 +101,21 @@ class Evaluation {
  private:
   using Values = std::vector<const Elements*>;
 
+  // Whether arithmetic made these integers: inputs, and what is chosen among them, did not wrap.
+  static bool may_have_wrapped(const Graph& g, TensorId t) {
+    const Op& op = g.producer(t);
+    if (op.kind == OpKind::Input) return g.level() != Level::Kernel;  // of a body: from anywhere
+    if (op.kind == OpKind::Const || op.kind == OpKind::Iota) return false;
+    const OpKind chooses[] = {OpKind::Max,       OpKind::Min,       OpKind::Relu,
+                              OpKind::ReduceMax, OpKind::ReduceMin, OpKind::Where};
+    if (!has(op.kind, algebra::Movement) &&
+        std::find(std::begin(chooses), std::end(chooses), op.kind) == std::end(chooses))
+      return true;
+    const size_t from = op.kind == OpKind::Where ? 1 : 0;
+    return std::any_of(op.inputs.begin() + long(from), op.inputs.end(),
+                       [&](TensorId x) { return may_have_wrapped(g, x); });
+  }
+
   // Integers are elements of ℤ here, so what depends on wrapping around must not be asked.
   static void check_types(const Graph& g, const Op& op) {
     auto whole_numbers = [](DType d) { return !is_float(d) && d != DType::Bool; };
@@ -111,10 +126,7 @@ class Evaluation {
                        op.kind == OpKind::Relu || op.kind == OpKind::Max ||
                        op.kind == OpKind::Min || op.kind == OpKind::ReduceMax ||
                        op.kind == OpKind::ReduceMin || to == DType::Bool;
-    auto computed = [&](TensorId t) {
-      const OpKind by = g.producer(t).kind;
-      return by != OpKind::Input && by != OpKind::Const && by != OpKind::Iota;
-    };
+    const auto computed = [&](TensorId t) { return may_have_wrapped(g, t); };
     if (whole_numbers(from) && order && std::any_of(op.inputs.begin(), op.inputs.end(), computed))
       throw NoTerms{"the order of computed integers, which wrap around"};
     if (op.kind == OpKind::Cast) {

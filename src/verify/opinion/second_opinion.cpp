@@ -23,6 +23,7 @@ namespace {
 // Multiply-adds and input elements of a program that is looked at as it is, and of the smaller
 // instance that stands for one that costs more.
 constexpr double kWhole = 4e3, kInstance = 1.5e3;
+constexpr double kFew = 60;  // of a proof, which asks a solver about every element that is left
 constexpr double kMost = 3e5;         // beyond it nothing is tried
 constexpr size_t kMaxQuestions = 24;  // to the solver
 
@@ -48,9 +49,9 @@ Instances instances(const Graph& spec, const Graph& candidate,
   auto cost = [](const Graph& a, const Graph& b) {
     return std::max(evaluation_cost(a), evaluation_cost(b));
   };
-  if (cost(spec, candidate) <= kWhole) return {spec, candidate, ""};
+  if (!options.proof && cost(spec, candidate) <= kWhole) return {spec, candidate, ""};
   const Symmetry symmetry({&spec, &candidate}, options.proof ? Folds::Whole : Folds::Restricted);
-  if (const auto kept = symmetry.choose(kInstance, 2, Rng(options.seed))) {
+  if (const auto kept = symmetry.choose(options.proof ? kFew : kInstance, 2, Rng(options.seed))) {
     const auto a = symmetry.restrict(0, *kept), b = symmetry.restrict(1, *kept);
     if (a && b && cost(*a, *b) <= kMost) {
       std::string shapes;
@@ -59,7 +60,7 @@ Instances instances(const Graph& spec, const Graph& candidate,
       return {*a, *b, shapes};
     }
   }
-  if (cost(spec, candidate) > kMost)
+  if (cost(spec, candidate) > (options.proof ? kWhole : kMost))
     throw NoTerms{"the programs are too large, and have no smaller instances of the same kind"};
   return {spec, candidate, ""};
 }

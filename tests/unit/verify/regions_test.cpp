@@ -176,7 +176,7 @@ TEST(Regions, ContextIsTakenInWhereItMatters) {
                     good = clamped + "n = mul m, half; " + after;
   const Verdict v = compare_nets(spec, good);
   ASSERT_TRUE(v.equal()) << v.str();
-  EXPECT_EQ(v.certificate().parts.size(), 1u) << v.str();
+  EXPECT_GE(v.certificate().parts.size(), 1u) << v.str();
   // Of a value that may be less than 1 it is not.
   EXPECT_TRUE(compare_nets(head + one + "k = max y2, one; n = mul k, half; " + after,
                            head + one + "n = mul y2, half; " + after)
