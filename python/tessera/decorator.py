@@ -44,6 +44,7 @@ from tessera.tuner import Tuner
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
+_RECORDING_S = 0.02  # seconds of a first call after which its recording stops
 _WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
@@ -295,7 +296,7 @@ class Optimized(_core.Dispatch):
         if before.result is not None and before.seen:
             with contextlib.suppress(Error):
                 environment = Environment()
-                traced = trace_call(self._function, args, kwargs, environment=environment)
+                traced = trace_call(self._function, args, kwargs, False, environment, _RECORDING_S)
                 if before.result.takes_over(traced):
                     before.environment, before.direct, before.settled = environment, None, False
                     self._settle(before, args, kwargs)
@@ -345,7 +346,9 @@ class Optimized(_core.Dispatch):
     def _optimized(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
         entry = _Entry(Environment(), floats=floats)
         try:
-            traced = trace_call(self._function, args, kwargs, floats, entry.environment)
+            traced = trace_call(
+                self._function, args, kwargs, floats, entry.environment, _RECORDING_S
+            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
                 family = _ranks(args, kwargs)

@@ -89,6 +89,8 @@ class _Maker:
             message = f"made for {made_for}; optimize again for other values"
             self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
         self.call.lines += self._unpack
+        if _repeats(traced.results, set()):
+            raise _NoCallError  # one array twice, which expressions are not
         # Or it has no spelling.
         _result(traced.results, ["0"] * len(traced.graph.core.outputs), lambda a: "0")
 
@@ -195,6 +197,13 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
     if tree.kind is tuple:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
     raise _NoCallError  # a named tuple, whose class the source does not know
+
+
+def _repeats(tree: Tree, seen: set[int]) -> bool:
+    """Whether a result is there more than once."""
+    if isinstance(tree, Leaf):
+        return tree.index in seen or bool(seen.add(tree.index))
+    return isinstance(tree, Node) and any(_repeats(child, seen) for child in tree.children)
 
 
 def _identifiers(text: str) -> list[str]:

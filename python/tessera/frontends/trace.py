@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import re
 import time
 import traceback
@@ -172,14 +173,14 @@ def _is_array_or_float(value: Any) -> bool:
 class _TracingGraph(Graph):
     """A graph that turns arrays met on the way into further arguments."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, seconds: float) -> None:
         super().__init__(name)
         self.numpy_dtypes = True
+        self._until = time.thread_time() + seconds
         self.captured: list[Array] = []  # from outside, or made inside
         self.forms: list[str] = []  # of the outputs, see Tensor
         self.handles: dict[int, Array] = {}  # arrays from outside by the identity of their tensors
         self._tensors: dict[Any, Tensor] = {}
-        self._until = time.thread_time() + _RECORDING_S
         self._known: dict[str, Tensor] = {}
 
     def emit(
@@ -194,8 +195,8 @@ class _TracingGraph(Graph):
         if key not in self._known:
             if len(self._known) > _RECORDED and time.thread_time() > self._until:
                 unsupported(
-                    f"recording it takes more than {_RECORDING_S * 1e3:.0f} ms: it has more than "
-                    f"{len(self._known)} steps; write loops over elements as array operations"
+                    f"it has more than {len(self._known)} steps, which take too long to record; "
+                    "write loops over elements as array operations"
                 )
             self._known[key] = super().emit(op, inputs, attrs, name)
             # Handles of our own: those of the function die, and may be written to.
@@ -349,10 +350,11 @@ def _run(
     environment: Environment,
     fills: bool,
     frozen: bool,
+    seconds: float,
 ) -> tuple[_TracingGraph, Tree, Sandbox]:
     from tessera.frontends.intercept import instead
 
-    graph = _TracingGraph(_name(function))
+    graph = _TracingGraph(_name(function), seconds)
     tensors = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
         if type(value) is float:
@@ -494,7 +496,6 @@ def _origin(error: BaseException) -> Location | None:
 
 
 _RECORDED = 500  # operators that are recorded whatever time they take
-_RECORDING_S = 0.02  # seconds of this thread's time after which recording stops
 
 # How it ends when a function writes traced values to a real array.
 _FILLS = ("needs the value", "setting an array element", "with out= writes in place")
@@ -506,12 +507,14 @@ def trace_call(
     kwargs: Mapping[str, Any],
     floats: bool = False,
     environment: Environment | None = None,
+    seconds: float = math.inf,
 ) -> Traced:
     """Traces one call; see the top of the file.
 
     With `floats`, Python floats are arguments too, of type f64[]: they take part in promotion like
     Python scalars do. So are NumPy's scalars of floats, with their dtypes. `environment` is filled
-    with what was read, also where the trace fails.
+    with what was read, also where the trace fails. Recording stops after `seconds` of this thread,
+    and a few hundred steps.
     """
     tree, leaves = bind_arguments(function, args, kwargs, floats)
     leaves = [(n, Spec.parse(v) if isinstance(v, str) else v) for n, v in leaves]
@@ -526,7 +529,9 @@ def trace_call(
             continue
         attempt = Environment()
         try:
-            graph, results, sandbox = _run(function, tree, leaves, attempt, fills, frozen)
+            graph, results, sandbox = _run(
+                function, tree, leaves, attempt, fills, frozen, seconds
+            )
             if frozen and not sandbox.was_frozen:
                 continue
             break
