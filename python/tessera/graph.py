@@ -330,6 +330,8 @@ class Builder:
         # NumPy's exact result dtypes (its bf16 matmul yields f32); else floats stay as they are.
         self.numpy_dtypes = False
         # How tensors were made, where that is kept (while tracing): operator, operands, attributes.
+        # Tensors that are used as indices, and the extents of the axes that they index.
+        self.indices: list[tuple[int, Any]] = []
         self.made: dict[int, tuple[str, tuple[Tensor, ...], Mapping[str, Any]]] = {}
 
     def emit(

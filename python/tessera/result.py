@@ -549,6 +549,8 @@ class Result:
             if value is not NotImplemented:
                 return value
         arrays = self._call.arrays(args, kwargs)
+        if not self._inside(arrays):
+            return self._call.function(*args, **kwargs)  # type: ignore[union-attr]
         if (
             self.choice.runs != "kernel"
             and isinstance(self._call, FunctionCall)
@@ -620,6 +622,8 @@ class Result:
             return None
         if self.choice.runs == "function":
             direct.run_function(call.function, None, True)
+        elif call.traced.check is not None:
+            direct.run_function(self._run_checked, None, False)
         elif self._source is not None:
             direct.run_function(self._source, self._finish_source(False), False)
         else:
@@ -632,6 +636,20 @@ class Result:
     def extra_arrays(self) -> list[Array]:
         """What a traced function takes from outside, behind its arguments."""
         return self._call.traced.extra if isinstance(self._call, FunctionCall) else []
+
+    def _inside(self, arrays: Sequence[Any]) -> bool:
+        """Whether no index is out of bounds; the function itself knows what to raise."""
+        check = self._call.traced.check if isinstance(self._call, FunctionCall) else None
+        return check is None or not isinstance(self._run, Runner) or check(arrays)
+
+    def _run_checked(self, *arrays: Any) -> Any:
+        call = cast(FunctionCall, self._call)
+        if not self._inside(arrays):
+            args, kwargs = unflatten(call.traced.tree, arrays)
+            return call.function(*args, **kwargs)
+        if self._source is not None:
+            return call.of_source(self._source(*arrays))
+        return call.result(self._run(arrays))
 
     def returns_like(self, value: Any, given: Sequence[Array]) -> None:
         """Learns the order of axes from what the original returned, given these arrays.

@@ -23,6 +23,7 @@ from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
 from tessera.frontends.outside import Environment, Sandbox
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
+from tessera.ops.index import IndexCheck
 from tessera.ops.masked import Masked
 from tessera.ops.operands import cast
 from tessera.types import (
@@ -287,6 +288,7 @@ class Traced:
     results: Tree
     forms: list[str] = field(default_factory=list)  # of the graph's outputs, see graph.Tensor
     environment: Environment = field(default_factory=Environment)
+    check: IndexCheck | None = None  # asked before the program runs
 
 
 def bind_arguments(
@@ -542,27 +544,29 @@ def trace_call(
     else:
         assert failed is not None
         raise failed
+    core = graph.core
     used = {i for op in graph.ops if op["op"] != "input" for i in op["inputs"]}
-    used.update(graph.core.outputs)
-    names = [t.name for t in graph.inputs[len(leaves) :]]
-    kept = [t.id in used for t in graph.inputs[len(leaves) :]]
-    extra = [
-        graph.captured[int(n.removeprefix("outer").removeprefix("inner"))]
-        for n, keep in zip(names, kept, strict=True)
-        if keep
-    ]
+    used.update(core.outputs)
+    mine = list(core.inputs[: len(leaves)])
+    others = [t for t in graph.inputs[len(leaves) :] if t.id in used]
+    extra = [graph.captured[int(t.name[5:])] for t in others]  # of "outer2" or "inner3"
     environment.passed = {id(a) for a in extra}
-    plain = subprogram(graph, graph.core.outputs, len(leaves))
-    return Traced(plain, tree, [v for _, v in leaves], extra, results, graph.forms, environment)
+    inputs = [*mine, *(t.id for t in others)]
+    bounds = {(i, n): None for i, n in graph.indices if graph.made.get(i, ("",))[0] != "iota"}
+    check = None
+    if bounds:
+        check = IndexCheck(subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds])
+    plain = subprogram(graph, core.outputs, inputs)
+    given = [v for _, v in leaves]
+    return Traced(plain, tree, given, extra, results, graph.forms, environment, check)
 
 
-def subprogram(graph: Graph, outputs: Sequence[int], first: int | None = None) -> Graph:
-    """The program of some of a program's values (by tensor id), without what they do not need.
-
-    The inputs are the same; or the `first` ones, and of the others those that are needed.
-    """
+def subprogram(
+    graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None
+) -> Graph:
+    """The program of some of a program's values, of all its inputs or those given, by tensor id."""
     ops, core = graph.ops, graph.core
-    needed = {*outputs, *core.inputs[:first]}
+    needed = {*outputs, *(core.inputs if inputs is None else inputs)}
     for op in reversed(ops):
         if needed.intersection(op["results"]):
             needed.update(op["inputs"], op["results"])
