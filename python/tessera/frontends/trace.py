@@ -26,6 +26,7 @@ from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
 from tessera.ops.index import IndexCheck
 from tessera.ops.masked import Masked
 from tessera.ops.operands import cast
+from tessera.ops.shape import broadcast_to
 from tessera.types import (
     EVERY,
     Interval,
@@ -180,6 +181,7 @@ class _TracingGraph(Graph):
         self._until = time.thread_time() + seconds
         self.captured: list[Array] = []  # from outside, or made inside
         self.forms: list[str] = []  # of the outputs, see Tensor
+        self.asks_for_nan = False  # or infinities, or signs of zero: it is to be rewritten strictly
         self.handles: dict[int, Array] = {}  # arrays from outside by the identity of their tensors
         self._tensors: dict[Any, Tensor] = {}
         self._known: dict[str, Tensor] = {}
@@ -193,6 +195,8 @@ class _TracingGraph(Graph):
     ) -> Tensor:
         """Appends an operator unless the same one is already there."""
         key = f"{op} {[t.id for t in inputs]} {attrs}"
+        same = op in ("eq", "ne") and inputs[0].id == inputs[1].id
+        self.asks_for_nan |= same or op == "atan2"  # whose branches end at zeros
         if key not in self._known:
             if len(self._known) > _RECORDED and time.thread_time() > self._until:
                 unsupported(
@@ -204,6 +208,18 @@ class _TracingGraph(Graph):
             operands = tuple(Tensor(self, t.id) for t in inputs)
             self.made[self._known[key].id] = (op, operands, attrs or {})
         return self._known[key]
+
+    def const(self, value: Any, dtype: object = "f32", shape: Sequence[Any] = ()) -> Tensor:
+        """A constant; -0.0, which rewriting would take for 0, is data instead."""
+        if isinstance(value, (float, np.floating)):
+            self.asks_for_nan |= not math.isfinite(value)
+            kind = to_numpy(dtype_name(dtype))
+            if value == 0 and math.copysign(1, value) < 0 and kind.kind == "f":
+                if kind not in self._tensors:
+                    self._tensors[kind] = self._data(np.array(value, kind))
+                zero = self._tensors[kind]
+                return broadcast_to(zero, shape) if shape else zero
+        return super().const(value, dtype, shape)
 
     def outer(self, array: Array) -> Tensor:
         """An array from outside, as one more argument."""
@@ -238,6 +254,9 @@ class _TracingGraph(Graph):
                     return cast(self.emit(op, sides), array.dtype)
             if len(array) > 1 and _is_diagonal_and_rest(array):
                 return self._diagonal_and_rest(array[0, 0], array[0, 1], array)
+        return self._data(array)
+
+    def _data(self, array: Array) -> Tensor:
         self.captured.append(array)
         return self.input(f"inner{len(self.captured) - 1}", array.shape, array.dtype)
 
@@ -289,6 +308,7 @@ class Traced:
     forms: list[str] = field(default_factory=list)  # of the graph's outputs, see graph.Tensor
     environment: Environment = field(default_factory=Environment)
     check: IndexCheck | None = None  # asked before the program runs
+    strict: bool = False  # it asks for NaN or infinities, which rewriting must keep
 
 
 def bind_arguments(
@@ -558,7 +578,9 @@ def trace_call(
         check = IndexCheck(subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds])
     plain = subprogram(graph, core.outputs, inputs)
     given = [v for _, v in leaves]
-    return Traced(plain, tree, given, extra, results, graph.forms, environment, check)
+    return Traced(
+        plain, tree, given, extra, results, graph.forms, environment, check, graph.asks_for_nan
+    )
 
 
 def subprogram(
