@@ -176,6 +176,9 @@ class Tensor:
         return self.size * self.itemsize
 
     def __repr__(self) -> str:
+        caller = sys._getframe(1).f_code.co_filename
+        if self.builder.numpy_dtypes and not caller.startswith((_PACKAGE, _NUMPY)):
+            self._needs_values()
         name = f"{self.name}: " if self.name else ""
         return f"<Tensor {name}{format_type(self.dtype, self.shape)}>"
 

@@ -43,7 +43,7 @@ class Environment:
         self._guards: dict[tuple[int, str | None], tuple[Any, ...]] = {}
         self._containers: list[tuple[Any, Any]] = []
         self._arrays: list[tuple[Array, Any]] = []
-        self._contents: list[tuple[Array, Array]] = []
+        self.contents: list[tuple[Array, Array]] = []
         self.passed: set[int] = set()  # identities of arrays that each call passes, and looks at
 
     def become(self, other: Environment) -> None:
@@ -64,11 +64,11 @@ class Environment:
             self._containers.append((value, value.copy()))
 
     def watch_content(self, array: Array, copy: Array) -> None:
-        self._contents.append((array, copy))
+        self.contents.append((array, copy))
 
     def arrays(self) -> list[Array]:
         """The arrays among what was read."""
-        return [array for array, _ in (*self._arrays, *self._contents)]
+        return [array for array, _ in (*self._arrays, *self.contents)]
 
     def unchanged(self) -> bool:
         """Whether everything is still as it was."""
@@ -78,7 +78,7 @@ class Environment:
             and all(_form(array) == form for array, form in self._arrays)
             and all(
                 _form(now) == _form(copy) and now.tobytes() == copy.tobytes()
-                for now, copy in self._contents
+                for now, copy in self.contents
             )
         )
 
@@ -90,7 +90,7 @@ class Environment:
     def needs_more(self) -> bool:
         """Whether the guards, and the forms of arrays that a call looks at, are not all."""
         apart = any(id(array) not in self.passed for array, _ in self._arrays)
-        return bool(self._containers or self._contents or apart)
+        return bool(self._containers or self.contents or apart)
 
 
 def _form(array: Array) -> Any:
@@ -308,7 +308,7 @@ class Sandbox:
             if name in _BUILTINS.split() or _is_exception(name)
             else _Object(getattr(builtins, name), name, self)
             for name in dir(builtins)
-        } | {"type": _Type, "__import__": self._import}
+        } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr}
 
     # --- values
     def admit(self, value: Any, name: str) -> Any:
@@ -509,11 +509,25 @@ class Sandbox:
         for _, value, copy in self._cells.values():
             if not _is_empty(copy) and copy.cell_contents is not value:
                 return "a variable of an enclosing function"
+        for array, frozen in self.environment.contents:
+            if array.tobytes() != frozen.tobytes():  # some of NumPy's writes ignore the flag
+                return "an array"
         for now, before, what in self._copies:
             items = (list(v.items()) if isinstance(v, dict) else list(v) for v in (now, before))
             if not _identical(*items):
                 return what
         return ""
+
+
+def _getattr(value: Any, name: str, *default: Any) -> Any:
+    """`getattr` of a traced function: arrays have only what NumPy's have."""
+    if type(value) is Tensor and not hasattr(np.ndarray, name):
+        return getattr(np.empty(0), name, *default)
+    return getattr(value, name, *default)
+
+
+def _hasattr(value: Any, name: str) -> bool:
+    return _getattr(value, name, _NOTHING) is not _NOTHING
 
 
 def _is_empty(cell: CellType) -> bool:

@@ -266,7 +266,7 @@ def logaddexp(x: Operand, y: Operand) -> Tensor:
     a, b = promote(np.logaddexp, x, y)
     apart = abs(a - b)
     if a.builder.numpy_dtypes:  # of two equal infinities no NaN
-        apart = where(equal(apart, np.inf), apart, where(equal(a, b), 0.0, apart))
+        apart = where(logical_and(not_equal(apart, apart), equal(a, b)), 0.0, apart)
     return maximum(a, b) + log1p(exp(-apart))
 
 
