@@ -215,6 +215,7 @@ class _TracingGraph(Graph):
             self.asks_for_nan |= not math.isfinite(value)
             kind = to_numpy(dtype_name(dtype))
             if value == 0 and math.copysign(1, value) < 0 and kind.kind == "f":
+                self.asks_for_nan = True
                 if kind not in self._tensors:
                     self._tensors[kind] = self._data(np.array(value, kind))
                 zero = self._tensors[kind]

@@ -158,7 +158,8 @@ around = round
 
 
 def floor_divide(x: Operand, y: Operand) -> Tensor:
-    """The greatest whole number not above x/y: (x - x mod y) / y, rounded to be whole.
+    """The greatest whole number not above x/y: (x - r) / y with C's remainder r, rounded to be
+    whole, less one where r is not 0 and the signs differ.
 
     Of an infinite y with x finite: -1 where signs differ, else 0; zeros have the sign of x/y.
     """
@@ -166,7 +167,9 @@ def floor_divide(x: Operand, y: Operand) -> Tensor:
     if not is_float(a.dtype):
         quotient: Tensor = _integers().floor_divide(x, y)
         return quotient
-    whole = rint((a - mod(a, b)) / b)
+    r = mod(a, b)
+    below = logical_and(not_equal(r, 0), less(a, 0) != less(b, 0))
+    whole = rint((a - where(below, r - b, r)) / b) - cast(below, a.dtype)
     if isinstance(y, (int, float, np.generic)) and y != 0 and np.isfinite(float(y)):
         return _with_sign_of_ratio(whole, a, b)
     down = cast(logical_and(not_equal(a, 0), less(a, 0) != less(b, 0)), a.dtype)
