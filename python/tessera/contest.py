@@ -114,9 +114,7 @@ def choose(
     return choice
 
 
-def _source(
-    function: Callable[..., Any], traced: Traced, options: Options
-) -> Choice | None:
+def _source(function: Callable[..., Any], traced: Traced, options: Options) -> Choice | None:
     """NumPy source of the program that is proved equal and fastest; None where there is none."""
     from tessera.rewrite import rewrite
 

@@ -26,7 +26,7 @@ from tessera.contest import Known
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct import Slot, call_order, direct_call, layout, slots
 from tessera.errors import BadInputError, CancelledError, Error, Location, UsageError
-from tessera.frontends.outside import Environment
+from tessera.frontends.environment import Environment
 from tessera.frontends.trace import (
     FLOAT_SCALARS,
     Node,
@@ -83,7 +83,7 @@ class Optimized(_core.Dispatch):
 
     is_tessera_function = True
     __wrapped__: Callable[..., Any]
-    __class__ = property(lambda self: self._like)  # type: ignore[assignment]
+    __class__ = property(lambda self: self._like)
     _like: type = FunctionType  # what `isinstance` and inspect see
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.frontends.outside import Environment
+from tessera.frontends.environment import Environment
 from tessera.frontends.trace import FLOAT_SCALARS, Array
 
 # Of an argument: its position, or its name; of an entry of a list, tuple or dict: the container's
@@ -58,7 +58,7 @@ def slots(
     containers = itertools.count()
 
     def add(where: Where, value: Any) -> bool:
-        kind = type(value)
+        kind: Any = type(value)
         if kind is np.ndarray:
             found.append(_array(where, None, value))
         elif kind is float and floats:
@@ -99,7 +99,9 @@ def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -
     if known is None:
         return None
     guards = [] if environment is None else environment.guards()
-    unchanged = environment.unchanged if environment is not None and environment.needs_more else None
+    unchanged = (
+        environment.unchanged if environment is not None and environment.needs_more else None
+    )
     try:
         return _core.Call(list(known), guards, unchanged)
     except ValueError:  # too many arrays, or a NumPy whose arrays look otherwise

@@ -18,7 +18,7 @@ from tessera.cuda import DeviceRunner, Elsewhere, standing
 from tessera.direct import Slot, direct_call, slots
 from tessera.errors import BadInputError, UnsupportedError, UsageError, WrongTypeError
 from tessera.files import write_text
-from tessera.frontends.outside import Environment
+from tessera.frontends.environment import Environment
 from tessera.frontends.trace import (
     Array,
     Leaf,
@@ -353,8 +353,8 @@ class FunctionCall:
             return outputs[0]
         if outputs and not isinstance(outputs[0], np.ndarray):
             return unflatten(self.traced.results, outputs)
-        pairs = zip(outputs, self._arrays, strict=True)
-        return unflatten(self.traced.results, [a if keep else a[()] for a, keep in pairs])
+        kinds = zip(outputs, self._arrays, strict=True)
+        return unflatten(self.traced.results, [a if keep else a[()] for a, keep in kinds])
 
 
 def _order(array: Any) -> tuple[int, ...] | None:

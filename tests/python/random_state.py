@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from tests.python.random_numpy import difference
 
 import tessera as ts
 from tessera.contest import Choice
@@ -22,7 +23,6 @@ from tessera.emit import compile_source, emit
 from tessera.frontends.trace import Traced
 from tessera.options import Options
 from tessera.result import FunctionCall, Result
-from tests.python.random_numpy import difference
 
 STATE = """
 import itertools, math, types
@@ -68,7 +68,8 @@ def state():
     return [w, v, items, list(table.values()), sorted(names), vars(box), list(log), repr(steps),
             scale, vars(layer), index, out]
 """
-EXPRESSIONS = """
+EXPRESSIONS = (
+    """
 x + y|x * 2 - y|x * w|x * np.sqrt(np.abs(w))|x - w.mean()|x * -w|x * (w / w.sum())|x + v|x * row
 x * int(w[0])|x * float(v.mean())|x * len(items)|x + sum(items)|x * table["w"]|x * table["n"]
 x * len(names)|x * box.w.max()|x * (box.rate if box.on else 3.0)|layer(x)|layer.w * x|helper(x)
@@ -78,13 +79,21 @@ x[0] * y|x[::-1] * y|x.T.reshape(2, 3) + y|np.outer(w, w)[:2] * x|x * math.sqrt(
 x * np.linalg.norm(w)|x + np.arange(3.0)|np.stack([x[0], w]) * y|x * np.sort(w)|x - np.median(v)
 x.sum() + y|x.mean(axis=0) * w + y|np.clip(x, -w.max(), 1.0)|x * w[1:].sum()|x * np.array(items[:1])
 x * max(items)|x * ("a" in names)|x + np.interp(0.5, [0, 1], w[:2])|x * len(repr(items))
-""".replace("\n", "|").strip("|").split("|")
-EFFECTS = """
-log.append(1)|log.append(len(log))|y = y + next(steps)|out[0, 0] += 1|out += x|box.rate = box.rate + 1
-items.append(1.0)|table["n"] += 1|np.add(out, 1, out=out)|layer.w = layer.w + 1|names.add(str(len(log)))
-np.copyto(out, x)|box.seen = True|w[0] = 2.0|out.fill(x.size)|layer.count = 1|items.pop() if items else 0
-x[0, 0] = 3.0|x += 1|y = x|z = x; z *= 2|x = x.copy(); x[0] = w|x = x + 0; x += y
-""".replace("\n", "|").strip("|").split("|")
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
+EFFECTS = (
+    """
+log.append(1)|log.append(len(log))|y = y + next(steps)|out[0, 0] += 1|out += x
+box.rate = box.rate + 1|items.append(1.0)|table["n"] += 1|np.add(out, 1, out=out)
+layer.w = layer.w + 1|names.add(str(len(log)))|np.copyto(out, x)|box.seen = True|w[0] = 2.0|out.fill(x.size)
+layer.count = 1|items.pop() if items else 0|x[0, 0] = 3.0|x += 1|y = x|z = x; z *= 2
+x = x.copy(); x[0] = w|x = x + 0; x += y
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
 RESULTS = ["t", "t", "t", "t", "(t, x)", "(t, t)", "[t, t[0]]", "{'a': t, 'b': y}", "x", "t.T",
            "w", "(t, t + 1)", "t[:, ::2] + 0", "np.asarray(t)", "(t, out)", "t.sum()"]  # fmt: skip
 

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.python.test_decorator import same
 
 import tessera as ts
-from tests.python.test_decorator import same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.arange(6.0).reshape(2, 3) + 1
@@ -89,6 +89,9 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[[], None]]]:
     box: dict[str, Any] = {"n": 1}
     scale = 1.0
 
+    poly, own = np.polynomial.Polynomial([1.0, 2.0]), np.frompyfunc(lambda v: sum(items), 1, 1)
+    dispatched = functools.singledispatch(lambda v: sum(items))
+
     def cell() -> None:
         nonlocal scale
         scale = 7.0
@@ -114,16 +117,19 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[[], None]]]:
             "itself": lambda x: x * w, "sqrt": lambda x: x * np.sqrt(w), "minus": lambda x: x + -w,
             "mean": lambda x: x * w.mean(), "share": lambda x: x * (w / w.sum()),
             "element": lambda x: x * w[0], "int": lambda x: x * int(w[0]),
-            "float": lambda x: x * float(w.mean()), "branch": lambda x: x * 2 if w[0] > 5 else x * 3,
+            "float": lambda x: x * float(w.mean()),
+            "branch": lambda x: x * 2 if w[0] > 5 else x * 3,
             "any": lambda x: x * (2 if (w > 5).any() else 3), "list": lambda x: x * sum(w.tolist()),
             "item": lambda x: x * w.item(0), "max": lambda x: x * max(w), "loop": lambda x: sum(
-                x * v for v in w), "copy": lambda x: x * w.copy(), "array": lambda x: x * np.array(w),
+                x * v for v in w), "copy": lambda x: x * w.copy(),
+            "array": lambda x: x * np.array(w),
             "asarray": lambda x: x * np.asarray(w, np.float32), "list of": lambda x: x * np.array(
                 [w[0], 2.0, w[1]]), "stack": lambda x: x @ np.stack([w, w, w]),
             "reshape": lambda x: x * w.reshape(3, 1).T, "slice": lambda x: x[:, :2] * w[1:],
             "where": lambda x: np.where(w > 5, x * 2, x * 3), "outer": lambda x: x @ np.outer(w, w),
             "repr": lambda x: x * len(repr(w.tolist())), "default": default, "keyword": keyword,
-            "attribute": attribute, "partial": lambda x: helper(x), "bytes": lambda x: x * w.tobytes()[6],
+            "attribute": attribute, "partial": lambda x: helper(x),
+            "bytes": lambda x: x * w.tobytes()[6],
             "linalg": lambda x: x * np.linalg.norm(w), "inverse": lambda x: x @ np.linalg.inv(
                 np.diag(w)), "sorted": lambda x: x * np.sort(w), "interp": lambda x: x * np.interp(
                 0.5, [0.0, 1.0], w[:2]), "generator": lambda x: x * sum(float(v) for v in w),
@@ -156,10 +162,14 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[[], None]]]:
         "dict": (lambda x: x * box["n"], lambda: box.update(n=5)),
         "dict length": (lambda x: x * len(box), lambda: box.update(m=5)),
         "cell": (lambda x: x * scale, cell),
-        "environment": (lambda x: x * float(os.environ.get("TRUST", "2")), lambda: os.environ.update(
-            TRUST="5")),
+        "environment": (lambda x: x * float(os.environ.get("TRUST", "2")),
+                        lambda: os.environ.update(TRUST="5")),
         "deque": (lambda x, d=deque([1.0]): x * d[0], lambda: None),
-        "shape": (lambda x, a=np.ones((2, 3)): x * a.shape[0], lambda: None),
+        "polynomial": (lambda x: x * poly(2.0), lambda: poly.coef.__setitem__(0, 9.0)),
+        "made ufunc": (lambda x: x * float(own(1.0)), lambda: items.append(9.0)),
+        "vectorised": (lambda x: x * np.vectorize(lambda v: v + items[0])(np.ones(3)),
+                       lambda: items.insert(0, 9.0)),
+        "dispatched": (lambda x: x * dispatched(1), lambda: items.append(9.0)),
     }  # fmt: skip
     return found
 
@@ -480,13 +490,20 @@ def test_results_lie_in_memory_as_numpys() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: x + (1 if x.base is None else 5), lambda x: x * (2 if x.flags.owndata else 3),
-        lambda x: x * x.strides[0], lambda x: x * (id(x) % 7), lambda x: x * len(str(x)),
-        lambda x: x * len(f"{x}"), lambda x: x * len(f"{x!r}"), lambda x: x * (2 if type(x) is np.ndarray else 3),
-        lambda x: x * (2 if hasattr(x, "ctypes") else 3), lambda x: x * (x.__array_interface__["data"][0] % 5),
-        lambda x: x * (2 if hasattr(x, "builder") else 3), lambda x: x * (2 if isinstance(x, np.ndarray) else 3),
+        lambda x: x + (1 if x.base is None else 5),
+        lambda x: x * (2 if x.flags.owndata else 3),
+        lambda x: x * x.strides[0],
+        lambda x: x * (id(x) % 7),
+        lambda x: x * len(str(x)),
+        lambda x: x * len(f"{x}"),
+        lambda x: x * len(f"{x!r}"),
+        lambda x: x * (2 if type(x) is np.ndarray else 3),
+        lambda x: x * (2 if hasattr(x, "ctypes") else 3),
+        lambda x: x * (x.__array_interface__["data"][0] % 5),
+        lambda x: x * (2 if hasattr(x, "builder") else 3),
+        lambda x: x * (2 if isinstance(x, np.ndarray) else 3),
     ],
-)  # fmt: skip
+)
 def test_questions_about_memory_and_text(function: Callable[..., Any]) -> None:
     ours = ts.optimize(budget=0.2)(function)
     for x in (X, X[:], X.copy()):
@@ -555,7 +572,7 @@ def test_floating_point_errors_are_raised_where_the_user_asks() -> None:
         with np.errstate(all="raise"), pytest.raises(FloatingPointError):
             ours(x)
         told: list[Any] = []
-        with np.errstate(all="call", call=lambda *a: told.append(a)):
+        with np.errstate(all="call", call=lambda *a, told=told: told.append(a)):
             ours(x)
         assert told
         with warnings.catch_warnings():

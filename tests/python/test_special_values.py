@@ -11,15 +11,31 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.python.random_state import sourced
 
 import tessera as ts
 from tessera.errors import Error
 from tessera.frontends.numpy import UFUNCS
 from tessera.frontends.trace import trace_call, unflatten
-from tests.python.random_state import sourced
 
 Array = np.ndarray[Any, np.dtype[Any]]
-VALUES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 0.5, -0.5, 2.5, -2.5, np.pi, 1e8]
+VALUES = [
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    2.0,
+    -3.0,
+    0.5,
+    -0.5,
+    2.5,
+    -2.5,
+    np.pi,
+    1e8,
+]
 WIDE = {"f8": [1e-300, 1e300, -1e300, 5e-324, 1.8e308], "f4": [1e-30, 1e38, -1e38, 1e-45, 3e38]}
 WHOLE = [0, 1, -1, 2, -3, 7, 127, -128]
 NAMES = [n for n in UFUNCS if hasattr(np, n) and getattr(np, n).signature is None]
@@ -87,7 +103,8 @@ def test_ufunc_of_integers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["arctan2", "floor_divide", "remainder", "maximum", "hypot", "multiply", "divide", "add"]
+    "name",
+    ["arctan2", "floor_divide", "remainder", "maximum", "hypot", "multiply", "divide", "add"],
 )
 def test_constants(name: str) -> None:
     """All seven constants in one program, on either side."""
@@ -102,14 +119,27 @@ def test_constants(name: str) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: np.where(x > 1, -0.0, 1.0), lambda x: np.where(x > 1, x, -0.0), lambda x: x * -0.0,
-        lambda x: np.arctan2(x, -0.0), lambda x: np.arctan2(-0.0, x), lambda x: np.full(20, -0.0) + x * 0,
-        lambda x: np.maximum(x, -0.0), lambda x: np.array([-0.0]) * x, lambda x: np.zeros(20) * -1.0 + x,
-        lambda x: np.nan_to_num(x), lambda x: np.where(np.isnan(x), 0.0, x), lambda x: np.where(x != x, 7.0, x),
-        lambda x: np.isinf(x) & (x > 0), lambda x: np.where(np.isfinite(x), x, -1.0), lambda x: x // 2.5,
-        lambda x: x % np.inf, lambda x: np.inf // x, lambda x: np.fmax(x, 0.25), lambda x: np.clip(x, -1.0, np.inf),
+        lambda x: np.where(x > 1, -0.0, 1.0),
+        lambda x: np.where(x > 1, x, -0.0),
+        lambda x: x * -0.0,
+        lambda x: np.arctan2(x, -0.0),
+        lambda x: np.arctan2(-0.0, x),
+        lambda x: np.full(20, -0.0) + x * 0,
+        lambda x: np.maximum(x, -0.0),
+        lambda x: np.array([-0.0]) * x,
+        lambda x: np.zeros(20) * -1.0 + x,
+        lambda x: np.nan_to_num(x),
+        lambda x: np.where(np.isnan(x), 0.0, x),
+        lambda x: np.where(x != x, 7.0, x),
+        lambda x: np.isinf(x) & (x > 0),
+        lambda x: np.where(np.isfinite(x), x, -1.0),
+        lambda x: x // 2.5,
+        lambda x: x % np.inf,
+        lambda x: np.inf // x,
+        lambda x: np.fmax(x, 0.25),
+        lambda x: np.clip(x, -1.0, np.inf),
     ],
-)  # fmt: skip
+)
 def test_programs_that_name_special_values(function: Any) -> None:
     assert not differences(function, operands(np.negative, "f8"))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tessera import trace
 from tessera.errors import BadInputError, Error, UnsupportedError
-from tessera.frontends.outside import Environment
+from tessera.frontends.environment import Environment
 from tessera.frontends.trace import trace_call, unflatten
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +89,8 @@ class _Maker:
             message = f"made for {made_for}; optimize again for other values"
             self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
         self.call.lines += self._unpack
-        if _repeats(traced.results, set()):
+        leaves = list(_leaves(traced.results))
+        if len(set(leaves)) < len(leaves):
             raise _NoCallError  # one array twice, which expressions are not
         # Or it has no spelling.
         _result(traced.results, ["0"] * len(traced.graph.core.outputs), lambda a: "0")
@@ -199,11 +200,11 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
     raise _NoCallError  # a named tuple, whose class the source does not know
 
 
-def _repeats(tree: Tree, seen: set[int]) -> bool:
-    """Whether a result is there more than once."""
+def _leaves(tree: Tree) -> Iterator[int]:
     if isinstance(tree, Leaf):
-        return tree.index in seen or bool(seen.add(tree.index))
-    return isinstance(tree, Node) and any(_repeats(child, seen) for child in tree.children)
+        yield tree.index
+    for child in tree.children if isinstance(tree, Node) else ():
+        yield from _leaves(child)
 
 
 def _identifiers(text: str) -> list[str]:

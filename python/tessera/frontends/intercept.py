@@ -91,6 +91,7 @@ def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callab
 
 def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
     """np.linspace: what it makes may be written to."""
+
     def make(*args: Any, **options: Any) -> Any:
         result = original(*args, **options)
         plain = type(result) is np.ndarray and result.size > 0 and result.dtype.kind == "f"
@@ -101,6 +102,7 @@ def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., An
 
 def _full_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
     """np.full of a number."""
+
     def make(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
         dims = _extents(shape)
         number = isinstance(fill_value, (bool, int, float, np.generic))
@@ -122,6 +124,7 @@ def _extents(shape: Any) -> list[int] | None:
 
 def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
     """np.eye(n) and np.identity(n), of which a traced array may pick rows: np.eye(n)[labels]."""
+
     def make(N: int, *args: Any, dtype: Any = float, **options: Any) -> Any:
         integer = isinstance(N, (int, np.integer)) and N > 0
         if args or options or not integer:

@@ -2,7 +2,7 @@
 
 A function is traced as a copy that reads copies of its variables: arrays become arguments of the
 program, what else it reads becomes a guard, and what may have effects, or whose changes nobody
-would see, refuses to be used. So tracing leaves no trace, and `Environment` knows all that was read.
+would see, refuses to be used. So tracing leaves no trace, and an Environment knows what was read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import builtins
 import dis
 import enum
 import functools
+import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import (
@@ -26,96 +27,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tessera.errors import Error
+from tessera.frontends.environment import NOTHING, Environment
 from tessera.graph import Tensor, unsupported
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_NOTHING: Any = object()
 _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
 _SMALL = 4096  # bytes of an array that may be compared at each call
-
-# --- what was read ------------------------------------------------------------------------------
-
-
-class Environment:
-    """What a trace read from outside, as it was: as long as it is `unchanged`, the trace holds."""
-
-    def __init__(self) -> None:
-        self._guards: dict[tuple[int, str | None], tuple[Any, ...]] = {}
-        self._containers: list[tuple[Any, Any]] = []
-        self._arrays: list[tuple[Array, Any]] = []
-        self.contents: list[tuple[Array, Array]] = []
-        self.passed: set[int] = set()  # identities of arrays that each call passes, and looks at
-
-    def become(self, other: Environment) -> None:
-        """Takes what another has recorded."""
-        vars(self).update(vars(other))
-
-    def guard(self, scope: Any, name: str | None, value: Any = _NOTHING) -> None:
-        """Of a dict the entry, of a cell (no name) what it holds, of others the attribute; no
-        value: there was none."""
-        entry = (scope, name) if value is _NOTHING else (scope, name, value)
-        self._guards.setdefault((id(scope), name), entry)
-
-    def watch(self, value: Any) -> None:
-        """A container whose entries must stay the same objects, or an array its form."""
-        if isinstance(value, np.ndarray):
-            self._arrays.append((value, _form(value)))
-        else:
-            self._containers.append((value, value.copy()))
-
-    def watch_content(self, array: Array, copy: Array) -> None:
-        self.contents.append((array, copy))
-
-    def arrays(self) -> list[Array]:
-        """The arrays among what was read."""
-        return [array for array, _ in (*self._arrays, *self.contents)]
-
-    def unchanged(self) -> bool:
-        """Whether everything is still as it was."""
-        return (
-            all(is_same(_now(*g[:2]), g[2] if len(g) > 2 else _NOTHING) for g in self.guards())
-            and all(_same_entries(now, before) for now, before in self._containers)
-            and all(_form(array) == form for array, form in self._arrays)
-            and all(
-                _form(now) == _form(copy) and now.tobytes() == copy.tobytes()
-                for now, copy in self.contents
-            )
-        )
-
-    def guards(self) -> list[tuple[Any, ...]]:
-        """(scope, name, value), or (scope, name) where there was nothing; see `guard`."""
-        return list(self._guards.values())
-
-    @property
-    def needs_more(self) -> bool:
-        """Whether the guards, and the forms of arrays that a call looks at, are not all."""
-        apart = any(id(array) not in self.passed for array, _ in self._arrays)
-        return bool(self._containers or self.contents or apart)
-
-
-def _form(array: Array) -> Any:
-    return (array.shape, array.dtype, array.strides)
-
-
-def _now(scope: Any, name: str | None) -> Any:
-    if name is None:
-        try:
-            return scope.cell_contents
-        except ValueError:
-            return _NOTHING
-    return scope.get(name, _NOTHING) if type(scope) is dict else getattr(scope, name, _NOTHING)
-
-
-def _same_entries(now: Any, before: Any) -> bool:
-    if len(now) != len(before):
-        return False
-    if isinstance(now, dict):
-        pairs = zip(now.items(), before.items(), strict=True)
-        return all(is_same(k, l) and is_same(v, w) for (k, v), (l, w) in pairs)
-    if isinstance(now, list):
-        return all(map(is_same, now, before))
-    return bool(now == before)
-
 
 # --- what may be used as it is ------------------------------------------------------------------
 
@@ -150,14 +67,6 @@ _REASON_OF = {"_random": "random", "secrets": "random", "datetime": "time", "pos
               "_io": "io"}  # fmt: skip
 
 
-def is_same(now: Any, before: Any) -> bool:
-    """Whether it is the same object, or a plain constant of the same value; -0.0 is not 0.0."""
-    if now is before:
-        return True
-    plain = type(now) is type(before) and type(now) in (bool, int, float, complex, str, bytes)
-    return plain and repr(now) == repr(before)
-
-
 def _is_pure(value: Any) -> bool:
     module = getattr(value, "__module__", None)
     if type(value) is FunctionType:  # functools.wraps copies the other
@@ -170,6 +79,19 @@ def _is_pure(value: Any) -> bool:
         and not module.startswith("numpy.random")
         and id(value) not in _REFUSED
     )
+
+
+_PLAIN_CALLS = (
+    type, BuiltinFunctionType, type(np.sum), operator.itemgetter, operator.attrgetter,
+    operator.methodcaller,
+)  # fmt: skip
+
+
+def _is_known(value: Any) -> bool:
+    """Whether it is a function or class of NumPy or plain Python, and none that holds others'."""
+    if type(value) is FunctionType:
+        return _is_pure(value) and value.__closure__ is None
+    return isinstance(value, _PLAIN_CALLS) and _is_pure(value)
 
 
 class _TypeOf(type):
@@ -253,13 +175,78 @@ def _refuse(proxy: Any, *args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
-for _name in """
-    array array_function array_ufunc array_interface array_struct add radd sub rsub mul rmul truediv
-    rtruediv floordiv rfloordiv mod rmod pow rpow matmul rmatmul and rand or ror xor rxor lshift
-    rlshift rshift rrshift neg pos abs invert lt le gt ge eq ne bool len iter next getitem setitem
-    delitem contains enter exit int float complex index round str repr format hash divmod reversed
-    iadd isub imul itruediv copy deepcopy reduce_ex await
-""".split():
+for _name in [
+    "array",
+    "array_function",
+    "array_ufunc",
+    "array_interface",
+    "array_struct",
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+    "pow",
+    "rpow",
+    "matmul",
+    "rmatmul",
+    "and",
+    "rand",
+    "or",
+    "ror",
+    "xor",
+    "rxor",
+    "lshift",
+    "rlshift",
+    "rshift",
+    "rrshift",
+    "neg",
+    "pos",
+    "abs",
+    "invert",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "bool",
+    "len",
+    "iter",
+    "next",
+    "getitem",
+    "setitem",
+    "delitem",
+    "contains",
+    "enter",
+    "exit",
+    "int",
+    "float",
+    "complex",
+    "index",
+    "round",
+    "str",
+    "repr",
+    "format",
+    "hash",
+    "divmod",
+    "reversed",
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "copy",
+    "deepcopy",
+    "reduce_ex",
+    "await",
+]:
     setattr(_Object, f"__{_name}__", _refuse)
 
 
@@ -338,7 +325,7 @@ class Sandbox:
             self._copies = [c for c in self._copies if c[0] is not made.__dict__]
             self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
             return made
-        if kind is FunctionType and not _is_pure(value):
+        if kind is FunctionType and not _is_known(value):
             return self._function(value, name)
         if kind is MethodType:
             owner = self.admit(value.__self__, "self")
@@ -351,7 +338,7 @@ class Sandbox:
             return self._container(value, name)
         if kind is ModuleType:
             return _Module(value, self)
-        if isinstance(value, np.ufunc) or (callable(value) and _is_pure(value)):
+        if is_numpys(value) if isinstance(value, np.ufunc) else _is_known(value):
             return value
         own = self.builtins.get(getattr(value, "__name__", ""))
         if isinstance(value, enum.EnumMeta) or _is_plain_class(value) or own is value:
@@ -468,7 +455,7 @@ class Sandbox:
         own = _found(kind, "__getattribute__") is not object.__getattribute__ and not isinstance(
             value, type
         )
-        if not heap or own or _found(kind, "__getattr__") is not _NOTHING:
+        if not heap or own or _found(kind, "__getattr__") is not NOTHING:
             _refuse(proxy)
         if name.startswith("__") and name not in ("__name__", "__call__"):
             unsupported(f"it asks for {full}, which may change unseen")
@@ -482,9 +469,9 @@ class Sandbox:
                 return self.admit(raw.fget, full)(proxy)
             slot = type(raw).__name__ == "member_descriptor"
             if slot or (name in entries and not hasattr(type(raw), "__set__")):
-                found = getattr(value, name, _NOTHING)
+                found = getattr(value, name, NOTHING)
                 guard(value, name, found)
-                if found is _NOTHING:
+                if found is NOTHING:
                     raise AttributeError(name)
                 return self.admit(found, full)
             guard(entries, name)
@@ -492,7 +479,7 @@ class Sandbox:
             raw = raw.__func__
         elif hasattr(type(raw), "__get__") and not _is_function(raw):
             unsupported(f"it uses {full}, a {type(raw).__name__}, which may have effects")
-        if raw is _NOTHING:
+        if raw is NOTHING:
             unsupported(f"it asks for {full}, which is not there")
         guard(kind, name, raw)
         made = self.admit(raw, full)
@@ -504,7 +491,7 @@ class Sandbox:
         """What the function changed of its copies; "" if nothing."""
         for scope in self._globals.values():
             for name in {*scope, *scope.read}:
-                if scope.get(name, _NOTHING) is not scope.read.get(name, _NOTHING):
+                if scope.get(name, NOTHING) is not scope.read.get(name, NOTHING):
                     return f"the variable {name}"
         for _, value, copy in self._cells.values():
             if not _is_empty(copy) and copy.cell_contents is not value:
@@ -527,7 +514,7 @@ def _getattr(value: Any, name: str, *default: Any) -> Any:
 
 
 def _hasattr(value: Any, name: str) -> bool:
-    return _getattr(value, name, _NOTHING) is not _NOTHING
+    return _getattr(value, name, NOTHING) is not NOTHING
 
 
 def _is_empty(cell: CellType) -> bool:
@@ -555,6 +542,12 @@ def _is_function(value: Any) -> bool:
     return type(value) is FunctionType or _is_optimized(value)
 
 
+def is_numpys(ufunc: np.ufunc) -> bool:
+    """Whether it is NumPy's or SciPy's own, and not one that somebody has made and named so."""
+    found = (getattr(sys.modules.get(m), ufunc.__name__, None) for m in ("numpy", "scipy.special"))
+    return any(f is ufunc for f in found)
+
+
 def _is_optimized(value: Any) -> bool:
     return bool(getattr(type(value), "is_tessera_function", False))
 
@@ -570,7 +563,7 @@ def _is_plain_class(value: Any) -> bool:
         return False
     named = issubclass(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_make")
     if named:
-        return value.__init__ is tuple.__init__ and "__new__" in vars(value)
+        return _found(value, "__init__") is NOTHING and "__new__" in vars(value)
     return value in _CONSTANTS or (
         value.__module__ == "builtins"
         and (value.__name__ in _BUILTINS.split() or issubclass(value, BaseException))
@@ -582,7 +575,7 @@ def _found(kind: type, name: str) -> Any:
     for c in kind.__mro__:
         if c is not object and name in vars(c):
             return vars(c)[name]
-    return object.__getattribute__ if name == "__getattribute__" else _NOTHING
+    return object.__getattribute__ if name == "__getattribute__" else NOTHING
 
 
 @functools.lru_cache(maxsize=4096)
@@ -603,4 +596,4 @@ def _refused_code(code: CodeType) -> str:
     return next(filter(None, map(_refused_code, inner)), "")
 
 
-__all__ = ["Environment", "Sandbox"]
+__all__ = ["Sandbox"]

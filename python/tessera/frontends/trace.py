@@ -21,7 +21,8 @@ import numpy as np
 
 from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
-from tessera.frontends.outside import Environment, Sandbox
+from tessera.frontends.environment import Environment
+from tessera.frontends.outside import Sandbox
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
 from tessera.ops.index import IndexCheck
 from tessera.ops.masked import Masked
@@ -420,9 +421,7 @@ def _results(
     where = definition(function)
     outputs: list[tuple[str, Any]] = []
     if isinstance(result, Iterator):
-        raise UnsupportedError(
-            f"{_name(function)} is a generator; return a list or tuple", where
-        )
+        raise UnsupportedError(f"{_name(function)} is a generator; return a list or tuple", where)
 
     def is_leaf(value: Any) -> bool:
         if isinstance(value, Masked):
@@ -472,9 +471,7 @@ _RETURNED = (
 )  # fmt: skip
 
 
-def _checked_constants(
-    tree: Tree, graph: _TracingGraph, function: Callable[..., Any]
-) -> Tree:
+def _checked_constants(tree: Tree, graph: _TracingGraph, function: Callable[..., Any]) -> Tree:
     """The results with arrays from outside as themselves, and arrays that it made marked so."""
     if isinstance(tree, Node):
         children = (_checked_constants(c, graph, function) for c in tree.children)
@@ -552,9 +549,7 @@ def trace_call(
             continue
         attempt = Environment()
         try:
-            graph, results, sandbox = _run(
-                function, tree, leaves, attempt, fills, frozen, seconds
-            )
+            graph, results, sandbox = _run(function, tree, leaves, attempt, fills, frozen, seconds)
             if frozen and not sandbox.was_frozen:
                 continue
             break
@@ -576,7 +571,9 @@ def trace_call(
     bounds = {(i, n): None for i, n in graph.indices if graph.made.get(i, ("",))[0] != "iota"}
     check = None
     if bounds:
-        check = IndexCheck(subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds])
+        check = IndexCheck(
+            subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds]
+        )
     plain = subprogram(graph, core.outputs, inputs)
     given = [v for _, v in leaves]
     return Traced(
@@ -584,9 +581,7 @@ def trace_call(
     )
 
 
-def subprogram(
-    graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None
-) -> Graph:
+def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None) -> Graph:
     """The program of some of a program's values, of all its inputs or those given, by tensor id."""
     ops, core = graph.ops, graph.core
     needed = {*outputs, *(core.inputs if inputs is None else inputs)}

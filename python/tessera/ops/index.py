@@ -236,7 +236,7 @@ def _wrapped(indices: Operand, extent: int, builder: Builder) -> Tensor:
         known = np.asarray(indices)
         if known.dtype.kind in "iu" and known.size and not _are_inside(known, extent):
             bad_input(f"an index is out of bounds for an axis with extent {extent}")
-        index = lift(builder, indices if np.ndim(indices) == 0 else known)
+        index = lift(builder, indices if known.ndim == 0 else known)
     else:
         index = indices
         builder.indices.append((index.id, extent))
