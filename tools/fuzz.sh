@@ -44,6 +44,11 @@ if .venv/bin/python -c 'import atheris, onnx' 2>/dev/null && ls python/tessera/_
   PYTHONPATH=python .venv/bin/python tests/fuzz/onnx_fuzz.py "$build/onnx-corpus" -seed="$seed" \
     -max_total_time="$seconds" -verbosity=0 -artifact_prefix="$found/"
 fi
+# Random NumPy programs with state outside, views, writes and effects, decorated and not.
+if ls python/tessera/_core*.so >/dev/null 2>&1; then
+  echo "== random NumPy programs with state from seed $seed =="
+  .venv/bin/python -m tests.python.random_state "${RANDOM_PROGRAMS:-20000}" "$seed"
+fi
 # Random programs through search, code and execution, where the release build is there.
 if [ -x build/release/tessera_tests ]; then
   echo "== random programs from seed $seed =="

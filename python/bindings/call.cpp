@@ -54,6 +54,7 @@ struct Slot {
   size_t bytes = 0;               // of such a scalar
   std::vector<Py_ssize_t> shape;  // of a container its length
   int layout = 0;
+  std::vector<Py_ssize_t> strides;  // of layout 2
 
   bool is_input() const { return kind != Kind::Constant && kind != Kind::Container; }
   // The value of a call, borrowed; null where there is none.
@@ -83,22 +84,68 @@ struct Slot {
     if (a.dtype != dtype || a.ndim != static_cast<int>(shape.size())) return false;
     for (size_t d = 0; d < shape.size(); ++d)
       if (a.shape[d] != shape[d]) return false;
+    for (size_t d = 0; d < strides.size(); ++d)
+      if (a.strides[d] != strides[d]) return false;
     return layout_of(a) == layout;
   }
 };
 
-// Something outside that must still be the same object: an entry of a dict, or a closure's cell.
+// Something outside that must still be the same object, or a plain constant of the same value: an
+// entry of a dict, what a closure's cell holds, or an attribute.
 struct Guard {
   PyObject* scope;
-  PyObject* name;  // null: a cell
-  PyObject* value;
+  PyObject* name;   // null: a cell
+  PyObject* value;  // null: there is none
   bool holds() const {
-    if (name == nullptr) return PyCell_GET(scope) == value;
-    PyObject* now = PyDict_GetItemWithError(scope, name);
+    if (name != nullptr && !PyDict_CheckExact(scope)) {
+      PyObject* now = PyObject_GetAttr(scope, name);
+      if (now == nullptr) PyErr_Clear();
+      const bool same = fits(now);
+      Py_XDECREF(now);
+      return same;
+    }
+    PyObject* now = name == nullptr ? PyCell_GET(scope) : PyDict_GetItemWithError(scope, name);
     if (now == nullptr) PyErr_Clear();
-    return now == value;
+    return fits(now);
+  }
+  bool fits(PyObject* now) const {
+    return now == value || (now != nullptr && value != nullptr && is_same(now, value));
   }
 };
+
+// Under which conditions NumPy reports floating-point errors in no way that programs do not: those
+// that Python found harmless last, of the state of `np.errstate` and of the filters of warnings.
+struct Quiet {
+  PyObject *state = nullptr, *filters = nullptr, *first = nullptr;
+  Py_ssize_t count = -1;
+  static Quiet now() {
+    static PyObject* const variable = [] {
+      PyObject* umath = PyImport_ImportModule("numpy._core.umath");
+      PyObject* v = umath ? PyObject_GetAttrString(umath, "_extobj_contextvar") : nullptr;
+      PyErr_Clear();
+      return v;
+    }();
+    static PyObject* const warnings = PyModule_GetDict(PyImport_ImportModule("warnings"));
+    Quiet q;
+    if (variable != nullptr && PyContextVar_Get(variable, nullptr, &q.state) == 0)
+      Py_XDECREF(q.state);  // the context keeps it
+    q.filters = PyDict_GetItemString(warnings, "filters");
+    if (q.filters != nullptr && PyList_CheckExact(q.filters)) {
+      q.count = PyList_GET_SIZE(q.filters);
+      q.first = q.count > 0 ? PyList_GET_ITEM(q.filters, 0) : nullptr;
+    }
+    return q;
+  }
+  bool operator==(const Quiet&) const = default;
+};
+Quiet quiet;  // guarded by the interpreter's lock; the objects are kept
+
+void quiet_now() {
+  const Quiet old = quiet;
+  quiet = Quiet::now();
+  for (PyObject* o : {quiet.state, quiet.filters, quiet.first}) Py_XINCREF(o);
+  for (PyObject* o : {old.state, old.filters, old.first}) Py_XDECREF(o);
+}
 
 class Call {
  public:
@@ -107,7 +154,8 @@ class Call {
   // `slots`: (kind, where, value, dtype, shape, layout) per argument, in the order of the program's
   // inputs, constants anywhere; a dtype of constants where they are scalars of NumPy. Containers
   // come before what they hold, whose `where` is (number of the container, index or key).
-  // `guards`: (dict, name, value) and (cell, None, value). `unchanged`: asked as well unless None.
+  // `guards`: (scope, name, value), the value missing where there must be none, and (cell, None,
+  // value). `unchanged`: asked as well unless None.
   Call(nb::list slots, nb::list guards, nb::object unchanged) : unchanged_(own(unchanged)) {
     for (nb::handle s : slots) {
       const nb::tuple t = nb::cast<nb::tuple>(s);
@@ -137,13 +185,14 @@ class Call {
         slot.bytes = nb::cast<size_t>(nb::getattr(t[3], "itemsize"));
       slot.shape = nb::cast<std::vector<Py_ssize_t>>(t[4]);
       slot.layout = nb::cast<int>(t[5]);
+      if (t.size() > 6) slot.strides = nb::cast<std::vector<Py_ssize_t>>(t[6]);
       containers_ += slot.kind == Slot::Kind::Container;
       arrays_ += slot.is_input();
       slots_.push_back(std::move(slot));
     }
     for (nb::handle g : guards) {
       const nb::tuple t = nb::cast<nb::tuple>(g);
-      guards_.push_back({own(t[0]), own(t[1]), own(t[2], true)});
+      guards_.push_back({own(t[0]), own(t[1]), t.size() > 2 ? own(t[2], true) : nullptr});
     }
     if (std::max(arrays_, containers_) > kMost)
       throw nb::value_error("too many arrays for a direct call");
@@ -351,7 +400,8 @@ PyObject* call_directly(PyObject* self, PyObject* args, PyObject* kwargs) {
 
 PyObject* dispatch(PyObject* self, PyObject* args, PyObject* kwargs) {
   const Dispatch& d = *nb::inst_ptr<Dispatch>(self);
-  for (size_t i = 0; i < d.calls().size(); ++i) {
+  const bool direct = Quiet::now() == quiet;
+  for (size_t i = 0; direct && i < d.calls().size(); ++i) {
     const nb::object call = d.calls()[i];  // kept, whatever happens to the list meanwhile
     PyObject* result = (*nb::inst_ptr<Call>(call))(args, kwargs);
     if (result != Py_NotImplemented) return result;
@@ -410,6 +460,7 @@ void bind_call(nb::module_& m) {
       .def(nb::init<>())
       .def("prefer", &Dispatch::prefer, nb::arg("call"))
       .def("forget", &Dispatch::forget)
+      .def_static("quiet_now", &quiet_now)
       .def("number_of_calls", [](const Dispatch& d) { return d.calls().size(); });
 }
 

@@ -63,6 +63,7 @@ def optimize_traced(
 
     `known` is source that was found for the function at other extents."""
     call = FunctionCall(function, traced)
+    options = options.replace(strict=options.strict or traced.strict)
     start = time.perf_counter()
     result = _optimize_graph(traced.graph, call, options, progress, stop)
     if not result.interrupted:

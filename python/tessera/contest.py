@@ -6,17 +6,14 @@ fastest is taken (`Choice.runs`). Thus `@tessera.optimize` does not make a funct
 
 from __future__ import annotations
 
-import builtins
-import dis
 import hashlib
-import inspect
 import json
 import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,20 +88,18 @@ def choose(
     key = _key(function, traced.graph, arrays, options)
     if options.cache and (remembered := _remembered(key, traced.graph)) is not None:
         return remembered
-    repeatable = may_run_again(function)
-    runs: dict[str, Run] = {"kernel": kernel}
-    if repeatable:
-        runs["function"] = as_call(function, True)
+    # What was traced has no effects, so that it may be run for its time alone.
+    runs: dict[str, Run] = {"kernel": kernel, "function": as_call(function, True)}
     rewritten = None
     if "synth" not in options.disable:
         within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, seconds_left))
         rewritten = _at_these_extents(known, traced, within) if known is not None else None
-        rewritten = rewritten or _source(function, traced, repeatable, within)
+        rewritten = rewritten or _source(function, traced, within)
     if rewritten is not None and rewritten.graph is not None:
         from tessera.emit import compile_source
 
         run = as_call(compile_source(rewritten.source, rewritten.name), False)
-        if not repeatable or _alike(run, runs["function"], arrays):
+        if _alike(run, runs["function"], arrays):
             runs["source"] = run
     seconds = timed(runs)
     if not seconds:
@@ -119,20 +114,15 @@ def choose(
     return choice
 
 
-def _source(
-    function: Callable[..., Any], traced: Traced, repeatable: bool, options: Options
-) -> Choice | None:
-    """NumPy source of the program that is proved equal and fastest; None where there is none.
-
-    Where the function itself may be timed, only source that is faster than it counts.
-    """
+def _source(function: Callable[..., Any], traced: Traced, options: Options) -> Choice | None:
+    """NumPy source of the program that is proved equal and fastest; None where there is none."""
     from tessera.rewrite import rewrite
 
     try:
         found = rewrite(
             traced.graph,
             options=options,
-            function=function if repeatable else None,
+            function=function,
             traced=traced,
             tried=4,
         )
@@ -146,7 +136,7 @@ def _source(
             stacklevel=2,
         )
         return None
-    if repeatable and not found.improved:
+    if not found.improved:
         return None
     general = Known(found.source, found.name) if found.other_sizes else None
     return Choice("source", {}, found.source, found.name, found.graph, found.certificate, general)
@@ -245,72 +235,6 @@ def timed(runs: dict[str, Run]) -> dict[str, float]:
     close = [kind for kind, s in once.items() if s < 3 * least + 2e-5]
     medians, _, _ = race([runs[kind] for kind in close], _SECONDS)
     return once | dict(zip(close, medians, strict=True))
-
-
-# --- what may be run for its time alone ----------------------------------------------------------
-
-_PURE = {
-    "abs", "all", "any", "bool", "complex", "dict", "divmod", "enumerate", "filter", "float",
-    "frozenset", "getattr", "hasattr", "int", "isinstance", "iter", "len", "list", "map", "max",
-    "min", "next", "pow", "range", "reversed", "round", "set", "slice", "sorted", "str", "sum",
-    "tuple", "type", "zip",
-}  # fmt: skip
-_WRITING = {"save", "savez", "savez_compressed", "savetxt", "tofile", "dump", "memmap", "setflags"}
-_MODULES = {"numpy", "math", "operator", "functools", "itertools"}
-
-
-def may_run_again(function: Callable[..., Any]) -> bool:
-    """Whether running a function has no effects to be seen: it uses NumPy and plain Python only.
-
-    Anything not known to be harmless counts as an effect. What tracing refuses (random numbers,
-    changed variables) does not come here.
-    """
-    seen: set[int] = set()
-
-    def harmless(value: Any) -> bool:
-        if isinstance(value, ModuleType):
-            return value.__name__.partition(".")[0] in _MODULES
-        if isinstance(value, FunctionType):
-            if (value.__module__ or "").partition(".")[0] in _MODULES:
-                return True
-            if id(value) in seen:
-                return True
-            seen.add(id(value))
-            inner = inspect.getclosurevars(value).nonlocals.values()
-            return code_is(value.__code__, value.__globals__) and all(map(harmless, inner))
-        if isinstance(value, (list, tuple)):
-            return all(map(harmless, value))
-        if isinstance(value, dict):
-            return all(map(harmless, value.values()))
-        if isinstance(value, type) or callable(value):
-            return (getattr(value, "__module__", "") or "").partition(".")[0] in (
-                "numpy",
-                "math",
-            ) or any(value is getattr(builtins, name) for name in _PURE)
-        plain = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic)
-        return isinstance(value, (*plain, np.dtype, range, slice))
-
-    def code_is(code: CodeType, scope: dict[str, Any]) -> bool:
-        for instruction in dis.get_instructions(code):
-            name = instruction.argval
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                if name in scope:
-                    if not harmless(scope[name]):
-                        return False
-                elif name not in _PURE and not _is_exception(name):
-                    return False
-            elif instruction.opname in ("IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL") or (
-                name in _WRITING and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            ):
-                return False
-        return all(code_is(c, scope) for c in code.co_consts if isinstance(c, CodeType))
-
-    return isinstance(function, FunctionType) and harmless(function)
-
-
-def _is_exception(name: str) -> bool:
-    value = getattr(builtins, name, None)
-    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 # --- remembering ---------------------------------------------------------------------------------

@@ -1,20 +1,22 @@
 """`@tessera.optimize`: a function that is replaced by its optimised programs, one per call form.
 
-The promise: results have the original's values (up to rounding), dtypes and shapes, and a call
-raises only where the original raises. What cannot be traced runs as the original, after one
-warning that says where and why.
+The promise: results have the original's values (up to rounding), dtypes, shapes and order of axes
+in memory, and a call raises only where the original raises. The first call of a form returns what
+the original returns; tracing it has no effects (frontends/outside.py). What cannot be traced, or
+returns memory of its arguments, runs as the original, after one warning that says where and why.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import inspect
-import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -24,9 +26,9 @@ from tessera.contest import Known
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct import Slot, call_order, direct_call, layout, slots
 from tessera.errors import BadInputError, CancelledError, Error, Location, UsageError
+from tessera.frontends.environment import Environment
 from tessera.frontends.trace import (
     FLOAT_SCALARS,
-    Environment,
     Node,
     Static,
     Traced,
@@ -42,6 +44,8 @@ from tessera.tuner import Tuner
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
+_RECORDING_S = 0.02  # seconds of a first call after which its recording stops
+_WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
 OptimizeTraced = Callable[..., Result]
 
@@ -54,6 +58,9 @@ class _Entry:
     result: Result | None = None
     direct: _core.Call | None = None  # for calls with plain arrays and constants only
     floats: bool = False  # floats are arguments, not constants
+    seen: bool = False  # whether the original has run once, and its results were of the same kind
+    changes: int = 0  # of what it reads from outside
+    final: bool = False  # whatever changes
     settled: bool = False  # whether there is a direct call or none can be
 
 
@@ -76,13 +83,18 @@ class Optimized(_core.Dispatch):
 
     is_tessera_function = True
     __wrapped__: Callable[..., Any]
+    __class__ = property(lambda self: self._like)
+    _like: type = FunctionType  # what `isinstance` and inspect see
 
     def __init__(
         self, function: Callable[..., Any], options: Options, optimize: OptimizeTraced
     ) -> None:
         super().__init__()
-        functools.update_wrapper(self, function)
         self._function = function
+        functools.update_wrapper(self, function)
+        self._like = type(function)
+        if not isinstance(function, (FunctionType, MethodType)):
+            self._like = Optimized
         self._options = options
         self._optimize = optimize
         self._known: dict[Any, _Entry] = {}
@@ -91,6 +103,31 @@ class Optimized(_core.Dispatch):
         self._tuner = Tuner()
         self._on_gpu = is_gpu(options.target)
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
+
+    def __getattr__(self, name: str) -> Any:
+        """What functions have: `__code__`, `__defaults__`, …"""
+        if name == "_function":  # not made yet
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __reduce__(self) -> Any:
+        """By name, as functions are; what is not its module's own, by its function."""
+        found: Any = None
+        with contextlib.suppress(ImportError, AttributeError):
+            found = importlib.import_module(self.__module__)
+            for name in self.__qualname__.split("."):
+                found = getattr(found, name)
+        if found is self:
+            return self.__qualname__
+        if isinstance(self._function, MethodType):
+            return getattr, (self._function.__self__, self._function.__name__)
+        return _again, (self._function, self._options)
+
+    def __copy__(self) -> Optimized:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Optimized:
+        return self
 
     def _call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that none of the direct ones fits: python/bindings/call.cpp tries those first."""
@@ -105,9 +142,15 @@ class Optimized(_core.Dispatch):
                     )
             if held:
                 return self._call_on_device(args, kwargs, *like)
+        if _errors_wanted():
+            return self._function(*args, **kwargs)
         entry = self._entry(args, kwargs)
         if entry is None:
             return self._function(*args, **kwargs)
+        if entry.result is not None and not entry.seen:
+            value = self._function(*args, **kwargs)
+            self._look_at(value, entry, args, kwargs)
+            return value
         if entry.direct is not None:
             value = entry.direct(*args, **kwargs)
             if value is not NotImplemented:
@@ -122,6 +165,32 @@ class Optimized(_core.Dispatch):
             self._fall_back("there is not memory enough to run its program")
             entry.result = None
             return self._function(*args, **kwargs)
+
+    def _look_at(
+        self, value: Any, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Compares the original's own results with what the program promises, once."""
+        assert entry.result is not None
+        entry.seen = True
+        try:
+            _, leaves = bind_arguments(self._function, args, kwargs)
+            given = [a for _, a in leaves if isinstance(a, np.ndarray)]
+            entry.result.returns_like(value, [*given, *entry.environment.arrays()])
+        except Error as error:
+            self._fall_back(error)
+            entry.result = entry.direct = None
+            self._run_original(entry, args, kwargs)
+        else:
+            if entry.direct is not None:
+                entry.settled = False
+                entry.direct = None
+                if not entry.floats:
+                    self._settle(entry, args, kwargs)
+                else:
+                    order = call_order(self._function, args, kwargs)
+                    known = slots(args, kwargs, order, True, entry.result.extra_arrays())
+                    entry.direct = entry.result.direct_call(known, entry.environment)
+        self._remember(entry)
 
     def _settle(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Makes the direct call of a program that its first call has compiled."""
@@ -180,7 +249,7 @@ class Optimized(_core.Dispatch):
         loose = _without_floats(key)
         for k in (key, loose) if loose != key else (key,):
             entry = self._known.get(k)
-            if entry is not None and entry.environment.unchanged():
+            if entry is not None and (entry.final or entry.environment.unchanged()):
                 self._remember(entry)
                 return entry
         if self._on_gpu and is_capturing():
@@ -189,7 +258,7 @@ class Optimized(_core.Dispatch):
                 "while a CUDA graph is captured; call once with such arguments before"
             )
         if key in self._known:
-            entry = self._known[key] = self._prepare(args, kwargs, False)
+            entry = self._known[key] = self._prepare_again(self._known[key], args, kwargs)
         else:
             entry = self._new_entry(key, loose, args, kwargs)
         self._remember(entry)
@@ -211,12 +280,33 @@ class Optimized(_core.Dispatch):
                 f"it was called with {_MOST_VARIANTS} different sets of constants, each a program "
                 "of its own; pass what varies as an array",
             )
-            return _Entry(Environment(self._function))
+            return _Entry(Environment())
         self._known[key] = self._prepare(args, kwargs, False)
         return self._known[key]
 
+    def _prepare_again(
+        self, before: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _Entry:
+        """A program where something outside has changed: the same one, if it reads the same."""
+        if before.changes >= _MOST_VARIANTS:
+            self._fall_back("what it reads from outside changes from call to call; pass it as an "
+                            "argument")  # fmt: skip
+            before.final, before.result, before.direct = True, None, None
+            return before
+        if before.result is not None and before.seen:
+            with contextlib.suppress(Error):
+                environment = Environment()
+                traced = trace_call(self._function, args, kwargs, False, environment, _RECORDING_S)
+                if before.result.takes_over(traced):
+                    before.environment, before.direct, before.settled = environment, None, False
+                    self._settle(before, args, kwargs)
+                    return before
+        entry = self._prepare(args, kwargs, False)
+        entry.changes = before.changes + 1
+        return entry
+
     def _remember(self, entry: _Entry) -> None:
-        if entry.direct is not None:
+        if entry.direct is not None and (entry.seen or entry.result is None):
             self.prefer(entry.direct)
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -242,17 +332,23 @@ class Optimized(_core.Dispatch):
     # --- making a program
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
         entry = self._optimized(args, kwargs, floats)
-        if entry.result is None and not floats:  # the original, without asking each time
-            known = slots(args, kwargs, call_order(self._function, args, kwargs))
-            entry.direct = direct_call(known, entry.environment)
-            if entry.direct is not None:
-                entry.direct.run_function(self._function, None, True)
+        if entry.result is None and not floats:
+            self._run_original(entry, args, kwargs)
         return entry
 
+    def _run_original(self, entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Has calls of this form run the original, without asking each time."""
+        known = slots(args, kwargs, call_order(self._function, args, kwargs))
+        entry.direct = direct_call(known, entry.environment)
+        if entry.direct is not None:
+            entry.direct.run_function(self._function, None, True)
+
     def _optimized(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
-        entry = _Entry(Environment(self._function), floats=floats)
+        entry = _Entry(Environment(), floats=floats)
         try:
-            traced = self._trace(entry.environment, args, kwargs, floats)
+            traced = trace_call(
+                self._function, args, kwargs, floats, entry.environment, _RECORDING_S
+            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
                 family = _ranks(args, kwargs)
@@ -284,49 +380,6 @@ class Optimized(_core.Dispatch):
             self._fall_back(f"{type(error).__name__}: {error} (please report this)")
         return entry
 
-    def _trace(
-        self,
-        environment: Environment,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        floats: bool,
-    ) -> Traced:
-        """The program of a call, from which nobody outside can tell that it was traced."""
-        draws = np.random.get_state(), random.getstate()
-        generators = [
-            (g.bit_generator, g.bit_generator.state)
-            for g in (*args, *kwargs.values(), *environment.values())
-            if isinstance(g, np.random.Generator)
-        ]
-        locked = [a for a in environment.arrays() if a.flags.writeable]
-        for array in locked:
-            array.flags.writeable = False
-        try:
-            traced = trace_call(self._function, args, kwargs, floats=floats)
-        finally:
-            for array in locked:
-                array.flags.writeable = True
-            changed = environment.restore()
-            drawn = not _same_draws(draws[0], np.random.get_state()) or any(
-                str(bits.state) != str(state) for bits, state in generators
-            )
-            np.random.set_state(draws[0])
-            random.setstate(draws[1])
-            for bits, state in generators:
-                bits.state = state
-        where = definition(self._function)
-        if drawn:
-            raise Error("it draws random numbers, so it is not a function of its arguments", where)
-        if changed:
-            raise Error(f"it changes {changed}, which lives outside of it", where)
-        if traced.untracked(environment):
-            raise Error(
-                "it uses an array from outside that is not a plain variable; pass it as an "
-                "argument",
-                where,
-            )
-        return traced
-
     def _tuned(
         self,
         entry: _Entry,
@@ -340,6 +393,7 @@ class Optimized(_core.Dispatch):
         if not tuned.improved or (first.improved and tuned.speedup < first.speedup):
             return
         if entry.result is first:
+            tuned.keep_order_of(first)
             entry.result, entry.direct = tuned, tuned.direct_call(known, entry.environment)
             self.forget()
 
@@ -371,7 +425,8 @@ def _quick_key(value: Any) -> Any:
     """The key of an argument that is a plain array or constant; None for others."""
     kind = type(value)
     if kind is np.ndarray:
-        return (value.shape, value.dtype, layout(value))
+        how = layout(value)
+        return (value.shape, value.dtype, how if how < 2 else value.strides)
     if kind is float:
         return (float, repr(value))  # -0.0 is not 0.0
     if issubclass(kind, np.generic):
@@ -408,8 +463,25 @@ def _ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
-def _same_draws(a: Any, b: Any) -> bool:
-    return bool(a[0] == b[0] and np.array_equal(a[1], b[1]) and a[2:] == b[2:])
+def _errors_wanted() -> bool:
+    """Whether NumPy is to raise or report floating-point errors, which only the original does."""
+    if any(how not in ("ignore", "warn") for how in np.geterr().values()):
+        return True
+    for action, message, category, module, line in warnings.filters:
+        if issubclass(RuntimeWarning, category):
+            texts = [t for t in _WARNED_OF if message is None or message.match(t + " encountered")]
+            if action == "error" and texts:
+                return True
+            if message is None and module is None and line == 0:
+                break
+    _core.Dispatch.quiet_now()
+    return False
+
+
+def _again(function: Callable[..., Any], options: Options) -> Any:
+    from tessera.api import optimize
+
+    return optimize(options=options)(function)
 
 
 def _static_key(tree: Tree) -> Any:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
-from tessera.frontends.trace import FLOAT_SCALARS, Array, Environment
+from tessera.frontends.environment import Environment
+from tessera.frontends.trace import FLOAT_SCALARS, Array
 
 # Of an argument: its position, or its name; of an entry of a list, tuple or dict: the container's
 # number, its index or key, and whether it is a key.
 Where = int | str | tuple[int, Any, bool]
-Slot = tuple[str, Where | None, Any, Any, list[int], int]
+Slot = tuple[Any, ...]  # kind, where, value, dtype, shape, layout and, of arrays, strides
 _CONSTANTS = (bool, int, float, str, type(None))
 _FIXED = tuple(np.dtype(c).type for c in "?bhilqBHILQefd")  # scalars whose value follows their head
 
@@ -57,7 +58,7 @@ def slots(
     containers = itertools.count()
 
     def add(where: Where, value: Any) -> bool:
-        kind = type(value)
+        kind: Any = type(value)
         if kind is np.ndarray:
             found.append(_array(where, None, value))
         elif kind is float and floats:
@@ -67,7 +68,7 @@ def slots(
         elif kind in _FIXED:
             name = "scalar" if floats and kind in FLOAT_SCALARS else "constant"
             found.append((name, where, value, value.dtype, [], 0))
-        elif kind in (dict, list) or isinstance(value, tuple):
+        elif kind in (dict, list) or issubclass(kind, tuple):
             number = next(containers)
             found.append(("container", where, kind, None, [len(value)], 0))
             named = kind is dict
@@ -88,16 +89,20 @@ def slots(
 
 
 def _array(where: Where | None, fixed: Array | None, value: Array) -> Slot:
-    return ("array", where, fixed, value.dtype, list(value.shape), layout(value))
+    how = layout(value)
+    strides = list(value.strides) if how == 2 else []
+    return ("array", where, fixed, value.dtype, list(value.shape), how, strides)
 
 
 def direct_call(known: Sequence[Slot] | None, environment: Environment | None) -> Any:
     """A call of arguments like these while nothing outside changes; None where there is none."""
     if known is None:
         return None
-    guards: list[Any] | None = [] if environment is None else environment.guards()
-    unchanged = environment.unchanged if environment is not None and guards is None else None
+    guards = [] if environment is None else environment.guards()
+    unchanged = (
+        environment.unchanged if environment is not None and environment.needs_more else None
+    )
     try:
-        return _core.Call(list(known), guards or [], unchanged)
+        return _core.Call(list(known), guards, unchanged)
     except ValueError:  # too many arrays, or a NumPy whose arrays look otherwise
         return None

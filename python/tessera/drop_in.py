@@ -92,7 +92,9 @@ class DropIn:
         """What the program computes of what the function returned, without its constants."""
         if self._traced is None:
             return list(value)
-        return list(_of_program(self._traced.results, value))
+        found: dict[int, Any] = {}
+        _of_program(self._traced.results, value, found)
+        return [found[n] for n in sorted(found)]
 
     def _as_original(self, graph: Graph, flavour: str) -> dict[str, list[int]]:
         """What `emit` is to do with outputs that are not as the original's.
@@ -105,7 +107,7 @@ class DropIn:
         with np.errstate(all="ignore"):
             if self._results is None:
                 args, kwargs = self.bind(self.arrays)
-                self._results = list(_arrays(self.original(*args, **kwargs)))
+                self._results = list(_arrays(self.of_program(self.original(*args, **kwargs))))
             found = list(_arrays(flat(*inputs)))
         wanted = self._results
         if len(wanted) != len(found):  # a result that the original makes of no array
@@ -382,13 +384,13 @@ def _shares_more(
     )
 
 
-def _of_program(tree: Tree, value: Any) -> Iterator[Any]:
+def _of_program(tree: Tree, value: Any, found: dict[int, Any]) -> None:
     if isinstance(tree, Leaf):
-        yield value
+        found.setdefault(tree.index, value)
     elif isinstance(tree, Node):
         values = [value[k] for k in tree.keys] if tree.kind is dict else value
         for child, part in zip(tree.children, values, strict=True):
-            yield from _of_program(child, part)
+            _of_program(child, part, found)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 
@@ -18,6 +21,20 @@ class Location(NamedTuple):
         return ":".join(parts)
 
 
+_watching = threading.local()
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[Error]]:
+    """All errors that are made in this thread meanwhile, also those that somebody handles."""
+    before = getattr(_watching, "errors", None)
+    _watching.errors = errors = list[Error]()
+    try:
+        yield errors
+    finally:
+        _watching.errors = before
+
+
 class Error(Exception):
     """The base of everything that Tessera raises on purpose.
 
@@ -32,6 +49,8 @@ class Error(Exception):
         super().__init__(f"{where}: {message}" if where else message)
         self.message = message
         self.location = location
+        if (errors := getattr(_watching, "errors", None)) is not None:
+            errors.append(self)
 
     def __str__(self) -> str:
         return str(self.args[0])

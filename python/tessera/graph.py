@@ -73,7 +73,7 @@ def _in_place_operator(ufunc: Callable[..., Any]) -> Callable[[Tensor, Any], Ten
         result: Tensor = ufunc(self, other)
         if self.builder.numpy_dtypes and not self.is_array:
             return result
-        if self.base is not None and is_stored_back():
+        if self.root is not None and is_stored_back():
             return result  # y[k] += v, which goes on as y[k] = this
         return self.overwrite(result)
 
@@ -114,7 +114,7 @@ class Tensor:
     `form`: what NumPy has here if there are no axes: a "scalar", an "array", or Python's "bool".
     """
 
-    __slots__ = ("__weakref__", "base", "builder", "form", "id", "views", "weak")
+    __slots__ = ("__weakref__", "builder", "form", "id", "root", "views", "weak")
     __array_priority__ = 1000
 
     def __init__(self, builder: Builder, id: int) -> None:
@@ -123,7 +123,7 @@ class Tensor:
         self.weak = False
         self.form = "scalar"
         self.views: list[weakref.ref[Tensor]] | None = None
-        self.base: Tensor | None = None  # whose memory this shares; None: unknown, or its own
+        self.root: Tensor | None = None  # whose memory this shares; None: unknown, or its own
 
     # --- facts
     @property
@@ -176,6 +176,9 @@ class Tensor:
         return self.size * self.itemsize
 
     def __repr__(self) -> str:
+        caller = sys._getframe(1).f_code.co_filename
+        if self.builder.numpy_dtypes and not caller.startswith((_PACKAGE, _NUMPY)):
+            self._needs_values()
         name = f"{self.name}: " if self.name else ""
         return f"<Tensor {name}{format_type(self.dtype, self.shape)}>"
 
@@ -203,14 +206,16 @@ class Tensor:
     def _needs_values(self, *args: object) -> Any:
         unsupported("this needs the value of a traced array, where only shape and dtype are known")
 
-    __float__ = __int__ = __complex__ = __index__ = _needs_values
+    __float__ = __int__ = __complex__ = __index__ = __round__ = __trunc__ = _needs_values
+    __divmod__ = __rdivmod__ = __floor__ = __ceil__ = __contains__ = __delitem__ = _needs_values
+    __str__ = __format__ = __bytes__ = __copy__ = __deepcopy__ = __reduce_ex__ = _needs_values
     item = tolist = tobytes = _needs_values
 
     # --- writing, which gives the name of the array another value
     def is_view_of(self, other: Tensor) -> None:
         """Notes that this shares memory with another tensor."""
-        root = other if other.base is None else other.base
-        self.base = root
+        root = other if other.root is None else other.root
+        self.root = root
         if root.views is not None:
             root.views = [r for r in root.views if r() is not None] + [weakref.ref(self)]
 
@@ -328,6 +333,8 @@ class Builder:
         # NumPy's exact result dtypes (its bf16 matmul yields f32); else floats stay as they are.
         self.numpy_dtypes = False
         # How tensors were made, where that is kept (while tracing): operator, operands, attributes.
+        # Tensors that are used as indices, and the extents of the axes that they index.
+        self.indices: list[tuple[int, Any]] = []
         self.made: dict[int, tuple[str, tuple[Tensor, ...], Mapping[str, Any]]] = {}
 
     def emit(

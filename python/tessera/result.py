@@ -18,9 +18,9 @@ from tessera.cuda import DeviceRunner, Elsewhere, standing
 from tessera.direct import Slot, direct_call, slots
 from tessera.errors import BadInputError, UnsupportedError, UsageError, WrongTypeError
 from tessera.files import write_text
+from tessera.frontends.environment import Environment
 from tessera.frontends.trace import (
     Array,
-    Environment,
     Leaf,
     Node,
     Static,
@@ -292,6 +292,7 @@ class FunctionCall:
         positional, keyword = traced.tree.children if isinstance(traced.tree, Node) else ((), ())
         plain = not keyword.keys and all(isinstance(c, Leaf) for c in positional.children)
         self._plain = len(positional.children) if plain else -1
+        self.orders: Sequence[tuple[int, ...] | None] | None = None
         types = zip(traced.graph.outputs, traced.forms, strict=True)
         self._arrays = [t.shape != () or form == "array" for t, form in types]  # or scalars
         # One array is returned as it is.
@@ -306,7 +307,13 @@ class FunctionCall:
 
     def of_source(self, values: Any) -> Any:
         """The function's results, of what emitted source returns."""
+        if self.orders is not None:
+            return self.result([*values] if isinstance(values, tuple) else [values])
         return unflatten(self.traced.results, values if isinstance(values, tuple) else (values,))
+
+    def is_array(self, n: int) -> bool:
+        """Whether the n-th result is an array, and not a scalar."""
+        return self._arrays[n]
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -332,13 +339,61 @@ class FunctionCall:
         found = [value for _, value in leaves] + list(self.traced.extra)
         return [held[id(a)][1] if id(a) in held else a for a in found] if held else found
 
+    def keep_order(self, orders: Sequence[tuple[int, ...] | None]) -> None:
+        """Has results lie in memory with their axes in these orders, None for row-major."""
+        self.orders = orders if any(o is not None for o in orders) else None
+        if self.orders is not None:
+            self._single = self._plain_result = False
+
     def result(self, outputs: list[Array]) -> Any:
+        if self.orders is not None:
+            pairs = zip(outputs, self.orders, strict=True)
+            outputs = [a if o is None else _in_order(a, o) for a, o in pairs]
         if self._single:
             return outputs[0]
         if outputs and not isinstance(outputs[0], np.ndarray):
             return unflatten(self.traced.results, outputs)
-        pairs = zip(outputs, self._arrays, strict=True)
-        return unflatten(self.traced.results, [a if keep else a[()] for a, keep in pairs])
+        kinds = zip(outputs, self._arrays, strict=True)
+        return unflatten(self.traced.results, [a if keep else a[()] for a, keep in kinds])
+
+
+def _order(array: Any) -> tuple[int, ...] | None:
+    """An array's axes, the outermost in memory first; None of a row-major one."""
+    if np.ndim(array) < 2 or array.flags.c_contiguous:
+        return None
+    strides = [-abs(s) for s in array.strides]
+    order = tuple(sorted(range(array.ndim), key=strides.__getitem__))
+    return None if order == tuple(range(array.ndim)) else order
+
+
+def _match(tree: Any, value: Any, leaves: dict[int, Any], name: str) -> None:
+    """Collects the leaves of a result by number; raises where its structure is another one."""
+    if isinstance(tree, Leaf):
+        if leaves.setdefault(tree.index, value) is value:
+            return
+    elif isinstance(tree, Static):
+        arrays = isinstance(tree.value, np.ndarray)
+        if type(value) is type(tree.value) and (arrays or repr(value) == repr(tree.value)):
+            return
+    elif type(value) is tree.kind and len(value) == len(tree.children):
+        children = list(value.values()) if tree.kind is dict else value
+        for child, part in zip(tree.children, children, strict=True):
+            _match(child, part, leaves, name)
+        return
+    raise UnsupportedError(f"{name} returns another structure than its trace (please report this)")
+
+
+def _in_order(array: Array, order: tuple[int, ...]) -> Array:
+    if _order(array) == order:
+        return array
+    return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+
+
+def same_leaves(a: Any, b: Any) -> bool:
+    """Whether two trees of results have the same arrays in the same places."""
+    if isinstance(a, Node) and isinstance(b, Node) and a.kind is b.kind and a.keys == b.keys:
+        return len(a.children) == len(b.children) and all(map(same_leaves, a.children, b.children))
+    return isinstance(a, Leaf) == isinstance(b, Leaf) and (isinstance(a, Static) or a == b)
 
 
 def same_structure(a: Any, b: Any) -> bool:
@@ -501,6 +556,8 @@ class Result:
             if value is not NotImplemented:
                 return value
         arrays = self._call.arrays(args, kwargs)
+        if not self._inside(arrays):
+            return self._call.function(*args, **kwargs)  # type: ignore[union-attr]
         if (
             self.choice.runs != "kernel"
             and isinstance(self._call, FunctionCall)
@@ -572,10 +629,12 @@ class Result:
             return None
         if self.choice.runs == "function":
             direct.run_function(call.function, None, True)
+        elif call.traced.check is not None:
+            direct.run_function(self._run_checked, None, False)
         elif self._source is not None:
             direct.run_function(self._source, self._finish_source(False), False)
         else:
-            packed = all(layout == 0 for *_, layout in known)
+            packed = all(slot[5] == 0 for slot in known)
             seconds = self.measured_us * 1e-6
             if not packed or not self._run.aim(direct, call.finish, seconds):
                 direct.run_function(self._run_arrays_of_call, None, False)
@@ -584,6 +643,69 @@ class Result:
     def extra_arrays(self) -> list[Array]:
         """What a traced function takes from outside, behind its arguments."""
         return self._call.traced.extra if isinstance(self._call, FunctionCall) else []
+
+    def _inside(self, arrays: Sequence[Any]) -> bool:
+        """Whether no index is out of bounds; the function itself knows what to raise."""
+        check = self._call.traced.check if isinstance(self._call, FunctionCall) else None
+        return check is None or isinstance(self._run, DeviceRunner) or check(arrays)
+
+    def _run_checked(self, *arrays: Any) -> Any:
+        call = cast(FunctionCall, self._call)
+        if not self._inside(arrays):
+            args, kwargs = unflatten(call.traced.tree, arrays)
+            return call.function(*args, **kwargs)
+        if self._source is not None:
+            return call.of_source(self._source(*arrays))
+        return call.result(self._run(arrays))
+
+    def returns_like(self, value: Any, given: Sequence[Array]) -> None:
+        """Learns the order of axes from what the original returned, given these arrays.
+
+        Raises UnsupportedError where a program would return something else: memory of what was
+        given, or memory that results share.
+        """
+        call = self._call
+        assert isinstance(call, FunctionCall)
+        theirs: dict[int, Any] = {}
+        _match(call.traced.results, value, theirs, call.traced.graph.name)
+        outputs = call.traced.graph.outputs
+        for n, tensor in enumerate(outputs):
+            found = theirs.get(n)
+            kind = np.ndarray if call.is_array(n) else np.generic
+            if not isinstance(found, kind) or (found.dtype, found.shape) != (
+                tensor.dtype,
+                tensor.shape,
+            ):
+                raise UnsupportedError(
+                    f"its result is {type(found).__name__}, and as a program {tensor!r} (please "
+                    "report this)"
+                )
+            others = [theirs[m] for m in range(n) if isinstance(theirs[m], np.ndarray)]
+            if isinstance(found, np.ndarray) and any(
+                np.may_share_memory(found, a) for a in (*given, *others)
+            ):
+                raise UnsupportedError(
+                    "it returns memory of its arguments or of another result (a view), which is "
+                    "NumPy's own business; return a copy"
+                )
+        call.keep_order([_order(theirs[n]) for n in range(len(outputs))])
+
+    def keep_order_of(self, other: Result) -> None:
+        """Has results lie in memory as another's do."""
+        if isinstance(self._call, FunctionCall) and isinstance(other._call, FunctionCall):
+            self._call.keep_order(other._call.orders or ())
+
+    def takes_over(self, traced: Traced) -> bool:
+        """Has the program run with other arrays from outside, where it is the same for them."""
+        call = self._call
+        if not isinstance(call, FunctionCall) or traced.graph != self.original:
+            return False
+        if traced.forms != call.traced.forms or not same_leaves(
+            traced.results, call.traced.results
+        ):
+            return False
+        call.traced = traced
+        return True
 
     def _run_arrays_of_call(self, *arrays: Any) -> Any:
         return self._call.result(self._run(arrays))

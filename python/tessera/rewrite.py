@@ -113,6 +113,8 @@ def rewrite(
     spelling).
     """
     options = options or Options()
+    if traced is not None and traced.strict:
+        options = options.replace(strict=True)
     tell = progress or (lambda text: None)
     title = name or graph.name
     drop_in = DropIn(graph, function, traced, title, arguments(graph, traced, options.seed))

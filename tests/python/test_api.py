@@ -246,8 +246,9 @@ def test_a_budget_that_ends_before_the_check_is_no_verdict(
 
     x = np.ones(4, np.float32)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        np.testing.assert_array_equal(f(x), 2)
+        warnings.filterwarnings("error", "tessera")
+        for _ in range(2):  # the second call compiles it
+            np.testing.assert_array_equal(f(x), 2)
     result = f.result(x)
     assert result is not None
     assert not result.interpreted

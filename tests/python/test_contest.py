@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import time
 import warnings
@@ -18,7 +17,7 @@ import pytest
 import tessera as ts
 from tessera import _core, contest, direct
 from tessera.api import optimize_traced
-from tessera.contest import Choice, may_run_again
+from tessera.contest import Choice
 from tessera.frontends.trace import trace_call
 from tessera.options import Options
 
@@ -86,12 +85,15 @@ def test_functions_that_numpy_runs_faster_run_under_numpy() -> None:
     result = same.result(a)
     assert result is not None
     assert result.choice.runs in ("source", "function")
-    assert np.shares_memory(same(a), a)  # a view, as NumPy's
-    a.flags.writeable = False
-    assert not same(a).flags.writeable
     kernels = ts.optimize(budget=10, disable=("numpy",))(same.__wrapped__)
     assert kernels.result(a).choice == Choice("kernel")  # type: ignore[union-attr]
-    assert not np.shares_memory(kernels(a), a)
+    for f in (same, kernels):  # whoever would win: a view, as NumPy's
+        with pytest.warns(RuntimeWarning, match="returns memory of its arguments"):
+            assert np.shares_memory(f(a), a)
+        assert np.shares_memory(f(a), a)
+        assert f.result(a) is None
+    a.flags.writeable = False
+    assert not same(a).flags.writeable
 
 
 def test_code_that_the_budget_left_no_time_for_races_as_well() -> None:
@@ -119,52 +121,16 @@ def test_source_that_aliases_where_the_function_does_not_takes_no_part() -> None
     assert not contest._alike(lambda: (b, b), lambda: (a + 0, a + 0), arrays)
 
 
-def test_only_functions_without_effects_are_run_for_their_time() -> None:
-    log: list[int] = []
-    scale = 2.0
-
-    def helper(x: Any) -> Any:
-        return np.maximum(x, 0) * scale
-
-    def pure(x: Any) -> Any:
-        if x.ndim > 2:
-            raise ValueError("too many axes")
-        return helper(x) + sum(float(i) for i in range(3))
-
-    def prints(x: Any) -> Any:
-        print("hello")
-        return x
-
-    def through_helper(x: Any) -> Any:
-        return prints(x)
-
-    def saves(x: Any) -> Any:
-        np.save("x.npy", x)
-        return x
-
-    def imports(x: Any) -> Any:
-        import logging
-
-        logging.info("hello")
-        return x
-
-    def appends(x: Any) -> Any:
-        sys.stdout.write("x")
-        return x
-
-    assert may_run_again(pure)
-    for function in (prints, through_helper, saves, imports, appends, log.append, time.sleep):
-        assert not may_run_again(function), function
-
-
 def test_effects_do_not_multiply(capsys: pytest.CaptureFixture[str]) -> None:
     @ts.optimize(budget=10)
     def loud(a: Any) -> Any:
         print("called")
         return a * 2 + a
 
+    with pytest.warns(RuntimeWarning, match="it uses print"):
+        loud(A)
     loud(A)
-    assert len(capsys.readouterr().out.split()) <= 4  # tracing runs it twice
+    assert capsys.readouterr().out.split() == ["called"] * 2
 
 
 def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,9 +253,7 @@ def test_direct_calls_take_what_they_were_made_for_only() -> None:
 
 
 def contest_environment(function: Any) -> Any:
-    from tessera.frontends.trace import Environment
-
-    return Environment(function)
+    return trace_call(function, (A,), {}).environment
 
 
 def test_calls_of_several_forms_stay_direct(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +382,7 @@ def test_floats_as_arguments_have_source(monkeypatch: pytest.MonkeyPatch) -> Non
 
     fast = ts.optimize(budget=5)(damped)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", "tessera")
         for rate in (0.5, 0.25, 0.125):  # from the second on an argument
             result = fast(A, rate)
             assert result.dtype == np.float32
@@ -433,7 +397,7 @@ def test_constants_between_results_are_not_compared(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("tessera.rewrite._LEAST_GAIN", 0.0)  # whatever its gain
     fast = ts.optimize(budget=5)(parts)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.filterwarnings("error", "tessera")
         got, want = fast(A), parts(A)
     assert got["order"] == 3
     np.testing.assert_allclose(got["y"], want["y"], rtol=1e-5)

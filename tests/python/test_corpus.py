@@ -19,13 +19,13 @@ PROGRAMS = list(programs())
 # Programs that run as plain NumPy, and why.
 PLAIN = {
     "median_filter_free": "np.median is not supported",
-    "bootstrap_mean": "something different each time",
+    "bootstrap_mean": "draws random numbers",
     "bisect": "branches on the value",
     "spectrum": "np.fft.rfft is not supported",
     "ground_state": "np.linalg.eigh is not supported",
     "hue_branch": "branches on the value",
     "draw_in_place": "in place",
-    "dropout": "something different each time",
+    "dropout": "draws random numbers",
     "early_stop": "branches on the value",
     "top_k": "np.sort is not supported",
     "fft_convolve": "np.fft.rfft is not supported",

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tessera import trace
 from tessera.errors import BadInputError, Error, UnsupportedError
-from tessera.frontends.trace import Environment, trace_call, unflatten
+from tessera.frontends.environment import Environment
+from tessera.frontends.trace import trace_call, unflatten
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TOLERANCE = {
@@ -342,15 +343,14 @@ def test_arrays_from_outside_become_arguments(monkeypatch: pytest.MonkeyPatch) -
     x = array((2, 4))
     check(uses_outside, x)
     traced = trace_call(uses_outside, (x,), {})
-    environment = Environment(uses_outside)
-    assert any(a is OUTSIDE for a in traced.outer)
-    assert not traced.untracked(environment)
+    environment = traced.environment
+    assert any(a is OUTSIDE for a in traced.extra)
     assert environment.unchanged()
     monkeypatch.setitem(uses_outside.__globals__, "OUTSIDE", OUTSIDE + 1)
     assert not environment.unchanged()
 
 
-def test_arrays_that_nothing_holds_are_seen_as_untracked() -> None:
+def test_arrays_that_nothing_holds_are_refused() -> None:
     class Model:
         weight = np.ones((4, 4), np.float32) * 3
 
@@ -363,8 +363,10 @@ def test_arrays_that_nothing_holds_are_seen_as_untracked() -> None:
         return x @ next(hidden)
 
     x = array((2, 4))
-    assert not trace_call(f, (x,), {}).untracked(Environment(f))
-    assert len(trace_call(g, (x,), {}).untracked(Environment(g))) == 1
+    assert any(a is Model.weight for a in trace_call(f, (x,), {}).extra)
+    with pytest.raises(UnsupportedError, match="it uses hidden, a list_iterator from outside"):
+        trace_call(g, (x,), {})
+    assert len(list(hidden)) == 2
 
 
 class Settings:
@@ -384,14 +386,16 @@ def test_changes_behind_variables_are_seen() -> None:
     def f(x: Any) -> Any:
         return helper(x) * settings.scale + settings.eps * table["gain"] + table.get("extra", 0.0)
 
-    f(1.0)
-    before = Environment(f)
+    def read() -> Environment:
+        return trace_call(f, (np.ones(3),), {}).environment
+
+    before = read()
     assert before.unchanged()
 
     def changed() -> bool:
         nonlocal before
         seen = not before.unchanged()
-        before = Environment(f)
+        before = read()
         assert before.unchanged()
         return seen
 
@@ -426,7 +430,7 @@ def test_a_changed_entry_is_a_new_program() -> None:
 
 
 def test_randomness_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="something different each time"):
+    with pytest.raises(UnsupportedError, match="draws random numbers"):
         trace(lambda x: x + np.random.rand(3), "f32[3]")
 
 

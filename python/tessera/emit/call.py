@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,9 @@ class _Maker:
             message = f"made for {made_for}; optimize again for other values"
             self.call.lines += [f"if {condition}:", f"    raise ValueError({_plain(message)})"]
         self.call.lines += self._unpack
+        leaves = list(_leaves(traced.results))
+        if len(set(leaves)) < len(leaves):
+            raise _NoCallError  # one array twice, which expressions are not
         # Or it has no spelling.
         _result(traced.results, ["0"] * len(traced.graph.core.outputs), lambda a: "0")
 
@@ -195,6 +198,13 @@ def _result(tree: Tree, expressions: Sequence[str], spell: Callable[[Array], str
     if tree.kind is tuple:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
     raise _NoCallError  # a named tuple, whose class the source does not know
+
+
+def _leaves(tree: Tree) -> Iterator[int]:
+    if isinstance(tree, Leaf):
+        yield tree.index
+    for child in tree.children if isinstance(tree, Node) else ():
+        yield from _leaves(child)
 
 
 def _identifiers(text: str) -> list[str]:

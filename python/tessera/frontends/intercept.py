@@ -1,27 +1,22 @@
 """What NumPy's protocols do not reach while a function is traced: np.array, np.zeros and relatives.
 
 np.array and np.asarray look into their argument without asking it, and np.zeros has no argument to
-ask. For the duration of one trace these functions of the module numpy are replaced by ones that
-know Tensors; other threads, and calls without a Tensor, get the originals.
+ask. A traced function finds others in their place (see outside.py), which know Tensors.
 """
 
 from __future__ import annotations
 
 import functools
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tessera.frontends.numpy import fresh
-from tessera.graph import _NUMPY, _PACKAGE, Builder, Tensor, unsupported
+from tessera.graph import Builder, Tensor, unsupported
 from tessera.ops.operands import cast, lift, numpy_dtype
 from tessera.ops.shape import expand_dims, stack
 
-_LOCK = threading.RLock()
 _COPIES = {"array": True, "asarray": False, "asanyarray": False, "ascontiguousarray": False}
 _OF_LISTS = ("sum", "mean", "prod", "max", "min", "std", "var", "any", "all", "cumsum", "diff")
 _UNITS = ("eye", "identity")
@@ -83,19 +78,10 @@ def _builder(value: Any) -> Builder:
     return next(_builder(v) for v in value if _holds_tensor(v))
 
 
-def _from_outside() -> bool:
-    """Whether the caller of an intercepted function is neither NumPy nor Tessera."""
-    file = sys._getframe(2).f_code.co_filename
-    return not file.startswith((_PACKAGE, _NUMPY, "<__array_function__"))
-
-
 def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callable[..., Any]:
-    thread = threading.get_ident()
-
     def make(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Any:
-        here = threading.get_ident() == thread and _from_outside()
         dims = _extents(shape)
-        if options or not here or dims is None:
+        if options or dims is None:
             return original(shape, dtype, order, **options)
         target = numpy_dtype(float if dtype is None else dtype)
         return fresh(builder.const(value, target, dims), array=True)
@@ -105,12 +91,10 @@ def _maker(builder: Builder, original: Callable[..., Any], value: int) -> Callab
 
 def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
     """np.linspace: what it makes may be written to."""
-    thread = threading.get_ident()
 
     def make(*args: Any, **options: Any) -> Any:
         result = original(*args, **options)
-        here = threading.get_ident() == thread and _from_outside()
-        plain = here and type(result) is np.ndarray and result.size > 0 and result.dtype.kind == "f"
+        plain = type(result) is np.ndarray and result.size > 0 and result.dtype.kind == "f"
         return fresh(builder.constant_array(result), array=True) if plain else result
 
     return make
@@ -118,13 +102,11 @@ def _counter(builder: Builder, original: Callable[..., Any]) -> Callable[..., An
 
 def _full_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
     """np.full of a number."""
-    thread = threading.get_ident()
 
     def make(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
-        here = threading.get_ident() == thread and _from_outside()
         dims = _extents(shape)
         number = isinstance(fill_value, (bool, int, float, np.generic))
-        if options or not here or dims is None or not number:
+        if options or dims is None or not number:
             return original(shape, fill_value, dtype, **options)
         target = numpy_dtype(np.asarray(fill_value).dtype if dtype is None else dtype)
         value = np.asarray(fill_value).astype(target).item()
@@ -142,12 +124,10 @@ def _extents(shape: Any) -> list[int] | None:
 
 def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[..., Any]:
     """np.eye(n) and np.identity(n), of which a traced array may pick rows: np.eye(n)[labels]."""
-    thread = threading.get_ident()
 
     def make(N: int, *args: Any, dtype: Any = float, **options: Any) -> Any:
         integer = isinstance(N, (int, np.integer)) and N > 0
-        here = threading.get_ident() == thread and _from_outside()
-        if args or options or not here or not integer:
+        if args or options or not integer:
             return original(N, *args, dtype=dtype, **options)
         attrs = {"type": ("i64", [int(N), int(N)])}
         sides = [builder.emit("iota", [], {"axis": axis, **attrs}) for axis in (0, 1)]
@@ -157,28 +137,15 @@ def _unit_maker(builder: Builder, original: Callable[..., Any]) -> Callable[...,
     return make
 
 
-@contextmanager
-def intercept(builder: Builder, fills: bool) -> Iterator[None]:
-    """Replaces np.array and relatives; with `fills` also np.zeros and relatives, so that what the
-    function fills element by element is part of the program."""
-    with _LOCK:
-        names = (*_COPIES, *_OF_LISTS, *((*_FILLED, *_UNITS, "full", "linspace") if fills else ()))
-        originals = {name: getattr(np, name) for name in names}
-        for name, original in originals.items():
-            if name in _COPIES:
-                setattr(np, name, _converter(original, _COPIES[name]))
-            elif name in _OF_LISTS:
-                setattr(np, name, _of_list(original))
-            elif name == "linspace":
-                setattr(np, name, _counter(builder, original))
-            elif name in _UNITS:
-                setattr(np, name, _unit_maker(builder, original))
-            elif name in _FILLED:
-                setattr(np, name, _maker(builder, original, _FILLED[name]))
-            else:
-                setattr(np, name, _full_maker(builder, original))
-        try:
-            yield
-        finally:
-            for name, original in originals.items():
-                setattr(np, name, original)
+def instead(builder: Builder, fills: bool) -> dict[int, Callable[..., Any]]:
+    """What takes the place of functions of numpy in a traced function, by their identity; with
+    `fills` also of np.zeros and relatives, so that what it fills element by element is part of the
+    program."""
+    made: dict[str, Callable[..., Any]] = {"empty": np.zeros, "empty_like": np.zeros_like}
+    made |= {name: _converter(getattr(np, name), copies) for name, copies in _COPIES.items()}
+    made |= {name: _of_list(getattr(np, name)) for name in _OF_LISTS}
+    if fills:
+        made |= {name: _maker(builder, getattr(np, name), v) for name, v in _FILLED.items()}
+        made |= {name: _unit_maker(builder, getattr(np, name)) for name in _UNITS}
+        made |= {"full": _full_maker(builder, np.full), "linspace": _counter(builder, np.linspace)}
+    return {id(getattr(np, name)): function for name, function in made.items()}

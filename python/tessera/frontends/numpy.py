@@ -13,6 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tessera import ops
+from tessera.frontends.outside import is_numpys
 from tessera.graph import Tensor, unsupported
 from tessera.ops.operands import lift, operand_dtype
 
@@ -105,7 +106,7 @@ def apply_ufunc(
         options.pop(harmless, None)
     if method == "__call__":
         function = UFUNCS.get(ufunc.__name__)
-        if function is None:
+        if function is None or not is_numpys(ufunc):
             unsupported(f"{name} is not supported")
         if options:
             unsupported(f"{name} with {', '.join(options)} is not supported")

@@ -1,30 +1,33 @@
 """Tracing: runs a NumPy function once on Tensors and keeps what it did as a Graph.
 
-A program must not depend on anything but its arguments, so the function is traced twice. Arrays
-from outside are recognised by their memory, which is the same both times, and become arguments;
-arrays that the function makes itself must have equal values both times, and become constants.
+What runs is a copy that reads copies of what is outside (frontends/outside.py), so that tracing has
+no effects. Arrays from outside become arguments of the program, arrays that the function makes
+itself become constants.
 """
 
 from __future__ import annotations
 
 import copy
-import dis
 import inspect
-import operator
+import math
 import re
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tessera import _core
-from tessera.errors import BadInputError, Error, Location, UnsupportedError
-from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor
+from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
+from tessera.frontends.environment import Environment
+from tessera.frontends.outside import Sandbox
+from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
+from tessera.ops.index import IndexCheck
 from tessera.ops.masked import Masked
 from tessera.ops.operands import cast
+from tessera.ops.shape import broadcast_to
 from tessera.types import (
     EVERY,
     Interval,
@@ -167,208 +170,20 @@ def _is_array_or_float(value: Any) -> bool:
     return type(value) in (float, *FLOAT_SCALARS) or _is_array(value)
 
 
-# --- what a function can reach ----------------------------------------------------------------
-
-
-class Environment:
-    """What a function and its helpers read from outside, as it was.
-
-    Module and closure variables, and through them: entries of dicts and lists, and those attributes
-    of objects, classes and modules whose names the function mentions. `unchanged()` is what makes
-    it safe to reuse a trace.
-    """
-
-    _PLAIN: tuple[type, ...] = (
-        bool,
-        int,
-        float,
-        str,
-        bytes,
-        type(None),
-        np.generic,
-        np.ndarray,
-        tuple,
-        FunctionType,
-    )
-    _MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._variables: list[tuple[Mapping[str, Any], str, Any]] = []
-        self._cells: list[tuple[Any, Any]] = []
-        self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-        self._lists: list[tuple[list[Any], list[Any]]] = []
-        self._entries = 0
-        self._seen: set[tuple[int, int]] = set()
-        self._mentioned: list[set[str]] = []  # kept, so that identities stay theirs
-        self._collect(function)
-
-    def _collect(self, function: Callable[..., Any]) -> None:
-        function = inspect.unwrap(function)
-        if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
-            self._mentioned.append(_names(function.__func__.__code__))
-            self._inside(function.__self__, self._mentioned[-1])
-            function = function.__func__
-        if (
-            not isinstance(function, FunctionType)
-            or (id(function), 0) in self._seen
-            or len(self._seen) > 1000
-            or (function.__module__ or "").partition(".")[0] in ("numpy", "tessera")
-        ):
-            return
-        self._seen.add((id(function), 0))
-        names = _names(function.__code__)
-        self._mentioned.append(names)
-        for name in _names(function.__code__, globals_only=True):
-            if name in function.__globals__:
-                self._variable(function.__globals__, name, names)
-        for cell in function.__closure__ or ():
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not assigned yet
-                continue
-            self._cells.append((cell, value))
-            self._inside(value, names)
-
-    def _variable(self, scope: Mapping[str, Any], name: str, names: set[str]) -> None:
-        value = scope[name]
-        self._variables.append((scope, name, value))
-        self._inside(value, names)
-
-    def _inside(self, value: Any, names: set[str]) -> None:
-        """What can be reached through a value."""
-        if isinstance(value, FunctionType):
-            self._collect(value)
-            return
-        if isinstance(value, self._PLAIN) and not isinstance(value, tuple):
-            return
-        # Another function may mention other attributes of the same object.
-        if (id(value), id(names)) in self._seen or self._entries > self._MOST:
-            return
-        self._seen.add((id(value), id(names)))
-        if isinstance(value, dict):
-            self._entries += len(value)
-            self._dicts.append((value, dict(value)))
-            for child in list(value.values()):
-                self._inside(child, names)
-        elif isinstance(value, (list, tuple)):
-            self._entries += len(value)
-            if isinstance(value, list):
-                self._lists.append((value, list(value)))
-            for child in value:
-                self._inside(child, names)
-        else:
-            self._attributes(value, names)
-
-    def _attributes(self, value: Any, names: set[str]) -> None:
-        if isinstance(value, ModuleType):
-            if value.__name__.partition(".")[0] in ("numpy", "tessera"):
-                return
-            scopes: list[Mapping[str, Any]] = [vars(value)]
-        elif isinstance(value, type):
-            scopes = [vars(c) for c in value.__mro__ if c is not object]
-        else:
-            scopes = [vars(c) for c in type(value).__mro__ if c.__module__ != "builtins"]
-            if hasattr(value, "__dict__"):
-                # First, because it shadows the class; and new entries count.
-                scopes.insert(0, vars(value))
-                self._dicts.append((vars(value), dict(vars(value))))
-        for scope in scopes:
-            for name in names:
-                if name in scope:
-                    self._variable(scope, name, names)
-
-    def values(self) -> Iterator[Any]:
-        """Everything recorded."""
-        yield from (value for _, _, value in self._variables)
-        yield from (value for _, value in self._cells)
-        for _, entries in self._dicts:
-            yield from entries.values()
-        for _, items in self._lists:
-            yield from items
-
-    def unchanged(self) -> bool:
-        """Whether everything is still the same object."""
-        for scope, name, value in self._variables:
-            if scope.get(name) is not value:
-                return False
-        for cell, value in self._cells:
-            if cell.cell_contents is not value:
-                return False
-        for entries, before in self._dicts:
-            if not _same_entries(entries, before):
-                return False
-        return not self._lists or all(_same_items(now, before) for now, before in self._lists)
-
-    def guards(self) -> list[tuple[Any, str | None, Any]] | None:
-        """As data, (dict, name, value) and (cell, None, value); None where that is not all.
-
-        >>> Environment(lambda x: x).guards()
-        []
-        """
-        scopes = [scope for scope, _, _ in self._variables]
-        if self._dicts or self._lists or not all(type(scope) is dict for scope in scopes):
-            return None
-        return [*self._variables, *((cell, None, value) for cell, value in self._cells)]
-
-    def arrays(self) -> list[Array]:
-        """The arrays among what is recorded."""
-        return [v for v in self.values() if isinstance(v, np.ndarray)]
-
-    def restore(self) -> str:
-        """Puts back what is no longer as it was; returns what that is, "" if nothing."""
-        changed = ""
-        for scope, name, value in self._variables:
-            if scope.get(name) is not value and isinstance(scope, dict):
-                changed = f"the variable {name}"
-                scope[name] = value
-        for cell, value in self._cells:
-            if cell.cell_contents is not value:
-                changed = "a variable of an enclosing function"
-                cell.cell_contents = value
-        for entries, before in self._dicts:
-            if not _same_entries(entries, before):
-                changed = "a dict or an attribute"
-                entries.clear()
-                entries.update(before)
-        for items, former in self._lists:
-            if not _same_items(items, former):
-                changed = "a list"
-                items[:] = former
-        return changed
-
-
-def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    return len(now) == len(before) and all(now.get(k) is v for k, v in before.items())
-
-
-def _same_items(now: list[Any], before: list[Any]) -> bool:
-    return len(now) == len(before) and all(map(operator.is_, now, before))
-
-
-def _names(code: CodeType, globals_only: bool = False) -> set[str]:
-    """The variables that code mentions, and the attributes unless `globals_only`."""
-    names = set(code.co_names)
-    if globals_only:  # x.T does not mention a variable T
-        ways = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"}
-        names = {i.argval for i in dis.get_instructions(code) if i.opname in ways}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _names(constant, globals_only)
-    return names
-
-
 # --- tracing ----------------------------------------------------------------------------------
 
 
 class _TracingGraph(Graph):
     """A graph that turns arrays met on the way into further arguments."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, seconds: float) -> None:
         super().__init__(name)
         self.numpy_dtypes = True
-        self.captured: list[Array] = []
+        self._until = time.thread_time() + seconds
+        self.captured: list[Array] = []  # from outside, or made inside
         self.forms: list[str] = []  # of the outputs, see Tensor
-        self.constants: dict[int, Array] = {}  # position in `captured` → values known to be fixed
+        self.asks_for_nan = False  # or infinities, or signs of zero: it is to be rewritten strictly
+        self.handles: dict[int, Array] = {}  # arrays from outside by the identity of their tensors
         self._tensors: dict[Any, Tensor] = {}
         self._known: dict[str, Tensor] = {}
 
@@ -381,34 +196,54 @@ class _TracingGraph(Graph):
     ) -> Tensor:
         """Appends an operator unless the same one is already there."""
         key = f"{op} {[t.id for t in inputs]} {attrs}"
+        same = op in ("eq", "ne") and inputs[0].id == inputs[1].id
+        self.asks_for_nan |= same or op == "atan2"  # whose branches end at zeros
         if key not in self._known:
+            if len(self._known) > _RECORDED and time.thread_time() > self._until:
+                unsupported(
+                    f"it has more than {len(self._known)} steps, which take too long to record; "
+                    "write loops over elements as array operations"
+                )
             self._known[key] = super().emit(op, inputs, attrs, name)
             # Handles of our own: those of the function die, and may be written to.
             operands = tuple(Tensor(self, t.id) for t in inputs)
             self.made[self._known[key].id] = (op, operands, attrs or {})
         return self._known[key]
 
+    def const(self, value: Any, dtype: object = "f32", shape: Sequence[Any] = ()) -> Tensor:
+        """A constant; -0.0, which rewriting would take for 0, is data instead."""
+        if isinstance(value, (float, np.floating)):
+            self.asks_for_nan |= not math.isfinite(value)
+            kind = to_numpy(dtype_name(dtype))
+            if value == 0 and math.copysign(1, value) < 0 and kind.kind == "f":
+                self.asks_for_nan = True
+                if kind not in self._tensors:
+                    self._tensors[kind] = self._data(np.array(value, kind))
+                zero = self._tensors[kind]
+                return broadcast_to(zero, shape) if shape else zero
+        return super().const(value, dtype, shape)
+
+    def outer(self, array: Array) -> Tensor:
+        """An array from outside, as one more argument."""
+        tensor = self.input(f"outer{len(self.captured)}", array.shape, array.dtype)
+        self.captured.append(array)
+        self.handles[id(tensor)] = array
+        return tensor
+
     def constant_array(self, array: Array) -> Tensor:
+        """An array that the function has made, as it is now."""
         dtype_name(array.dtype)
         check_shape(array.shape, "an array used by the program")
-        key = (_address(array), array.shape, array.strides, array.dtype)
+        key = (array.dtype, array.shape, array.tobytes())
         if key not in self._tensors:
-            n = len(self.captured)
-            fixed = self.constants.get(n)
-            self.captured.append(array)
-            if fixed is not None and fixed.shape == array.shape and fixed.dtype == array.dtype:
-                self._tensors[key] = self._fixed(array, n)
-            else:
-                self._tensors[key] = self.input(f"outer{n}", array.shape, array.dtype)
+            self._tensors[key] = self._fixed(array.copy())
         return self._tensors[key]
 
-    def _fixed(self, array: Array, n: int) -> Tensor:
+    def _fixed(self, array: Array) -> Tensor:
         """An array that the function makes itself: a splat, a count, a triangle, a diagonal on a
         ground (`np.eye(n) - 1 / n`), else data."""
         first = array.reshape(-1)[0]
-        if array.dtype == object:
-            return self.input(f"inner{n}", array.shape, array.dtype)
-        if np.all(array == first):
+        if array.tobytes() == first.tobytes() * array.size:
             return self.const(first, array.dtype, array.shape)
         for axis in range(array.ndim):
             if np.array_equal(array, _counted(array.shape, axis)):
@@ -421,7 +256,11 @@ class _TracingGraph(Graph):
                     return cast(self.emit(op, sides), array.dtype)
             if len(array) > 1 and _is_diagonal_and_rest(array):
                 return self._diagonal_and_rest(array[0, 0], array[0, 1], array)
-        return self.input(f"inner{n}", array.shape, array.dtype)
+        return self._data(array)
+
+    def _data(self, array: Array) -> Tensor:
+        self.captured.append(array)
+        return self.input(f"inner{len(self.captured) - 1}", array.shape, array.dtype)
 
     def _diagonal_and_rest(self, diagonal: Any, rest: Any, array: Array) -> Tensor:
         """As a multiple of the unit matrix and a number, where that gives the same values."""
@@ -459,10 +298,6 @@ def _is_diagonal_and_rest(array: Array) -> bool:
     return finite and np.array_equal(array, expected)
 
 
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
 @dataclass
 class Traced:
     """A function as a program: how to call it with arrays and what to make of its results."""
@@ -472,20 +307,10 @@ class Traced:
     arguments: list[Array | Spec]  # in the order of the graph's first inputs
     extra: list[Array]  # arrays from outside or made inside: the graph's last inputs
     results: Tree
-    outer: list[Array] = field(default_factory=list)  # those of `extra` that live outside
     forms: list[str] = field(default_factory=list)  # of the graph's outputs, see graph.Tensor
-
-    def untracked(self, environment: Environment) -> list[Array]:
-        """Outside arrays that no recorded variable holds, so that a change would go unseen."""
-        held = {_address(v) for v in environment.values() if isinstance(v, np.ndarray)}
-        held |= {_address(_root(v)) for v in environment.values() if isinstance(v, np.ndarray)}
-        return [a for a in self.outer if _address(a) not in held and _address(_root(a)) not in held]
-
-
-def _root(array: Array) -> Array:
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    environment: Environment = field(default_factory=Environment)
+    check: IndexCheck | None = None  # asked before the program runs
+    strict: bool = False  # it asks for NaN or infinities, which rewriting must keep
 
 
 def bind_arguments(
@@ -546,13 +371,14 @@ def _run(
     function: Callable[..., Any],
     tree: Tree,
     leaves: Sequence[tuple[str, Any]],
-    constants: dict[int, Array],
-    fills: bool = False,
-) -> tuple[_TracingGraph, Tree]:
-    from tessera.frontends.intercept import intercept
+    environment: Environment,
+    fills: bool,
+    frozen: bool,
+    seconds: float,
+) -> tuple[_TracingGraph, Tree, Sandbox]:
+    from tessera.frontends.intercept import instead
 
-    graph = _TracingGraph(_name(function))
-    graph.constants = constants
+    graph = _TracingGraph(_name(function), seconds)
     tensors = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
         if type(value) is float:
@@ -563,47 +389,107 @@ def _run(
         if isinstance(value, (float, np.generic)):
             tensors[-1].form = "scalar"
     args, kwargs = unflatten(tree, tensors)
+    sandbox = Sandbox(environment, graph.outer, frozen, instead(graph, fills))
     try:
-        with intercept(graph, fills):
-            result = function(*args, **kwargs)
+        with watched() as refused:
+            result = sandbox.admit(function, _name(function))(*args, **kwargs)
+        if refused:  # and the function went on: it has handlers for exceptions
+            raise refused[0]
         _require_same_arguments(tree, tensors, (args, kwargs), function)
     except Error:
+        raise
+    except RecursionError:
         raise
     except Exception as error:
         raise BadInputError(
             f"tracing {_name(function)} failed: {type(error).__name__}: {error}", _origin(error)
         ) from error
+    if changed := sandbox.changed():
+        raise UnsupportedError(
+            f"it changes {changed}, which lives outside of it", definition(function)
+        )
+    return graph, _results(graph, result, function, leaves), sandbox
+
+
+def _results(
+    graph: _TracingGraph,
+    result: Any,
+    function: Callable[..., Any],
+    leaves: Sequence[tuple[str, Any]],
+) -> Tree:
+    """Makes what a function returns the graph's outputs."""
+    where = definition(function)
     outputs: list[tuple[str, Any]] = []
     if isinstance(result, Iterator):
-        raise UnsupportedError(
-            f"{_name(function)} is a generator; return a list or tuple", definition(function)
-        )
+        raise UnsupportedError(f"{_name(function)} is a generator; return a list or tuple", where)
 
     def is_leaf(value: Any) -> bool:
         if isinstance(value, Masked):
             raise UnsupportedError(
                 f"{_name(function)} returns what a mask picks, whose shape depends on values; use "
                 "np.where",
-                definition(function),
+                where,
             )
-        return isinstance(value, Tensor)
+        return isinstance(value, Tensor) and id(value) not in graph.handles
 
-    results = flatten(result, "out", outputs, is_leaf)
-    if not outputs:
+    results = _merged(flatten(result, "out", outputs, is_leaf), [t for _, t in outputs])
+    tensors = list({id(t): t for _, t in outputs}.values())
+    results = _checked_constants(results, graph, function)
+    if not tensors:
+        none = "none of its arguments is an array, and numbers and lists count as constants"
+        why = "" if leaves else f" ({none}); give NumPy arrays"
         raise BadInputError(
-            f"{_name(function)} returns no array that depends on its arguments",
+            f"{_name(function)} returns no array that depends on its arguments{why}", where
+        )
+    for tensor in tensors:
+        if tensor.weak:
+            raise UnsupportedError(f"{_name(function)} returns a Python float", where)
+        if tensor.form == "bool" and tensor.shape == ():
+            raise UnsupportedError(f"{_name(function)} returns a Python bool", where)
+        graph.output(tensor)
+    graph.forms = [tensor.form for tensor in tensors]
+    return results
+
+
+def _merged(tree: Tree, tensors: Sequence[Tensor]) -> Tree:
+    """A tree whose leaves count the different objects: what is returned twice is one array."""
+    place = {key: n for n, key in enumerate(dict.fromkeys(map(id, tensors)))}
+
+    def of(tree: Tree) -> Tree:
+        if isinstance(tree, Leaf):
+            return Leaf(place[id(tensors[tree.index])])
+        if isinstance(tree, Node):
+            return replace(tree, children=tuple(map(of, tree.children)))
+        return tree
+
+    return of(tree)
+
+
+_RETURNED = (
+    bool, int, float, complex, str, bytes, type(None), np.generic, np.ndarray, np.dtype, slice,
+    range, type(Ellipsis),
+)  # fmt: skip
+
+
+def _checked_constants(tree: Tree, graph: _TracingGraph, function: Callable[..., Any]) -> Tree:
+    """The results with arrays from outside as themselves, and arrays that it made marked so."""
+    if isinstance(tree, Node):
+        children = (_checked_constants(c, graph, function) for c in tree.children)
+        return replace(tree, children=tuple(children))
+    if isinstance(tree, Leaf):
+        return tree
+    if id(tree.value) in graph.handles:
+        return Static(graph.handles[id(tree.value)])
+    plain = isinstance(tree.value, (set, frozenset)) and all(
+        isinstance(v, _RETURNED) for v in tree.value
+    )
+    if not plain and not isinstance(tree.value, _RETURNED) and not isinstance(tree.value, type):
+        raise UnsupportedError(
+            f"{_name(function)} returns a {type(tree.value).__name__}; return arrays, or tuples, "
+            "lists and dicts of them",
             definition(function),
         )
-    for _, tensor in outputs:
-        if tensor.weak:
-            raise UnsupportedError(
-                f"{_name(function)} returns a Python float", definition(function)
-            )
-        if tensor.form == "bool" and tensor.shape == ():
-            raise UnsupportedError(f"{_name(function)} returns a Python bool", definition(function))
-        graph.output(tensor)
-    graph.forms = [tensor.form for _, tensor in outputs]
-    return graph, results
+    return replace(tree, anew=isinstance(tree.value, (set, np.ndarray)))
 
 
 def _require_same_arguments(
@@ -629,6 +515,8 @@ def _origin(error: BaseException) -> Location | None:
     return None
 
 
+_RECORDED = 500  # operators that are recorded whatever time they take
+
 # How it ends when a function writes traced values to a real array.
 _FILLS = ("needs the value", "setting an array element", "with out= writes in place")
 
@@ -638,65 +526,67 @@ def trace_call(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     floats: bool = False,
+    environment: Environment | None = None,
+    seconds: float = math.inf,
 ) -> Traced:
     """Traces one call; see the top of the file.
 
     With `floats`, Python floats are arguments too, of type f64[]: they take part in promotion like
-    Python scalars do. So are NumPy's scalars of floats, with their dtypes.
+    Python scalars do. So are NumPy's scalars of floats, with their dtypes. `environment` is filled
+    with what was read, also where the trace fails. Recording stops after `seconds` of this thread,
+    and a few hundred steps.
     """
     tree, leaves = bind_arguments(function, args, kwargs, floats)
     leaves = [(n, Spec.parse(v) if isinstance(v, str) else v) for n, v in leaves]
-    fills = False
-    try:
-        first, first_results = _run(function, tree, leaves, {})
-    except Error as error:
-        if not any(text in error.message for text in _FILLS):
-            raise
-        fills = True  # perhaps it writes to an array that it makes: see frontends/intercept.py
+    environment = Environment() if environment is None else environment
+    failed: Error | None = None
+    # Perhaps it writes to an array that it makes (see frontends/intercept.py), or asks for values
+    # of small arrays from outside.
+    for fills, frozen in ((False, False), (True, False), (True, True)):
+        if failed is not None and not (
+            environment.arrays() if frozen else any(t in failed.message for t in _FILLS)
+        ):
+            continue
+        attempt = Environment()
         try:
-            first, first_results = _run(function, tree, leaves, {}, fills)
-        except Error:
-            raise error from None
-    second, second_results = _run(function, tree, leaves, {}, fills)
-    constants: dict[int, Array] = {}
-    same = first == second and len(first.captured) == len(second.captured)
-    for n, (a, b) in enumerate(zip(first.captured, second.captured, strict=False)):
-        if _address(a) != _address(b):
-            same = same and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-            constants[n] = b
-    if not same or not _same_static(first_results, second_results):
-        raise UnsupportedError(
-            f"{_name(function)} does something different each time it runs (random numbers, "
-            "counters?), so it is not a function of its arguments",
-            definition(function),
+            graph, results, sandbox = _run(function, tree, leaves, attempt, fills, frozen, seconds)
+            if frozen and not sandbox.was_frozen:
+                continue
+            break
+        except Error as error:
+            failed = failed or error
+        finally:
+            environment.become(attempt)
+    else:
+        assert failed is not None
+        raise failed
+    core = graph.core
+    used = {i for op in graph.ops if op["op"] != "input" for i in op["inputs"]}
+    used.update(core.outputs)
+    mine = list(core.inputs[: len(leaves)])
+    others = [t for t in graph.inputs[len(leaves) :] if t.id in used]
+    extra = [graph.captured[int(t.name[5:])] for t in others]  # of "outer2" or "inner3"
+    environment.passed = {id(a) for a in extra}
+    inputs = [*mine, *(t.id for t in others)]
+    bounds = {(i, n): None for i, n in graph.indices if graph.made.get(i, ("",))[0] != "iota"}
+    check = None
+    if bounds:
+        check = IndexCheck(
+            subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds]
         )
-    graph, results = second, second_results
-    if constants:
-        graph, results = _run(function, tree, leaves, constants, fills)
-    results = _marked(first_results, results)
-    arrays = [value for _, value in leaves]
-    extra = []
-    outer = []
-    for tensor in graph.inputs[len(arrays) :]:
-        n = int(tensor.name.removeprefix("outer").removeprefix("inner"))
-        extra.append(graph.captured[n] if n not in constants else constants[n])
-        if n not in constants:
-            outer.append(graph.captured[n])
-    plain = _without_dead_operators(graph)
-    return Traced(plain, tree, arrays, extra, results, outer, graph.forms)
+    plain = subprogram(graph, core.outputs, inputs)
+    given = [v for _, v in leaves]
+    return Traced(
+        plain, tree, given, extra, results, graph.forms, environment, check, graph.asks_for_nan
+    )
 
 
-def _without_dead_operators(graph: Graph) -> Graph:
-    """The program without what no result needs."""
-    return subprogram(graph, graph.core.outputs)
-
-
-def subprogram(graph: Graph, outputs: Sequence[int]) -> Graph:
-    """The program of some of a program's values (by tensor id), with the same inputs."""
+def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None) -> Graph:
+    """The program of some of a program's values, of all its inputs or those given, by tensor id."""
     ops, core = graph.ops, graph.core
-    needed = set(outputs)
+    needed = {*outputs, *(core.inputs if inputs is None else inputs)}
     for op in reversed(ops):
-        if op["op"] == "input" or needed.intersection(op["results"]):
+        if needed.intersection(op["results"]):
             needed.update(op["inputs"], op["results"])
     complete = list(outputs) == list(core.outputs)
     if complete and all(r in needed for op in ops for r in op["results"]):
@@ -706,10 +596,12 @@ def subprogram(graph: Graph, outputs: Sequence[int]) -> Graph:
     for op in ops:
         (result,) = op["results"]
         name = core.tensor_name(result)
+        if result not in needed:
+            continue
         if op["op"] == "input":
             dtype, shape = core.type(result)
             place[result] = pruned.add_input(dtype, shape, name)
-        elif result in needed:
+        else:
             place[result] = pruned.add(
                 op["op"], [place[i] for i in op["inputs"]], op["attrs"], name
             )
@@ -730,16 +622,6 @@ def _same_static(a: Tree, b: Tree) -> bool:
         except TypeError:  # not comparable: objects made anew each time
             return False
     return a == b
-
-
-def _marked(other: Tree, results: Tree) -> Tree:
-    """Results whose constants are marked that another run of the function made anew."""
-    if isinstance(results, Node) and isinstance(other, Node):
-        pairs = zip(other.children, results.children, strict=True)
-        return replace(results, children=tuple(_marked(a, b) for a, b in pairs))
-    if isinstance(results, Static) and isinstance(other, Static):
-        return replace(results, anew=results.value is not other.value)
-    return results
 
 
 def trace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:

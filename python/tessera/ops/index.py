@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.graph import Tensor, bad_input, unsupported
+from tessera.graph import Builder, Graph, Tensor, bad_input, unsupported
 from tessera.ops.operands import (
     Axes,
     Operand,
@@ -90,11 +90,11 @@ def _of_parts(x: Tensor, starts: list[int], stops: list[int]) -> Tensor | None:
 def take(x: Operand, indices: Operand, axis: int | None = None) -> Tensor:
     """Elements along an axis at integer positions; negative ones count from the end."""
     builder = builder_of(x, indices)
-    x, index = lift(builder, x), lift(builder, indices)
+    x = lift(builder, x)
     if axis is None:
         x, axis = ravel(x), 0
     a = axis_of(axis, x.ndim)
-    index = _wrapped(index, static_shape(x, "take")[a])
+    index = _wrapped(indices, static_shape(x, "take")[a], builder)
     return builder.emit("gather", [x, index], {"axis": a})
 
 
@@ -218,8 +218,7 @@ def _pick_together(x: Tensor, gathers: list[tuple[int, int, Any]]) -> Tensor:
     linear: Any = 0
     for _, extent, index in gathers:
         if not _is_integer(index):
-            index = lift(x.builder, np.asarray(index) if isinstance(index, list) else index)
-            index = _wrapped(index, extent)
+            index = _wrapped(index, extent, x.builder)
         if isinstance(linear, Tensor):
             linear = add(multiply(linear, extent), index)
         elif _is_integer(index):
@@ -231,14 +230,43 @@ def _pick_together(x: Tensor, gathers: list[tuple[int, int, Any]]) -> Tensor:
     return x.builder.emit("gather", [merged, linear], {"axis": first})
 
 
-def _wrapped(index: Tensor, extent: int) -> Tensor:
-    """Positions that count from the end, from the start."""
+def _wrapped(indices: Operand, extent: int, builder: Builder) -> Tensor:
+    """Positions that count from the end, from the start; noted, since calls must check them."""
+    if not isinstance(indices, Tensor):
+        known = np.asarray(indices)
+        if known.dtype.kind in "iu" and known.size and not _are_inside(known, extent):
+            bad_input(f"an index is out of bounds for an axis with extent {extent}")
+        index = lift(builder, indices if known.ndim == 0 else known)
+    else:
+        index = indices
+        builder.indices.append((index.id, extent))
     if index.dtype.kind not in "iu":
         bad_input(f"indices must be integers, not {index.dtype}")
     made = index.builder.made.get(index.id, ("", (), {}))[0]
     if index.dtype.kind == "u" or made == "iota":
         return index
     return where(less(index, 0), add(index, extent), index)
+
+
+def _are_inside(index: np.ndarray[Any, Any], extent: int) -> bool:
+    return index.size == 0 or bool(-extent <= index.min() and index.max() < extent)
+
+
+class IndexCheck:
+    """Whether the indices that a traced program gathers at are within their axes."""
+
+    def __init__(self, graph: Graph, extents: Sequence[int]) -> None:
+        from tessera.emit import compile_source, emit
+
+        # A program of the same arguments that computes the indices.
+        self._indices = compile_source(emit(graph, name="indices"), "indices")
+        self._extents = extents
+
+    def __call__(self, arrays: Sequence[Any]) -> bool:
+        with np.errstate(all="ignore"):
+            found = self._indices(*arrays)
+        found = found if isinstance(found, tuple) else (found,)
+        return all(_are_inside(np.asarray(i), n) for i, n in zip(found, self._extents, strict=True))
 
 
 def setitem(x: Tensor, key: Any, value: Operand) -> Tensor:

@@ -158,14 +158,31 @@ around = round
 
 
 def floor_divide(x: Operand, y: Operand) -> Tensor:
-    """The greatest whole number not above x/y: (x - x mod y) / y, rounded to be whole."""
+    """The greatest whole number not above x/y: (x - r) / y with C's remainder r, rounded to be
+    whole, less one where r is not 0 and the signs differ.
+
+    Of an infinite y with x finite: -1 where signs differ, else 0; zeros have the sign of x/y.
+    """
     a, b = promote(np.floor_divide, x, y)
     if not is_float(a.dtype):
         quotient: Tensor = _integers().floor_divide(x, y)
         return quotient
-    whole = rint((a - mod(a, b)) / b)
-    never_zero = isinstance(y, (int, float, np.generic)) and y != 0
-    return whole if never_zero else where(equal(b, 0), a / b, whole)
+    r = mod(a, b)
+    below = logical_and(not_equal(r, 0), less(a, 0) != less(b, 0))
+    whole = rint((a - where(below, r - b, r)) / b) - cast(below, a.dtype)
+    if isinstance(y, (int, float, np.generic)) and y != 0 and np.isfinite(float(y)):
+        return _with_sign_of_ratio(whole, a, b)
+    down = cast(logical_and(not_equal(a, 0), less(a, 0) != less(b, 0)), a.dtype)
+    endless = logical_and(equal(abs(b), np.inf), less(abs(a), np.inf))
+    whole = _with_sign_of_ratio(where(endless, -down, whole), a, b)
+    return where(equal(b, 0), a / b, whole)
+
+
+def _with_sign_of_ratio(whole: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Where it is zero, the zero of a/b's sign: what rewriting must not take for any zero."""
+    if not a.builder.numpy_dtypes:
+        return whole
+    return where(equal(whole, 0), -(a / b) * a.builder.const(-0.0, a.dtype), whole)
 
 
 def left_shift(x: Operand, y: Operand) -> Tensor:
@@ -237,15 +254,23 @@ def arccos(x: Operand) -> Tensor:
 
 
 def hypot(x: Operand, y: Operand) -> Tensor:
-    """sqrt(x² + y²); unlike NumPy's, the squares can overflow."""
-    a, b = promote(np.hypot, x, y)
-    return sqrt(square(a) + square(b))
+    """sqrt(x² + y²), whose squares do not overflow; infinite where either is."""
+    a, b = (abs(t) for t in promote(np.hypot, x, y))
+    if not a.builder.numpy_dtypes:
+        return sqrt(square(a) + square(b))
+    long, short = maximum(a, b), minimum(a, b)
+    ratio = short / where(equal(long, 0), 1.0, long)
+    endless = logical_or(equal(a, np.inf), equal(b, np.inf))
+    return where(endless, np.inf, long * sqrt(1 + square(ratio)))
 
 
 def logaddexp(x: Operand, y: Operand) -> Tensor:
     """log(e^x + e^y), without overflow."""
     a, b = promote(np.logaddexp, x, y)
-    return maximum(a, b) + log1p(exp(-abs(a - b)))
+    apart = abs(a - b)
+    if a.builder.numpy_dtypes:  # of two equal infinities no NaN
+        apart = where(logical_and(not_equal(apart, apart), equal(a, b)), 0.0, apart)
+    return maximum(a, b) + log1p(exp(-apart))
 
 
 def pow(x: Operand, exponent: Operand) -> Tensor:

@@ -94,8 +94,9 @@ INLINE int t_min(int a, int b) { return a < b ? a : b; }
 static const volatile double t_zero = 0;
 )"},
       {"t_sign", {}, R"(
-INLINE float t_sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
-INLINE double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
+// Of both zeros +0, as NumPy's.
+INLINE float t_sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x + 0.0f; }
+INLINE double t_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x + 0.0; }
 INLINE long t_sign(long x) { return (x > 0) - (x < 0); }
 INLINE int t_sign(int x) { return (x > 0) - (x < 0); }
 )"},
@@ -243,12 +244,12 @@ INLINE double t_log(double x) {
 INLINE float t_expm1_any(float x) {
   float c = x < -30.0f ? -30.0f : x, up = t_exp(x);
   c = c > 80.0f ? 80.0f : c;
-  return x > 80.0f ? up : t_expm1(c);
+  return __builtin_copysignf(x > 80.0f ? up : t_expm1(c), x);
 }
 INLINE double t_expm1_any(double x) {
   double c = x < -60.0 ? -60.0 : x, up = t_exp(x);
   c = c > 80.0 ? 80.0 : c;
-  return x > 80.0 ? up : t_expm1(c);
+  return __builtin_copysign(x > 80.0 ? up : t_expm1(c), x);
 }
 )"},
       {"t_log1p", {"t_log"}, R"(
@@ -256,12 +257,12 @@ INLINE double t_expm1_any(double x) {
 INLINE float t_log1p(float x) {
   float u = 1.0f + x, lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
   float r = t_log(u) + lost / u;
-  return u > 0.0f && u < __builtin_inff() ? r : t_log(u);
+  return __builtin_copysignf(u > 0.0f && u < __builtin_inff() ? r : t_log(u), x);
 }
 INLINE double t_log1p(double x) {
   double u = 1.0 + x, lost = x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0);
   double r = t_log(u) + lost / u;
-  return u > 0.0 && u < __builtin_inf() ? r : t_log(u);
+  return __builtin_copysign(u > 0.0 && u < __builtin_inf() ? r : t_log(u), x);
 }
 )"},
       {"t_tanh", {"t_expm1"}, R"(

@@ -1,0 +1,102 @@
+"""What a trace read from outside of its arguments, and whether it is still as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+NOTHING: Any = object()
+
+
+class Environment:
+    """What a trace read from outside, as it was: as long as it is `unchanged`, the trace holds."""
+
+    def __init__(self) -> None:
+        self._guards: dict[tuple[int, str | None], tuple[Any, ...]] = {}
+        self._containers: list[tuple[Any, Any]] = []
+        self._arrays: list[tuple[Array, Any]] = []
+        self.contents: list[tuple[Array, Array]] = []
+        self.passed: set[int] = set()  # identities of arrays that each call passes, and looks at
+
+    def become(self, other: Environment) -> None:
+        """Takes what another has recorded."""
+        vars(self).update(vars(other))
+
+    def guard(self, scope: Any, name: str | None, value: Any = NOTHING) -> None:
+        """Of a dict the entry, of a cell (no name) what it holds, of others the attribute; no
+        value: there was none."""
+        entry = (scope, name) if value is NOTHING else (scope, name, value)
+        self._guards.setdefault((id(scope), name), entry)
+
+    def watch(self, value: Any) -> None:
+        """A container whose entries must stay the same objects, or an array its form."""
+        if isinstance(value, np.ndarray):
+            self._arrays.append((value, _form(value)))
+        else:
+            self._containers.append((value, value.copy()))
+
+    def watch_content(self, array: Array, copy: Array) -> None:
+        self.contents.append((array, copy))
+
+    def arrays(self) -> list[Array]:
+        """The arrays among what was read."""
+        return [array for array, _ in (*self._arrays, *self.contents)]
+
+    def unchanged(self) -> bool:
+        """Whether everything is still as it was."""
+        return (
+            all(is_same(_now(*g[:2]), g[2] if len(g) > 2 else NOTHING) for g in self.guards())
+            and all(_same_entries(now, before) for now, before in self._containers)
+            and all(_form(array) == form for array, form in self._arrays)
+            and all(
+                _form(now) == _form(copy) and now.tobytes() == copy.tobytes()
+                for now, copy in self.contents
+            )
+        )
+
+    def guards(self) -> list[tuple[Any, ...]]:
+        """(scope, name, value), or (scope, name) where there was nothing; see `guard`."""
+        return list(self._guards.values())
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether the guards, and the forms of arrays that a call looks at, are not all."""
+        apart = any(id(array) not in self.passed for array, _ in self._arrays)
+        return bool(self._containers or self.contents or apart)
+
+
+def _form(array: Array) -> Any:
+    return (array.shape, array.dtype, array.strides)
+
+
+def _now(scope: Any, name: str | None) -> Any:
+    if name is None:
+        try:
+            return scope.cell_contents
+        except ValueError:
+            return NOTHING
+    return scope.get(name, NOTHING) if type(scope) is dict else getattr(scope, name, NOTHING)
+
+
+def _same_entries(now: Any, before: Any) -> bool:
+    if len(now) != len(before):
+        return False
+    if isinstance(now, dict):
+        pairs = zip(now.items(), before.items(), strict=True)
+        return all(is_same(k, j) and is_same(v, w) for (k, v), (j, w) in pairs)
+    if isinstance(now, list):
+        return all(map(is_same, now, before))
+    return bool(now == before)
+
+
+def is_same(now: Any, before: Any) -> bool:
+    """Whether it is the same object, or a plain constant of the same value; -0.0 is not 0.0."""
+    if now is before:
+        return True
+    plain = type(now) is type(before) and type(now) in (bool, int, float, complex, str, bytes)
+    return plain and repr(now) == repr(before)
+
+
+__all__ = ["NOTHING", "Environment", "is_same"]

@@ -1,0 +1,599 @@
+"""What a traced function meets outside of its arguments, and how it is kept from changing it.
+
+A function is traced as a copy that reads copies of its variables: arrays become arguments of the
+program, what else it reads becomes a guard, and what may have effects, or whose changes nobody
+would see, refuses to be used. So tracing leaves no trace, and an Environment knows what was read.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import enum
+import functools
+import operator
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tessera.errors import Error
+from tessera.frontends.environment import NOTHING, Environment
+from tessera.graph import Tensor, unsupported
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_MOST = 10_000  # entries of containers; beyond, a program would spend its time comparing
+_SMALL = 4096  # bytes of an array that may be compared at each call
+
+# --- what may be used as it is ------------------------------------------------------------------
+
+_PURE = {
+    "numpy", "math", "cmath", "operator", "_operator", "functools", "_functools", "itertools",
+    "ml_dtypes", "tessera", "typing", "numbers", "collections", "_collections",
+}  # fmt: skip
+_BUILTINS = """
+    abs all any ascii bin bool bytes callable chr classmethod complex dict divmod enumerate filter
+    float format frozenset getattr hasattr hex int isinstance issubclass iter len list map max min
+    next object oct ord pow property range repr reversed round set setattr delattr slice sorted
+    staticmethod str sum tuple zip __build_class__ NotImplemented Ellipsis __debug__ True False None
+"""
+_IMPURE_NUMPY = """
+    save savez savez_compressed savetxt load loadtxt genfromtxt fromfile fromregex memmap seterr
+    seterrcall geterr geterrcall setbufsize getbufsize set_printoptions get_printoptions
+    printoptions may_share_memory shares_memory show_config show_runtime info datetime64
+"""
+_REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)}
+_REFUSED_ATTRIBUTES = {"tofile", "dump", "ctypes", "__array_interface__", "__dict__", "f_locals"}
+_CONSTANTS = (
+    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range,
+    slice,
+)  # fmt: skip
+_REASONS = {
+    "random": "draws random numbers, so it is not a function of its arguments",
+    "time": "reads the clock",
+    "os": "asks the operating system",
+    "io": "reads or writes files",
+}
+_REASON_OF = {"_random": "random", "secrets": "random", "datetime": "time", "posix": "os",
+              "_io": "io"}  # fmt: skip
+
+
+def _is_pure(value: Any) -> bool:
+    module = getattr(value, "__module__", None)
+    if type(value) is FunctionType:  # functools.wraps copies the other
+        module = value.__globals__.get("__name__")
+    if module is None and isinstance(value, BuiltinFunctionType):
+        module = getattr(value.__self__, "__name__", None)
+    return (
+        isinstance(module, str)
+        and module.partition(".")[0] in _PURE
+        and not module.startswith("numpy.random")
+        and id(value) not in _REFUSED
+    )
+
+
+_PLAIN_CALLS = (
+    type, BuiltinFunctionType, type(np.sum), operator.itemgetter, operator.attrgetter,
+    operator.methodcaller,
+)  # fmt: skip
+
+
+def _is_known(value: Any) -> bool:
+    """Whether it is a function or class of NumPy or plain Python, and none that holds others'."""
+    if type(value) is FunctionType:
+        return _is_pure(value) and value.__closure__ is None
+    return isinstance(value, _PLAIN_CALLS) and _is_pure(value)
+
+
+class _TypeOf(type):
+    """`type` as a traced function sees it: of a Tensor what NumPy would have."""
+
+    def __call__(cls, *args: Any) -> Any:
+        return args[0].__class__ if len(args) == 1 else type(*args)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, type)
+
+
+class _Type(metaclass=_TypeOf):
+    pass
+
+
+# --- stand-ins ----------------------------------------------------------------------------------
+
+
+class _Module:
+    """A module whose attributes are admitted one by one."""
+
+    __slots__ = ("_tessera",)
+
+    def __init__(self, module: ModuleType, sandbox: Sandbox) -> None:
+        object.__setattr__(self, "_tessera", (module, sandbox))
+
+    def __getattr__(self, name: str) -> Any:
+        module, sandbox = self._tessera
+        return sandbox.of_module(module, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        unsupported(f"it changes {self._tessera[0].__name__}.{name}, which lives outside of it")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+
+class _Object:
+    """An object from outside: of a class written in Python, its attributes can be asked for."""
+
+    __slots__ = ("_tessera",)  # the object, its name, why it is refused if it is, the sandbox
+
+    def __init__(self, value: Any, name: str, sandbox: Sandbox, why: str = "") -> None:
+        object.__setattr__(self, "_tessera", (value, name, why, sandbox))
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._tessera[0])
+
+    def __getattr__(self, name: str) -> Any:
+        value, full, why, sandbox = self._tessera
+        if why:
+            _refuse(self)
+        return sandbox.of_object(self, value, name, f"{full}.{name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        unsupported(f"it changes {self._tessera[1]}.{name}, which lives outside of it")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        value, _, why, _ = self._tessera
+        own = type(_found(type(value), "__call__")) is FunctionType and not isinstance(value, type)
+        return self.__getattr__("__call__")(*args, **kwargs) if own and not why else _refuse(self)
+
+
+def _refuse(proxy: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    value, name, why, _ = proxy._tessera
+    if why:
+        unsupported(f"it uses {name}, {why}")
+    kinds = (value, type(value), type(getattr(value, "__self__", None)))
+    for module in (str(getattr(kind, "__module__", "")) for kind in kinds):
+        top = "random" if module.startswith("numpy.random") else module.partition(".")[0]
+        if reason := _REASONS.get(_REASON_OF.get(top, top)):
+            unsupported(f"it uses {name}, which {reason}")
+    if callable(value):
+        unsupported(f"it uses {name}, of which it is not known that calling it has no effects")
+    unsupported(
+        f"it uses {name}, a {type(value).__name__} from outside, which may change unseen; pass "
+        "what it needs as arguments"
+    )
+
+
+for _name in [
+    "array",
+    "array_function",
+    "array_ufunc",
+    "array_interface",
+    "array_struct",
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "rfloordiv",
+    "mod",
+    "rmod",
+    "pow",
+    "rpow",
+    "matmul",
+    "rmatmul",
+    "and",
+    "rand",
+    "or",
+    "ror",
+    "xor",
+    "rxor",
+    "lshift",
+    "rlshift",
+    "rshift",
+    "rrshift",
+    "neg",
+    "pos",
+    "abs",
+    "invert",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "bool",
+    "len",
+    "iter",
+    "next",
+    "getitem",
+    "setitem",
+    "delitem",
+    "contains",
+    "enter",
+    "exit",
+    "int",
+    "float",
+    "complex",
+    "index",
+    "round",
+    "str",
+    "repr",
+    "format",
+    "hash",
+    "divmod",
+    "reversed",
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "copy",
+    "deepcopy",
+    "reduce_ex",
+    "await",
+]:
+    setattr(_Object, f"__{_name}__", _refuse)
+
+
+class _Globals(dict[str, Any]):
+    """The module variables of traced functions, admitted when they are asked for."""
+
+    def __init__(self, real: dict[str, Any], sandbox: Sandbox) -> None:
+        own = {"__builtins__": sandbox.builtins, "__name__": real.get("__name__", "")}
+        super().__init__(own)
+        self.real, self.sandbox, self.read = real, sandbox, dict(own)
+
+    def __missing__(self, name: str) -> Any:
+        environment = self.sandbox.environment
+        if name not in self.real:
+            environment.guard(self.real, name)
+            raise KeyError(name)
+        value = self.real[name]
+        environment.guard(self.real, name, value)
+        self[name] = self.read[name] = self.sandbox.admit(value, name)
+        return self[name]
+
+
+class Sandbox:
+    """Makes stand-ins for what a function and its helpers read, and records it.
+
+    `outer` makes a Tensor of an array; `frozen`: small ones stay arrays, whose values are guarded;
+    `instead`: functions that others take the place of, by their identity.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        outer: Callable[[Array], Tensor],
+        frozen: bool,
+        instead: Mapping[int, Any],
+    ) -> None:
+        self.environment, self._outer, self._frozen = environment, outer, frozen
+        self._instead = {**instead, id(np.errstate): _errstate}
+        self._admitted: dict[int, tuple[Any, Any]] = {}  # by identity; also keeps those alive
+        self._globals: dict[int, _Globals] = {}
+        self._cells: dict[int, tuple[CellType, Any, CellType]] = {}
+        self._copies: list[tuple[Any, Any, str]] = []  # a container, as it was, and what it is
+        self.was_frozen = False  # whether arrays stayed arrays
+        self.builtins = {
+            name: getattr(builtins, name)
+            if name in _BUILTINS.split() or _is_exception(name)
+            else _Object(getattr(builtins, name), name, self)
+            for name in dir(builtins)
+        } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr}
+
+    # --- values
+    def admit(self, value: Any, name: str) -> Any:
+        """What stands for a value in the traced function."""
+        if type(value) in _CONSTANTS or isinstance(value, (np.generic, np.dtype, enum.Enum)):
+            return value
+        if id(value) in self._instead:
+            return self._instead[id(value)]
+        if id(value) not in self._admitted:
+            self._keep(value, self._made(value, name))
+        return self._admitted[id(value)][1]
+
+    def _keep(self, value: Any, made: Any) -> Any:
+        return self._admitted.setdefault(id(value), (value, made))[1]
+
+    def _made(self, value: Any, name: str) -> Any:
+        kind = type(value)
+        if issubclass(kind, np.ndarray):
+            return self._array(value, name)
+        if kind is functools._lru_cache_wrapper:
+            return self.admit(value.__wrapped__, name)
+        if _is_optimized(value):
+            made = self.admit(value.__wrapped__, name)
+            for key in [k for k in vars(value) if not k.startswith("_")]:
+                self.environment.guard(value, key, vars(value)[key])
+                made.__dict__[key] = self.admit(vars(value)[key], f"{name}.{key}")
+            self._copies = [c for c in self._copies if c[0] is not made.__dict__]
+            self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
+            return made
+        if kind is FunctionType and not _is_known(value):
+            return self._function(value, name)
+        if kind is MethodType:
+            owner = self.admit(value.__self__, "self")
+            return MethodType(self.admit(value.__func__, name), owner)
+        if kind is functools.partial:
+            given = [self.admit(a, f"an argument of {name}") for a in value.args]
+            named = {k: self.admit(a, k) for k, a in value.keywords.items()}
+            return functools.partial(self.admit(value.func, name), *given, **named)
+        if kind in (list, dict, set, frozenset) or issubclass(kind, tuple):
+            return self._container(value, name)
+        if kind is ModuleType:
+            return _Module(value, self)
+        if is_numpys(value) if isinstance(value, np.ufunc) else _is_known(value):
+            return value
+        own = self.builtins.get(getattr(value, "__name__", ""))
+        if isinstance(value, enum.EnumMeta) or _is_plain_class(value) or own is value:
+            return value
+        return _Object(value, name, self)
+
+    def _array(self, array: Array, name: str) -> Any:
+        if type(array) is np.ndarray or isinstance(array, np.memmap):
+            if array.dtype != object and (
+                array.size == 0 or (self._frozen and array.nbytes <= _SMALL)
+            ):
+                copy = array.copy()
+                copy.flags.writeable = False
+                self.environment.watch_content(array, copy)
+                self.was_frozen = True
+                return copy
+            try:
+                tensor = self._outer(array)
+            except Error as error:
+                return _Object(array, name, self, f"an array from outside: {error.message}")
+            self.environment.watch(array)
+            return tensor
+        return _Object(array, name, self, f"a {type(array).__name__}; use a plain array")
+
+    def _container(self, value: Any, name: str) -> Any:
+        if len(value) > _MOST:
+            return _Object(value, name, self)
+        if isinstance(value, (set, frozenset)):
+            if not all(type(v) in _CONSTANTS or isinstance(v, enum.Enum) for v in value):
+                return _Object(value, name, self)
+            self._record(value, copy := type(value)(value), name)
+            return copy
+        if isinstance(value, tuple):
+            if type(value) is not tuple and not _is_plain_class(type(value)):
+                return _Object(value, name, self)
+            parts = [self.admit(v, f"{name}[{i}]") for i, v in enumerate(value)]
+            return tuple(parts) if type(value) is tuple else type(value)(*parts)
+        made: Any = self._keep(value, type(value)())
+        if isinstance(value, list):
+            made.extend(self.admit(v, f"{name}[{i}]") for i, v in enumerate(value))
+        else:
+            made.update({k: self.admit(v, f"{name}[{k!r}]") for k, v in value.items()})
+        self._record(value, made, name)
+        return made
+
+    def _record(self, value: Any, copy: Any, name: str) -> None:
+        self.environment.watch(value)
+        self._copies.append((copy, copy.copy(), f"a {type(copy).__name__}, {name}"))
+
+    # --- functions
+    def _function(self, function: FunctionType, name: str) -> Any:
+        code, environment = function.__code__, self.environment
+        if why := _refused_code(code):
+            return _Object(function, name, self, f"which {why}")
+        cells = function.__closure__ or ()
+        made = FunctionType(
+            code,
+            self._scope(function.__globals__),
+            function.__name__,
+            None,
+            tuple(self._cells.setdefault(id(c), (c, None, CellType()))[2] for c in cells),
+        )
+        self._keep(function, made)
+        environment.guard(function, "__code__", code)
+        environment.guard(function, "__defaults__", function.__defaults__)
+        for variable, cell in zip(code.co_freevars, cells, strict=True):
+            copy = self._cells[id(cell)][2]
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+            if _is_empty(copy):
+                environment.guard(cell, None, value)
+                copy.cell_contents = self.admit(value, variable)
+                self._cells[id(cell)] = (cell, copy.cell_contents, copy)
+        if function.__defaults__:
+            made.__defaults__ = self.admit(function.__defaults__, f"the defaults of {name}")
+        if function.__kwdefaults__:
+            made.__kwdefaults__ = self.admit(function.__kwdefaults__, f"the defaults of {name}")
+        if function.__dict__:
+            made.__dict__.update(self.admit(function.__dict__, f"the attributes of {name}"))
+        self._copies.append((made.__dict__, dict(made.__dict__), f"an attribute of {name}"))
+        return made
+
+    def _scope(self, real: dict[str, Any]) -> _Globals:
+        if id(real) not in self._globals:
+            self._globals[id(real)] = _Globals(real, self)
+        return self._globals[id(real)]
+
+    def _import(
+        self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
+        if level or name not in sys.modules:
+            unsupported(f"it imports {name}, which may have effects; import it outside")
+        return self.admit(sys.modules[name if fromlist else name.partition(".")[0]], name)
+
+    # --- attributes
+    def of_module(self, module: ModuleType, name: str) -> Any:
+        top = module.__name__.partition(".")[0]
+        full = f"{module.__name__}.{name}"
+        if top in _PURE and not module.__name__.startswith("numpy.random"):
+            value = getattr(module, name)
+            grid = top == "numpy" and type(value).__module__.startswith("numpy.lib")  # np.s_, np.r_
+            return value if grid and not callable(value) else self.admit(value, full)
+        entries = vars(module)
+        if name not in entries or (name.startswith("__") and name != "__name__"):
+            unsupported(f"it asks for {full}, which is not known to be there")
+        self.environment.guard(entries, name, entries[name])
+        return self.admit(entries[name], full)
+
+    def of_object(self, proxy: _Object, value: Any, name: str, full: str) -> Any:
+        kind = value if isinstance(value, type) else type(value)
+        heap = bool(kind.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE: written in Python, as a rule
+        own = _found(kind, "__getattribute__") is not object.__getattribute__ and not isinstance(
+            value, type
+        )
+        if not heap or own or _found(kind, "__getattr__") is not NOTHING:
+            _refuse(proxy)
+        if name.startswith("__") and name not in ("__name__", "__call__"):
+            unsupported(f"it asks for {full}, which may change unseen")
+        guard = self.environment.guard
+        raw = _found(kind, name)
+        if kind is not value:
+            guard(value, "__class__", kind)
+            entries = getattr(value, "__dict__", {})
+            if isinstance(raw, property) and raw.fget is not None:
+                guard(kind, name, raw)
+                return self.admit(raw.fget, full)(proxy)
+            slot = type(raw).__name__ == "member_descriptor"
+            if slot or (name in entries and not hasattr(type(raw), "__set__")):
+                found = getattr(value, name, NOTHING)
+                guard(value, name, found)
+                if found is NOTHING:
+                    raise AttributeError(name)
+                return self.admit(found, full)
+            guard(entries, name)
+        if isinstance(raw, staticmethod):
+            raw = raw.__func__
+        elif hasattr(type(raw), "__get__") and not _is_function(raw):
+            unsupported(f"it uses {full}, a {type(raw).__name__}, which may have effects")
+        if raw is NOTHING:
+            unsupported(f"it asks for {full}, which is not there")
+        guard(kind, name, raw)
+        made = self.admit(raw, full)
+        bound = _is_function(raw) and _is_function(_found(kind, name))
+        return MethodType(made, proxy) if bound and kind is not value else made
+
+    # --- afterwards
+    def changed(self) -> str:
+        """What the function changed of its copies; "" if nothing."""
+        for scope in self._globals.values():
+            for name in {*scope, *scope.read}:
+                if scope.get(name, NOTHING) is not scope.read.get(name, NOTHING):
+                    return f"the variable {name}"
+        for _, value, copy in self._cells.values():
+            if not _is_empty(copy) and copy.cell_contents is not value:
+                return "a variable of an enclosing function"
+        for array, frozen in self.environment.contents:
+            if array.tobytes() != frozen.tobytes():  # some of NumPy's writes ignore the flag
+                return "an array"
+        for now, before, what in self._copies:
+            items = (list(v.items()) if isinstance(v, dict) else list(v) for v in (now, before))
+            if not _identical(*items):
+                return what
+        return ""
+
+
+def _getattr(value: Any, name: str, *default: Any) -> Any:
+    """`getattr` of a traced function: arrays have only what NumPy's have."""
+    if type(value) is Tensor and not hasattr(np.ndarray, name):
+        return getattr(np.empty(0), name, *default)
+    return getattr(value, name, *default)
+
+
+def _hasattr(value: Any, name: str) -> bool:
+    return _getattr(value, name, NOTHING) is not NOTHING
+
+
+def _is_empty(cell: CellType) -> bool:
+    return cell == CellType()  # which compares contents if there are any
+
+
+def _identical(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    if len(a) != len(b):
+        return False
+    pairs = zip(a, b, strict=True)
+    return all(
+        (x[0] is y[0] and x[1] is y[1]) if type(x) is tuple is type(y) and len(x) == 2 else x is y
+        for x, y in pairs
+    )
+
+
+def _errstate(**kwargs: Any) -> Any:
+    """np.errstate within a traced function: what is ignored or warned of makes no difference."""
+    if any(v not in ("ignore", "warn", None) for v in kwargs.values()):
+        unsupported("it asks NumPy to raise or report floating-point errors")
+    return np.errstate(**kwargs)
+
+
+def _is_function(value: Any) -> bool:
+    return type(value) is FunctionType or _is_optimized(value)
+
+
+def is_numpys(ufunc: np.ufunc) -> bool:
+    """Whether it is NumPy's or SciPy's own, and not one that somebody has made and named so."""
+    found = (getattr(sys.modules.get(m), ufunc.__name__, None) for m in ("numpy", "scipy.special"))
+    return any(f is ufunc for f in found)
+
+
+def _is_optimized(value: Any) -> bool:
+    return bool(getattr(type(value), "is_tessera_function", False))
+
+
+def _is_exception(name: str) -> bool:
+    value = getattr(builtins, name)
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _is_plain_class(value: Any) -> bool:
+    """Whether calling it does nothing but make a value: builtins' plain types, named tuples."""
+    if not isinstance(value, type):
+        return False
+    named = issubclass(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_make")
+    if named:
+        return _found(value, "__init__") is NOTHING and "__new__" in vars(value)
+    return value in _CONSTANTS or (
+        value.__module__ == "builtins"
+        and (value.__name__ in _BUILTINS.split() or issubclass(value, BaseException))
+    )
+
+
+def _found(kind: type, name: str) -> Any:
+    """What the classes of an object have by a name."""
+    for c in kind.__mro__:
+        if c is not object and name in vars(c):
+            return vars(c)[name]
+    return object.__getattribute__ if name == "__getattribute__" else NOTHING
+
+
+@functools.lru_cache(maxsize=4096)
+def _refused_code(code: CodeType) -> str:
+    """What code does that no stand-in can see; "" if nothing."""
+    before = None
+    for i in dis.get_instructions(code):
+        if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and (
+            i.argval in _REFUSED_ATTRIBUTES
+        ):
+            return f"uses the attribute {i.argval}, which programs cannot follow"
+        local = before is None or before.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_GLO"))
+        if i.opname == "IS_OP" and local:
+            return "asks whether two variables are one object, of which programs know nothing"
+        if i.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL"):
+            before = i
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return next(filter(None, map(_refused_code, inner)), "")
+
+
+__all__ = ["Sandbox"]
