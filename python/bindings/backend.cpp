@@ -1,10 +1,12 @@
 // backend/: modules that run arrays, emitted source, calibration, and what this machine has.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <tuple>
 
@@ -19,6 +21,7 @@
 #include "backend/fault_bench.h"
 #include "backend/measure.h"
 #include "backend/probe.h"
+#include "base/contents.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "bindings.h"
@@ -209,6 +212,50 @@ CpuIsa isa_from(const std::string& text) {
   return *isa;
 }
 
+// Ranges of memory and what they held when this was made. Whoever asks keeps the memory alive.
+class Contents {
+ public:
+  explicit Contents(const std::vector<std::pair<uintptr_t, size_t>>& ranges) {
+    for (auto [address, bytes] : ranges)
+      for (size_t at = 0; at < bytes; at += kPiece) {
+        const auto* from = reinterpret_cast<const std::byte*>(address) + at;
+        pieces_.push_back({{from, std::min(kPiece, bytes - at)}, {}});
+      }
+    each([](Piece& piece) {
+      piece.held = fingerprint(piece.bytes);
+      return true;
+    });
+  }
+  bool same() {
+    return each([](Piece& piece) { return piece.held == fingerprint(piece.bytes); });
+  }
+
+ private:
+  static constexpr size_t kPiece = size_t(1) << 18;
+  static constexpr size_t kAlone = 4;  // as many are not worth waking other threads
+  struct Piece {
+    std::span<const std::byte> bytes;
+    Fingerprint held;
+  };
+  template <class F> bool each(F work) {
+    if (pieces_.size() <= kAlone) return std::all_of(pieces_.begin(), pieces_.end(), work);
+    nb::gil_scoped_release release;
+    struct Job {
+      std::vector<Piece>& pieces;
+      F& work;
+      std::atomic<bool> all{true};
+    } job{pieces_, work};
+    const KernelPool::Body body = [](void* context, long begin, long end, int) {
+      Job& j = *static_cast<Job*>(context);
+      for (long i = begin; i < end && j.all; ++i)
+        if (!j.work(j.pieces[size_t(i)])) j.all = false;
+    };
+    KernelPool::shared().parallel_for(long(pieces_.size()), 1, body, &job);
+    return job.all;
+  }
+  std::vector<Piece> pieces_;
+};
+
 // What this machine can at most do right now, on the pool that modules run on.
 class LimitProbe {
  public:
@@ -286,6 +333,10 @@ void bind_backend(nb::module_& m) {
       .def_prop_ro("workspace_bytes", &Module::workspace_bytes)
       .def_prop_ro("from_cache", &Module::from_cache)
       .def_prop_ro("compile_s", &Module::compile_s);
+
+  nb::class_<Contents>(m, "Contents")
+      .def(nb::init<const std::vector<std::pair<uintptr_t, size_t>>&>(), nb::arg("ranges"))
+      .def("same", &Contents::same);
 
   nb::class_<LimitProbe>(m, "LimitProbe")
       .def(nb::init<int64_t>(), nb::arg("bytes"))
