@@ -256,6 +256,47 @@ class Contents {
   std::vector<Piece> pieces_;
 };
 
+// Arrays (of the buffer protocol) and what they held; `fixed`: whose contents cannot change.
+class ArrayContents {
+ public:
+  ArrayContents(const nb::list& arrays, const std::vector<bool>& fixed) {
+    std::vector<std::pair<uintptr_t, size_t>> ranges;
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const auto range = describe(arrays[i], places_);
+      if (!fixed.at(i)) ranges.push_back(range);
+    }
+    contents_.emplace(ranges);
+  }
+  // Whether these are the same arrays, as far as a program can tell, with the same contents.
+  bool same(const nb::list& arrays) {
+    std::vector<int64_t> places;
+    places.reserve(places_.size());
+    for (const nb::handle array : arrays) describe(array, places);
+    return places == places_ && contents_->same();
+  }
+
+ private:
+  // Adds where the elements lie and their type to `places`; the range of memory that they lie in.
+  static std::pair<uintptr_t, size_t> describe(nb::handle array, std::vector<int64_t>& places) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) != 0)
+      throw nb::python_error();
+    places.insert(places.end(), {reinterpret_cast<int64_t>(view.buf), view.itemsize, view.ndim});
+    for (const char* c = view.format; *c != 0; ++c) places.push_back(*c);
+    int64_t low = 0, high = view.itemsize;
+    for (int d = 0; d < view.ndim; ++d) {
+      places.insert(places.end(), {view.shape[d], view.strides[d]});
+      (view.strides[d] < 0 ? low : high) += (view.shape[d] - 1) * view.strides[d];
+    }
+    if (view.len == 0) low = high = 0;
+    const auto first = reinterpret_cast<uintptr_t>(view.buf) + uintptr_t(low);
+    PyBuffer_Release(&view);
+    return {first, size_t(high - low)};
+  }
+  std::vector<int64_t> places_;
+  std::optional<Contents> contents_;
+};
+
 // What this machine can at most do right now, on the pool that modules run on.
 class LimitProbe {
  public:
@@ -337,6 +378,10 @@ void bind_backend(nb::module_& m) {
   nb::class_<Contents>(m, "Contents")
       .def(nb::init<const std::vector<std::pair<uintptr_t, size_t>>&>(), nb::arg("ranges"))
       .def("same", &Contents::same);
+  nb::class_<ArrayContents>(m, "ArrayContents")
+      .def(nb::init<const nb::list&, const std::vector<bool>&>(), nb::arg("arrays"),
+           nb::arg("fixed"))
+      .def("same", &ArrayContents::same, nb::arg("arrays"));
 
   nb::class_<LimitProbe>(m, "LimitProbe")
       .def(nb::init<int64_t>(), nb::arg("bytes"))

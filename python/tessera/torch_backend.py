@@ -60,7 +60,8 @@ class Settings:
     # in the background, and sizes are never rounded up.
     dynamic: Literal["background", "wait", "exact"] = "background"
     cache_dir: str | None = None  # instead of TESSERA_CACHE_DIR
-    weights: bool = True  # pack parameters once per version (inference)
+    weights: bool = True  # pack parameters once per values (inference)
+    freeze: bool = False  # promised: nothing writes to them unseen by PyTorch's versions
 
     def __post_init__(self) -> None:
         for name, allowed in (("fallback", ("eager", "inductor")),
@@ -70,7 +71,7 @@ class Settings:
                     f"torch.compile: option {name} is one of {', '.join(allowed)}, "
                     f"not {getattr(self, name)!r}"
                 )
-        for name in ("strict", "check", "weights"):
+        for name in ("strict", "check", "weights", "freeze"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"torch.compile: option {name} is True or False")
         if self.budget:
@@ -196,8 +197,8 @@ def decompositions() -> dict[Any, Any]:
 
 
 def refresh() -> None:
-    """Packs all weights again at the next call: after a change that PyTorch does not count as one,
-    such as writing through `parameter.data`."""
+    """Packs all weights again at the next call: after writing to frozen ones (option `freeze`)
+    in a way that PyTorch does not count, such as through `parameter.data`."""
     for report in REPORTS:
         for part in report.parts:
             part.refresh()
@@ -358,10 +359,10 @@ def _partitioned(
     """The graph with maximal convex parts replaced by their programs."""
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
                  and not is_scalar_function(n.target)]  # fmt: skip
-    axes = 0 if device is None else 2  # running statistics are not looked at on a device
+    if device is not None and not settings.freeze:
+        fixed = set()  # contents are not looked at on a device, which would have to be waited for
     weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder"))
-               if i in fixed and isinstance(v := n.meta.get("val"), torch.Tensor)
-               and v.ndim >= axes}  # fmt: skip
+               if i in fixed and isinstance(n.meta.get("val"), torch.Tensor)}  # fmt: skip
     if operators and support.is_whole(gm):
         flags = [n.name in weights for n in gm.graph.find_nodes(op="placeholder")]
         part = Part(gm, flags, settings, "whole", device)
