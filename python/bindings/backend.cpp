@@ -23,6 +23,7 @@
 #include "backend/probe.h"
 #include "base/contents.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/thread_pool.h"
 #include "bindings.h"
 #include "long_call.h"
@@ -398,8 +399,18 @@ void bind_backend(nb::module_& m) {
         return std::tuple(t.row_blocks, t.column_blocks, t.iterations);
       },
       nb::arg("dtype"), nb::arg("batch"), nb::arg("rows"), nb::arg("columns"), nb::arg("depth"));
+  m.def("why_not_own", &why_not_own, nb::arg("folder"), nb::arg("alone"));
   m.def(
-      "find_text", [](const std::string& key) { return Cache().find_text(key); }, nb::arg("key"));
+      "find_text",
+      [](const std::string& key) -> nb::object {
+        const auto text = Cache().find_text(key);
+        if (!text) return nb::none();
+        PyObject* made = PyUnicode_DecodeUTF8(text->data(), Py_ssize_t(text->size()), "strict");
+        if (made != nullptr) return nb::steal(made);
+        PyErr_Clear();  // no text: as good as absent
+        return nb::none();
+      },
+      nb::arg("key"));
   m.def(
       "store_text",
       [](const std::string& key, const std::string& text) { Cache().store_text(key, text); },

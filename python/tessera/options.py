@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tessera.calibrate import calibrated_path
 from tessera.errors import UsageError
-from tessera.store import cache_directory
+from tessera.store import cache_directory, is_own
 
 _HERE = Path(__file__).resolve().parent
 
@@ -39,7 +39,13 @@ def is_gpu(target: str) -> bool:
 
 def rule_folders() -> list[str]:
     """Where rules are: those that ship, then the user's own."""
-    return [str(shipped_rules() or ""), str(user_rules())]
+    return [str(shipped_rules() or ""), *_own(user_rules())]
+
+
+def _own(folder: Path, within_cache: bool = True) -> list[str]:
+    """The folder, where nobody else can have put files there."""
+    above = is_own(folder.parent, alone=within_cache)
+    return [str(folder)] if above and is_own(folder) else []
 
 
 def shipped_rules() -> Path | None:
@@ -63,8 +69,8 @@ def pattern_folders() -> list[str]:
     return [
         str(shipped_patterns() or ""),
         *(str(folder) for folder in installed_patterns()),
-        str(user_patterns()),
-        str(Path(".tessera") / "patterns"),
+        *_own(user_patterns()),
+        *_own(Path(".tessera") / "patterns", within_cache=False),
         *registered_patterns,
     ]
 
@@ -218,6 +224,7 @@ class Options:
         fields["target_directory"] = target_directory()
         fields["rule_folders"] = rule_folders()
         fields["pattern_folders"] = pattern_folders()
-        if self.target == "cpu" and (measured := calibrated_path()).exists():
+        measured = calibrated_path()
+        if self.target == "cpu" and is_own(measured.parent, alone=True) and measured.exists():
             fields["target"] = str(measured)
         return fields

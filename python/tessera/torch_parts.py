@@ -27,8 +27,8 @@ from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch.importer import build, dtype_of, operator_name
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
-from tessera.torch_cache import Agreed, KeptPart, digest, fusion, kept_fusion, own_key
-from tessera.torch_compare import disagreement
+from tessera.torch_cache import KeptPart, digest, fusion, kept_fusion, own_key
+from tessera.torch_compare import disagreement, is_alike
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -454,11 +454,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         expected = None
         program: Program | Padded | None
         try:
-            program = self._as_kept(args)
+            program = kept = self._as_kept(args)
             if program is None:
                 program = self._compile(args, extents)
-                if self._settings.check:
-                    expected = self._compare(program, args)
+            if self._settings.check:
+                expected = self._compare(program, args)
+                if kept is None:
                     self._write(program)
         except Exception as error:
             program, expected = None, None
@@ -501,7 +502,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return program
 
     def _write(self, program: Program | Padded) -> None:
-        if self.keep is not None and isinstance(program, Program):
+        from tessera.torch_backend import cache_in
+
+        if self.keep is None or not isinstance(program, Program):
+            return
+        with cache_in(self._settings.cache_dir), contextlib.suppress(Error):  # no room
             self.keep(weights=self._flags, program=str(program.source), fused=str(program.graph),
                       results=program.results, code=digest(program.module.source),
                       fusion=fusion() + self._own)  # fmt: skip
@@ -603,29 +608,18 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return [output.args[0]] if self._single else output.args[0]
 
     def _compare(self, program: Any, args: Sequence[Any]) -> Any:
-        """PyTorch's own results, with which a program's agree; None where its code is known to
-        have agreed in another process. Raises UnsupportedError."""
-        from tessera.torch_backend import cache_in
-
-        agreed = None
-        if self._device is None:
-            with cache_in(self._settings.cache_dir):
-                plain = program.program if isinstance(program, Padded) else program
-                agreed = Agreed(self.eager, plain.source, plain.module.source)
-                if agreed.is_known():
-                    return None
+        """PyTorch's own results, with which a program's agree. Raises UnsupportedError."""
         with torch.no_grad():
             expected = self.eager(*args)
             made = program(args)
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
+            if is_alike(*whole):
+                return expected
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
                             for x in (whole[0], map(_as_told, whole[1], self._results()))
                             )  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 raise UnsupportedError(why)
-        if agreed is not None:
-            with cache_in(self._settings.cache_dir):
-                agreed.keep()
         return expected
 
 

@@ -1,6 +1,11 @@
 #include "base/folder.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 namespace tessera {
@@ -16,6 +21,22 @@ std::vector<std::string> files_of(const std::string& folder, const std::string& 
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+std::string why_not_own(const std::string& folder, bool alone) {
+  struct stat link, info;
+  if (lstat(folder.c_str(), &link) != 0 || stat(folder.c_str(), &info) != 0)
+    return "cannot read '" + folder + "': " + std::strerror(errno);
+  if (!S_ISDIR(info.st_mode)) return "'" + folder + "' is not a directory";
+  if (info.st_uid != geteuid()) return "'" + folder + "' belongs to another user";
+  // Whoever made a link can have it point elsewhere at any time.
+  if (link.st_uid != geteuid() && link.st_uid != 0)
+    return "'" + folder + "' is a link that belongs to another user";
+  if (alone && (info.st_mode & 077) != 0)
+    return "'" + folder + "' can be entered by other users (run: chmod 700 '" + folder + "')";
+  if ((info.st_mode & S_IWOTH) || ((info.st_mode & S_IWGRP) && info.st_gid != getegid()))
+    return "'" + folder + "' can be written to by other users (run: chmod go-w '" + folder + "')";
+  return "";
 }
 
 }  // namespace tessera
