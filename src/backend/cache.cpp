@@ -58,6 +58,11 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+// With its own name: a line in another's place is damage like any other.
+std::string index_line(const std::string& hash, std::string_view suffix, const std::string& key) {
+  return hash + " " + std::string(suffix) + " " + key + "\n";
+}
+
 bool is_hex64(std::string_view text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -139,9 +144,9 @@ std::optional<std::string> Cache::find(const std::string& key, std::string_view 
     if (root.empty()) continue;
     const std::optional<std::string> line = read_file(root + "/index/" + key);
     if (!line) continue;
-    // "sha256 suffix\n"; the name of the object is rebuilt from checked parts only.
+    // "sha256 suffix key\n"; the name of the object is rebuilt from checked parts only.
     const std::string hash = line->substr(0, 64);
-    if (!is_hex64(hash) || *line != hash + " " + std::string(suffix) + "\n") {
+    if (!is_hex64(hash) || *line != index_line(hash, suffix, key)) {
       corrupt = true;
       continue;
     }
@@ -166,7 +171,7 @@ std::string Cache::write(const std::string& root, const std::string& key, std::s
     throw Error(ErrorKind::Io, problem);
   }
   if (std::string problem =
-          write_atomically(root + "/index/" + key, hash + " " + std::string(suffix) + "\n");
+          write_atomically(root + "/index/" + key, index_line(hash, suffix, key));
       !problem.empty()) {
     throw Error(ErrorKind::Io, problem);
   }

@@ -12,12 +12,11 @@ namespace tessera {
 
 std::vector<std::string> files_of(const std::string& folder, const std::string& extension) {
   std::vector<std::string> files;
-  std::error_code none;
-  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end;
-       at.increment(none)) {
-    std::error_code ignored;
-    if (at->path().extension() == extension && at->is_regular_file(ignored))
-      files.push_back(at->path().string());
+  try {  // with an error code it would end the process where memory is short
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == extension && entry.is_regular_file())
+        files.push_back(entry.path().string());
+  } catch (const std::filesystem::filesystem_error&) {
   }
   std::sort(files.begin(), files.end());
   return files;

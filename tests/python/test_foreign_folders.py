@@ -126,12 +126,21 @@ def test_pipes_and_devices_do_not_hang(cache: Path) -> None:
         assert _core.find_text(KEY) == "kept"
 
 
+def test_a_line_in_anothers_place_is_damage(cache: Path) -> None:
+    """It named another kernel's code, which ran."""
+    other = "cd" * 32
+    _core.store_text(other, "another")
+    (cache / "index" / KEY).write_bytes((cache / "index" / other).read_bytes())
+    assert _core.find_text(KEY) is None
+    assert _core.find_text(other) == "another"
+
+
 def test_text_that_is_none_is_absent(cache: Path) -> None:
     _core.store_text(KEY, "x")
     bad = b"\xff\xfe\x80"
     digest = hashlib.sha256(bad).hexdigest()
     (cache / "objects" / f"{digest}.txt").write_bytes(bad)
-    (cache / "index" / KEY).write_text(f"{digest} .txt\n")
+    (cache / "index" / KEY).write_text(f"{digest} .txt {KEY}\n")
     assert _core.find_text(KEY) is None
 
 

@@ -128,7 +128,7 @@ def plant(folder: Path, file: Path, content: bytes) -> None:
     (index,) = (i for i in folder.glob("index/*") if i.read_text().startswith(file.stem))
     digest = hashlib.sha256(content).hexdigest()
     (folder / "objects" / f"{digest}.txt").write_bytes(content)
-    index.write_text(f"{digest} .txt\n")
+    index.write_text(f"{digest} .txt {index.name}\n")
 
 
 def test_a_damaged_or_foreign_file_is_not_read(traced: Traced, folder: Path) -> None:
