@@ -24,8 +24,8 @@ CAMPAIGNS: dict[str, tuple[str, int, int]] = {
     "cache faults": ("bench.trust.cache_faults", 300, 10_000),
     "kills": ("bench.trust.kills", 25, 500),
     "crowds": ("bench.trust.crowds", 4, 40),
-    "failing writes": ("bench.trust.failing_writes", 60, 600),
-    "failing allocations": ("bench.trust.failing_allocations", 100, 3000),
+    "failing writes": ("bench.trust.failing_writes", 30, 600),
+    "failing allocations": ("bench.trust.failing_allocations", 200, 3000),
     "hostile files": ("bench.trust.hostile_files", 300, 10_000),
 }
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "trust.json"
@@ -33,10 +33,10 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "trust.json"
 
 def machine() -> dict[str, object]:
     """What the campaigns ran on."""
-    cpu = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), platform.processor())  # fmt: skip
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
-        "cpu": cpu, "cores": os.cpu_count(), "isa": _core.machine()["isa"],
+        "cpu": models[0] if models else platform.processor(), "cores": os.cpu_count(), "isa": _core.machine()["isa"],
         "system": platform.platform(), "python": platform.python_version(),
         "compiler": _core.machine()["compiler_version"], "tessera": tessera.__version__,
         "verifier": _core.verifier_version,

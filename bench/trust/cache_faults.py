@@ -24,7 +24,9 @@ def damage(data: bytes, rng: random.Random, other: bytes) -> tuple[str, bytes]:
     way = rng.choice(["bit"] * 6 + ["cut"] * 3 + ["empty", "more", "zeros", "swapped"])
     if way == "bit" and data:
         at = rng.randrange(8 * len(data))
-        return f"bit {at}", data[: at // 8] + bytes([data[at // 8] ^ 1 << at % 8]) + data[at // 8 + 1 :]
+        return f"bit {at}", data[: at // 8] + bytes([data[at // 8] ^ 1 << at % 8]) + data[
+            at // 8 + 1 :
+        ]
     if way == "cut" and data:
         at = rng.randrange(len(data))
         return f"cut at {at}", data[:at]

@@ -157,5 +157,10 @@ class Tally:
         found = len(self.findings)
         return {
             "tried": self.tried, "found": found, "survived": self.tried - found,
-            "details": {**dict(sorted(self.fates.items())), "findings": self.findings[:50], **details},
+            "details": {**sorted_counts(self.fates), "findings": self.findings[:50], **details},
         }  # fmt: skip
+
+
+def sorted_counts(counts: Counter[str]) -> dict[str, int]:
+    """By name."""
+    return dict(sorted(counts.items()))

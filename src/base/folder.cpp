@@ -1,22 +1,26 @@
 #include "base/folder.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
+#include <memory>
 
 namespace tessera {
 
 std::vector<std::string> files_of(const std::string& folder, const std::string& extension) {
   std::vector<std::string> files;
-  try {  // with an error code it would end the process where memory is short
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().extension() == extension && entry.is_regular_file())
-        files.push_back(entry.path().string());
-  } catch (const std::filesystem::filesystem_error&) {
+  // Not std::filesystem, whose iterators end the process where memory is short.
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
+  while (const dirent* entry = open ? readdir(open.get()) : nullptr) {
+    const std::string name = entry->d_name, path = folder + "/" + name;
+    struct stat info;
+    if (name.size() > extension.size() && name.ends_with(extension) &&
+        stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode))
+      files.push_back(path);
   }
   std::sort(files.begin(), files.end());
   return files;
