@@ -36,7 +36,8 @@ def machine() -> dict[str, object]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
-        "cpu": models[0] if models else platform.processor(), "cores": os.cpu_count(), "isa": _core.machine()["isa"],
+        "cpu": models[0] if models else platform.processor(), "cores": os.cpu_count(),
+        "isa": _core.machine()["isa"],
         "system": platform.platform(), "python": platform.python_version(),
         "compiler": _core.machine()["compiler_version"], "tessera": tessera.__version__,
         "verifier": _core.verifier_version,

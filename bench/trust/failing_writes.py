@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import random
 import resource
@@ -38,7 +39,7 @@ def tries(count: int, seed: int) -> dict[str, Any]:
                 kind, at = rng.choice(
                     [("size", rng.choice([0, 100, 5000, 50_000])), ("closed", 0), ("full", 0)]
                 )
-            tally.add(kind, str(at), child(lambda k=kind, a=at, f=folder: fail(k, a, f), folder))
+            tally.add(kind, str(at), child(functools.partial(fail, kind, at, folder), folder))
             reopened(folder)
             tally.add("afterwards", f"{kind} {at}", child(work, folder))
             shutil.rmtree(folder)

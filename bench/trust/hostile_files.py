@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from bench.trust.work import Tally, child, scratch
@@ -19,6 +19,7 @@ from tessera.errors import Error
 from tessera.patterns import read_pattern
 from tessera.rules import read_rules
 
+Made = TypeVar("Made", str, bytes)
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60  # for one file; the budget of a search is half a second
 MEMORY = 12 << 30  # of address space
@@ -28,9 +29,15 @@ CODE = [
     '"); system("touch executed"); //', "$(touch executed)", "`touch executed`",
     "__import__('os').system('touch executed')", "x; touch executed", "*/ } int main() { /*",
     "\\\"; int z; //", "%n%n%s", "../../executed", "a\\nb", "{{7*7}}", "\u202e\u0000x", "for",
-    "int", "float", "import", "lambda", "NULL", "__attribute__", "main", "k0", "errno", "I", "alignas",
+    "int", "float", "import", "lambda", "NULL", "__attribute__", "main", "k0", "errno", "I",
+    "alignas",
 ]  # fmt: skip
 EXTENTS = [0, -1, 1, 2**31 - 1, 2**31, 2**53, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, 10**400]
+
+
+def one(rng: random.Random, ways: list[Callable[[], Made]]) -> Made:
+    """What one of these makes."""
+    return rng.choice(ways)()
 
 
 def ug(body: str, inputs: str = "x = input : f32[4,4]", result: str = "y") -> str:
@@ -42,7 +49,7 @@ def ug_files(rng: random.Random) -> str:
     n, m = rng.choice(EXTENTS), rng.choice(EXTENTS)
     code = rng.choice(CODE)
     depth = rng.choice([10, 1000, DEEP])
-    return rng.choice([
+    return one(rng, [
         lambda: ug("y = exp x", f"x = input : f32[{n},{m}]"),
         lambda: ug("y = matmul x, w", f"x = input : f32[{n},4]\n  w = input : f32[4,{m}]"),
         lambda: ug(f"y = reshape x {{shape=[{n},{m}]}}"),
@@ -75,7 +82,7 @@ def ug_files(rng: random.Random) -> str:
         lambda: ug("y = exp x", f"x = input : f32[{code}]"),
         lambda: "\0" * depth,
         lambda: "#" * depth + "\n" * depth + ug("y = exp x"),
-    ])()  # fmt: skip
+    ])  # fmt: skip
 
 
 def huge_ug(_: random.Random) -> str:
@@ -87,7 +94,7 @@ def huge_ug(_: random.Random) -> str:
 def rules_files(rng: random.Random) -> str:
     """A file of rules."""
     depth, code, n = rng.choice([10, 1000, DEEP]), rng.choice(CODE), rng.choice(EXTENTS)
-    return rng.choice([
+    return one(rng, [
         lambda: f"rule {code}\n  A [...]\n  A * 2 = A + A\n  holds for real\n",
         lambda: f"rule a\n  {code} [...]\n  A * 2 = A + A\n  holds for real\n",
         lambda: f"rule a\n  A [...]\n  {'(' * depth}A{')' * depth} = A\n  holds for real\n",
@@ -100,7 +107,7 @@ def rules_files(rng: random.Random) -> str:
         lambda: f"rule a\n  A [...]\n  A = broadcast_to({n}, shape=[{n} {n}])\n  holds for real\n",
         lambda: f"rule a\n  A [...]\n  A = A\n  assumes {'not ' * depth}A != 0\n  holds for real\n",
         lambda: "rule a\n" * depth,
-    ])()  # fmt: skip
+    ])  # fmt: skip
 
 
 def pattern_files(rng: random.Random) -> str:
@@ -109,7 +116,7 @@ def pattern_files(rng: random.Random) -> str:
     body = "def {\n    x = input : f32[M,N]\n    y = exp x\n    return y\n  }\n"
     kernel = ("kernel grid[x=M/BM] {\n    t = iter x {imap={x:0}}\n    o = exp t\n"
               "    y = save o {omap={x:0}} : f32[M,N]\n    return y\n  }\n")  # fmt: skip
-    return rng.choice([
+    return one(rng, [
         lambda: f"pattern {code}\n  {body}  {kernel}",
         lambda: f"pattern a\n  {body}  tune {code} = 1 2\n  {kernel}",
         lambda: f"pattern a\n  {body}  tune BM = {n} {n}\n  {kernel}",
@@ -121,7 +128,7 @@ def pattern_files(rng: random.Random) -> str:
         lambda: "pattern a\n  " + "def {" * depth,
         lambda: f"pattern a\n  {body}  " + kernel.replace("{", "{" * depth, 1),
         lambda: f"pattern a\n  {body.replace('f32[M,N]', f'f32[{n},N]')}  {kernel}",
-    ])()  # fmt: skip
+    ])  # fmt: skip
 
 
 # --- ONNX, its protobuf written by hand -----------------------------------------------------------
@@ -186,7 +193,7 @@ def onnx_files(rng: random.Random) -> bytes:
                                           + field(6, graph) + field(20, 5)))  # fmt: skip
         return field(1, 8) + field(7, graph) + field(8, field(2, 17))
 
-    return rng.choice([
+    return one(rng, [
         lambda: onnx_model([node("Exp", ["x"], ["y"])], [n, m]),
         lambda: onnx_model([node("Transpose", ["x"], ["y"], ints("perm", [n, m]))], [4, 4]),
         lambda: onnx_model(add, [4, 4], [dims([n, m]) + field(2, 1) + field(8, "w")]),
@@ -220,7 +227,7 @@ def onnx_files(rng: random.Random) -> bytes:
         lambda: onnx_model([node("Slice", ["x", "s", "s", "s", "s"], ["y"])], [4, 4],
                            [dims([2]) + field(2, 7) + field(8, "s")
                             + field(9, struct.pack("<QQ", n % 2**64, m % 2**64))]),
-    ])()  # fmt: skip
+    ])  # fmt: skip
 
 
 # --- what is done with them -----------------------------------------------------------------------
