@@ -3,6 +3,7 @@
 #   make test   build and pass all tests       make bench  measure (bench/results)
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
 #   make gpu-bundle   the tree and what such a machine may lack, as one archive
+#   make trust  campaigns against trust: faults, kills, hostile files (LONG=1: hours)
 #   make lint   format, lint and type checks   make fuzz   time-boxed fuzzing   make clean
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -10,7 +11,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo build test bench bench-core gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all demo build test bench bench-core trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -53,6 +54,9 @@ bench: bench-core
 	@for suite in search verify "mirage --quick"; do \
 	  $(PY) -m tessera.cli bench $$suite --json build/bench/$${suite%% *}.json || exit 1; done
 	@$(PY) bench/table.py build/bench/*.json
+
+trust: core
+	@$(PY) -m bench.trust $(if $(LONG),--long)
 
 # With the machine's own Python and no .venv: GPU machines often reach no package registry.
 gpu-test:

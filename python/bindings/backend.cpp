@@ -1,10 +1,12 @@
 // backend/: modules that run arrays, emitted source, calibration, and what this machine has.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/set.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <tuple>
 
@@ -18,7 +20,9 @@
 #include "backend/cpu/runtime.h"
 #include "backend/measure.h"
 #include "backend/probe.h"
+#include "base/contents.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/thread_pool.h"
 #include "bindings.h"
 #include "long_call.h"
@@ -208,6 +212,91 @@ CpuIsa isa_from(const std::string& text) {
   return *isa;
 }
 
+// Ranges of memory and what they held when this was made. Whoever asks keeps the memory alive.
+class Contents {
+ public:
+  explicit Contents(const std::vector<std::pair<uintptr_t, size_t>>& ranges) {
+    for (auto [address, bytes] : ranges)
+      for (size_t at = 0; at < bytes; at += kPiece) {
+        const auto* from = reinterpret_cast<const std::byte*>(address) + at;
+        pieces_.push_back({{from, std::min(kPiece, bytes - at)}, {}});
+      }
+    each([](Piece& piece) {
+      piece.held = fingerprint(piece.bytes);
+      return true;
+    });
+  }
+  bool same() {
+    return each([](Piece& piece) { return piece.held == fingerprint(piece.bytes); });
+  }
+
+ private:
+  static constexpr size_t kPiece = size_t(1) << 18;
+  static constexpr size_t kAlone = 4;  // as many are not worth waking other threads
+  struct Piece {
+    std::span<const std::byte> bytes;
+    Fingerprint held;
+  };
+  template <class F> bool each(F work) {
+    if (pieces_.size() <= kAlone) return std::all_of(pieces_.begin(), pieces_.end(), work);
+    nb::gil_scoped_release release;
+    struct Job {
+      std::vector<Piece>& pieces;
+      F& work;
+      std::atomic<bool> all{true};
+    } job{pieces_, work};
+    const KernelPool::Body body = [](void* context, long begin, long end, int) {
+      Job& j = *static_cast<Job*>(context);
+      for (long i = begin; i < end && j.all; ++i)
+        if (!j.work(j.pieces[size_t(i)])) j.all = false;
+    };
+    KernelPool::shared().parallel_for(long(pieces_.size()), 1, body, &job);
+    return job.all;
+  }
+  std::vector<Piece> pieces_;
+};
+
+// Arrays (of the buffer protocol) and what they held; `fixed`: whose contents cannot change.
+class ArrayContents {
+ public:
+  ArrayContents(const nb::list& arrays, const std::vector<bool>& fixed) {
+    std::vector<std::pair<uintptr_t, size_t>> ranges;
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const auto range = describe(arrays[i], places_);
+      if (!fixed.at(i)) ranges.push_back(range);
+    }
+    contents_.emplace(ranges);
+  }
+  // Whether these are the same arrays, as far as a program can tell, with the same contents.
+  bool same(const nb::list& arrays) {
+    std::vector<int64_t> places;
+    places.reserve(places_.size());
+    for (const nb::handle array : arrays) describe(array, places);
+    return places == places_ && contents_->same();
+  }
+
+ private:
+  // Adds where the elements lie and their type to `places`; the range of memory that they lie in.
+  static std::pair<uintptr_t, size_t> describe(nb::handle array, std::vector<int64_t>& places) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) != 0)
+      throw nb::python_error();
+    places.insert(places.end(), {reinterpret_cast<int64_t>(view.buf), view.itemsize, view.ndim});
+    for (const char* c = view.format; *c != 0; ++c) places.push_back(*c);
+    int64_t low = 0, high = view.itemsize;
+    for (int d = 0; d < view.ndim; ++d) {
+      places.insert(places.end(), {view.shape[d], view.strides[d]});
+      (view.strides[d] < 0 ? low : high) += (view.shape[d] - 1) * view.strides[d];
+    }
+    if (view.len == 0) low = high = 0;
+    const auto first = reinterpret_cast<uintptr_t>(view.buf) + uintptr_t(low);
+    PyBuffer_Release(&view);
+    return {first, size_t(high - low)};
+  }
+  std::vector<int64_t> places_;
+  std::optional<Contents> contents_;
+};
+
 // What this machine can at most do right now, on the pool that modules run on.
 class LimitProbe {
  public:
@@ -286,6 +375,14 @@ void bind_backend(nb::module_& m) {
       .def_prop_ro("from_cache", &Module::from_cache)
       .def_prop_ro("compile_s", &Module::compile_s);
 
+  nb::class_<Contents>(m, "Contents")
+      .def(nb::init<const std::vector<std::pair<uintptr_t, size_t>>&>(), nb::arg("ranges"))
+      .def("same", &Contents::same);
+  nb::class_<ArrayContents>(m, "ArrayContents")
+      .def(nb::init<const nb::list&, const std::vector<bool>&>(), nb::arg("arrays"),
+           nb::arg("fixed"))
+      .def("same", &ArrayContents::same, nb::arg("arrays"));
+
   nb::class_<LimitProbe>(m, "LimitProbe")
       .def(nb::init<int64_t>(), nb::arg("bytes"))
       .def("read", &LimitProbe::read, nb::call_guard<nb::gil_scoped_release>())
@@ -301,8 +398,18 @@ void bind_backend(nb::module_& m) {
         return std::tuple(t.row_blocks, t.column_blocks, t.iterations);
       },
       nb::arg("dtype"), nb::arg("batch"), nb::arg("rows"), nb::arg("columns"), nb::arg("depth"));
+  m.def("why_not_own", &why_not_own, nb::arg("folder"), nb::arg("alone"));
   m.def(
-      "find_text", [](const std::string& key) { return Cache().find_text(key); }, nb::arg("key"));
+      "find_text",
+      [](const std::string& key) -> nb::object {
+        const auto text = Cache().find_text(key);
+        if (!text) return nb::none();
+        PyObject* made = PyUnicode_DecodeUTF8(text->data(), Py_ssize_t(text->size()), "strict");
+        if (made != nullptr) return nb::steal(made);
+        PyErr_Clear();  // no text: as good as absent
+        return nb::none();
+      },
+      nb::arg("key"));
   m.def(
       "store_text",
       [](const std::string& key, const std::string& text) { Cache().store_text(key, text); },

@@ -53,6 +53,7 @@ class LongCall {
       changed_.notify_one();
     });
     std::optional<nb::python_error> raised;
+    std::exception_ptr other;
     interrupted = false;
     for (bool done = false; !done;) {
       {
@@ -70,6 +71,9 @@ class LongCall {
         interrupted = true;
         // Ctrl-C asks for the best so far; anything else that a handler raises is passed on.
         if (!error.matches(PyExc_KeyboardInterrupt)) raised.emplace(std::move(error));
+      } catch (...) {  // of memory, say: the worker has to be waited for
+        cancel = abandon = true;
+        other = std::current_exception();
       }
     }
     {
@@ -78,6 +82,7 @@ class LongCall {
     }
     if (failure) std::rethrow_exception(failure);
     if (raised) throw std::move(*raised);
+    if (other) std::rethrow_exception(other);
     return std::move(*result);
   }
 

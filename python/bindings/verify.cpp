@@ -106,6 +106,7 @@ VerifyOptions options_from(bool strict, std::optional<uint64_t> seed, int thread
 }  // namespace
 
 void bind_verify(nb::module_& m) {
+  m.attr("verifier_version") = kVerifierVersion;
   nb::class_<Certificate>(m, "Certificate")
       .def_static(
           "parse",

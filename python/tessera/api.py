@@ -93,7 +93,7 @@ def _optimize_graph(
     find_highs()
     record = _core.optimize(graph.core, options.fields(), watch, stop)
     asked = {"timeline": timeline, "requested": options.target, "strict": options.strict,
-             "disable": options.disable}  # fmt: skip
+             "disable": options.disable, "freeze": options.freeze}  # fmt: skip
     result = Result({**record, **asked}, call)
     if options.cache and not result.details["from_cache"]:
         MeasurementStore.default().add(result)

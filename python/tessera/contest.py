@@ -22,6 +22,7 @@ from tessera import _core
 from tessera.direct import layout
 from tessera.errors import Error
 from tessera.options import Options
+from tessera.store import kept_json
 
 if TYPE_CHECKING:
     from tessera.frontends.trace import Traced
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 Run = Callable[[], Any]
 
-_VERSION = 2  # of what is remembered
+_VERSION = 3  # of what is remembered
 _SECONDS = 0.2  # that the race takes
 _DECIDED = 0.05  # seconds of one call; from here on each runs once
 _FASTER = 1.02  # than kernels, to be preferred to them
@@ -86,7 +87,7 @@ def choose(
     if "numpy" in options.disable:
         return Choice("kernel")
     key = _key(function, traced.graph, arrays, options)
-    if options.cache and (remembered := _remembered(key, traced.graph)) is not None:
+    if options.cache and (remembered := _remembered(key, traced, options)) is not None:
         return remembered
     # What was traced has no effects, so that it may be run for its time alone.
     runs: dict[str, Run] = {"kernel": kernel, "function": as_call(function, True)}
@@ -248,6 +249,7 @@ def _key(
     fields["disable"] = sorted(options.disable)
     parts = [
         f"choice {_VERSION} {_core.version} numpy {np.__version__}",
+        f"verifier {_core.verifier_version}",
         repr(sorted(fields.items())),
         repr([layout(a) for a in arrays]),
         _digest(getattr(function, "__code__", None)),
@@ -271,30 +273,23 @@ def _written(choice: Choice) -> str:
         "seconds": choice.seconds,
         "source": choice.source,
         "name": choice.name,
-        "graph": "" if choice.graph is None else str(choice.graph),
-        "certificate": "" if choice.certificate is None else str(choice.certificate),
         "known": None if choice.known is None else [choice.known.source, choice.known.name],
     }
     return json.dumps(record)
 
 
-def _remembered(key: str, original: Graph) -> Choice | None:
-    """What was chosen before; None where nothing was, or where its proof is of other programs."""
-    from tessera.graph import Graph
-
-    text = _core.find_text(key)
-    if text is None:
-        return None
+def _remembered(key: str, traced: Traced, options: Options) -> Choice | None:
+    """What was chosen before; source is traced and proved again. None where that cannot be."""
+    record = kept_json(key)
     try:
-        record = json.loads(text)
-        choice = Choice(record["runs"], record["seconds"], record["source"], record["name"])
-        choice.known = Known(*record["known"]) if record["known"] is not None else None
-        if choice.runs != "source":
-            return choice if choice.runs in ("kernel", "function") else None
-        choice.graph = Graph.from_core(_core.parse(record["graph"], "<choice>"))
-        if not record["certificate"]:
-            return choice if choice.graph == original else None
-        choice.certificate = _core.Certificate.parse(record["certificate"], "<choice>")
-    except (Error, KeyError, TypeError, ValueError):
+        runs, seconds = record["runs"], {k: float(s) for k, s in record["seconds"].items()}
+        known = None if record["known"] is None else Known(*map(str, record["known"]))
+        if runs != "source":
+            return Choice(runs, seconds, known=known) if runs in ("kernel", "function") else None
+        source = Known(str(record["source"]), str(record["name"]))
+        choice = _at_these_extents(source, traced, options)
+    except Exception:  # whatever the text does: as good as none
         return None
-    return choice if choice.certificate.is_of(original.core, choice.graph.core) else None
+    if choice is not None:
+        choice.seconds, choice.known = seconds, known
+    return choice

@@ -151,7 +151,9 @@ class DeviceRunner:
     Work goes to PyTorch's current stream where an input is a tensor, else to the default stream.
     """
 
-    def __init__(self, module: _core.CudaModule, names: Sequence[str]) -> None:
+    def __init__(
+        self, module: _core.CudaModule, names: Sequence[str], frozen: bool = False
+    ) -> None:
         self._module = module
         self._device = module.device
         self._where = module.device_name
@@ -160,7 +162,8 @@ class DeviceRunner:
             for name, (dtype, shape) in zip(names, module.input_types, strict=True)
         ]
         self._outputs = [(dtype, tuple(shape)) for dtype, shape in module.output_types]
-        self._weights = tuple(module.weights)
+        # Contents on a device are not looked at; without a promise each run prepares its own.
+        self._weights = tuple(module.weights) if frozen else ()
         self._sets: dict[tuple[int, ...], _WeightSet] = {}
         self._told: set[str] = set()
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tessera.calibrate import calibrated_path
 from tessera.errors import UsageError
-from tessera.store import cache_directory
+from tessera.store import cache_directory, is_own
 
 _HERE = Path(__file__).resolve().parent
 
@@ -39,7 +39,13 @@ def is_gpu(target: str) -> bool:
 
 def rule_folders() -> list[str]:
     """Where rules are: those that ship, then the user's own."""
-    return [str(shipped_rules() or ""), str(user_rules())]
+    return [str(shipped_rules() or ""), *_own(user_rules())]
+
+
+def _own(folder: Path, within_cache: bool = True) -> list[str]:
+    """The folder, where nobody else can have put files there."""
+    above = is_own(folder.parent, alone=within_cache)
+    return [str(folder)] if above and is_own(folder) else []
 
 
 def shipped_rules() -> Path | None:
@@ -63,8 +69,8 @@ def pattern_folders() -> list[str]:
     return [
         str(shipped_patterns() or ""),
         *(str(folder) for folder in installed_patterns()),
-        str(user_patterns()),
-        str(Path(".tessera") / "patterns"),
+        *_own(user_patterns()),
+        *_own(Path(".tessera") / "patterns", within_cache=False),
         *registered_patterns,
     ]
 
@@ -163,9 +169,12 @@ class Options:
     # Go on where an unfinished search of the same program with the same options (the budget aside)
     # stopped; the result is that of a search that was not interrupted.
     resume: bool = False
-    # Inputs, by name, that keep their values from call to call: folded and packed once per set of
-    # arrays (by identity), which the caller then does not change; Result.refresh() does it again.
+    # Inputs, by name, that keep their values from call to call as a rule: folded and packed once
+    # for these values, which each call looks at (about 25 us a MB on two cores).
     weights: tuple[str, ...] = ()
+    # Promised: nobody writes to weights. They are known by identity, and no call looks at them
+    # again; on a GPU nothing is kept of weights without it. Result.refresh() tells of changes.
+    freeze: bool = False
     # What synthesis minimises: times of operations measured on this machine for the library that
     # runs the result (costs.py), or flops, as STENSO's first estimator does.
     cost: Literal["measured", "flops"] = "measured"
@@ -217,10 +226,11 @@ class Options:
         fields["tune"] = self.tune is True
         fields["accept_tested"] = fields.pop("accept") == "tested"
         fields["cost"] = "flops" if self.cost == "flops" else "times"
-        del fields["weights"]  # part of the program (api.py)
+        del fields["weights"], fields["freeze"]  # part of the program (api.py), and of calls
         fields["target_directory"] = target_directory()
         fields["rule_folders"] = rule_folders()
         fields["pattern_folders"] = pattern_folders()
-        if self.target == "cpu" and (measured := calibrated_path()).exists():
+        measured = calibrated_path()
+        if self.target == "cpu" and is_own(measured.parent, alone=True) and measured.exists():
             fields["target"] = str(measured)
         return fields

@@ -46,15 +46,24 @@ class _WeightSet:
 
     prepared: _core.PreparedWeights
     given: list[Any]  # kept, so that their identities cannot be used again
-    ready: dict[int, Array]  # as the module reads them
-    address: tuple[int, ...]
+    contents: _core.ArrayContents
+    copies: dict[int, Array]  # of those that the module cannot read as they are
+
+
+def _is_immutable(array: Array) -> bool:
+    """Whether an array is a view of bytes, which nothing can change."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, bytes)
 
 
 class Runner:
     """A compiled module on arrays: checks types, allocates results."""
 
-    def __init__(self, module: _core.Module, names: Sequence[str]) -> None:
+    def __init__(self, module: _core.Module, names: Sequence[str], frozen: bool = False) -> None:
         self._module = module
+        self._frozen = frozen  # nobody writes to weights
         self._inputs = [
             (name, to_numpy(dtype), tuple(shape), _BY_WORDS.get(dtype))
             for name, (dtype, shape) in zip(names, module.input_types, strict=True)
@@ -89,11 +98,8 @@ class Runner:
             raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
         prepared = None
         if self._weights:
-            weights = self._weight_set(arrays)
-            prepared = weights.prepared
             arrays = list(arrays)
-            for i, array in weights.ready.items():
-                arrays[i] = array
+            prepared = self._prepared(arrays)
         if out is None:
             outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
             # The common case, arrays of exactly the right types, is settled without a loop here.
@@ -151,40 +157,60 @@ class Runner:
         """Forgets what was computed from weights: the next call does it again."""
         self._sets.clear()
 
-    def _weight_set(self, arrays: Sequence[Any]) -> _WeightSet:
-        """What was prepared from these weights, by the arrays' identity."""
+    def _prepared(self, arrays: list[Any]) -> _core.PreparedWeights:
+        """What was prepared from these weights, known by where they lie and what they hold; each
+        becomes an array that the module can read."""
         key = tuple(id(arrays[i]) for i in self._weights)
-        if (known := self._sets.get(key)) is not None:
-            return known
-        ready = {}
-        for i in self._weights:
-            name, dtype, shape, words = self._inputs[i]
-            ready[i] = self._adapt(arrays[i], name, dtype, shape)
-        address = tuple(array.__array_interface__["data"][0] for array in ready.values())
-        for known in self._sets.values():
-            if known.address == address:  # other views of the same memory
-                return known
-        views: list[Any] = [None] * len(self._inputs)
-        for i, array in ready.items():
-            words = self._inputs[i][3]
-            views[i] = array if words is None else array.view(words)
-        while len(self._sets) >= _MOST_WEIGHT_SETS:
-            del self._sets[next(iter(self._sets))]
-        weights = _WeightSet(
-            self._module.prepare(views), [arrays[i] for i in self._weights], ready, address
-        )
-        self._sets[key] = weights
-        return weights
+        known = self._sets.get(key) if self._frozen else None
+        if known is None:
+            given, views = [arrays[i] for i in self._weights], []
+            for i in self._weights:
+                name, dtype, shape, words = self._inputs[i]
+                arrays[i] = array = self._array(arrays[i], name, dtype)
+                self._require_type(array, name, dtype, shape)
+                views.append(array if words is None else array.view(words))
+            known = next((k for k in self._sets.values() if k.contents.same(views)), None)
+            if known is None:
+                while len(self._sets) >= _MOST_WEIGHT_SETS:
+                    del self._sets[next(iter(self._sets))]
+                known = self._sets[key] = self._prepare(arrays, given, views)
+        for i, copy in known.copies.items():
+            arrays[i] = copy
+        return known.prepared
+
+    def _prepare(self, arrays: Sequence[Any], given: list[Any], views: list[Array]) -> _WeightSet:
+        fixed = [self._frozen or _is_immutable(v) for v in views]
+        contents = _core.ArrayContents(views, fixed)
+        of: list[Any] = [None] * len(self._inputs)
+        copies = {}
+        for i, view in zip(self._weights, views, strict=True):
+            of[i] = np.asarray(view, order="C")
+            if of[i] is not view:
+                copies[i] = np.asarray(arrays[i], order="C")
+            elif self._frozen and arrays[i] is not given[self._weights.index(i)]:
+                copies[i] = arrays[i]  # where only identities are looked at
+        return _WeightSet(self._module.prepare(of), given, contents, copies)
 
     def _adapt(self, array: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         """An argument that is not ready as it is: converted, made contiguous, or refused."""
-        if not isinstance(array, np.ndarray):
-            array = from_tensor(array) if is_tensor(array) else self._convert(array, name, dtype)
+        array = self._array(array, name, dtype)
+        self._require_type(array, name, dtype, shape)
+        return np.asarray(array, order="C")
+
+    def _array(self, value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+        if isinstance(value, np.ndarray):
+            return value
+        array: Array = from_tensor(value) if is_tensor(value) else self._convert(value, name, dtype)
+        return array
+
+    @staticmethod
+    def _require_type(
+        array: Array, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
         if array.dtype != dtype or array.shape != shape:
             raise BadInputError(
                 f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
             )
-        return np.asarray(array, order="C")
 
     @staticmethod
     def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
@@ -499,6 +525,7 @@ class Result:
         self._cuda: _core.CudaCode | None = record.get("cuda")
         self._target: str = record.get("requested", "cpu")
         self._strict: bool = record.get("strict", False)
+        self._frozen: bool = record.get("freeze", False)
         # Decisions of the compiler that stay off if code is made later, too.
         self._plan_off = [n for n in record.get("disable", ()) if n.startswith("plan:")]
         if self._module is not None or self._cuda is not None:
@@ -512,10 +539,10 @@ class Result:
         self, module: _core.Module | None, cuda: _core.CudaCode | None
     ) -> Callable[..., list[Any]]:
         if module is not None:
-            return Runner(module, self._call.names)
+            return Runner(module, self._call.names, self._frozen)
         assert cuda is not None
         if cuda.module is not None:
-            return DeviceRunner(cuda.module, self._call.names)
+            return DeviceRunner(cuda.module, self._call.names, self._frozen)
         return Elsewhere(cuda.arch, self.details["not_measured"])
 
     def runner(self) -> Callable[..., list[Any]]:
@@ -711,10 +738,11 @@ class Result:
         return self._call.result(self._run(arrays))
 
     def refresh(self) -> None:
-        """Computes again what was kept from weights, after the caller changed their values.
+        """Computes again what was kept from weights, after the caller changed frozen ones.
 
-        Weights (`Graph.input(..., weight=True)`, option `weights`) are promised to keep their
-        values: they are folded and packed once per set of arrays, known by identity.
+        What depends on weights alone (`Graph.input(..., weight=True)`, option `weights`) is folded
+        and packed once for their values, which each call looks at. With the option `freeze` none
+        does: they are known by identity.
         """
         if isinstance(self._run, (Runner, DeviceRunner)):
             self._run.refresh()

@@ -17,7 +17,7 @@ from tessera.errors import BadInputError, Error, Location
 from tessera.files import io_error, read_text, write_text
 from tessera.frontends.trace import Spec, trace_call
 from tessera.graph import Graph
-from tessera.options import shipped_rules as shipped_folder
+from tessera.options import rule_folders
 from tessera.options import user_rules as user_folder
 from tessera.source import run_file
 
@@ -59,8 +59,8 @@ def rule_of(record: dict[str, Any], file: str = "") -> Rule:
 
 def rule_files() -> list[Path]:
     """All files of rules, those that ship first."""
-    folders = [shipped_folder(), user_folder()]
-    return [p for f in folders if f is not None and f.is_dir() for p in sorted(f.glob("*.rules"))]
+    folders = [Path(f) for f in rule_folders() if f]
+    return [p for f in folders if f.is_dir() for p in sorted(f.glob("*.rules"))]
 
 
 def read_rules(path: Path) -> list[Rule]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tessera import _core
 from tessera._core import version
 
 if TYPE_CHECKING:
@@ -53,8 +54,40 @@ def cache_directory() -> Path:
     """Where Tessera keeps what can be made again; the same rule as the core's."""
     if explicit := os.environ.get("TESSERA_CACHE_DIR"):
         return Path(explicit)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tessera"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "tessera"
+
+
+def require_own(folder: Path, alone: bool = False) -> None:
+    """Raises OSError where what lies in an existing folder may be somebody else's."""
+    try:
+        why = _core.why_not_own(str(folder), alone)
+    except TypeError:
+        why = f"{str(folder)!r} is not UTF-8"
+    if why:
+        raise PermissionError(why)
+
+
+def is_own(folder: Path, alone: bool = False) -> bool:
+    """Whether a folder is there that only this user can have put things in: what lies there may be
+    code. Where others can, a warning says so."""
+    if not os.path.isdir(folder):  # also of names that are too long
+        return False
+    try:
+        require_own(folder, alone)
+    except OSError as error:
+        warnings.warn(f"tessera: nothing is read there: {error}", RuntimeWarning, stacklevel=3)
+        return False
+    return True
+
+
+def kept_json(key: str) -> Any:
+    """What was kept as JSON under a key of the core's cache; None where nothing reads as such."""
+    text = _core.find_text(key)
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 class MeasurementStore:
@@ -179,6 +212,7 @@ class MeasurementStore:
 
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_own(self.path.parent, alone=True)
         try:
             return self._connect()
         except sqlite3.OperationalError:  # locked, read-only, full: the file may be fine

@@ -37,7 +37,7 @@ from tessera.frontends.torch.importer import (
 )
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.torch_cache import KeptGraph
+from tessera.torch_cache import Kept, LaterGraph
 from tessera.torch_explain import explain
 from tessera.torch_parts import Part
 
@@ -60,7 +60,8 @@ class Settings:
     # in the background, and sizes are never rounded up.
     dynamic: Literal["background", "wait", "exact"] = "background"
     cache_dir: str | None = None  # instead of TESSERA_CACHE_DIR
-    weights: bool = True  # pack parameters once per version (inference)
+    weights: bool = True  # pack parameters once per values (inference)
+    freeze: bool = False  # promised: nothing writes to them unseen by PyTorch's versions
 
     def __post_init__(self) -> None:
         for name, allowed in (("fallback", ("eager", "inductor")),
@@ -70,7 +71,7 @@ class Settings:
                     f"torch.compile: option {name} is one of {', '.join(allowed)}, "
                     f"not {getattr(self, name)!r}"
                 )
-        for name in ("strict", "check", "weights"):
+        for name in ("strict", "check", "weights", "freeze"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"torch.compile: option {name} is True or False")
         if self.budget:
@@ -128,30 +129,37 @@ def tessera(
             return compile_fx(module, example_inputs)  # type: ignore[no-any-return]
         return module.forward  # type: ignore[no-any-return]
 
-    with cache_in(settings.cache_dir):
-        kept = KeptGraph(module, example_inputs)
-        plain = device is None and settings.weights and not settings.budget
-        if plain and (known := kept.read_part()) is not None:
-            facts, graph = known
-            part = Part(graph, facts.weights, settings, "whole", None, facts)
+    def traced(inference: Callable[[Any], Any]) -> Any:
+        return aot_autograd(
+            fw_compiler=lambda gm, _: compile_graph(gm, set(), settings, device),
+            inference_compiler=lambda gm, _: inference(gm),
+            decompositions=decompositions(),
+        )(module, example_inputs)
+
+    def aten_graph() -> Any:
+        found: list[Any] = []
+        with torch.no_grad():
+            traced(lambda gm: found.append(gm) or make_boxed_func(gm.forward))
+        return found[0]
+
+    kept: Kept | None = None
+    if device is None and settings.weights and settings.check and not settings.budget:
+        with cache_in(settings.cache_dir):
+            kept = Kept(module, example_inputs)
+            facts = kept.read()
+        if facts is not None:
+            later = LaterGraph(module, aten_graph)
+            part = Part(later, facts.weights, settings, "whole", None, facts)
             REPORTS.append(Report(facts.operators, [part], {}))
             return part.forward
-        if (found := kept.read()) is not None:
-            boxed = compile_graph(*found, settings, device, kept if plain else None)
-            return lambda *args: boxed(list(args))
 
-    def inference(gm: Any, _: Any) -> Callable[..., Any]:
-        fixed = _weights()
-        with cache_in(settings.cache_dir):
-            kept.write(gm, fixed)
-        return compile_graph(gm, fixed, settings, device, kept if plain else None)
+    def inference(gm: Any) -> Callable[..., Any]:
+        context = torch._guards.TracingContext.try_get()
+        meta = context.fw_metadata if context is not None else None
+        whole = kept if kept is not None and kept.is_all(gm, meta) else None
+        return compile_graph(gm, _weights(), settings, device, whole)
 
-    made: Any = aot_autograd(
-        fw_compiler=lambda gm, _: compile_graph(gm, set(), settings, device),
-        inference_compiler=inference,
-        decompositions=decompositions(),
-    )(module, example_inputs)
-    return made  # type: ignore[no-any-return]
+    return traced(inference)  # type: ignore[no-any-return]
 
 
 def _weights() -> set[int]:
@@ -196,8 +204,8 @@ def decompositions() -> dict[Any, Any]:
 
 
 def refresh() -> None:
-    """Packs all weights again at the next call: after a change that PyTorch does not count as one,
-    such as writing through `parameter.data`."""
+    """Packs all weights again at the next call: after writing to frozen ones (option `freeze`)
+    in a way that PyTorch does not count, such as through `parameter.data`."""
     for report in REPORTS:
         for part in report.parts:
             part.refresh()
@@ -206,7 +214,7 @@ def refresh() -> None:
 # --- one graph
 def compile_graph(
     gm: Any, fixed: set[int], settings: Settings, device: Any = None,
-    kept: KeptGraph | None = None,
+    kept: Kept | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """A boxed function of the graph's inputs, made of parts of ours and what is left; `fixed`:
     placeholders that keep their values; `kept`: where the program of a single part is kept."""
@@ -353,20 +361,20 @@ def _stand_in(graph: Graph, value: Any, name: str, place: str) -> Any:
 
 def _partitioned(
     gm: Any, support: Support, fixed: set[int], settings: Settings, device: Any,
-    kept: KeptGraph | None,
+    kept: Kept | None,
 ) -> tuple[Any, Report]:  # fmt: skip
     """The graph with maximal convex parts replaced by their programs."""
     operators = [n for n in gm.graph.nodes if n.op == "call_function" and not only_moves(n.target)
                  and not is_scalar_function(n.target)]  # fmt: skip
-    axes = 0 if device is None else 2  # running statistics are not looked at on a device
+    if device is not None and not settings.freeze:
+        fixed = set()  # contents are not looked at on a device, which would have to be waited for
     weights = {n.name for i, n in enumerate(gm.graph.find_nodes(op="placeholder"))
-               if i in fixed and isinstance(v := n.meta.get("val"), torch.Tensor)
-               and v.ndim >= axes}  # fmt: skip
+               if i in fixed and isinstance(n.meta.get("val"), torch.Tensor)}  # fmt: skip
     if operators and support.is_whole(gm):
         flags = [n.name in weights for n in gm.graph.find_nodes(op="placeholder")]
         part = Part(gm, flags, settings, "whole", device)
         if kept is not None:
-            part.keep = functools.partial(kept.write_part, operators=len(operators))
+            part.keep = functools.partial(kept.write, operators=len(operators))
         return part, Report(len(operators), [part], {})
     partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     chosen = [p for p in partitioner.propose_partitions()

@@ -1,20 +1,19 @@
-"""What a second process is spared: AOTAutograd's passes, cutting into kernels, the comparison.
+"""What a second process is spared: AOTAutograd's passes and cutting into kernels.
 
-Of AOTAutograd the graph of ATen operators alone is kept; parts and programs are made of it anew
-(their code has a cache of its own). Kept are graphs that need nothing of AOTAutograd at run time:
-their inputs are not changed, their results alias nothing, their extents are numbers. Of programs
-the text is kept that `fuse` made, and which code PyTorch has agreed with.
+Of a graph that is one part the program is kept as JSON (a `KeptPart`), with the text that `fuse`
+made of it; nothing that is read is run but such programs, whose results PyTorch has to agree with
+in each process. Kept are graphs that need nothing of AOTAutograd at run time: their inputs are not
+changed, their results alias nothing, their extents are numbers.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import functools
 import hashlib
+import json
 import logging
-import os
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,120 +23,107 @@ import torch
 from tessera import _core
 from tessera._core import version
 from tessera.errors import Error
-from tessera.files import write_bytes
 from tessera.frontends.torch.fuse import fuse
 from tessera.graph import Graph
 from tessera.options import own_pattern_folders
-from tessera.store import cache_directory
+from tessera.store import kept_json
 
 log = logging.getLogger("tessera.torch")
 
 
 @dataclass(frozen=True)
 class KeptPart:
-    """What a graph that is one part runs as, once PyTorch has agreed: it is not even read then."""
+    """What a graph that is one part runs as."""
 
     weights: list[bool]  # by argument
     operators: int
     program: str  # as imported
     fused: str
-    results: list[Any]  # as of a Program
+    results: list[Any]  # as of a Program: ["out", position, order of axes] or a number
     code: str  # a digest of what `fused` is compiled to
     fusion: str  # and own patterns
 
+    @classmethod
+    def of(cls, record: Any, arguments: int) -> KeptPart:
+        """Of what JSON held; raises ValueError, KeyError or TypeError where that is no part."""
+        part = cls(**record)
+        part.results[:] = [tuple(r) if isinstance(r, list) else r for r in part.results]
+        texts = (part.program, part.fused, part.code, part.fusion)
+        if not (
+            len(part.weights) == arguments
+            and all(isinstance(w, bool) for w in part.weights)
+            and all(isinstance(t, str) for t in texts)
+            and all(_is_result(r) for r in part.results)
+        ):
+            raise ValueError("not a part")
+        return part
+
+
+def _is_result(value: Any) -> bool:
+    if isinstance(value, tuple):
+        kind, at, order = value
+        return (kind == "out" and isinstance(at, int)
+                and sorted(order) == list(range(len(order))))  # fmt: skip
+    return value is None or isinstance(value, (bool, int, float))
+
 
 class LaterGraph:
-    """A graph module that is read where somebody asks for it."""
+    """A Dynamo graph, which PyTorch can run, and its ATen graph, made where somebody asks."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self, module: Any, trace: Callable[[], Any]) -> None:
+        self._dynamo, self._trace = module, trace
 
     @functools.cached_property
     def _module(self) -> Any:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        return _graph_from(self._data, FakeTensorMode())
+        return self._trace()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
     def __call__(self, *args: Any) -> Any:
-        return self._module(*args)
+        return self._dynamo(*args)
 
 
-class KeptGraph:
-    """The place of one Dynamo graph's ATen graph; `key` is None where it cannot be kept."""
+class Kept:
+    """The place of one Dynamo graph's program; `key` is None where it cannot be kept."""
 
     def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
         self._placeholders = len(inputs)
-        self._folder = cache_directory() / "graphs"
         try:
             text = "\n".join(_facts(module, inputs))
         except Exception as why:  # also what this version of PyTorch does not have
-            log.info("tessera: a traced graph is not kept on disk: %s", why)
+            log.info("tessera: a program is not kept on disk: %s", why)
             self.key: str | None = None
         else:
-            self.key = hashlib.sha256(text.encode()).hexdigest()
+            self.key = digest(text)
 
-    @property
-    def _path(self) -> Path:
-        return self._folder / f"{self.key}.pickle"
-
-    def read(self) -> tuple[Any, set[int]] | None:
-        """The ATen graph and which of its inputs are weights; None where there is none."""
-        if self.key is None or not _is_private(self._path):
+    def read(self) -> KeptPart | None:
+        """What was kept, where it was made as it would be now."""
+        record = kept_json(self.key) if self.key is not None else None
+        if record is None:
             return None
         try:
-            fixed, graph = pickle.loads(self._path.read_bytes())
-            return _graph_from(graph, torch._guards.TracingContext.get().fake_mode), fixed
-        except Exception as error:  # of another build, or damaged: it is traced again
-            log.info("tessera: a kept graph cannot be read: %s", error)
-            return None
-
-    def read_part(self) -> tuple[KeptPart, LaterGraph] | None:
-        """The graph as one part with its program; None where none is kept."""
-        path = self._path.with_suffix(".part")
-        if self.key is None or not _is_private(path) or not _is_private(self._path):
-            return None
-        try:
-            part = pickle.loads(path.read_bytes())
-            graph = pickle.loads(self._path.read_bytes())[1]
-        except Exception as error:
+            part = KeptPart.of(record, self._placeholders)
+        except (ValueError, KeyError, TypeError) as error:  # of another build
             log.info("tessera: a kept program cannot be read: %s", error)
             return None
-        return (part, LaterGraph(graph)) if part.fusion == fusion() + own_key() else None
+        return part if part.fusion == fusion() + own_key() else None
 
-    def write_part(self, **facts: Any) -> None:
+    def write(self, **facts: Any) -> None:
         """Keeps the program of a graph that is one part; `facts`: of a KeptPart."""
-        if self.key is not None and _is_private(self._path):
-            with contextlib.suppress(Exception):  # no room
-                write_bytes(self._path.with_suffix(".part"), pickle.dumps(KeptPart(**facts)))
+        if self.key is not None and all(_is_result(r) for r in facts["results"]):
+            _core.store_text(self.key, json.dumps(dataclasses.asdict(KeptPart(**facts))))
 
-    def write(self, graph: Any, fixed: set[int]) -> None:
-        """Keeps a graph as AOTAutograd made it, where nothing but the graph is to be run."""
-        if self.key is None:
-            return
-        try:
-            from torch.fx._graph_pickler import GraphPickler, Options
-
-            if not self._is_all(graph, torch._guards.TracingContext.get().fw_metadata):
-                return
-            data = GraphPickler.dumps(graph, Options(node_metadata_key_filter=lambda k: k == "val"))
-            for folder in (self._folder.parent, self._folder):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(self._folder):
-                write_bytes(self._path, pickle.dumps((fixed, data)))
-        except Exception as error:  # no room, or a value that PyTorch does not write
-            log.info("tessera: a traced graph is not kept on disk: %s", error)
-
-    def _is_all(self, graph: Any, meta: Any) -> bool:
+    def is_all(self, graph: Any, meta: Any) -> bool:
         """Whether calls need nothing beyond the graph (changed inputs, results that are views of
         inputs or of each other, subclasses)."""
         from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
 
         plain = (OutputType.non_alias, OutputType.unsafe_view_alias)
         return (
-            len(graph.graph.find_nodes(op="placeholder")) == self._placeholders
+            self.key is not None
+            and meta is not None
+            and len(graph.graph.find_nodes(op="placeholder")) == self._placeholders
             and not any(i.mutates_data or i.mutates_metadata for i in meta.input_info)
             and all(o.output_type in plain for o in meta.output_info)
             and meta.num_intermediate_bases == 0
@@ -145,16 +131,6 @@ class KeptGraph:
             and not meta.tokens
             and all(isinstance(m, PlainTensorMeta) for m in meta.subclass_inp_meta)
         )
-
-
-def _graph_from(data: bytes, mode: Any) -> Any:
-    from torch.fx._graph_pickler import GraphPickler
-
-    made: Any = GraphPickler.loads(data, mode)
-    for node in made.graph.find_nodes(op="placeholder"):
-        node.target = node.name  # Dynamo's own are long, and slow to make others from
-    made.recompile()  # without, it has no `forward`
-    return made
 
 
 class _NotKeptError(Exception):
@@ -206,15 +182,6 @@ def _is_pytorchs(target: Any) -> bool:
         "torch.functional", "torch.nn.functional", "_operator")  # fmt: skip
 
 
-def _is_private(path: Path) -> bool:
-    """Whether nobody else can have put it there: it is code for whoever reads it."""
-    try:
-        info = path.stat()
-    except OSError:
-        return False
-    return info.st_uid == os.geteuid() and not info.st_mode & 0o022
-
-
 def kept_fusion(graph: Graph) -> Graph:
     """What `fuse` makes of a program, read where it was made before."""
     key = digest(f"fused {fusion()} {graph}")
@@ -223,21 +190,6 @@ def kept_fusion(graph: Graph) -> Graph:
     made = fuse(graph)
     _core.store_text(key, str(made))
     return made
-
-
-class Agreed:
-    """That code gave PyTorch's results in a first run: known by the operators it was made from, the
-    program as imported, the code, and versions."""
-
-    def __init__(self, eager: Any, program: Graph, code: str) -> None:
-        facts = ("agreed", torch.__version__, fusion(), eager.code, str(program), code)
-        self._key = digest("\n".join(facts))
-
-    def is_known(self) -> bool:
-        return _core.find_text(self._key) is not None
-
-    def keep(self) -> None:
-        _core.store_text(self._key, "")
 
 
 @functools.cache

@@ -116,15 +116,15 @@ class DeviceProgram(Program):
                         self._device.stream())  # fmt: skip
         return self._made(outputs)
 
-    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any]]:
+    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any], Any]:
         given: list[Any] = [None] * len(self._inputs)
         for i in self._weights.places:  # copies, where kernels cannot take their own
             given[self._place[i]] = self._device.given(args[i])
         # Arrays are not shared between programs as the processor's are: modules have their own.
         if not self.module.weights:
-            return None, given
+            return None, given, None
         addresses = [0 if t is None else t.data_ptr() for t in given]
-        return self.module.prepare(addresses, self._device.stream()), given
+        return self.module.prepare(addresses, self._device.stream()), given, None
 
 
 def device_code(graph: Any, device: Device, settings: Any) -> tuple[Any, _core.CudaCode]:

@@ -16,6 +16,7 @@ from tessera.frontends.torch.fuse import fuse
 from tessera.graph import Graph
 from tessera.options import Options, own_pattern_folders
 from tessera.patterns import grouped
+from tessera.store import kept_json
 from tessera.torch_cache import digest, fusion
 
 log = logging.getLogger("tessera.torch")
@@ -34,13 +35,16 @@ class Choice:
 
 
 def _place(graph: Graph, key: str) -> str:
-    return digest(f"experts {fusion()} {key} {_core.machine()['threads']} {graph}")
+    facts = f"{_core.verifier_version} {fusion()} {key} {_core.machine()['threads']}"
+    return digest(f"experts {facts} {graph}")
 
 
 def recall(graph: Graph, key: str) -> Choice | None:
     """What an earlier race came to, of this process or another; `key`: torch_cache.own_key."""
-    text = _core.find_text(_place(graph, key))
-    return None if text is None else Choice(**json.loads(text))
+    match kept_json(_place(graph, key)):
+        case {"program": str(program), "told": list(told), **other} if not other:
+            return Choice(program, [str(t) for t in told])
+    return None
 
 
 def choose(

@@ -21,15 +21,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tessera import _core
 from tessera.errors import Error, UnsupportedError
 from tessera.frontends.torch.importer import build, dtype_of, operator_name
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
-from tessera.torch_cache import Agreed, KeptPart, digest, fusion, kept_fusion, own_key
-from tessera.torch_compare import disagreement
+from tessera.torch_cache import KeptPart, digest, fusion, kept_fusion, own_key
+from tessera.torch_compare import disagreement, is_alike
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -65,18 +64,13 @@ def array_of(tensor: torch.Tensor) -> Any:
     return tensor.numpy()
 
 
-_STEPS: dict[int, int] = {}  # changes that PyTorch does not count, by address
-
-
-def _count_fused_steps(optimizer: Any, *_: Any) -> None:
-    """Fused optimizers write parameters without another version of them."""
-    for group in optimizer.param_groups:
-        if group.get("fused"):
-            for at in (p.data_ptr() for p in group["params"]):
-                _STEPS[at] = _STEPS.get(at, 0) + 1
-
-
-register_optimizer_step_post_hook(_count_fused_steps)
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where the elements of a tensor lie: address and bytes, gaps included."""
+    if not tensor.numel():
+        return 0, 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((n - 1) * step for n, step in steps)
+    return tensor.data_ptr(), (last + 1) * tensor.element_size()
 
 
 class Packed:
@@ -86,53 +80,55 @@ class Packed:
         self._held = held  # so that addresses are not used again
         self._at = [t.data_ptr() for t in held]
         self._versions = versions
-        arrays = [array_of(t) for t in held if _may_be_statistics(t)]
-        self._statistics = [(a, a.tobytes()) for a in arrays]
-        self._prepared: list[_core.PreparedWeights] = []
+        # What was packed, and the contents of what it was packed from (None: frozen).
+        self._prepared: list[tuple[_core.PreparedWeights, _core.Contents | None]] = []
         self._lock = threading.Lock()
 
     def is_of(self, tensors: Sequence[Any], versions: Sequence[int]) -> bool:
-        """Whether these, at the same addresses, are what they were: versions tell, and of running
-        statistics of norms, which PyTorch changes without another version, values."""
-        return (versions == self._versions and -1 not in versions
-                and all(h is t or h.data_ptr() == at
-                        for h, t, at in zip(self._held, tensors, self._at, strict=True))
-                and all(a.tobytes() == before for a, before in self._statistics))  # fmt: skip
+        """Whether these, at the same addresses, are what they were, as far as versions tell."""
+        return versions == self._versions and all(
+            h is t or h.data_ptr() == at
+            for h, t, at in zip(self._held, tensors, self._at, strict=True)
+        )
 
     def is_left(self) -> bool:
         """Whether nobody else has one of them any longer, or it lies elsewhere."""
         return any(sys.getrefcount(self._held[i]) < 3 or self._held[i].data_ptr() != at
                    for i, at in enumerate(self._at))  # fmt: skip
 
-    def prepare(self, module: _core.Module, arrays: list[Any]) -> Any:
-        """What a program needs, arrays that others have made among it."""
+    def prepare(
+        self, module: _core.Module, arrays: list[Any], contents: _core.Contents | None
+    ) -> Any:
+        """What a program needs, arrays that others have made among it; `contents`: of what it is
+        made from."""
         with self._lock:
             if not module.weights:
                 return None
-            made = module.prepare(arrays, self._prepared)
+            self._prepared = [(p, c) for p, c in self._prepared if c is None or c.same()]
+            made = module.prepare(arrays, [p for p, _ in self._prepared])
             if made.bytes:
-                self._prepared.append(made)
+                self._prepared.append((made, contents))
             return made
 
     @property
     def bytes(self) -> int:
-        return sum(p.bytes for p in self._prepared)
+        return sum(p.bytes for p, _ in self._prepared)
 
 
 class Weights:
     """The parameters of a part. Layers that share their code have a set each."""
 
-    def __init__(self, places: Sequence[int]) -> None:
+    def __init__(self, places: Sequence[int], frozen: bool) -> None:
         self.places = list(places)  # among the arguments
-        self._sets: dict[tuple[int, ...], Packed] = {}  # by address
+        self.frozen = frozen  # nobody writes to them but as PyTorch counts it
+        self._sets: dict[tuple[Any, ...], Packed] = {}  # by address and strides
         self._lock = threading.Lock()
 
     def look(self, args: Sequence[Any]) -> Packed:
         """What is packed of these; another than before where one has another version."""
         tensors = [args[i] for i in self.places]
-        at = tuple(t.data_ptr() for t in tensors)
-        versions = [-1 if t.is_inference() else t._version + _STEPS.get(p, 0)
-                    for p, t in zip(at, tensors, strict=True)]  # fmt: skip
+        at = tuple((t.data_ptr(), t.stride()) for t in tensors)
+        versions = [-1 if t.is_inference() else t._version for t in tensors]
         found = self._sets.get(at)
         if found is None or not found.is_of(tensors, versions):
             with self._lock:
@@ -150,11 +146,6 @@ class Weights:
     def bytes(self) -> int:
         """Memory of all that is packed."""
         return sum(p.bytes for p in list(self._sets.values()))
-
-
-def _may_be_statistics(tensor: torch.Tensor) -> bool:
-    return (tensor.ndim == 1 and tensor.is_floating_point() and tensor.device.type == "cpu"
-            and not isinstance(tensor, torch.nn.Parameter))  # fmt: skip
 
 
 class Program:
@@ -221,15 +212,25 @@ class Program:
         if not self._weights.places:
             return None, [None] * len(self._inputs)
         packed = self._weights.look(args)
-        if (ready := self._ready.get(packed)) is None:
+        ready = self._ready.get(packed)
+        # Versions tell of most changes at no cost. `.data`, NumPy, DLPack, fused optimizers and
+        # running statistics are written without another version: their contents tell.
+        if ready is None or (ready[2] is not None and not ready[2].same()):
             ready = self._ready[packed] = self._prepare(args, packed)
         return ready[0], list(ready[1])  # calls from several threads do not share it
 
-    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any]]:
+    def _prepare(self, args: Sequence[Any], packed: Packed) -> tuple[Any, list[Any], Any]:
         given: list[Any] = [None] * len(self._inputs)
+        kept = set(self.module.weights)  # whose values are kept in another form
+        for i in self._weights.places:
+            if not args[i].is_contiguous():
+                kept.add(self._place[i])
+        frozen = self._weights.frozen or not kept
+        ranges = [_extent(args[self._inputs[at]]) for at in sorted(kept)]
+        contents = None if frozen else _core.Contents(ranges)
         for i in self._weights.places:
             given[self._place[i]] = array_of(args[i].contiguous())
-        return packed.prepare(self.module, given), given
+        return packed.prepare(self.module, given, contents), given, contents
 
 
 class Padded:
@@ -320,7 +321,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         # Takes a KeptPart's facts, once PyTorch agrees.
         self.keep: Callable[..., None] | None = None
         self._flags = list(weights)
-        self.weights = Weights([i for i, flag in enumerate(weights) if flag])
+        self.weights = Weights([i for i, flag in enumerate(weights) if flag], settings.freeze)
         self._programs: dict[Any, Program | Padded | None] = {}  # None: left to PyTorch
         # By the extents of calls: what runs, and the program that it is of.
         self._routes: dict[Any, tuple[Callable[..., Any] | None, Any]] = {}
@@ -453,11 +454,12 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         expected = None
         program: Program | Padded | None
         try:
-            program = self._as_kept(args)
+            program = kept = self._as_kept(args)
             if program is None:
                 program = self._compile(args, extents)
-                if self._settings.check:
-                    expected = self._compare(program, args)
+            if self._settings.check:
+                expected = self._compare(program, args)
+                if kept is None:
                     self._write(program)
         except Exception as error:
             program, expected = None, None
@@ -500,7 +502,11 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return program
 
     def _write(self, program: Program | Padded) -> None:
-        if self.keep is not None and isinstance(program, Program):
+        from tessera.torch_backend import cache_in
+
+        if self.keep is None or not isinstance(program, Program):
+            return
+        with cache_in(self._settings.cache_dir), contextlib.suppress(Error):  # no room
             self.keep(weights=self._flags, program=str(program.source), fused=str(program.graph),
                       results=program.results, code=digest(program.module.source),
                       fusion=fusion() + self._own)  # fmt: skip
@@ -602,29 +608,18 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         return [output.args[0]] if self._single else output.args[0]
 
     def _compare(self, program: Any, args: Sequence[Any]) -> Any:
-        """PyTorch's own results, with which a program's agree; None where its code is known to
-        have agreed in another process. Raises UnsupportedError."""
-        from tessera.torch_backend import cache_in
-
-        agreed = None
-        if self._device is None:
-            with cache_in(self._settings.cache_dir):
-                plain = program.program if isinstance(program, Padded) else program
-                agreed = Agreed(self.eager, plain.source, plain.module.source)
-                if agreed.is_known():
-                    return None
+        """PyTorch's own results, with which a program's agree. Raises UnsupportedError."""
         with torch.no_grad():
             expected = self.eager(*args)
             made = program(args)
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
+            if is_alike(*whole):
+                return expected
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]
                             for x in (whole[0], map(_as_told, whole[1], self._results()))
                             )  # fmt: skip
             if (why := disagreement(ours, theirs, self.eager, args)) is not None:
                 raise UnsupportedError(why)
-        if agreed is not None:
-            with cache_in(self._settings.cache_dir):
-                agreed.keep()
         return expected
 
 

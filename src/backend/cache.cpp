@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/sha256.h"
 
 namespace tessera {
@@ -44,14 +44,8 @@ std::string why_not_private(const std::string& dir) {
     if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
       return "cannot create '" + dir + "': " + std::strerror(errno);
     }
-    if (stat(dir.c_str(), &info) != 0) return "cannot read '" + dir + "': " + std::strerror(errno);
   }
-  if (!S_ISDIR(info.st_mode)) return "'" + dir + "' is not a directory";
-  if (info.st_uid != geteuid()) return "'" + dir + "' belongs to another user";
-  if ((info.st_mode & 077) != 0) {
-    return "'" + dir + "' can be entered by other users (run: chmod 700 '" + dir + "')";
-  }
-  return "";
+  return why_not_own(dir, true);
 }
 
 bool write_all(int fd, std::string_view bytes) {
@@ -64,6 +58,11 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+// With its own name: a line in another's place is damage like any other.
+std::string index_line(const std::string& hash, std::string_view suffix, const std::string& key) {
+  return hash + " " + std::string(suffix) + " " + key + "\n";
+}
+
 bool is_hex64(std::string_view text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -72,10 +71,8 @@ bool is_hex64(std::string_view text) {
 
 // Writes a new file next to `path` and renames it; leaves nothing behind on failure.
 std::string write_atomically(const std::string& path, std::string_view bytes) {
-  static std::atomic<unsigned> counter{0};
-  const std::string partial =
-      path + ".tmp" + std::to_string(getpid()) + "-" + std::to_string(counter++);
-  const int fd = open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  std::string partial = path + ".tmpXXXXXX";  // processes of two containers may share an id
+  const int fd = mkostemp(partial.data(), O_CLOEXEC);
   if (fd < 0) return "cannot write '" + path + "': " + std::strerror(errno);
   const bool written = write_all(fd, bytes);
   const int error = errno;
@@ -87,8 +84,13 @@ std::string write_atomically(const std::string& path, std::string_view bytes) {
 }
 
 std::optional<std::string> read_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return std::nullopt;
+  struct stat info;
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {  // a pipe would never end
+    close(fd);
+    return std::nullopt;
+  }
   std::string bytes;
   char buffer[65536];
   ssize_t n = 0;
@@ -142,9 +144,9 @@ std::optional<std::string> Cache::find(const std::string& key, std::string_view 
     if (root.empty()) continue;
     const std::optional<std::string> line = read_file(root + "/index/" + key);
     if (!line) continue;
-    // "sha256 suffix\n"; the name of the object is rebuilt from checked parts only.
+    // "sha256 suffix key\n"; the name of the object is rebuilt from checked parts only.
     const std::string hash = line->substr(0, 64);
-    if (!is_hex64(hash) || *line != hash + " " + std::string(suffix) + "\n") {
+    if (!is_hex64(hash) || *line != index_line(hash, suffix, key)) {
       corrupt = true;
       continue;
     }
@@ -169,7 +171,7 @@ std::string Cache::write(const std::string& root, const std::string& key, std::s
     throw Error(ErrorKind::Io, problem);
   }
   if (std::string problem =
-          write_atomically(root + "/index/" + key, hash + " " + std::string(suffix) + "\n");
+          write_atomically(root + "/index/" + key, index_line(hash, suffix, key));
       !problem.empty()) {
     throw Error(ErrorKind::Io, problem);
   }

@@ -26,7 +26,8 @@ struct CacheCounters {
 };
 
 // Safe to use from several threads and processes at once: entries appear by atomic rename.
-// Layout: <dir>/objects/<sha256><suffix>, named by content, and <dir>/index/<key>, one line each.
+// Layout: <dir>/objects/<sha256><suffix>, named by content, and <dir>/index/<key>, one line
+// each, which names both.
 class Cache {
  public:
   // Uses the directory if it is (or can be created as) the user's own with mode 0700; otherwise

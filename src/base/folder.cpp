@@ -1,21 +1,45 @@
 #include "base/folder.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
+#include <cstring>
+#include <memory>
 
 namespace tessera {
 
 std::vector<std::string> files_of(const std::string& folder, const std::string& extension) {
   std::vector<std::string> files;
-  std::error_code none;
-  for (std::filesystem::directory_iterator at(folder, none), end; !none && at != end;
-       at.increment(none)) {
-    std::error_code ignored;
-    if (at->path().extension() == extension && at->is_regular_file(ignored))
-      files.push_back(at->path().string());
+  // Not std::filesystem, whose iterators end the process where memory is short.
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), closedir);
+  while (const dirent* entry = open ? readdir(open.get()) : nullptr) {
+    const std::string name = entry->d_name, path = folder + "/" + name;
+    struct stat info;
+    if (name.size() > extension.size() && name.ends_with(extension) &&
+        stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode))
+      files.push_back(path);
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+std::string why_not_own(const std::string& folder, bool alone) {
+  struct stat link, info;
+  if (lstat(folder.c_str(), &link) != 0 || stat(folder.c_str(), &info) != 0)
+    return "cannot read '" + folder + "': " + std::strerror(errno);
+  if (!S_ISDIR(info.st_mode)) return "'" + folder + "' is not a directory";
+  if (info.st_uid != geteuid()) return "'" + folder + "' belongs to another user";
+  // Whoever made a link can have it point elsewhere at any time.
+  if (link.st_uid != geteuid() && link.st_uid != 0)
+    return "'" + folder + "' is a link that belongs to another user";
+  if (alone && (info.st_mode & 077) != 0)
+    return "'" + folder + "' can be entered by other users (run: chmod 700 '" + folder + "')";
+  if ((info.st_mode & S_IWOTH) || ((info.st_mode & S_IWGRP) && info.st_gid != getegid()))
+    return "'" + folder + "' can be written to by other users (run: chmod go-w '" + folder + "')";
+  return "";
 }
 
 }  // namespace tessera

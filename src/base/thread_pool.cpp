@@ -44,7 +44,10 @@ struct ThreadPool::Job {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = default_threads();
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker(); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker(); });
+  } catch (const std::exception&) {  // no memory or threads left: with fewer
+  }
 }
 
 ThreadPool::~ThreadPool() {

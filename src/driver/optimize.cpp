@@ -15,7 +15,9 @@
 #include "driver/saved_search.h"
 #include "driver/session.h"
 #include "driver/simplify.h"
+#include "ir/text.h"
 #include "ir/validate.h"
+#include "verify/interface.h"
 
 namespace tessera {
 
@@ -464,8 +466,7 @@ class Optimizer {
     result_.original_s = result_.seconds = t.median_s;
   }
 
-  // A remembered result is believed where its proof was kept with it, and its code where just this
-  // was checked; else it is proved and checked again.
+  // A remembered result is proved again; its code is checked again but where just this was.
   bool restore(const StoredResult& stored) {
     if (stored.improved) {
       Outcome o;
@@ -474,23 +475,20 @@ class Optimizer {
       o.derivation = stored.derivation;
       o.rank = stored.rank;
       o.model_seconds = stored.model_seconds;
-      std::optional<Certificate> certificate = kept_proof(stored, program_, options_);
-      const bool kept = certificate.has_value();
-      if (!kept) {
-        s_.tell("verify", "", 0, 1);
-        Verifier verifier(program_, s_.verify_options());
-        certificate = s_.prove(verifier, o);
-      }
+      s_.tell("verify", "", 0, 1);
+      Verifier verifier(program_, s_.verify_options());
+      const std::optional<Graph> between = program_between(stored);
+      const auto certificate = s_.prove(verifier, o, between ? &*between : nullptr);
       const CompiledCode code = certificate ? s_.code_for(o) : CompiledCode();
       if (!code) return false;
-      const bool checked = kept && stored.checked == sha256_hex(code.source());
+      const bool checked = stored.checked == sha256_hex(code.source());
       if (!checked && !s_.passes_check(o, code)) return false;
       o.fate = Fate::Chosen;
       o.seconds = stored.seconds;
       o.speedup = stored.speedup;
       result_.graph = stored.graph;
       use(code);
-      result_.certificate = std::move(*certificate);
+      result_.certificate = *certificate;
       result_.improved = true;
       s_.outcomes.push_back(std::move(o));
       result_.original_s = stored.original_s;
@@ -501,6 +499,17 @@ class Optimizer {
       keep_original(stored.checked);
     }
     return true;
+  }
+
+  std::optional<Graph> program_between(const StoredResult& stored) const {
+    if (stored.between.empty()) return std::nullopt;
+    try {
+      Graph between = parse(stored.between, "<cached result>");
+      validate(between);
+      if (!interface_difference(program_, between)) return between;
+    } catch (const Error&) {  // as good as none
+    }
+    return std::nullopt;
   }
 
   const Graph& program_;

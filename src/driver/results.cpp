@@ -12,12 +12,13 @@
 #include "driver/code.h"
 #include "ir/text.h"
 #include "search/patterns/warehouse.h"
+#include "verify/verdict.h"
 
 namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 7;
+constexpr int kResultVersion = 8;
 
 std::string number(double x) {
   char buffer[40];
@@ -58,7 +59,7 @@ std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
 
 std::string options_key(const OptimizeOptions& o, const Target& target) {
   std::ostringstream text;
-  text << "result " << kResultVersion << " codegen " << kCodegenVersion << "\n"
+  text << "result " << kResultVersion << " verifier " << kVerifierVersion << " codegen " << kCodegenVersion << "\n"
        << target.str() << to_string(best_isa()) << "\n"
        << gpu_of(o) << "\n"
        << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
@@ -99,7 +100,7 @@ std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
 
 std::optional<StoredResult> read_result(const std::string& text) {
   // "improved rank model original seconds speedup\norigin\nderivation lines\n--\n", then perhaps
-  // "proof BYTES CHECKED\n" and a certificate of so many bytes, and the graph.
+  // "checked BYTES SHA\n" and the program between of so many bytes, and the graph.
   std::istringstream in(text);
   StoredResult r;
   std::string line;
@@ -112,13 +113,13 @@ std::optional<StoredResult> read_result(const std::string& text) {
   std::ostringstream buffer;
   buffer << in.rdbuf();
   std::string rest = buffer.str();
-  if (rest.starts_with("proof ")) {
-    std::istringstream head(rest.substr(6, rest.find('\n') - 6));
+  if (rest.starts_with("checked ")) {
+    std::istringstream head(rest.substr(8, rest.find('\n') - 8));
     size_t bytes = 0;
     if (!(head >> bytes >> r.checked)) return std::nullopt;
     const size_t from = rest.find('\n') + 1;
     if (from == 0 || bytes > rest.size() - from) return std::nullopt;
-    r.certificate = rest.substr(from, bytes);
+    r.between = rest.substr(from, bytes);
     rest.erase(0, from + bytes);
   }
   r.improved = improved != 0;
@@ -146,7 +147,7 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
   r.original_s = result.original_s;
   r.seconds = result.seconds;
   r.speedup = result.speedup;
-  if (result.certificate) r.certificate = result.certificate->str();
+  if (result.certificate) r.between = result.certificate->between;
   if (result.module) r.checked = sha256_hex(result.module->source());
   if (result.cuda) r.checked = sha256_hex(result.cuda->program.source);
   cache.store_text(key, print_result(r));
@@ -157,25 +158,10 @@ std::string print_result(const StoredResult& r) {
   if (!derivation.empty() && derivation.back() != '\n') derivation += '\n';
   std::string proof;
   if (!r.checked.empty())
-    proof =
-        "proof " + std::to_string(r.certificate.size()) + " " + r.checked + "\n" + r.certificate;
+    proof = "checked " + std::to_string(r.between.size()) + " " + r.checked + "\n" + r.between;
   return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
          number(r.model_seconds) + " " + number(r.original_s) + " " + number(r.seconds) + " " +
          number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);
-}
-
-std::optional<Certificate> kept_proof(const StoredResult& r, const Graph& program,
-                                      const OptimizeOptions& o) {
-  if (r.certificate.empty() || o.verify_seed) return std::nullopt;  // a seed asks for its own draws
-  try {
-    Certificate c = Certificate::parse(r.certificate);
-    const bool fits = c.spec_hash == structural_hash(program) &&
-                      c.candidate_hash == structural_hash(r.graph) && (c.strict || !o.strict) &&
-                      (c.proved() || o.accept_tested);
-    if (fits) return c;
-  } catch (const Error&) {  // as good as none
-  }
-  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // Results remembered between runs, as text in the cache: the winning graph and what it measured.
-// A proof that was kept counts for exactly these two programs, a check for exactly that code;
-// without them the driver proves and checks again.
+// Proofs are not: whoever reads an entry proves its graph anew. A check counts for exactly the code
+// that it was made of.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,15 +14,12 @@ struct StoredResult {
   bool improved = false;
   Graph graph;
   std::string origin, derivation;
-  std::string certificate;  // of `graph`, as text; empty: not kept
-  std::string checked;      // SHA-256 of the source that agreed with the interpreter; or empty
+  std::string between;  // a program that its proof went by, as text; a hint, perhaps empty
+  std::string checked;  // SHA-256 of the source that agreed with the interpreter; or empty
   int rank = 0;
   double model_seconds = 0, original_s = 0, seconds = 0, speedup = 1;
 };
 
-// The kept proof that `result.graph` equals `program`, if it is one and as strict as wanted.
-std::optional<Certificate> kept_proof(const StoredResult& result, const Graph& program,
-                                      const OptimizeOptions& options);
 // SHA-256 over everything the choice depends on: program, options, target, instruction set,
 // version.
 // The same without the program.

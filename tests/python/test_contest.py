@@ -151,16 +151,21 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.certificate is not None
     with pytest.raises(AssertionError, match="measured again"):
         optimize_traced(rows, traced, Options(budget=10, strict=True))
-    # A proof of other programs is no proof.
-    known = contest._remembered
-    text = _core.find_text(contest._key(rows, traced.graph, [A, B], Options(budget=10)))
+    assert str(second.certificate) != str(first.certificate)  # proved again
+    # What is written there is not believed: other source, other programs, what is no text of ours.
+    options = Options(budget=10)
+    key = contest._key(rows, traced.graph, [A, B], options)
+    text = _core.find_text(key)
     assert text is not None
-    other = trace_call(lambda a, b: (a + b).sum(axis=1), (A, B), {}).graph
-    monkeypatch.setattr(_core, "find_text", lambda key: text)
-    assert known("0" * 64, traced.graph) is not None
-    assert known("0" * 64, other) is None
-    monkeypatch.setattr(_core, "find_text", lambda key: text.replace("mul", "add"))
-    assert known("0" * 64, traced.graph) is None
+    other = trace_call(lambda a, b: (a + b).sum(axis=1), (A, B), {})
+    changed = text.replace("np.vecdot(a, b)", "np.vecdot(a, a)")
+    assert changed != text
+    for planted, of, read in [
+        (text, traced, True), (text, other, False), (changed, traced, False), ("[]", traced, False),
+        ('{"runs": "source"}', traced, False), ("1" * 5000, traced, False),
+    ]:  # fmt: skip
+        monkeypatch.setattr(_core, "find_text", lambda key, planted=planted: planted)
+        assert (contest._remembered(key, of, options) is not None) is read
 
 
 def test_source_that_holds_for_other_extents_is_not_searched_again(

@@ -1,7 +1,13 @@
-"""Traced graphs that are kept on disk: read where they are the same, and only there."""
+"""Programs of graphs that are kept on disk: read where they are the same, and only there."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
+import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,7 +84,7 @@ def test_another_graph_is_another(traced: Traced, folder: Path) -> None:
     for last in (2.5, 3.5):
         model = lambda x, last=last: x * torch.tensor([1.5, last]).repeat(8)  # noqa: E731
         assert traced.during(folder, model, x) == 1
-        assert traced.during(folder, model, x) == 0
+        assert traced.during(folder, model, x) == 1  # constants of its own: nothing is kept
     assert traced.during(folder, scaled(2.0), torch.randn(9, 16)) == 1
     assert traced.during(folder, scaled(2.0), torch.randn(16, 8).t()) == 1
     assert traced.during(folder, scaled(2.0), x.double()) == 1
@@ -87,6 +93,11 @@ def test_another_graph_is_another(traced: Traced, folder: Path) -> None:
         assert traced.during(folder, scaled(2.0), x) == 1
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def kept(folder: Path) -> list[Path]:
+    """Files of kept programs."""
+    return [f for f in folder.glob("objects/*.txt") if f.read_bytes().startswith(b'{"weights"')]
 
 
 NOT_KEPT: dict[str, Callable[[Any], Any]] = {
@@ -100,7 +111,7 @@ def test_what_needs_more_than_the_graph_is_traced(name: str, traced: Traced, fol
     x = torch.randn(8, 16)
     first = traced.during(folder, NOT_KEPT[name], x)
     assert traced.during(folder, NOT_KEPT[name], x) == first
-    assert not list(folder.glob("graphs/*.pickle"))
+    assert not kept(folder)
 
 
 def test_gradients_are_traced(traced: Traced, folder: Path) -> None:
@@ -112,51 +123,108 @@ def test_gradients_are_traced(traced: Traced, folder: Path) -> None:
         assert traced.during(folder, scaled(2.0), x, grad=True) == 1
 
 
+def plant(folder: Path, file: Path, content: bytes) -> None:
+    """Puts other content in the place of a kept file, hashes and all."""
+    (index,) = (i for i in folder.glob("index/*") if i.read_text().startswith(file.stem))
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / "objects" / f"{digest}.txt").write_bytes(content)
+    index.write_text(f"{digest} .txt {index.name}\n")
+
+
 def test_a_damaged_or_foreign_file_is_not_read(traced: Traced, folder: Path) -> None:
     x = torch.randn(8, 16)
     assert traced.during(folder, scaled(2.0), x) == 1
-    (file,) = folder.glob("graphs/*.pickle")
+    (file,) = kept(folder)
     whole = file.read_bytes()
     file.write_bytes(whole[:-50])
     assert traced.during(folder, scaled(2.0), x) == 1
     assert traced.during(folder, scaled(2.0), x) == 0
-    file.chmod(0o666)
+    for text in (b"[]", b"{}", b"null", b"1e999", b"[" * 100_000, whole.replace(b'"out"', b'"in"'),
+                 whole.replace(b"[false]", b"[0, 1]"), whole[:40]):  # fmt: skip
+        plant(folder, file, text)
+        assert traced.during(folder, scaled(2.0), x) == 1
+        assert traced.during(folder, scaled(2.0), x) == 0
+    folder.chmod(0o777)
     assert traced.during(folder, scaled(2.0), x) == 1
 
 
-def test_code_that_agreed_is_not_compared_again(
-    traced: Traced, folder: Path, monkeypatch: Any
-) -> None:
+def test_another_program_is_not_run(traced: Traced, folder: Path, caplog: Any) -> None:
+    """One whose results PyTorch does not agree with: PyTorch runs the graph."""
+    x = torch.randn(8, 16)
+    assert traced.during(folder, scaled(2.0), x) == 1
+    (file,) = kept(folder)
+    whole = json.loads(file.read_text())
+    assert traced.during(folder, scaled(3.0), x) == 1
+    (other,) = {*kept(folder)} - {file}
+    plant(folder, file, json.dumps({**json.loads(other.read_text())}).encode())
+    assert whole["weights"] == json.loads(other.read_text())["weights"]
+    with caplog.at_level(logging.WARNING, "tessera.torch"):
+        traced.during(folder, scaled(2.0), x)  # compares the results
+    assert "differs from PyTorch's" in caplog.text
+
+
+def test_no_pickle_is_loaded(traced: Traced, folder: Path, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "loaded"),)
+
+    x = torch.randn(8, 16)
+    traced.during(folder, scaled(2.0), x)
+    evil = pickle.dumps((set(), Evil()))
+    graphs = folder / "graphs"  # where pickles were once
+    graphs.mkdir(mode=0o700, exist_ok=True)
+    for index in folder.glob("index/*"):
+        for end in (".pickle", ".part"):
+            (graphs / f"{index.name}{end}").write_bytes(evil)
+    plant(folder, *kept(folder), evil)
+    for place in (*graphs.iterdir(), *folder.glob("objects/*.txt")):
+        place.write_bytes(evil)
+    assert traced.during(folder, scaled(2.0), x) == 1
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_no_source_loads_pickles() -> None:
+    package = Path(torch_cache.__file__).parent
+    loading = re.compile(
+        r"pickle\.load|Pickler\.load|marshal\.load|shelve\.|torch\.load|allow_pickle=True"
+    )
+    files = [*package.rglob("*.py")]
+    assert len(files) > 50
+    assert not [f.name for f in files if loading.search(f.read_text())]
+
+
+def test_each_process_compares(traced: Traced, folder: Path, monkeypatch: Any) -> None:
     compared, fused = [0], [0]
-    compare: Any = torch_parts.disagreement  # type: ignore[attr-defined]
+    alike: Any = torch_parts.is_alike  # type: ignore[attr-defined]
     fuse: Any = torch_cache.fuse  # type: ignore[attr-defined]
     refuse = [True]  # what was refused is not kept
 
     def comparing(*args: Any) -> Any:
         compared[0] += 1
-        return "not so" if refuse[0] else compare(*args)
+        return not refuse[0] and alike(*args)
 
     def fusing(graph: Any) -> Any:
         fused[0] += 1
         return fuse(graph)
 
-    monkeypatch.setattr(torch_parts, "disagreement", comparing)
+    monkeypatch.setattr(torch_parts, "is_alike", comparing)
+    monkeypatch.setattr(torch_parts, "disagreement", lambda *_: "not so" if refuse[0] else None)
     monkeypatch.setattr(torch_cache, "fuse", fusing)
     x = torch.randn(8, 16)
     traced.during(folder, scaled(2.0), x)
     assert (compared[0], fused[0]) == (1, 1)
+    assert not kept(folder)
     refuse[0] = False
     traced.during(folder, scaled(2.0), x)
     assert (compared[0], fused[0]) == (2, 1)
+    assert kept(folder)
     traced.during(folder, scaled(2.0), x)
-    assert (compared[0], fused[0]) == (2, 1)
+    assert (compared[0], fused[0]) == (3, 1)
     traced.during(folder, scaled(3.0), x)  # other code
-    assert (compared[0], fused[0]) == (3, 2)
-    traced.during(folder, lambda y: torch.softmax(y * 3.0, 1) + 1, x)  # the same from others
     assert (compared[0], fused[0]) == (4, 2)
 
 
-def test_a_graph_that_is_one_part_is_not_read_again(
+def test_a_graph_that_is_one_part_is_not_traced_again(
     traced: Traced, folder: Path, monkeypatch: Any
 ) -> None:
     built = [0]
@@ -171,17 +239,18 @@ def test_a_graph_that_is_one_part_is_not_read_again(
     x = torch.randn(8, 16)
     traced.during(folder, model, x)
     assert built == [1]
-    traced.during(folder, model, x)
+    assert traced.during(folder, model, x) == 0
     assert built == [1]
     (report,) = torch_backend.REPORTS[-1:]
     assert report.operators > 2
     assert report.parts[0].weights.bytes
     assert report.parts[0].kernels == report.parts[0].programs[-1].kernels
-    # Where it would become other code, the graph is read and everything done again.
+    assert "kernels a call" in torch_backend.explain(timed=False)  # asks for the graph
+    # Where results are not alike at first sight, the graph in f64 decides.
+    monkeypatch.setattr(torch_parts, "is_alike", lambda *_: False)
+    assert traced.during(folder, model, x) == 1
+    assert built == [1]
+    # Where it would become other code, the graph is traced and everything done again.
     monkeypatch.setattr(torch_parts, "digest", lambda text: "other")
-    traced.during(folder, model, x)
+    assert traced.during(folder, model, x) == 1
     assert built == [2]
-    # And is run, where PyTorch has not agreed with that code.
-    monkeypatch.setattr(torch_cache.Agreed, "is_known", lambda _: False)
-    traced.during(folder, model, x)
-    assert built == [3]

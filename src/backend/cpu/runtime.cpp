@@ -74,8 +74,10 @@ void KernelPool::make_room() {
 void KernelPool::start_helpers() {
   started_ = true;
   if (sched_getaffinity(0, sizeof allowed_, &allowed_) != 0) CPU_ZERO(&allowed_);
-  for (int worker = 1; worker < threads_; ++worker) {
-    helpers_.emplace_back([this, worker] { work(worker); });
+  try {
+    for (int worker = 1; worker < threads_; ++worker)
+      helpers_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::exception&) {  // no memory or threads left: what they miss the caller does
   }
 }
 

@@ -306,7 +306,7 @@ void CudaModule::run(std::span<const CudaAddress> inputs, std::span<const CudaAd
     if (capture != 0 && !weights_.empty())
       throw Error(ErrorKind::Usage,
                   "the weights must be prepared before a CUDA graph is captured: call once with "
-                  "them first");
+                  "them first, with the option freeze");
     own = weights_.empty() ? constants_only_ : prepare_locked(inputs, stream);
     prepared = own.get();
   }

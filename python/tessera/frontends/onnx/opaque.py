@@ -132,9 +132,11 @@ class OpaqueNodes:
     ) -> list[Array]:
         """The same of arrays as the node declares them; `threads` of onnxruntime, 0: its choice."""
         names = [v.name for v in self.models[payload].graph.input]
-        session = self._session(function, payload, threads)
         try:
+            session = self._session(function, payload, threads)
             made = session.run(None, dict(zip(names, arrays, strict=True)))
+        except ToolMissingError:
+            raise
         except Exception as error:
             raise BadInputError(f"{function}: onnxruntime refused: {error}") from None
         return [np.asarray(a) for a in made]
