@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from bench.trust.work import Tally, child, scratch
 
 import tessera as ts
+from bench.trust.work import Tally, child, scratch
 from tessera.errors import Error
 from tessera.patterns import read_pattern
 from tessera.rules import read_rules

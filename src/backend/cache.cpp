@@ -170,8 +170,7 @@ std::string Cache::write(const std::string& root, const std::string& key, std::s
   if (std::string problem = write_atomically(path, bytes); !problem.empty()) {
     throw Error(ErrorKind::Io, problem);
   }
-  if (std::string problem =
-          write_atomically(root + "/index/" + key, index_line(hash, suffix, key));
+  if (std::string problem = write_atomically(root + "/index/" + key, index_line(hash, suffix, key));
       !problem.empty()) {
     throw Error(ErrorKind::Io, problem);
   }

@@ -59,7 +59,8 @@ std::string checked_bodies(const OptimizeOptions& o, const Graph& program) {
 
 std::string options_key(const OptimizeOptions& o, const Target& target) {
   std::ostringstream text;
-  text << "result " << kResultVersion << " verifier " << kVerifierVersion << " codegen " << kCodegenVersion << "\n"
+  text << "result " << kResultVersion << " verifier " << kVerifierVersion << " codegen "
+       << kCodegenVersion << "\n"
        << target.str() << to_string(best_isa()) << "\n"
        << gpu_of(o) << "\n"
        << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed

@@ -1,7 +1,7 @@
 """Proofs that see every branch: equal pairs are proved, unequal ones never are.
 
-Each pair is two NumPy functions and the types of their arguments. `UNEQUAL` differ somewhere, however
-rarely: behind a threshold, a conjunction, a tie, in one row, at a pole, in one count of bools, or
+Each pair is two NumPy functions and the types of their arguments. `UNEQUAL` differ somewhere,
+however rarely: behind a threshold, a conjunction, a tie, in one row, at a pole, in one count of bools, or
 where a number wraps, is absorbed or underflows.
 """
 
@@ -152,15 +152,18 @@ def test_tested_is_not_proved() -> None:
         return np.exp(np.maximum(x, 0))
 
     plain = verdict(f, g, (V,))
-    assert plain.name == "unknown" and plain.reason == "branch"
+    assert plain.name == "unknown"
+    assert plain.reason.startswith("branch")
     tested = verdict(f, g, (V,), accept="tested")
     assert tested.name == "equal"
     record = tested.certificate.record()
-    assert not record["proved"] and record["error_log2"] == 0
+    assert not record["proved"]
+    assert record["error_log2"] == 0
     assert record["basis"].startswith("tested")
 
 
 def test_an_untaken_branch_is_named() -> None:
     v = verdict(lambda x: np.where(x * x == 77.3, 0, x), lambda x: x * 1, (V,), accept="tested")
     assert v.name == "unknown"
-    assert "branch never taken" in v.text and "eq" in v.text
+    assert "branch never taken" in v.text
+    assert "eq" in v.text

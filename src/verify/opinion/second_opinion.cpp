@@ -23,8 +23,8 @@ namespace {
 // Multiply-adds and input elements of a program that is looked at as it is, and of the smaller
 // instance that stands for one that costs more.
 constexpr double kWhole = 4e3, kInstance = 1.5e3;
-constexpr double kFew = 60;  // of a proof, which asks a solver about every element that is left
-constexpr double kMost = 3e5;         // beyond it nothing is tried
+constexpr double kFew = 60;    // of a proof, which asks a solver about every element that is left
+constexpr double kMost = 3e5;  // beyond it nothing is tried
 constexpr size_t kMaxQuestions = 24;  // to the solver
 
 using Clock = std::chrono::steady_clock;
