@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from random_numpy import difference
 
 import tessera as ts
 from tessera.contest import Choice
@@ -22,7 +23,6 @@ from tessera.emit import compile_source, emit
 from tessera.frontends.trace import Traced
 from tessera.options import Options
 from tessera.result import FunctionCall, Result
-from tests.python.random_numpy import difference
 
 STATE = """
 import itertools, math, types
@@ -88,8 +88,8 @@ EFFECTS = (
 log.append(1)|log.append(len(log))|y = y + next(steps)|out[0, 0] += 1|out += x
 box.rate = box.rate + 1|items.append(1.0)|table["n"] += 1|np.add(out, 1, out=out)
 layer.w = layer.w + 1|names.add(str(len(log)))|np.copyto(out, x)|box.seen = True
-w[0] = 2.0|out.fill(x.size)|layer.count = 1|items.pop() if items else 0|x[0, 0] = 3.0|x += 1|y = x|z = x; z *= 2
-x = x.copy(); x[0] = w|x = x + 0; x += y
+w[0] = 2.0|out.fill(x.size)|layer.count = 1|items.pop() if items else 0|x[0, 0] = 3.0
+x += 1|y = x|z = x; z *= 2|x = x.copy(); x[0] = w|x = x + 0; x += y
 """.replace("\n", "|")
     .strip("|")
     .split("|")

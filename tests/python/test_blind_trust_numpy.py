@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from test_decorator import same
 
 import tessera as ts
-from tests.python.test_decorator import same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.arange(6.0).reshape(2, 3) + 1

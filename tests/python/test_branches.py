@@ -1,8 +1,8 @@
 """Proofs that see every branch: equal pairs are proved, unequal ones never are.
 
-Each pair is two NumPy functions and the types of their arguments. `UNEQUAL` differ somewhere,
-however rarely: behind a threshold, a conjunction, a tie, in one row, at a pole, in one count of bools, or
-where a number wraps, is absorbed or underflows.
+Each pair is two NumPy functions and the types of their arguments. Those of `UNEQUAL` differ
+somewhere, however rarely: behind a threshold, a conjunction, a tie, in one row, at a pole, in one
+count of bools, or where a number wraps, is absorbed or underflows.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def test_equal_pairs_are_proved(name: str) -> None:
     f, g, types = EQUAL[name]
     for v in (verdict(f, g, types), verdict(g, f, types)):
         assert v.name == "equal", v.text
+        assert v.certificate is not None
         assert v.certificate.record()["proved"]
 
 
@@ -156,6 +157,7 @@ def test_tested_is_not_proved() -> None:
     assert plain.reason.startswith("branch")
     tested = verdict(f, g, (V,), accept="tested")
     assert tested.name == "equal"
+    assert tested.certificate is not None
     record = tested.certificate.record()
     assert not record["proved"]
     assert record["error_log2"] == 0

@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import numpy as np
+import random_state
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from tests.python import random_state
 
 FOLLOWED = [0, 0]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_state import sourced
 
 import tessera as ts
 from tessera.errors import Error
 from tessera.frontends.numpy import UFUNCS
 from tessera.frontends.trace import trace_call, unflatten
-from tests.python.random_state import sourced
 
 Array = np.ndarray[Any, np.dtype[Any]]
 VALUES = [
