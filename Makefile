@@ -1,6 +1,7 @@
 # Everything a person does first; each target sets up what it needs by itself.
 #   make demo   build, superoptimize a real program, print before/after, verdict and speed-up
 #   make test   build and pass all tests       make bench  measure (bench/results)
+#   make compare BASE=COMMIT   verdicts, errors and times beside an earlier commit
 #   make gpu-test, make gpu-bench   the same on a machine with an NVIDIA GPU (docs/gpu.md)
 #   make gpu-bundle   the tree and what such a machine may lack, as one archive
 #   make trust  campaigns against trust: faults, kills, hostile files (LONG=1: hours)
@@ -11,7 +12,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo build test bench bench-core trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all demo build test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -54,6 +55,9 @@ bench: bench-core
 	@for suite in search verify "mirage --quick"; do \
 	  $(PY) -m tessera.cli bench $$suite --json build/bench/$${suite%% *}.json || exit 1; done
 	@$(PY) bench/table.py build/bench/*.json
+
+compare: core
+	@$(PY) -m bench.compare $${BASE:?usage: make compare BASE=COMMIT} $(ARGS)
 
 trust: core
 	@$(PY) -m bench.trust $(if $(LONG),--long)

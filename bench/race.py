@@ -27,6 +27,7 @@ from bench.workloads import Workload
 
 _SETTLE_S = 0.03  # pools spin for a while after their work
 Facts = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Late(Exception):  # noqa: N818 - a fact about a contestant, not an error of ours
@@ -41,13 +42,13 @@ class Process:
         threads: int,
         module: str = "bench.worker",
         more: Mapping[str, str] | None = None,  # of the environment
+        root: Path = ROOT,  # the tree whose code it runs
     ) -> None:
         environment = os.environ | dict(more or {}) | {
             name: str(threads)
             for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
                          "TESSERA_THREADS")
         } | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}  # fmt: skip
-        root = Path(__file__).resolve().parents[1]
         path = environment.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(root / "python"), str(root), *([path] if path else [])]
@@ -58,6 +59,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=None if os.environ.get("TESSERA_DEBUG", "0") != "0" else subprocess.DEVNULL,
             env=environment,
+            cwd=root,
             start_new_session=True,  # Ctrl-C is ours to handle
         )
         self._pending = b""
