@@ -10,19 +10,20 @@
 namespace tessera {
 namespace {
 
-// Exponents of two of the smallest subnormal and the largest number of a dtype.
-std::pair<int, int> exponents_of(DType dtype) {
+// Exponents of two of the numbers to draw: the smallest and the largest.
+using Exponents = std::pair<int, int>;
+
+// Of the smallest subnormal and the largest number of a dtype.
+Exponents exponents_of(DType dtype) {
   if (dtype == DType::F64) return {-1074, 1023};
   if (dtype == DType::F16) return {-24, 15};
   return {-149, 127};
 }
 
-// Of any magnitude; `tame` ones are far from overflow, and so are products of four.
-double anywhere(DType dtype, bool tame, Rng& rng) {
+double anywhere(DType dtype, Exponents of, Rng& rng) {
   if (rng.chance(0.1)) return 0;
   if (rng.chance(0.2)) return double(rng.between(-4, 4));
-  auto [low, high] = exponents_of(dtype);
-  if (tame) low /= 4, high /= 4;
+  const auto [low, high] = of;
   // Half of them near one, where most thresholds are.
   const bool near = rng.chance(0.5);
   const int64_t e =
@@ -31,8 +32,8 @@ double anywhere(DType dtype, bool tame, Rng& rng) {
   return round_to(dtype, rng.chance(0.5) ? x : -x);
 }
 
-std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& integers, bool tame,
-                                    Rng& rng) {
+std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& integers,
+                                    const std::vector<Exponents>& of, Rng& rng) {
   std::vector<NDArray> inputs;
   for (size_t k = 0; k < g.inputs().size(); k++) {
     const Type& type = g.type(g.inputs()[k]);
@@ -44,12 +45,12 @@ std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& 
     }
     // Of one magnitude, or each of its own; of one sign or both; sometimes what another input holds
     // there.
-    const double scale = rng.chance(0.3) ? std::fabs(anywhere(type.dtype, tame, rng)) : 0;
+    const double scale = rng.chance(0.3) ? std::fabs(anywhere(type.dtype, of[k], rng)) : 0;
     const double sign = rng.chance(0.5) ? 0 : rng.chance(0.5) ? 1 : -1;
     const NDArray* other = k > 0 && rng.chance(0.5) ? &inputs[rng.below(k)] : nullptr;
     for (size_t i = 0; i < a.reals.size(); i++) {
       a.reals[i] = scale != 0 ? round_to(type.dtype, scale * (2 * rng.unit() - 1))
-                              : anywhere(type.dtype, tame, rng);
+                              : anywhere(type.dtype, of[k], rng);
       if (sign != 0) a.reals[i] = std::copysign(a.reals[i], sign);
       if (other != nullptr && other->reals.size() == a.reals.size() && rng.chance(0.3))
         a.reals[i] = round_to(type.dtype, other->reals[i]);
@@ -59,6 +60,29 @@ std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& 
   }
   return inputs;
 }
+
+// Whether a value on the way leaves the range of its dtype.
+class Overflow {
+ public:
+  explicit Overflow(const Graph& g) : values_(g) {
+    std::vector<TensorId> all;
+    for (const Op& op : g.ops())
+      for (uint32_t r = 0; r < op.num_results; r++)
+        if (is_float(g.type(op.result(r)).dtype)) all.push_back(op.result(r));
+    values_.set_outputs(all);
+  }
+  bool happens(const std::vector<NDArray>& inputs, const EvalOptions& native) const {
+    const std::vector<NDArray> exact = eval(values_, inputs),
+                               rounded = eval(values_, inputs, native);
+    for (size_t k = 0; k < exact.size(); k++)
+      for (size_t i = 0; i < exact[k].reals.size(); i++)
+        if (std::isfinite(exact[k].reals[i]) && !std::isfinite(rounded[k].reals[i])) return true;
+    return false;
+  }
+
+ private:
+  Graph values_;
+};
 
 std::vector<NDArray> nudged(std::vector<NDArray> inputs, Rng& rng) {
   for (NDArray& a : inputs) {
@@ -85,13 +109,21 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
   native.pool = reference.pool();
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
   const int sets = int(std::clamp(5e7 / std::max(1.0, work), 2.0, 600.0));
+  const Overflow overflow(spec);
+  // Tame numbers are far from overflow, and so are products of four.
+  std::vector<Exponents> widest, tame;
+  for (TensorId t : spec.inputs()) {
+    const auto [low, high] = exponents_of(spec.type(t).dtype);
+    widest.emplace_back(low, high);
+    tame.emplace_back(low / 4, high / 4);
+  }
   int64_t compared = 0;
   for (int n = 0; n < sets && compared < kElements; n++) {
     if (cancel != nullptr && cancel->load()) return std::nullopt;
     Rng rng = Rng(seed).split(uint64_t(n));
-    const bool tame = n % 2 == 1;
+    const bool is_tame = n % 2 == 1;
     const std::vector<NDArray> inputs =
-        hostile_inputs(spec, draw_integers(spec, rng(), ranges), tame, rng);
+        hostile_inputs(spec, draw_integers(spec, rng(), ranges), is_tame ? tame : widest, rng);
     std::vector<NDArray> s, c;
     std::vector<WithMagnitude> exact;
     try {
@@ -102,7 +134,8 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
       continue;  // an index out of range
     }
     std::vector<std::vector<NDArray>> moved;  // asked for when first needed
-    for (size_t k = 0; k < s.size(); k++) {
+    bool skipped = false;
+    for (size_t k = 0; k < s.size() && !skipped; k++) {
       const bool real = is_float(s[k].dtype);
       const size_t size = real ? s[k].reals.size() : s[k].ints.size();
       compared += int64_t(size);
@@ -111,7 +144,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
       };
       for (size_t i = 0; i < size; i++) {
         const double x = value(s[k], i), y = value(c[k], i), off = std::fabs(x - y);
-        const bool lost = tame && std::isfinite(x) && !std::isfinite(y);
+        const bool lost = is_tame && std::isfinite(x) && !std::isfinite(y);
         if (!lost && (!(off > 0) || !std::isfinite(off))) continue;
         const double terms = real ? std::fabs(exact[k].magnitude.reals[i]) : 0;
         // What is lost below the least normal number is no decision.
@@ -122,9 +155,17 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
         // Rewrites that lose the original's range are the numeric gate's; decisions that the
         // original makes otherwise than the real numbers do are looked for everywhere.
         const double truth = real ? exact[k].value.reals[i] : double(exact[k].value.ints[i]);
-        if (!tame &&
+        if (!is_tame &&
             !(decides && std::fabs(x - truth) > kClear * std::max(std::fabs(x), terms) + least))
           continue;
+        // Where it overflows it is not accurate, so no decision is at fault; smaller ones next
+        // time.
+        if (!is_tame && overflow.happens(inputs, native)) {
+          int& high = widest[rng.below(widest.size())].second;
+          high -= (high + 3) / 4;
+          skipped = true;
+          break;
+        }
         if (moved.empty())
           for (int j = 0; j < kNudges; j++)
             moved.push_back(eval(spec, nudged(inputs, rng), native));

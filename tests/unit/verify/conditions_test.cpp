@@ -115,5 +115,25 @@ TEST(Conditions, GuardedIndicesStayInRangeTogether) {
   EXPECT_TRUE(compare_programs(program, program).equal());
 }
 
+// A square that overflows makes 0 of a quotient that the rewrite, of half the numbers, still knows.
+TEST(Conditions, OverflowOfTheOriginalIsNoDecision) {
+  const auto normed = [](const std::string& of, const std::string& epsilon) {
+    return "x = input : f32[8,6]; " + of +
+           "q = sqr d; m = mean q {axes=[1], keepdims=true}; e = " + "const {value=" + epsilon +
+           "} : f32[]; v = add m, e; r = rsqrt v; n = mul d, r; zero " +
+           "= const : f32[]; c = ge n, zero; y = where c, n, x; return y";
+  };
+  expect_equal(normed("d = add x, x; ", "0.04"),
+               normed("o = const {value=1} : f32[]; d = mul x, o; ", "0.01"));
+}
+
+// While other values of the original overflow.
+TEST(Conditions, AbsorptionIsADecision) {
+  const std::string in = "x = input : f16[4]; a = input : f16[4]; b = input : f16[4]; s = sqr b; ";
+  expect_refuted(in + "k = const {value=1} : f16[]; t = add x, k; c = eq t, x; y = where c, a, b; "
+                      "return y, s",
+                 in + "return b, s");
+}
+
 }  // namespace
 }  // namespace tessera
