@@ -1455,6 +1455,856 @@ def change(n): turn[0] += 1
 def f(**named): return sum(v * (i + 1) for i, v in enumerate(named.values()))
 def given(): return []
 def call(f): return f(a=np.ones(3), b=np.ones(3) * 2), f(b=np.ones(3) * 2, a=np.ones(3))
+
+== the class of an object
+class Layer:
+    gain = 2.0
+layer = Layer()
+def f(x): return x * type(layer).gain
+def change(n): Layer.gain = 3.0 + n
+
+== the class of an object, from itself
+class Layer:
+    gain = 2.0
+    def g(self, x): return x * self.__class__.gain
+layer = Layer()
+def f(x): return layer.g(x)
+def change(n): Layer.gain = 3.0 + n
+
+== getattr with a name that is computed
+class Layer:
+    gain_1 = 2.0
+layer = Layer()
+def f(x): return x * getattr(layer, "gain_" + str(1)) * getattr(layer, "other", 3.0)
+def change(n):
+    Layer.gain_1 = 3.0 + n
+    layer.other = 4.0 + n
+
+== a dunder by getattr
+class Layer:
+    gain = 2.0
+layer = Layer()
+def f(x): return x * getattr(layer, "__dict__").get("k", 1.0) * getattr(layer, "__class__").gain
+def change(n):
+    Layer.gain = 3.0 + n
+    layer.k = n
+
+== operator.attrgetter of a class
+class Layer:
+    gain = 2.0
+layer = Layer()
+get = operator.attrgetter("__class__.gain")
+def f(x): return x * get(layer)
+def change(n): Layer.gain = 3.0 + n
+
+== operator.methodcaller
+class Layer:
+    def rate(self): return scale
+layer = Layer()
+get = operator.methodcaller("rate")
+def f(x): return x * get(layer)
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== an itemgetter of NumPy's scalar
+def f(x): return x * operator.itemgetter(0)(w)
+def change(n): w[0] = 3.0 + n
+
+== vars of an object
+class C:
+    pass
+c = C()
+c.k = 2.0
+def f(x): return x * vars(c)["k"]
+def change(n): c.k = 3.0 + n
+
+== the module by sys.modules
+def f(x): return x * sys.modules[__name__].scale
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== the module by import
+def f(x):
+    import hostile
+    return x * hostile.scale
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== globals()
+def f(x): return x * globals()["scale"]
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== eval
+def f(x): return x * eval("scale")
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== a deque
+q = collections.deque([2.0])
+def f(x): return x * q[0] * len(q)
+def change(n): q.append(3.0); q[0] = 3.0 + n
+
+== a chain map
+m = collections.ChainMap({}, {"k": 2.0})
+def f(x): return x * m["k"]
+def change(n): m["k"] = 3.0 + n
+
+== a mapping proxy
+d = {"k": 2.0}
+m = types.MappingProxyType(d)
+def f(x): return x * m["k"]
+def change(n): d["k"] = 3.0 + n
+
+== an array of Python's
+import array
+a = array.array("d", [2.0])
+def f(x): return x * a[0]
+def change(n): a[0] = 3.0 + n
+
+== a dict view
+d = {"k": 2.0}
+values = d.values()
+def f(x): return x * sum(values)
+def change(n): d["k"] = 3.0 + n
+
+== a tuple of lists of arrays
+t = ([w], {"k": [2.0]})
+def f(x): return x * t[0][0] * t[1]["k"][0]
+def change(n):
+    t[1]["k"][0] = 3.0 + n
+    t[0][0] = np.full(3, n + 2.0)
+
+== an object in an object in an object
+class N: pass
+a = N(); a.b = N(); a.b.c = N(); a.b.c.k = 2.0
+def f(x): return x * a.b.c.k
+def change(n):
+    if n == 0: a.b.c.k = 3.0
+    elif n == 1: a.b = N(); a.b.c = N(); a.b.c.k = 4.0
+    else: a.b.c = types.SimpleNamespace(k=5.0 + n)
+
+== a property with a setter
+class C:
+    _k = 2.0
+    @property
+    def k(self): return self._k
+    @k.setter
+    def k(self, v): self._k = v * 2
+c = C()
+def f(x): return x * c.k
+def change(n): c.k = 3.0 + n
+
+== a class with __getattribute__
+class C:
+    k = 2.0
+    def __getattribute__(self, name): return scale
+c = C()
+def f(x): return x * c.k
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== a callable object with state
+class C:
+    def __init__(self): self.n = 0
+    def __call__(self, x):
+        self.n += 1
+        return x * self.n
+f = C()
+def state(): return [f.n if isinstance(f, C) else f.__wrapped__.n]
+
+== a callable object that reads
+class C:
+    k = 2.0
+    def __call__(self, x): return x * self.k
+c = C()
+def f(x): return c(x)
+def change(n): C.__call__ = lambda self, x: x * (3 + n)
+
+== attributes of a function that the function reads
+def f(x): return x * g.k
+def g(): pass
+g.k = 2.0
+def change(n): g.k = 3.0 + n
+
+== a nested function keeps its variable
+def outer():
+    k = [2.0]
+    def g(x): return x * k[0]
+    return g, k
+g, k = outer()
+def f(x): return g(x)
+def change(n): k[0] = 3.0 + n
+
+== a lambda's default is what it was
+table = {"a": 2.0}
+g = lambda x, k=table["a"]: x * k
+def f(x): return g(x)
+def change(n): table["a"] = 3.0 + n
+
+== a function gets another closure
+def made(k):
+    def g(x): return x * k
+    return g
+g = made(2.0)
+def f(x): return g(x)
+def change(n):
+    global g
+    g = made(3.0 + n)
+
+== the order of keyword arguments
+def f(**named): return sum((i + 1) * v for i, v in enumerate(named.values()))
+def given(): return []
+def call(f): return [f(a=np.ones(3), b=np.full(3, 2.0)), f(b=np.full(3, 2.0), a=np.ones(3))]
+
+== positional only, keyword only
+def f(a, /, b, *, c=2.0): return a * b + c
+def given(): return []
+def call(f): return [f(np.ones(3), np.ones(3)), f(np.ones(3), b=np.ones(3), c=w), f(np.ones(3), w)]
+
+== missing arguments raise
+def f(a, b): return a * b
+def given(): return []
+def call(f): return f(np.ones(3))
+
+== an unknown keyword raises
+def f(a): return a * 2
+def given(): return []
+def call(f): return f(np.ones(3), k=2)
+
+== Python numbers come back
+def f(x): return float(x.sum()), int(x[0, 0]), bool((x > 0).all()), x.sum().item(), x.tolist()
+
+== NumPy's numbers come back
+def f(x): return x.sum(), (x > 0).all(), x.argmax(), x.max() > 2, np.any(x > 9), x[0, 0] * 2, -x[1, 1]
+
+== only facts come back
+def f(x): return x.shape, x.dtype, len(x), x.ndim, x.size
+
+== facts beside arrays
+def f(x): return x * 2, x.shape, x.dtype, len(x), np.finfo(x.dtype).eps, x.dtype.type(3), x.itemsize
+
+== an iterator comes back
+def f(x): return map(lambda v: v * 2, x)
+def call(f): return list(f(np.ones((2, 3))))
+
+== a generator comes back
+def f(x):
+    for row in x: yield row * scale
+def call(f): return list(f(np.ones((2, 3))))
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== a function comes back
+def f(x): return lambda y: x * y
+def call(f): return f(np.ones(3))(np.full(3, 2.0))
+
+== an object comes back
+@dataclasses.dataclass
+class R:
+    a: object
+def f(x): return R(x * 2)
+def call(f): return f(np.ones(3)).a
+
+== a namespace comes back
+def f(x): return types.SimpleNamespace(a=x * 2)
+def call(f): return f(np.ones(3)).a
+
+== a named tuple comes back
+R = collections.namedtuple("R", "a b")
+def f(x): return R(x * 2, x.sum())
+
+== one list twice
+def f(x):
+    y = [x * 2]
+    return y, y
+
+== one made array twice
+def f(x):
+    c = np.ones(3)
+    return x * c, c, c
+
+== a made array and its view
+def f(x):
+    c = np.ones(3)
+    return x * c, c, c[1:]
+
+== a made array that cannot be written
+def f(x): return x * 2, np.broadcast_to(np.ones(3), (2, 3))
+
+== captured and made arrays come back in a list
+def f(x): return [x * 2, w, np.zeros(2), np.arange(6).reshape(2, 3).T]
+def change(n): w[0] += 1
+
+== a captured scalar array comes back
+z = np.array(2.0)
+def f(x): return x * z, z, z * 2
+def change(n): z[...] = n
+
+== an empty captured array comes back
+z = np.zeros((0, 3))
+def f(x): return x * 2, z, z.sum()
+
+== a captured set comes back
+s = {1, 2}
+def f(x): return x * len(s), s
+def call(f): return f(np.ones(3))[1] is s
+def change(n): s.add(n + 10)
+
+== a set of the arguments comes back
+s = {1, 2}
+def f(x, s): return x * 2, s
+def call(f): return f(np.ones(3), s)[1] is s
+
+== an object from outside comes back
+class C: pass
+c = C()
+def f(x): return x * 2, c
+def call(f): return f(np.ones(3))[1] is c
+
+== a class comes back
+class C: pass
+def f(x): return x * 2, C, np.float32, float
+def call(f): return [v is u for v, u in zip(f(np.ones(3))[1:], (C, np.float32, float))]
+
+== a function from outside comes back
+def g(): pass
+def f(x): return x * 2, g
+def call(f): return f(np.ones(3))[1] is g
+
+== text comes back
+def f(x): return {"a": x * 2, "name": f"{scale:.2f}", "n": str(x.shape)}
+def change(n):
+    global scale
+    scale = n / 3
+
+== the same for floats that are one
+k = float("nan")
+def f(x): return x * (2 if k != k else 3), k
+def change(n):
+    global k
+    k = float(n)
+
+== a branch on a captured bool array
+m = np.array([True, False, True])
+def f(x): return x[:, m] * 2
+def change(n): m[1] = not m[1]
+
+== a captured index array of another length
+i = np.array([0, 1])
+def f(x): return x[:, i] * 2
+def change(n):
+    global i
+    i = np.arange(n % 3 + 1)
+
+== captured indices out of range
+i = np.array([0, 1])
+def f(x):
+    try:
+        return x[:, i] * 2
+    except IndexError:
+        return x * 100
+def change(n): i[0] = 5 if n % 2 == 0 else 1
+
+== captured indices by np.take
+i = np.array([0, 1])
+def f(x): return np.take(x, i, axis=1, mode="clip") + np.take(x, i, axis=1, mode="wrap")
+def change(n): i[0] = 5 + n
+
+== np.ix_
+i = np.array([0, 1])
+def f(x): return x[np.ix_(i, [0, 2])] * 2
+def change(n): i[0] = 1
+
+== writes through np.ix_, np.put and np.place
+def f(x):
+    y = x.copy()
+    y[np.ix_([0], [0, 2])] = 9.0
+    np.put(y, [1], 7.0)
+    np.place(y, y > 5, [1.0])
+    return y
+
+== writes to the diagonal
+def f(x):
+    y = x[:, :2].copy()
+    np.fill_diagonal(y, w[0])
+    return y
+def change(n): w[0] = n
+
+== several results of ufuncs
+def f(x): return (*divmod(x, 2), *np.modf(x / 3), *np.frexp(x), *np.divmod(x, w))
+
+== integer extremes
+def given(): return [np.array([np.iinfo("i8").min, -1, 0, 1, np.iinfo("i8").max])]
+def f(x): return (x // -1, x % -1, abs(x), -x, x * x, x + 1, x - 1, x // 7, x % 7, x.sum(), x.mean(),
+                  x // 2, np.sign(x), x.max() - x.min(), x >> 3, x << 2, x ** 2, x / 3)
+
+== integer division by zero
+def given(): return [np.array([5, -5, 0]), np.array([0, 0, 0])]
+def f(x, y): return x // y, x % y, x / y
+
+== wide shifts
+def given(): return [np.array([1, -1, 5])]
+def f(x): return x << 63, x >> 63, x << 64, x >> 70
+
+== unsigned bytes
+def given(): return [np.array([0, 1, 200, 255], "u1")]
+def f(x): return -x, x - 1, x + 255, x * 2, ~x, x << 1, x // 3, x.sum(), x.mean(), x.cumsum(), x > 100
+
+== a Python number that a byte does not hold
+def given(): return [np.array([0, 1], "u1")]
+def f(x): return x - 256
+
+== comparisons with Python numbers that do not fit
+def given(): return [np.array([0, 1, 255], "u1"), np.array([2**53, 2**53 + 1])]
+def f(x, y): return x < 300, x > -1, x == 256, y == float(2**53), y < 2.0**53 + 1
+
+== bytes and floats
+def given(): return [np.array([1, 2, 3], "i1"), np.array([1, 2, 3], "f4"), np.array([1, 2, 3], "i8")]
+def f(x, y, z): return x * y, x / x, y * z, np.sqrt(x), np.mean(x), x * 1.5, y * 1.5, np.sin(z), y ** 2, y ** x
+
+== halves and bytes
+def given(): return [np.array([1, 2, 3], "f2"), np.array([1, 2, 3], "i1")]
+def f(x, y): return x * y, x + 1.0, np.sum(x), np.mean(x), np.sqrt(y), x ** 2, np.float32(2) * x
+
+== where of mixed kinds
+def given(): return [np.array([1.5, -2.0], "f4"), np.array([1, -2], "i4")]
+def f(x, y): return np.where(x > 0, 1, 0), np.where(x > 0, x, 0), np.where(y > 0, y, 1.5), np.where(x > 0, True, y)
+
+== clips
+def given(): return [np.array([-3.0, 0.5, np.nan, np.inf, -np.inf, 7.0])]
+def f(x): return np.clip(x, None, 1), np.clip(x, 2, 1), np.clip(x, np.nan, 1), x.clip(-1), np.clip(x, w[0], None)
+
+== rounding
+def given(): return [np.array([0.5, 1.5, 2.5, -0.5, -1.5, 1e20, 0.05, 2.675])]
+def f(x): return np.round(x), np.round(x, 1), np.round(x, -1), np.rint(x), np.floor(x), np.ceil(x), np.trunc(x), x // 1, np.fix(x)
+
+== rounding of integers
+def given(): return [np.array([5, 15, 25, -5])]
+def f(x): return np.round(x), np.round(x, -1), np.floor(x), np.ceil(x)
+
+== NaN in reductions
+def given(): return [np.array([[1.0, np.nan, 3.0], [np.inf, -np.inf, 0.0]])]
+def f(x): return (x.max(), x.min(axis=0), x.argmax(axis=1), x.argmin(), x.sum(axis=0), x.mean(), x.std(axis=1),
+                  np.nansum(x), np.nanmax(x, axis=0), np.fmax(x[0], x[1]), x.any(), x.all(axis=0), x.prod())
+
+== ties
+def given(): return [np.array([[1.0, 1.0, 0.0], [-0.0, 0.0, 0.0]])]
+def f(x): return x.argmax(axis=1), x.argmin(axis=1), np.argmax(x), x.max(axis=1), x.min(axis=1), np.maximum(x[1], -x[1])
+
+== closeness
+def given(): return [np.array([1.0, np.nan, np.inf, 0.0])]
+def f(x): return np.isclose(x, x), np.allclose(x, x), np.isclose(x, x + 1e-9, equal_nan=True), np.array_equal(x, x)
+
+== reductions of several axes
+def given(): return [np.arange(24.0).reshape(2, 3, 4)]
+def f(x): return x.sum(axis=(0, 2)), x.max(axis=(0, -1), keepdims=True), x.mean(axis=()), np.sum(x, axis=-2), x.var(axis=(1, 2), ddof=1)
+
+== axes that are not there raise
+def f(x): return x.sum(axis=2)
+
+== reductions with where and initial
+def f(x): return np.sum(x, where=x > 2, initial=1.0), np.max(x, initial=9.0), np.min(x, axis=0, initial=0.0, where=x > 2)
+
+== reductions of nothing
+def given(): return [np.ones((0, 3))]
+def f(x): return x.sum(axis=0), x.prod(), x.mean(), x.all(), x.any(axis=0)
+
+== the greatest of nothing raises
+def given(): return [np.ones((0, 3))]
+def f(x): return x.max()
+
+== products of matrices
+def given(): return [np.arange(6).reshape(2, 3), np.array([True, False, True]), np.arange(3, dtype="i1")]
+def f(a, b, c): return a @ a.T, a @ b, a @ c, c @ c, np.dot(a, 2), np.outer(c, c), b @ b, np.inner(a, a), np.vdot(c, c)
+
+== short integers overflow in products
+def given(): return [np.full((2, 2), 100, "i1"), np.full((2, 2), 2**62)]
+def f(a, b): return a @ a, b @ b, np.einsum("ij,jk->ik", a, a), np.trace(a), np.sum(b), np.cumsum(a)
+
+== einsum
+def f(x): return np.einsum("ij->", x), np.einsum("ij,ij->i", x, x), np.einsum("ij,kj", x, x), np.einsum("...j,j", x, w), np.einsum("ii", x[:, :2])
+def change(n): w[0] = n
+
+== padding, rolling, repeating
+def f(x): return np.pad(x, 1), np.pad(x, ((0, 1), (2, 0)), constant_values=7), np.roll(x, 1), np.roll(x, (1, -1), (0, 1)), np.repeat(x, 2, 1), np.tile(x, (2, 1)), np.kron(x, w)
+
+== differences and gradients
+def f(x): return np.diff(x), np.diff(x, n=2, axis=1), np.gradient(x, 2.0, axis=1), np.trapezoid(x, dx=0.5), np.cumsum(x, axis=0), np.ediff1d(x)
+
+== slices
+def f(x): return x[::-1, ::2] * 1, x[..., None] * 1, x[-1:] * 1, x[5:].sum(), x[:, [2, 0]] * 1, x[x[:, 0] > 1] * 1, x[np.array([1, -1])] * 1, x[True] * 1
+
+== assignments
+def f(x):
+    y = x * 1
+    y[0, ::2] = y[1, ::-2]
+    y[:, 1] += y[:, 0]
+    y[y > 5] = 0
+    y[-1] *= 2
+    y[...] = y + 1
+    y[[0, 1], [1, 2]] = -1
+    return y
+
+== a loop of writes
+def f(x):
+    y = np.zeros(3)
+    for i in range(1, 3): y[i] = y[i - 1] * scale + x[0, i]
+    return y
+def change(n):
+    global scale
+    scale += 1
+
+== what is written is read later
+def f(x):
+    a = np.zeros(3)
+    b = x[0] + a
+    a[:] = x[1]
+    c = x[0] + a
+    a += c
+    return a, b, c
+
+== a made array is written through its view
+def f(x):
+    a = np.zeros((2, 3))
+    v = a[0]
+    v[:] = x[0]
+    a[1] = v * 2
+    return a
+
+== a transposed array is written to
+def f(x):
+    a = (x * 2).T
+    a[0] = 1.0
+    return a
+
+== logging
+import logging
+seen = []
+class H(logging.Handler):
+    def emit(self, record): seen.append(record.getMessage())
+logger = logging.getLogger("hostile")
+logger.handlers[:] = [H()]
+logger.setLevel("INFO"); logger.propagate = False
+def f(x):
+    logger.info("called %s", x.shape)
+    return x * 2
+def state(): return list(seen)
+
+== warnings of the user's
+seen = []
+def f(x):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.warn("mine")
+    seen.append(len(caught))
+    return x * 2
+def state(): return list(seen)
+
+== assertions
+turn = [1.0]
+def given(): return [np.full(3, turn[0])]
+def f(x):
+    assert x.ndim == 1
+    assert (x > 0).all(), "not positive"
+    return x * 2
+def change(n): turn[0] = -turn[0]
+
+== assertions on what is captured
+def f(x):
+    assert w[0] > 0, "not positive"
+    return x * 2
+def change(n): w[0] = -w[0]
+
+== an exception with a value from outside
+def f(x):
+    if w.sum() > 6: raise ValueError(f"sum {w.sum()}")
+    return x * 2
+def change(n): w[0] += 1
+
+== one exception and another
+def f(x):
+    try:
+        raise KeyError(w[0] > 1)
+    except KeyError as e:
+        return x * (2 if e.args[0] else 3)
+def change(n): w[0] += 1
+
+== a loop that breaks on what is captured
+def f(x):
+    for v in w:
+        if v > 2: break
+        x = x * (v + 1)
+    else:
+        x = x + 100
+    return x
+def change(n): w[:] = n
+
+== sorted, any and all of what is captured
+def f(x): return x * sorted(w)[0] * (2 if any(w > 2) else 3) * (2 if all(v > 0 for v in w) else 5)
+def change(n): w[n % 3] = n - 1.0
+
+== text of a captured array decides
+def f(x): return x * (2 if w.tolist() == [1.0, 2.0, 3.0] else 3) * len(w.tobytes())
+def change(n): w[0] += 1
+
+== np.isin, np.unique of what is captured
+def f(x): return x * np.isin(2.0, w) * len(np.unique(w))
+def change(n): w[1] = n
+
+== a captured array of complex numbers
+z = np.array([1 + 2j, 0, 3])
+def f(x): return (x * z).real
+def change(n): z[0] = n
+
+== a captured array with no axes
+z = np.array(2.0)
+def f(x): return x * z + float(z) + z.item()
+def change(n): z[()] = 3.0 + n
+
+== a captured random generator
+rng = np.random.default_rng(3)
+def f(x): return x * rng.random()
+def state(): return [rng.bit_generator.state["state"]["state"]]
+
+== a captured random array
+rng = np.random.default_rng(3)
+noise = rng.random(3)
+def f(x): return x * noise
+def change(n): rng.random(out=noise)
+
+== a random choice of Python's
+def f(x): return x * random.choice([2.0, 2.0])
+def state(): return [len(random.getstate()[1])]
+
+== a counter in a default
+def f(x, seen={"n": 0}):
+    seen["n"] += 1
+    return x * seen["n"]
+
+== a counter in a class
+class C:
+    n = 0
+def f(x):
+    C.n += 1
+    return x * 2
+def state(): return [C.n]
+
+== an iterator in a default
+def f(x, it=itertools.count(1)): return x * next(it)
+
+== a global that the function sets
+last = None
+def f(x):
+    global last
+    last = x * 2
+    return last + 1
+def state(): return [last]
+
+== a list comprehension of effects
+seen = []
+def f(x): return sum([(seen.append(i), x * i)[1] for i in range(3)])
+def state(): return list(seen)
+
+== sys.stdout is replaced
+import io
+def f(x):
+    print("called", file=sys.stderr if x.ndim > 5 else out)
+    return x * 2
+out = io.StringIO()
+def state(): return [out.getvalue()]
+
+== a queue
+import queue
+q = queue.Queue()
+def f(x):
+    q.put(1)
+    return x * 2
+def state(): return [q.qsize()]
+
+== a thread is started
+seen = []
+def f(x):
+    t = threading.Thread(target=lambda: seen.append(1))
+    t.start(); t.join()
+    return x * 2
+def state(): return list(seen)
+
+== a memoised method
+class C:
+    def __init__(self): self.memo = {}
+    def g(self, x, n):
+        if n not in self.memo: self.memo[n] = n * scale
+        return x * self.memo[n]
+c = C()
+def f(x): return c.g(x, 3)
+def change(n):
+    global scale
+    scale = 3.0 + n
+def state(): return [dict(c.memo)]
+
+== a memo by a decorator of the user's
+def memo(g):
+    known = {}
+    @functools.wraps(g)
+    def inner(n):
+        if n not in known: known[n] = g(n)
+        return known[n]
+    return inner
+@memo
+def rate(n): return n * scale
+def f(x): return x * rate(3)
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== a function decorated by NumPy's errstate
+@np.errstate(divide="ignore")
+def g(x): return 1 / (x - 1)
+def f(x): return g(x)
+
+== np.piecewise, np.select, np.choose
+def f(x): return np.piecewise(x, [x > 2], [lambda v: v * scale, 0.0]) + np.select([x > 3, x > 1], [x, x * scale], 7.0) + np.choose([[0, 1, 0]] * 2, [x, x * 2])
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== np.fromfunction, np.fromiter, np.apply_along_axis
+def f(x): return np.fromfunction(lambda i, j: i * scale + j, (2, 3)) * x + np.fromiter((v for v in w), float) + np.apply_along_axis(lambda r: r * scale, 1, x)
+def change(n):
+    global scale
+    scale = 3.0 + n
+    w[0] = n
+
+== np.poly1d and np.polyval
+p = np.poly1d([1.0, 2.0])
+c = [1.0, 2.0]
+def f(x): return p(x) + np.polyval(c, x)
+def change(n):
+    p.coeffs[0] = 3.0 + n
+    c[1] = 4.0 + n
+
+== np.interp over captured tables
+xs, ys = np.arange(4.0), np.arange(4.0) ** 2
+def f(x): return np.interp(x, xs, ys) * 2
+def change(n): ys[1] = 3.0 + n
+
+== np.nditer and np.ndenumerate
+def f(x):
+    y = np.zeros_like(x)
+    for i, v in np.ndenumerate(w): y[0, i[0]] = v * x[1, i[0]]
+    return y
+def change(n): w[0] = 3.0 + n
+
+== complex numbers of Python
+k = 1 + 2j
+def f(x): return (x * k).imag
+def change(n):
+    global k
+    k = n + 1j
+
+== big integers of Python
+k = 2**70
+def f(x): return x * k
+def change(n):
+    global k
+    k = 2 ** (71 + n)
+
+== decimals and fractions
+import decimal, fractions
+k = fractions.Fraction(1, 2)
+def f(x): return x * float(k) + float(decimal.Decimal("0.5"))
+def change(n):
+    global k
+    k = fractions.Fraction(n + 1, 3)
+
+== dates of Python
+import datetime
+day = datetime.date(2020, 1, 2)
+def f(x): return x * day.day
+def change(n):
+    global day
+    day = datetime.date(2020, 1, 3 + n)
+
+== a protocol of arrays
+class A:
+    def __array__(self, dtype=None, copy=None): return w * 2
+a = A()
+def f(x): return np.asarray(a) * x + np.add(x, a)
+def change(n): w[0] = 3.0 + n
+
+== an object that is multiplied
+class K:
+    __array_ufunc__ = None
+    def __rmul__(self, x): return x * scale
+k = K()
+def f(x): return x * k
+def change(n):
+    global scale
+    scale = 3.0 + n
+
+== an object that is an index
+class I:
+    def __index__(self): return turn[0]
+turn = [0]
+i = I()
+def f(x): return x[i] * 2
+def change(n): turn[0] = 1 - turn[0]
+
+== lengths that change
+turn = [3]
+def given(): return [np.arange(float(turn[0]))]
+def f(x): return x * len(x) + x.sum()
+def change(n): turn[0] += 1
+
+== dtypes that change
+kinds = ["f8", "f4", "i8", "?", "f2"]
+def given(): return [np.arange(3).astype(kinds[0])]
+def f(x): return x * 2, x.sum(), x.mean()
+def change(n): kinds.append(kinds.pop(0))
+
+== layouts that change
+turn = [0]
+def given():
+    x = np.arange(36.0).reshape(6, 6)
+    return [[x, x.T, np.asfortranarray(x), x[::2, ::2], x[::-1]][turn[0]]]
+def f(x): return x * 2, x.sum(axis=0), np.ravel(x) * 1, x.copy()
+def change(n): turn[0] += 1
+
+== alignment and byte order change
+turn = [0]
+def given():
+    raw = np.frombuffer(b"x" + np.arange(3.0).tobytes(), np.uint8)[1:].view(float)
+    return [[np.arange(3.0), raw, np.arange(3).astype(">f8"), np.arange(3.0)[::-1]][turn[0] % 4]]
+def f(x): return x * 2, x.sum()
+def change(n): turn[0] += 1
+
+== subclasses come in between
+class A(np.ndarray):
+    def __mul__(self, o): return np.full(3, 99.0)
+turn = [0]
+def given(): return [np.ones(3).view(A) if turn[0] % 2 else np.ones(3)]
+def f(x): return x * 2
+def change(n): turn[0] += 1
+
+== structures of arguments change
+turn = [0]
+def given(): return [[[np.ones(3)], [np.ones(3)] * 2, (np.ones(3),), {"a": np.ones(3)}][turn[0] % 4]]
+def f(xs): return sum(xs.values() if isinstance(xs, dict) else xs) * len(xs) * (2 if isinstance(xs, tuple) else 3)
+def change(n): turn[0] += 1
+
+== numbers and arrays change places
+turn = [0]
+def given(): return [np.ones(3), [2.0, np.array(2.0), np.float64(2.0), 2, np.ones(1) * 2][turn[0] % 5]]
+def f(x, k): return x * k, k * 2
+def change(n): turn[0] += 1
 """
 
 

@@ -119,6 +119,7 @@ def wrong(ours: list[Any], theirs: list[Any]) -> str:
 def differs(x: Any, y: Any) -> str:
     """Values up to a little rounding; NaN and the signs of zeros are values."""
     a, b = np.asarray(x), np.asarray(y)
+    x, y = (v.view(np.ndarray) if isinstance(v, np.ndarray) else v for v in (x, y))
     if why := difference(x, y) if b.dtype.kind in "biuf" else "":
         return why
     if b.dtype.kind != "f":
@@ -133,3 +134,85 @@ def test_program(name: str) -> None:
     text = programs()[name]
     expected = history(text, lambda f: f)
     assert not wrong(history(text, sourced), expected)
+
+
+# --- decorated where a program cannot be: in classes, and for kernels -----------------------------
+
+
+class Decorated:
+    rate = 2.0
+    k = np.full(3, 2.0)
+
+    @classmethod
+    @ts.optimize(budget=0.2, cache=False)
+    def of_class(cls, x: Any) -> Any:
+        return x * cls.rate * cls.k
+
+    @staticmethod
+    @ts.optimize(budget=0.2, cache=False)
+    def static(x: Any) -> Any:
+        return x * Decorated.rate
+
+    @ts.optimize(budget=0.2, cache=False)
+    def of_object(self, x: Any) -> Any:
+        return x * self.rate * self.k
+
+    @ts.optimize(budget=0.2, cache=False)
+    def by_class(self, x: Any) -> Any:
+        return x * type(self).rate + self.__class__.k
+
+    @property
+    @ts.optimize(budget=0.2, cache=False)
+    def value(self) -> Any:
+        return self.k * self.rate
+
+
+class Derived(Decorated):
+    rate = 3.0
+
+
+@pytest.mark.parametrize("name", ["of_class", "static", "of_object", "by_class"])
+def test_methods(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, objects = np.arange(3.0), (Decorated(), Derived())
+    plain = vars(Decorated)[name]
+    plain = getattr(plain, "__func__", plain).__wrapped__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for rate in (2.0, 5.0, 7.0):
+            monkeypatch.setattr(Decorated, "rate", rate)
+            monkeypatch.setattr(Decorated, "k", np.full(3, rate))
+            for thing in (*objects, *objects, *objects):
+                owner = {"of_class": [type(thing)], "static": []}.get(name, [thing])
+                np.testing.assert_array_equal(getattr(thing, name)(x), plain(*owner, x))
+                np.testing.assert_array_equal(thing.value, thing.k * thing.rate)
+
+
+def test_functions_of_numpy_that_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of kernels, which do not ask NumPy at each call as source does."""
+    ours = ts.optimize(budget=0.2, cache=False, disable=("numpy",))(lambda x: np.exp(-x) + 1)
+    x = np.arange(3.0)
+    for _ in range(3):
+        np.testing.assert_allclose(ours(x), np.exp(-x) + 1)
+    assert ours.result(x) is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        monkeypatch.setattr(np, "exp", lambda x: x * 5)
+        np.testing.assert_allclose(ours(x), x * -5 + 1)
+
+
+def test_the_comparison_sees_a_lie() -> None:
+    """A decorator that keeps the first answer is found out by most programs with state."""
+
+    def stale(f: Callable[..., Any]) -> Callable[..., Any]:
+        kept: list[Any] = []
+
+        def g(*args: Any, **kwargs: Any) -> Any:
+            if not kept:
+                kept.append(f(*args, **kwargs))
+            return kept[0]
+
+        return g
+
+    texts = [t for t in programs().values() if "\ndef change" in t.partition("scale = 2.0")[2]]
+    seen = [bool(wrong(history(t, stale), history(t, lambda f: f))) for t in texts[::10]]
+    assert sum(seen) > 0.9 * len(seen) > 10

@@ -62,9 +62,9 @@ _IMPURE_NUMPY = """
     printoptions may_share_memory shares_memory show_config show_runtime info datetime64
 """
 _REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)} | {
-    # memory outside of an array, files, and which of two objects it is
+    # memory outside of an array, files, which of two objects it is, names of attributes
     id(f) for f in (np.lib.stride_tricks.as_strided, np.lib.format.open_memmap, operator.is_,
-                    operator.is_not)
+                    operator.is_not, operator.attrgetter, operator.methodcaller)
 }  # fmt: skip
 # What a stand-in has otherwise.
 _REFUSED_ATTRIBUTES = {
@@ -95,10 +95,7 @@ def _is_pure(value: Any) -> bool:
     )
 
 
-_PLAIN_CALLS = (
-    type, BuiltinFunctionType, type(np.sum), operator.itemgetter, operator.attrgetter,
-    operator.methodcaller,
-)  # fmt: skip
+_PLAIN_CALLS = (type, BuiltinFunctionType, type(np.sum), operator.itemgetter)
 
 
 def _is_known(value: Any) -> bool:
