@@ -27,6 +27,7 @@ from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_arra
 from tessera.direct import Slot, call_order, direct_call, layout, slots
 from tessera.errors import BadInputError, CancelledError, Error, Location, UsageError
 from tessera.frontends.environment import Environment
+from tessera.frontends.plain import is_constant
 from tessera.frontends.trace import (
     FLOAT_SCALARS,
     Node,
@@ -103,6 +104,11 @@ class Optimized(_core.Dispatch):
         self._tuner = Tuner()
         self._on_gpu = is_gpu(options.target)
         self._sources: dict[Any, Known] = {}  # by what calls are alike in but for their extents
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What calls are made of is the function's own."""
+        of_call = name in ("__code__", "__defaults__", "__kwdefaults__")
+        setattr(self._function, name, value) if of_call else super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
         """What functions have: `__code__`, `__defaults__`, …"""
@@ -489,8 +495,7 @@ def _static_key(tree: Tree) -> Any:
     if isinstance(tree, Node):
         return (tree.kind, tree.keys, tuple(_static_key(c) for c in tree.children))
     if isinstance(tree, Static):
-        plain = (bool, int, float, str, bytes, type(None), np.generic, np.dtype, type, slice)
-        if not isinstance(tree.value, plain):
+        if not is_constant(tree.value) and not isinstance(tree.value, type):
             raise TypeError
         by_text = isinstance(tree.value, (float, slice, np.generic))  # -0.0 is not 0.0
         value = repr(tree.value) if by_text else tree.value

@@ -121,8 +121,7 @@ class _Source(Result):
     def __init__(self, function: Callable[..., Any], traced: Traced) -> None:
         self._call, self.original, self.choice = (
             FunctionCall(function, traced), traced.graph, Choice("source"))  # fmt: skip
-        made = traced.graph.core.outputs
-        copies = [n for n, output in enumerate(made) if output in made[:n]]
+        copies = [n for n, output in enumerate(traced.graph.outputs) if output.shape != ()]
         self._source = compile_source(emit(traced.graph, name="program", copies=copies), "program")
         self._run, self._direct, self._target, self.details = self._source, None, "", {}  # type: ignore[assignment]
         self._certificate = None

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tessera.frontends.plain import CONSTANTS, NOTHING
+
 Array = np.ndarray[Any, np.dtype[Any]]
-NOTHING: Any = object()
 
 
 class Environment:
@@ -18,6 +19,7 @@ class Environment:
         self._containers: list[tuple[Any, Any]] = []
         self._arrays: list[tuple[Array, Any]] = []
         self.contents: list[tuple[Array, Array]] = []
+        self._printing: Any = None  # how NumPy makes text of such arrays
         self.passed: set[int] = set()  # identities of arrays that each call passes, and looks at
 
     def become(self, other: Environment) -> None:
@@ -39,6 +41,7 @@ class Environment:
 
     def watch_content(self, array: Array, copy: Array) -> None:
         self.contents.append((array, copy))
+        self._printing = np.get_printoptions()
 
     def arrays(self) -> list[Array]:
         """The arrays among what was read."""
@@ -54,6 +57,7 @@ class Environment:
                 _form(now) == _form(copy) and now.tobytes() == copy.tobytes()
                 for now, copy in self.contents
             )
+            and (not self.contents or np.get_printoptions() == self._printing)
         )
 
     def guards(self) -> list[tuple[Any, ...]]:
@@ -88,15 +92,14 @@ def _same_entries(now: Any, before: Any) -> bool:
         return all(is_same(k, j) and is_same(v, w) for (k, v), (j, w) in pairs)
     if isinstance(now, list):
         return all(map(is_same, now, before))
-    return bool(now == before)
+    return list(now) == list(before)  # sets, which have an order too
 
 
 def is_same(now: Any, before: Any) -> bool:
     """Whether it is the same object, or a plain constant of the same value; -0.0 is not 0.0."""
     if now is before:
         return True
-    plain = type(now) is type(before) and type(now) in (bool, int, float, complex, str, bytes)
-    return plain and repr(now) == repr(before)
+    return type(now) is type(before) and type(now) in CONSTANTS and repr(now) == repr(before)
 
 
-__all__ = ["NOTHING", "Environment", "is_same"]
+__all__ = ["Environment", "is_same"]

@@ -468,8 +468,8 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if kwargs.get("where", True) not in (True, np._NoValue):
         unsupported(f"{name} with where= is not supported; use np.where")
     order = kwargs.get("order")
-    if order == "F" and name.endswith(("reshape", "ravel", "flatten")):
-        unsupported(f"{name} with order='F' is not supported")
+    if order not in (None, "C") and name.endswith(("reshape", "ravel", "flatten")):
+        unsupported(f"{name} with order={order!r} is not supported")
     skipped = _HARMLESS | {"out", "where"}
     return {k: v for k, v in kwargs.items() if k not in skipped and v is not np._NoValue}
 

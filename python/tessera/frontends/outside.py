@@ -7,6 +7,7 @@ would see, refuses to be used. So tracing leaves no trace, and an Environment kn
 
 from __future__ import annotations
 
+import abc
 import builtins
 import dis
 import enum
@@ -27,7 +28,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tessera.errors import Error
-from tessera.frontends.environment import NOTHING, Environment
+from tessera.frontends.environment import Environment
+from tessera.frontends.plain import (
+    CONSTANTS,
+    NOTHING,
+    found,
+    is_constant,
+    is_key,
+    is_plain_enum,
+    is_plain_named_tuple,
+)
 from tessera.graph import Tensor, unsupported
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -51,12 +61,16 @@ _IMPURE_NUMPY = """
     seterrcall geterr geterrcall setbufsize getbufsize set_printoptions get_printoptions
     printoptions may_share_memory shares_memory show_config show_runtime info datetime64
 """
-_REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)}
-_REFUSED_ATTRIBUTES = {"tofile", "dump", "ctypes", "__array_interface__", "__dict__", "f_locals"}
-_CONSTANTS = (
-    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range,
-    slice,
-)  # fmt: skip
+_REFUSED = {id(getattr(np, n)) for n in _IMPURE_NUMPY.split() if hasattr(np, n)} | {
+    # memory outside of an array, files, which of two objects it is, names of attributes
+    id(f) for f in (np.lib.stride_tricks.as_strided, np.lib.format.open_memmap, operator.is_,
+                    operator.is_not, operator.attrgetter, operator.methodcaller)
+}  # fmt: skip
+# What a stand-in has otherwise.
+_REFUSED_ATTRIBUTES = {
+    "tofile", "dump", "ctypes", "flags", "setflags", "__array_interface__", "__dict__", "f_locals",
+    "__class__", "__doc__", "__annotations__", "__module__", "__qualname__",
+}  # fmt: skip
 _REASONS = {
     "random": "draws random numbers, so it is not a function of its arguments",
     "time": "reads the clock",
@@ -81,10 +95,7 @@ def _is_pure(value: Any) -> bool:
     )
 
 
-_PLAIN_CALLS = (
-    type, BuiltinFunctionType, type(np.sum), operator.itemgetter, operator.attrgetter,
-    operator.methodcaller,
-)  # fmt: skip
+_PLAIN_CALLS = (type, BuiltinFunctionType, type(np.sum), operator.itemgetter)
 
 
 def _is_known(value: Any) -> bool:
@@ -98,7 +109,12 @@ class _TypeOf(type):
     """`type` as a traced function sees it: of a Tensor what NumPy would have."""
 
     def __call__(cls, *args: Any) -> Any:
-        return args[0].__class__ if len(args) == 1 else type(*args)
+        if len(args) != 1:
+            return type(*args)
+        if type(args[0]) is _Object:
+            value, name, _, sandbox = args[0]._tessera
+            return sandbox.admit(type(value), f"the class of {name}")
+        return args[0].__class__
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, type)
@@ -154,7 +170,7 @@ class _Object:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         value, _, why, _ = self._tessera
-        own = type(_found(type(value), "__call__")) is FunctionType and not isinstance(value, type)
+        own = type(found(type(value), "__call__")) is FunctionType and not isinstance(value, type)
         return self.__getattr__("__call__")(*args, **kwargs) if own and not why else _refuse(self)
 
 
@@ -262,6 +278,8 @@ class _Globals(dict[str, Any]):
         environment = self.sandbox.environment
         if name not in self.real:
             environment.guard(self.real, name)
+            if name in self.sandbox.builtins:
+                environment.guard(vars(builtins), name, vars(builtins)[name])
             raise KeyError(name)
         value = self.real[name]
         environment.guard(self.real, name, value)
@@ -291,16 +309,16 @@ class Sandbox:
         self._copies: list[tuple[Any, Any, str]] = []  # a container, as it was, and what it is
         self.was_frozen = False  # whether arrays stayed arrays
         self.builtins = {
-            name: getattr(builtins, name)
-            if name in _BUILTINS.split() or _is_exception(name)
-            else _Object(getattr(builtins, name), name, self)
-            for name in dir(builtins)
+            name: value
+            if _is_builtin(value) and (name in _BUILTINS.split() or _is_exception(value))
+            else _Object(value, name, self)
+            for name, value in vars(builtins).items()
         } | {"type": _Type, "__import__": self._import, "getattr": _getattr, "hasattr": _hasattr}
 
     # --- values
     def admit(self, value: Any, name: str) -> Any:
         """What stands for a value in the traced function."""
-        if type(value) in _CONSTANTS or isinstance(value, (np.generic, np.dtype, enum.Enum)):
+        if is_constant(value):
             return value
         if id(value) in self._instead:
             return self._instead[id(value)]
@@ -315,8 +333,6 @@ class Sandbox:
         kind = type(value)
         if issubclass(kind, np.ndarray):
             return self._array(value, name)
-        if kind is functools._lru_cache_wrapper:
-            return self.admit(value.__wrapped__, name)
         if _is_optimized(value):
             made = self.admit(value.__wrapped__, name)
             for key in [k for k in vars(value) if not k.startswith("_")]:
@@ -331,9 +347,13 @@ class Sandbox:
             owner = self.admit(value.__self__, "self")
             return MethodType(self.admit(value.__func__, name), owner)
         if kind is functools.partial:
+            for part in ("func", "args", "keywords"):
+                self.environment.guard(value, part, getattr(value, part))
             given = [self.admit(a, f"an argument of {name}") for a in value.args]
-            named = {k: self.admit(a, k) for k, a in value.keywords.items()}
+            named = self.admit(value.keywords, f"the keywords of {name}")
             return functools.partial(self.admit(value.func, name), *given, **named)
+        if kind is slice:
+            return slice(*(self.admit(p, name) for p in (value.start, value.stop, value.step)))
         if kind in (list, dict, set, frozenset) or issubclass(kind, tuple):
             return self._container(value, name)
         if kind is ModuleType:
@@ -341,17 +361,15 @@ class Sandbox:
         if is_numpys(value) if isinstance(value, np.ufunc) else _is_known(value):
             return value
         own = self.builtins.get(getattr(value, "__name__", ""))
-        if isinstance(value, enum.EnumMeta) or _is_plain_class(value) or own is value:
+        plain = is_plain_enum(value) if isinstance(value, enum.EnumMeta) else _is_plain_class(value)
+        if plain or own is value:
             return value
         return _Object(value, name, self)
 
     def _array(self, array: Array, name: str) -> Any:
         if type(array) is np.ndarray or isinstance(array, np.memmap):
-            if array.dtype != object and (
-                array.size == 0 or (self._frozen and array.nbytes <= _SMALL)
-            ):
-                copy = array.copy()
-                copy.flags.writeable = False
+            small = array.size == 0 or (self._frozen and array.nbytes <= _SMALL)
+            if small and (copy := _copied(array)) is not None:
                 self.environment.watch_content(array, copy)
                 self.was_frozen = True
                 return copy
@@ -367,12 +385,15 @@ class Sandbox:
         if len(value) > _MOST:
             return _Object(value, name, self)
         if isinstance(value, (set, frozenset)):
-            if not all(type(v) in _CONSTANTS or isinstance(v, enum.Enum) for v in value):
+            copy = value.copy()
+            if not all(map(is_key, value)) or list(copy) != list(value):  # of another order
                 return _Object(value, name, self)
-            self._record(value, copy := type(value)(value), name)
+            self._record(value, copy, name)
             return copy
+        if isinstance(value, dict) and not all(map(is_key, value)):
+            return _Object(value, name, self)
         if isinstance(value, tuple):
-            if type(value) is not tuple and not _is_plain_class(type(value)):
+            if type(value) is not tuple and not is_plain_named_tuple(type(value)):
                 return _Object(value, name, self)
             parts = [self.admit(v, f"{name}[{i}]") for i, v in enumerate(value)]
             return tuple(parts) if type(value) is tuple else type(value)(*parts)
@@ -391,7 +412,7 @@ class Sandbox:
     # --- functions
     def _function(self, function: FunctionType, name: str) -> Any:
         code, environment = function.__code__, self.environment
-        if why := _refused_code(code):
+        if why := _refused_code(code) or _confuses_objects(code, function.__globals__):
             return _Object(function, name, self, f"which {why}")
         cells = function.__closure__ or ()
         made = FunctionType(
@@ -404,11 +425,14 @@ class Sandbox:
         self._keep(function, made)
         environment.guard(function, "__code__", code)
         environment.guard(function, "__defaults__", function.__defaults__)
+        if code.co_kwonlyargcount:
+            environment.guard(function, "__kwdefaults__", function.__kwdefaults__)
         for variable, cell in zip(code.co_freevars, cells, strict=True):
             copy = self._cells[id(cell)][2]
             try:
                 value = cell.cell_contents
             except ValueError:  # not assigned yet
+                environment.guard(cell, None)
                 continue
             if _is_empty(copy):
                 environment.guard(cell, None, value)
@@ -441,6 +465,8 @@ class Sandbox:
         full = f"{module.__name__}.{name}"
         if top in _PURE and not module.__name__.startswith("numpy.random"):
             value = getattr(module, name)
+            if name in vars(module):
+                self.environment.guard(vars(module), name, value)
             grid = top == "numpy" and type(value).__module__.startswith("numpy.lib")  # np.s_, np.r_
             return value if grid and not callable(value) else self.admit(value, full)
         entries = vars(module)
@@ -452,15 +478,16 @@ class Sandbox:
     def of_object(self, proxy: _Object, value: Any, name: str, full: str) -> Any:
         kind = value if isinstance(value, type) else type(value)
         heap = bool(kind.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE: written in Python, as a rule
-        own = _found(kind, "__getattribute__") is not object.__getattribute__ and not isinstance(
+        own = found(kind, "__getattribute__") is not object.__getattribute__ and not isinstance(
             value, type
         )
-        if not heap or own or _found(kind, "__getattr__") is not NOTHING:
+        hidden = isinstance(value, type) and type(value) not in (type, abc.ABCMeta)
+        if not heap or own or hidden or found(kind, "__getattr__") is not NOTHING:
             _refuse(proxy)
         if name.startswith("__") and name not in ("__name__", "__call__"):
             unsupported(f"it asks for {full}, which may change unseen")
         guard = self.environment.guard
-        raw = _found(kind, name)
+        raw = found(kind, name)
         if kind is not value:
             guard(value, "__class__", kind)
             entries = getattr(value, "__dict__", {})
@@ -469,11 +496,11 @@ class Sandbox:
                 return self.admit(raw.fget, full)(proxy)
             slot = type(raw).__name__ == "member_descriptor"
             if slot or (name in entries and not hasattr(type(raw), "__set__")):
-                found = getattr(value, name, NOTHING)
-                guard(value, name, found)
-                if found is NOTHING:
+                now = getattr(value, name, NOTHING)
+                guard(value, name, now)
+                if now is NOTHING:
                     raise AttributeError(name)
-                return self.admit(found, full)
+                return self.admit(now, full)
             guard(entries, name)
         if isinstance(raw, staticmethod):
             raw = raw.__func__
@@ -483,10 +510,17 @@ class Sandbox:
             unsupported(f"it asks for {full}, which is not there")
         guard(kind, name, raw)
         made = self.admit(raw, full)
-        bound = _is_function(raw) and _is_function(_found(kind, name))
+        bound = _is_function(raw) and _is_function(found(kind, name))
         return MethodType(made, proxy) if bound and kind is not value else made
 
     # --- afterwards
+    def stand_ins(self) -> list[Any]:
+        return [made for _, made in self._admitted.values()]
+
+    def frozen_arrays(self) -> dict[int, Array]:
+        """Arrays whose copies were used, by the copies' identity."""
+        return {id(copy): array for array, copy in self.environment.contents}
+
     def changed(self) -> str:
         """What the function changed of its copies; "" if nothing."""
         for scope in self._globals.values():
@@ -506,8 +540,30 @@ class Sandbox:
         return ""
 
 
+def _copied(array: Array) -> Array | None:
+    """A copy that cannot be written to, laid out in memory like the array; None where it is too
+    wide."""
+    if array.dtype.hasobject:
+        return None
+    copy = array.copy(order="K")
+    if array.base is not None:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        if high - low > 16 * _SMALL:
+            return None
+        start = array.__array_interface__["data"][0] - low
+        copy = np.ndarray(array.shape, array.dtype, np.empty(high - low, np.uint8), start,
+                          array.strides)  # fmt: skip
+        copy[...] = array
+    copy.flags.writeable = False
+    return copy
+
+
 def _getattr(value: Any, name: str, *default: Any) -> Any:
     """`getattr` of a traced function: arrays have only what NumPy's have."""
+    if name in _REFUSED_ATTRIBUTES:
+        unsupported(f"it asks for the attribute {name}, which programs cannot follow")
+    if type(value) is FunctionType and not hasattr(value, name):
+        unsupported(f"it asks a function for {name}, which is not there")
     if type(value) is Tensor and not hasattr(np.ndarray, name):
         return getattr(np.empty(0), name, *default)
     return getattr(value, name, *default)
@@ -552,8 +608,12 @@ def _is_optimized(value: Any) -> bool:
     return bool(getattr(type(value), "is_tessera_function", False))
 
 
-def _is_exception(name: str) -> bool:
-    value = getattr(builtins, name)
+def _is_builtin(value: Any) -> bool:
+    """Whether it is Python's own, and nobody has put it there."""
+    return getattr(value, "__module__", "builtins") == "builtins"
+
+
+def _is_exception(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
@@ -561,39 +621,61 @@ def _is_plain_class(value: Any) -> bool:
     """Whether calling it does nothing but make a value: builtins' plain types, named tuples."""
     if not isinstance(value, type):
         return False
-    named = issubclass(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_make")
-    if named:
-        return _found(value, "__init__") is NOTHING and "__new__" in vars(value)
-    return value in _CONSTANTS or (
+    return value in (*CONSTANTS, slice) or is_plain_named_tuple(value) or (
         value.__module__ == "builtins"
         and (value.__name__ in _BUILTINS.split() or issubclass(value, BaseException))
     )
 
 
-def _found(kind: type, name: str) -> Any:
-    """What the classes of an object have by a name."""
-    for c in kind.__mro__:
-        if c is not object and name in vars(c):
-            return vars(c)[name]
-    return object.__getattribute__ if name == "__getattribute__" else NOTHING
-
-
 @functools.lru_cache(maxsize=4096)
 def _refused_code(code: CodeType) -> str:
     """What code does that no stand-in can see; "" if nothing."""
-    before = None
     for i in dis.get_instructions(code):
         if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and (
             i.argval in _REFUSED_ATTRIBUTES
         ):
             return f"uses the attribute {i.argval}, which programs cannot follow"
-        local = before is None or before.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_GLO"))
-        if i.opname == "IS_OP" and local:
+    return next(filter(None, map(_refused_code, _inner(code))), "")
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [c for c in code.co_consts if isinstance(c, CodeType)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _compared(code: CodeType) -> tuple[tuple[str, ...] | None, ...]:
+    """What `is` compares with: names as in `a.b`, none for constants, None for all else."""
+    found: list[tuple[str, ...] | None] = []
+    names: tuple[str, ...] | None = None  # of what was loaded last
+    for i in dis.get_instructions(code):
+        if i.opname == "IS_OP":
+            found.append(names)
+        elif i.opname == "LOAD_CONST":
+            names = ()
+        elif i.opname == "LOAD_GLOBAL":
+            names = (i.argval,)
+        elif i.opname == "LOAD_ATTR":
+            names = (*names, i.argval) if names else None
+        elif i.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL"):
+            names = None
+    return (*found, *(n for c in _inner(code) for n in _compared(c)))
+
+
+def _confuses_objects(code: CodeType, scope: Mapping[str, Any]) -> str:
+    """Whether it asks which of two objects something is, where stand-ins may answer otherwise:
+    arrays and containers. None, classes and other constants can be told."""
+    for names in _compared(code):
+        value: Any = None
+        if names is None:
+            value = NOTHING
+        elif names:
+            value = scope.get(names[0], vars(builtins).get(names[0], NOTHING))
+            for name in names[1:]:
+                inside = isinstance(value, (ModuleType, type))
+                value = vars(value).get(name, NOTHING) if inside else NOTHING
+        if value is NOTHING or isinstance(value, (np.ndarray, list, dict, set, tuple)):
             return "asks whether two variables are one object, of which programs know nothing"
-        if i.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL"):
-            before = i
-    inner = (c for c in code.co_consts if isinstance(c, CodeType))
-    return next(filter(None, map(_refused_code, inner)), "")
+    return ""
 
 
 __all__ = ["Sandbox"]

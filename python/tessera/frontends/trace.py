@@ -23,6 +23,7 @@ from tessera import _core
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
 from tessera.frontends.environment import Environment
 from tessera.frontends.outside import Sandbox
+from tessera.frontends.plain import is_plain_container
 from tessera.graph import _NUMPY, _PACKAGE, Graph, Tensor, unsupported
 from tessera.ops.index import IndexCheck
 from tessera.ops.masked import Masked
@@ -126,6 +127,11 @@ def flatten(
     if is_leaf(value):
         leaves.append((name, value))
         return Leaf(len(leaves) - 1)
+    if isinstance(value, (list, tuple, dict)) and not is_plain_container(value):
+        raise UnsupportedError(
+            f"{name} is a {type(value).__name__}, which may do more than a list, tuple or dict, or "
+            "has keys that are no constants"
+        )
     if isinstance(value, (list, tuple)):
         children = [flatten(v, f"{name}_{i}", leaves, is_leaf) for i, v in enumerate(value)]
         return Node(type(value), tuple(children))
@@ -388,8 +394,9 @@ def _run(
             tensors.append(graph.input(name, value.shape, value.dtype))
         if isinstance(value, (float, np.generic)):
             tensors[-1].form = "scalar"
-    args, kwargs = unflatten(tree, tensors)
     sandbox = Sandbox(environment, graph.outer, frozen, instead(graph, fills))
+    tree = _admitted(tree, sandbox)
+    args, kwargs = unflatten(tree, tensors)
     try:
         with watched() as refused:
             result = sandbox.admit(function, _name(function))(*args, **kwargs)
@@ -408,7 +415,40 @@ def _run(
         raise UnsupportedError(
             f"it changes {changed}, which lives outside of it", definition(function)
         )
+    known = {id(v) for v in sandbox.stand_ins()} | set(_containers((args, kwargs)))
+    _require_new(result, known, function)
+    graph.handles |= sandbox.frozen_arrays()
     return graph, _results(graph, result, function, leaves), sandbox
+
+
+def _containers(value: Any) -> Iterator[int]:
+    """Identities of the lists, tuples and dicts in one, itself included."""
+    if isinstance(value, (list, tuple, dict)):
+        yield id(value)
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _containers(part)
+
+
+def _admitted(tree: Tree, sandbox: Sandbox) -> Tree:
+    """Arguments with stand-ins for what is neither an array nor a constant: classes."""
+    if isinstance(tree, Node):
+        return replace(tree, children=tuple(_admitted(c, sandbox) for c in tree.children))
+    return Static(sandbox.admit(tree.value, "an argument")) if isinstance(tree, Static) else tree
+
+
+def _require_new(value: Any, known: set[int], function: Callable[..., Any]) -> None:
+    """Refuses results whose lists, dicts and sets are known already, each call's are others."""
+    if isinstance(value, (list, dict, set)):
+        if id(value) in known:
+            raise UnsupportedError(
+                f"{_name(function)} returns a {type(value).__name__} that is not new, or twice; "
+                "return a copy",
+                definition(function),
+            )
+        known.add(id(value))
+    if isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _require_new(part, known, function)
 
 
 def _results(
@@ -487,6 +527,11 @@ def _checked_constants(tree: Tree, graph: _TracingGraph, function: Callable[...,
         raise UnsupportedError(
             f"{_name(function)} returns a {type(tree.value).__name__}; return arrays, or tuples, "
             "lists and dicts of them",
+            definition(function),
+        )
+    if isinstance(tree.value, np.ndarray) and tree.value.base is not None:
+        raise UnsupportedError(
+            f"{_name(function)} returns a view of an array that does not depend on its arguments",
             definition(function),
         )
     return replace(tree, anew=isinstance(tree.value, (set, np.ndarray)))
