@@ -60,10 +60,11 @@ template <class T> struct RealDomain {
   }
 };
 
-struct MagnitudeDomain {
-  using Vec = MagnitudeVec;
+// T is the type computed in.
+template <class T> struct MagnitudeDomain {
+  using Vec = MagnitudeVec<T>;
   using Chunk = ChunkOf<Vec>;
-  static constexpr size_t kWord = sizeof(double);
+  static constexpr size_t kWord = sizeof(T);
   static constexpr bool kIsField = false;
 
   uint8_t value_planes(Components) const { return 3; }
@@ -75,8 +76,8 @@ struct MagnitudeDomain {
   }
   void begin_store(Vec&, const View&) const {}
   void set_scalar(const View& v, const Rational& c) const {
-    *v.as<double>(0) = c.to_double();
-    *v.as<double>(1) = std::abs(c.to_double());
+    *v.as<T>(0) = T(c.to_double());
+    *v.as<T>(1) = T(std::abs(c.to_double()));
   }
   void round(const View&, Level) const {}
   // Magnitudes as Vec's operator* and accumulate() would sum them, up to a factor of 2:

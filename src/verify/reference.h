@@ -82,7 +82,7 @@ class Reference {
   ThreadPool* pool() const { return pool_; }
 
  private:
-  static constexpr size_t kMaxEntries = 64;
+  static constexpr size_t kMaxEntries = 256;
   template <class Map, class Key>
   static typename Map::mapped_type& entry(Map& map, const Key& key) {
     if (map.size() >= kMaxEntries && map.count(key) == 0) map.clear();

@@ -342,6 +342,7 @@ class StaticTest {
     GateOptions g;
     g.strict = o_.strict;
     g.seed = seeds_.split(1)();
+    g.region = region_;
     g.minimise = o_.minimise;
     g.cancel = o_.cancel;
     g.progress = o_.progress;
