@@ -43,6 +43,7 @@ _SCALES = {"": 1.0, "small": 0.25, "large": 4.0}
 _LARGEST = 64 << 20  # elements of all arguments; larger cases are left out
 _QUICK = ("diag_dot", "synth_6", "max_stack")
 _ALIKE = 0.97  # of the best known, and still as good: the rest is noise
+_DISTURBED = 0.5  # spread of times, in medians
 _TRIED = {"numpy": 8, "jax": 8, "torch": 4}  # programs that are timed; others compile each
 
 
@@ -216,11 +217,13 @@ def _against(
 
 
 def _undisturbed(runs: Sequence[Run], seconds: float) -> tuple[list[float], list[float], Row]:
-    """Medians and ratios of a race; the third element is {"disturbed": True} beside other work."""
+    """Medians and ratios of a race; the third element is {"disturbed": True} where other work
+    spread the times by half of them."""
     held = decide([Entrant(run) for run in runs], 1.0, (), seconds)
     times = [t for t in held.times if t is not None]
     assert len(times) == len(runs)
-    row: Row = {"disturbed": True} if held.provisional else {}
+    disturbed = held.provisional and max(t.spread for t in times) > _DISTURBED
+    row: Row = {"disturbed": True} if disturbed else {}
     return [t.median for t in times], [t.ratio for t in times], row
 
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,6 +100,7 @@ def choose(
     if options.cache and (remembered := _remembered(key, traced, options)) is not None:
         return remembered
     # What was traced has no effects, so that it may be run for its time alone.
+    start = time.monotonic()
     original = as_call(function, True)
     entrants = {"kernel": kernel, "function": as_entrant(original, traced.graph, arrays)}
     rewritten = None
@@ -112,7 +114,8 @@ def choose(
         run = as_call(compile_source(rewritten.source, rewritten.name), False)
         if _alike(run, original, arrays):
             entrants["source"] = as_entrant(run, rewritten.graph, arrays)
-    choice = fastest(entrants, arrays, within.budget)
+    left = seconds_left - (time.monotonic() - start)
+    choice = fastest(entrants, arrays, max(_SECONDS, min(left, options.budget / 4)))
     if rewritten is not None:
         choice.known = rewritten.known
         choice.undecided |= rewritten.undecided

@@ -262,7 +262,8 @@ class Entrant:
     def scale(self) -> float:
         """Of the time of its text, what the function itself takes; 1 where it takes more.
 
-        The text is what processes of their own can run; no figure is to be better for it.
+        The text is what processes of their own can run; no figure is to be better for it. Where
+        other threads help here, as in products, there is no telling, and that is most of the time.
         """
         if self.run is None or self.plain is None:
             return 1.0
@@ -271,7 +272,10 @@ class Entrant:
         for n in range(5):
             if n == 0 or time.monotonic() < end:
                 for k, run in enumerate((self.run, self.plain)):
-                    least[k] = min(least[k], turn(run, 1, n == 0)["wall"])
+                    look = turn(run, 1, n == 0)
+                    if look["helpers"] > _HELPED * look["wall"]:
+                        return 1.0
+                    least[k] = min(least[k], look["cpu"])
         return min(1.0, least[0] / least[1])
 
 
@@ -471,7 +475,7 @@ class _Ring:
         return child
 
     def _summary(self, seats: Sequence[_Seat]) -> Race:
-        busy = self._disturbed
+        busy = self._disturbed or self._load.is_busy()
         single = [s for s in seats if s.threads != "all" and s.on_one_thread()]
         by_thread = busy and {s.entrant for s in single} == {s.entrant for s in seats}
         kind = "cpu" if by_thread else "wall"
@@ -511,7 +515,7 @@ def bounds(ratios: Sequence[float]) -> tuple[float, float]:
     (1.0, 1.2)
     """
     if len(ratios) < 3:  # says little
-        return min(ratios) / 1.2, max(ratios) * 1.2
+        return min(ratios) / 1.5, max(ratios) * 1.5
     rank = max(0, int(len(ratios) / 2 - 1.5 * len(ratios) ** 0.5))
     ordered = sorted(ratios)
     return ordered[rank], ordered[-1 - rank]
