@@ -59,6 +59,7 @@ class DropIn:
         self.arrays = arrays
         self.original = self._function or compile_source(emit(graph, name=name), name)
         self._results: list[Any] | None = None
+        self._ways: dict[tuple[str, str], dict[str, list[int]]] = {}
 
     @property
     def given(self) -> int:
@@ -83,9 +84,21 @@ class DropIn:
 
     def source(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
         """The source of a program that computes the same; `more` is for `emit`."""
-        if flavour != "jax":  # whose arrays cannot be written
-            more |= self._as_original(graph, flavour)
+        more |= self._results_as_original(graph, flavour)
         return emit(graph, flavour, name=self.name, call=self._call, **more)
+
+    def plain(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
+        """The same as a function of the program's inputs, which a process of a race can call."""
+        more |= self._results_as_original(graph, flavour)
+        return emit(graph, flavour, name=self.name, **more)
+
+    def _results_as_original(self, graph: Graph, flavour: str) -> dict[str, list[int]]:
+        if flavour == "jax":  # whose arrays cannot be written
+            return {}
+        key = (str(graph), flavour)
+        if key not in self._ways:
+            self._ways[key] = self._as_original(graph, flavour)
+        return self._ways[key]
 
     # --- results
     def of_program(self, value: Any) -> list[Any]:

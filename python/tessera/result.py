@@ -30,6 +30,7 @@ from tessera.frontends.trace import (
 )
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.race import Entrant
 from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import dtype_name, format_type, to_numpy
 
@@ -457,6 +458,8 @@ class Candidate:
     part: int = 0
     # On a GPU: with the arguments in its L2 cache, where measured_us is without; 0: not measured.
     warm_us: float = 0.0
+    least_us: float = 0.0  # of what measured_us is the median
+    spread: float = 0.0  # what the middle half of the samples differ by, in medians
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Candidate:
@@ -473,6 +476,8 @@ class Candidate:
             speedup=record.get("speedup", 0.0),
             part=record.get("part", 0),
             warm_us=record.get("warm_s", 0.0) * 1e6,
+            least_us=record.get("least_s", 0.0) * 1e6,
+            spread=record.get("spread", 0.0),
         )
 
     def json(self) -> dict[str, Any]:
@@ -485,6 +490,8 @@ class Candidate:
             "why": self.why,
             "model_us": self.model_us,
             "measured_us": self.measured_us or None,
+            "least_us": self.least_us or None,
+            "spread": self.spread if self.least_us else None,
             "warm_us": self.warm_us or None,
             "speedup": self.speedup or None,
             "notes": list(self.notes),
@@ -514,6 +521,8 @@ class Result:
         self.timeline: list[dict[str, Any]] = record.get("timeline", [])  # the run as it went
         self.interrupted: bool = record["interrupted"]
         self.original_us: float = record["original_s"] * 1e6
+        self.original_least_us: float = record["original_least_s"] * 1e6  # 0: remembered
+        self.original_spread: float = record["original_spread"]
         self.measured_us: float = record["seconds"] * 1e6
         self._certificate: _core.Certificate | None = record["certificate"]
         self._module: _core.Module | None = record["module"]
@@ -627,8 +636,11 @@ class Result:
                 return functools.partial(function, *args, **kwargs)
             return lambda: call.of_source(function(*arrays))
 
+        plan = [*self._plan_off, *(["plan:transforms"] if self._strict else [])]
+        text = {"graph": str(self.graph), "disable": plan}
+        entrant = Entrant(kernel(), f"tessera:{self.details['threads']}", text)
         self.choice = choose(
-            call.function, traced, arrays, kernel(), as_call, options, known, seconds
+            call.function, traced, arrays, entrant, as_call, options, known, seconds
         )
         if self.choice.graph is not None:
             from tessera.emit import compile_source
@@ -923,6 +935,9 @@ class Result:
             "improved": self.improved,
             "speedup": self.speedup,
             "original_us": self.original_us or None,  # kept, with no time left to measure it
+            "original_least_us": self.original_least_us or None,
+            "original_spread": self.original_spread if self.original_least_us else None,
+            "too_noisy": self.details["too_noisy"],
             "ours_us": self.measured_us or None,
             "choice": self.choice.json(),
             "search_s": self.details["search_s"],

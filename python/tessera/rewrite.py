@@ -6,27 +6,28 @@ clock of the library that is to run the source chooses.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-import random
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tessera import _core, costs
+from tessera import _core, costs, race
 from tessera.api import verify
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frameworks import FRAMEWORKS, Run
 from tessera.frontends.trace import Spec, Traced
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.race import Entrant, Race, Times
+from tessera.racer import Run
 from tessera.types import dtype_name
 
 Progress = Callable[[str], None]
@@ -35,7 +36,6 @@ _LEAST_GAIN = 1.03  # a smaller one is noise
 _ALIKE = 1.02  # times that close are the same
 _ALIKE_COMPILED = 1.05  # of calls that take 5 to 20 us before anything is computed
 _FINALISTS = 3  # programs that are also tried in other idioms
-_ENOUGH = 24  # samples, for bounds that mean something
 _BEST = 4  # programs and spellings in the last race
 _LEAST_PROOF_SECONDS = 1.0  # that proofs may take together, however short the search
 _DUEL_S = 0.03  # seconds for a first comparison of two spellings
@@ -54,6 +54,10 @@ class Rewrite:
     original_us: float = 0.0
     measured_us: float = 0.0
     speedup: float = 1.0
+    # Of all that were in the last race, the original first: what it is, and its times.
+    contestants: list[tuple[str, Times]] = field(default_factory=list)
+    undecided: bool = False  # too noisy to tell whether anything is faster
+    provisional: bool = False  # others kept the machine busy: times of one thread, where told
     certificate: _core.Certificate | None = None
     derivation: str = ""
     conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
@@ -79,6 +83,9 @@ class Rewrite:
             "original_us": self.original_us,
             "measured_us": self.measured_us,
             "speedup": self.speedup,
+            "contestants": [{"what": what, **t.json()} for what, t in self.contestants],
+            "too_noisy": self.undecided,
+            "provisional": self.provisional,
             "search_s": self.search.get("seconds", 0.0),
             "values": self.search.get("values", 0),
             "stop": self.search.get("stop", ""),
@@ -191,20 +198,23 @@ def _take_fastest(
             break
     tell(f"timing {len(programs)} programs")
     arena = _Arena(programs, flavour, drop_in)
-    final = arena.finalists(min(1.0, options.budget / 8))
     seconds = min(1.0, options.budget / 8)
-    medians, _, _ = race([c.run for c in final], seconds)
+    final = arena.finalists(seconds)
+    medians = _medians(arena.race(final, seconds))
     order = sorted(range(1, len(final)), key=lambda n: medians[n])
     # Who leads a race of many was also lucky: what counts is a second one of the best.
     best = [final[0], *(final[n] for n in order[:_BEST])]
-    medians, ratios, low = race([c.run for c in best], seconds)
-    result.original_us = result.measured_us = medians[0] * 1e6
+    last = arena.decide(best, seconds, options.budget / 2)
+    medians = _medians(last)
+    _report(result, last, best)
     result.rejected += arena.skipped
     refused: list[Graph] = []
     allowed = max(options.budget, _LEAST_PROOF_SECONDS)
     for n in _fastest_first(best, medians, _ALIKE if flavour == "numpy" else _ALIKE_COMPILED):
-        chosen = best[n]
-        if ratios[n] < _LEAST_GAIN or low[n] <= 1 or any(chosen.graph is g for g in refused):
+        chosen, times = best[n], last.times[n]
+        if times is None or not times.faster(_LEAST_GAIN):
+            continue
+        if any(chosen.graph is g for g in refused):
             continue
         if why := arena.differs(chosen):
             result.rejected.append(f"{why}\n{chosen.source}")
@@ -233,15 +243,32 @@ def _take_fastest(
         result.graph, result.source = chosen.graph, chosen.source
         result.derivation, result.idioms = chosen.derivation, chosen.idioms
         result.improved = True
-        result.measured_us, result.speedup = medians[n] * 1e6, ratios[n]
+        result.measured_us, result.speedup = times.median * 1e6, times.ratio
+        result.undecided = False
         result.certificate = verdict.certificate
         break
     return bool(refused) and result.verify_s < allowed
 
 
+def _report(result: Rewrite, last: Race, best: Sequence[_Contestant]) -> None:
+    """What the last race tells, whoever is taken."""
+    if last.times[0] is not None:
+        result.original_us = result.measured_us = last.times[0].median * 1e6
+    result.undecided, result.provisional = last.undecided(_LEAST_GAIN), last.provisional
+    named = [("original", last.times[0])]
+    for c, times in zip(best[1:], last.times[1:], strict=True):
+        what = "its own source" if c.graph is best[0].graph else f"program {c.place}"
+        named.append((what + "".join(f", {i}" for i in c.idioms), times))
+    result.contestants = [(what, times) for what, times in named if times is not None]
+
+
+def _medians(held: Race) -> list[float]:
+    return [math.inf if t is None else t.median for t in held.times]
+
+
 @dataclass
 class _Contestant:
-    """One spelling of one program."""
+    """One spelling of one program; `run` gives its results."""
 
     run: Run
     graph: Graph
@@ -249,6 +276,7 @@ class _Contestant:
     derivation: str = ""
     idioms: tuple[str, ...] = ()
     place: int = 0  # of its program among all, the cheapest by the model first
+    entrant: Entrant = field(default_factory=Entrant)
 
 
 def _fastest_first(
@@ -274,38 +302,58 @@ class _Arena:
                 f"installed: pip install {flavour}"
             )
         self._flavour, self._drop_in = flavour, drop_in
-        self._framework = FRAMEWORKS[flavour]
-        self._prepared = self._framework.arguments(drop_in.arrays)
         self.skipped: list[str] = []  # sources that the library refuses, and why
         graph, source, _ = programs[0]
-        if flavour == "numpy":
-            run = self._framework.run(drop_in.original, *drop_in.bind(self._prepared))
-        else:
-            run = self._compiled(source)
-        with np.errstate(all="ignore"):
-            run()
-        self.original = _Contestant(run, graph, source)
+        own = self._entrant(graph, source)
+        if own.run is not None:
+            args, kwargs = drop_in.bind(drop_in.arrays)
+            call = functools.partial(drop_in.original, *args, **kwargs)
+            own = Entrant(call, own.library, own.text, own.run)
+        self.original = _Contestant(self._results(own), graph, source, entrant=own)
         self.others = [c for p in programs if (c := self._contestant(*p)) is not None]
         for place, contestant in enumerate(self.others):
             contestant.place = place
 
-    def _compiled(self, source: str) -> Run:
-        made = compile_source(source, self._drop_in.name)
-        return self._framework.run(made, *self._drop_in.bind_source(self._prepared))
+    def _entrant(self, graph: Graph, source: str, **spelling: Any) -> Entrant:
+        """What races: here and in a process of NumPy's, or in one of another library's alone."""
+        drop_in = self._drop_in
+        text = {"source": drop_in.plain(graph, self._flavour, **spelling), "name": drop_in.name}
+        if self._flavour != "numpy":
+            return Entrant(None, self._flavour, text)
+        args, kwargs = drop_in.bind_source(drop_in.arrays)
+        made = compile_source(source, drop_in.name)
+        return Entrant(functools.partial(made, *args, **kwargs), "numpy", text)
+
+    def _results(self, entrant: Entrant) -> Run:
+        return entrant.run or functools.partial(race.results, entrant, self._drop_in.arrays)
 
     def _contestant(
         self, graph: Graph, source: str, derivation: str, idioms: tuple[str, ...] = ()
     ) -> _Contestant | None:
         try:
-            run = self._compiled(source)
-            with np.errstate(all="ignore"):
-                run()
+            entrant = self._entrant(graph, source, idioms=idioms)
+            run = self._results(entrant)
+            if entrant.run is not None:
+                with np.errstate(all="ignore"):
+                    run()
         except Error:
             raise
         except Exception as error:  # the library's own refusal
             self.skipped.append(f"{type(error).__name__}: {error}\n{source}")
             return None
-        return _Contestant(run, graph, source, derivation, idioms)
+        return _Contestant(run, graph, source, derivation, idioms, entrant=entrant)
+
+    def race(self, contestants: Sequence[_Contestant], seconds: float) -> Race:
+        """How long each takes."""
+        held = race.hold([c.entrant for c in contestants], self._drop_in.arrays, seconds)
+        for n, why in held.failed.items():
+            self.skipped.append(f"{why}\n{contestants[n].source}")
+        return held
+
+    def decide(self, contestants: Sequence[_Contestant], seconds: float, budget: float) -> Race:
+        """The race that counts."""
+        entrants = [c.entrant for c in contestants]
+        return race.decide(entrants, _LEAST_GAIN, self._drop_in.arrays, seconds, budget)
 
     def finalists(self, seconds: float) -> list[_Contestant]:
         """The original, the fastest programs, and those in the idioms that make them faster.
@@ -313,7 +361,7 @@ class _Arena:
         The first of the others is the original's own source: the same program, which needs no
         proof but that of emission.
         """
-        medians, _, _ = race([self.original.run, *(c.run for c in self.others)], seconds)
+        medians = _medians(self.race([self.original, *self.others], seconds))
         order = sorted(range(len(self.others)), key=lambda n: medians[n + 1])[:_FINALISTS]
         best = [self.others[n] for n in order]
         idiomatic = []
@@ -327,8 +375,8 @@ class _Arena:
                 other = self._contestant(plain.graph, source, plain.derivation, idioms)
                 if other is None:
                     continue
-                _, ratios, _ = race([now.run, other.run], _DUEL_S)
-                if ratios[1] > _ALIKE:
+                times = self.race([now, other], _DUEL_S).times[1]
+                if times is not None and times.ratio > _ALIKE:
                     now = other
                     now.place = plain.place
             if now is not plain:
@@ -425,60 +473,3 @@ def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
         ]
     given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
     return [*given, *traced.extra]
-
-
-def race(runs: Sequence[Run], seconds: float) -> tuple[list[float], list[float], list[float]]:
-    """Medians of interleaved runs, in seconds; ratios of the first to each, and their low bounds.
-
-    Who is several times slower than the original at first is not run again.
-    """
-    once = []
-    with np.errstate(all="ignore"):
-        for run in runs:
-            run()
-            # The better of two: who is left out here for one interruption does not come back.
-            once.append(min(_timed(run), _timed(run)))
-        taking_part = [n for n, s in enumerate(once) if n == 0 or s < 3 * once[0] + 1e-5]
-        repeats = [max(1, min(1000, int(200e-6 / s))) for s in once]
-        samples: list[list[float]] = [[] for _ in runs]
-        start = time.perf_counter()
-        end, late = start + seconds, start + 4 * seconds
-        rounds = 0
-        shuffle = random.Random(0).shuffle
-        # Few samples say little: a slow program gets more time.
-        while rounds < 3 or (
-            time.perf_counter() < (end if rounds >= _ENOUGH else late) and rounds < 500
-        ):
-            # In no fixed order: who always came behind the slowest would find its caches.
-            shuffle(taking_part)
-            for n in taking_part:
-                run = runs[n]
-                if repeats[n] > 1:
-                    run()
-                start = time.perf_counter_ns()
-                for _ in range(repeats[n]):
-                    run()
-                samples[n].append((time.perf_counter_ns() - start) * 1e-9 / repeats[n])
-            rounds += 1
-    medians = [median(s) if s else t for s, t in zip(samples, once, strict=True)]
-    ratios = [
-        [a / b for a, b in zip(samples[0], s, strict=True)] if s else [once[0] / t]
-        for s, t in zip(samples, once, strict=True)
-    ]
-    return medians, [median(r) for r in ratios], [_low(r) for r in ratios]
-
-
-def _timed(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return max(time.perf_counter() - start, 1e-8)
-
-
-def _low(ratios: Sequence[float]) -> float:
-    """What their true median exceeds with three sigmas, however heavy the tails.
-
-    >>> _low([1.0, 1.1, 1.2])
-    1.0
-    """
-    rank = len(ratios) / 2 - 1.5 * len(ratios) ** 0.5
-    return sorted(ratios)[max(0, int(rank))]

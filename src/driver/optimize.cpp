@@ -102,11 +102,13 @@ class Optimizer {
                                   s_.deadline.seconds()},
                                  memory);
       finished = found.finished;
+      s_.report.too_noisy = found.too_noisy;
       take(std::move(found));
     } else if (!parts.empty() || simpler || mutants_) {
       finished = improve_parts(parts) && finished;
     }
     if (!result_.improved) keep_original();
+    s_.report.too_noisy = s_.report.too_noisy && !result_.improved;
     result_.candidates = std::move(s_.outcomes);
     s_.report.unfinished = s_.report.unfinished || !finished;
     s_.report.resumed = saved_.note();
@@ -114,10 +116,10 @@ class Optimizer {
       saved_.forget();
     else
       s_.report.resumable = saved_.save(s_.deadline.spent());
-    // A search that was cut short and found nothing is worth another try.
+    // A search that was cut short, or whose race told nothing, is worth another try.
     const bool cancelled = s_.deadline.cancelled();
     if (options_.use_cache && !cancelled && has_code() &&
-        (result_.improved || (finished && !s_.deadline.proofs_ended()))) {
+        (result_.improved || (finished && !s_.report.too_noisy && !s_.deadline.proofs_ended()))) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
       else if (!s_.deadline.over())
@@ -186,7 +188,7 @@ class Optimizer {
     use(part.code);
     result_.certificate = std::move(part.certificate);
     result_.improved = part.improved;
-    result_.original_s = part.original_s;
+    keep_original_times(part.original_timing);
     result_.seconds = part.seconds;
     result_.speedup = part.speedup;
   }
@@ -324,7 +326,9 @@ class Optimizer {
     const size_t first = s_.outcomes.size();
     PartResult found = contest(part, index, label, times, memory);
     best = {found.best, found.speedup};
+    s_.report.too_noisy = s_.report.too_noisy || found.too_noisy;
     if (!found.finished) return false;
+    if (found.too_noisy) return true;
     StoredResult stored;
     for (size_t i = first; i < s_.outcomes.size(); i++) {
       const Outcome& o = s_.outcomes[i];
@@ -336,7 +340,7 @@ class Optimizer {
     }
     stored.improved = found.improved;
     stored.graph = std::move(found.best);
-    stored.original_s = found.original_s;
+    stored.original_s = found.original_timing.median_s;
     stored.seconds = found.seconds;
     stored.speedup = found.speedup;
     memory.remember("result", print_result(stored));
@@ -406,10 +410,8 @@ class Optimizer {
       timings =
           s_.race({original, code}, RaceInputs(program_, options_.seed), std::min(0.3, most), most);
     }
-    whole.fate = timings[1].rounds > 0 ? Fate::Measured : Fate::Proposed;
-    whole.seconds = timings[1].rounds > 0 ? timings[1].median_s : 0;
-    whole.warm_seconds = timings[1].warm_s;
-    whole.speedup = timings[1].speedup;
+    keep_times(whole, timings[1]);
+    s_.report.too_noisy = s_.report.too_noisy || too_noisy(timings);
     if (!worthwhile(timings[1]) || (result_.improved && whole.speedup < result_.speedup)) return;
     s_.tell("verify", "", 0, 1);
     Verifier verifier(program_, s_.verify_options());
@@ -422,7 +424,7 @@ class Optimizer {
     use(code);
     result_.certificate = std::move(*certificate);
     result_.improved = true;
-    result_.original_s = timings[0].median_s;
+    keep_original_times(timings[0]);
     result_.seconds = timings[1].median_s;
     result_.speedup = s_.best_speedup = timings[1].speedup;
   }
@@ -463,7 +465,14 @@ class Optimizer {
     Stopwatch watch(s_.report.measure_s);
     const Timing t =
         s_.race({code}, RaceInputs(program_, options_.seed), std::min(0.05, left / 2), left / 2)[0];
-    result_.original_s = result_.seconds = t.median_s;
+    keep_original_times(t);
+    result_.seconds = t.median_s;
+  }
+
+  void keep_original_times(const Timing& t) {
+    result_.original_s = t.median_s;
+    result_.original_least_s = t.min_s;
+    result_.original_spread = t.spread;
   }
 
   // A remembered result is proved again; its code is checked again but where just this was.

@@ -95,8 +95,9 @@ struct Outcome {
   int rank = 0;  // by cost model, from 1
   double model_seconds = 0;
   Fate fate = Fate::Proposed;
-  std::string why;          // verdict or error where it fell out
-  double seconds = 0;       // measured median; 0: not measured
+  std::string why;                       // verdict or error where it fell out
+  double seconds = 0;                    // measured median; 0: not measured
+  double least_seconds = 0, spread = 0;  // beside it: see Timing
   double warm_seconds = 0;  // of a GPU: with the arguments in its cache, `seconds` is without
   double speedup = 0;       // over the original, measured side by side
 };
@@ -153,6 +154,8 @@ struct OptimizeReport {
   bool cancelled = false;
   // Something was cut short by the budget or the caller; `resumable`: and kept for --resume.
   bool unfinished = false, resumable = false;
+  // Noise hid whether anything is faster than the original: it was kept, and is not remembered.
+  bool too_noisy = false;
   std::string resumed;          // with `resume`: what it went on from, or why from the beginning
   std::string original_failed;  // empty, or why there is no code of the original
   std::string target;
@@ -179,6 +182,7 @@ struct OptimizeResult {
   // included) and of what is run; where report.not_measured, what the cost model expects. 0: the
   // original is kept, and there was no time to measure it.
   double original_s = 0, seconds = 0;
+  double original_least_s = 0, original_spread = 0;  // see Timing; 0: remembered, or not measured
   double speedup = 1;
   std::vector<Outcome> candidates;  // ascending by part and rank
   OptimizeReport report;

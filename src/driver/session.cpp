@@ -420,7 +420,7 @@ std::vector<Timing> Session::race(const std::vector<CompiledCode>& codes, const 
     Timing t;
     t.median_s = t.min_s = t.p10_s = t.p90_s = c.model_seconds;
     t.speedup = codes[0].model_seconds / c.model_seconds;
-    t.speedup_low = t.speedup_p10 = t.speedup_p90 = t.speedup;
+    t.speedup_low = t.speedup_high = t.speedup_p10 = t.speedup_p90 = t.speedup;
     timings.push_back(t);
   }
   return timings;
@@ -488,6 +488,16 @@ bool Session::passes_check(Outcome& outcome, const CompiledCode& code) {
   if (outcome.why.empty()) return true;
   if (!deadline.ended()) outcome.fate = Fate::CheckFailed;
   return false;
+}
+
+void keep_times(Outcome& o, const Timing& t) {
+  const bool measured = t.rounds > 0;
+  o.fate = measured ? Fate::Measured : Fate::Proposed;
+  o.seconds = measured ? t.median_s : 0;
+  o.least_seconds = measured ? t.min_s : 0;
+  o.spread = measured ? t.spread : 0;
+  o.warm_seconds = t.warm_s;
+  o.speedup = t.speedup;
 }
 
 VerifyOptions Session::verify_options() const {

@@ -125,4 +125,7 @@ class Session {
   std::vector<MeasuredKernels> measured_;                   // on the device, the latest last
 };
 
+// What a race tells of a candidate.
+void keep_times(Outcome& outcome, const Timing& timing);
+
 }  // namespace tessera

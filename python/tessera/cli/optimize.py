@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.options import is_gpu, target_directory
+from tessera.race import Times
 from tessera.result import Candidate, Result
 from tessera.rewrite import Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
@@ -206,6 +207,20 @@ def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
     )
 
 
+NOISY = "too noisy to tell whether anything is faster; the next run will race again"
+PROVISIONAL = "provisional: other programs kept the machine busy; times of one thread, where told"
+
+
+def show_times(contestants: Iterable[tuple[str, Times]], noisy: bool, provisional: bool) -> None:
+    """What each contestant took, and what to think of it."""
+    console = common.stdout()
+    for what, times in contestants:
+        console.print(f"  {what}: {times}", markup=False, highlight=False)
+    for said, why in ((noisy, NOISY), (provisional, PROVISIONAL)):
+        if said:
+            console.print(f"[yellow]{why}[/]")
+
+
 def show_rewrite(found: Rewrite, output: str | None) -> None:
     """The report of one rewriting, for a reader."""
     console = common.stdout()
@@ -222,6 +237,7 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
         console.print("\nnothing faster was found and proved; this is the program as it was")
         for reason in found.rejected[:3]:
             console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+    show_times(found.contestants, found.undecided, found.provisional)
     if output:
         console.print(f"saved {output}")
 
@@ -301,7 +317,15 @@ def show_result(result: Result, output: str | None = None) -> None:
     else:
         took = f", which takes {common.duration(us / 1e6)}" if (us := result.original_us) else ""
         console.print(f"\nnothing faster was found; the original is kept{took}")
+    if result.details["too_noisy"]:
+        console.print(f"[yellow]{NOISY}[/]")
     show_kernels(result)
+    choice = result.choice
+    if choice.times:
+        console.print(
+            f"calls run the {choice.runs}; against NumPy, at the better of one thread and all:"
+        )
+    show_times(choice.times.items(), choice.undecided, choice.provisional)
     if output:
         console.print(f"saved {output}")
 
@@ -382,7 +406,7 @@ def show_kernels(result: Result) -> None:
 def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
     """Candidates by rank, with what became of them."""
     table = Table(box=None, pad_edge=False)
-    for column in ("rank", "model", "measured", "speed-up"):
+    for column in ("rank", "model", "median", "least", "spread", "speed-up"):
         table.add_column(column, justify="right")
     table.add_column("kernels", justify="right")
     table.add_column("fate")
@@ -392,12 +416,14 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
             str(c.rank),
             common.duration(c.model_us / 1e6),
             common.duration(c.measured_us / 1e6) if c.measured_us else "",
+            common.duration(c.least_us / 1e6) if c.least_us else "",
+            f"{c.spread:.0%}" if c.least_us else "",
             f"{c.speedup:.2f}x" if c.speedup else "",
             str(kernels),
             c.fate + (f": {c.why.splitlines()[0]}" if c.why else ""),
         )
     if len(candidates) > most:
-        table.add_row("…", "", "", "", "", f"{len(candidates) - most} more")
+        table.add_row("…", "", "", "", "", "", "", f"{len(candidates) - most} more")
     return table
 
 
