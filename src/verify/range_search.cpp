@@ -132,6 +132,13 @@ class Search {
     }
     return e;
   }
+  // Digits are lost bit by bit: octaves in which a third of them are.
+  double fading(const Direction& d) const {
+    int bits = 0;
+    for (size_t k = 0; k < units_.size(); k++)
+      if (!units_[k].empty() && changes(d, k)) bits = std::max(bits, format_of(type(k).dtype).bits);
+    return bits / 3;
+  }
   static bool changes(const Direction& d, size_t input) {
     return d.input < 0 || size_t(d.input) == input;
   }
@@ -254,7 +261,7 @@ class Search {
     if (r.moved.empty()) o_.sensitivity(r);
     if (!worst(r, c, fails, true, nullptr)) return fails;
     // At the edge of the original's own range the order of operations decides which is first.
-    const double further = e + (d.up ? kStep : -kStep);
+    const double further = d.up ? e + kStep : std::max(e - fading(d), std::min(end(d), e - kStep));
     const Reference::Run here = r;  // the other may displace it
     Reference::Run* next = nullptr;
     if (std::fabs(further) <= std::fabs(end(d))) measure(*(next = &run_at(d, further)));
