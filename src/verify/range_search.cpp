@@ -32,15 +32,16 @@ constexpr double kStep = 0.25;  // octaves: how exactly the edge of a range is f
 constexpr int kLeastPoints = 4;
 constexpr int kMostPoints = 160;
 
-enum class Signs3 { Positive, Mixed, Negative };
+enum class Sides { Positive, Both, Negative };
 enum class Change { Scale, Shift, Slices };
 
 // A way from ordinary inputs to the ends of the range: its points are exponents of two.
 struct Direction {
   int input = -1;  // all of them if negative
   Change change = Change::Scale;
-  Signs3 signs = Signs3::Positive;
-  int axis = 0;  // of Slices, counted from the last
+  Sides signs = Sides::Positive;
+  bool up = true;  // towards overflow
+  int axis = 0;    // of Slices, counted from the last
 };
 
 class Search {
@@ -57,7 +58,10 @@ class Search {
       Rng rng = Rng(o_.seed).split(k);
       std::vector<double> unit;
       if (is_float(type(k).dtype))
-        for (int64_t n = num_elements(type(k).shape); n > 0; n--) unit.push_back(rng.unit());
+        for (int64_t n = num_elements(type(k).shape); n > 0; n--) {
+          const double u = rng.unit();
+          unit.push_back(rng.chance(0.5) ? u : -u);
+        }
       units_.push_back(std::move(unit));
     }
     result_.family.family = "scales";
@@ -66,16 +70,19 @@ class Search {
 
   RangeResult run() {
     const std::vector<Direction> all = directions();
+    std::vector<bool> fails(all.size());
     // The ends first: where work is short, they tell most.
-    for (const double part : {1.0, 0.5, 0.25, 0.125})
-      for (const Direction& d : all) {
-        if (d.change == Change::Slices && part != 0.5 && part != 1.0) continue;
-        sweep(d, part);
-        if (over()) return std::move(result_);
-      }
+    for (size_t n = 0; n < all.size(); n++) {
+      fails[n] = try_point(all[n], end(all[n]));
+      if (over()) return std::move(result_);
+    }
+    for (size_t n = 0; n < all.size(); n++) {
+      refine(all[n], fails[n]);
+      if (over()) return std::move(result_);
+    }
     for (const double e : constants())
       for (const Direction& d : all) {
-        if (d.change != Change::Scale) continue;
+        if (d.change != Change::Scale || d.signs != Sides::Both || (e > 0) != d.up) continue;
         try_point(d, e);
         if (over()) return std::move(result_);
       }
@@ -92,13 +99,15 @@ class Search {
       if (!units_[k].empty()) which.push_back(int(k));
     if (which.size() > 1 && o_.together) which.insert(which.begin(), -1);
     std::vector<Direction> all;
-    for (const int k : which)
-      for (const Signs3 s : {Signs3::Positive, Signs3::Mixed, Signs3::Negative})
-        all.push_back({k, Change::Scale, s, 0});
-    for (const int k : which) all.push_back({k, Change::Shift, Signs3::Positive, 0});
-    for (const int k : which)
+    for (const int k : which) {
+      for (const Sides s : {Sides::Positive, Sides::Both, Sides::Negative})
+        all.push_back({k, Change::Scale, s, true, 0});
+      all.push_back({k, Change::Scale, Sides::Positive, false, 0});
+      all.push_back({k, Change::Shift, Sides::Positive, true, 0});
       for (int axis = 0; k >= 0 && axis < std::min(2, type(size_t(k)).rank()); axis++)
-        if (extent(size_t(k), axis) > 1) all.push_back({k, Change::Slices, Signs3::Mixed, axis});
+        if (extent(size_t(k), axis) > 1)
+          all.push_back({k, Change::Slices, Sides::Both, true, axis});
+    }
     return all;
   }
   int64_t extent(size_t k, int axis) const {
@@ -111,17 +120,27 @@ class Search {
   double top(DType dtype) const {
     return format_of(dtype).most - (dtype == DType::F16 ? 0 : headroom_);
   }
-  double end(const Direction& d, bool up) const {
+  double end(const Direction& d) const {
     double e = 0;
     for (size_t k = 0; k < units_.size(); k++) {
-      if (units_[k].empty() || (d.input >= 0 && size_t(d.input) != k)) continue;
-      const DType t = type(k).dtype;
-      if (d.change == Change::Shift)
-        e = std::max(e, format_of(t).bits - 2.0);
+      if (units_[k].empty() || !changes(d, k)) continue;
+      const FloatFormat f = format_of(type(k).dtype);
+      if (!d.up)
+        e = std::min(e, double(f.least));
       else
-        e = up ? std::max(e, top(t)) : std::min(e, double(format_of(t).least));
+        e = std::max(e, d.change == Change::Shift ? f.bits - 2.0 : top(type(k).dtype));
     }
     return e;
+  }
+  // Digits are lost bit by bit: octaves in which a third of them are.
+  double fading(const Direction& d) const {
+    int bits = 0;
+    for (size_t k = 0; k < units_.size(); k++)
+      if (!units_[k].empty() && changes(d, k)) bits = std::max(bits, format_of(type(k).dtype).bits);
+    return bits / 3;
+  }
+  static bool changes(const Direction& d, size_t input) {
+    return d.input < 0 || size_t(d.input) == input;
   }
   // Magnitudes at which constants of the programs take over.
   std::vector<double> constants() const {
@@ -132,37 +151,41 @@ class Search {
     return {exponents.begin(), exponents.end()};
   }
 
-  void sweep(const Direction& d, double part) {
-    for (const bool up : {true, false}) {
-      if (!up && (d.change == Change::Shift || d.signs == Signs3::Negative)) continue;
-      const double outer = std::round(end(d, up) * part / kStep) * kStep;
-      const bool fails = try_point(d, outer);
-      // Both fail out there: the rewrite may have failed before the original did.
-      double inner = std::round(end(d, up) * part / 2 / kStep) * kStep, edge = outer;
-      if (!fails || over() || try_point(d, inner)) continue;
-      while (!over() && std::fabs(edge - inner) > kStep) {
-        const double middle = std::round((edge + inner) / 2 / kStep) * kStep;
-        (try_point(d, middle) ? edge : inner) = middle;
-      }
+  // Where both programs fail at the end the rewrite may have failed before the original did.
+  void refine(const Direction& d, bool fails) {
+    double edge = end(d), inner = 0;
+    const bool few = d.change == Change::Slices || d.signs == Sides::Negative;
+    if (!fails || few) {
+      for (const double part : {0.5, 0.25})
+        if (!over() && !(few && part < 0.5)) try_point(d, rounded(edge * part));
+      return;
+    }
+    while (!over() && std::fabs(edge - inner) > kStep) {
+      const double middle = rounded((edge + inner) / 2);
+      (try_point(d, middle) ? edge : inner) = middle;
     }
   }
+  static double rounded(double e) { return std::round(e / kStep) * kStep; }
 
-  double value(const Direction& d, size_t k, int64_t i, double e) const {
-    const double u = units_[k][size_t(i)];
-    const bool scaled = d.input < 0 || size_t(d.input) == k;
-    const bool minus = std::fmod(u * 1024, 2) >= 1;  // a bit of u that says little of its size
-    double sign = d.signs == Signs3::Mixed && minus ? -1 : 1;
-    if (d.signs == Signs3::Negative && scaled) sign = -1;
-    if (scaled && d.change == Change::Shift) return std::exp2(e) + 4 * u - 2;
-    bool here = scaled;
-    if (d.change == Change::Slices && scaled)
-      here = (d.axis == 0 ? i : i / extent(k, 0)) % extent(k, d.axis) % 2 == 1;
-    const DType t = type(k).dtype;
-    const double at = here ? std::clamp(e, double(format_of(t).least), top(t)) : 0;
-    const double whole = std::floor(at);
-    // Near a power of two: norms and means of such numbers are too.
-    const double x = (1 + u / 16) * std::exp2(at - whole);
-    return sign * std::ldexp(std::fmin(x, 2 - std::ldexp(1.0, 1 - format_of(t).bits)), int(whole));
+  NDArray input(const Direction& d, size_t k, double e) const {
+    NDArray a = NDArray::zeros(type(k).dtype, extents(type(k).shape));
+    a.ints = integers_[k].ints;
+    if (a.reals.empty()) return a;
+    const FloatFormat f = format_of(a.dtype);
+    const bool changed = changes(d, k), shift = changed && d.change == Change::Shift;
+    const double at = std::clamp(e, double(f.least), shift ? double(f.most) : top(a.dtype));
+    const double scale = changed && !shift ? std::exp2(at) : 1, by = shift ? std::exp2(at) : 0;
+    const int64_t inner = d.change == Change::Slices && changed && d.axis > 0 ? extent(k, 0) : 1,
+                  width = d.change == Change::Slices && changed ? extent(k, d.axis) : 0;
+    for (size_t i = 0; i < a.reals.size(); i++) {
+      const double u = units_[k][i], size = shift ? 4 * std::fabs(u) - 2 : 1 + std::fabs(u) / 16;
+      const bool minus = !shift && (d.signs == Sides::Both ? std::signbit(u)
+                                                           : d.signs == Sides::Negative && changed);
+      const bool here = width == 0 || int64_t(i) / inner % width % 2 == 1;
+      const double x = std::fmin(size * (here ? scale : 1) + by, largest(a.dtype));
+      a.reals[i] = round_to(a.dtype, minus ? -x : x);
+    }
+    return a;
   }
 
   Reference::Run& run_at(const Direction& d, double e) {
@@ -172,30 +195,52 @@ class Search {
     Reference::Run& r = reference_.run({name, o_.seed, o_.ranges});
     if (!r.inputs.empty()) return r;
     std::vector<NDArray> inputs;
-    for (size_t k = 0; k < units_.size(); k++) {
-      NDArray a = NDArray::zeros(type(k).dtype, extents(type(k).shape));
-      a.ints = integers_[k].ints;
-      for (size_t i = 0; i < a.reals.size(); i++)
-        a.reals[i] = round_to(a.dtype, value(d, k, int64_t(i), e));
-      inputs.push_back(std::move(a));
-    }
-    r.exact = eval_with_magnitude(spec_, inputs, {Precision::Wide, reference_.pool(), {}});
+    for (size_t k = 0; k < units_.size(); k++) inputs.push_back(input(d, k, e));
     r.native = eval(spec_, inputs, {Precision::Native, reference_.pool(), {}});
     r.inputs = std::move(inputs);
     return r;
   }
+  void measure(Reference::Run& r) const {
+    if (r.exact.empty())
+      r.exact = eval_with_magnitude(spec_, r.inputs, {Precision::Wide, reference_.pool(), {}});
+  }
 
+  // Whether results agree so well that the rewrite is as accurate as the original, whatever is
+  // true: |y - x| <= base / 2 makes the error of y at most max(2 · that of x, base).
+  bool agree(const Reference::Run& r, const std::vector<NDArray>& c, bool& fails) const {
+    bool same = true;
+    for (size_t k = 0; k < c.size(); k++) {
+      same = same && c[k].ints == r.native[k].ints;
+      const double unit = c[k].reals.empty() ? 0 : unit_of(k);
+      for (size_t i = 0; i < c[k].reals.size() && same; i++) {
+        const double x = r.native[k].reals[i], y = c[k].reals[i];
+        if (!std::isfinite(y)) fails = true;
+        same =
+            !std::isfinite(x) ||
+            (std::fabs(x - y) <= 0.5 * o_.c * unit * length_ * std::fabs(x) && (x != 0 || y != 0));
+      }
+    }
+    return same;
+  }
+
+  double unit_of(size_t output) const {
+    return std::ldexp(1.0, 1 - format_of(rounded_[output]).bits);
+  }
   // What rounding explains of an element's error.
   double explained(const Reference::Run& r, size_t k, size_t i) const {
-    const double unit = std::ldexp(1.0, 1 - format_of(rounded_[k]).bits);
     const DType t = r.native[k].dtype;
     const double least = t == DType::F16 ? 0x1p-24 : std::ldexp(1.0, format_of(t).least);
-    return o_.c * unit * length_ * r.exact[k].magnitude.reals[i] + 4 * least * length_;
+    return o_.c * unit_of(k) * length_ * r.exact[k].magnitude.reals[i] + 4 * least * length_;
   }
+  static double largest(DType dtype) {
+    const FloatFormat f = format_of(dtype);
+    return std::ldexp(2 - std::ldexp(1.0, 1 - f.bits), f.most);
+  }
+  // Finite and accurate, and not for want of terms that cancel: those of a rewrite may be as large.
   bool is_fine(const Reference::Run& r, size_t k, size_t i) const {
     if (r.native[k].reals.empty()) return r.native[k].ints[i] == r.exact[k].value.ints[i];
     return std::isfinite(r.native[k].reals[i]) && std::isfinite(r.exact[k].value.reals[i]) &&
-           std::isfinite(r.exact[k].magnitude.reals[i]) &&
+           r.exact[k].magnitude.reals[i] <= largest(r.native[k].dtype) &&
            r.exact[k].error(i, r.native[k].reals[i]) <= explained(r, k, i);
   }
 
@@ -209,15 +254,18 @@ class Search {
     const std::vector<NDArray> c =
         eval(candidate_, r.inputs, {Precision::Native, reference_.pool(), {}});
     bool fails = false;
+    if (agree(r, c, fails)) return fails;
+    measure(r);
     std::optional<RangeFault> fault = worst(r, c, fails, false, nullptr);
     if (!fault) return fails;
     if (r.moved.empty()) o_.sensitivity(r);
     if (!worst(r, c, fails, true, nullptr)) return fails;
     // At the edge of the original's own range the order of operations decides which is first.
-    const double further = e + (e >= 0 ? kStep : -kStep);
+    const double further = d.up ? e + kStep : std::max(e - fading(d), std::min(end(d), e - kStep));
     const Reference::Run here = r;  // the other may displace it
-    const bool inside = std::fabs(further) <= std::fabs(end(d, e >= 0));
-    fault = worst(here, c, fails, true, inside ? &run_at(d, further) : nullptr);
+    Reference::Run* next = nullptr;
+    if (std::fabs(further) <= std::fabs(end(d))) measure(*(next = &run_at(d, further)));
+    fault = worst(here, c, fails, true, next);
     if (!fault) return fails;
     fault->where = describe(d, e);
     fault->inputs = here.inputs;
@@ -288,7 +336,7 @@ class Search {
   const double length_, headroom_;
   const std::vector<DType> rounded_;  // coarsest on the way to each output
   const std::vector<NDArray> integers_;
-  std::vector<std::vector<double>> units_;  // of each float input's elements, in [0, 1)
+  std::vector<std::vector<double>> units_;  // of each float input's elements, in (-1, 1)
   int points_left_ = 0;
   RangeResult result_;
 };

@@ -286,7 +286,7 @@ def in_short(certificate: _core.Certificate, most: int = 3) -> str:
 
 
 def error_table(certificate: _core.Certificate) -> Table:
-    """Errors of both programs against f64, in their own dtypes, by kind of input.
+    """Errors of both programs against f64 (of f64, against long double), by kind of input.
 
     Relative to the sum of the terms' magnitudes: about 1e-7 is one rounding in f32. `of allowed`
     is the largest share of its tolerance that any element of the rewrite uses.
