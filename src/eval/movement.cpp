@@ -36,16 +36,25 @@ template <class T> void fill_plane(const View& dst, int plane) {
   }
 }
 
+// Calls f with a number of the width of the elements of a plane.
+template <class F> void with_width(size_t width, F f) {
+  if (width == 1)
+    f(uint8_t());
+  else if (width == 4)
+    f(uint32_t());
+  else if (width == 8)
+    f(uint64_t());
+  else if (width == sizeof(long double))
+    f(static_cast<long double>(0));
+  else
+    unreachable("a word of this width");
+}
+
 }  // namespace
 
 void zero_plane(const View& dst, int plane, size_t word) {
-  const size_t width = plane_width(dst, plane, word);
-  if (width == 1)
-    fill_plane<uint8_t>(dst, plane);
-  else if (width == 4)
-    fill_plane<uint32_t>(dst, plane);
-  else
-    fill_plane<uint64_t>(dst, plane);
+  with_width(plane_width(dst, plane, word),
+             [&](auto zero) { fill_plane<decltype(zero)>(dst, plane); });
 }
 
 void copy_view(const View& dst, const View& src, size_t word, ThreadPool* pool) {
@@ -60,12 +69,7 @@ void copy_view(const View& dst, const View& src, size_t word, ThreadPool* pool) 
     }
     const size_t width = plane_width(dst, p, word);
     parallel_for(pool, total, int64_t(1) << 16, [&](int64_t begin, int64_t end) {
-      if (width == 1)
-        copy_plane<uint8_t>(dst, src, p, begin, end);
-      else if (width == 4)
-        copy_plane<uint32_t>(dst, src, p, begin, end);
-      else
-        copy_plane<uint64_t>(dst, src, p, begin, end);
+      with_width(width, [&](auto zero) { copy_plane<decltype(zero)>(dst, src, p, begin, end); });
     });
   }
 }
