@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "eval/eval.h"
 #include "search/rules/instance.h"
+#include "verify/all_sizes.h"
 #include "verify/funnel.h"
 
 namespace tessera::rules {
@@ -276,6 +277,66 @@ std::string wrong_domain(const Rule& rule) {
 }
 
 }  // namespace
+
+namespace {
+
+constexpr size_t kNone = SIZE_MAX;
+
+// Unlike extents; `axes` of them for "...", but none for the variable `without`.
+Assignment any_sizes(const Rule& rule, int axes, size_t without, Rng& rng) {
+  Assignment a = draw(rule, Sizes::Bare, rng);
+  const auto extents = [&] {
+    std::vector<int64_t> list(size_t(axes), 0);
+    for (int64_t& n : list) n = rng.between(20, 90);
+    return list;
+  };
+  for (auto& [name, n] : a.dims) n = rng.between(20, 90);
+  for (auto& [name, list] : a.leading) list = extents();
+  const std::vector<int64_t> any = extents();
+  for (size_t v = 0; v < rule.variables.size(); ++v) {
+    const ShapePattern& s = rule.variables[v].shape;
+    std::vector<int64_t>& shape = a.shapes[v] = {};
+    if (s.leading && !s.leading->empty())
+      shape = a.leading.at(*s.leading);
+    else if (s.leading && v != without)
+      shape = any;
+    for (const std::string& d : s.dims) shape.push_back(d == "1" ? 1 : a.dims.at(d));
+  }
+  return a;
+}
+
+std::string not_for_all_sizes(const Rule& rule, int axes, size_t without, Rng& rng) {
+  constexpr int kInstances = 4;
+  const DType dtype = rule.real ? DType::F64 : DType::I64;
+  for (int attempt = 0; attempt < kRedraws; ++attempt) {
+    std::vector<Graph> left, right;
+    const std::vector<std::optional<Rational>> numbers = draw(rule, Sizes::One, rng).numbers;
+    for (int k = 0; k < kInstances; ++k) {
+      Assignment a = any_sizes(rule, axes, without, rng);
+      a.numbers = numbers;
+      const auto l = build(rule, {rule.left}, a, dtype), r = build(rule, {rule.right}, a, dtype);
+      if (!l || !r) break;
+      left.push_back(*l);
+      right.push_back(*r);
+    }
+    if (int(left.size()) < kInstances) continue;
+    const AllSizes found = equal_for_all_sizes(left, right);
+    return found.proved || found.what == kNoSizes ? "" : found.what;
+  }
+  return "";  // no instances: it takes no such axes
+}
+
+}  // namespace
+
+std::string not_for_all_sizes(const Rule& rule, uint64_t seed) {
+  Rng rng(seed);
+  for (int axes : {0, 2})
+    if (const std::string why = not_for_all_sizes(rule, axes, kNone, rng); !why.empty()) return why;
+  for (size_t v = 0; rule.variables.size() > 1 && v < rule.variables.size(); ++v)
+    if (rule.variables[v].shape.leading && rule.variables[v].shape.leading->empty())
+      if (const std::string why = not_for_all_sizes(rule, 1, v, rng); !why.empty()) return why;
+  return "";
+}
 
 CheckResult check(const Rule& rule, const CheckOptions& o) {
   CheckResult result;
