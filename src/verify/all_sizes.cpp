@@ -487,8 +487,8 @@ std::vector<Numbers64> varying_axes(const Instances& all) {
 
 // But for the numbers that Program reads in all instances.
 bool same_attributes(const Op& a, const Op& b) {
-  static constexpr OpKind kRead[] = {OpKind::Const,  OpKind::Reshape, OpKind::Broadcast,
-                                     OpKind::Slice,  OpKind::Repeat,  OpKind::Triu,
+  static constexpr OpKind kRead[] = {OpKind::Const, OpKind::Reshape, OpKind::Broadcast,
+                                     OpKind::Slice, OpKind::Repeat,  OpKind::Triu,
                                      OpKind::Tril};
   if (std::find(std::begin(kRead), std::end(kRead), a.kind) != std::end(kRead)) return true;
   if (a.kind == OpKind::Iota)
@@ -530,51 +530,58 @@ void raise(std::map<Numbers64, int64_t>& least, const Instances& all) {
   }
 }
 
-std::string told(const Graph& g, const Extents& extents, const Instances& all) {
+std::string told(const Instances& all, const Extents& extents, const SymbolNames& names) {
   static const char* const kNames[] = {"N", "M", "K", "L", "P", "Q", "R", "S"};
-  auto name_of = [&](size_t k) {
-    return k < std::size(kNames) ? std::string(kNames[k]) : "N" + std::to_string(k);
+  std::vector<std::string> called;
+  for (size_t k = 0; k < extents.symbols().size(); ++k) {
+    called.push_back(k < std::size(kNames) ? kNames[k] : "N" + std::to_string(k));
+    for (const auto& [name, values] : names)
+      if (values == extents.symbols()[k].values) called[k] = name;
+  }
+  const auto axis = [&](const Numbers64& v) {
+    for (size_t k = 0; k < called.size(); ++k) {
+      const Numbers64& s = extents.symbols()[k].values;
+      const int64_t off = v[0] - s[0];
+      bool same = true;
+      for (size_t n = 0; n < v.size(); ++n) same = same && v[n] == s[n] + off;
+      if (same) return called[k] + (off > 0 ? "+" : "") + (off != 0 ? std::to_string(off) : "");
+    }
+    const bool known = std::all_of(v.begin(), v.end(), [&](int64_t x) { return x == v[0]; });
+    return known ? std::to_string(v[0]) : std::string("...");  // made of the others
   };
-  std::string text = "all sizes";
-  for (size_t i = 0; i < g.inputs().size(); ++i) {
-    const Tensor& t = g.tensor(g.inputs()[i]);
-    text += " " + t.name + "[";
-    for (size_t d = 0; d < t.type.shape.size(); ++d) {
-      std::string axis = t.type.shape[d].str();
-      for (size_t k = 0; k < extents.symbols().size(); ++k) {
-        bool same = true;
-        for (size_t n = 0; n < all.size(); ++n)
-          same = same &&
-                 all[n].type(all[n].inputs()[i]).shape[d].extent == extents.symbols()[k].values[n];
-        if (same) axis = name_of(k);
-      }
-      text += (d ? "," : "") + axis;
+  std::string text;
+  for (TensorId t : all[0].inputs()) {
+    text += (text.empty() ? "" : " ") + all[0].tensor(t).name + "[";
+    for (size_t d = 0; d < all[0].type(t).shape.size(); ++d) {
+      Numbers64 v;
+      for (const Graph& g : all) v.push_back(g.type(t).shape[d].extent);
+      text += (d ? "," : "") + axis(v);
     }
     text += "]";
   }
-  for (size_t k = 0; k < extents.symbols().size(); ++k)
-    text +=
-        (k ? ", " : " with ") + name_of(k) + " >= " + std::to_string(extents.symbols()[k].least);
+  for (size_t k = 0; k < called.size(); ++k)
+    text += (k ? ", " : " with ") + called[k] + " >= " + std::to_string(extents.symbols()[k].least);
   return text;
+}
+
+void add_symbols(const Graph& g, std::vector<std::string>& all) {
+  for (const Tensor& t : g.tensors())
+    for (const Dim& d : t.type.shape)
+      if (d.symbolic())
+        for (const std::string& s : SymbolicExtent(d).symbols())
+          if (std::find(all.begin(), all.end(), s) == all.end()) all.push_back(s);
+  for (const Graph& body : g.bodies()) add_symbols(body, all);
 }
 
 }  // namespace
 
-std::vector<std::string> symbols_of(const Graph& g) {
+std::vector<std::string> symbols_of(const std::vector<const Graph*>& programs) {
   std::vector<std::string> all;
-  const auto add = [&](const std::string& s) {
-    if (std::find(all.begin(), all.end(), s) == all.end()) all.push_back(s);
-  };
-  for (const Tensor& t : g.tensors())
-    for (const Dim& d : t.type.shape)
-      if (d.symbolic())
-        for (const std::string& s : SymbolicExtent(d).symbols()) add(s);
-  for (const Graph& body : g.bodies())
-    for (const std::string& s : symbols_of(body)) add(s);
+  for (const Graph* g : programs) add_symbols(*g, all);
   return all;
 }
 
-AllSizes equal_for_all_sizes(const Instances& a, const Instances& b) {
+AllSizes equal_for_all_sizes(const Instances& a, const Instances& b, const SymbolNames& names) {
   CHECK(a.size() == b.size() && a.size() >= 3) << "instances of a program of any sizes";
   try {
     for (size_t k = 1; k < a.size(); ++k)
@@ -602,27 +609,31 @@ AllSizes equal_for_all_sizes(const Instances& a, const Instances& b) {
       if (infinite(x) || infinite(y) || !sums.terms().equal(sums.resolved(x), sums.resolved(y)))
         throw NoTerms{"normal forms that differ"};
     }
-    return {true, told(a[0], extents, a)};
+    return {true, told(a, extents, names)};
   } catch (const NoTerms& e) {
     return {false, e.why};
   }
 }
 
 AllSizes equal_for_all_sizes(const Graph& a, const Graph& b, uint64_t seed) {
-  std::vector<std::string> symbols = symbols_of(a);
+  SymbolNames names;
+  for (const std::string& s : symbols_of({&a, &b})) names.emplace_back(s, Numbers64());
   Rng rng(seed);
   Instances left, right;
   try {
     for (int k = 0; k < kInstances; ++k) {
       std::vector<std::pair<std::string, int64_t>> binding;
-      for (const std::string& s : symbols) binding.emplace_back(s, rng.between(40, 400));
+      for (auto& [name, values] : names) {
+        values.push_back(rng.between(40, 400));
+        binding.emplace_back(name, values.back());
+      }
       left.push_back(bind_symbols(a, binding));
       right.push_back(bind_symbols(b, binding));
     }
   } catch (const Error& e) {
     return {false, e.message()};
   }
-  return equal_for_all_sizes(left, right);
+  return equal_for_all_sizes(left, right, names);
 }
 
 }  // namespace tessera

@@ -280,61 +280,44 @@ std::string wrong_domain(const Rule& rule) {
 
 namespace {
 
-constexpr size_t kNone = SIZE_MAX;
-
-// Unlike extents; `axes` of them for "...", but none for the variable `without`.
-Assignment any_sizes(const Rule& rule, int axes, size_t without, Rng& rng) {
-  Assignment a = draw(rule, Sizes::Bare, rng);
-  const auto extents = [&] {
-    std::vector<int64_t> list(size_t(axes), 0);
-    for (int64_t& n : list) n = rng.between(20, 90);
-    return list;
-  };
-  for (auto& [name, n] : a.dims) n = rng.between(20, 90);
-  for (auto& [name, list] : a.leading) list = extents();
-  const std::vector<int64_t> any = extents();
-  for (size_t v = 0; v < rule.variables.size(); ++v) {
-    const ShapePattern& s = rule.variables[v].shape;
-    std::vector<int64_t>& shape = a.shapes[v] = {};
-    if (s.leading && !s.leading->empty())
-      shape = a.leading.at(*s.leading);
-    else if (s.leading && v != without)
-      shape = any;
-    for (const std::string& d : s.dims) shape.push_back(d == "1" ? 1 : a.dims.at(d));
-  }
-  return a;
-}
-
-std::string not_for_all_sizes(const Rule& rule, int axes, size_t without, Rng& rng) {
-  constexpr int kInstances = 4;
+// With all that `sizes` says, but no axes for "..." of the variable `without`, if there is one.
+std::string not_for_all_sizes(const Rule& rule, Sizes sizes, std::optional<size_t> without,
+                              Rng& rng) {
+  constexpr size_t kInstances = 4;
   const DType dtype = rule.real ? DType::F64 : DType::I64;
   for (int attempt = 0; attempt < kRedraws; ++attempt) {
-    std::vector<Graph> left, right;
     const std::vector<std::optional<Rational>> numbers = draw(rule, Sizes::One, rng).numbers;
-    for (int k = 0; k < kInstances; ++k) {
-      Assignment a = any_sizes(rule, axes, without, rng);
+    std::vector<Graph> left, right;
+    while (left.size() < kInstances) {
+      Assignment a = draw(rule, sizes, rng);
       a.numbers = numbers;
+      if (without) {
+        std::vector<int64_t>& shape = a.shapes[*without];
+        shape.erase(shape.begin(), shape.end() - long(rule.variables[*without].shape.dims.size()));
+      }
       const auto l = build(rule, {rule.left}, a, dtype), r = build(rule, {rule.right}, a, dtype);
       if (!l || !r) break;
       left.push_back(*l);
       right.push_back(*r);
     }
-    if (int(left.size()) < kInstances) continue;
+    if (left.size() < kInstances) continue;
     const AllSizes found = equal_for_all_sizes(left, right);
     return found.proved || found.what == kNoSizes ? "" : found.what;
   }
-  return "";  // no instances: it takes no such axes
+  return "";  // it takes no such axes
 }
 
 }  // namespace
 
 std::string not_for_all_sizes(const Rule& rule, uint64_t seed) {
   Rng rng(seed);
-  for (int axes : {0, 2})
-    if (const std::string why = not_for_all_sizes(rule, axes, kNone, rng); !why.empty()) return why;
+  for (Sizes sizes : {Sizes::AnyBare, Sizes::Any})
+    if (const std::string why = not_for_all_sizes(rule, sizes, std::nullopt, rng); !why.empty())
+      return why;
   for (size_t v = 0; rule.variables.size() > 1 && v < rule.variables.size(); ++v)
-    if (rule.variables[v].shape.leading && rule.variables[v].shape.leading->empty())
-      if (const std::string why = not_for_all_sizes(rule, 1, v, rng); !why.empty()) return why;
+    if (const auto& leading = rule.variables[v].shape.leading; leading && leading->empty())
+      if (const std::string why = not_for_all_sizes(rule, Sizes::Any, v, rng); !why.empty())
+        return why;
   return "";
 }
 
@@ -352,9 +335,11 @@ CheckResult check(const Rule& rule, const CheckOptions& o) {
   if (!rule.real) {
     if (!holds_for_integers(rule, o.instances, o.seed)) return fail("refuted for integers");
     result.instances = o.instances;
+    result.all_sizes = not_for_all_sizes(rule, o.seed).empty();
     result.holds = true;
     return result;
   }
+  result.all_sizes = not_for_all_sizes(rule, o.seed).empty();
   Rng rng(o.seed);
   int fitting = 0;
   for (int i = 0; i < o.instances; ++i) {

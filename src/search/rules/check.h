@@ -17,9 +17,9 @@ struct CheckOptions {
 
 struct CheckResult {
   bool holds = false;
-  std::string why;    // where it does not hold: what was refuted, at which sizes
-  int instances = 0;  // that were proved equal
-  int agreed = 0;     // of those, how many the second opinion agrees about
+  std::string why;         // where it does not hold: what was refuted, at which sizes
+  int instances = 0;       // that were proved equal
+  int agreed = 0;          // of those, how many the second opinion agrees about
   bool all_sizes = false;  // see not_for_all_sizes
 };
 
