@@ -1,10 +1,12 @@
 // verify/: verdicts with their evidence, certificates, and the replay of a
 // certificate.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 
 #include "base/thread_pool.h"
 #include "bindings.h"
 #include "long_call.h"
+#include "verify/all_sizes.h"
 #include "verify/filter.h"
 #include "verify/funnel.h"
 
@@ -20,6 +22,7 @@ nb::dict record(const Certificate& c) {
   d["inputs"] = c.inputs;
   d["outputs"] = c.outputs;
   d["coverage"] = c.coverage;
+  d["all_sizes"] = c.all_sizes;
   d["error_log2"] = c.error_log2;
   d["bound"] = c.bound;
   d["basis"] = c.basis;
@@ -152,6 +155,16 @@ void bind_verify(nb::module_& m) {
       nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
       nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("budget") = nb::none(),
       nb::arg("progress") = nb::none(), nb::arg("accept_tested") = false);
+
+  // What is proved of all sizes, given by instances (verify/all_sizes.h), or nothing and why.
+  m.def(
+      "equal_for_all_sizes",
+      [](const std::vector<Graph>& a, const std::vector<Graph>& b) {
+        nb::gil_scoped_release release;
+        const AllSizes found = equal_for_all_sizes(a, b);
+        return std::pair(found.proved, found.what);
+      },
+      nb::arg("a"), nb::arg("b"));
 
   // Which candidates the cheap field filter lets pass, in order.
   m.def(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tessera import _core
 from tessera.api import verify
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
@@ -33,6 +35,9 @@ _WIDE = 23  # in place of 1
 _OTHERS = 24  # and up: for axes that need not be as long as others
 _FEW = 8  # axes of one extent of which any two may belong together
 _SECONDS = 2.0  # for one proof
+# For all sizes: how many choices of extents show what depends on them, and of which.
+_INSTANCES = 5
+_UNLIKE = range(30, 230)
 
 
 class DropIn:
@@ -211,15 +216,43 @@ class DropIn:
         source = compile_source(self.source(graph, **more), self.name)
         for sizes in choices:
             other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
-            resized = [
-                dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
-                if isinstance(s, Spec)
-                else s
-                for s in self._given()
-            ]
-            if not self._equal_at(source, resized, options):
+            if not self._equal_at(source, self._resized(other), options):
                 return False
         return True
+
+    def proved_for_all_sizes(self, graph: Graph, options: Options, **more: Any) -> str | None:
+        """For which sizes at all: "A[N,M] B[M] with N >= 1, M >= 1"; None where that is not known.
+
+        Said of the programs that function and source are at several unlike extents, in place of
+        those of the arguments; extents that are equal stay so.
+        """
+        extents = self._extents()
+        if self._traced is None or self._call is None or not extents:
+            return None
+        if {n for array in self._traced.extra for n in array.shape}.intersection(extents):
+            return None
+        source = compile_source(self.source(graph, **more), self.name)
+        pairs = []
+        try:
+            for k in range(_INSTANCES):
+                unlike = random.Random(k).sample(_UNLIKE, len(extents))
+                own = dict(zip(extents, unlike, strict=True))
+                pairs.append(self._traced_at(source, self._resized(own)))
+        except Error:  # one of the two does not run there
+            return None
+        originals, made = zip(*pairs, strict=True)
+        proved, what = _core.equal_for_all_sizes(
+            [t.graph.core for t in originals], [t.graph.core for t in made]
+        )
+        return what if proved else None
+
+    def _resized(self, other: Mapping[int, int]) -> list[Spec | float]:
+        return [
+            dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
+            if isinstance(s, Spec)
+            else s
+            for s in self._given()
+        ]
 
     def needs_rank_guards(self, graph: Graph, options: Options, **more: Any) -> bool:
         """Whether the source takes arrays of other ranks, and computes other than the function.
@@ -313,16 +346,20 @@ class DropIn:
     ) -> bool:
         return self._verdict_at(source, specs, options) == "equal"
 
+    def _traced_at(
+        self, source: Callable[..., Any], specs: Sequence[Spec | float]
+    ) -> tuple[Traced, Traced]:
+        arrays = self._with_others(specs)
+        floats = any(isinstance(a, float) for a in arrays)
+        original = trace_call(self.original, *self.bind(arrays), floats=floats)
+        return original, trace_call(source, *self.bind_source(arrays), floats=floats)
+
     def _verdict_at(
         self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
     ) -> str:
         """The verdict's first lines; "refused" where one of the two does not run there."""
-        assert self._traced is not None
-        arrays = self._with_others(specs)
         try:
-            floats = any(isinstance(a, float) for a in arrays)
-            original = trace_call(self.original, *self.bind(arrays), floats=floats)
-            made = trace_call(source, *self.bind_source(arrays), floats=floats)
+            original, made = self._traced_at(source, specs)
             if not _same_structure(original.results, made.results):
                 return "refuted"
             verdict = verify(

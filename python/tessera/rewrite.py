@@ -68,6 +68,7 @@ class Rewrite:
     # At how many other choices of extents the source was proved too; 0: it refuses other shapes.
     # None where there is no function to compare with.
     other_sizes: int | None = None
+    all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
 
     def function(self) -> Callable[..., Any]:
         """The source as a function."""
@@ -94,6 +95,7 @@ class Rewrite:
             "idioms": self.idioms,
             "rejected": self.rejected,
             "proved_at_other_sizes": self.other_sizes,
+            "proved_for_all_sizes": self.all_sizes,
             "conditions": self.conditions,
             "certificate": str(self.certificate) if self.certificate is not None else None,
             "graph": str(self.graph),
@@ -157,8 +159,11 @@ def rewrite(
         notes += [f"equal where {c}" for c in narrower]
         result.conditions += narrower
     if result.other_sizes:
-        others = f"{result.other_sizes} others of the same ranks"
-        notes.append(f"proved equal at these sizes and at {others}")
+        result.all_sizes = drop_in.proved_for_all_sizes(result.graph, options, **spelling)
+        others = f"at these sizes and at {result.other_sizes} others of the same ranks"
+        if result.all_sizes:
+            others = f"for all sizes {result.all_sizes}"
+        notes.append(f"proved equal {others}")
         if tied:
             spelling["these_ties"] = tied
             notes[-1] += ", with the same axes equally long"

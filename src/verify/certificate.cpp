@@ -229,6 +229,7 @@ std::string Certificate::str() const {
   for (const FieldDraw& d : draws) s += line_of(d) + "\n";
   line("min_draws", std::to_string(min_draws));
   line("coverage", coverage);
+  if (!all_sizes.empty()) line("all_sizes", all_sizes);
   if (!tiles.empty()) {
     std::string text;
     for (int64_t n : tiles) text += (text.empty() ? "" : " ") + std::to_string(n);
@@ -278,6 +279,7 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
       {"draw", [&] { c.draws.push_back(read_draw(r)); }},
       {"min_draws", [&] { c.min_draws = r.integer<int>(r.rest); }},
       {"coverage", [&] { c.coverage = unescape(r.rest); }},
+      {"all_sizes", [&] { c.all_sizes = unescape(r.rest); }},
       {"tiles",
        [&] {
          for (size_t at = 0; at < r.rest.size();) {

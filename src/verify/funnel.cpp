@@ -10,10 +10,10 @@
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "eval/eval.h"
-#include "ir/extent.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "ir/written.h"
+#include "verify/all_sizes.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/regions.h"
@@ -22,15 +22,6 @@
 
 namespace tessera {
 namespace {
-
-void collect_symbols(const Graph& g, std::vector<std::string>& symbols) {
-  for (const Tensor& t : g.tensors())
-    for (const Dim& d : t.type.shape)
-      if (d.symbolic())
-        for (const std::string& s : SymbolicExtent(d).symbols())
-          if (std::find(symbols.begin(), symbols.end(), s) == symbols.end()) symbols.push_back(s);
-  for (const Graph& body : g.bodies()) collect_symbols(body, symbols);
-}
 
 // Which elements representatives stand for: "O 192 of 14336 on axis 1".
 std::string representatives(const Graph& g, const std::vector<TensorId>& tensors,
@@ -282,9 +273,7 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
   c.coverage = "all elements of all outputs, full shapes";
   const Rng seeds(c.seed);
 
-  std::vector<std::string> symbols;
-  collect_symbols(spec, symbols);
-  collect_symbols(candidate, symbols);
+  const std::vector<std::string> symbols = symbols_of({&spec, &candidate});
   if (symbols.empty()) {
     c.bindings.push_back({});
     if (between && !is_integer_program(spec) && by_way_of(*between, candidate, seeds, c))
@@ -328,8 +317,12 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
     return Unknown{UnknownReason::Unsupported,
                    "no extents of the symbols fit both programs: " + why};
   c.coverage = "all elements of all outputs, at the shapes bound above";
-  c.notes.push_back("symbolic shapes: tested at " + std::to_string(c.bindings.size()) +
-                    " bindings, not proved for all shapes");
+  const AllSizes all = equal_for_all_sizes(spec, candidate, c.seed);
+  if (all.proved)
+    c.all_sizes = all.what;
+  else
+    c.notes.push_back("symbolic shapes: tested at " + std::to_string(c.bindings.size()) +
+                      " bindings, not proved for all shapes: " + all.what);
   return Equal{std::move(c)};
 }
 

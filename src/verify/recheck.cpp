@@ -4,6 +4,7 @@
 #include "base/thread_pool.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "verify/all_sizes.h"
 #include "verify/composition.h"
 #include "verify/decisions.h"
 #include "verify/field_test.h"
@@ -28,6 +29,11 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     return {false, "the certificate says that the programs were tested, not proved"};
   if (c.proved() && c.error_log2 > options.error_log2)
     return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
+  if (!c.all_sizes.empty()) {
+    const AllSizes all = equal_for_all_sizes(spec, candidate, c.seed);
+    if (!all.proved || all.what != c.all_sizes)
+      return {false, "it is not proved for all sizes: " + all.what};
+  }
   std::vector<ProofPart> parts;
   for (const CertificatePart& p : c.parts) {
     const auto part = ProofPart::parse(p.text);
