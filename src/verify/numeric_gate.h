@@ -13,7 +13,8 @@
 namespace tessera {
 
 struct GateOptions {
-  bool strict = false;
+  Accuracy level = Accuracy::Close;
+  bool special = false;  // see VerifyOptions
   uint64_t seed = 1;
   bool minimise = true;   // see VerifyOptions
   double c = 8;           // of the second bound
