@@ -207,8 +207,10 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.seed);
     else if (name == "verify_seed")
       take(options.verify_seed);
-    else if (name == "strict")
-      take(options.strict);
+    else if (name == "level")
+      options.level = accuracy_named(nb::cast<std::string>(value));
+    else if (name == "special")
+      take(options.special);
     else if (name == "accept_tested")
       take(options.accept_tested);
     else if (name == "candidates")

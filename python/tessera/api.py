@@ -14,10 +14,19 @@ from tessera import _core
 from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
-from tessera.errors import UsageError
+from tessera.errors import UnsupportedError, UsageError
+from tessera.frontends.numpy import rounds_otherwise
 from tessera.frontends.trace import Traced, trace_call
 from tessera.graph import Graph
-from tessera.options import Options, is_gpu, require_budget, require_seed, require_threads
+from tessera.options import (
+    Level,
+    Options,
+    is_gpu,
+    require_budget,
+    require_level,
+    require_seed,
+    require_threads,
+)
 from tessera.result import FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 
@@ -63,7 +72,10 @@ def optimize_traced(
 
     `known` is source that was found for the function at other extents."""
     call = FunctionCall(function, traced)
-    options = options.replace(strict=options.strict or traced.strict)
+    if options.level == "bitwise" and (other := rounds_otherwise(traced.calls)):
+        raise UnsupportedError(
+            f"level bitwise: np.{other} is not known to compute what it is traced as, bit for bit"
+        )
     start = time.perf_counter()
     result = _optimize_graph(traced.graph, call, options, progress, stop)
     if not result.interrupted:
@@ -91,8 +103,9 @@ def _optimize_graph(
     if is_gpu(options.target):
         find_libraries()
     find_highs()
-    record = _core.optimize(graph.core, options.fields(), watch, stop)
-    asked = {"timeline": timeline, "requested": options.target, "strict": options.strict,
+    fields = {**options.fields(), "special": graph.asks_for_nan}
+    record = _core.optimize(graph.core, fields, watch, stop)
+    asked = {"timeline": timeline, "requested": options.target, "level": options.level,
              "disable": options.disable, "freeze": options.freeze}  # fmt: skip
     result = Result({**record, **asked}, call)
     if options.cache and not result.details["from_cache"]:
@@ -131,7 +144,7 @@ def verify(
     a: Graph,
     b: Graph,
     *,
-    strict: bool = False,
+    level: Level = "close",
     seed: int | None = None,
     threads: int = 0,
     second_opinion: bool = False,
@@ -148,6 +161,10 @@ def verify(
     Equal means proved on every branch. With accept="tested" it is also said of programs that were
     only tried, on both sides of every decision; their certificate says so and states no error.
 
+    `level` is what "computes what `a` does" means: "bitwise" the same bits, NaN where it is NaN,
+    by the same operations; "close" the same numbers, as accurate wherever `a` is finite and
+    accurate; "fast" the same numbers, as accurate at inputs of ordinary magnitudes.
+
     `budget` is in seconds of wall time; when it is spent, or Ctrl-C is pressed, the verdict is
     unknown with reason "time" or "cancelled" and tells what was under way. `progress` is told
     each step.
@@ -161,6 +178,7 @@ def verify(
     for program in (a, b):
         if not isinstance(program, Graph):
             raise UsageError(f"verify compares Graphs, not {program!r}; ts.trace makes one")
+    require_level(level)
     require_threads(threads)
     require_seed("seed", seed)
     require_budget(budget)
@@ -168,7 +186,7 @@ def verify(
         _core.verify(
             a.core,
             b.core,
-            strict,
+            level,
             seed,
             threads,
             0,
@@ -177,6 +195,7 @@ def verify(
             budget,
             progress,
             accept == "tested",
+            a.asks_for_nan,
         )
     )
 

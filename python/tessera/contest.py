@@ -191,11 +191,18 @@ def _at_these_extents(known: Known, traced: Traced, options: Options) -> Choice 
     from tessera.frontends.trace import trace_call
 
     arrays = [*traced.arguments, *traced.extra]
-    if options.strict or any(isinstance(a, (float, np.generic)) for a in arrays):
+    edges = options.level == "bitwise" or traced.graph.asks_for_nan
+    if edges or any(isinstance(a, (float, np.generic)) for a in arrays):
         return None  # which looks at edges, and is traced otherwise
     try:
         made = trace_call(compile_source(known.source, known.name), arrays, {}).graph
-        verdict = verify(traced.graph, made, threads=options.threads, budget=options.budget)
+        verdict = verify(
+            traced.graph,
+            made,
+            level=options.level,
+            threads=options.threads,
+            budget=options.budget,
+        )
     except (Error, MemoryError):
         return None
     if not verdict.equal:

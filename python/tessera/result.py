@@ -29,7 +29,7 @@ from tessera.frontends.trace import (
     unflatten,
 )
 from tessera.graph import Graph
-from tessera.options import Options
+from tessera.options import Level, Options
 from tessera.race import Entrant
 from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import dtype_name, format_type, to_numpy
@@ -533,7 +533,7 @@ class Result:
         self._run: Callable[..., list[Array]]
         self._cuda: _core.CudaCode | None = record.get("cuda")
         self._target: str = record.get("requested", "cpu")
-        self._strict: bool = record.get("strict", False)
+        self._level: Level = record.get("level", "close")
         self._frozen: bool = record.get("freeze", False)
         # Decisions of the compiler that stay off if code is made later, too.
         self._plan_off = [n for n in record.get("disable", ()) if n.startswith("plan:")]
@@ -565,13 +565,16 @@ class Result:
         return self._runner(self._module, self._cuda)
 
     def _no_code(self, reason: str) -> None:
+        as_function = self._level == "bitwise" and isinstance(self._call, FunctionCall)
         warnings.warn(
             f"{self.original.name}: nothing faster was found, and the original has no code "
-            f"({reason}); calls are interpreted",
+            f"({reason}); calls {'run the function itself' if as_function else 'are interpreted'}",
             RuntimeWarning,
             stacklevel=3,
         )
         self._run = self._interpret
+        if as_function:
+            self.choice = Choice("function")
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Runs the optimised program on arrays, by position or by name.
@@ -617,6 +620,11 @@ class Result:
             return
         traced, call = self._call.traced, self._call
         arrays = arguments(traced.graph, traced, options.seed)
+        if options.level == "bitwise" and (why := self._other_bits(arrays, options.seed)):
+            self.graph, self.improved, self._certificate = self.original, False, None
+            self.details["original_failed"] = f"level bitwise: {why}"
+            self._no_code(self.details["original_failed"])
+            return
         args, kwargs = unflatten(traced.tree, arrays)
         floats = any(isinstance(a, (float, np.generic)) for a in traced.arguments)
         places = slots(args, kwargs, [*range(len(args)), *kwargs], floats, traced.extra)
@@ -649,6 +657,22 @@ class Result:
             self.graph = self.choice.graph
             self._certificate = self.choice.certificate
         self._direct = self.direct_call(places, None)
+
+    def _other_bits(self, arrays: Sequence[Any], seed: int) -> str:
+        """Where the kernels' results have other bits than the function's own; empty: nowhere."""
+        from tessera.edges import differs_at_edges
+
+        call = cast(FunctionCall, self._call)
+        given = len(arrays) - len(call.traced.extra)
+
+        def function(*varied: Any) -> Any:
+            args, kwargs = unflatten(call.traced.tree, [*varied, *arrays[given:]])
+            return call.function(*args, **kwargs)
+
+        def kernels(*varied: Any) -> Any:
+            return call.result(self._run([*varied, *arrays[given:]]))
+
+        return differs_at_edges(function, kernels, arrays[:given], seed, bits=True)
 
     def _finish_source(self, as_given: bool) -> Callable[[Any], Any] | None:
         call = self._call
@@ -780,11 +804,12 @@ class Result:
             target=self._target,
             budget=1e6,
             disable=("synth", "mugraph", "patterns", "mutate", "cover", "fold", *self._plan_off),
-            strict=self._strict,
+            level=self._level,
             cache=False,
             threads=self.details["threads"],
         )
-        record = _core.optimize(self.original.core, options.fields())
+        fields = {**options.fields(), "special": self.original.asks_for_nan}
+        record = _core.optimize(self.original.core, fields)
         self._module, self._cuda = record["module"], record["cuda"]
         if self._module is not None or self._cuda is not None:
             self._run = self._runner(self._module, self._cuda)

@@ -122,8 +122,6 @@ def rewrite(
     spelling).
     """
     options = options or Options()
-    if traced is not None and traced.strict:
-        options = options.replace(strict=True)
     tell = progress or (lambda text: None)
     title = name or graph.name
     drop_in = DropIn(graph, function, traced, title, arguments(graph, traced, options.seed))
@@ -232,7 +230,7 @@ def _take_fastest(
         verdict = verify(
             graph,
             chosen.graph,
-            strict=options.strict,
+            level=options.level,
             threads=options.threads,
             budget=left,
         )
@@ -242,7 +240,10 @@ def _take_fastest(
             why = ": ".join(str(verdict).strip().splitlines()[:3])
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
-        if options.strict and (why := arena.differs_at_edges(chosen, options.seed)):
+        if options.level == "bitwise" and not drop_in.same_bits(chosen.source, options):
+            result.rejected.append(f"it is not proved to have the same bits\n{chosen.source}")
+            continue
+        if why := arena.differs_at_edges(chosen, options):
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
         result.graph, result.source = chosen.graph, chosen.source
@@ -424,9 +425,11 @@ class _Arena:
                 return f"{where} is off by {error:.3g}, the original by {was:.3g}"
         return ""
 
-    def differs_at_edges(self, contestant: _Contestant, seed: int) -> str:
-        """How the source's NaN and infinities differ from the original's, under NumPy."""
-        if self._flavour != "numpy":
+    def differs_at_edges(self, contestant: _Contestant, options: Options) -> str:
+        """How the source's NaN and infinities (at level bitwise: bits) differ from the original's,
+        under NumPy."""
+        bits = options.level == "bitwise"
+        if self._flavour != "numpy" or not (bits or self.original.graph.asks_for_nan):
             return ""
         drop_in = self._drop_in
         made = compile_source(contestant.source, drop_in.name)
@@ -440,7 +443,7 @@ class _Arena:
             args, kwargs = drop_in.bind_source([*arrays, *fixed])
             return made(*args, **kwargs)
 
-        return differs_at_edges(original, rewritten, given, seed)
+        return differs_at_edges(original, rewritten, given, options.seed, bits=bits)
 
 
 def _results(value: Any) -> list[np.ndarray[Any, Any]]:

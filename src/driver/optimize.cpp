@@ -17,6 +17,7 @@
 #include "driver/simplify.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "verify/bitwise.h"
 #include "verify/interface.h"
 
 namespace tessera {
@@ -79,6 +80,14 @@ class Optimizer {
   }
 
   OptimizeResult run() {
+    if (options_.level == Accuracy::Bitwise) {
+      const std::string why = s_.place.gpu ? "GPUs have no kernels with the bits of a CPU's library"
+                                           : inexact_operator(program_);
+      if (!why.empty()) {
+        s_.report.original_failed = "level bitwise: " + why;
+        return finish();
+      }
+    }
     const std::string key =
         options_.use_cache ? result_key(program_, options_, s_.described) : std::string();
     if (options_.use_cache && !options_.refresh && !saved_.resumed() && remembered(key))

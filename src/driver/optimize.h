@@ -30,12 +30,13 @@ struct OptimizeOptions {
   uint64_t seed = 0;                    // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool accept_tested = false;           // see VerifyOptions
-  bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
-  int candidates = 4096;                // of search() by the engine patterns, at most
-  bool tune = false;                    // time more candidates, and other tiles of the fastest
-  bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
-  bool tf32 = false;    // GPUs: f32 products may round their factors to 10 bits of fraction
-  bool proved = false;  // with engine "synth": only programs that the verifier accepts
+  Accuracy level = Accuracy::Close;
+  bool special = false;     // see VerifyOptions
+  int candidates = 4096;    // of search() by the engine patterns, at most
+  bool tune = false;        // time more candidates, and other tiles of the fastest
+  bool exhaustive = false;  // Mirage's Algorithm 1 instead of saturation
+  bool tf32 = false;        // GPUs: f32 products may round their factors to 10 bits of fraction
+  bool proved = false;      // with engine "synth": only programs that the verifier accepts
   std::optional<int> max_block_ops;  // none: no limit
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
   // be right, in others what is malformed is left out with a line on standard error.

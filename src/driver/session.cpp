@@ -19,6 +19,7 @@
 #include "search/patterns/warehouse.h"
 #include "search/rules/library.h"
 #include "search/synth/synth.h"
+#include "verify/bitwise.h"
 #include "verify/symmetry.h"
 #include "verify/work.h"
 
@@ -217,7 +218,7 @@ PlanOptions Session::plan_options() const {
   PlanOptions plan;
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disable_plan(plan, name);
-  if (options.strict) plan.transforms = Transforms::None;
+  if (keeps_special()) plan.transforms = Transforms::None;
   plan.libraries = options.disable.count("library") == 0;
   return plan;
 }
@@ -253,7 +254,7 @@ std::string Session::machine_key() const {
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disabled += " " + name;
   return processor_name() + "\n" + to_string(best_isa()) + "\n" + std::to_string(threads) + "\n" +
-         std::to_string(kCodegenVersion) + disabled + (options.strict ? " strict" : "");
+         std::to_string(kCodegenVersion) + disabled + (keeps_special() ? " special" : "");
 }
 
 std::vector<bool> Session::computed_with_images(const Graph& graph) const {
@@ -290,6 +291,7 @@ CompiledCode Session::compiled(const Graph& graph) {
   module_options.pool = &KernelPool::shared(threads);
   module_options.cancel = deadline.hard();
   module_options.plan = plan;
+  module_options.exact = options.level == Accuracy::Bitwise;
   code.cpu = Module::compile(graph, cache, module_options);
   return code;
 }
@@ -459,6 +461,13 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
   Stopwatch watch(report.verify_s);
   try {
     Acceptance a = verifier.accept(outcome.graph, between);
+    if (a.verified && options.level == Accuracy::Bitwise) {
+      outcome.why = inexact_operator(outcome.graph);
+      if (!outcome.why.empty()) {
+        outcome.fate = Fate::NotCompiled;
+        return std::nullopt;
+      }
+    }
     if (a.verified) {
       Certificate c = a.verified->certificate();
       if (target.tf32 && has_f32_products(outcome.graph))
@@ -502,7 +511,8 @@ void keep_times(Outcome& o, const Timing& t) {
 
 VerifyOptions Session::verify_options() const {
   VerifyOptions v;
-  v.strict = options.strict;
+  v.level = options.level;
+  v.special = options.special;
   v.accept_tested = options.accept_tested;
   v.seed = options.verify_seed;
   v.threads = threads;

@@ -114,6 +114,8 @@ class Session {
   // Has the model learn from what was just measured.
   void learn(const std::vector<CompiledCode>& codes, const std::vector<Timing>& timings);
   void fit_model();
+  // Whether NaN, infinities and zeros are to stay where they are.
+  bool keeps_special() const { return options.level == Accuracy::Bitwise || options.special; }
   PlanOptions plan_options() const;
   SearchReport run_mutate(MutateOptions options, const Graph& graph, double seconds,
                           CandidateSink& sink, const CostModel* cost);

@@ -35,7 +35,7 @@ template <class T> struct RealDomain {
   using Vec = RealVec<T>;
   using Chunk = ChunkOf<Vec>;
   static constexpr size_t kWord = sizeof(T);
-  static constexpr bool kIsField = false;
+  static constexpr bool kIsField = false, kIsTerm = false;
   Precision precision = Precision::Exact;
 
   uint8_t value_planes(Components) const { return 1; }
@@ -65,7 +65,7 @@ template <class T> struct MagnitudeDomain {
   using Vec = MagnitudeVec<T>;
   using Chunk = ChunkOf<Vec>;
   static constexpr size_t kWord = sizeof(T);
-  static constexpr bool kIsField = false;
+  static constexpr bool kIsField = false, kIsTerm = false;
 
   uint8_t value_planes(Components) const { return 3; }
   static bool may_flag(OpKind) { return false; }
@@ -89,7 +89,7 @@ template <class W> struct FieldDomain {
   using Vec = FieldVec<W>;
   using Chunk = ChunkOf<Vec>;
   static constexpr size_t kWord = sizeof(W);
-  static constexpr bool kIsField = true;
+  static constexpr bool kIsField = true, kIsTerm = false;
   FieldShared<W> shared;
 
   explicit FieldDomain(const FieldModel& model)

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "ir/extent.h"
+#include "ir/hash.h"
 #include "ir/infer.h"
 #include "ir/written.h"
 
@@ -222,9 +223,19 @@ struct Hasher {
   void add(bool b) { add(uint64_t(b)); }
   void add(int i) { add(uint64_t(int64_t(i))); }
   void add(int64_t i) { add(uint64_t(i)); }
+  void add_attributes(const Op& op) {
+    std::visit([&](const auto& a) { a.fields(a, [&](const char*, const auto& v) { add(v); }); },
+               op.attrs);
+  }
 };
 
 }  // namespace
+
+uint64_t attributes_hash(const Op& op) {
+  Hasher h;
+  h.add_attributes(op);
+  return h.h;
+}
 
 uint64_t structural_hash(const Graph& g) {
   Hasher h;
@@ -234,9 +245,7 @@ uint64_t structural_hash(const Graph& g) {
   if (g.level() == Level::Block && read_written(g.name())) h.add(g.name());
   for (const Op& op : g.ops()) {
     h.add(uint64_t(op.kind));
-    std::visit(
-        [&](const auto& a) { a.fields(a, [&](const char*, const auto& value) { h.add(value); }); },
-        op.attrs);
+    h.add_attributes(op);
     for (TensorId t : op.inputs) h.add(uint64_t(t.index));
     for (uint32_t i = 0; i < op.num_results; i++) h.add(g.type(op.result(i)));
     if (op.body.valid()) h.add(structural_hash(g.body(op)));

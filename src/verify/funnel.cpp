@@ -14,6 +14,7 @@
 #include "ir/validate.h"
 #include "ir/written.h"
 #include "verify/all_sizes.h"
+#include "verify/bitwise.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/regions.h"
@@ -107,6 +108,11 @@ struct Verifier::State {
   }
   Verdict verify(const Graph& candidate, const Graph* between);
   Verdict with_second_opinion(const Graph& candidate, Verdict first) const;
+  // Of integers equal values are equal bits.
+  bool by_terms(const Graph& candidate) const {
+    return options.level == Accuracy::Bitwise &&
+           !(is_integer_program(spec) && is_integer_program(candidate));
+  }
   bool in_regions(const Graph& a, const Graph& b, Rng seeds, int binding, Certificate& c);
   bool by_way_of(const Graph& between, const Graph& candidate, const Rng& seeds, Certificate& c);
   std::optional<Verdict> compare(const Graph& candidate, const Rng& seeds, Certificate& c);
@@ -267,7 +273,7 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
                         "`patterns check` and is not proved");
   c.candidate_hash = structural_hash(candidate);
   c.seed = seed;
-  c.strict = options.strict;
+  c.level = options.level;
   for (TensorId t : spec.inputs()) c.inputs.push_back(describe(spec, t));
   for (TensorId t : spec.outputs()) c.outputs.push_back(describe(spec, t));
   c.coverage = "all elements of all outputs, full shapes";
@@ -276,6 +282,10 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
   const std::vector<std::string> symbols = symbols_of({&spec, &candidate});
   if (symbols.empty()) {
     c.bindings.push_back({});
+    if (by_terms(candidate)) {
+      if (auto v = test_bitwise(reference(spec), candidate, options, seeds, 0, c)) return *v;
+      return Equal{std::move(c)};
+    }
     if (between && !is_integer_program(spec) && by_way_of(*between, candidate, seeds, c))
       return Equal{std::move(c)};
     if (in_regions(spec, candidate, seeds, 0, c)) return Equal{std::move(c)};
@@ -308,10 +318,13 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
     }
     c.bindings.push_back(binding);
     const int index = int(c.bindings.size()) - 1;
-    if (in_regions(*a, *b, seeds.split(uint64_t(50 + index)), index, c)) continue;
-    if (auto v =
-            test_static(reference(*a), *b, options, seeds.split(uint64_t(50 + index)), index, c))
-      return *v;
+    const Rng own = seeds.split(uint64_t(50 + index));
+    if (by_terms(*b)) {
+      if (auto v = test_bitwise(reference(*a), *b, options, own, index, c)) return *v;
+      continue;
+    }
+    if (in_regions(*a, *b, own, index, c)) continue;
+    if (auto v = test_static(reference(*a), *b, options, own, index, c)) return *v;
   }
   if (c.bindings.empty())
     return Unknown{UnknownReason::Unsupported,

@@ -14,7 +14,8 @@
 namespace tessera {
 
 struct GateOptions {
-  bool strict = false;
+  Accuracy level = Accuracy::Close;
+  bool special = false;  // see VerifyOptions
   uint64_t seed = 1;
   bool region = false;    // of larger programs, over cuts that are inputs here
   bool minimise = true;   // see VerifyOptions

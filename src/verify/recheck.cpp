@@ -5,6 +5,7 @@
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "verify/all_sizes.h"
+#include "verify/bitwise.h"
 #include "verify/composition.h"
 #include "verify/decisions.h"
 #include "verify/field_test.h"
@@ -136,6 +137,11 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
       if (opinion.opinion != Opinion::Agrees) return {false, which + ": " + opinion.str()};
       continue;
     }
+    if (d.field == "terms") {
+      const TermTest test = compare_terms(a, b, d.seed, pool);
+      if (!test.equal) return {false, which + ": the programs differ"};
+      continue;
+    }
     const auto field = field_named(d.field);
     if (!field) return {false, which + " names an unknown field"};
     if (field->signs == Signs::Unknown)
@@ -159,7 +165,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   // Recorded seeds could have been chosen; fresh ones could not.
   VerifyOptions fresh = options;
   fresh.seed = options.seed ? *options.seed : seed_from_system();
-  fresh.strict = c.strict;
+  fresh.level = c.level;
   fresh.accept_tested = !c.proved();
   const Verdict v = Verifier(spec, fresh).verify(candidate, between ? &*between : nullptr);
   if (!v.equal()) return {false, "a fresh verification says: " + v.str()};

@@ -340,7 +340,8 @@ class StaticTest {
 
   GateOptions gate_options() {
     GateOptions g;
-    g.strict = o_.strict;
+    g.level = o_.level;
+    g.special = o_.special;
     g.seed = seeds_.split(1)();
     g.region = region_;
     g.minimise = o_.minimise;

@@ -157,7 +157,7 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.graph == first.graph
     assert second.certificate is not None
     with pytest.raises(AssertionError, match="measured again"):
-        optimize_traced(rows, traced, Options(budget=10, strict=True))
+        optimize_traced(rows, traced, Options(budget=10, level="fast"))
     assert str(second.certificate) != str(first.certificate)  # proved again
     # What is written there is not believed: other source, other programs, what is no text of ours.
     options = Options(budget=10)

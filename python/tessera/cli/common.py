@@ -21,7 +21,7 @@ from rich.text import Text
 from tessera import _core
 from tessera.errors import Error, UsageError
 from tessera.files import write_text
-from tessera.options import Options
+from tessera.options import LEVELS, Options
 from tessera.source import Program, load_program
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +113,17 @@ def resume_option(function: F) -> F:
         is_flag=True,
         help="Go on where an unfinished search of SRC with these options stopped.",
     )(function)
+
+
+# How near results are to the original's (options.py).
+level_option = click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default="close",
+    show_default=True,
+    help="bitwise: the original's bits. close: as accurate where that is finite and accurate. "
+    "fast: as accurate at ordinary magnitudes.",
+)
 
 
 def options_from(**values: Any) -> Options:

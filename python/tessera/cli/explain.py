@@ -20,7 +20,7 @@ from tessera.source import Program
 @click.command(epilog=common.SRC_HELP)
 @common.source_options
 @common.search_options
-@click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
+@common.level_option
 @click.option("--emit", "flavour", type=click.Choice(FLAVOURS), default="numpy", show_default=True,
               help="The library that runs the program.")  # fmt: skip
 @common.json_option

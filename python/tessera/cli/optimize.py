@@ -35,7 +35,7 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 @common.resume_option
 @click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
               help="tested: also what was tried on both sides of every decision.")  # fmt: skip
-@click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
+@common.level_option
 @click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
 @click.option("--refresh", is_flag=True, help="The same, and remember what is found instead.")
@@ -194,7 +194,7 @@ def show_proof(certificate: Any) -> None:
         return
     common.stdout().print("\n[bold]proved equal[/]")
     for line in str(certificate).splitlines():
-        if line.startswith(("coverage", "error_log2", "basis")):
+        if line.startswith(("level", "coverage", "error_log2", "basis")):
             common.stdout().print(f"  {line}", markup=False)
 
 
@@ -248,7 +248,7 @@ def show_conditions(found: Rewrite | ModelRewrite) -> None:
         console = common.stdout()
         where = ", ".join(found.conditions)
         console.print(f"  equal where {where}; elsewhere the original is not finite", markup=False)
-        console.print("  --strict refuses rewrites that differ there", markup=False)
+        console.print("  --level bitwise refuses rewrites that differ there", markup=False)
 
 
 def optimize_program(program: Program, options: Any, progress: Any) -> Result:

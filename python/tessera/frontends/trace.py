@@ -188,7 +188,6 @@ class _TracingGraph(Graph):
         self._until = time.thread_time() + seconds
         self.captured: list[Array] = []  # from outside, or made inside
         self.forms: list[str] = []  # of the outputs, see Tensor
-        self.asks_for_nan = False  # or infinities, or signs of zero: it is to be rewritten strictly
         self.handles: dict[int, Array] = {}  # arrays from outside by the identity of their tensors
         self._tensors: dict[Any, Tensor] = {}
         self._known: dict[str, Tensor] = {}
@@ -316,7 +315,7 @@ class Traced:
     forms: list[str] = field(default_factory=list)  # of the graph's outputs, see graph.Tensor
     environment: Environment = field(default_factory=Environment)
     check: IndexCheck | None = None  # asked before the program runs
-    strict: bool = False  # it asks for NaN or infinities, which rewriting must keep
+    calls: frozenset[str] = frozenset()  # NumPy's functions, methods and ufuncs that it called
 
 
 def bind_arguments(
@@ -620,10 +619,12 @@ def trace_call(
             subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds]
         )
     plain = subprogram(graph, core.outputs, inputs)
+    plain.asks_for_nan = graph.asks_for_nan
     given = [v for _, v in leaves]
     return Traced(
-        plain, tree, given, extra, results, graph.forms, environment, check, graph.asks_for_nan
-    )
+        plain, tree, given, extra, results, graph.forms, environment, check,
+        frozenset(graph.calls),
+    )  # fmt: skip
 
 
 def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None) -> Graph:

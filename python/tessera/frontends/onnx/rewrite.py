@@ -132,7 +132,7 @@ def rewrite_model(
     for program in programs:
         tell("proving")
         start = time.perf_counter()
-        verdict = verify(graph, program.graph, strict=options.strict, threads=options.threads)
+        verdict = verify(graph, program.graph, level=options.level, threads=options.threads)
         result.verify_s += time.perf_counter() - start
         if not verdict.equal:
             result.rejected.append(": ".join(str(verdict).strip().splitlines()[:3]))
