@@ -23,7 +23,7 @@ enum class Sizes : uint8_t {
   Bare,    // unlike extents, no axes for "..."
   Any,     // from so many that no two are alike by chance, two axes for "..."
   AnyBare,
-  One,     // a single element
+  One,  // a single element
 };
 Assignment draw(const Rule&, Sizes, Rng&);
 

@@ -33,8 +33,9 @@ const char* const kMatrix = "x = input : f32[N,M]; v = input : f32[M];";
 std::string with(const std::string& rest) { return kMatrix + rest; }
 
 TEST(AllSizes, SumsMoveAndKeepTheirRange) {
-  const std::string product = with("e = unsqueeze v {axes=[1]} : f32[M,1]; p = matmul x, e : f32[N,1];"
-                                   "y = squeeze p {axes=[1]} : f32[N]; return y");
+  const std::string product =
+      with("e = unsqueeze v {axes=[1]} : f32[M,1]; p = matmul x, e : f32[N,1];"
+           "y = squeeze p {axes=[1]} : f32[N]; return y");
   expect_proved(product, with("p = mul x, v : f32[N,M]; y = sum p {axes=[1]} : f32[N]; return y"));
   expect_open(product, with("p = mul x, v : f32[N,M]; q = mul p, p : f32[N,M];"
                             "y = sum q {axes=[1]} : f32[N]; return y"));
@@ -50,7 +51,8 @@ TEST(AllSizes, SumsMoveAndKeepTheirRange) {
   expect_open(square + "a = sum x {axes=[0]} : f32[N]; return a",
               square + "a = sum x {axes=[1]} : f32[N]; return a");
   expect_open(square + "a = matmul x, x : f32[N,N]; return a",
-              square + "t = transpose x {perm=[1,0]} : f32[N,N]; a = matmul x, t : f32[N,N]; return a");
+              square +
+                  "t = transpose x {perm=[1,0]} : f32[N,N]; a = matmul x, t : f32[N,N]; return a");
 }
 
 TEST(AllSizes, ChainsOfProductsAssociate) {
@@ -60,8 +62,9 @@ TEST(AllSizes, ChainsOfProductsAssociate) {
                                 "r = matmul q, d : f32[N,N]; return r";
   expect_proved(left, in + "p = matmul c, d : f32[K,N]; q = matmul b, p : f32[M,N];"
                            "r = matmul a, q : f32[N,N]; return r");
-  expect_open(left, in + "p = matmul c, d : f32[K,N]; q = matmul b, p : f32[M,N];"
-                         "r = matmul a, q : f32[N,N]; t = transpose r {perm=[1,0]} : f32[N,N]; return t");
+  expect_open(left,
+              in + "p = matmul c, d : f32[K,N]; q = matmul b, p : f32[M,N];"
+                   "r = matmul a, q : f32[N,N]; t = transpose r {perm=[1,0]} : f32[N,N]; return t");
 }
 
 TEST(AllSizes, SoftmaxIgnoresAShiftThatIsTheSameInARow) {
@@ -78,18 +81,25 @@ TEST(AllSizes, SoftmaxIgnoresAShiftThatIsTheSameInARow) {
 
 TEST(AllSizes, DecisionsAreFunctionsOfWhatTheyCompare) {
   const std::string relu = with("r = relu x : f32[N,M]; y = sum r {axes=[1]} : f32[N]; return y");
-  expect_proved(relu, with("z = const {value=0} : f32[]; c = gt x, z : bool[N,M];"
-                           "w = where c, x, z : f32[N,M]; y = sum w {axes=[1]} : f32[N]; return y"));
+  expect_proved(relu,
+                with("z = const {value=0} : f32[]; c = gt x, z : bool[N,M];"
+                     "w = where c, x, z : f32[N,M]; y = sum w {axes=[1]} : f32[N]; return y"));
   expect_open(relu, with("z = const {value=1000000} : f32[]; c = lt x, z : bool[N,M];"
                          "r = relu x : f32[N,M]; w = where c, r, z : f32[N,M];"
                          "y = sum w {axes=[1]} : f32[N]; return y"));
-  expect_proved(with("d = sub x, v : f32[N,M]; a = abs d : f32[N,M]; y = sum a {axes=[1]} : f32[N]; return y"),
-                with("d = sub v, x : f32[N,M]; a = abs d : f32[N,M]; y = sum a {axes=[1]} : f32[N]; return y"));
-  const std::string least = with("n = neg x : f32[N,M]; m = reduce_max n {axes=[0,1]} : f32[]; return m");
-  expect_proved(least, with("m = reduce_min x {axes=[1]} : f32[N]; k = reduce_min m {axes=[0]} : f32[];"
-                            "n = neg k : f32[]; return n"));
-  expect_open(least, with("m = reduce_max x {axes=[1]} : f32[N]; k = reduce_min m {axes=[0]} : f32[];"
-                          "n = neg k : f32[]; return n"));
+  expect_proved(
+      with(
+          "d = sub x, v : f32[N,M]; a = abs d : f32[N,M]; y = sum a {axes=[1]} : f32[N]; return y"),
+      with("d = sub v, x : f32[N,M]; a = abs d : f32[N,M]; y = sum a {axes=[1]} : f32[N]; return "
+           "y"));
+  const std::string least =
+      with("n = neg x : f32[N,M]; m = reduce_max n {axes=[0,1]} : f32[]; return m");
+  expect_proved(least,
+                with("m = reduce_min x {axes=[1]} : f32[N]; k = reduce_min m {axes=[0]} : f32[];"
+                     "n = neg k : f32[]; return n"));
+  expect_open(least,
+              with("m = reduce_max x {axes=[1]} : f32[N]; k = reduce_min m {axes=[0]} : f32[];"
+                   "n = neg k : f32[]; return n"));
 }
 
 TEST(AllSizes, TrianglesOnesAndJoins) {
@@ -104,19 +114,25 @@ TEST(AllSizes, TrianglesOnesAndJoins) {
   auto scaled = [&](const std::string& extra, const std::string& first) {
     return square + "i = iota {axis=0} : i64[N,N]; j = iota {axis=1} : i64[N,N]; c = " + first +
            " : bool[N,N]; o = const {value=1} : f32[]; z = const {value=0} : f32[];"
-           "e = where c, o, z : f32[N,N]; " + extra;
+           "e = where c, o, z : f32[N,N]; " +
+           extra;
   };
   const std::string product = "d = mul e, v : f32[N,N]; y = matmul d, x : f32[N,N]; return y";
-  const std::string rows = square + "u = unsqueeze v {axes=[1]} : f32[N,1]; y = mul u, x : f32[N,N]; return y";
+  const std::string rows =
+      square + "u = unsqueeze v {axes=[1]} : f32[N,1]; y = mul u, x : f32[N,N]; return y";
   expect_proved(scaled(product, "eq i, j"), rows);
   expect_open(scaled(product, "le i, j"), rows);
   // The sum of a join is the sum of sums, and a running sum's last element is in none of these.
-  const std::string two = "a = input : f32[N]; b = input : f32[M]; c = concat a, b {axis=0} : f32[N+M];";
+  const std::string two =
+      "a = input : f32[N]; b = input : f32[M]; c = concat a, b {axis=0} : f32[N+M];";
   expect_proved(two + "s = sum c {axes=[0]} : f32[]; return s",
-                two + "p = sum a {axes=[0]} : f32[]; q = sum b {axes=[0]} : f32[]; s = add q, p : f32[]; return s");
+                two + "p = sum a {axes=[0]} : f32[]; q = sum b {axes=[0]} : f32[]; s = add q, p : "
+                      "f32[]; return s");
   expect_open(two + "s = sum c {axes=[0]} : f32[]; return s",
-              two + "p = sum a {axes=[0]} : f32[]; q = sum b {axes=[0]} : f32[]; s = sub q, p : f32[]; return s");
-  expect_proved("x = input : f32[N,M]; r = reshape x {shape=[N*M]} : f32[N*M]; s = sum r {axes=[0]} : f32[]; return s",
+              two + "p = sum a {axes=[0]} : f32[]; q = sum b {axes=[0]} : f32[]; s = sub q, p : "
+                    "f32[]; return s");
+  expect_proved("x = input : f32[N,M]; r = reshape x {shape=[N*M]} : f32[N*M]; s = sum r "
+                "{axes=[0]} : f32[]; return s",
                 "x = input : f32[N,M]; s = sum x {axes=[0,1]} : f32[]; return s");
   expect_open("x = input : f32[N,M]; r = reshape x {shape=[M,N]} : f32[M,N]; return r",
               "x = input : f32[N,M]; r = transpose x {perm=[1,0]} : f32[M,N]; return r");
@@ -124,8 +140,9 @@ TEST(AllSizes, TrianglesOnesAndJoins) {
 
 TEST(AllSizes, IntegersWrapAround) {
   const std::string in = "x = input : i32[N]; y = input : i32[N];";
-  expect_proved(in + "a = add x, y : i32[N]; b = mul a, x : i32[N]; return b",
-                in + "p = mul x, x : i32[N]; q = mul y, x : i32[N]; b = add p, q : i32[N]; return b");
+  expect_proved(
+      in + "a = add x, y : i32[N]; b = mul a, x : i32[N]; return b",
+      in + "p = mul x, x : i32[N]; q = mul y, x : i32[N]; b = add p, q : i32[N]; return b");
   expect_open(in + "a = add x, y : i32[N]; z = sub a, y : i32[N]; c = gt a, y : bool[N]; return c",
               in + "z = const {value=0} : i32[]; c = gt x, z : bool[N]; return c");
 }
@@ -264,7 +281,8 @@ TEST(AllSizes, WhatIsProvedOfEditedRulesHoldsAtSmallSizes) {
       for (Sizes sizes : {Sizes::One, Sizes::Unlike, Sizes::Bare, Sizes::Mixed})
         if (const auto one = make(sizes)) {
           ++looked;
-          EXPECT_TRUE(agree(one->first, one->second, rng)) << print(one->first) << print(one->second);
+          EXPECT_TRUE(agree(one->first, one->second, rng))
+              << print(one->first) << print(one->second);
         }
     }
   }
