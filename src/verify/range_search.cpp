@@ -28,6 +28,11 @@ FloatFormat format_of(DType dtype) {
 
 namespace {
 
+double largest(DType dtype) {
+  const FloatFormat f = format_of(dtype);
+  return std::ldexp(2 - std::ldexp(1.0, 1 - f.bits), f.most);
+}
+
 constexpr double kStep = 0.25;  // octaves: how exactly the edge of a range is found
 constexpr int kLeastPoints = 4;
 constexpr int kMostPoints = 160;
@@ -48,6 +53,7 @@ class Search {
  public:
   Search(Reference& reference, const Graph& candidate, const RangeOptions& options)
       : reference_(reference), spec_(reference.spec()), candidate_(candidate), o_(options),
+        overflow_(spec_),
         length_(std::sqrt(std::max(rounding_length(spec_), rounding_length(candidate)))),
         headroom_(std::ceil(std::log2(std::max(most_terms(spec_), most_terms(candidate))))),
         rounded_(coarsest_rounding(spec_)), integers_(draw_integers(spec_, o_.seed, o_.ranges)) {
@@ -132,12 +138,23 @@ class Search {
     }
     return e;
   }
-  // Digits are lost bit by bit: octaves in which a third of them are.
-  double fading(const Direction& d) const {
-    int bits = 0;
-    for (size_t k = 0; k < units_.size(); k++)
-      if (!units_[k].empty() && changes(d, k)) bits = std::max(bits, format_of(type(k).dtype).bits);
-    return bits / 3;
+  // Where the original has to be fine, too, for a fault at e to count: it is the original's own
+  // edge otherwise, where the order of operations decides who fails first. Sums whose terms cancel
+  // stay finite by luck until a term does not; digits are lost to underflow bit by bit. e if
+  // nothing is further out.
+  double beyond(const Direction& d, double e) const {
+    if (d.change == Change::Shift) return e;
+    FloatFormat widest{0, 0, 0};
+    bool cancel = d.signs == Sides::Both;
+    for (size_t k = 0; k < units_.size(); k++) {
+      if (units_[k].empty() || !changes(d, k)) continue;
+      const FloatFormat f = format_of(type(k).dtype);
+      widest = {std::max(widest.bits, f.bits), std::min(widest.least, f.least),
+                std::max(widest.most, f.most)};
+      cancel = cancel || type(k).dtype != DType::F16;
+    }
+    if (!d.up) return std::max(e - widest.bits / 3, std::min(double(widest.least), e));
+    return std::min(e + std::max(kStep, cancel ? headroom_ : 0), double(widest.most));
   }
   static bool changes(const Direction& d, size_t input) {
     return d.input < 0 || size_t(d.input) == input;
@@ -173,7 +190,7 @@ class Search {
     if (a.reals.empty()) return a;
     const FloatFormat f = format_of(a.dtype);
     const bool changed = changes(d, k), shift = changed && d.change == Change::Shift;
-    const double at = std::clamp(e, double(f.least), shift ? double(f.most) : top(a.dtype));
+    const double at = std::clamp(e, double(f.least), double(f.most));
     const double scale = changed && !shift ? std::exp2(at) : 1, by = shift ? std::exp2(at) : 0;
     const int64_t inner = d.change == Change::Slices && changed && d.axis > 0 ? extent(k, 0) : 1,
                   width = d.change == Change::Slices && changed ? extent(k, d.axis) : 0;
@@ -232,10 +249,6 @@ class Search {
     const double least = t == DType::F16 ? 0x1p-24 : std::ldexp(1.0, format_of(t).least);
     return o_.c * unit_of(k) * length_ * r.exact[k].magnitude.reals[i] + 4 * least * length_;
   }
-  static double largest(DType dtype) {
-    const FloatFormat f = format_of(dtype);
-    return std::ldexp(2 - std::ldexp(1.0, 1 - f.bits), f.most);
-  }
   // Finite and accurate, and not for want of terms that cancel: those of a rewrite may be as large.
   bool is_fine(const Reference::Run& r, size_t k, size_t i) const {
     if (r.native[k].reals.empty()) return r.native[k].ints[i] == r.exact[k].value.ints[i];
@@ -261,12 +274,12 @@ class Search {
     if (r.moved.empty()) o_.sensitivity(r);
     if (!worst(r, c, fails, true, nullptr)) return fails;
     // At the edge of the original's own range the order of operations decides which is first.
-    const double further = d.up ? e + kStep : std::max(e - fading(d), std::min(end(d), e - kStep));
+    const double further = beyond(d, e);
     const Reference::Run here = r;  // the other may displace it
     Reference::Run* next = nullptr;
-    if (std::fabs(further) <= std::fabs(end(d))) measure(*(next = &run_at(d, further)));
+    if (further != e) measure(*(next = &run_at(d, further)));
     fault = worst(here, c, fails, true, next);
-    if (!fault) return fails;
+    if (!fault || overflow_.happens(here.inputs, reference_.pool())) return fails;
     fault->where = describe(d, e);
     fault->inputs = here.inputs;
     result_.fault = std::move(fault);
@@ -333,6 +346,7 @@ class Search {
   Reference& reference_;
   const Graph &spec_, &candidate_;
   const RangeOptions& o_;
+  const InnerOverflow overflow_;
   const double length_, headroom_;
   const std::vector<DType> rounded_;  // coarsest on the way to each output
   const std::vector<NDArray> integers_;
@@ -342,6 +356,30 @@ class Search {
 };
 
 }  // namespace
+
+InnerOverflow::InnerOverflow(const Graph& graph) : values_(graph) {
+  std::vector<TensorId> all;
+  for (const Op& op : graph.ops())
+    for (uint32_t r = 0; r < op.num_results; r++)
+      if (is_float(graph.type(op.result(r)).dtype)) all.push_back(op.result(r));
+  values_.set_outputs(all);
+}
+
+bool InnerOverflow::happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+  const std::vector<WithMagnitude> exact =
+      eval_with_magnitude(values_, inputs, {Precision::Wide, pool, {}});
+  const std::vector<NDArray> native = eval(values_, inputs, {Precision::Native, pool, {}});
+  for (size_t k = 0; k < exact.size(); k++)
+    for (size_t i = 0; i < native[k].reals.size(); i++) {
+      const double x = exact[k].value.reals[i], terms = exact[k].magnitude.reals[i];
+      // Infinite constants, of masks, have no magnitude.
+      if (std::isnan(x)) continue;
+      if (terms > largest(native[k].dtype) ||
+          (std::isfinite(x) && !std::isfinite(native[k].reals[i])))
+        return true;
+    }
+  return false;
+}
 
 RangeResult search_ranges(Reference& spec, const Graph& candidate, const RangeOptions& options) {
   return Search(spec, candidate, options).run();

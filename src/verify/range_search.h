@@ -17,6 +17,17 @@ struct FloatFormat {
 };
 FloatFormat format_of(DType dtype);
 
+// Whether a value on the way, or the sum of its terms' magnitudes, leaves the range of its dtype:
+// what follows may be finite by saturation (1 / inf) or by the order of a sum, but is no measure.
+class InnerOverflow {
+ public:
+  explicit InnerOverflow(const Graph& graph);
+  bool happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const;
+
+ private:
+  Graph values_;  // with all of them as outputs
+};
+
 struct RangeOptions {
   uint64_t seed = 1;
   std::vector<IntRange> ranges;  // of integer inputs
