@@ -133,7 +133,7 @@ def show_speed(result: ts.Result) -> None:
     if numpy_times is not None and ours is not None:
         console.print(
             f"[bold green]{ours.ratio:.2f}x[/], between {ours.low:.2f} and {ours.high:.2f}: at the "
-            f"the better of one thread and {threads} (largest difference {difference:.1e})"
+            f"better of one thread and {threads} (largest difference {difference:.1e})"
         )
     if race.undecided(1.0):
         console.print("[yellow]too noisy to tell who is faster[/]")

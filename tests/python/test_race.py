@@ -185,6 +185,13 @@ def test_a_function_that_is_faster_than_its_text_counts(stands: Hold) -> None:
     assert times.ratio == pytest.approx(2 * fast.scale)
 
 
+def test_who_has_help_from_threads_is_not_raced_in_this_process() -> None:
+    other = np.ones((900, 900))
+    for runs, here in (([lambda: 1, lambda: 2], True), ([lambda: 1, lambda: other @ other], False)):
+        assert race._here([Entrant(run, "numpy") for run in runs]) is here
+    assert race._here([Entrant(lambda: other @ other)])  # it has no text
+
+
 # --- processes -----------------------------------------------------------------------------------
 
 SLOW = "import numpy as np\nimport time\ndef f(x):\n    time.sleep(0.001)\n    return x * 2\n"

@@ -62,7 +62,8 @@ def _has_only(kind: type, names: Any) -> bool:
     """Whether a class has these names, and others and code only as `enum` and `collections` make
     them."""
     return all(n in names or n.startswith("_") for n in vars(kind)) and all(
-        str(f.__globals__.get("__name__")).partition("_")[0] in ("enum", "collections", "namedtuple")
+        str(f.__globals__.get("__name__")).partition("_")[0]
+        in ("enum", "collections", "namedtuple")
         for f in _code_of(kind)
     )
 
