@@ -127,7 +127,12 @@ def _rewrite(
     if output and Path(output).suffix != ".py":
         raise UsageError(f"-o {output}: source of {flavour} is saved as OUT.py")
     found = rewrite(
-        program.graph, flavour, options=options, function=program.function, traced=program.traced
+        program.graph,
+        flavour,
+        options=options,
+        function=program.function,
+        traced=program.traced,
+        seconds=options.budget,
     )
     if output:
         Path(output).write_text(found.source)
