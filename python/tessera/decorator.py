@@ -74,7 +74,7 @@ class _Entry:
     settled: bool = False  # whether there is a direct call or none can be
 
 
-class _NoConstant(TypeError):
+class _NoConstantError(TypeError):
     """The type of an argument that is no constant."""
 
 
@@ -346,7 +346,7 @@ class Optimized(_core.Dispatch):
             return key
         except Error as error:
             self._fall_back(error)
-        except _NoConstant as error:
+        except _NoConstantError as error:
             self._fall_back(
                 f"an argument is a {error}, which is neither an array nor a plain constant; pass "
                 "the arrays and numbers that it stands for"
@@ -451,9 +451,8 @@ class Optimized(_core.Dispatch):
 def _not_compiled(result: Result, budget: float) -> str:
     many = len(result.original.ops)
     loops = f"it has {many} steps; write loops over elements as array operations"
-    return (
-        f"its budget of {budget:g} s ended before it was compiled; give a larger budget="
-        + (f", or: {loops}" if many > _MANY_STEPS else "")
+    return f"its budget of {budget:g} s ended before it was compiled; give a larger budget=" + (
+        f", or: {loops}" if many > _MANY_STEPS else ""
     )
 
 
@@ -530,7 +529,7 @@ def _static_key(tree: Tree) -> Any:
         return (tree.kind, tree.keys, tuple(_static_key(c) for c in tree.children))
     if isinstance(tree, Static):
         if not is_constant(tree.value) and not isinstance(tree.value, type):
-            raise _NoConstant(type(tree.value).__name__)
+            raise _NoConstantError(type(tree.value).__name__)
         by_text = isinstance(tree.value, (float, slice, np.generic))  # -0.0 is not 0.0
         value = repr(tree.value) if by_text else tree.value
         return (type(tree.value), value)

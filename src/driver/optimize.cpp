@@ -148,11 +148,9 @@ class Optimizer {
  private:
   SearchReport run_engine(SearchMemory& memory, CandidateSink& sink) {
     const double seconds = options_.budget_seconds;
-    if (options_.engine == "synth")
-      return s_.synthesize(program_, seconds, sink, options_.proved);
+    if (options_.engine == "synth") return s_.synthesize(program_, seconds, sink, options_.proved);
     if (options_.engine == "mutate") return s_.mutants(program_, seconds, sink);
-    if (options_.engine == "patterns")
-      return s_.experts(program_, seconds, sink, options_.proved);
+    if (options_.engine == "patterns") return s_.experts(program_, seconds, sink, options_.proved);
     return s_.search(program_, "", seconds, &memory, sink);
   }
 

@@ -60,7 +60,7 @@ class Planner {
     for (const MemoryRequest& at : requests_) {  // the maximum is reached at some birth
       int64_t live = 0;
       for (size_t i = 0; i < requests_.size(); ++i) {
-      interruption_point();
+        interruption_point();
         if (requests_[i].birth <= at.birth && at.birth <= requests_[i].death) live += sizes_[i];
       }
       most = std::max(most, live);

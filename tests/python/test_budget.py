@@ -129,7 +129,8 @@ def test_ctrl_c_ends_and_leaves_nothing_running(after: float, tmp_path: Path) ->
         start_new_session=True,
         env={**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)},
     )
-    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
     time.sleep(after)
     child.send_signal(signal.SIGINT)
     child.wait(timeout=120)
@@ -188,7 +189,9 @@ def test_what_the_budget_does_not_compile_runs_as_numpy() -> None:
         return x
 
     fast = ts.optimize(budget=1e-3, cache=False)(function)
-    with pytest.warns(RuntimeWarning, match=r"its budget of 0.001 s ended .* larger budget=.*steps"):
+    with pytest.warns(
+        RuntimeWarning, match=r"its budget of 0.001 s ended .* larger budget=.*steps"
+    ):
         np.testing.assert_allclose(fast(X), function(X))
     np.testing.assert_array_equal(fast(X), function(X))
     assert fast.result(X) is None
@@ -220,5 +223,5 @@ def test_time_that_is_over_proves_nothing() -> None:
     )
     assert not found.improved
     assert found.other_sizes == 0
-    with pytest.raises(ValueError, match="shape|sizes|extents"):
+    with pytest.raises(ValueError, match=r"shape|sizes|extents"):
         found.function()(np.ones(7))

@@ -512,8 +512,8 @@ def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
     if not kinds:
         return f"{_name(function)} has no arguments here, and reads no array from outside"
     return (
-        f"none of its arguments is an array (it is called with {' and '.join(kinds)}), and all else "
-        "is a constant of a program; pass NumPy arrays (np.asarray)"
+        f"none of its arguments is an array (it is called with {' and '.join(kinds)}), and all "
+        "else is a constant of a program; pass NumPy arrays (np.asarray)"
     )
 
 

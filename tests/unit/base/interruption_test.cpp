@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-static_assert(!std::is_base_of_v<std::exception, Interrupted>, "handlers of errors must not see it");
+static_assert(!std::is_base_of_v<std::exception, Interrupted>,
+              "handlers of errors must not see it");
 
 void work() {
   for (int i = 0; i < 100; i++) interruption_point();
