@@ -11,7 +11,6 @@ import functools
 import hashlib
 import json
 import math
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +39,7 @@ _SECONDS = 0.2  # that the race takes
 _FASTER = 1.02  # than kernels, to be preferred to them
 _REWRITE_SECONDS = 2.0  # budget of the search for source
 _SOURCE_SHARE = 0.7  # of the time that is left, for source with its races and proofs
-_MOST_OPERATORS = 500  # of programs that source is looked for
+_MOST_OPERATORS = 500  # of programs that source is made for
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,6 @@ def choose(
     if options.cache and (remembered := _remembered(key, traced, within)) is not None:
         return remembered
     # What was traced has no effects, so that it may be run for its time alone.
-    start = time.monotonic()
     original = as_call(function, True)
     entrants = {"kernel": kernel, "function": as_entrant(original, traced.graph, arrays)}
     rewritten = None
@@ -132,6 +130,33 @@ def choose(
     if options.cache and choice.times and not (choice.undecided or choice.provisional):
         _core.store_text(key, _written(choice))
     return choice
+
+
+def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
+    """A call that runs under NumPy, for which the source of its program stands where processes of
+    their own race."""
+    from tessera.emit import compile_source, emit
+
+    if len(graph.ops) > _MOST_OPERATORS:
+        return Entrant(run)
+    try:
+        source = emit(graph, name="program")
+    except Error:  # operators without a spelling
+        return Entrant(run)
+    plain = functools.partial(compile_source(source, "program"), *arrays)
+    return Entrant(run, "numpy", {"source": source, "name": "program"}, plain)
+
+
+def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: float) -> Choice:
+    """Who of the kernel, which comes first, and the others is the fastest."""
+    held = decide(list(entrants.values()), _FASTER, arrays, _SECONDS, budget)
+    times = {k: t for k, t in zip(entrants, held.times, strict=True) if t is not None}
+    undecided = held.undecided(_FASTER) or "kernel" not in times
+    better = [k for k, faster in zip(entrants, held.faster(_FASTER), strict=True) if faster]
+    # Where there is no telling, who seems to be.
+    of = times if undecided else {k: times[k] for k in better}
+    best = min(of, key=lambda k: of[k].median * (1 if k == "kernel" else _FASTER), default="kernel")
+    return Choice(best, times, undecided=undecided, provisional=held.provisional)
 
 
 def _source(
