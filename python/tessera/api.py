@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from tessera import _core
+from tessera.clock import Clock
 from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
@@ -31,6 +31,9 @@ from tessera.result import FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 
 Progress = Callable[[dict[str, Any]], None]
+# Of a function's budget: what tracing takes at most, and what the search for kernels may take: few
+# figures, since results are remembered by it.
+_TRACING, _SEARCH = 0.6, (0.85, 0.65, 0.4, 0.2)
 
 
 def superoptimize(
@@ -44,8 +47,9 @@ def superoptimize(
 
     `program` is a Graph, or a NumPy function followed by example arguments (arrays, or types such
     as "f32[16,1024]"). Options are given as `options=` or by name: `target="cpu", budget=30`.
-    Ctrl-C ends the search: what it found so far is raced and proved, and the best is returned; a
-    second Ctrl-C ends that too. What was cut short goes on with `resume=True`.
+    The call ends soon after the budget (20 % and 0.5 s later at most). Ctrl-C ends the search
+    within a second: the best that is raced and proved by then is returned; a second Ctrl-C ends
+    that too. What was cut short goes on with `resume=True`.
     """
     chosen = (options or Options()).replace(**overrides)
     if isinstance(program, Graph):
@@ -56,8 +60,9 @@ def superoptimize(
         raise UsageError(f"superoptimize takes a Graph or a function, not {program!r}")
     if is_gpu(chosen.target):
         args = tuple(placeholder(a) if is_device_array(a) else a for a in args)
-    traced = trace_call(program, args, {})
-    return optimize_traced(program, traced, chosen, progress)
+    clock = Clock(chosen.budget)
+    traced = trace_call(program, args, {}, clock=Clock(_TRACING * chosen.budget))
+    return optimize_traced(program, traced, chosen, progress, clock=clock)
 
 
 def optimize_traced(
@@ -67,20 +72,23 @@ def optimize_traced(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
     known: Known | None = None,
+    clock: Clock | None = None,
 ) -> Result:
     """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
 
-    `known` is source that was found for the function at other extents."""
+    `known` is source that was found for the function at other extents. `clock` is what is left of
+    the budget; part of it is for the contest of kernels, source and the function."""
+    clock = clock or Clock(options.budget)
     call = FunctionCall(function, traced)
     if options.level == "bitwise" and (other := rounds_otherwise(traced.calls)):
         raise UnsupportedError(
             f"level bitwise: np.{other} is not known to compute what it is traced as, bit for bit"
         )
-    start = time.perf_counter()
-    result = _optimize_graph(traced.graph, call, options, progress, stop)
+    fits = [share for share in _SEARCH if share * options.budget <= clock.left()]
+    search = options.replace(budget=max(fits, default=_SEARCH[-1]) * options.budget)
+    result = _optimize_graph(traced.graph, call, search, progress, stop)
     if not result.interrupted:
-        left = options.budget - (time.perf_counter() - start)
-        result.hold_contest(options, known, max(left, options.budget / 10))
+        result.hold_contest(options, known, clock.left())
     return result
 
 

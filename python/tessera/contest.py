@@ -11,7 +11,6 @@ import functools
 import hashlib
 import json
 import math
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera import _core
+from tessera.clock import Clock
 from tessera.direct import layout
 from tessera.errors import Error
 from tessera.options import Options
@@ -38,6 +38,8 @@ _VERSION = 4  # of what is remembered
 _SECONDS = 0.2  # that the race takes
 _FASTER = 1.02  # than kernels, to be preferred to them
 _REWRITE_SECONDS = 2.0  # budget of the search for source
+_SOURCE_SHARE = 0.7  # of the time that is left, for source with its races and proofs
+_MOST_OPERATORS = 500  # of programs that source is made for
 
 
 @dataclass(frozen=True)
@@ -97,25 +99,26 @@ def choose(
     if "numpy" in options.disable:
         return Choice("kernel")
     key = _key(function, traced.graph, arrays, options)
-    if options.cache and (remembered := _remembered(key, traced, options)) is not None:
+    clock = Clock(seconds_left)
+    within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, max(0.01, seconds_left)))
+    if options.cache and (remembered := _remembered(key, traced, within)) is not None:
         return remembered
     # What was traced has no effects, so that it may be run for its time alone.
-    start = time.monotonic()
     original = as_call(function, True)
     entrants = {"kernel": kernel, "function": as_entrant(original, traced.graph, arrays)}
     rewritten = None
-    within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, seconds_left))
-    if "synth" not in options.disable:
+    if "synth" not in options.disable and len(traced.graph.ops) <= _MOST_OPERATORS:
         rewritten = _at_these_extents(known, traced, within) if known is not None else None
-        rewritten = rewritten or _source(function, traced, within)
+        rewritten = rewritten or _source(function, traced, within, _SOURCE_SHARE * clock.left())
     if rewritten is not None and rewritten.graph is not None:
         from tessera.emit import compile_source
 
         run = as_call(compile_source(rewritten.source, rewritten.name), False)
         if _alike(run, original, arrays):
             entrants["source"] = as_entrant(run, rewritten.graph, arrays)
-    left = seconds_left - (time.monotonic() - start)
-    choice = fastest(entrants, arrays, max(_SECONDS, min(left, options.budget / 4)))
+    if not clock.left():
+        return Choice("kernel")
+    choice = fastest(entrants, arrays, min(clock.left(), max(_SECONDS, options.budget / 4)))
     if rewritten is not None:
         choice.known = rewritten.known
         choice.undecided |= rewritten.undecided
@@ -134,6 +137,8 @@ def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
     their own race."""
     from tessera.emit import compile_source, emit
 
+    if len(graph.ops) > _MOST_OPERATORS:
+        return Entrant(run)
     try:
         source = emit(graph, name="program")
     except Error:  # operators without a spelling
@@ -154,7 +159,9 @@ def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: floa
     return Choice(best, times, undecided=undecided, provisional=held.provisional)
 
 
-def _source(function: Callable[..., Any], traced: Traced, options: Options) -> Choice | None:
+def _source(
+    function: Callable[..., Any], traced: Traced, options: Options, seconds: float
+) -> Choice | None:
     """NumPy source of the program that is proved equal and fastest, or the function: there is no
     faster; None where there is no source at all."""
     from tessera.rewrite import rewrite
@@ -166,6 +173,7 @@ def _source(function: Callable[..., Any], traced: Traced, options: Options) -> C
             function=function,
             traced=traced,
             tried=4,
+            seconds=seconds,
         )
     except (Error, MemoryError):  # there is no source: no contestant
         return None

@@ -17,6 +17,7 @@ import numpy as np
 
 from tessera import _core
 from tessera.api import verify
+from tessera.clock import Clock
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
 from tessera.frontends.numpy import rounds_otherwise
@@ -45,7 +46,8 @@ class DropIn:
     """Makes sources that are called as a function is, and return what it returns.
 
     `function` and its `traced` form may both be missing: a program of its own has its inputs for
-    parameters and a tuple of its outputs for a result.
+    parameters and a tuple of its outputs for a result. Proofs raise OutOfTime when the clock's time
+    is over.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class DropIn:
         traced: Traced | None,
         name: str,
         arrays: Sequence[Any],
+        clock: Clock | None = None,
     ) -> None:
         self.name = name
+        self._clock = clock or Clock()
         self._traced = traced
         self._function = function if traced is not None else None
         self._call = None
@@ -366,6 +370,7 @@ class DropIn:
         self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
     ) -> str:
         """The verdict's first lines; "refused" where one of the two does not run there."""
+        self._clock.require()
         try:
             original, made = self._traced_at(source, specs)
             if not _same_structure(original.results, made.results):
@@ -377,7 +382,7 @@ class DropIn:
                 made.graph,
                 level=options.level,
                 threads=options.threads,
-                budget=_SECONDS,
+                budget=min(_SECONDS, self._clock.left()),
             )
         except Error:
             return "refused"

@@ -455,6 +455,8 @@ class _Ring:
             run = entrant.run
             assert run is not None
             seat = _Seat(n, threads, functools.partial(turn, run))
+        elif time.monotonic() > self._until:  # processes take a while to start
+            return None
         else:
             try:
                 child = self._prepared(n, entrant, threads)
@@ -560,11 +562,11 @@ def decide(
         race = hold(entrants, arrays, seconds * attempt, until)
         if not race.undecided(gain) or time.monotonic() + seconds > until:
             break
-    return _confirmed(race, entrants, arrays, seconds)
+    return _confirmed(race, entrants, arrays, seconds, until)
 
 
 def _confirmed(
-    race: Race, entrants: Sequence[Entrant], arrays: Sequence[Any], seconds: float
+    race: Race, entrants: Sequence[Entrant], arrays: Sequence[Any], seconds: float, until: float
 ) -> Race:
     doubtful = [n for n, t in enumerate(race.times) if t is not None and t.ratio > _BELIEVED]
     if not doubtful:
@@ -572,7 +574,7 @@ def _confirmed(
     chosen = [entrants[n] for n in (0, *doubtful)]
     with children().lock:
         children().close()
-        again = _Ring(chosen, arrays, seconds).run(not all(e.library for e in chosen))
+        again = _Ring(chosen, arrays, seconds, until).run(not all(e.library for e in chosen))
     times = list(race.times)
     for n, t in zip(doubtful, again.times[1:], strict=True):
         before = times[n]

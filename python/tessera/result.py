@@ -38,6 +38,7 @@ _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protoco
 
 
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
+_MOST_DIRECT = 256  # results of a direct call
 _MOST_WEIGHT_SETS = 4  # per program; the oldest is forgotten
 
 
@@ -81,7 +82,7 @@ class Runner:
     def aim(self, call: _core.Call, finish: Callable[[Any], Any] | None, seconds: float) -> bool:
         """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
         words_in = any(words is not None for _, _, _, words in self._inputs)
-        if self._words_out or words_in or self._weights:
+        if self._words_out or words_in or self._weights or len(self._outputs) > _MOST_DIRECT:
             return False
         outputs = [(shape, dtype) for dtype, shape, _ in self._outputs]
         call.run_module(self._module, outputs, finish, seconds > _LEAST_FOR_OTHERS)
@@ -617,6 +618,8 @@ class Result:
         from tessera.rewrite import arguments
 
         if not isinstance(self._call, FunctionCall) or not isinstance(self._run, Runner):
+            if not self.compiled:  # calls run the function meanwhile
+                self.choice = Choice("function")
             return
         traced, call = self._call.traced, self._call
         arrays = arguments(traced.graph, traced, options.seed)
@@ -836,6 +839,11 @@ class Result:
     def certificate(self) -> _core.Certificate | None:
         """Evidence that the program equals the original; None where it is the original."""
         return self._certificate
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the budget left time for compiling."""
+        return self._run != self._compile_original
 
     @property
     def interpreted(self) -> bool:

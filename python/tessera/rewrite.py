@@ -18,6 +18,7 @@ import numpy as np
 
 from tessera import _core, costs, race
 from tessera.api import verify
+from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
@@ -32,6 +33,8 @@ from tessera.types import dtype_name
 
 Progress = Callable[[str], None]
 _TRIED = 8  # programs that are timed, besides the original
+_SEARCH_SHARE = 0.45  # of the time allowed, for one search
+_RUNS = 6  # of each program, the least that races take
 _LEAST_GAIN = 1.03  # a smaller one is noise
 _ALIKE = 1.02  # times that close are the same
 _ALIKE_COMPILED = 1.05  # of calls that take 5 to 20 us before anything is computed
@@ -112,44 +115,49 @@ def rewrite(
     name: str = "",
     progress: Progress | None = None,
     tried: int = _TRIED,
+    seconds: float = math.inf,
 ) -> Rewrite:
     """The fastest source found for a program, or its own source where nothing faster is proved.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
     for other flavours, the source of the program as it is. At most `tried` others are timed. Where
-    all that is faster is refused by the verifier, the search is done once more around it.
+    all that is faster is refused by the verifier, the search is done once more around it. When
+    `seconds` have passed, what was proved by then counts.
     Raises UnsupportedError for programs that have no source (fused kernels, operators without a
     spelling).
     """
     options = options or Options()
     tell = progress or (lambda text: None)
     title = name or graph.name
-    drop_in = DropIn(graph, function, traced, title, arguments(graph, traced, options.seed))
+    clock = Clock(seconds)
+    arrays = arguments(graph, traced, options.seed)
+    drop_in = DropIn(graph, function, traced, title, arrays, clock)
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, flavour)}
-    fields["budget"] = min(options.budget, 10.0)
     result = Rewrite(title, flavour, graph, graph, drop_in.source(graph, flavour))
     for proved in (False, True):
         tell("searching")
+        fields["budget"] = min(options.budget, 10.0, _SEARCH_SHARE * clock.left())
         record = _core.search(graph.core, {**fields, "proved": proved}, None)
         searched = result.search.get("seconds", 0.0)
         result.search = {**record["report"], "seconds": searched + record["report"]["seconds"]}
-        refused = _take_fastest(result, drop_in, record["candidates"], options, tell, tried)
+        try:
+            found = record["candidates"]
+            refused = _take_fastest(result, drop_in, found, options, tell, tried, clock)
+        except OutOfTime:
+            result.rejected.append("the time allowed was spent")
+            break
         if result.improved or not refused:
             break
     tell("proving other sizes")
     spelling: dict[str, Any] = {}
-    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
-    for read_sizes in ways:
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
-        result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
-        if result.other_sizes != 0:
-            break
     tied: dict[int, int] = {}
-    for read_sizes in ways if result.other_sizes == 0 else ():
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
-        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
-            tied, result.other_sizes = holds
-            break
+    try:
+        spelling, tied = _at_other_sizes(result, drop_in, options)
+        guards = bool(result.other_sizes and not tied) and drop_in.needs_rank_guards(
+            result.graph, options, **spelling
+        )
+    except OutOfTime:  # it is not known for any
+        result.other_sizes = 0
     result.conditions = conditions(graph, result.graph, result.certificate)
     notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.improved:
@@ -166,12 +174,31 @@ def rewrite(
             spelling["these_ties"] = tied
             notes[-1] += ", with the same axes equally long"
         else:
-            spelling["these_ranks"] = drop_in.needs_rank_guards(result.graph, options, **spelling)
+            spelling["these_ranks"] = guards
     if result.other_sizes == 0:
         spelling = {"idioms": result.idioms, "these_sizes": True}
     if notes or result.other_sizes == 0:
         result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
     return result
+
+
+def _at_other_sizes(
+    result: Rewrite, drop_in: DropIn, options: Options
+) -> tuple[dict[str, Any], dict[int, int]]:
+    """How to spell the source so that it holds at other sizes, and which axes are equally long."""
+    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
+    spelling: dict[str, Any] = {}
+    for read_sizes in ways:
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
+        if result.other_sizes != 0:
+            return spelling, {}
+    for read_sizes in ways:
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
+            tied, result.other_sizes = holds
+            return spelling, tied
+    return spelling, {}
 
 
 def _take_fastest(
@@ -181,6 +208,7 @@ def _take_fastest(
     options: Options,
     tell: Progress,
     tried: int,
+    clock: Clock,
 ) -> bool:
     """Times the candidates and takes the fastest that is proved. Were any refused that are faster
     than the original?"""
@@ -188,6 +216,7 @@ def _take_fastest(
     programs = [(graph, result.source, "")]
     for candidate in candidates:
         found = Graph.from_core(candidate["graph"])
+        clock.require()
         try:
             source = drop_in.source(found, flavour)
         except UnsupportedError:
@@ -200,9 +229,10 @@ def _take_fastest(
         if len(programs) > tried:
             break
     tell(f"timing {len(programs)} programs")
-    arena = _Arena(programs, flavour, drop_in)
-    seconds = min(1.0, options.budget / 8)
+    arena = _Arena(programs, flavour, drop_in, clock)
+    seconds = min(1.0, options.budget / 8, clock.left() / 8)
     final = arena.finalists(seconds)
+    clock.require(4 * seconds)
     medians = _medians(arena.race(final, seconds))
     order = sorted(range(1, len(final)), key=lambda n: medians[n])
     # Who leads a race of many was also lucky: what counts is a second one of the best.
@@ -222,7 +252,7 @@ def _take_fastest(
         if why := arena.differs(chosen):
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
-        if (left := allowed - result.verify_s) <= 0:
+        if (left := min(allowed - result.verify_s, clock.left())) <= 0:
             result.rejected.append(f"the time allowed for proofs was spent\n{chosen.source}")
             break
         tell("proving")
@@ -300,14 +330,18 @@ class _Arena:
     """The original and what may be faster, ready to run with the same arguments."""
 
     def __init__(
-        self, programs: Sequence[tuple[Graph, str, str]], flavour: str, drop_in: DropIn
+        self,
+        programs: Sequence[tuple[Graph, str, str]],
+        flavour: str,
+        drop_in: DropIn,
+        clock: Clock,
     ) -> None:
         if importlib.util.find_spec(flavour) is None:
             raise UsageError(
                 f"programs for {flavour} are timed before one is chosen, and {flavour} is not "
                 f"installed: pip install {flavour}"
             )
-        self._flavour, self._drop_in = flavour, drop_in
+        self._flavour, self._drop_in, self._clock = flavour, drop_in, clock
         self.skipped: list[str] = []  # sources that the library refuses, and why
         graph, source, _ = programs[0]
         own = self._entrant(graph, source)
@@ -316,6 +350,11 @@ class _Arena:
             call = functools.partial(drop_in.original, *args, **kwargs)
             own = Entrant(call, own.library, own.text, own.run)
         self.original = _Contestant(self._results(own), graph, source, entrant=own)
+        if own.run is not None:
+            start = time.perf_counter()
+            with np.errstate(all="ignore"):
+                self.original.run()
+            clock.require(_RUNS * len(programs) * (time.perf_counter() - start))
         self.others = [c for p in programs if (c := self._contestant(*p)) is not None]
         for place, contestant in enumerate(self.others):
             contestant.place = place
@@ -336,6 +375,7 @@ class _Arena:
     def _contestant(
         self, graph: Graph, source: str, derivation: str, idioms: tuple[str, ...] = ()
     ) -> _Contestant | None:
+        self._clock.require()
         try:
             entrant = self._entrant(graph, source, idioms=idioms)
             run = self._results(entrant)
@@ -351,7 +391,8 @@ class _Arena:
 
     def race(self, contestants: Sequence[_Contestant], seconds: float) -> Race:
         """How long each takes."""
-        held = race.hold([c.entrant for c in contestants], self._drop_in.arrays, seconds)
+        until = time.monotonic() + self._clock.left()
+        held = race.hold([c.entrant for c in contestants], self._drop_in.arrays, seconds, until)
         for n, why in held.failed.items():
             self.skipped.append(f"{why}\n{contestants[n].source}")
         return held
@@ -359,6 +400,7 @@ class _Arena:
     def decide(self, contestants: Sequence[_Contestant], seconds: float, budget: float) -> Race:
         """The race that counts."""
         entrants = [c.entrant for c in contestants]
+        budget = min(budget, self._clock.left())
         return race.decide(entrants, _LEAST_GAIN, self._drop_in.arrays, seconds, budget)
 
     def finalists(self, seconds: float) -> list[_Contestant]:

@@ -10,6 +10,7 @@
 #include "backend/cuda/emulate_program.h"
 #include "backend/written.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/sha256.h"
 #include "cost/analytical.h"
 #include "ir/text.h"
@@ -68,6 +69,20 @@ void Session::tell(const std::string& stage, const std::string& part, int done, 
   if (progress_) progress_({stage, part, done, total, search, best_speedup, deadline.spent()});
 }
 
+SearchReport Session::within(double seconds, const std::function<SearchReport()>& run) {
+  constexpr double kLate = 1.1, kLateSeconds = 0.05;
+  const double start = deadline.spent();
+  try {
+    const Interruptible scope(nullptr, kLate * std::max(0.0, seconds) + kLateSeconds);
+    return run();
+  } catch (const Interrupted&) {
+    SearchReport cut;
+    cut.stop = deadline.cancelled() ? StopReason::Cancelled : StopReason::TimeBudget;
+    cut.seconds = deadline.spent() - start;
+    return cut;
+  }
+}
+
 SearchReport Session::search(const Graph& graph, const std::string& part, double seconds,
                              SearchMemory* memory, CandidateSink& sink) {
   if (options.disable.count("mugraph")) {
@@ -91,7 +106,9 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
   engine_options.exhaustive = options.exhaustive;
   for (const std::string& name : options.disable)
     if (name.starts_with("mugraph:")) engine_options.ablate.insert(name.substr(8));
-  SearchReport found = Mugraph(engine_options).run(Subprogram{graph}, context, budget, sink);
+  SearchReport found = within(seconds, [&] {
+    return Mugraph(engine_options).run(Subprogram{graph}, context, budget, sink);
+  });
   tell("search", part, 0, 0, &found);
   return found;
 }
@@ -145,7 +162,9 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
       }
     };
   }
-  return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  return within(seconds, [&] {
+    return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  });
 }
 
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
@@ -173,7 +192,9 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
   budget.seconds = std::max(0.0, seconds);
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
-  return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  return within(seconds, [&] {
+    return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  });
 }
 
 SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink& sink,
@@ -211,7 +232,9 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
   PatternsOptions engine_options;
   engine_options.warehouse = &*patterns_;
   engine_options.verify = proved;
-  return Patterns(engine_options).run(Subprogram{graph}, context, budget, sink);
+  return within(seconds, [&] {
+    return Patterns(engine_options).run(Subprogram{graph}, context, budget, sink);
+  });
 }
 
 PlanOptions Session::plan_options() const {

@@ -117,6 +117,9 @@ class Session {
   // Whether NaN, infinities and zeros are to stay where they are.
   bool keeps_special() const { return options.level == Accuracy::Bitwise || options.special; }
   PlanOptions plan_options() const;
+  // An engine's run; one that does not end by itself soon after `seconds` is interrupted, and what
+  // it has offered by then counts.
+  SearchReport within(double seconds, const std::function<SearchReport()>& run);
   SearchReport run_mutate(MutateOptions options, const Graph& graph, double seconds,
                           CandidateSink& sink, const CostModel* cost);
 

@@ -1,5 +1,6 @@
 // Bodies of Interpreter's members for operators that are not graph-defined; see interpreter.h.
 #pragma once
+#include "base/interruption.h"
 #include "eval/interpreter.h"
 
 namespace tessera {
@@ -568,6 +569,7 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
   std::vector<std::vector<uint32_t>> storage(g.tensors().size());
   std::vector<size_t> last(n, 0);
   for (size_t i = 0; i < n; ++i) {
+    interruption_point();
     const Op& op = g.ops()[i];
     std::vector<uint32_t> own = {uint32_t(i)};
     for (TensorId t : op.inputs) {
@@ -587,6 +589,7 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
 
   std::vector<View> in;
   for (size_t i = 0; i < n; ++i) {
+    interruption_point();
     const Op& op = g.ops()[i];
     if (op.kind == OpKind::Input || !demand.any(op)) continue;
     if (op.kind == OpKind::Kernel) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "ir/extent.h"
 #include "ir/hash.h"
 #include "ir/infer.h"
@@ -39,6 +40,7 @@ Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
 }
 
 TensorId Graph::add_input(Type type, std::string name, bool weight) {
+  interruption_point();
   check_type(type, name.empty() ? "input" : "input " + name);
   TensorId t(tensors_.size());
   Op op;
@@ -63,6 +65,7 @@ TensorId Graph::add(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, std:
 
 OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
                    std::vector<std::string> result_names) {
+  interruption_point();
   const OpInfo& row = info(kind);
   const std::string who = row.name;
   CHECK(kind != OpKind::Input) << "use add_input";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/interruption.h"
 #include "base/rng.h"
 #include "eval/field.h"
 #include "verify/field_test.h"
@@ -55,6 +56,7 @@ class FormSigns {
   }
 
   Sign sign(const Graph& g, const Op& op, const std::vector<Sign>& v) {
+    interruption_point();
     const auto in = [&](size_t i) { return v[op.inputs[i].index]; };
     const auto least = [&](size_t from = 0) {
       Sign s = Sign::Positive;

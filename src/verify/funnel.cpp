@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "eval/eval.h"
@@ -107,6 +108,7 @@ struct Verifier::State {
     return o->reference;
   }
   Verdict verify(const Graph& candidate, const Graph* between);
+  Verdict interruptibly(const Graph& candidate, const Graph* between);
   Verdict with_second_opinion(const Graph& candidate, Verdict first) const;
   // Of integers equal values are equal bits.
   bool by_terms(const Graph& candidate) const {
@@ -134,7 +136,7 @@ Verdict Verifier::verify(const Graph& candidate, const Graph* between) {
   }
   s.step = "the interface";
   s.unproved.clear();
-  Verdict verdict = s.verify(candidate, between);
+  Verdict verdict = s.interruptibly(candidate, between);
   if (verdict.unknown() && !s.unproved.empty())
     verdict = Unknown{verdict.why_unknown().reason,
                       verdict.why_unknown().what + "; the first value that could not be proved " +
@@ -153,6 +155,17 @@ Verdict Verifier::verify(const Graph& candidate, const Graph* between) {
                  (late ? std::string("the time allowed, ") + allowed + " s, was spent"
                        : std::string("cancelled by the caller")) +
                      "; under way: " + s.step};
+}
+
+// Polls are not everywhere where it takes long.
+Verdict Verifier::State::interruptibly(const Graph& candidate, const Graph* between) {
+  try {
+    const Interruptible scope(options.cancel);
+    return verify(candidate, between);
+  } catch (const Interrupted&) {
+    originals.clear();  // what was under way
+    return Unknown{UnknownReason::Cancelled, "cancelled by the caller"};
+  }
 }
 
 Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict first) const {

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from quick import QUICK
 
 import tessera as ts
 from tessera import _core
@@ -230,7 +231,7 @@ def check(seed: int, kernels: bool, sizes: bool = True) -> list[str]:
     told = f"seed {seed}\n{text}" + "".join(f"    x{i} = {a!r}\n" for i, a in enumerate(arrays))
     wrong = []
     if kernels:
-        optimised = ts.optimize(budget=0.05)(function)
+        optimised = ts.optimize(**QUICK)(function)
         for _ in range(2):
             if why := difference(run(optimised, arrays), expected):
                 if not unstable(function, arrays):

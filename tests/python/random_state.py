@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from quick import QUICK
 from random_numpy import difference
 
 import tessera as ts
@@ -174,7 +175,7 @@ def check(seed: int, compiled: bool | None = None) -> tuple[str, bool]:
     for scope in scopes:
         exec(text, scope)
     plain, f = scopes[0]["f"], scopes[1]["f"]
-    ours = ts.optimize(budget=0.05, cache=False)(f) if compiled else sourced(f)
+    ours = ts.optimize(cache=False, **QUICK)(f) if compiled else sourced(f)
     given = [rng.standard_normal((2, 3)).round(2) for _ in range(2)]
     traced = False
     for n, kind in enumerate([None, None, *changes, None]):

@@ -50,7 +50,12 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     if src.endswith(".onnx"):
         return _model(program, options, as_json)
     found = rewrite(
-        program.graph, flavour, options=options, function=program.function, traced=program.traced
+        program.graph,
+        flavour,
+        options=options,
+        function=program.function,
+        traced=program.traced,
+        seconds=options.budget,
     )
     places = pattern_places(program.graph, options)
     if as_json:

@@ -85,8 +85,8 @@ def optimize(
       tessera optimize model.py --target cuda:sm_90a             also without one
 
     The original is always a candidate, so the result is never slower by choice. Ctrl-C ends the
-    search and proves the best so far, a second Ctrl-C ends that too; without any, the exit code
-    is 2. A search that Ctrl-C or the budget cut short is kept, and goes on with --resume.
+    search within a second, with the best that is proved by then; without any, the exit code is 2.
+    A search that Ctrl-C or the budget cut short is kept, and goes on with --resume.
     """
     if output is not None and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
@@ -127,7 +127,12 @@ def _rewrite(
     if output and Path(output).suffix != ".py":
         raise UsageError(f"-o {output}: source of {flavour} is saved as OUT.py")
     found = rewrite(
-        program.graph, flavour, options=options, function=program.function, traced=program.traced
+        program.graph,
+        flavour,
+        options=options,
+        function=program.function,
+        traced=program.traced,
+        seconds=options.budget,
     )
     if output:
         Path(output).write_text(found.source)
