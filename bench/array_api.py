@@ -34,9 +34,27 @@ from tessera.machine import machine_description
 from tessera.result import FunctionCall, Runner
 
 _MOST_COMPILED = int(os.environ.get("COMPILED", "12"))
-_OPERATORS = """
-    add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift lt le gt ge eq ne
-""".split()
+_OPERATORS = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+]
 COUNTS: Counter[str] = Counter()
 FALLBACKS: Counter[str] = Counter()
 DIFFERENCES: list[str] = []
@@ -112,9 +130,7 @@ for _name in ("neg", "pos", "abs", "invert", "getitem"):
     setattr(Array, f"__{_name}__", _operator(getattr(operator, _name), f"__{_name}__", False))
 
 
-def compare(
-    name: str, function: Callable[..., Any], args: Any, kwargs: Any, expected: Any
-) -> None:
+def compare(name: str, function: Callable[..., Any], args: Any, kwargs: Any, expected: Any) -> None:
     """Runs a call as a program and notes where it differs."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

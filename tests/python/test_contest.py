@@ -200,7 +200,9 @@ def test_source_that_holds_for_other_extents_is_not_searched_again(
     fast(A.astype(np.float64), B.astype(np.float64))  # another program
     assert searched
     # What is not proved at these extents is not taken.
-    wrong = contest.Known("def rows(a, b):\n    return (a * b).sum(axis=1) + (len(a) - 5)\n", "rows")
+    wrong = contest.Known(
+        "def rows(a, b):\n    return (a * b).sum(axis=1) + (len(a) - 5)\n", "rows"
+    )
     traced = trace_call(rows, (c, d), {})
     assert contest._at_these_extents(wrong, traced, Options()) is not None
     traced = trace_call(rows, (A, B), {})

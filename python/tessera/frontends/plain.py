@@ -1,4 +1,4 @@
-"""Which values a trace may use as they are: they cannot change, and asking them runs nobody's code."""
+"""Which values a trace may use as they are: they cannot change, and asking runs nobody's code."""
 
 from __future__ import annotations
 
