@@ -200,7 +200,9 @@ def test_source_that_holds_for_other_extents_is_not_searched_again(
     fast(A.astype(np.float64), B.astype(np.float64))  # another program
     assert searched
     # What is not proved at these extents is not taken.
-    wrong = contest.Known("def rows(a, b):\n    return (a * b).sum(axis=1) + (len(a) - 5)\n", "rows")
+    wrong = contest.Known(
+        "def rows(a, b):\n    return (a * b).sum(axis=1) + (len(a) - 5)\n", "rows"
+    )
     traced = trace_call(rows, (c, d), {})
     assert contest._at_these_extents(wrong, traced, Options()) is not None
     traced = trace_call(rows, (A, B), {})
@@ -233,7 +235,8 @@ def test_slow_functions_are_not_run_often() -> None:
 @pytest.mark.parametrize("kind", ["decided", "too noisy", "provisional", "noisy search"])
 def test_verdicts_of_chance_are_not_remembered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     high = 2.0 if kind == "too noisy" else 1.0
-    times = [Times(1e-3, 1e-3), Times(1e-3, 1e-3, 0.5, 1.0, 0.5, high, 30)]
+    times: list[Times | None] = [Times(1e-3, 1e-3)]
+    times.append(Times(1e-3, 1e-3, 0.5, 1.0, 0.5, high, 30))
     held = Race(times, kind == "provisional")
     races = []
 
