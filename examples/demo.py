@@ -123,7 +123,7 @@ def show_speed(result: ts.Result) -> None:
     W = rng.standard_normal((1024, 4096), dtype=np.float32) / np.float32(32)
     difference = np.abs(result(X, G, W) - numpy_program(X, G, W)).max()
     original = as_entrant(partial(numpy_program, X, G, W), result.original, [X, G, W])
-    kernel = {"graph": str(result.graph), "disable": []}
+    kernel = {"graph": str(result.graph), "disable": [], "exact": False}
     threads = result.details["threads"]
     entrants = [original, Entrant(partial(result, X, G, W), f"tessera:{threads}", kernel)]
     race = decide(entrants, 1.0, [X, G, W], seconds=2.0, budget=20.0)

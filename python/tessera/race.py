@@ -70,7 +70,7 @@ class Child:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._orders = io.BufferedWriter(self._process.stdin)  # type: ignore[type-var]
+        self._orders = io.BufferedWriter(self._process.stdin)
         self._answers = io.BufferedReader(self._process.stdout)  # type: ignore[type-var]
         self._answer(_START_S)
 
@@ -249,8 +249,9 @@ class Entrant:
     """One way to compute what all in a race compute.
 
     `run` is a call in this process. `text` is what the process of `library` makes one of: `source`
-    of a function of the race's arrays and its `name`, or a `graph` and what to `disable`. `plain`
-    is a call of that text in this process, where it stands for another function.
+    of a function of the race's arrays and its `name`; or a `graph`, what to `disable` and whether
+    to be `exact`. `plain` is a call of that text in this process, where it stands for another
+    function.
     """
 
     run: Run | None = None

@@ -90,7 +90,7 @@ class Racer:
 
     def _prepared(self, order: Facts) -> Run:
         if "graph" in order:
-            return _kernel(order["graph"], order["disable"], self._arrays)
+            return _kernel(order["graph"], order["disable"], order["exact"], self._arrays)
         from tessera.frameworks import FRAMEWORKS
 
         library = FRAMEWORKS[self._library]
@@ -102,13 +102,13 @@ class Racer:
         return library.run(names[order["name"]], self._given, {})
 
 
-def _kernel(text: str, disable: Sequence[str], arrays: Sequence[Any]) -> Run:
+def _kernel(text: str, disable: Sequence[str], exact: bool, arrays: Sequence[Any]) -> Run:
     from tessera import _core
     from tessera.graph import Graph
     from tessera.result import Runner
 
     graph = Graph.parse(text)
-    module = _core.compile(graph.core, set(disable))
+    module = _core.compile(graph.core, set(disable), exact)
     return functools.partial(Runner(module, list(graph.input_types())), list(arrays))
 
 

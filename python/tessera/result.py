@@ -647,8 +647,8 @@ class Result:
                 return functools.partial(function, *args, **kwargs)
             return lambda: call.of_source(function(*arrays))
 
-        plan = [*self._plan_off, *(["plan:transforms"] if self._strict else [])]
-        text = {"graph": str(self.graph), "disable": plan}
+        exact = self._level == "bitwise"
+        text = {"graph": str(self.graph), "disable": self._plan_off, "exact": exact}
         entrant = Entrant(kernel(), f"tessera:{self.details['threads']}", text)
         self.choice = choose(
             call.function, traced, arrays, entrant, as_call, options, known, seconds

@@ -235,7 +235,8 @@ def test_slow_functions_are_not_run_often() -> None:
 @pytest.mark.parametrize("kind", ["decided", "too noisy", "provisional", "noisy search"])
 def test_verdicts_of_chance_are_not_remembered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     high = 2.0 if kind == "too noisy" else 1.0
-    times = [Times(1e-3, 1e-3), Times(1e-3, 1e-3, 0.5, 1.0, 0.5, high, 30)]
+    times: list[Times | None] = [Times(1e-3, 1e-3)]
+    times.append(Times(1e-3, 1e-3, 0.5, 1.0, 0.5, high, 30))
     held = Race(times, kind == "provisional")
     races = []
 

@@ -88,15 +88,12 @@ def named(*names: str) -> list[Entrant]:
 
 
 def test_the_better_of_one_thread_and_all_counts(stands: Hold) -> None:
+    def two(first: Callable[[int], Facts]) -> Callable[[], Stand]:
+        return lambda: Stand({"a": first, "b": takes(1 * MS)})
+
     for one, threaded, which, ratio in ((4, 2, "all", 2), (2, 1450, "one", 2), (2, 3, "one", 2)):
-        stands(
-            {
-                "one": lambda one=one: Stand({"a": takes(one * MS), "b": takes(1 * MS)}),
-                "all": lambda threaded=threaded: Stand(
-                    {"a": takes(threaded * MS, threaded * MS), "b": takes(1 * MS)}
-                ),
-            }
-        )
+        helped = takes(threaded * MS, threaded * MS)
+        stands({"one": two(takes(one * MS)), "all": two(helped)})
         first, second = race.hold(named("a", "b"), seconds=0.02).times
         assert first is not None
         assert second is not None
@@ -170,8 +167,8 @@ def test_gains_beyond_belief_are_timed_from_scratch(stands: Hold) -> None:
 def test_a_function_that_is_faster_than_its_text_counts(stands: Hold) -> None:
     stands(alone(a=takes(8 * MS), b=takes(4 * MS)))
 
-    def lasts(steps: int) -> Callable[[], None]:
-        return lambda: [None for _ in range(steps)] and None
+    def lasts(steps: int) -> Callable[[], list[None]]:
+        return lambda: [None for _ in range(steps)]
 
     fast = Entrant(lasts(50_000), "numpy", {"name": "a"}, plain=lasts(500_000))
     assert fast.scale < 0.7
