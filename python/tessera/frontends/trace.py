@@ -480,6 +480,11 @@ def _results(
         raise BadInputError(
             f"{_name(function)} returns no array that depends on its arguments{why}", where
         )
+    if any(s.anew and getattr(s.value, "base", None) is not None for s in _statics(results)):
+        raise UnsupportedError(
+            f"{_name(function)} returns a view of an array that does not depend on its arguments",
+            where,
+        )
     for tensor in tensors:
         if tensor.weak:
             raise UnsupportedError(f"{_name(function)} returns a Python float", where)
@@ -488,6 +493,14 @@ def _results(
         graph.output(tensor)
     graph.forms = [tensor.form for tensor in tensors]
     return results
+
+
+def _statics(tree: Tree) -> Iterator[Static]:
+    if isinstance(tree, Node):
+        for child in tree.children:
+            yield from _statics(child)
+    elif isinstance(tree, Static):
+        yield tree
 
 
 def _merged(tree: Tree, tensors: Sequence[Tensor]) -> Tree:
@@ -526,11 +539,6 @@ def _checked_constants(tree: Tree, graph: _TracingGraph, function: Callable[...,
         raise UnsupportedError(
             f"{_name(function)} returns a {type(tree.value).__name__}; return arrays, or tuples, "
             "lists and dicts of them",
-            definition(function),
-        )
-    if isinstance(tree.value, np.ndarray) and tree.value.base is not None:
-        raise UnsupportedError(
-            f"{_name(function)} returns a view of an array that does not depend on its arguments",
             definition(function),
         )
     return replace(tree, anew=isinstance(tree.value, (set, np.ndarray)))
