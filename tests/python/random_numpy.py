@@ -101,8 +101,10 @@ def run(function: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
             return error
 
 
-def difference(ours: Any, theirs: Any, scalars: bool = True) -> str:
+def difference(ours: Any, theirs: Any, scalars: bool = True, eps: float = 0.0) -> str:
     """Why two results or exceptions are not the same; empty where they are.
+
+    `eps` is that of floats on the way, if coarser.
 
     Without `scalars` an array of no axes is as good as a number.
     """
@@ -123,7 +125,7 @@ def difference(ours: Any, theirs: Any, scalars: bool = True) -> str:
     if b.dtype.kind != "f":
         return "" if np.array_equal(a, b) else f"{a!r} instead of {b!r}"
     finite = np.isfinite(b)
-    eps = float(np.finfo(b.dtype).eps)
+    eps = max(eps, float(np.finfo(b.dtype).eps))
     scale = np.max(np.abs(b[finite].astype(np.float64)), initial=1.0)
     with np.errstate(all="ignore"):
         near = np.abs(np.subtract(a, b, dtype=np.float64)[finite]) <= 1e4 * eps * scale

@@ -110,12 +110,10 @@ def wrong(ours: list[Any], theirs: list[Any]) -> str:
         if [p for p, _ in a] != [p for p, _ in b]:
             return f"call {n}: {a} instead of {b}"
         for (path, x), (_, y) in zip(a, b, strict=True):
-            exact = not isinstance(y, (np.ndarray, np.generic))
-            why = (
-                ("" if repr(x) == repr(y) else f"{x!r} instead of {y!r}")
-                if exact
-                else differs(x, y)
-            )
+            if isinstance(y, (np.ndarray, np.generic)):
+                why = differs(x, y)
+            else:
+                why = "" if repr(x) == repr(y) else f"{x!r} instead of {y!r}"
             if why:
                 return f"call {n}, {path}: {why}"
     return ""

@@ -484,6 +484,11 @@ def _results(
             or f"{_name(function)} returns no array that depends on its arguments",
             where,
         )
+    if any(s.anew and getattr(s.value, "base", None) is not None for s in _statics(results)):
+        raise UnsupportedError(
+            f"{_name(function)} returns a view of an array that does not depend on its arguments",
+            where,
+        )
     for tensor in tensors:
         if tensor.weak:
             raise UnsupportedError(f"{_name(function)} returns a Python float", where)
@@ -494,27 +499,12 @@ def _results(
     return results
 
 
-def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
-    """What a call's arguments are, where none is an array; empty where one is."""
-
-    def has_array(tree: Tree) -> bool:
-        return isinstance(tree, Leaf) or any(map(has_array, getattr(tree, "children", ())))
-
-    def kind(tree: Tree) -> str:
-        name = (tree.kind if isinstance(tree, Node) else type(tree.value)).__name__  # type: ignore[union-attr]
-        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-    assert isinstance(arguments, Node)
-    if has_array(arguments):
-        return ""
-    positional, keyword = arguments.children
-    kinds = [*map(kind, positional.children), *map(kind, keyword.children)]
-    if not kinds:
-        return f"{_name(function)} has no arguments here, and reads no array from outside"
-    return (
-        f"none of its arguments is an array (it is called with {' and '.join(kinds)}), and all "
-        "else is a constant of a program; pass NumPy arrays (np.asarray)"
-    )
+def _statics(tree: Tree) -> Iterator[Static]:
+    if isinstance(tree, Node):
+        for child in tree.children:
+            yield from _statics(child)
+    elif isinstance(tree, Static):
+        yield tree
 
 
 def _merged(tree: Tree, tensors: Sequence[Tensor]) -> Tree:
@@ -553,11 +543,6 @@ def _checked_constants(tree: Tree, graph: _TracingGraph, function: Callable[...,
         raise UnsupportedError(
             f"{_name(function)} returns a {type(tree.value).__name__}; return arrays, or tuples, "
             "lists and dicts of them",
-            definition(function),
-        )
-    if isinstance(tree.value, np.ndarray) and tree.value.base is not None:
-        raise UnsupportedError(
-            f"{_name(function)} returns a view of an array that does not depend on its arguments",
             definition(function),
         )
     return replace(tree, anew=isinstance(tree.value, (set, np.ndarray)))
