@@ -499,6 +499,29 @@ def _results(
     return results
 
 
+def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
+    """What a call's arguments are, where none is an array; empty where one is."""
+
+    def has_array(tree: Tree) -> bool:
+        return isinstance(tree, Leaf) or any(map(has_array, getattr(tree, "children", ())))
+
+    def kind(tree: Tree) -> str:
+        name = (tree.kind if isinstance(tree, Node) else type(tree.value)).__name__  # type: ignore[union-attr]
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+    assert isinstance(arguments, Node)
+    if has_array(arguments):
+        return ""
+    positional, keyword = arguments.children
+    kinds = [*map(kind, positional.children), *map(kind, keyword.children)]
+    if not kinds:
+        return f"{_name(function)} has no arguments here, and reads no array from outside"
+    return (
+        f"none of its arguments is an array (it is called with {' and '.join(kinds)}), and all "
+        "else is a constant of a program; pass NumPy arrays (np.asarray)"
+    )
+
+
 def _statics(tree: Tree) -> Iterator[Static]:
     if isinstance(tree, Node):
         for child in tree.children:

@@ -156,8 +156,8 @@ Graph recurrence(int steps) {
   const Type type{DType::F32, {Dim(8)}};
   TensorId x = g.add_input(type, "x");
   for (int i = 0; i < steps; i++) {
-    const TensorId half = g.add_const(Rational(1, 2), {DType::F32, {}});
-    const TensorId tenth = g.add_const(Rational(1, 10), {DType::F32, {}});
+    const TensorId half = g.add_const(Rational::ratio(1, 2), {DType::F32, {}});
+    const TensorId tenth = g.add_const(Rational::ratio(1, 10), {DType::F32, {}});
     const TensorId square = g.add(OpKind::Mul, {x, x});
     x = g.add(OpKind::Add, {g.add(OpKind::Mul, {square, half}), tenth});
   }
