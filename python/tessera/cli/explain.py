@@ -49,14 +49,8 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     options = common.options_from(**values)
     if src.endswith(".onnx"):
         return _model(program, options, as_json)
-    found = rewrite(
-        program.graph,
-        flavour,
-        options=options,
-        function=program.function,
-        traced=program.traced,
-        seconds=options.budget,
-    )
+    found = rewrite(program.graph, flavour, options=options, function=program.function,
+                    traced=program.traced, seconds=options.budget)  # fmt: skip
     places = pattern_places(program.graph, options)
     if as_json:
         common.print_json({**found.json(), "steps": steps(found), "patterns": places.json()})

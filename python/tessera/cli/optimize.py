@@ -126,14 +126,8 @@ def _rewrite(
     """The program as source of another library, or of NumPy with less work in it."""
     if output and Path(output).suffix != ".py":
         raise UsageError(f"-o {output}: source of {flavour} is saved as OUT.py")
-    found = rewrite(
-        program.graph,
-        flavour,
-        options=options,
-        function=program.function,
-        traced=program.traced,
-        seconds=options.budget,
-    )
+    found = rewrite(program.graph, flavour, options=options, function=program.function,
+                    traced=program.traced, seconds=options.budget)  # fmt: skip
     if output:
         Path(output).write_text(found.source)
     if as_json:
