@@ -18,7 +18,9 @@ void expect_level(Accuracy level, bool equal, const std::string& a, const std::s
                   const std::string& in = kXyz) {
   const Verdict v = compare_programs(in + a, in + b, level);
   EXPECT_EQ(v.equal(), equal) << name(level) << "\n" << a << "\n" << b << "\n" << v.str();
-  if (equal) EXPECT_EQ(v.certificate().level, level);
+  if (equal) {
+    EXPECT_EQ(v.certificate().level, level);
+  }
 }
 void same_bits(const std::string& a, const std::string& b, const std::string& in = kXyz) {
   expect_level(Accuracy::Bitwise, true, a, b, in);
