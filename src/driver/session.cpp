@@ -168,7 +168,9 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
 }
 
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
-  return run_mutate({}, graph, seconds, sink, nullptr);
+  MutateOptions engine_options;
+  engine_options.seconds = seconds;  // all that who names the engine allows
+  return run_mutate(std::move(engine_options), graph, seconds, sink, nullptr);
 }
 
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink,
