@@ -279,7 +279,10 @@ class Search {
     Reference::Run* next = nullptr;
     if (further != e) measure(*(next = &run_at(d, further)));
     fault = worst(here, c, fails, true, next);
-    if (!fault || overflow_.happens(here.inputs, reference_.pool())) return fails;
+    if (!fault) return fails;
+    if (overflow_.happens(here.inputs, reference_.pool()) ||
+        (next && overflow_.happens(next->inputs, reference_.pool())))
+      return fails;
     fault->where = describe(d, e);
     fault->inputs = here.inputs;
     result_.fault = std::move(fault);

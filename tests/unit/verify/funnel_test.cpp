@@ -245,7 +245,9 @@ TEST(Funnel, RootsOfProductsOfNorms) {
   for (uint64_t seed : {1, 2, 3}) {
     options.seed = seed;
     const Verdict v = verify(spec, shifted, options);
-    EXPECT_TRUE(v.equal()) << v.str();
+    // Equal over the reals; refused in the end, by the gate, for r overflows at 2^32.
+    ASSERT_TRUE(v.refuted()) << v.str();
+    EXPECT_EQ(v.counterexample().kind, Difference::Precision) << v.str();
   }
 }
 
