@@ -47,9 +47,9 @@ TEST(Levels, BitsHangOnOrderAndRounding) {
 
 TEST(Levels, RefutedWhereInputsShowOtherBits) {
   const std::string in = kXyz;
-  const Verdict v = compare_programs(in + "a = add x, y; c = add a, z; return c",
-                                     in + "a = add y, z; c = add x, a; return c",
-                                     Accuracy::Bitwise);
+  const Verdict v =
+      compare_programs(in + "a = add x, y; c = add a, z; return c",
+                       in + "a = add y, z; c = add x, a; return c", Accuracy::Bitwise);
   ASSERT_TRUE(v.refuted()) << v.str();
   EXPECT_NE(v.counterexample().spec, v.counterexample().candidate);
 }
