@@ -30,6 +30,8 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     return {false, "the certificate says that the programs were tested, not proved"};
   if (c.proved() && c.error_log2 > options.error_log2)
     return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
+  if (!c.all_sizes.empty() && c.level == Accuracy::Bitwise && !is_integer_program(spec))
+    return {false, "what it says of all sizes is proved of numbers, not of bits"};
   if (!c.all_sizes.empty()) {
     const AllSizes all = equal_for_all_sizes(spec, candidate, c.seed);
     if (!all.proved || all.what != c.all_sizes)

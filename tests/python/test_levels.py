@@ -18,6 +18,11 @@ from tessera.options import LEVELS, Options
 from tessera.rewrite import rewrite
 
 Array = np.ndarray[Any, np.dtype[Any]]
+# Kernels run, without a search.
+KERNELS = Options(
+    level="bitwise",
+    disable=("numpy", "synth", "mugraph", "patterns", "mutate", "cover", "fold", "learnt"),
+)
 RNG = np.random.default_rng(5)
 
 
@@ -78,7 +83,7 @@ COMPILED: list[tuple[Callable[..., Any], list[Array]]] = [
 @pytest.mark.parametrize("n", range(len(COMPILED)))
 def test_compiled_code_has_numpys_bits(n: int) -> None:
     function, arrays = COMPILED[n]
-    fast = ts.optimize(level="bitwise", budget=1, disable=("numpy",))(function)
+    fast = ts.optimize(options=KERNELS)(function)
     fast(*arrays)
     result = fast.result(*arrays)
     assert result is not None
@@ -132,7 +137,7 @@ def test_code_of_other_bits_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         Options, "fields", lambda self, given=Options.fields: {**given(self), "level": "close"}
     )
-    fast = ts.optimize(level="bitwise", budget=1, disable=("numpy",), cache=False)(blend)
+    fast = ts.optimize(options=KERNELS, cache=False)(blend)
     arrays = [made("f4", 40, 64) for _ in range(3)]
     with pytest.warns(RuntimeWarning, match="have other bits"):
         fast(*arrays)

@@ -139,9 +139,13 @@ TEST(Levels, CertificatesAreReplayed) {
   EXPECT_TRUE(recheck(c, a, b).ok);
   EXPECT_FALSE(compare_terms(a, other, 1, nullptr).equal);
   // A certificate of numbers does not pass for one of bits.
-  Certificate raised = verify(a, b).certificate();
+  const Graph sum =
+                  program(std::string(kXyz) + "a = mul x, y; b = mul x, z; c = add a, b; return c"),
+              product = program(std::string(kXyz) + "a = add y, z; c = mul x, a; return c");
+  Certificate raised = verify(sum, product).certificate();
+  EXPECT_TRUE(recheck(raised, sum, product).ok);
   raised.level = Accuracy::Bitwise;
-  EXPECT_FALSE(recheck(raised, a, b).ok);
+  EXPECT_FALSE(recheck(raised, sum, product).ok);
 }
 
 TEST(Levels, WhatCompiledCodeCannotKeepIsNamed) {
@@ -151,6 +155,16 @@ TEST(Levels, WhatCompiledCodeCannotKeepIsNamed) {
                            "c = max x, y; return c", "c = cast x {dtype=i32}; return c",
                            "a = cast x {dtype=f16}; c = cast a {dtype=f32}; return c"})
     EXPECT_NE(inexact_operator(program(std::string(kXyz) + body)), "") << body;
+}
+
+// Normal forms are of numbers: no claim for all sizes follows from them.
+TEST(Levels, BitsAreProvedAtTheSizesNamed) {
+  const std::string in = "x = input : f32[N,8]; y = input : f32[N,8]; ";
+  const std::string a = in + "c = add x, y; return c", b = in + "c = add y, x; return c";
+  const Verdict close = compare_programs(a, b), bits = compare_programs(a, b, Accuracy::Bitwise);
+  ASSERT_TRUE(close.equal() && bits.equal()) << close.str() << bits.str();
+  EXPECT_NE(close.certificate().all_sizes, "");
+  EXPECT_EQ(bits.certificate().all_sizes, "");
 }
 
 // --- programs that ask for special numbers
