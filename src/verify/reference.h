@@ -37,8 +37,9 @@ class Reference {
     Signs signs = Signs::Character;
     std::vector<Components> components;
     std::vector<IntRange> ranges;  // of integer inputs
+    std::pair<size_t, uint64_t> shift;
     auto order() const {
-      return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges);
+      return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges, shift);
     }
     friend bool operator<(const DrawKey& a, const DrawKey& b) { return a.order() < b.order(); }
   };
