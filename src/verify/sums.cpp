@@ -396,7 +396,7 @@ TermId Sums::total(Ids ids, TermId body) {
     body = t_.sum(all);
     ids.erase(ids.begin() + long(k));
   }
-  std::vector<TermId> all;
+  std::vector<TermId> all{total_below_cuts(ids, body)};
   const Term term = t_.term(body);
   for (const auto& [m, c] : term.sum) all.push_back(t_.mul(t_.number(c), total_of_product(ids, m)));
   --depth_;
@@ -428,6 +428,49 @@ std::optional<TermId> Sums::opened(Ids& ids, uint32_t m) {
   return std::nullopt;
 }
 
+// c where the bracket says id >= c and 0 <= c <= extent, whatever the extents are.
+std::optional<TermId> Sums::cut_of(const Atom& bracket, int64_t id) {
+  TermId value;
+  if (bracket.kind != AtomKind::Positive || !is_position(bracket.operands[0]) ||
+      !solves(bracket.operands[0], id, value) || leading_position(value) != INT64_MAX ||
+      t_.sub(t_.variable(id), value) != bracket.operands[0])
+    return std::nullopt;
+  const TermId cut = t_.add(value, Terms::kOne);
+  if (!never_negative(cut) || !never_negative(t_.sub(range_.at(id), cut))) return std::nullopt;
+  return cut;
+}
+
+// What is summed below a cut only, a·(1 − [id >= c]): these terms are taken out of the body, and
+// their sum is the result.
+TermId Sums::total_below_cuts(const Ids& ids, TermId& body) {
+  const Term term = t_.term(body);
+  for (const auto& [m, c] : term.sum) {
+    const Monomial mono = t_.monomial(m);
+    for (const Factor& f : mono.factors)
+      for (size_t k = 0; k < ids.size(); ++k) {
+        const std::optional<TermId> cut = cut_of(Atom(t_.atom(f.atom)), ids[k]);
+        if (!cut || f.power != 1) continue;
+        TermId rest = t_.number(c);
+        for (TermId other : factors(m))
+          if (other != t_.of_atom(f.atom)) rest = t_.mul(rest, other);
+        const Term plain = t_.term(rest);
+        if (plain.sum.size() != 1) continue;
+        const auto opposite =
+            std::pair(plain.sum[0].first, *Fraction::mul(plain.sum[0].second, {-1, 1}));
+        if (std::find(term.sum.begin(), term.sum.end(), opposite) == term.sum.end()) continue;
+        body = t_.sum({body, rest, t_.negative(monomial(m, c))});
+        const TermId fresh = position(*cut);
+        Ids below = ids;
+        below[k] = only_variable(fresh);
+        const TermId here = *cut == Terms::kZero
+                                ? Terms::kZero
+                                : total(below, substitute(t_.negative(rest), {{ids[k], fresh}}));
+        return t_.add(here, total_below_cuts(ids, body));
+      }
+  }
+  return Terms::kZero;
+}
+
 // A bracket that leaves one value of a position, or a smaller range of it.
 std::optional<TermId> Sums::without_bracket(Ids& ids, uint32_t m) {
   const Monomial mono = t_.monomial(m);
@@ -448,16 +491,13 @@ std::optional<TermId> Sums::without_bracket(Ids& ids, uint32_t m) {
         ids.erase(ids.begin() + long(k));
         return t_.mul(inside(value, extent), substitute(rest, {{id, value}}));
       }
-      if (leading_position(value) != INT64_MAX) continue;
-      // id > value, or id < value.
-      const bool above = t_.sub(t_.variable(id), value) == atom.operands[0];
-      const TermId cut = above ? t_.add(value, Terms::kOne) : value;
-      if (!never_negative(cut) || !never_negative(t_.sub(extent, cut))) continue;
-      const TermId left = above ? t_.sub(extent, cut) : cut;
+      const std::optional<TermId> cut = cut_of(atom, id);
+      if (!cut) continue;
+      const TermId left = t_.sub(extent, *cut);
       if (left == Terms::kZero) return Terms::kZero;
       const TermId fresh = position(left);
       ids[k] = only_variable(fresh);
-      return substitute(rest, {{id, above ? t_.add(fresh, cut) : fresh}});
+      return substitute(rest, {{id, t_.add(fresh, *cut)}});
     }
   }
   return std::nullopt;

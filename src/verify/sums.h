@@ -61,6 +61,8 @@ class Sums {
   Ids with_splits(const std::vector<TermId>& positions, TermId& body);
   TermId total(Ids ids, TermId body);
   TermId total_of_product(Ids ids, uint32_t m);
+  std::optional<TermId> cut_of(const Atom& bracket, int64_t id);
+  TermId total_below_cuts(const Ids& ids, TermId& body);
   std::optional<TermId> opened(Ids& ids, uint32_t m);
   std::optional<TermId> without_bracket(Ids& ids, uint32_t m);
   TermId largest(Ids ids, TermId body);
