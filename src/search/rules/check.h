@@ -27,7 +27,7 @@ struct CheckResult {
 CheckResult check(const Rule&, const CheckOptions& options = {});
 
 // Whether both sides have one normal form with unknown extents (verify/all_sizes.h): without axes
-// for "...", with two that broadcast, and with each variable in turn lacking them. Empty: they do;
+// for "...", with two, and with each variable in turn lacking them. Empty: they do;
 // else why not.
 std::string not_for_all_sizes(const Rule&, uint64_t seed);
 
