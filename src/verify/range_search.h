@@ -59,8 +59,8 @@ struct RangeResult {
 // Numbers near 1 are scaled by powers of two, shifted by them, or scaled in every other slice:
 // all inputs at once and each alone, of one sign and of both, up to the ends of their dtypes and
 // where the rewrite first fails (found by bisection). A fault counts where the original is finite
-// and about as accurate as rounding explains, with all that it computes on the way in range, there and
-// a little further out: by the number of terms that sums have, or where a third of the digits fade.
+// and about as accurate as rounding explains, with all that it computes on the way in range, there
+// and a little further out: by the number of terms that sums have, or where a third of the digits fade.
 RangeResult search_ranges(Reference& spec, const Graph& candidate, const RangeOptions& options);
 
 }  // namespace tessera
