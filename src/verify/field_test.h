@@ -26,9 +26,9 @@ struct FieldDrawRequest {
   int redraws = 12;             // see FieldDraw
   bool ties = false;            // small integers in all components: comparisons meet equal operands
   Signs signs = Signs::Character;
-  FieldShift shift = {};  // of small fields
   // Once it is set, nothing may be concluded from the result, and nothing of the draw is kept.
   const std::atomic<bool>* cancel = nullptr;
+  FieldShift shift = {};  // of small fields
 };
 
 struct FieldDrawResult {
