@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,8 +29,13 @@ class NumPy:
         return functools.partial(function, *args, **kwargs)
 
     @staticmethod
-    def prepare(single: bool = True) -> None:
-        """Settings for timing in a process of its own, with a `single` thread or all."""
+    def prepare() -> None:
+        """Settings for timing in a process of its own; both sides of a comparison get them."""
+
+    @staticmethod
+    def on_one_thread() -> AbstractContextManager[None]:
+        """Without threads of its own meanwhile, where such wait for each other actively."""
+        return nullcontext()
 
 
 class Jax:
@@ -62,11 +68,15 @@ class Jax:
         return lambda: jax.block_until_ready(compiled(*arrays))
 
     @staticmethod
-    def prepare(single: bool = True) -> None:
+    def prepare() -> None:
         """Runs on the thread that calls: handing over to another one and back is 50 us of noise."""
         import jax
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+    @staticmethod
+    def on_one_thread() -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Torch:
@@ -87,13 +97,24 @@ class Torch:
         return functools.partial(torch.compile(function, dynamic=False), *args, **kwargs)
 
     @staticmethod
-    def prepare(single: bool = True) -> None:
-        """No gradients; where `single`, the barriers of threads do not count (6 ms under load)."""
+    def prepare() -> None:
+        """One thread, no gradients: the barriers of two threads on a shared machine take 6 ms."""
         import torch
 
-        if single:
-            torch.set_num_threads(1)
+        torch.set_num_threads(1)
         torch.set_grad_enabled(False)
+
+    @staticmethod
+    @contextmanager
+    def on_one_thread() -> Iterator[None]:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 def in_order(value: Any) -> Any:

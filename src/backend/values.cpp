@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/interruption.h"
 #include "ir/infer.h"
 
 namespace tessera {
@@ -283,7 +282,6 @@ class Builder {
   }
 
   int add(Value value, const Type& type) {
-    interruption_point();
     const int id = static_cast<int>(result_.values.size());
     value.dtype = type.dtype;
     for (int input : value.inputs) value.grid |= result_.values[static_cast<size_t>(input)].grid;
@@ -361,7 +359,6 @@ class Builder {
 
   // Extents of the result from those of the operands.
   void derive(Value& value, int id) {
-    interruption_point();
     if (has(value.kind, algebra::Pointwise)) {
       for (size_t i = 0; i < value.inputs.size(); ++i) {
         inherit_broadcast(value, i, value.extents.size());

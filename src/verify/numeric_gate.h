@@ -1,6 +1,5 @@
 // Is a rewrite as accurate as the original in the program's own dtype? Both are compared with f64
-// (f64 programs with long double) on ordinary and adversarial inputs: err <= max(2·err of the
-// original, c·eps·√k·Σ|terms|).
+// on ordinary and adversarial inputs: err <= max(2·err of the original, c·eps·√k·Σ|terms|).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -14,10 +13,8 @@
 namespace tessera {
 
 struct GateOptions {
-  Accuracy level = Accuracy::Close;
-  bool special = false;  // see VerifyOptions
+  bool strict = false;
   uint64_t seed = 1;
-  bool region = false;    // of larger programs, over cuts that are inputs here
   bool minimise = true;   // see VerifyOptions
   double c = 8;           // of the second bound
   double max_work = 5e8;  // element operations; expensive programs are run on fewer families

@@ -37,9 +37,8 @@ class Reference {
     Signs signs = Signs::Character;
     std::vector<Components> components;
     std::vector<IntRange> ranges;  // of integer inputs
-    std::pair<size_t, uint64_t> shift;
     auto order() const {
-      return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges, shift);
+      return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges);
     }
     friend bool operator<(const DrawKey& a, const DrawKey& b) { return a.order() < b.order(); }
   };
@@ -83,7 +82,7 @@ class Reference {
   ThreadPool* pool() const { return pool_; }
 
  private:
-  static constexpr size_t kMaxEntries = 256;
+  static constexpr size_t kMaxEntries = 64;
   template <class Map, class Key>
   static typename Map::mapped_type& entry(Map& map, const Key& key) {
     if (map.size() >= kMaxEntries && map.count(key) == 0) map.clear();

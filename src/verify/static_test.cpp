@@ -340,10 +340,8 @@ class StaticTest {
 
   GateOptions gate_options() {
     GateOptions g;
-    g.level = o_.level;
-    g.special = o_.special;
+    g.strict = o_.strict;
     g.seed = seeds_.split(1)();
-    g.region = region_;
     g.minimise = o_.minimise;
     g.cancel = o_.cancel;
     g.progress = o_.progress;

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """NumPy programs that ask for things at the edge of what a trace can know; see test_hostile.py.
 
 Each defines `f`; where they are needed also `given()`, its arguments, `change(n)`, which changes

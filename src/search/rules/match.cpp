@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/interruption.h"
 
 namespace tessera::rules {
 
@@ -132,7 +131,6 @@ class Matcher {
 
   // Each returns whether to go on looking.
   bool solve(const Goal* goal) {
-    interruption_point();
     if (!goal) return found_(match_);
     const Node& pattern = rule_.nodes[goal->node];
     ValueId& bound = match_.classes[goal->node];

@@ -5,7 +5,6 @@
 #include <unordered_set>
 
 #include "base/check.h"
-#include "base/interruption.h"
 #include "base/rng.h"
 #include "search/rules/sign.h"
 
@@ -118,7 +117,6 @@ class Saturator {
   }
 
   bool holds(const Match& m) const {
-    interruption_point();
     const Rule& rule = rules_.rules()[m.rule];
     for (const Condition& c : rule.conditions) {
       if (c.implied && !limits_.strict) continue;
@@ -133,7 +131,6 @@ class Saturator {
 
   // Adds the right side; whether anything was new.
   bool apply(const Match& m) {
-    interruption_point();
     if (!holds(m)) {
       ++result_.conditional;
       return false;

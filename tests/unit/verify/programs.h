@@ -16,12 +16,10 @@ inline Graph program(const std::string& body) {
   return parse(text + "\n}\n", "test");
 }
 
-inline Verdict compare_programs(const std::string& a, const std::string& b,
-                                Accuracy level = Accuracy::Close, bool special = false) {
+inline Verdict compare_programs(const std::string& a, const std::string& b, bool strict = false) {
   VerifyOptions options;
   options.seed = 20260101;
-  options.level = level;
-  options.special = special;
+  options.strict = strict;
   return verify(program(a), program(b), options);
 }
 
