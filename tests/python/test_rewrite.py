@@ -242,17 +242,13 @@ def test_the_bench_reports_every_case(tmp_path: Path) -> None:
     assert answer.returncode == 64
 
 
-def test_a_refused_program_does_not_end_the_search() -> None:
-    """Of winsorize the cheapest candidates need proofs by cases; another, as cheap, does not."""
+def test_what_the_search_has_proved_is_equal_and_cheaper() -> None:
+    """Of winsorize the cheapest candidates need proofs by cases, which may end unproved."""
     program = next(p for p in programs("statistics") if p.name == "winsorize")
     traced = trace_call(program.function, [], dict(program.specs))
     fields = {**Options(budget=5).fields(), "engine": "synth"}
-    plain = _core.search(traced.graph.core, {**fields, "proved": False}, None)
-    first = Graph.from_core(plain["candidates"][0]["graph"])
     proved = _core.search(traced.graph.core, {**fields, "proved": True}, None)
     found = Graph.from_core(proved["candidates"][0]["graph"])
-    assert not verify(traced.graph, first).equal
-    assert proved["report"]["refused"]
     assert verify(traced.graph, found).equal
     assert proved["candidates"][0]["model_s"] < proved["report"]["original_cost"]
 
