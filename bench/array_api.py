@@ -112,9 +112,7 @@ for _name in ("neg", "pos", "abs", "invert", "getitem"):
     setattr(Array, f"__{_name}__", _operator(getattr(operator, _name), f"__{_name}__", False))
 
 
-def compare(
-    name: str, function: Callable[..., Any], args: Any, kwargs: Any, expected: Any
-) -> None:
+def compare(name: str, function: Callable[..., Any], args: Any, kwargs: Any, expected: Any) -> None:
     """Runs a call as a program and notes where it differs."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
