@@ -12,7 +12,7 @@ PY := .venv/bin/python
 NINJA := .venv/bin/ninja
 CMAKE := .venv/bin/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(NINJA) -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 
-.PHONY: all demo build test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
+.PHONY: all demo build checks test bench bench-core compare trust gpu-test gpu-bench gpu-bundle lint fuzz clean core
 all: build
 
 .venv/stamp-run: tools/requirements.txt tools/bootstrap.sh
@@ -42,7 +42,12 @@ build/asan/build.ninja: .venv/stamp-dev
 	  -DTESSERA_SANITIZE=ON -DTESSERA_PYTHON=OFF
 	@touch $@
 
-test: build build/asan/build.ninja
+# What takes a second and needs nothing, before minutes of building.
+checks:
+	@python3 tools/check_layers.py
+	@python3 tools/size.py
+
+test: checks build build/asan/build.ninja
 	@$(NINJA) -C build/asan -j$(JOBS) tessera_tests
 	@tools/run_tests.sh
 

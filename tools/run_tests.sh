@@ -15,9 +15,6 @@ halves() {
   return $failed
 }
 
-for check in check_layers size; do
-  if [ -f tools/$check.py ]; then step "$check" .venv/bin/python tools/$check.py; fi
-done
 # With .venv's programs (z3) on the path, and HiGHS beside the built-in solver; the sanitizer run below does without that oracle.
 step "C++ unit tests" halves env PATH="$PWD/.venv/bin:$PATH" \
   TESSERA_HIGHS="$(ls .venv/lib/python3*/site-packages/highspy/libhighs.so.1 2>/dev/null)" build/release/tessera_tests
