@@ -24,8 +24,8 @@ import numpy as np
 
 from bench.peers import NEEDS
 from bench.workloads import Workload
+from tessera.race import asleep
 
-_SETTLE_S = 0.03  # pools spin for a while after their work
 Facts = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -89,6 +89,10 @@ class Process:
         line, _, self._pending = self._pending.partition(b"\n")
         answer: Facts = json.loads(line)
         return answer
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def kill(self) -> None:
         """Stops it, whatever it is doing."""
@@ -197,7 +201,7 @@ class Race:
                     continue
                 if name not in self._members:
                     continue
-                time.sleep(_SETTLE_S)
+                asleep([p.pid for p in self._processes.values()])  # pools spin after their work
                 try:
                     answer = self._processes[self._members[name]].ask(
                         60, do="time", name=name, cold=cold

@@ -10,7 +10,7 @@ time of the synthesis, that of a plain bottom-up enumeration, and the paper's wo
 Cases are those of `bench/corpus/numpy/stenso.py`, `NAME@small` and `NAME@large` the same at a
 quarter and four times the extents, and with `--case GROUP:` those of another file of the corpus
 (`*:` of all; with `--quick` only as NumPy source, without kernels).
-Rows of case "geomean" sum up, without those that other processes disturbed thrice (`disturbed`).
+Rows of case "geomean" sum up, without those that other processes disturbed (`disturbed`).
 JAX runs on the thread that calls and PyTorch on one thread (frameworks.py), both sides of each
 ratio alike.
 """
@@ -25,17 +25,17 @@ from functools import partial
 from math import exp, log
 from typing import Any
 
-import numpy as np
-
 from bench.corpus import FOLDER, CorpusProgram, programs
 from tessera import _core, costs
 from tessera.api import optimize
 from tessera.emit import compile_source, emit
 from tessera.errors import Error, UsageError
-from tessera.frameworks import FRAMEWORKS, Run
+from tessera.frameworks import FRAMEWORKS
 from tessera.frontends.trace import Spec, Traced, trace_call, unflatten
 from tessera.options import Options
-from tessera.rewrite import Rewrite, arguments, race, rewrite
+from tessera.race import Entrant, decide
+from tessera.racer import Run
+from tessera.rewrite import Rewrite, arguments, rewrite
 from tessera.source import run_file
 
 Row = dict[str, Any]
@@ -43,7 +43,7 @@ _SCALES = {"": 1.0, "small": 0.25, "large": 4.0}
 _LARGEST = 64 << 20  # elements of all arguments; larger cases are left out
 _QUICK = ("diag_dot", "synth_6", "max_stack")
 _ALIKE = 0.97  # of the best known, and still as good: the rest is noise
-_DISTURBED = 1.5  # times what a contestant takes alone: something else used the processors
+_DISTURBED = 0.5  # spread of times, in medians
 _TRIED = {"numpy": 8, "jax": 8, "torch": 4}  # programs that are timed; others compile each
 
 
@@ -217,26 +217,14 @@ def _against(
 
 
 def _undisturbed(runs: Sequence[Run], seconds: float) -> tuple[list[float], list[float], Row]:
-    """Medians and ratios of a race in which everybody was about as fast as alone.
-
-    The threads of a BLAS wait for each other busily: where another process takes a processor from
-    one of them, a product takes a hundred times as long. Such a race is run again, twice at most;
-    the third element is {"disturbed": True} where that did not help.
-    """
-    for attempt in range(3):
-        with np.errstate(all="ignore"):
-            alone = [min(_seconds(run) for _ in range(9)) for run in runs]
-        medians, ratios, _ = race(runs, seconds)
-        if all(m <= _DISTURBED * a for m, a in zip(medians, alone, strict=True)):
-            return medians, ratios, {}
-        time.sleep(0.5 * (attempt + 1))
-    return medians, ratios, {"disturbed": True}
-
-
-def _seconds(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+    """Medians and ratios of a race; the third element is {"disturbed": True} where other work
+    spread the times by half of them."""
+    held = decide([Entrant(run) for run in runs], 1.0, (), seconds)
+    times = [t for t in held.times if t is not None]
+    assert len(times) == len(runs)
+    disturbed = held.provisional and max(t.spread for t in times) > _DISTURBED
+    row: Row = {"disturbed": True} if disturbed else {}
+    return [t.median for t in times], [t.ratio for t in times], row
 
 
 def _enumerated(traced: Traced, options: Options, found: Rewrite) -> Row:

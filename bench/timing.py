@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from tessera import _core
+from tessera.race import asleep
 
 Run = Callable[[], Any]
-_SETTLE_S = 0.025  # OpenBLAS spins for about 20 ms
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def interleave(
     """Times all contestants in turn until the budget is used and everybody had enough rounds.
 
     Thread pools of one library spin for a while after their work and would slow the next one, so
-    every turn begins with a pause; a warm turn then has an untimed run that wakes its own pool.
+    every turn begins when they sleep; a warm turn then has an untimed run that wakes its own pool.
     """
     names = list(contestants)
     flusher = CacheFlusher() if cold else None
@@ -65,7 +63,7 @@ def interleave(
         for offset in range(len(names)):
             name = names[(turn + offset) % len(names)]
             run, n = contestants[name], repeats[name]
-            time.sleep(_SETTLE_S)
+            asleep()
             if flusher:
                 flusher.flush()
             else:
@@ -82,46 +80,3 @@ def _timed(run: Run) -> float:
     start = time.perf_counter()
     run()
     return max(time.perf_counter() - start, 1e-9)
-
-
-class BlasThreads:
-    """The number of threads of NumPy's bundled OpenBLAS; nothing where there is none.
-
-    A pool with more threads than free processors spins against itself, so a fair NumPy baseline is
-    the better of one thread and all.
-    """
-
-    def __init__(self) -> None:
-        self._set: Callable[[int], Any] | None = None
-        self.all = 1
-        folder = Path(np.__file__).parents[1] / "numpy.libs"
-        for path in folder.glob("*openblas*"):
-            library = ctypes.CDLL(str(path))
-            for prefix, suffix in (
-                ("scipy_openblas_", "64_"),
-                ("openblas_", "64_"),
-                ("openblas_", ""),
-            ):
-                try:
-                    self._set = getattr(library, f"{prefix}set_num_threads{suffix}")
-                    self.all = int(getattr(library, f"{prefix}get_num_threads{suffix}")())
-                    return
-                except AttributeError:
-                    continue
-
-    def use(self, threads: int) -> None:
-        """Sets the number of threads from now on."""
-        if self._set is not None:
-            self._set(threads)
-
-    def single(self, run: Run) -> Run:
-        """The same run on one thread."""
-
-        def on_one_thread() -> Any:
-            self.use(1)
-            try:
-                return run()
-            finally:
-                self.use(self.all)
-
-        return on_one_thread

@@ -6,6 +6,7 @@ import ast
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 
 import tessera as ts
-from bench.timing import BlasThreads, interleave
 from tessera import _core
 from tessera.cli.common import ProgressLine, count, duration, prunes
+from tessera.contest import as_entrant
+from tessera.race import Entrant, decide
 
 FILE = Path(__file__).with_name("rmsnorm.py")
 console = Console(highlight=False, width=100)
@@ -111,7 +113,7 @@ def show_proof(certificate: Any) -> None:
 
 
 def show_speed(result: ts.Result) -> None:
-    section("speed: interleaved with the NumPy original, medians")
+    section("speed: in turns with the NumPy original, each in processes of its own")
     from rmsnorm import rmsnorm_linear as program
 
     numpy_program: Callable[..., Any] = program
@@ -120,27 +122,23 @@ def show_speed(result: ts.Result) -> None:
     G = rng.standard_normal(1024, dtype=np.float32)
     W = rng.standard_normal((1024, 4096), dtype=np.float32) / np.float32(32)
     difference = np.abs(result(X, G, W) - numpy_program(X, G, W)).max()
-    blas = BlasThreads()
-
-    def numpy_run() -> Any:
-        return numpy_program(X, G, W)
-
-    times = interleave(
-        {
-            f"NumPy, {blas.all} threads": numpy_run,
-            "NumPy, 1 thread": blas.single(numpy_run),
-            "Tessera": lambda: result(X, G, W),
-        },
-        1.0,
-    )
-    ours_s = times.pop("Tessera").median_s
-    for name, timing in times.items():
-        console.print(f"{name:<18}{timing.median_s * 1e6:9.0f} µs")
-    best = min(timing.median_s for timing in times.values())
-    console.print(
-        f"{'Tessera':<18}{ours_s * 1e6:9.0f} µs   [bold green]{best / ours_s:.2f}x[/] the better "
-        f"of these   (largest difference {difference:.1e})"
-    )
+    original = as_entrant(partial(numpy_program, X, G, W), result.original, [X, G, W])
+    kernel = {"graph": str(result.graph), "disable": [], "exact": False}
+    threads = result.details["threads"]
+    entrants = [original, Entrant(partial(result, X, G, W), f"tessera:{threads}", kernel)]
+    race = decide(entrants, 1.0, [X, G, W], seconds=2.0, budget=20.0)
+    numpy_times, ours = race.times
+    console.print(f"NumPy    {numpy_times or 'gave no answer'}")
+    console.print(f"Tessera  {ours or 'gave no answer'}")
+    if numpy_times is not None and ours is not None:
+        console.print(
+            f"[bold green]{ours.ratio:.2f}x[/], between {ours.low:.2f} and {ours.high:.2f}: at the "
+            f"better of one thread and {threads} (largest difference {difference:.1e})"
+        )
+    if race.undecided(1.0):
+        console.print("[yellow]too noisy to tell who is faster[/]")
+    if race.provisional:
+        console.print("[yellow]provisional: other programs kept the machine busy[/]")
     console.print(
         f"against the original compiled as it is: {result.speedup:.2f}x "
         f"({duration(result.original_us / 1e6)} → {duration(result.measured_us / 1e6)})"

@@ -5,8 +5,8 @@
 Takes the programs of bench/corpus/numpy, asks synthesis for candidates and the verifier for its
 verdict, and runs what it accepts in NumPy:
 
-* strict: what `--strict` accepts, on NaN, infinities, zeros of both signs, subnormal and largest
-  numbers: where one side is NaN or infinite, the other is the same;
+* bitwise: what `--level bitwise` accepts, on NaN, infinities, zeros of both signs, subnormal and
+  largest numbers: where one side is NaN or infinite, the other is the same;
 * default: what is accepted by default, over the program's domain and its edges: where the original
   is finite, the rewrite is finite;
 * accuracy: root mean square error against f64 (longdouble for f64 programs), over ordinary, large
@@ -50,7 +50,7 @@ class Report:
 
     program: str
     source: str
-    strict: bool
+    bitwise: bool
     special: list[str] = field(default_factory=list)  # NaN or infinity on one side only
     zeros: list[str] = field(default_factory=list)  # zeros of another sign
     undefined: list[str] = field(default_factory=list)  # the original is finite, the rewrite not
@@ -58,7 +58,7 @@ class Report:
 
 
 def accepted(
-    program: CorpusProgram, traced: Traced, strict: bool, most: int
+    program: CorpusProgram, traced: Traced, bitwise: bool, most: int
 ) -> Iterator[tuple[Function, str]]:
     """Candidates of synthesis that are taken for the program, as NumPy functions with source."""
     graph, name = traced.graph, program.name
@@ -74,9 +74,9 @@ def accepted(
         def rewritten(*arrays: Array, call: Function = made) -> Any:
             return call(*arrays, *traced.extra)
 
-        if not verify(graph, found, strict=strict, seed=1).equal:
+        if not verify(graph, found, level="bitwise" if bitwise else "close", seed=1).equal:
             continue
-        if strict and differs_at_edges(program.function, rewritten, program.arguments(3)):
+        if bitwise and differs_at_edges(program.function, rewritten, program.arguments(3)):
             continue
         yield rewritten, source
 
@@ -177,16 +177,16 @@ def smaller(program: CorpusProgram) -> CorpusProgram:
     return reduced
 
 
-def check(program: CorpusProgram, strict: bool, most: int, seeds: int) -> Iterator[Report]:
+def check(program: CorpusProgram, bitwise: bool, most: int, seeds: int) -> Iterator[Report]:
     """Everything that this file promises, for the accepted rewrites of one program."""
     try:
         traced = trace_call(program.function, [], dict(program.specs))
     except Error:
         return
-    for rewritten, source in accepted(program, traced, strict, most):
-        report = Report(f"{program.group}.{program.name}", source, strict)
+    for rewritten, source in accepted(program, traced, bitwise, most):
+        report = Report(f"{program.group}.{program.name}", source, bitwise)
         rng = np.random.default_rng(7)
-        if strict:
+        if bitwise:
             for _ in range(seeds):
                 for arrays in edge_inputs([s.sample(rng) for s in program.specs.values()], rng):
                     compare_special(report, program.function, rewritten, arrays)
@@ -275,12 +275,12 @@ def main() -> int:
         if name and program.name != name:
             continue
         program = smaller(program)
-        for strict in (True, False):
-            for report in check(program, strict, args.candidates, args.seeds):
+        for bitwise in (True, False):
+            for report in check(program, bitwise, args.candidates, args.seeds):
                 reports.append(report)
                 worst = {f: r for f, r in report.accuracy.items() if r > 2}
                 if report.special or report.zeros or report.undefined or worst:
-                    kind = "strict" if strict else "default"
+                    kind = "bitwise" if bitwise else "default"
                     body = report.source.split("\n\n\n", 1)[-1].strip().splitlines()[1:]
                     print(f"{report.program} ({kind}): {'; '.join(b.strip() for b in body)}")
                     for title, found in (("special", report.special), ("zeros", report.zeros),
@@ -290,14 +290,14 @@ def main() -> int:
                     for f, r in worst.items():
                         print(f"    accuracy {f}: {r:.2f}x the error")
                     sys.stdout.flush()
-    strict_reports = [r for r in reports if r.strict]
+    bitwise_reports = [r for r in reports if r.bitwise]
     ratios = [r for report in reports for r in report.accuracy.values()]
-    special = sum(bool(r.special) for r in strict_reports)
-    zeros = sum(bool(r.zeros) for r in strict_reports)
-    print(f"strict: {len(strict_reports)} rewrites, {special} differ in NaN or infinity,")
+    special = sum(bool(r.special) for r in bitwise_reports)
+    zeros = sum(bool(r.zeros) for r in bitwise_reports)
+    print(f"bitwise: {len(bitwise_reports)} rewrites, {special} differ in NaN or infinity,")
     print(f"    {zeros} in a zero's sign")
     undefined = sum(bool(r.undefined) for r in reports)
-    print(f"default: {len(reports) - len(strict_reports)} rewrites, {undefined} less defined;")
+    print(f"default: {len(reports) - len(bitwise_reports)} rewrites, {undefined} less defined;")
     print(f"    accuracy: {len(ratios)} families, {sum(r > 2 for r in ratios)} worse than twice,")
     print(f"    worst {max(ratios, default=0):.2f}x")
     return 0

@@ -416,14 +416,15 @@ void bind_backend(nb::module_& m) {
       nb::arg("key"), nb::arg("text"));
   m.def(
       "compile",
-      [](const Graph& program, const std::set<std::string>& disable) {
+      [](const Graph& program, const std::set<std::string>& disable, bool exact) {
         nb::gil_scoped_release release;
         Cache cache;
         ModuleOptions options;
+        options.exact = exact;
         for (const std::string& name : disable) disable_plan(options.plan, name);
         return std::shared_ptr<Module>(Module::compile(program, cache, options));
       },
-      nb::arg("program"), nb::arg("disable") = std::set<std::string>());
+      nb::arg("program"), nb::arg("disable") = std::set<std::string>(), nb::arg("exact") = false);
   m.def(
       "emit_source",
       [](const Graph& program, const std::string& isa) {

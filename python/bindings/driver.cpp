@@ -53,6 +53,8 @@ nb::dict record(const Outcome& o) {
   d["fate"] = name(o.fate);
   d["why"] = o.why;
   d["seconds"] = o.seconds;
+  d["least_s"] = o.least_seconds;
+  d["spread"] = o.spread;
   d["warm_s"] = o.warm_seconds;
   d["speedup"] = o.speedup;
   return d;
@@ -136,6 +138,7 @@ nb::dict record(const OptimizeReport& r) {
   d["convolutions"] = r.convolutions;
   d["cancelled"] = r.cancelled;
   d["unfinished"] = r.unfinished;
+  d["too_noisy"] = r.too_noisy;
   d["resumable"] = r.resumable;
   d["resumed"] = r.resumed;
   d["target"] = r.target;
@@ -204,8 +207,10 @@ OptimizeOptions options_from(const nb::dict& fields) {
       take(options.seed);
     else if (name == "verify_seed")
       take(options.verify_seed);
-    else if (name == "strict")
-      take(options.strict);
+    else if (name == "level")
+      options.level = accuracy_named(nb::cast<std::string>(value));
+    else if (name == "special")
+      take(options.special);
     else if (name == "accept_tested")
       take(options.accept_tested);
     else if (name == "candidates")
@@ -264,6 +269,8 @@ nb::dict optimize_to_dict(const Graph& program, const nb::dict& fields, nb::obje
   d["module"] = result.module ? nb::cast(result.module) : nb::object(nb::none());
   d["cuda"] = result.cuda ? nb::cast(result.cuda) : nb::object(nb::none());
   d["original_s"] = result.original_s;
+  d["original_least_s"] = result.original_least_s;
+  d["original_spread"] = result.original_spread;
   d["seconds"] = result.seconds;
   d["speedup"] = result.speedup;
   nb::list candidates;

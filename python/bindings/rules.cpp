@@ -78,6 +78,7 @@ nb::list check_rules(const std::string& text, const std::string& file, int insta
     d["why"] = results[i].why;
     d["instances"] = results[i].instances;
     d["agreed"] = results[i].agreed;
+    d["all_sizes"] = results[i].all_sizes;
     list.append(d);
   }
   return list;

@@ -1,10 +1,13 @@
 // verify/: verdicts with their evidence, certificates, and the replay of a
 // certificate.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 
 #include "base/thread_pool.h"
 #include "bindings.h"
 #include "long_call.h"
+#include "verify/all_sizes.h"
+#include "verify/bitwise.h"
 #include "verify/filter.h"
 #include "verify/funnel.h"
 
@@ -16,10 +19,12 @@ nb::dict record(const Certificate& c) {
   d["spec"] = c.spec_name;
   d["candidate"] = c.candidate_name;
   d["seed"] = c.seed;
-  d["strict"] = c.strict;
+  d["level"] = name(c.level);
+  d["level_means"] = meaning(c.level);
   d["inputs"] = c.inputs;
   d["outputs"] = c.outputs;
   d["coverage"] = c.coverage;
+  d["all_sizes"] = c.all_sizes;
   d["error_log2"] = c.error_log2;
   d["bound"] = c.bound;
   d["basis"] = c.basis;
@@ -93,10 +98,10 @@ nb::dict record(const Verdict& v) {
   return d;
 }
 
-VerifyOptions options_from(bool strict, std::optional<uint64_t> seed, int threads,
+VerifyOptions options_from(Accuracy level, std::optional<uint64_t> seed, int threads,
                            int64_t max_macs) {
   VerifyOptions options;
-  options.strict = strict;
+  options.level = level;
   options.seed = seed;
   if (threads > 0) options.threads = threads;
   if (max_macs > 0) options.max_macs = max_macs;
@@ -130,10 +135,12 @@ void bind_verify(nb::module_& m) {
 
   m.def(
       "verify",
-      [](const Graph& spec, const Graph& candidate, bool strict, std::optional<uint64_t> seed,
-         int threads, int64_t max_macs, bool second_opinion, std::string z3,
-         std::optional<double> budget, nb::object progress, bool accept_tested) {
-        VerifyOptions options = options_from(strict, seed, threads, max_macs);
+      [](const Graph& spec, const Graph& candidate, const std::string& level,
+         std::optional<uint64_t> seed, int threads, int64_t max_macs, bool second_opinion,
+         std::string z3, std::optional<double> budget, nb::object progress, bool accept_tested,
+         bool special) {
+        VerifyOptions options = options_from(accuracy_named(level), seed, threads, max_macs);
+        options.special = special;
         options.accept_tested = accept_tested;
         options.second_opinion = second_opinion;
         options.z3 = std::move(z3);
@@ -148,11 +155,25 @@ void bind_verify(nb::module_& m) {
             call.run([&] { return verify(spec, candidate, options); }, progress, interrupted);
         return record(verdict);
       },
-      nb::arg("spec"), nb::arg("candidate"), nb::arg("strict") = false,
+      nb::arg("spec"), nb::arg("candidate"), nb::arg("level") = "close",
       nb::arg("seed") = nb::none(), nb::arg("threads") = 0, nb::arg("max_macs") = 0,
       nb::arg("second_opinion") = false, nb::arg("z3") = "", nb::arg("budget") = nb::none(),
-      nb::arg("progress") = nb::none(), nb::arg("accept_tested") = false);
+      nb::arg("progress") = nb::none(), nb::arg("accept_tested") = false,
+      nb::arg("special") = false);
 
+  // What is proved of all sizes, given by instances (verify/all_sizes.h), or nothing and why.
+  m.def(
+      "equal_for_all_sizes",
+      [](const std::vector<Graph>& a, const std::vector<Graph>& b) {
+        nb::gil_scoped_release release;
+        const AllSizes found = equal_for_all_sizes(a, b);
+        return std::pair(found.proved, found.what);
+      },
+      nb::arg("a"), nb::arg("b"));
+
+  m.def(
+      "inexact_operator", [](const Graph& graph) { return inexact_operator(graph); },
+      nb::arg("graph"));
   // Which candidates the cheap field filter lets pass, in order.
   m.def(
       "filter",
@@ -171,7 +192,7 @@ void bind_verify(nb::module_& m) {
   m.def(
       "recheck",
       [](const Certificate& certificate, const Graph& spec, const Graph& candidate, int threads) {
-        VerifyOptions options = options_from(certificate.strict, std::nullopt, threads, 0);
+        VerifyOptions options = options_from(certificate.level, std::nullopt, threads, 0);
         options.accept_tested = !certificate.proved();
         LongCall call;
         options.cancel = &call.cancel;

@@ -5,23 +5,35 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from tessera import _core
+from tessera.clock import Clock
 from tessera.contest import Known
 from tessera.cuda import find_libraries, is_device_array, placeholder
 from tessera.decorator import Optimized
-from tessera.errors import UsageError
+from tessera.errors import UnsupportedError, UsageError
+from tessera.frontends.numpy import rounds_otherwise
 from tessera.frontends.trace import Traced, trace_call
 from tessera.graph import Graph
-from tessera.options import Options, is_gpu, require_budget, require_seed, require_threads
+from tessera.options import (
+    Level,
+    Options,
+    is_gpu,
+    require_budget,
+    require_level,
+    require_seed,
+    require_threads,
+)
 from tessera.result import FunctionCall, GraphCall, Result, Verdict
 from tessera.store import MeasurementStore
 
 Progress = Callable[[dict[str, Any]], None]
+# Of a function's budget: what tracing takes at most, and what the search for kernels may take: few
+# figures, since results are remembered by it.
+_TRACING, _SEARCH = 0.6, (0.85, 0.65, 0.4, 0.2)
 
 
 def superoptimize(
@@ -35,8 +47,9 @@ def superoptimize(
 
     `program` is a Graph, or a NumPy function followed by example arguments (arrays, or types such
     as "f32[16,1024]"). Options are given as `options=` or by name: `target="cpu", budget=30`.
-    Ctrl-C ends the search: what it found so far is raced and proved, and the best is returned; a
-    second Ctrl-C ends that too. What was cut short goes on with `resume=True`.
+    The call ends soon after the budget (20 % and 0.5 s later at most). Ctrl-C ends the search
+    within a second: the best that is raced and proved by then is returned; a second Ctrl-C ends
+    that too. What was cut short goes on with `resume=True`.
     """
     chosen = (options or Options()).replace(**overrides)
     if isinstance(program, Graph):
@@ -47,8 +60,9 @@ def superoptimize(
         raise UsageError(f"superoptimize takes a Graph or a function, not {program!r}")
     if is_gpu(chosen.target):
         args = tuple(placeholder(a) if is_device_array(a) else a for a in args)
-    traced = trace_call(program, args, {})
-    return optimize_traced(program, traced, chosen, progress)
+    clock = Clock(chosen.budget)
+    traced = trace_call(program, args, {}, clock=Clock(_TRACING * chosen.budget))
+    return optimize_traced(program, traced, chosen, progress, clock=clock)
 
 
 def optimize_traced(
@@ -58,17 +72,23 @@ def optimize_traced(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
     known: Known | None = None,
+    clock: Clock | None = None,
 ) -> Result:
     """`superoptimize` for a function that has been traced already; `stop` is asked now and then.
 
-    `known` is source that was found for the function at other extents."""
+    `known` is source that was found for the function at other extents. `clock` is what is left of
+    the budget; part of it is for the contest of kernels, source and the function."""
+    clock = clock or Clock(options.budget)
     call = FunctionCall(function, traced)
-    options = options.replace(strict=options.strict or traced.strict)
-    start = time.perf_counter()
-    result = _optimize_graph(traced.graph, call, options, progress, stop)
+    if options.level == "bitwise" and (other := rounds_otherwise(traced.calls)):
+        raise UnsupportedError(
+            f"level bitwise: np.{other} is not known to compute what it is traced as, bit for bit"
+        )
+    fits = [share for share in _SEARCH if share * options.budget <= clock.left()]
+    search = options.replace(budget=max(fits, default=_SEARCH[-1]) * options.budget)
+    result = _optimize_graph(traced.graph, call, search, progress, stop)
     if not result.interrupted:
-        left = options.budget - (time.perf_counter() - start)
-        result.hold_contest(options, known, max(left, options.budget / 10))
+        result.hold_contest(options, known, clock.left())
     return result
 
 
@@ -91,8 +111,9 @@ def _optimize_graph(
     if is_gpu(options.target):
         find_libraries()
     find_highs()
-    record = _core.optimize(graph.core, options.fields(), watch, stop)
-    asked = {"timeline": timeline, "requested": options.target, "strict": options.strict,
+    fields = {**options.fields(), "special": graph.asks_for_nan}
+    record = _core.optimize(graph.core, fields, watch, stop)
+    asked = {"timeline": timeline, "requested": options.target, "level": options.level,
              "disable": options.disable, "freeze": options.freeze}  # fmt: skip
     result = Result({**record, **asked}, call)
     if options.cache and not result.details["from_cache"]:
@@ -131,7 +152,7 @@ def verify(
     a: Graph,
     b: Graph,
     *,
-    strict: bool = False,
+    level: Level = "close",
     seed: int | None = None,
     threads: int = 0,
     second_opinion: bool = False,
@@ -148,6 +169,10 @@ def verify(
     Equal means proved on every branch. With accept="tested" it is also said of programs that were
     only tried, on both sides of every decision; their certificate says so and states no error.
 
+    `level` is what "computes what `a` does" means: "bitwise" the same bits, NaN where it is NaN,
+    by the same operations; "close" the same numbers, as accurate wherever `a` is finite and
+    accurate; "fast" the same numbers, as accurate at inputs of ordinary magnitudes.
+
     `budget` is in seconds of wall time; when it is spent, or Ctrl-C is pressed, the verdict is
     unknown with reason "time" or "cancelled" and tells what was under way. `progress` is told
     each step.
@@ -161,6 +186,7 @@ def verify(
     for program in (a, b):
         if not isinstance(program, Graph):
             raise UsageError(f"verify compares Graphs, not {program!r}; ts.trace makes one")
+    require_level(level)
     require_threads(threads)
     require_seed("seed", seed)
     require_budget(budget)
@@ -168,7 +194,7 @@ def verify(
         _core.verify(
             a.core,
             b.core,
-            strict,
+            level,
             seed,
             threads,
             0,
@@ -177,6 +203,7 @@ def verify(
             budget,
             progress,
             accept == "tested",
+            a.asks_for_nan,
         )
     )
 

@@ -6,12 +6,13 @@ fastest is taken (`Choice.runs`). Thus `@tessera.optimize` does not make a funct
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import json
 import math
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tessera import _core
+from tessera.clock import Clock
 from tessera.direct import layout
 from tessera.errors import Error
 from tessera.options import Options
+from tessera.race import Entrant, Times, decide
+from tessera.racer import Run
 from tessera.store import kept_json
 
 if TYPE_CHECKING:
@@ -29,13 +33,13 @@ if TYPE_CHECKING:
     from tessera.graph import Graph
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Run = Callable[[], Any]
 
-_VERSION = 3  # of what is remembered
+_VERSION = 4  # of what is remembered
 _SECONDS = 0.2  # that the race takes
-_DECIDED = 0.05  # seconds of one call; from here on each runs once
 _FASTER = 1.02  # than kernels, to be preferred to them
 _REWRITE_SECONDS = 2.0  # budget of the search for source
+_SOURCE_SHARE = 0.7  # of the time that is left, for source with its races and proofs
+_MOST_OPERATORS = 500  # of programs that source is made for
 
 
 @dataclass(frozen=True)
@@ -48,20 +52,28 @@ class Known:
 
 @dataclass
 class Choice:
-    """What runs, and the seconds that each took that could have."""
+    """What runs, and what each took that could have."""
 
     runs: str  # "kernel", "source" or "function"
-    seconds: dict[str, float] = field(default_factory=dict)
+    times: dict[str, Times] = field(default_factory=dict)
     source: str = ""  # with runs == "source": NumPy source, and the program that it is of
     name: str = ""
     graph: Graph | None = None
     certificate: _core.Certificate | None = None
     known: Known | None = None  # what calls of other extents need not search for
+    undecided: bool = False  # too noisy to tell who is the fastest
+    provisional: bool = False  # others kept the machine busy
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of a call, by kind."""
+        return {kind: t.median for kind, t in self.times.items()}
 
     def json(self) -> dict[str, Any]:
         """Plain data: microseconds per call, by kind."""
         us = {f"{kind}_us": s * 1e6 for kind, s in self.seconds.items()}
-        return {"runs": self.runs, **us}
+        return {"runs": self.runs, **us, "times": {k: t.json() for k, t in self.times.items()},
+                "too_noisy": self.undecided, "provisional": self.provisional}  # fmt: skip
 
 
 # --- choosing ------------------------------------------------------------------------------------
@@ -71,7 +83,7 @@ def choose(
     function: Callable[..., Any],
     traced: Traced,
     arrays: Sequence[Any],
-    kernel: Run,
+    kernel: Entrant,
     as_call: Callable[[Callable[..., Any], bool], Run],
     options: Options,
     known: Known | None = None,
@@ -87,36 +99,71 @@ def choose(
     if "numpy" in options.disable:
         return Choice("kernel")
     key = _key(function, traced.graph, arrays, options)
-    if options.cache and (remembered := _remembered(key, traced, options)) is not None:
+    clock = Clock(seconds_left)
+    within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, max(0.01, seconds_left)))
+    if options.cache and (remembered := _remembered(key, traced, within)) is not None:
         return remembered
     # What was traced has no effects, so that it may be run for its time alone.
-    runs: dict[str, Run] = {"kernel": kernel, "function": as_call(function, True)}
+    original = as_call(function, True)
+    entrants = {"kernel": kernel, "function": as_entrant(original, traced.graph, arrays)}
     rewritten = None
-    if "synth" not in options.disable:
-        within = options.replace(budget=min(options.budget, _REWRITE_SECONDS, seconds_left))
+    if "synth" not in options.disable and len(traced.graph.ops) <= _MOST_OPERATORS:
         rewritten = _at_these_extents(known, traced, within) if known is not None else None
-        rewritten = rewritten or _source(function, traced, within)
+        rewritten = rewritten or _source(function, traced, within, _SOURCE_SHARE * clock.left())
     if rewritten is not None and rewritten.graph is not None:
         from tessera.emit import compile_source
 
         run = as_call(compile_source(rewritten.source, rewritten.name), False)
-        if _alike(run, runs["function"], arrays):
-            runs["source"] = run
-    seconds = timed(runs)
-    if not seconds:
+        if _alike(run, original, arrays):
+            entrants["source"] = as_entrant(run, rewritten.graph, arrays)
+    if not clock.left():
         return Choice("kernel")
-    best = min(seconds, key=lambda kind: seconds[kind] * (1 if kind == "kernel" else _FASTER))
-    choice = Choice(best, seconds, known=rewritten.known if rewritten is not None else None)
-    if best == "source" and rewritten is not None:
+    choice = fastest(entrants, arrays, min(clock.left(), max(_SECONDS, options.budget / 4)))
+    if rewritten is not None:
+        choice.known = rewritten.known
+        choice.undecided |= rewritten.undecided
+        choice.provisional |= rewritten.provisional
+    if choice.runs == "source" and rewritten is not None:
         choice.source, choice.name = rewritten.source, rewritten.name
         choice.graph, choice.certificate = rewritten.graph, rewritten.certificate
-    if options.cache:
+    # A verdict of chance would stand for ever.
+    if options.cache and choice.times and not (choice.undecided or choice.provisional):
         _core.store_text(key, _written(choice))
     return choice
 
 
-def _source(function: Callable[..., Any], traced: Traced, options: Options) -> Choice | None:
-    """NumPy source of the program that is proved equal and fastest; None where there is none."""
+def as_entrant(run: Run, graph: Graph, arrays: Sequence[Any]) -> Entrant:
+    """A call that runs under NumPy, for which the source of its program stands where processes of
+    their own race."""
+    from tessera.emit import compile_source, emit
+
+    if len(graph.ops) > _MOST_OPERATORS:
+        return Entrant(run)
+    try:
+        source = emit(graph, name="program")
+    except Error:  # operators without a spelling
+        return Entrant(run)
+    plain = functools.partial(compile_source(source, "program"), *arrays)
+    return Entrant(run, "numpy", {"source": source, "name": "program"}, plain)
+
+
+def fastest(entrants: Mapping[str, Entrant], arrays: Sequence[Any], budget: float) -> Choice:
+    """Who of the kernel, which comes first, and the others is the fastest."""
+    held = decide(list(entrants.values()), _FASTER, arrays, _SECONDS, budget)
+    times = {k: t for k, t in zip(entrants, held.times, strict=True) if t is not None}
+    undecided = held.undecided(_FASTER) or "kernel" not in times
+    better = [k for k, faster in zip(entrants, held.faster(_FASTER), strict=True) if faster]
+    # Where there is no telling, who seems to be.
+    of = times if undecided else {k: times[k] for k in better}
+    best = min(of, key=lambda k: of[k].median * (1 if k == "kernel" else _FASTER), default="kernel")
+    return Choice(best, times, undecided=undecided, provisional=held.provisional)
+
+
+def _source(
+    function: Callable[..., Any], traced: Traced, options: Options, seconds: float
+) -> Choice | None:
+    """NumPy source of the program that is proved equal and fastest, or the function: there is no
+    faster; None where there is no source at all."""
     from tessera.rewrite import rewrite
 
     try:
@@ -126,6 +173,7 @@ def _source(function: Callable[..., Any], traced: Traced, options: Options) -> C
             function=function,
             traced=traced,
             tried=4,
+            seconds=seconds,
         )
     except (Error, MemoryError):  # there is no source: no contestant
         return None
@@ -138,9 +186,10 @@ def _source(function: Callable[..., Any], traced: Traced, options: Options) -> C
         )
         return None
     if not found.improved:
-        return None
+        return Choice("function", undecided=found.undecided, provisional=found.provisional)
     general = Known(found.source, found.name) if found.other_sizes else None
-    return Choice("source", {}, found.source, found.name, found.graph, found.certificate, general)
+    return Choice("source", {}, found.source, found.name, found.graph, found.certificate, general,
+                  found.undecided, found.provisional)  # fmt: skip
 
 
 def _at_these_extents(known: Known, traced: Traced, options: Options) -> Choice | None:
@@ -150,11 +199,18 @@ def _at_these_extents(known: Known, traced: Traced, options: Options) -> Choice 
     from tessera.frontends.trace import trace_call
 
     arrays = [*traced.arguments, *traced.extra]
-    if options.strict or any(isinstance(a, (float, np.generic)) for a in arrays):
+    edges = options.level == "bitwise" or traced.graph.asks_for_nan
+    if edges or any(isinstance(a, (float, np.generic)) for a in arrays):
         return None  # which looks at edges, and is traced otherwise
     try:
         made = trace_call(compile_source(known.source, known.name), arrays, {}).graph
-        verdict = verify(traced.graph, made, threads=options.threads, budget=options.budget)
+        verdict = verify(
+            traced.graph,
+            made,
+            level=options.level,
+            threads=options.threads,
+            budget=options.budget,
+        )
     except (Error, MemoryError):
         return None
     if not verdict.equal:
@@ -214,30 +270,6 @@ def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def timed(runs: dict[str, Run]) -> dict[str, float]:
-    """Seconds of a call of each; those that raise are left out, and the slowest not run often."""
-    from tessera.rewrite import race
-
-    once: dict[str, float] = {}
-    with np.errstate(all="ignore"):
-        for kind, run in runs.items():
-            try:
-                for _ in range(4):  # the first also loads and warms; any may be disturbed
-                    start = time.perf_counter()
-                    run()
-                    once[kind] = min(time.perf_counter() - start, once.get(kind, 1e9))
-                    if once[kind] > _DECIDED:
-                        break
-            except Exception:  # the caller will see it, where it is the winner's
-                once.pop(kind, None)
-    least = min(once.values(), default=1.0)
-    if least > _DECIDED:
-        return once
-    close = [kind for kind, s in once.items() if s < 3 * least + 2e-5]
-    medians, _, _ = race([runs[kind] for kind in close], _SECONDS)
-    return once | dict(zip(close, medians, strict=True))
-
-
 # --- remembering ---------------------------------------------------------------------------------
 
 
@@ -270,7 +302,7 @@ def _digest(code: CodeType | None) -> str:
 def _written(choice: Choice) -> str:
     record = {
         "runs": choice.runs,
-        "seconds": choice.seconds,
+        "times": {kind: dataclasses.asdict(t) for kind, t in choice.times.items()},
         "source": choice.source,
         "name": choice.name,
         "known": None if choice.known is None else [choice.known.source, choice.known.name],
@@ -282,14 +314,14 @@ def _remembered(key: str, traced: Traced, options: Options) -> Choice | None:
     """What was chosen before; source is traced and proved again. None where that cannot be."""
     record = kept_json(key)
     try:
-        runs, seconds = record["runs"], {k: float(s) for k, s in record["seconds"].items()}
+        runs, times = record["runs"], {k: Times(**t) for k, t in record["times"].items()}
         known = None if record["known"] is None else Known(*map(str, record["known"]))
         if runs != "source":
-            return Choice(runs, seconds, known=known) if runs in ("kernel", "function") else None
+            return Choice(runs, times, known=known) if runs in ("kernel", "function") else None
         source = Known(str(record["source"]), str(record["name"]))
         choice = _at_these_extents(source, traced, options)
     except Exception:  # whatever the text does: as good as none
         return None
     if choice is not None:
-        choice.seconds, choice.known = seconds, known
+        choice.times, choice.known = times, known
     return choice

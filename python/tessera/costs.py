@@ -9,20 +9,20 @@ hold.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tessera.emit import compile_source
-from tessera.frameworks import FRAMEWORKS, Run
+from tessera.frameworks import FRAMEWORKS
+from tessera.race import Entrant, LostError, least_on_one_thread
 from tessera.store import MeasurementStore
 
 # Kinds of operations, as the core names them, each with the programs that stand for it: `m` is the
@@ -71,7 +71,8 @@ def measured(flavour: str) -> Curves:
     key = (flavour, _version(flavour), _machine())
     curves = _remembered(store.path, key)
     if not curves and flavour in _WHEN_NEEDED and flavour in LIBRARIES and not busy():
-        curves = calibrate(flavour)
+        with contextlib.suppress(LostError, OSError):  # no process: what is built in
+            curves = calibrate(flavour)
     return curves
 
 
@@ -98,14 +99,9 @@ def calibrate(flavour: str) -> Curves:
 def measure(flavour: str, sides: tuple[int, ...] = _SIDES) -> Curves:
     """Times of every kind of operation at these sizes, by the library's clock alone.
 
-    PyTorch on one thread, as the bench times it: what its threads wait for each other on a machine
-    that has other work is a thousand times what the operations take.
+    In a process of its own and on one thread: what threads wait for each other on a machine that
+    has other work is a thousand times what the operations take.
     """
-    with FRAMEWORKS[flavour].on_one_thread():
-        return _measure(flavour, sides)
-
-
-def _measure(flavour: str, sides: tuple[int, ...]) -> Curves:
     curves: Curves = {}
     for name, expression in _PROGRAMS.items():
         if name == "square" and flavour == "numpy":
@@ -115,7 +111,7 @@ def _measure(flavour: str, sides: tuple[int, ...]) -> Curves:
             if name == "matrix_product":
                 side = min(side, _LARGEST_PRODUCT)
             work = float(side**3 if name == "matrix_product" else side**2)
-            ns = _nanoseconds(_run(flavour, expression, side))
+            ns = _nanoseconds(flavour, expression, side)
             if not curve or work > curve[-1][0]:
                 curve.append((work, ns))
         curves[name] = curve
@@ -126,29 +122,13 @@ def _measure(flavour: str, sides: tuple[int, ...]) -> Curves:
     return curves
 
 
-def _run(flavour: str, expression: str, side: int) -> Run:
-    library = FRAMEWORKS[flavour]
+def _nanoseconds(flavour: str, expression: str, side: int) -> float:
     rng = np.random.default_rng(0)
     arrays = [rng.random(shape, np.float32) for shape in ((side, side), (side, side), (side,))]
     module = {"numpy": "numpy", "jax": "jax.numpy", "torch": "torch"}[flavour]
     source = f"import {module} as m\n\n\ndef f(x, y, v):\n    return {expression}\n"
-    return library.run(compile_source(source, "f"), library.arguments(arrays), {})
-
-
-def _nanoseconds(run: Callable[[], Any]) -> float:
-    run()
-    start = time.perf_counter_ns()
-    run()
-    once = max(time.perf_counter_ns() - start, 50)
-    repeats = max(1, min(1000, 50_000 // once))
-    samples: list[float] = []
-    end = time.perf_counter_ns() + int(_SECONDS * 1e9)
-    while len(samples) < 3 or time.perf_counter_ns() < end:
-        start = time.perf_counter_ns()
-        for _ in range(repeats):
-            run()
-        samples.append((time.perf_counter_ns() - start) / repeats)
-    return min(samples)  # anything more was somebody else's
+    entrant = Entrant(None, flavour, {"source": source, "name": "f"})
+    return least_on_one_thread(entrant, arrays, _SECONDS) * 1e9  # more was somebody else's
 
 
 def is_known(flavour: str) -> bool:
@@ -158,11 +138,10 @@ def is_known(flavour: str) -> bool:
 
 
 def _version(flavour: str) -> str:
-    """Of the library, with the threads of its products: other ones, other times."""
+    """Of the library, and how it was measured."""
     if flavour not in LIBRARIES:
         return ""
-    threads = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS") or "all"
-    return f"{importlib.metadata.version(FRAMEWORKS[flavour].module)}, {threads} threads, least"
+    return f"{importlib.metadata.version(FRAMEWORKS[flavour].module)}, one thread, least"
 
 
 @cache

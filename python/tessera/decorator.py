@@ -22,10 +22,18 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
+from tessera.clock import Clock
 from tessera.contest import Known
 from tessera.cuda import is_capturing, is_device_array, is_tensor_or_device_array, standing
 from tessera.direct import Slot, call_order, direct_call, layout, slots
-from tessera.errors import BadInputError, CancelledError, Error, Location, UsageError
+from tessera.errors import (
+    BadInputError,
+    CancelledError,
+    Error,
+    Location,
+    UnsupportedError,
+    UsageError,
+)
 from tessera.frontends.environment import Environment
 from tessera.frontends.plain import is_constant
 from tessera.frontends.trace import (
@@ -45,6 +53,7 @@ from tessera.tuner import Tuner
 Array = np.ndarray[Any, np.dtype[Any]]
 _BOUND = "__tessera__"  # of objects whose methods are optimised
 _MOST_VARIANTS = 8  # programs of one call form that differ in constants only
+_MANY_STEPS = 100
 _RECORDING_S = 0.02  # seconds of a first call after which its recording stops
 _WARNED_OF = ("divide by zero", "overflow", "underflow", "invalid value")
 
@@ -63,6 +72,10 @@ class _Entry:
     changes: int = 0  # of what it reads from outside
     final: bool = False  # whatever changes
     settled: bool = False  # whether there is a direct call or none can be
+
+
+class _NoConstantError(TypeError):
+    """The type of an argument that is no constant."""
 
 
 class _Bound:
@@ -182,6 +195,8 @@ class Optimized(_core.Dispatch):
             _, leaves = bind_arguments(self._function, args, kwargs)
             given = [a for _, a in leaves if isinstance(a, np.ndarray)]
             entry.result.returns_like(value, [*given, *entry.environment.arrays()])
+            if not entry.result.compiled:
+                raise UnsupportedError(_not_compiled(entry.result, self._options.budget))
         except Error as error:
             self._fall_back(error)
             entry.result = entry.direct = None
@@ -331,8 +346,13 @@ class Optimized(_core.Dispatch):
             return key
         except Error as error:
             self._fall_back(error)
-        except TypeError:
-            self._fall_back("an argument that is neither an array nor a plain constant")
+        except _NoConstantError as error:
+            self._fall_back(
+                f"an argument is a {error}, which is neither an array nor a plain constant; pass "
+                "the arrays and numbers that it stands for"
+            )
+        except TypeError as error:
+            self._fall_back(f"an argument cannot be compared with later ones: {error}")
         return None
 
     # --- making a program
@@ -351,6 +371,7 @@ class Optimized(_core.Dispatch):
 
     def _optimized(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: bool) -> _Entry:
         entry = _Entry(Environment(), floats=floats)
+        clock = Clock(self._options.budget)
         try:
             traced = trace_call(
                 self._function, args, kwargs, floats, entry.environment, _RECORDING_S
@@ -359,7 +380,11 @@ class Optimized(_core.Dispatch):
                 warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough: ours
                 family = _ranks(args, kwargs)
                 result = self._optimize(
-                    self._function, traced, self._options, known=self._sources.get(family)
+                    self._function,
+                    traced,
+                    self._options,
+                    known=self._sources.get(family),
+                    clock=clock,
                 )
             if result.choice is not None and result.choice.known is not None:
                 self._sources[family] = result.choice.known
@@ -421,6 +446,14 @@ class Optimized(_core.Dispatch):
             RuntimeWarning,
             stacklevel=level - 1,
         )
+
+
+def _not_compiled(result: Result, budget: float) -> str:
+    many = len(result.original.ops)
+    loops = f"it has {many} steps; write loops over elements as array operations"
+    return f"its budget of {budget:g} s ended before it was compiled; give a larger budget=" + (
+        f", or: {loops}" if many > _MANY_STEPS else ""
+    )
 
 
 def _place(place: Location | None) -> str:
@@ -496,7 +529,7 @@ def _static_key(tree: Tree) -> Any:
         return (tree.kind, tree.keys, tuple(_static_key(c) for c in tree.children))
     if isinstance(tree, Static):
         if not is_constant(tree.value) and not isinstance(tree.value, type):
-            raise TypeError
+            raise _NoConstantError(type(tree.value).__name__)
         by_text = isinstance(tree.value, (float, slice, np.generic))  # -0.0 is not 0.0
         value = repr(tree.value) if by_text else tree.value
         return (type(tree.value), value)

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tessera import _core
 from tessera.api import verify
+from tessera.clock import Clock
 from tessera.emit import call_of, compile_source, emit
 from tessera.errors import Error
+from tessera.frontends.numpy import rounds_otherwise
 from tessera.frontends.trace import Leaf, Node, Spec, Traced, Tree, trace_call, unflatten
 from tessera.graph import Graph
 from tessera.options import Options
@@ -33,13 +37,17 @@ _WIDE = 23  # in place of 1
 _OTHERS = 24  # and up: for axes that need not be as long as others
 _FEW = 8  # axes of one extent of which any two may belong together
 _SECONDS = 2.0  # for one proof
+# For all sizes: how many choices of extents show what depends on them, and of which.
+_INSTANCES = 5
+_UNLIKE = range(30, 230)
 
 
 class DropIn:
     """Makes sources that are called as a function is, and return what it returns.
 
     `function` and its `traced` form may both be missing: a program of its own has its inputs for
-    parameters and a tuple of its outputs for a result.
+    parameters and a tuple of its outputs for a result. Proofs raise OutOfTime when the clock's time
+    is over.
     """
 
     def __init__(
@@ -49,8 +57,10 @@ class DropIn:
         traced: Traced | None,
         name: str,
         arrays: Sequence[Any],
+        clock: Clock | None = None,
     ) -> None:
         self.name = name
+        self._clock = clock or Clock()
         self._traced = traced
         self._function = function if traced is not None else None
         self._call = None
@@ -59,6 +69,7 @@ class DropIn:
         self.arrays = arrays
         self.original = self._function or compile_source(emit(graph, name=name), name)
         self._results: list[Any] | None = None
+        self._ways: dict[tuple[str, str], dict[str, list[int]]] = {}
 
     @property
     def given(self) -> int:
@@ -83,9 +94,21 @@ class DropIn:
 
     def source(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
         """The source of a program that computes the same; `more` is for `emit`."""
-        if flavour != "jax":  # whose arrays cannot be written
-            more |= self._as_original(graph, flavour)
+        more |= self._results_as_original(graph, flavour)
         return emit(graph, flavour, name=self.name, call=self._call, **more)
+
+    def plain(self, graph: Graph, flavour: str = "numpy", **more: Any) -> str:
+        """The same as a function of the program's inputs, which a process of a race can call."""
+        more |= self._results_as_original(graph, flavour)
+        return emit(graph, flavour, name=self.name, **more)
+
+    def _results_as_original(self, graph: Graph, flavour: str) -> dict[str, list[int]]:
+        if flavour == "jax":  # whose arrays cannot be written
+            return {}
+        key = (str(graph), flavour)
+        if key not in self._ways:
+            self._ways[key] = self._as_original(graph, flavour)
+        return self._ways[key]
 
     # --- results
     def of_program(self, value: Any) -> list[Any]:
@@ -198,15 +221,43 @@ class DropIn:
         source = compile_source(self.source(graph, **more), self.name)
         for sizes in choices:
             other: Mapping[int, int] = dict(zip(extents, sizes, strict=False))
-            resized = [
-                dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
-                if isinstance(s, Spec)
-                else s
-                for s in self._given()
-            ]
-            if not self._equal_at(source, resized, options):
+            if not self._equal_at(source, self._resized(other), options):
                 return False
         return True
+
+    def proved_for_all_sizes(self, graph: Graph, options: Options, **more: Any) -> str | None:
+        """For which sizes at all: "A[N,M] B[M] with N >= 1, M >= 1"; None where that is not known.
+
+        Said of the programs that function and source are at several unlike extents, in place of
+        those of the arguments; extents that are equal stay so.
+        """
+        extents = self._extents()
+        if self._traced is None or self._call is None or not extents:
+            return None
+        if {n for array in self._traced.extra for n in array.shape}.intersection(extents):
+            return None
+        source = compile_source(self.source(graph, **more), self.name)
+        pairs = []
+        try:
+            for k in range(_INSTANCES):
+                unlike = random.Random(k).sample(_UNLIKE, len(extents))
+                own = dict(zip(extents, unlike, strict=True))
+                pairs.append(self._traced_at(source, self._resized(own)))
+        except Error:  # one of the two does not run there
+            return None
+        originals, made = zip(*pairs, strict=True)
+        proved, what = _core.equal_for_all_sizes(
+            [t.graph.core for t in originals], [t.graph.core for t in made]
+        )
+        return what if proved else None
+
+    def _resized(self, other: Mapping[int, int]) -> list[Spec | float]:
+        return [
+            dataclasses.replace(s, shape=tuple(other.get(int(d), d) for d in s.shape))
+            if isinstance(s, Spec)
+            else s
+            for s in self._given()
+        ]
 
     def needs_rank_guards(self, graph: Graph, options: Options, **more: Any) -> bool:
         """Whether the source takes arrays of other ranks, and computes other than the function.
@@ -300,24 +351,38 @@ class DropIn:
     ) -> bool:
         return self._verdict_at(source, specs, options) == "equal"
 
+    def _traced_at(
+        self, source: Callable[..., Any], specs: Sequence[Spec | float]
+    ) -> tuple[Traced, Traced]:
+        arrays = self._with_others(specs)
+        floats = any(isinstance(a, float) for a in arrays)
+        original = trace_call(self.original, *self.bind(arrays), floats=floats)
+        return original, trace_call(source, *self.bind_source(arrays), floats=floats)
+
+    def same_bits(self, source: str, options: Options) -> bool:
+        """Whether this very text is proved to compute the function's bits."""
+        if self._function is None or self._traced is None:
+            return False
+        made = compile_source(source, self.name)
+        return self._equal_at(made, self._given(), options)
+
     def _verdict_at(
         self, source: Callable[..., Any], specs: Sequence[Spec | float], options: Options
     ) -> str:
         """The verdict's first lines; "refused" where one of the two does not run there."""
-        assert self._traced is not None
-        arrays = self._with_others(specs)
+        self._clock.require()
         try:
-            floats = any(isinstance(a, float) for a in arrays)
-            original = trace_call(self.original, *self.bind(arrays), floats=floats)
-            made = trace_call(source, *self.bind_source(arrays), floats=floats)
+            original, made = self._traced_at(source, specs)
             if not _same_structure(original.results, made.results):
                 return "refuted"
+            if options.level == "bitwise" and rounds_otherwise(original.calls | made.calls):
+                return "unknown"
             verdict = verify(
                 original.graph,
                 made.graph,
-                strict=options.strict,
+                level=options.level,
                 threads=options.threads,
-                budget=_SECONDS,
+                budget=min(_SECONDS, self._clock.left()),
             )
         except Error:
             return "refused"

@@ -1,8 +1,8 @@
 """Edges of floating point: inputs on which programs that compute the same numbers may still differ.
 
 NaN, infinities, zeros of both signs, subnormal and largest numbers, a few or many among ordinary
-ones. What a strict rewrite promises there is checked by running it: in which order a library adds
-is known to nobody else.
+ones. What is promised there is checked by running it: in which order a library adds is known to
+nobody else.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def results(function: Function, *args: Any, **kwargs: Any) -> list[Array]:
         return list(leaves(function(*args, **kwargs)))
 
 
-def differing(a: Array, b: Array) -> int:
+def differing(a: Array, b: Array, bits: bool = False) -> int:
     """Elements of which one is NaN or infinite and the other not the same, or that differ where
-    they are not floats."""
+    they are not floats, or `bits` are to be the same."""
     if a.dtype.kind != "f":
         return int((a != b).sum())
-    special = ~(np.isfinite(a) & np.isfinite(b))
+    special = bits | ~(np.isfinite(a) & np.isfinite(b))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     return int((special & ~same).sum())
 
@@ -91,10 +91,15 @@ def zeros_of_other_sign(a: Array, b: Array) -> int:
 
 
 def differs_at_edges(
-    original: Function, rewritten: Function, samples: Sequence[Any], seed: int = 0, rounds: int = 4
+    original: Function,
+    rewritten: Function,
+    samples: Sequence[Any],
+    seed: int = 0,
+    rounds: int = 4,
+    bits: bool = False,
 ) -> str:
-    """How a rewrite's NaN, infinities and signs of zero differ from the original's; empty where
-    they do not.
+    """How a rewrite's NaN, infinities and signs of zero (`bits`: all numbers) differ from the
+    original's; empty where they do not.
 
     Both take arrays like `samples`. An input at which the original raises counts for nothing.
     """
@@ -106,16 +111,14 @@ def differs_at_edges(
             except Exception:  # its own business
                 continue
             for n, (a, b) in enumerate(zip(expected, results(rewritten, *arrays), strict=True)):
-                if count := differing(a, b):
-                    return (
-                        f"not strict: {count} of {a.size} elements of output {n + 1} are NaN or "
-                        "infinite in one program only"
-                    )
+                where = f"of {a.size} elements of output {n + 1}"
+                if (a.dtype, a.shape) != (b.dtype, b.shape):
+                    return f"output {n + 1} is {b.dtype} {b.shape}, not {a.dtype} {a.shape}"
+                if count := differing(a, b, bits):
+                    what = "have other bits" if bits else "are NaN or infinite in one program only"
+                    return f"{count} {where} {what}"
                 if count := zeros_of_other_sign(a, b):
-                    return (
-                        f"not strict: {count} of {a.size} elements of output {n + 1} are zeros of "
-                        "another sign"
-                    )
+                    return f"{count} {where} are zeros of another sign"
     return ""
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,13 +28,8 @@ class NumPy:
         return functools.partial(function, *args, **kwargs)
 
     @staticmethod
-    def prepare() -> None:
-        """Settings for timing in a process of its own; both sides of a comparison get them."""
-
-    @staticmethod
-    def on_one_thread() -> AbstractContextManager[None]:
-        """Without threads of its own meanwhile, where such wait for each other actively."""
-        return nullcontext()
+    def prepare(single: bool = True) -> None:
+        """Settings for timing in a process of its own, with a `single` thread or all."""
 
 
 class Jax:
@@ -68,15 +62,11 @@ class Jax:
         return lambda: jax.block_until_ready(compiled(*arrays))
 
     @staticmethod
-    def prepare() -> None:
+    def prepare(single: bool = True) -> None:
         """Runs on the thread that calls: handing over to another one and back is 50 us of noise."""
         import jax
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-
-    @staticmethod
-    def on_one_thread() -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 class Torch:
@@ -97,24 +87,13 @@ class Torch:
         return functools.partial(torch.compile(function, dynamic=False), *args, **kwargs)
 
     @staticmethod
-    def prepare() -> None:
-        """One thread, no gradients: the barriers of two threads on a shared machine take 6 ms."""
+    def prepare(single: bool = True) -> None:
+        """No gradients; where `single`, the barriers of threads do not count (6 ms under load)."""
         import torch
 
-        torch.set_num_threads(1)
+        if single:
+            torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-
-    @staticmethod
-    @contextmanager
-    def on_one_thread() -> Iterator[None]:
-        import torch
-
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
 
 def in_order(value: Any) -> Any:

@@ -332,6 +332,7 @@ class Builder:
         self.core = core
         # NumPy's exact result dtypes (its bf16 matmul yields f32); else floats stay as they are.
         self.numpy_dtypes = False
+        self.calls: set[str] = set()  # NumPy's functions, methods and ufuncs that were applied
         # How tensors were made, where that is kept (while tracing): operator, operands, attributes.
         # Tensors that are used as indices, and the extents of the axes that they index.
         self.indices: list[tuple[int, Any]] = []
@@ -445,6 +446,8 @@ class Graph(Builder):
         # What an ONNX model computes behind its program, see frontends.onnx.opaque.Tail.
         self.tail: Any = None
         self.notes: list[str] = []  # what a front end has to say, a line each
+        # It asks for NaN, infinities or signs of zero, which rewriting must keep.
+        self.asks_for_nan = False
         # Makes the program for given extents where that of a front end depends on them.
         self.rebind: Callable[[dict[str, int]], Graph] | None = None
 
@@ -461,6 +464,7 @@ class Graph(Builder):
         graph = Graph.from_core(core)
         graph.weights, graph.opaque, graph.tail = dict(self.weights), self.opaque, self.tail
         graph.notes, graph.output_names = list(self.notes), list(self.output_names)
+        graph.asks_for_nan = self.asks_for_nan
         return graph
 
     @classmethod

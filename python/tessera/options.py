@@ -133,6 +133,16 @@ def require_budget(seconds: float | None) -> None:
         raise UsageError(f"the budget must be a positive number of seconds, not {seconds}")
 
 
+Level = Literal["bitwise", "close", "fast"]
+LEVELS: tuple[Level, ...] = ("bitwise", "close", "fast")
+
+
+def require_level(level: str) -> None:
+    """Refuses levels that there are not."""
+    if level not in LEVELS:
+        raise UsageError(f"a level is {', '.join(LEVELS)}, not {level!r}")
+
+
 @dataclass(frozen=True)
 class Options:
     """What to optimise for, how long, and how strictly.
@@ -151,7 +161,10 @@ class Options:
     # "proved": equal on every branch. "tested": also what was tried on both sides of every decision
     # without a difference, and is not proved; its certificate states no error.
     accept: Literal["proved", "tested"] = "proved"
-    strict: bool = False  # refuse a larger domain and differences on inf and NaN
+    # How near results are to the original's. "bitwise": the same bits, NaN where it is NaN.
+    # "close": as accurate wherever the original is finite and accurate. "fast": as accurate at
+    # inputs of ordinary magnitudes.
+    level: Level = "close"
     # Time more candidates and other tiles of the fastest, up front; "background": @ts.optimize does
     # so on a thread of its own while the first calls use what was found at once.
     tune: bool | Literal["background"] = False
@@ -185,6 +198,7 @@ class Options:
             raise UsageError(f'weights are a tuple of names: weights=("{self.weights}",)')
         if self.tune not in (True, False, "background"):
             raise UsageError(f'tune is True, False or "background", not {self.tune!r}')
+        require_level(self.level)
         if self.accept not in ("proved", "tested"):
             raise UsageError(f'accept is "proved" or "tested", not {self.accept!r}')
         if self.cost not in ("measured", "flops"):
@@ -213,8 +227,9 @@ class Options:
         known = {f.name for f in dataclasses.fields(self)}
         for name in changes:
             if name not in known:
+                hint = '; level="bitwise" keeps bits' if name == "strict" else ""
                 raise UsageError(
-                    f"there is no option '{name}'; options are {', '.join(sorted(known))}"
+                    f"there is no option '{name}'{hint}; options are {', '.join(sorted(known))}"
                 )
         return dataclasses.replace(self, **changes)
 

@@ -29,7 +29,8 @@ from tessera.frontends.trace import (
     unflatten,
 )
 from tessera.graph import Graph
-from tessera.options import Options
+from tessera.options import Level, Options
+from tessera.race import Entrant
 from tessera.torch_arrays import from_tensor, is_tensor
 from tessera.types import dtype_name, format_type, to_numpy
 
@@ -37,6 +38,7 @@ _BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protoco
 
 
 _LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
+_MOST_DIRECT = 256  # results of a direct call
 _MOST_WEIGHT_SETS = 4  # per program; the oldest is forgotten
 
 
@@ -80,7 +82,7 @@ class Runner:
     def aim(self, call: _core.Call, finish: Callable[[Any], Any] | None, seconds: float) -> bool:
         """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
         words_in = any(words is not None for _, _, _, words in self._inputs)
-        if self._words_out or words_in or self._weights:
+        if self._words_out or words_in or self._weights or len(self._outputs) > _MOST_DIRECT:
             return False
         outputs = [(shape, dtype) for dtype, shape, _ in self._outputs]
         call.run_module(self._module, outputs, finish, seconds > _LEAST_FOR_OTHERS)
@@ -457,6 +459,8 @@ class Candidate:
     part: int = 0
     # On a GPU: with the arguments in its L2 cache, where measured_us is without; 0: not measured.
     warm_us: float = 0.0
+    least_us: float = 0.0  # of what measured_us is the median
+    spread: float = 0.0  # what the middle half of the samples differ by, in medians
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Candidate:
@@ -473,6 +477,8 @@ class Candidate:
             speedup=record.get("speedup", 0.0),
             part=record.get("part", 0),
             warm_us=record.get("warm_s", 0.0) * 1e6,
+            least_us=record.get("least_s", 0.0) * 1e6,
+            spread=record.get("spread", 0.0),
         )
 
     def json(self) -> dict[str, Any]:
@@ -485,6 +491,8 @@ class Candidate:
             "why": self.why,
             "model_us": self.model_us,
             "measured_us": self.measured_us or None,
+            "least_us": self.least_us or None,
+            "spread": self.spread if self.least_us else None,
             "warm_us": self.warm_us or None,
             "speedup": self.speedup or None,
             "notes": list(self.notes),
@@ -514,6 +522,8 @@ class Result:
         self.timeline: list[dict[str, Any]] = record.get("timeline", [])  # the run as it went
         self.interrupted: bool = record["interrupted"]
         self.original_us: float = record["original_s"] * 1e6
+        self.original_least_us: float = record["original_least_s"] * 1e6  # 0: remembered
+        self.original_spread: float = record["original_spread"]
         self.measured_us: float = record["seconds"] * 1e6
         self._certificate: _core.Certificate | None = record["certificate"]
         self._module: _core.Module | None = record["module"]
@@ -524,7 +534,7 @@ class Result:
         self._run: Callable[..., list[Array]]
         self._cuda: _core.CudaCode | None = record.get("cuda")
         self._target: str = record.get("requested", "cpu")
-        self._strict: bool = record.get("strict", False)
+        self._level: Level = record.get("level", "close")
         self._frozen: bool = record.get("freeze", False)
         # Decisions of the compiler that stay off if code is made later, too.
         self._plan_off = [n for n in record.get("disable", ()) if n.startswith("plan:")]
@@ -556,13 +566,16 @@ class Result:
         return self._runner(self._module, self._cuda)
 
     def _no_code(self, reason: str) -> None:
+        as_function = self._level == "bitwise" and isinstance(self._call, FunctionCall)
         warnings.warn(
             f"{self.original.name}: nothing faster was found, and the original has no code "
-            f"({reason}); calls are interpreted",
+            f"({reason}); calls {'run the function itself' if as_function else 'are interpreted'}",
             RuntimeWarning,
             stacklevel=3,
         )
         self._run = self._interpret
+        if as_function:
+            self.choice = Choice("function")
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Runs the optimised program on arrays, by position or by name.
@@ -605,9 +618,16 @@ class Result:
         from tessera.rewrite import arguments
 
         if not isinstance(self._call, FunctionCall) or not isinstance(self._run, Runner):
+            if not self.compiled:  # calls run the function meanwhile
+                self.choice = Choice("function")
             return
         traced, call = self._call.traced, self._call
         arrays = arguments(traced.graph, traced, options.seed)
+        if options.level == "bitwise" and (why := self._other_bits(arrays, options.seed)):
+            self.graph, self.improved, self._certificate = self.original, False, None
+            self.details["original_failed"] = f"level bitwise: {why}"
+            self._no_code(self.details["original_failed"])
+            return
         args, kwargs = unflatten(traced.tree, arrays)
         floats = any(isinstance(a, (float, np.generic)) for a in traced.arguments)
         places = slots(args, kwargs, [*range(len(args)), *kwargs], floats, traced.extra)
@@ -627,8 +647,11 @@ class Result:
                 return functools.partial(function, *args, **kwargs)
             return lambda: call.of_source(function(*arrays))
 
+        exact = self._level == "bitwise"
+        text = {"graph": str(self.graph), "disable": self._plan_off, "exact": exact}
+        entrant = Entrant(kernel(), f"tessera:{self.details['threads']}", text)
         self.choice = choose(
-            call.function, traced, arrays, kernel(), as_call, options, known, seconds
+            call.function, traced, arrays, entrant, as_call, options, known, seconds
         )
         if self.choice.graph is not None:
             from tessera.emit import compile_source
@@ -637,6 +660,22 @@ class Result:
             self.graph = self.choice.graph
             self._certificate = self.choice.certificate
         self._direct = self.direct_call(places, None)
+
+    def _other_bits(self, arrays: Sequence[Any], seed: int) -> str:
+        """Where the kernels' results have other bits than the function's own; empty: nowhere."""
+        from tessera.edges import differs_at_edges
+
+        call = cast(FunctionCall, self._call)
+        given = len(arrays) - len(call.traced.extra)
+
+        def function(*varied: Any) -> Any:
+            args, kwargs = unflatten(call.traced.tree, [*varied, *arrays[given:]])
+            return call.function(*args, **kwargs)
+
+        def kernels(*varied: Any) -> Any:
+            return call.result(self._run([*varied, *arrays[given:]]))
+
+        return differs_at_edges(function, kernels, arrays[:given], seed, bits=True)
 
     def _finish_source(self, as_given: bool) -> Callable[[Any], Any] | None:
         call = self._call
@@ -768,11 +807,12 @@ class Result:
             target=self._target,
             budget=1e6,
             disable=("synth", "mugraph", "patterns", "mutate", "cover", "fold", *self._plan_off),
-            strict=self._strict,
+            level=self._level,
             cache=False,
             threads=self.details["threads"],
         )
-        record = _core.optimize(self.original.core, options.fields())
+        fields = {**options.fields(), "special": self.original.asks_for_nan}
+        record = _core.optimize(self.original.core, fields)
         self._module, self._cuda = record["module"], record["cuda"]
         if self._module is not None or self._cuda is not None:
             self._run = self._runner(self._module, self._cuda)
@@ -799,6 +839,11 @@ class Result:
     def certificate(self) -> _core.Certificate | None:
         """Evidence that the program equals the original; None where it is the original."""
         return self._certificate
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the budget left time for compiling."""
+        return self._run != self._compile_original
 
     @property
     def interpreted(self) -> bool:
@@ -923,6 +968,9 @@ class Result:
             "improved": self.improved,
             "speedup": self.speedup,
             "original_us": self.original_us or None,  # kept, with no time left to measure it
+            "original_least_us": self.original_least_us or None,
+            "original_spread": self.original_spread if self.original_least_us else None,
+            "too_noisy": self.details["too_noisy"],
             "ours_us": self.measured_us or None,
             "choice": self.choice.json(),
             "search_s": self.details["search_s"],

@@ -6,36 +6,39 @@ clock of the library that is to run the source chooses.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-import random
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tessera import _core, costs
+from tessera import _core, costs, race
 from tessera.api import verify
+from tessera.clock import Clock, OutOfTime
 from tessera.conditions import conditions, numbers_only, ranges
 from tessera.drop_in import DropIn
 from tessera.edges import differs_at_edges
 from tessera.emit import IDIOMS, compile_source, emit
 from tessera.errors import Error, UnsupportedError, UsageError
-from tessera.frameworks import FRAMEWORKS, Run
 from tessera.frontends.trace import Spec, Traced
 from tessera.graph import Graph
 from tessera.options import Options
+from tessera.race import Entrant, Race, Times
+from tessera.racer import Run
 from tessera.types import dtype_name
 
 Progress = Callable[[str], None]
 _TRIED = 8  # programs that are timed, besides the original
+_SEARCH_SHARE = 0.45  # of the time allowed, for one search
+_RUNS = 6  # of each program, the least that races take
 _LEAST_GAIN = 1.03  # a smaller one is noise
 _ALIKE = 1.02  # times that close are the same
 _ALIKE_COMPILED = 1.05  # of calls that take 5 to 20 us before anything is computed
 _FINALISTS = 3  # programs that are also tried in other idioms
-_ENOUGH = 24  # samples, for bounds that mean something
 _BEST = 4  # programs and spellings in the last race
 _LEAST_PROOF_SECONDS = 1.0  # that proofs may take together, however short the search
 _DUEL_S = 0.03  # seconds for a first comparison of two spellings
@@ -54,6 +57,10 @@ class Rewrite:
     original_us: float = 0.0
     measured_us: float = 0.0
     speedup: float = 1.0
+    # Of all that were in the last race, the original first: what it is, and its times.
+    contestants: list[tuple[str, Times]] = field(default_factory=list)
+    undecided: bool = False  # too noisy to tell whether anything is faster
+    provisional: bool = False  # others kept the machine busy: times of one thread, where told
     certificate: _core.Certificate | None = None
     derivation: str = ""
     conditions: list[str] = field(default_factory=list)  # "x > 0": equal there, see conditions.py
@@ -64,6 +71,7 @@ class Rewrite:
     # At how many other choices of extents the source was proved too; 0: it refuses other shapes.
     # None where there is no function to compare with.
     other_sizes: int | None = None
+    all_sizes: str | None = None  # "A[N,M] with N >= 1, M >= 1": proved for these
 
     def function(self) -> Callable[..., Any]:
         """The source as a function."""
@@ -79,6 +87,9 @@ class Rewrite:
             "original_us": self.original_us,
             "measured_us": self.measured_us,
             "speedup": self.speedup,
+            "contestants": [{"what": what, **t.json()} for what, t in self.contestants],
+            "too_noisy": self.undecided,
+            "provisional": self.provisional,
             "search_s": self.search.get("seconds", 0.0),
             "values": self.search.get("values", 0),
             "stop": self.search.get("stop", ""),
@@ -87,6 +98,7 @@ class Rewrite:
             "idioms": self.idioms,
             "rejected": self.rejected,
             "proved_at_other_sizes": self.other_sizes,
+            "proved_for_all_sizes": self.all_sizes,
             "conditions": self.conditions,
             "certificate": str(self.certificate) if self.certificate is not None else None,
             "graph": str(self.graph),
@@ -103,46 +115,49 @@ def rewrite(
     name: str = "",
     progress: Progress | None = None,
     tried: int = _TRIED,
+    seconds: float = math.inf,
 ) -> Rewrite:
     """The fastest source found for a program, or its own source where nothing faster is proved.
 
     `function` and its `traced` form are the original that is timed under NumPy; without them, and
     for other flavours, the source of the program as it is. At most `tried` others are timed. Where
-    all that is faster is refused by the verifier, the search is done once more around it.
+    all that is faster is refused by the verifier, the search is done once more around it. When
+    `seconds` have passed, what was proved by then counts.
     Raises UnsupportedError for programs that have no source (fused kernels, operators without a
     spelling).
     """
     options = options or Options()
-    if traced is not None and traced.strict:
-        options = options.replace(strict=True)
     tell = progress or (lambda text: None)
     title = name or graph.name
-    drop_in = DropIn(graph, function, traced, title, arguments(graph, traced, options.seed))
+    clock = Clock(seconds)
+    arrays = arguments(graph, traced, options.seed)
+    drop_in = DropIn(graph, function, traced, title, arrays, clock)
     fields = {**options.fields(), "engine": "synth", **costs.fields(options.cost, flavour)}
-    fields["budget"] = min(options.budget, 10.0)
     result = Rewrite(title, flavour, graph, graph, drop_in.source(graph, flavour))
     for proved in (False, True):
         tell("searching")
+        fields["budget"] = min(options.budget, 10.0, _SEARCH_SHARE * clock.left())
         record = _core.search(graph.core, {**fields, "proved": proved}, None)
         searched = result.search.get("seconds", 0.0)
         result.search = {**record["report"], "seconds": searched + record["report"]["seconds"]}
-        refused = _take_fastest(result, drop_in, record["candidates"], options, tell, tried)
+        try:
+            found = record["candidates"]
+            refused = _take_fastest(result, drop_in, found, options, tell, tried, clock)
+        except OutOfTime:
+            result.rejected.append("the time allowed was spent")
+            break
         if result.improved or not refused:
             break
     tell("proving other sizes")
     spelling: dict[str, Any] = {}
-    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
-    for read_sizes in ways:
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
-        result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
-        if result.other_sizes != 0:
-            break
     tied: dict[int, int] = {}
-    for read_sizes in ways if result.other_sizes == 0 else ():
-        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
-        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
-            tied, result.other_sizes = holds
-            break
+    try:
+        spelling, tied = _at_other_sizes(result, drop_in, options)
+        guards = bool(result.other_sizes and not tied) and drop_in.needs_rank_guards(
+            result.graph, options, **spelling
+        )
+    except OutOfTime:  # it is not known for any
+        result.other_sizes = 0
     result.conditions = conditions(graph, result.graph, result.certificate)
     notes = [f"equal where {c}; elsewhere the original is not finite" for c in result.conditions]
     if result.improved:
@@ -150,18 +165,43 @@ def rewrite(
         notes += [f"equal where {c}" for c in narrower]
         result.conditions += narrower
     if result.other_sizes:
-        others = f"{result.other_sizes} others of the same ranks"
-        notes.append(f"proved equal at these sizes and at {others}")
+        result.all_sizes = drop_in.proved_for_all_sizes(result.graph, options, **spelling)
+        others = f"at these sizes and at {result.other_sizes} others of the same ranks"
+        if result.all_sizes:
+            others = f"for all sizes {result.all_sizes}"
+        notes.append(f"proved equal {others}")
         if tied:
             spelling["these_ties"] = tied
             notes[-1] += ", with the same axes equally long"
         else:
-            spelling["these_ranks"] = drop_in.needs_rank_guards(result.graph, options, **spelling)
+            spelling["these_ranks"] = guards
     if result.other_sizes == 0:
         spelling = {"idioms": result.idioms, "these_sizes": True}
     if notes or result.other_sizes == 0:
         result.source = drop_in.source(result.graph, flavour, notes=notes, **spelling)
     return result
+
+
+def _at_other_sizes(
+    result: Rewrite, drop_in: DropIn, options: Options
+) -> tuple[dict[str, Any], dict[int, int]]:
+    """How to spell the source so that it holds at other sizes, and which axes are equally long."""
+    ways = ("", "first", "last")  # sizes as they are, or taken from the arguments
+    spelling: dict[str, Any] = {}
+    if options.level == "bitwise":  # how a library rounds may hang on sizes
+        result.other_sizes = 0
+        return {"idioms": result.idioms}, {}
+    for read_sizes in ways:
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        result.other_sizes = drop_in.proved_at_other_sizes(result.graph, options, **spelling)
+        if result.other_sizes != 0:
+            return spelling, {}
+    for read_sizes in ways:
+        spelling = {"idioms": result.idioms, "read_sizes": read_sizes}
+        if (holds := drop_in.least_extents(result.graph, options, **spelling)) is not None:
+            tied, result.other_sizes = holds
+            return spelling, tied
+    return spelling, {}
 
 
 def _take_fastest(
@@ -171,6 +211,7 @@ def _take_fastest(
     options: Options,
     tell: Progress,
     tried: int,
+    clock: Clock,
 ) -> bool:
     """Times the candidates and takes the fastest that is proved. Were any refused that are faster
     than the original?"""
@@ -178,6 +219,7 @@ def _take_fastest(
     programs = [(graph, result.source, "")]
     for candidate in candidates:
         found = Graph.from_core(candidate["graph"])
+        clock.require()
         try:
             source = drop_in.source(found, flavour)
         except UnsupportedError:
@@ -190,26 +232,30 @@ def _take_fastest(
         if len(programs) > tried:
             break
     tell(f"timing {len(programs)} programs")
-    arena = _Arena(programs, flavour, drop_in)
-    final = arena.finalists(min(1.0, options.budget / 8))
-    seconds = min(1.0, options.budget / 8)
-    medians, _, _ = race([c.run for c in final], seconds)
+    arena = _Arena(programs, flavour, drop_in, clock)
+    seconds = min(1.0, options.budget / 8, clock.left() / 8)
+    final = arena.finalists(seconds)
+    clock.require(4 * seconds)
+    medians = _medians(arena.race(final, seconds))
     order = sorted(range(1, len(final)), key=lambda n: medians[n])
     # Who leads a race of many was also lucky: what counts is a second one of the best.
     best = [final[0], *(final[n] for n in order[:_BEST])]
-    medians, ratios, low = race([c.run for c in best], seconds)
-    result.original_us = result.measured_us = medians[0] * 1e6
+    last = arena.decide(best, seconds, options.budget / 2)
+    medians = _medians(last)
+    _report(result, last, best)
     result.rejected += arena.skipped
     refused: list[Graph] = []
     allowed = max(options.budget, _LEAST_PROOF_SECONDS)
     for n in _fastest_first(best, medians, _ALIKE if flavour == "numpy" else _ALIKE_COMPILED):
-        chosen = best[n]
-        if ratios[n] < _LEAST_GAIN or low[n] <= 1 or any(chosen.graph is g for g in refused):
+        chosen, times = best[n], last.times[n]
+        if times is None or not times.faster(_LEAST_GAIN):
+            continue
+        if any(chosen.graph is g for g in refused):
             continue
         if why := arena.differs(chosen):
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
-        if (left := allowed - result.verify_s) <= 0:
+        if (left := min(allowed - result.verify_s, clock.left())) <= 0:
             result.rejected.append(f"the time allowed for proofs was spent\n{chosen.source}")
             break
         tell("proving")
@@ -217,7 +263,7 @@ def _take_fastest(
         verdict = verify(
             graph,
             chosen.graph,
-            strict=options.strict,
+            level=options.level,
             threads=options.threads,
             budget=left,
         )
@@ -227,21 +273,41 @@ def _take_fastest(
             why = ": ".join(str(verdict).strip().splitlines()[:3])
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
-        if options.strict and (why := arena.differs_at_edges(chosen, options.seed)):
+        if options.level == "bitwise" and not drop_in.same_bits(chosen.source, options):
+            result.rejected.append(f"it is not proved to have the same bits\n{chosen.source}")
+            continue
+        if why := arena.differs_at_edges(chosen, options):
             result.rejected.append(f"{why}\n{chosen.source}")
             continue
         result.graph, result.source = chosen.graph, chosen.source
         result.derivation, result.idioms = chosen.derivation, chosen.idioms
         result.improved = True
-        result.measured_us, result.speedup = medians[n] * 1e6, ratios[n]
+        result.measured_us, result.speedup = times.median * 1e6, times.ratio
+        result.undecided = False
         result.certificate = verdict.certificate
         break
     return bool(refused) and result.verify_s < allowed
 
 
+def _report(result: Rewrite, last: Race, best: Sequence[_Contestant]) -> None:
+    """What the last race tells, whoever is taken."""
+    if last.times[0] is not None:
+        result.original_us = result.measured_us = last.times[0].median * 1e6
+    result.undecided, result.provisional = last.undecided(_LEAST_GAIN), last.provisional
+    named = [("original", last.times[0])]
+    for c, times in zip(best[1:], last.times[1:], strict=True):
+        what = "its own source" if c.graph is best[0].graph else f"program {c.place}"
+        named.append((what + "".join(f", {i}" for i in c.idioms), times))
+    result.contestants = [(what, times) for what, times in named if times is not None]
+
+
+def _medians(held: Race) -> list[float]:
+    return [math.inf if t is None else t.median for t in held.times]
+
+
 @dataclass
 class _Contestant:
-    """One spelling of one program."""
+    """One spelling of one program; `run` gives its results."""
 
     run: Run
     graph: Graph
@@ -249,6 +315,7 @@ class _Contestant:
     derivation: str = ""
     idioms: tuple[str, ...] = ()
     place: int = 0  # of its program among all, the cheapest by the model first
+    entrant: Entrant = field(default_factory=Entrant)
 
 
 def _fastest_first(
@@ -266,46 +333,78 @@ class _Arena:
     """The original and what may be faster, ready to run with the same arguments."""
 
     def __init__(
-        self, programs: Sequence[tuple[Graph, str, str]], flavour: str, drop_in: DropIn
+        self,
+        programs: Sequence[tuple[Graph, str, str]],
+        flavour: str,
+        drop_in: DropIn,
+        clock: Clock,
     ) -> None:
         if importlib.util.find_spec(flavour) is None:
             raise UsageError(
                 f"programs for {flavour} are timed before one is chosen, and {flavour} is not "
                 f"installed: pip install {flavour}"
             )
-        self._flavour, self._drop_in = flavour, drop_in
-        self._framework = FRAMEWORKS[flavour]
-        self._prepared = self._framework.arguments(drop_in.arrays)
+        self._flavour, self._drop_in, self._clock = flavour, drop_in, clock
         self.skipped: list[str] = []  # sources that the library refuses, and why
         graph, source, _ = programs[0]
-        if flavour == "numpy":
-            run = self._framework.run(drop_in.original, *drop_in.bind(self._prepared))
-        else:
-            run = self._compiled(source)
-        with np.errstate(all="ignore"):
-            run()
-        self.original = _Contestant(run, graph, source)
+        own = self._entrant(graph, source)
+        if own.run is not None:
+            args, kwargs = drop_in.bind(drop_in.arrays)
+            call = functools.partial(drop_in.original, *args, **kwargs)
+            own = Entrant(call, own.library, own.text, own.run)
+        self.original = _Contestant(self._results(own), graph, source, entrant=own)
+        if own.run is not None:
+            start = time.perf_counter()
+            with np.errstate(all="ignore"):
+                self.original.run()
+            clock.require(_RUNS * len(programs) * (time.perf_counter() - start))
         self.others = [c for p in programs if (c := self._contestant(*p)) is not None]
         for place, contestant in enumerate(self.others):
             contestant.place = place
 
-    def _compiled(self, source: str) -> Run:
-        made = compile_source(source, self._drop_in.name)
-        return self._framework.run(made, *self._drop_in.bind_source(self._prepared))
+    def _entrant(self, graph: Graph, source: str, **spelling: Any) -> Entrant:
+        """What races: here and in a process of NumPy's, or in one of another library's alone."""
+        drop_in = self._drop_in
+        text = {"source": drop_in.plain(graph, self._flavour, **spelling), "name": drop_in.name}
+        if self._flavour != "numpy":
+            return Entrant(None, self._flavour, text)
+        args, kwargs = drop_in.bind_source(drop_in.arrays)
+        made = compile_source(source, drop_in.name)
+        return Entrant(functools.partial(made, *args, **kwargs), "numpy", text)
+
+    def _results(self, entrant: Entrant) -> Run:
+        return entrant.run or functools.partial(race.results, entrant, self._drop_in.arrays)
 
     def _contestant(
         self, graph: Graph, source: str, derivation: str, idioms: tuple[str, ...] = ()
     ) -> _Contestant | None:
+        self._clock.require()
         try:
-            run = self._compiled(source)
-            with np.errstate(all="ignore"):
-                run()
+            entrant = self._entrant(graph, source, idioms=idioms)
+            run = self._results(entrant)
+            if entrant.run is not None:
+                with np.errstate(all="ignore"):
+                    run()
         except Error:
             raise
         except Exception as error:  # the library's own refusal
             self.skipped.append(f"{type(error).__name__}: {error}\n{source}")
             return None
-        return _Contestant(run, graph, source, derivation, idioms)
+        return _Contestant(run, graph, source, derivation, idioms, entrant=entrant)
+
+    def race(self, contestants: Sequence[_Contestant], seconds: float) -> Race:
+        """How long each takes."""
+        until = time.monotonic() + self._clock.left()
+        held = race.hold([c.entrant for c in contestants], self._drop_in.arrays, seconds, until)
+        for n, why in held.failed.items():
+            self.skipped.append(f"{why}\n{contestants[n].source}")
+        return held
+
+    def decide(self, contestants: Sequence[_Contestant], seconds: float, budget: float) -> Race:
+        """The race that counts."""
+        entrants = [c.entrant for c in contestants]
+        budget = min(budget, self._clock.left())
+        return race.decide(entrants, _LEAST_GAIN, self._drop_in.arrays, seconds, budget)
 
     def finalists(self, seconds: float) -> list[_Contestant]:
         """The original, the fastest programs, and those in the idioms that make them faster.
@@ -313,7 +412,7 @@ class _Arena:
         The first of the others is the original's own source: the same program, which needs no
         proof but that of emission.
         """
-        medians, _, _ = race([self.original.run, *(c.run for c in self.others)], seconds)
+        medians = _medians(self.race([self.original, *self.others], seconds))
         order = sorted(range(len(self.others)), key=lambda n: medians[n + 1])[:_FINALISTS]
         best = [self.others[n] for n in order]
         idiomatic = []
@@ -327,8 +426,8 @@ class _Arena:
                 other = self._contestant(plain.graph, source, plain.derivation, idioms)
                 if other is None:
                     continue
-                _, ratios, _ = race([now.run, other.run], _DUEL_S)
-                if ratios[1] > _ALIKE:
+                times = self.race([now, other], _DUEL_S).times[1]
+                if times is not None and times.ratio > _ALIKE:
                     now = other
                     now.place = plain.place
             if now is not plain:
@@ -371,9 +470,11 @@ class _Arena:
                 return f"{where} is off by {error:.3g}, the original by {was:.3g}"
         return ""
 
-    def differs_at_edges(self, contestant: _Contestant, seed: int) -> str:
-        """How the source's NaN and infinities differ from the original's, under NumPy."""
-        if self._flavour != "numpy":
+    def differs_at_edges(self, contestant: _Contestant, options: Options) -> str:
+        """How the source's NaN and infinities (at level bitwise: bits) differ from the original's,
+        under NumPy."""
+        bits = options.level == "bitwise"
+        if self._flavour != "numpy" or not (bits or self.original.graph.asks_for_nan):
             return ""
         drop_in = self._drop_in
         made = compile_source(contestant.source, drop_in.name)
@@ -387,7 +488,7 @@ class _Arena:
             args, kwargs = drop_in.bind_source([*arrays, *fixed])
             return made(*args, **kwargs)
 
-        return differs_at_edges(original, rewritten, given, seed)
+        return differs_at_edges(original, rewritten, given, options.seed, bits=bits)
 
 
 def _results(value: Any) -> list[np.ndarray[Any, Any]]:
@@ -425,60 +526,3 @@ def arguments(graph: Graph, traced: Traced | None, seed: int) -> list[Any]:
         ]
     given = [a.sample(rng) if isinstance(a, Spec) else a for a in traced.arguments]
     return [*given, *traced.extra]
-
-
-def race(runs: Sequence[Run], seconds: float) -> tuple[list[float], list[float], list[float]]:
-    """Medians of interleaved runs, in seconds; ratios of the first to each, and their low bounds.
-
-    Who is several times slower than the original at first is not run again.
-    """
-    once = []
-    with np.errstate(all="ignore"):
-        for run in runs:
-            run()
-            # The better of two: who is left out here for one interruption does not come back.
-            once.append(min(_timed(run), _timed(run)))
-        taking_part = [n for n, s in enumerate(once) if n == 0 or s < 3 * once[0] + 1e-5]
-        repeats = [max(1, min(1000, int(200e-6 / s))) for s in once]
-        samples: list[list[float]] = [[] for _ in runs]
-        start = time.perf_counter()
-        end, late = start + seconds, start + 4 * seconds
-        rounds = 0
-        shuffle = random.Random(0).shuffle
-        # Few samples say little: a slow program gets more time.
-        while rounds < 3 or (
-            time.perf_counter() < (end if rounds >= _ENOUGH else late) and rounds < 500
-        ):
-            # In no fixed order: who always came behind the slowest would find its caches.
-            shuffle(taking_part)
-            for n in taking_part:
-                run = runs[n]
-                if repeats[n] > 1:
-                    run()
-                start = time.perf_counter_ns()
-                for _ in range(repeats[n]):
-                    run()
-                samples[n].append((time.perf_counter_ns() - start) * 1e-9 / repeats[n])
-            rounds += 1
-    medians = [median(s) if s else t for s, t in zip(samples, once, strict=True)]
-    ratios = [
-        [a / b for a, b in zip(samples[0], s, strict=True)] if s else [once[0] / t]
-        for s, t in zip(samples, once, strict=True)
-    ]
-    return medians, [median(r) for r in ratios], [_low(r) for r in ratios]
-
-
-def _timed(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return max(time.perf_counter() - start, 1e-8)
-
-
-def _low(ratios: Sequence[float]) -> float:
-    """What their true median exceeds with three sigmas, however heavy the tails.
-
-    >>> _low([1.0, 1.1, 1.2])
-    1.0
-    """
-    rank = len(ratios) / 2 - 1.5 * len(ratios) ** 0.5
-    return sorted(ratios)[max(0, int(rank))]

@@ -23,7 +23,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from tessera import torch_device
+from tessera import _core, torch_device
 from tessera.errors import Error, UnsupportedError, UsageError
 from tessera.frontends.torch.importer import (
     concrete,
@@ -36,7 +36,7 @@ from tessera.frontends.torch.importer import (
     run_node,
 )
 from tessera.graph import Graph
-from tessera.options import Options
+from tessera.options import Level, Options, require_level
 from tessera.torch_cache import Kept, LaterGraph
 from tessera.torch_explain import explain
 from tessera.torch_parts import Part
@@ -54,6 +54,8 @@ class Settings:
     threads: int = 0  # of the search; kernels run on TESSERA_THREADS, or all processors
     target: str = "auto"  # where a graph's tensors are; "cpu" or "cuda": only there
     fallback: Literal["eager", "inductor"] = "eager"  # what runs the rest
+    # As of `ts.optimize`; bitwise: what is not computed as PyTorch computes it is left to PyTorch.
+    level: Level = "close"
     strict: bool = False  # raise where something would fall back
     check: bool = True  # compare the first run of every program with PyTorch's own
     # Programs for lengths after the first: made in the background while PyTorch runs, or at once;
@@ -74,6 +76,7 @@ class Settings:
         for name in ("strict", "check", "weights", "freeze"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"torch.compile: option {name} is True or False")
+        require_level(self.level)
         if self.budget:
             Options(budget=self.budget, threads=self.threads)
         if self.target not in ("auto", "cpu", "cuda"):
@@ -119,6 +122,9 @@ def tessera(
     if mode not in (None, "default"):
         log.info("tessera: mode %r means nothing here; see options", mode)
     device, problem = torch_device.place_of_graph(example_inputs, settings.target)
+    bits = settings.level == "bitwise"
+    if bits and device is not None:
+        problem = "level bitwise: GPUs have no kernels with PyTorch's bits"
     if problem:
         if settings.strict:
             raise UnsupportedError(f"torch.compile with strict: {problem}")
@@ -133,7 +139,7 @@ def tessera(
         return aot_autograd(
             fw_compiler=lambda gm, _: compile_graph(gm, set(), settings, device),
             inference_compiler=lambda gm, _: inference(gm),
-            decompositions=decompositions(),
+            decompositions={} if bits else decompositions(),
         )(module, example_inputs)
 
     def aten_graph() -> Any:
@@ -143,7 +149,7 @@ def tessera(
         return found[0]
 
     kept: Kept | None = None
-    if device is None and settings.weights and settings.check and not settings.budget:
+    if device is None and settings.weights and settings.check and not (settings.budget or bits):
         with cache_in(settings.cache_dir):
             kept = Kept(module, example_inputs)
             facts = kept.read()
@@ -219,7 +225,8 @@ def compile_graph(
     """A boxed function of the graph's inputs, made of parts of ours and what is left; `fixed`:
     placeholders that keep their values; `kept`: where the program of a single part is kept."""
     try:
-        support = Support(gm, device.name if device is not None else "cpu")
+        support = Support(gm, device.name if device is not None else "cpu",
+                          settings.level == "bitwise")  # fmt: skip
         fused, report = _partitioned(gm, support, fixed if settings.weights else set(), settings,
                                      device, kept)  # fmt: skip
     except UnsupportedError:
@@ -241,8 +248,9 @@ def compile_graph(
 class Support(OperatorSupportBase):  # type: ignore[misc]
     """Which nodes can be imported: each is tried once, at the sizes of the example."""
 
-    def __init__(self, gm: Any, place: str = "cpu") -> None:
+    def __init__(self, gm: Any, place: str = "cpu", bits: bool = False) -> None:
         _views_apart(gm)
+        self._bits = bits  # PyTorch's own are asked for
         self._place = place  # of all tensors
         self.reasons: dict[str, str] = {}  # by operator: the first reason
         self._fits: dict[Any, bool] = {}
@@ -268,7 +276,9 @@ class Support(OperatorSupportBase):  # type: ignore[misc]
         if is_scalar_function(node.target):
             return False  # Python's own numbers
         try:
-            _trial(node, self._place)
+            graph = _trial(node, self._place)
+            if self._bits and (why := _other_bits(node, graph)):
+                raise UnsupportedError(f"level bitwise: {why}")
         except Exception as error:
             why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             self.reasons.setdefault(operator_name(node.target), why)
@@ -316,7 +326,24 @@ def _views_apart(gm: Any) -> None:
         gm.recompile()
 
 
-def _trial(node: Any, place: str) -> None:
+# What PyTorch computes by one rounding an element, as the imported operator does, or only moves.
+_ROUNDED_ONCE = _VIEWS | {
+    *(f"aten.{name}.{kind}" for kind in ("Tensor", "Scalar")
+      for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")),
+    *(f"aten.{name}.default" for name in ("neg", "abs", "sqrt", "clone", "logical_not", "cat",
+                                          "flip", "_unsafe_view", "_to_copy")),
+    "aten.where.self",
+}  # fmt: skip
+
+
+def _other_bits(node: Any, graph: Graph) -> str:
+    """Why a node's program may have other bits than PyTorch's own; empty where it has not."""
+    if operator_name(node.target) not in _ROUNDED_ONCE or "alpha" in node.kwargs:
+        return "its bits are PyTorch's own"
+    return _core.inexact_operator(graph.core)
+
+
+def _trial(node: Any, place: str) -> Graph:
     """Imports one node alone; raises where that cannot be."""
     if handler_of(node.target) is None:
         raise UnsupportedError("there is no program for this operator yet")
@@ -344,6 +371,7 @@ def _trial(node: Any, place: str) -> None:
             raise UnsupportedError(f"it would make {have[1]}{list(have[0])}, not "
                                    f"{want[1]}{list(want[0])}")  # fmt: skip
         graph.output(tensor)
+    return graph
 
 
 def _stand_in(graph: Graph, value: Any, name: str, place: str) -> Any:

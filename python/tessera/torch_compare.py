@@ -61,6 +61,18 @@ def difference(got: torch.Tensor, want: torch.Tensor) -> str | None:
             f"{float(limit.expand_as(wrong).flatten()[at]):.3g} is rounding")  # fmt: skip
 
 
+def same_bits(got: Any, want: Any) -> bool:
+    """Whether two results have the same bits, NaN in the same places."""
+    if not isinstance(want, torch.Tensor):
+        return bool(got == want)
+    if (got.shape, got.dtype) != (want.shape, want.dtype):
+        return False
+    if not want.is_floating_point():
+        return torch.equal(got, want)
+    same = (got == want) & (torch.signbit(got) == torch.signbit(want))
+    return bool((same | (torch.isnan(got) & torch.isnan(want))).all())
+
+
 def is_alike(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     """Whether all results are PyTorch's but for rounding, as they stand."""
     return all(

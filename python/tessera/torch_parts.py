@@ -28,7 +28,7 @@ from tessera.frontends.torch.importer import build, dtype_of, operator_name
 from tessera.frontends.torch.padding import Padding, bucket, paddings
 from tessera.graph import Graph
 from tessera.torch_cache import KeptPart, digest, fusion, kept_fusion, own_key
-from tessera.torch_compare import disagreement, is_alike
+from tessera.torch_compare import disagreement, is_alike, same_bits
 
 log = logging.getLogger("tessera.torch")
 _MOST_PROGRAMS = 64  # of one part, one for each set of extents
@@ -314,6 +314,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         object.__setattr__(self, "eager", graph)
         self._settings = settings
+        self._bits = settings.level == "bitwise"  # PyTorch's own are asked for
         self._device = device  # torch_device.Device; None: the processor
         self.name = name
         self._kept = kept  # of another process
@@ -457,7 +458,7 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             program = kept = self._as_kept(args)
             if program is None:
                 program = self._compile(args, extents)
-            if self._settings.check:
+            if self._settings.check or self._bits:
                 expected = self._compare(program, args)
                 if kept is None:
                     self._write(program)
@@ -541,14 +542,14 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             return program
 
         def made_of(fused: Graph, module: _core.Module | None = None) -> Program | Padded:
-            module = _core.compile(fused.core) if module is None else module
+            module = _core.compile(fused.core, exact=self._bits) if module is None else module
             program = Program(module, tensors, self.weights, results, self._single)
             program.source, program.graph = graph, fused
             return Padded(program, extents) if extents else program
 
         with cache_in(self._settings.cache_dir):
             made = [made_of(*self._build(graph))]
-            self._own = "" if self._settings.budget else own_key()
+            self._own = "" if self._settings.budget or self._bits else own_key()
             if self._settings.budget:
                 made += [made_of(*found) for found in self._optimize(graph)]
             elif self._own:
@@ -565,18 +566,19 @@ class Part(torch.nn.Module):  # type: ignore[misc]
         """Compiles the program with its regions as kernels; as it is, where that cannot be."""
         try:
             fused = kept_fusion(graph)
-            return fused, _core.compile(fused.core)
+            return fused, _core.compile(fused.core, exact=self._bits)
         except Exception as error:  # a slower program is no reason to fail
             level = logging.INFO if isinstance(error, Error) else logging.WARNING
             log.log(level, "tessera: %s is not fused: %s: %s", self.name, type(error).__name__,
                     error)  # fmt: skip
-            return graph, _core.compile(graph.core)
+            return graph, _core.compile(graph.core, exact=self._bits)
 
     def _optimize(self, graph: Any) -> list[tuple[Graph, _core.Module]]:
         """The fastest program that a search of the given budget finds and proves, if any."""
         from tessera.api import superoptimize
 
-        result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads)
+        result = superoptimize(graph, budget=self._settings.budget, threads=self._settings.threads,
+                               level=self._settings.level)  # fmt: skip
         return [(result.graph, result._module)] if result._module is not None else []
 
     def _with_experts(
@@ -613,6 +615,8 @@ class Part(torch.nn.Module):  # type: ignore[misc]
             expected = self.eager(*args)
             made = program(args)
             whole = [list(r) if not self._single else [r] for r in (made, expected)]
+            if self._bits and not all(map(same_bits, *whole)):
+                raise UnsupportedError("level bitwise: its results have other bits than PyTorch's")
             if is_alike(*whole):
                 return expected
             ours, theirs = ([r for r, known in zip(x, self._defined(), strict=True) if known]

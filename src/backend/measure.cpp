@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -74,12 +75,12 @@ void CacheFlusher::flush() {
   }
 }
 
-double median_low_bound(std::vector<double> samples) {
+std::pair<double, double> median_bounds(std::vector<double> samples) {
   CHECK(!samples.empty());
   const double n = double(samples.size());
-  const auto at = samples.begin() + long(std::max(0.0, n / 2 - 1.5 * std::sqrt(n)));
-  std::nth_element(samples.begin(), at, samples.end());
-  return *at;
+  const auto rank = size_t(std::max(0.0, n / 2 - 1.5 * std::sqrt(n)));
+  std::sort(samples.begin(), samples.end());
+  return {samples[rank], samples[samples.size() - 1 - rank]};
 }
 
 std::vector<Timing> measure(const std::vector<Contestant>& contestants,
@@ -137,7 +138,8 @@ std::vector<Timing> summarize(const std::vector<Rounds>& all) {
     t.speedup = quantile(ratios, 0.5);
     t.speedup_p10 = quantile(ratios, 0.1);
     t.speedup_p90 = quantile(ratios, 0.9);
-    t.speedup_low = median_low_bound(ratios);
+    std::tie(t.speedup_low, t.speedup_high) = median_bounds(ratios);
+    t.spread = (quantile(c.seconds, 0.75) - quantile(c.seconds, 0.25)) / t.median_s;
     t.believable = t.median_s >= c.roofline_s;
     result.push_back(std::move(t));
   }

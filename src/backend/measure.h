@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -47,7 +48,8 @@ struct Timing {
   double speedup = 1;
   double speedup_p10 = 1;
   double speedup_p90 = 1;
-  double speedup_low = 1;  // median_low_bound of the ratios
+  double speedup_low = 1, speedup_high = 1;  // median_bounds of the ratios
+  double spread = 0;  // what the middle half of the samples differ by, in medians
   // Median with the arguments in the device's cache, where `median_s` is without; 0: not measured.
   double warm_s = 0;
   // False when the median beats the contestant's roofline: the measurement is not to be used.
@@ -68,10 +70,10 @@ struct Rounds {
 // All have equally many rounds, one at least.
 std::vector<Timing> summarize(const std::vector<Rounds>& contestants);
 
-// What the true median of the samples' distribution exceeds with three sigmas of confidence,
-// however heavy its tails: the sample of rank n/2 - 1.5 sqrt(n) (a binomial bound on order
+// Between what the true median of the samples' distribution lies with three sigmas of confidence,
+// however heavy its tails: the samples of ranks n/2 ∓ 1.5 sqrt(n) (a binomial bound on order
 // statistics).
-double median_low_bound(std::vector<double> samples);
+std::pair<double, double> median_bounds(std::vector<double> samples);
 
 // One line per contestant.
 std::string to_string(const std::vector<Timing>& timings);

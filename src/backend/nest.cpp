@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace tessera {
 
@@ -281,6 +282,7 @@ std::string Nest::element(int id, const std::vector<Index>& index) {
 }
 
 Index Nest::scalar(int id, const std::vector<Index>& index) {
+  interruption_point();
   const Value& value = kernel_.values[static_cast<size_t>(id)];
   CHECK(index.size() == value.extents.size());
   std::string at = std::to_string(id);

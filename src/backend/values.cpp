@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "ir/infer.h"
 
 namespace tessera {
@@ -282,6 +283,7 @@ class Builder {
   }
 
   int add(Value value, const Type& type) {
+    interruption_point();
     const int id = static_cast<int>(result_.values.size());
     value.dtype = type.dtype;
     for (int input : value.inputs) value.grid |= result_.values[static_cast<size_t>(input)].grid;
@@ -359,6 +361,7 @@ class Builder {
 
   // Extents of the result from those of the operands.
   void derive(Value& value, int id) {
+    interruption_point();
     if (has(value.kind, algebra::Pointwise)) {
       for (size_t i = 0; i < value.inputs.size(); ++i) {
         inherit_broadcast(value, i, value.extents.size());

@@ -1,5 +1,6 @@
 // The wall time of a run, and how it ends early. `cancel` asks for the best so far: nothing new is
-// begun, what was found is still proved. `abandon`, or a spent budget, stops whatever is under way.
+// begun, and what was found is still proved if that takes less than a second. `abandon`, or a spent
+// budget, stops whatever is under way.
 #pragma once
 #include <atomic>
 #include <chrono>

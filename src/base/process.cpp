@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/interruption.h"
 
 extern char** environ;
 
@@ -93,12 +94,17 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
   err_write.close();
 
   ProcessResult result;
+  const Interruptible* const scope = Interruptible::current();
+  const bool polls = cancel != nullptr || scope != nullptr;
+  bool interrupted = false;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(timeout_s));
   while (out_read.get() >= 0 || err_read.get() >= 0) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    result.cancelled = cancel != nullptr && cancel->load(std::memory_order_relaxed);
+    interrupted = scope != nullptr && scope->ended();
+    result.cancelled =
+        interrupted || (cancel != nullptr && cancel->load(std::memory_order_relaxed));
     if (left <= 0 || result.cancelled) {
       result.timed_out = !result.cancelled;
       kill(-pid, SIGKILL);
@@ -106,13 +112,14 @@ ProcessResult run_process(const std::vector<std::string>& argv, double timeout_s
     }
     pollfd fds[2] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}};
     constexpr int64_t kPollMs = 20;  // how long a cancellation may go unseen
-    poll(fds, 2, static_cast<int>(cancel != nullptr ? std::min(left + 1, kPollMs) : left + 1));
+    poll(fds, 2, static_cast<int>(polls ? std::min(left + 1, kPollMs) : left + 1));
     if (fds[0].revents != 0) drain(out_read, result.out);
     if (fds[1].revents != 0) drain(err_read, result.err);
   }
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  if (interrupted) throw Interrupted();
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace tessera {
 namespace {
@@ -36,6 +37,7 @@ int default_threads() {
 struct ThreadPool::Job {
   int64_t n, grain;
   const std::function<void(int64_t, int64_t)>* fn;
+  const Interruptible* scope;  // of who called
   std::atomic<int64_t> next{0};
   std::mutex failure_mutex;
   int64_t failed_at = INT64_MAX;
@@ -61,10 +63,12 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(Job& job) {
   inside_loop = true;
+  const Interruptible within(job.scope);
   for (;;) {
     int64_t begin = job.next.fetch_add(job.grain, std::memory_order_relaxed);
     if (begin >= job.n) break;
     try {
+      interruption_point();
       (*job.fn)(begin, std::min(job.n, begin + job.grain));
     } catch (...) {
       std::lock_guard lock(job.failure_mutex);
@@ -99,11 +103,14 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain,
   CHECK(grain > 0) << "grain " << grain;
   if (n <= 0) return;
   if (workers_.empty() || inside_loop || n <= grain) {
-    for (int64_t begin = 0; begin < n; begin += grain) fn(begin, std::min(n, begin + grain));
+    for (int64_t begin = 0; begin < n; begin += grain) {
+      interruption_point();
+      fn(begin, std::min(n, begin + grain));
+    }
     return;
   }
   std::lock_guard one_caller(callers_);
-  Job job{n, grain, &fn, {}, {}, INT64_MAX, {}};
+  Job job{n, grain, &fn, Interruptible::current(), {}, {}, INT64_MAX, {}};
   {
     std::lock_guard lock(mutex_);
     job_ = &job;

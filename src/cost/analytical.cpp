@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "cost/block_values.h"
 #include "cost/library_call.h"
 #include "cost/slices.h"
@@ -205,6 +206,7 @@ KernelWork AnalyticalModel::block_work(const Graph& g, const Op& kernel, double 
 
 AnalyticalModel::KernelCost AnalyticalModel::own_cost(const Graph& g, OpId id,
                                                       double resident) const {
+  interruption_point();
   KernelCost cost;
   cost.op = id;
   const Op& op = g.op(id);

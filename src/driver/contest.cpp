@@ -79,16 +79,18 @@ class Contest {
       if (racers.empty()) break;
 
       s_.tell("measure", label_, 0, int(racers.size()));
-      result.original_s = result.seconds = race(racers, 0);
+      race(racers, 0);
       if (s_.options.tune) {
         tune(racers);
         // Who was a little lucky among many is not so again.
         by_speed(racers);
         std::vector<Racer> finalists(
             racers.begin(), racers.begin() + std::ptrdiff_t(std::min<size_t>(4, racers.size())));
-        result.original_s = result.seconds = race(finalists, 0);
+        race(finalists, 0);
         racers = std::move(finalists);
       }
+      result.original_timing = original_timing_;
+      result.seconds = original_timing_.median_s;
       by_speed(racers);
       int tried = 0;
       for (Racer& racer : racers) {
@@ -117,6 +119,7 @@ class Contest {
       }
     }
     result.finished = result.finished && !cut_short_ && !s_.deadline.proofs_ended();
+    result.too_noisy = too_noisy_;
     return result;
   }
 
@@ -193,11 +196,11 @@ class Contest {
     }
     // What other engines found, or what nobody had the time to look at, tells nothing.
     if (chosen ? chosen->origin != "mugraph" && chosen->origin != "mugraph+tiles"
-               : s_.deadline.proofs_ended() || (cut_short_ && !raced))
+               : too_noisy_ || s_.deadline.proofs_ended() || (cut_short_ && !raced))
       return;
     char times[96];
     std::snprintf(times, sizeof times, ", %.3g us against %.3g us", 1e6 * result.seconds,
-                  1e6 * result.original_s);
+                  1e6 * result.original_timing.median_s);
     s_.learnt.remember(spec_, chosen ? &chosen->graph : nullptr, search_seconds_, searched_,
                        "found by searching " + spec_.name() + " for " + s_.target.name + times);
   }
@@ -291,8 +294,8 @@ class Contest {
 
   // --- races -----------------------------------------------------------------------------------
 
-  // Times the racers from `from` on against the original, and returns its seconds.
-  double race(std::vector<Racer>& racers, size_t from) {
+  // Times the racers from `from` on against the original.
+  void race(std::vector<Racer>& racers, size_t from) {
     Stopwatch watch(s_.report.measure_s);
     std::vector<CompiledCode> codes{original_};
     for (size_t i = from; i < racers.size(); i++) codes.push_back(racers[i].code);
@@ -305,15 +308,11 @@ class Contest {
       cut_short_ = true;
     }
     for (size_t i = from; i < racers.size(); i++) {
-      Outcome& o = s_.outcomes[racers[i].outcome];
       racers[i].timing = timings[i - from + 1];
-      const bool measured = racers[i].timing.rounds > 0;
-      o.fate = measured ? Fate::Measured : Fate::Proposed;
-      o.seconds = measured ? racers[i].timing.median_s : 0;
-      o.warm_seconds = racers[i].timing.warm_s;
-      o.speedup = racers[i].timing.speedup;
+      keep_times(s_.outcomes[racers[i].outcome], racers[i].timing);
     }
-    return timings[0].median_s;
+    original_timing_ = timings[0];
+    too_noisy_ = too_noisy(timings);
   }
 
   // Other tiles for the fastest racers: the variants that the model likes best are compiled and
@@ -381,6 +380,8 @@ class Contest {
   double search_seconds_ = 0;  // that the search had at most
   std::optional<KnownSearch> known_;
   bool cut_short_ = false;  // some of a wave did not race
+  bool too_noisy_ = false;  // the last race
+  Timing original_timing_;  // in it
   CompiledCode original_;
   const RaceInputs* inputs_ = nullptr;
   const Filter* filter_ = nullptr;

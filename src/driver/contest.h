@@ -19,9 +19,11 @@ struct PartResult {
   CompiledCode code;      // of the best; none where nobody needed it, or time ran out
   CompiledCode original;  // what the candidates raced: the part compiled as it is
   std::optional<Certificate> certificate;
-  double original_s = 0, seconds = 0, speedup = 1;
+  Timing original_timing;
+  double seconds = 0, speedup = 1;
   bool improved = false;
-  bool finished = false;  // nothing was cut short
+  bool finished = false;   // nothing was cut short
+  bool too_noisy = false;  // to tell whether anything is faster
 };
 
 // Which candidates race: `order` lists outcomes by rank, and the first `wanted` − 1 of them will

@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/interruption.h"
 #include "ir/weights.h"
 #include "search/mutate/mutate.h"
 
@@ -49,6 +50,7 @@ class Splitter {
   bool works(size_t i) const { return linear_[i] && !has(g_.ops()[i].kind, algebra::Movement); }
   // A product with one constant, which stays where it is: the divisor of an average, say.
   bool scales(size_t i) const {
+    interruption_point();
     const Op& op = g_.ops()[i];
     if ((op.kind != OpKind::Mul && op.kind != OpKind::Div) || once_[i]) return false;
     const bool constant = std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId t) {
@@ -57,6 +59,7 @@ class Splitter {
     return constant && is_multilinear(g_, op);
   }
   bool multiplies(size_t i) const {
+    interruption_point();
     const OpKind k = g_.ops()[i].kind;
     return k == OpKind::Conv || k == OpKind::ConvTranspose || k == OpKind::Matmul;
   }
@@ -146,6 +149,7 @@ class Splitter {
 
   // Does no path leave these operators and come back?
   bool convex(const std::vector<size_t>& ops) const {
+    interruption_point();
     const std::set<size_t> inside(ops.begin(), ops.end());
     std::set<size_t> after;  // operators outside that depend on some inside
     const size_t last = *inside.rbegin();

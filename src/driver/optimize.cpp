@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/sha256.h"
 #include "cost/analytical.h"
 #include "driver/contest.h"
@@ -17,6 +18,7 @@
 #include "driver/simplify.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "verify/bitwise.h"
 #include "verify/interface.h"
 
 namespace tessera {
@@ -79,34 +81,28 @@ class Optimizer {
   }
 
   OptimizeResult run() {
+    if (options_.level == Accuracy::Bitwise) {
+      const std::string why = s_.place.gpu ? "GPUs have no kernels with the bits of a CPU's library"
+                                           : inexact_operator(program_);
+      if (!why.empty()) {
+        s_.report.original_failed = "level bitwise: " + why;
+        return finish();
+      }
+    }
     const std::string key =
         options_.use_cache ? result_key(program_, options_, s_.described) : std::string();
-    if (options_.use_cache && !options_.refresh && !saved_.resumed() && remembered(key))
-      return finish();
-    base_ = simplified(s_, program_);
-    const bool simpler = !(base_ == program_);
-    s_.measure_convolutions(base_);
-    const std::vector<Part> parts =
-        partition_across_reshapes(base_, s_.computed_with_images(base_));
-    s_.report.parts = int(parts.size());
-    // A part that is the whole program needs no splicing and no second proof.
-    const bool whole = !simpler && parts.size() == 1 &&
-                       parts[0].ops.size() + program_.inputs().size() == program_.ops().size();
-    bool finished = propose_mutants();
-    if (whole && !mutants_) {
-      const double left = s_.deadline.left(), now = s_.deadline.spent();
-      MemoryOf memory(saved_, memory_prefix(program_));
-      PartResult found = contest(program_, 0, "",
-                                 {now + kSearchUntil * left * (options_.exhaustive ? 1.6 : 1),
-                                  now + std::max(kRaceUntil, options_.exhaustive ? 0.85 : 0) * left,
-                                  s_.deadline.seconds()},
-                                 memory);
-      finished = found.finished;
-      take(std::move(found));
-    } else if (!parts.empty() || simpler || mutants_) {
-      finished = improve_parts(parts) && finished;
+    bool finished = false;
+    try {
+      const Interruptible scope(s_.deadline.hard());
+      if (options_.use_cache && !options_.refresh && !saved_.resumed() && remembered(key))
+        return finish();
+      finished = improve_program();
+      if (!result_.improved) keep_original();
+    } catch (const Interrupted&) {  // with the best so far
+      finished = false;
     }
-    if (!result_.improved) keep_original();
+    if (!has_code() && s_.report.original_failed.empty()) not_compiled();
+    s_.report.too_noisy = s_.report.too_noisy && !result_.improved;
     result_.candidates = std::move(s_.outcomes);
     s_.report.unfinished = s_.report.unfinished || !finished;
     s_.report.resumed = saved_.note();
@@ -114,13 +110,14 @@ class Optimizer {
       saved_.forget();
     else
       s_.report.resumable = saved_.save(s_.deadline.spent());
-    // A search that was cut short and found nothing is worth another try.
+    // Also that nothing was found within this budget: who gives more, or resumes, searches again.
+    // A race that told nothing is worth another try.
     const bool cancelled = s_.deadline.cancelled();
-    if (options_.use_cache && !cancelled && has_code() &&
-        (result_.improved || (finished && !s_.deadline.proofs_ended()))) {
+    if (options_.use_cache && !cancelled && !s_.report.too_noisy &&
+        (has_code() || s_.report.unfinished)) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
-      else if (!s_.deadline.over())
+      else if (has_code() && !s_.deadline.over())
         store_result(s_.cache, tuned_key(program_, options_, s_.described), result_);
     }
     s_.report.tuned = options_.tune && !cancelled && !s_.deadline.over();
@@ -131,14 +128,12 @@ class Optimizer {
     SearchOutcome out;
     CollectingSink sink;
     MemoryOf memory(saved_, memory_prefix(program_));
-    if (options_.engine == "synth")
-      out.report = s_.synthesize(program_, options_.budget_seconds, sink, options_.proved);
-    else if (options_.engine == "mutate")
-      out.report = s_.mutants(program_, options_.budget_seconds, sink);
-    else if (options_.engine == "patterns")
-      out.report = s_.experts(program_, options_.budget_seconds, sink, options_.proved);
-    else
-      out.report = s_.search(program_, "", options_.budget_seconds, &memory, sink);
+    try {
+      const Interruptible scope(s_.deadline.hard());
+      out.report = run_engine(memory, sink);
+    } catch (const Interrupted&) {
+      out.report.stop = StopReason::TimeBudget;
+    }
     out.candidates = std::move(sink.candidates);
     out.resumed = saved_.note();
     const bool cut =
@@ -151,6 +146,43 @@ class Optimizer {
   }
 
  private:
+  SearchReport run_engine(SearchMemory& memory, CandidateSink& sink) {
+    const double seconds = options_.budget_seconds;
+    if (options_.engine == "synth") return s_.synthesize(program_, seconds, sink, options_.proved);
+    if (options_.engine == "mutate") return s_.mutants(program_, seconds, sink);
+    if (options_.engine == "patterns") return s_.experts(program_, seconds, sink, options_.proved);
+    return s_.search(program_, "", seconds, &memory, sink);
+  }
+
+  // True where nothing was cut short.
+  bool improve_program() {
+    base_ = simplified(s_, program_);
+    const bool simpler = !(base_ == program_);
+    s_.measure_convolutions(base_);
+    const std::vector<Part> parts =
+        partition_across_reshapes(base_, s_.computed_with_images(base_));
+    s_.report.parts = int(parts.size());
+    // A part that is the whole program needs no splicing and no second proof.
+    const bool whole = !simpler && parts.size() == 1 &&
+                       parts[0].ops.size() + program_.inputs().size() == program_.ops().size();
+    const bool finished = propose_mutants();
+    if (whole && !mutants_) {
+      const double left = s_.deadline.left(), now = s_.deadline.spent();
+      MemoryOf memory(saved_, memory_prefix(program_));
+      PartResult found = contest(program_, 0, "",
+                                 {now + kSearchUntil * left * (options_.exhaustive ? 1.6 : 1),
+                                  now + std::max(kRaceUntil, options_.exhaustive ? 0.85 : 0) * left,
+                                  s_.deadline.seconds()},
+                                 memory);
+      const bool searched = found.finished;
+      s_.report.too_noisy = found.too_noisy;
+      take(std::move(found));
+      return searched;
+    }
+    if (parts.empty() && !simpler && !mutants_) return finished;
+    return improve_parts(parts) && finished;
+  }
+
   OptimizeResult finish() {
     s_.report.cancelled = s_.deadline.cancelled();
     s_.report.total_s = s_.deadline.spent();
@@ -186,7 +218,7 @@ class Optimizer {
     use(part.code);
     result_.certificate = std::move(part.certificate);
     result_.improved = part.improved;
-    result_.original_s = part.original_s;
+    keep_original_times(part.original_timing);
     result_.seconds = part.seconds;
     result_.speedup = part.speedup;
   }
@@ -324,7 +356,9 @@ class Optimizer {
     const size_t first = s_.outcomes.size();
     PartResult found = contest(part, index, label, times, memory);
     best = {found.best, found.speedup};
+    s_.report.too_noisy = s_.report.too_noisy || found.too_noisy;
     if (!found.finished) return false;
+    if (found.too_noisy) return true;
     StoredResult stored;
     for (size_t i = first; i < s_.outcomes.size(); i++) {
       const Outcome& o = s_.outcomes[i];
@@ -336,7 +370,7 @@ class Optimizer {
     }
     stored.improved = found.improved;
     stored.graph = std::move(found.best);
-    stored.original_s = found.original_s;
+    stored.original_s = found.original_timing.median_s;
     stored.seconds = found.seconds;
     stored.speedup = found.speedup;
     memory.remember("result", print_result(stored));
@@ -406,10 +440,8 @@ class Optimizer {
       timings =
           s_.race({original, code}, RaceInputs(program_, options_.seed), std::min(0.3, most), most);
     }
-    whole.fate = timings[1].rounds > 0 ? Fate::Measured : Fate::Proposed;
-    whole.seconds = timings[1].rounds > 0 ? timings[1].median_s : 0;
-    whole.warm_seconds = timings[1].warm_s;
-    whole.speedup = timings[1].speedup;
+    keep_times(whole, timings[1]);
+    s_.report.too_noisy = s_.report.too_noisy || too_noisy(timings);
     if (!worthwhile(timings[1]) || (result_.improved && whole.speedup < result_.speedup)) return;
     s_.tell("verify", "", 0, 1);
     Verifier verifier(program_, s_.verify_options());
@@ -422,7 +454,7 @@ class Optimizer {
     use(code);
     result_.certificate = std::move(*certificate);
     result_.improved = true;
-    result_.original_s = timings[0].median_s;
+    keep_original_times(timings[0]);
     result_.seconds = timings[1].median_s;
     result_.speedup = s_.best_speedup = timings[1].speedup;
   }
@@ -448,10 +480,14 @@ class Optimizer {
       if (has_code()) time_original(code);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::Cancelled) throw;
-      s_.report.original_failed = "the budget ended before it was compiled";
-      s_.report.unfinished = true;
-      use(CompiledCode());
+      not_compiled();
     }
+  }
+
+  void not_compiled() {
+    s_.report.original_failed = "the budget ended before it was compiled";
+    s_.report.unfinished = true;
+    use(CompiledCode());
   }
 
   // How fast what is kept runs, where no race told; nothing where too little time is left.
@@ -463,7 +499,14 @@ class Optimizer {
     Stopwatch watch(s_.report.measure_s);
     const Timing t =
         s_.race({code}, RaceInputs(program_, options_.seed), std::min(0.05, left / 2), left / 2)[0];
-    result_.original_s = result_.seconds = t.median_s;
+    keep_original_times(t);
+    result_.seconds = t.median_s;
+  }
+
+  void keep_original_times(const Timing& t) {
+    result_.original_s = t.median_s;
+    result_.original_least_s = t.min_s;
+    result_.original_spread = t.spread;
   }
 
   // A remembered result is proved again; its code is checked again but where just this was.
@@ -494,6 +537,8 @@ class Optimizer {
       result_.original_s = stored.original_s;
       result_.seconds = stored.seconds;
       result_.speedup = s_.best_speedup = stored.speedup;
+    } else if (!stored.compiled) {
+      not_compiled();
     } else {
       result_.original_s = result_.seconds = stored.original_s;
       keep_original(stored.checked);

@@ -30,12 +30,13 @@ struct OptimizeOptions {
   uint64_t seed = 0;                    // of search and measurement
   std::optional<uint64_t> verify_seed;  // none: from the operating system
   bool accept_tested = false;           // see VerifyOptions
-  bool strict = false;                  // no larger domain, no difference on ±inf and NaN inputs
-  int candidates = 4096;                // of search() by the engine patterns, at most
-  bool tune = false;                    // time more candidates, and other tiles of the fastest
-  bool exhaustive = false;              // Mirage's Algorithm 1 instead of saturation
-  bool tf32 = false;    // GPUs: f32 products may round their factors to 10 bits of fraction
-  bool proved = false;  // with engine "synth": only programs that the verifier accepts
+  Accuracy level = Accuracy::Close;
+  bool special = false;     // see VerifyOptions
+  int candidates = 4096;    // of search() by the engine patterns, at most
+  bool tune = false;        // time more candidates, and other tiles of the fastest
+  bool exhaustive = false;  // Mirage's Algorithm 1 instead of saturation
+  bool tf32 = false;        // GPUs: f32 products may round their factors to 10 bits of fraction
+  bool proved = false;      // with engine "synth": only programs that the verifier accepts
   std::optional<int> max_block_ops;  // none: no limit
   // Folders of rules that synthesis applies (search/rules/library.h): those of the first have to
   // be right, in others what is malformed is left out with a line on standard error.
@@ -95,8 +96,9 @@ struct Outcome {
   int rank = 0;  // by cost model, from 1
   double model_seconds = 0;
   Fate fate = Fate::Proposed;
-  std::string why;          // verdict or error where it fell out
-  double seconds = 0;       // measured median; 0: not measured
+  std::string why;                       // verdict or error where it fell out
+  double seconds = 0;                    // measured median; 0: not measured
+  double least_seconds = 0, spread = 0;  // beside it: see Timing
   double warm_seconds = 0;  // of a GPU: with the arguments in its cache, `seconds` is without
   double speedup = 0;       // over the original, measured side by side
 };
@@ -153,6 +155,8 @@ struct OptimizeReport {
   bool cancelled = false;
   // Something was cut short by the budget or the caller; `resumable`: and kept for --resume.
   bool unfinished = false, resumable = false;
+  // Noise hid whether anything is faster than the original: it was kept, and is not remembered.
+  bool too_noisy = false;
   std::string resumed;          // with `resume`: what it went on from, or why from the beginning
   std::string original_failed;  // empty, or why there is no code of the original
   std::string target;
@@ -179,6 +183,7 @@ struct OptimizeResult {
   // included) and of what is run; where report.not_measured, what the cost model expects. 0: the
   // original is kept, and there was no time to measure it.
   double original_s = 0, seconds = 0;
+  double original_least_s = 0, original_spread = 0;  // see Timing; 0: remembered, or not measured
   double speedup = 1;
   std::vector<Outcome> candidates;  // ascending by part and rank
   OptimizeReport report;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "ir/weights.h"
 #include "search/mugraph/refine.h"
 
@@ -37,6 +38,7 @@ struct UnionFind {
   std::vector<size_t> parent;
   explicit UnionFind(size_t n) : parent(n) { std::iota(parent.begin(), parent.end(), size_t(0)); }
   size_t find(size_t i) {
+    interruption_point();
     while (parent[i] != i) i = parent[i] = parent[parent[i]];
     return i;
   }
@@ -134,6 +136,7 @@ class Partition {
 
   // Makes one group of the reshape, of what it reads and of what reads it; false where it may not.
   bool join_across(size_t reshape) {
+    interruption_point();
     const size_t from = producer(g_.ops()[reshape].inputs[0]);
     if (!compute_[from] || is_source(from)) return false;
     const UnionFind before = groups_;
@@ -155,6 +158,7 @@ class Partition {
 
   // Whether the operator's group may be a part.
   bool fits(size_t op) {
+    interruption_point();
     const size_t group = groups_.find(op);
     size_t n = 0;
     for (size_t i = 0; i < g_.ops().size(); i++) n += groups_.find(i) == group;
@@ -163,6 +167,7 @@ class Partition {
 
   // Whether groups can be computed one after another.
   bool ordered() {
+    interruption_point();
     const size_t n = g_.ops().size();
     std::vector<std::vector<size_t>> next(n);
     std::vector<int> waits(n, 0);
@@ -198,6 +203,7 @@ class Partition {
 }  // namespace
 
 Part part_of(const Graph& g, std::vector<OpId> ops) {
+  interruption_point();
   const std::vector<bool> once = computed_once(g, true);
   Part part;
   part.ops = std::move(ops);

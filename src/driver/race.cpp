@@ -1,6 +1,7 @@
 #include "driver/race.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -35,7 +36,39 @@ class Runner {
   std::vector<void*> outputs_;
 };
 
+class Clock {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+std::vector<Timing> decide(const std::vector<Contestant>& contestants, const MeasureOptions& m) {
+  constexpr int kAttempts = 3;
+  const Clock clock;
+  std::vector<Timing> timings = measure(contestants, m);
+  for (int n = 2; n <= kAttempts && too_noisy(timings); n++) {
+    MeasureOptions longer = m;
+    longer.budget_s *= n;
+    longer.limit_s -= clock.seconds();
+    if (longer.limit_s < longer.budget_s) break;
+    std::vector<Timing> again = measure(contestants, longer);
+    if (again.size() == timings.size()) timings = std::move(again);
+  }
+  return timings;
+}
+
 }  // namespace
+
+bool too_noisy(const std::vector<Timing>& timings) {
+  constexpr double kMatters = 1.05;
+  return std::none_of(timings.begin(), timings.end(), worthwhile) &&
+         std::any_of(timings.begin(), timings.end(),
+                     [](const Timing& t) { return t.believable && t.speedup_high > kMatters; });
+}
 
 RaceInputs::RaceInputs(const Graph& graph, uint64_t seed) {
   // Large inputs repeat some numbers: drawing them all takes longer than the race. A prime, so that
@@ -81,7 +114,18 @@ std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
   MeasureOptions m;
   m.budget_s = seconds;
   m.limit_s = limit_seconds;
-  return measure(contestants, m);
+  constexpr double kBelieved = 10;
+  const Clock clock;
+  std::vector<Timing> timings = decide(contestants, m);
+  for (size_t i = 1; i < timings.size(); i++) {
+    m.limit_s = limit_seconds - clock.seconds();
+    if (timings[i].speedup <= kBelieved || m.limit_s <= 0) continue;
+    runners[0].reset();
+    runners[i].reset();
+    const std::vector<Timing> again = measure({contestants[0], contestants[i]}, m);
+    if (again[1].speedup < timings[i].speedup) timings[i] = again[1];
+  }
+  return timings;
 }
 
 namespace {

@@ -26,7 +26,8 @@ class RaceInputs {
 
 // Times the modules; the first is the baseline. Takes about `seconds`. Where a few runs of each
 // take more than `limit_seconds`, only the first modules, two at least, are timed and in the
-// result.
+// result. Within that limit a race that is too noisy is run again, for longer, and who seems to be
+// more than ten times as fast as the baseline is timed again from scratch: the smaller gain counts.
 std::vector<Timing> race(const std::vector<std::shared_ptr<Module>>& modules,
                          const RaceInputs& inputs, double seconds, double limit_seconds);
 
@@ -45,5 +46,8 @@ std::vector<Timing> race_on_device(const std::vector<CompiledCode>& codes, const
 inline bool worthwhile(const Timing& t) {
   return t.believable && t.speedup > 1.005 && t.speedup_low > 1;
 }
+
+// Is there nobody faster, but somebody who may be, by so much that it matters?
+bool too_noisy(const std::vector<Timing>& timings);
 
 }  // namespace tessera

@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 // Raised when what is stored, or how it is chosen or proved, changes its meaning.
-constexpr int kResultVersion = 8;
+constexpr int kResultVersion = 9;
 
 std::string number(double x) {
   char buffer[40];
@@ -64,10 +64,10 @@ std::string options_key(const OptimizeOptions& o, const Target& target) {
        << target.str() << to_string(best_isa()) << "\n"
        << gpu_of(o) << "\n"
        << "threads " << (o.threads > 0 ? o.threads : default_threads()) << " seed " << o.seed
-       << " tested " << o.accept_tested << " strict " << o.strict << " tf32 " << o.tf32 << " tune "
-       << o.tune << " exhaustive " << o.exhaustive << " budget " << o.budget_seconds
-       << " max_block_ops " << (o.max_block_ops ? *o.max_block_ops : -1) << " cost " << o.cost
-       << "\n";
+       << " tested " << o.accept_tested << " level " << name(o.level) << " special " << o.special
+       << " tf32 " << o.tf32 << " tune " << o.tune << " exhaustive " << o.exhaustive << " budget "
+       << o.budget_seconds << " max_block_ops " << (o.max_block_ops ? *o.max_block_ops : -1)
+       << " cost " << o.cost << "\n";
   for (const std::string& d : o.disable) text << "disable " << d << "\n";
   return text.str();
 }
@@ -100,6 +100,7 @@ std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
 }
 
 std::optional<StoredResult> read_result(const std::string& text) {
+  // Improved is 2 where nothing was compiled:
   // "improved rank model original seconds speedup\norigin\nderivation lines\n--\n", then perhaps
   // "checked BYTES SHA\n" and the program between of so many bytes, and the graph.
   std::istringstream in(text);
@@ -123,7 +124,8 @@ std::optional<StoredResult> read_result(const std::string& text) {
     r.between = rest.substr(from, bytes);
     rest.erase(0, from + bytes);
   }
-  r.improved = improved != 0;
+  r.improved = improved == 1;
+  r.compiled = improved != 2;
   try {
     r.graph = parse(rest, "<cached result>");
   } catch (const Error&) {
@@ -138,6 +140,7 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
     if (o.fate == Fate::Chosen && o.graph == result.graph) chosen = &o;
   StoredResult r;
   r.improved = result.improved;
+  r.compiled = result.module || result.cuda;
   r.graph = result.graph;
   if (chosen) {
     r.origin = chosen->origin;
@@ -160,7 +163,7 @@ std::string print_result(const StoredResult& r) {
   std::string proof;
   if (!r.checked.empty())
     proof = "checked " + std::to_string(r.between.size()) + " " + r.checked + "\n" + r.between;
-  return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
+  return std::to_string(r.compiled ? int(r.improved) : 2) + " " + std::to_string(r.rank) + " " +
          number(r.model_seconds) + " " + number(r.original_s) + " " + number(r.seconds) + " " +
          number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);
 }

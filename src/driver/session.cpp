@@ -10,6 +10,7 @@
 #include "backend/cuda/emulate_program.h"
 #include "backend/written.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/sha256.h"
 #include "cost/analytical.h"
 #include "ir/text.h"
@@ -19,6 +20,7 @@
 #include "search/patterns/warehouse.h"
 #include "search/rules/library.h"
 #include "search/synth/synth.h"
+#include "verify/bitwise.h"
 #include "verify/symmetry.h"
 #include "verify/work.h"
 
@@ -67,6 +69,20 @@ void Session::tell(const std::string& stage, const std::string& part, int done, 
   if (progress_) progress_({stage, part, done, total, search, best_speedup, deadline.spent()});
 }
 
+SearchReport Session::within(double seconds, const std::function<SearchReport()>& run) {
+  constexpr double kLate = 1.1, kLateSeconds = 0.05;
+  const double start = deadline.spent();
+  try {
+    const Interruptible scope(nullptr, kLate * std::max(0.0, seconds) + kLateSeconds);
+    return run();
+  } catch (const Interrupted&) {
+    SearchReport cut;
+    cut.stop = deadline.cancelled() ? StopReason::Cancelled : StopReason::TimeBudget;
+    cut.seconds = deadline.spent() - start;
+    return cut;
+  }
+}
+
 SearchReport Session::search(const Graph& graph, const std::string& part, double seconds,
                              SearchMemory* memory, CandidateSink& sink) {
   if (options.disable.count("mugraph")) {
@@ -90,7 +106,9 @@ SearchReport Session::search(const Graph& graph, const std::string& part, double
   engine_options.exhaustive = options.exhaustive;
   for (const std::string& name : options.disable)
     if (name.starts_with("mugraph:")) engine_options.ablate.insert(name.substr(8));
-  SearchReport found = Mugraph(engine_options).run(Subprogram{graph}, context, budget, sink);
+  SearchReport found = within(seconds, [&] {
+    return Mugraph(engine_options).run(Subprogram{graph}, context, budget, sink);
+  });
   tell("search", part, 0, 0, &found);
   return found;
 }
@@ -144,7 +162,9 @@ SearchReport Session::synthesize(const Graph& graph, double seconds, CandidateSi
       }
     };
   }
-  return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  return within(seconds, [&] {
+    return Synth(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  });
 }
 
 SearchReport Session::mutants(const Graph& graph, double seconds, CandidateSink& sink) {
@@ -174,7 +194,9 @@ SearchReport Session::run_mutate(MutateOptions engine_options, const Graph& grap
   budget.seconds = std::max(0.0, seconds);
   for (const std::string& name : options.disable)
     if (name.starts_with("mutate:")) engine_options.disabled.insert(name.substr(7));
-  return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  return within(seconds, [&] {
+    return Mutate(std::move(engine_options)).run(Subprogram{graph}, context, budget, sink);
+  });
 }
 
 SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink& sink,
@@ -212,14 +234,16 @@ SearchReport Session::experts(const Graph& graph, double seconds, CandidateSink&
   PatternsOptions engine_options;
   engine_options.warehouse = &*patterns_;
   engine_options.verify = proved;
-  return Patterns(engine_options).run(Subprogram{graph}, context, budget, sink);
+  return within(seconds, [&] {
+    return Patterns(engine_options).run(Subprogram{graph}, context, budget, sink);
+  });
 }
 
 PlanOptions Session::plan_options() const {
   PlanOptions plan;
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disable_plan(plan, name);
-  if (options.strict) plan.transforms = Transforms::None;
+  if (keeps_special()) plan.transforms = Transforms::None;
   plan.libraries = options.disable.count("library") == 0;
   return plan;
 }
@@ -255,7 +279,7 @@ std::string Session::machine_key() const {
   for (const std::string& name : options.disable)
     if (name.starts_with("plan:")) disabled += " " + name;
   return processor_name() + "\n" + to_string(best_isa()) + "\n" + std::to_string(threads) + "\n" +
-         std::to_string(kCodegenVersion) + disabled + (options.strict ? " strict" : "");
+         std::to_string(kCodegenVersion) + disabled + (keeps_special() ? " special" : "");
 }
 
 std::vector<bool> Session::computed_with_images(const Graph& graph) const {
@@ -292,6 +316,7 @@ CompiledCode Session::compiled(const Graph& graph) {
   module_options.pool = &KernelPool::shared(threads);
   module_options.cancel = deadline.hard();
   module_options.plan = plan;
+  module_options.exact = options.level == Accuracy::Bitwise;
   code.cpu = Module::compile(graph, cache, module_options);
   return code;
 }
@@ -422,7 +447,7 @@ std::vector<Timing> Session::race(const std::vector<CompiledCode>& codes, const 
     Timing t;
     t.median_s = t.min_s = t.p10_s = t.p90_s = c.model_seconds;
     t.speedup = codes[0].model_seconds / c.model_seconds;
-    t.speedup_low = t.speedup_p10 = t.speedup_p90 = t.speedup;
+    t.speedup_low = t.speedup_high = t.speedup_p10 = t.speedup_p90 = t.speedup;
     timings.push_back(t);
   }
   return timings;
@@ -461,6 +486,13 @@ std::optional<Certificate> Session::prove(Verifier& verifier, Outcome& outcome,
   Stopwatch watch(report.verify_s);
   try {
     Acceptance a = verifier.accept(outcome.graph, between);
+    if (a.verified && options.level == Accuracy::Bitwise) {
+      outcome.why = inexact_operator(outcome.graph);
+      if (!outcome.why.empty()) {
+        outcome.fate = Fate::NotCompiled;
+        return std::nullopt;
+      }
+    }
     if (a.verified) {
       Certificate c = a.verified->certificate();
       if (target.tf32 && has_f32_products(outcome.graph))
@@ -492,9 +524,20 @@ bool Session::passes_check(Outcome& outcome, const CompiledCode& code) {
   return false;
 }
 
+void keep_times(Outcome& o, const Timing& t) {
+  const bool measured = t.rounds > 0;
+  o.fate = measured ? Fate::Measured : Fate::Proposed;
+  o.seconds = measured ? t.median_s : 0;
+  o.least_seconds = measured ? t.min_s : 0;
+  o.spread = measured ? t.spread : 0;
+  o.warm_seconds = t.warm_s;
+  o.speedup = t.speedup;
+}
+
 VerifyOptions Session::verify_options() const {
   VerifyOptions v;
-  v.strict = options.strict;
+  v.level = options.level;
+  v.special = options.special;
   v.accept_tested = options.accept_tested;
   v.seed = options.verify_seed;
   v.threads = threads;

@@ -114,7 +114,12 @@ class Session {
   // Has the model learn from what was just measured.
   void learn(const std::vector<CompiledCode>& codes, const std::vector<Timing>& timings);
   void fit_model();
+  // Whether NaN, infinities and zeros are to stay where they are.
+  bool keeps_special() const { return options.level == Accuracy::Bitwise || options.special; }
   PlanOptions plan_options() const;
+  // An engine's run; one that does not end by itself soon after `seconds` is interrupted, and what
+  // it has offered by then counts.
+  SearchReport within(double seconds, const std::function<SearchReport()>& run);
   SearchReport run_mutate(MutateOptions options, const Graph& graph, double seconds,
                           CandidateSink& sink, const CostModel* cost);
 
@@ -124,5 +129,8 @@ class Session {
   std::optional<std::vector<patterns::Pattern>> patterns_;  // read when they are first needed
   std::vector<MeasuredKernels> measured_;                   // on the device, the latest last
 };
+
+// What a race tells of a candidate.
+void keep_times(Outcome& outcome, const Timing& timing);
 
 }  // namespace tessera

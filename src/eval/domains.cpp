@@ -4,12 +4,12 @@ namespace tessera {
 namespace {
 
 // A contiguous matrix of |plane| of a view.
-Buffer absolute(const View& v, int plane) {
-  Buffer b(size_t(v.shape[0] * v.shape[1]) * sizeof(double));
-  double* to = b.as<double>();
+template <class T> Buffer absolute(const View& v, int plane) {
+  Buffer b(size_t(v.shape[0] * v.shape[1]) * sizeof(T));
+  T* to = b.as<T>();
   for (int64_t i = 0; i < v.shape[0]; ++i) {
     for (int64_t j = 0; j < v.shape[1]; ++j) {
-      *to++ = std::abs(v.as<const double>(plane)[i * v.stride[0] + j * v.stride[1]]);
+      *to++ = std::abs(v.as<const T>(plane)[i * v.stride[0] + j * v.stride[1]]);
     }
   }
   return b;
@@ -18,20 +18,37 @@ Buffer absolute(const View& v, int plane) {
 // How a view's magnitudes compare with the absolute values of its elements.
 enum class Scales { Equal, NotBelow, Neither };
 
-Scales scales_of(const View& v) {
+template <class T> Scales scales_of(const View& v) {
   bool equal = true;
   for (int64_t i = 0; i < v.shape[0]; ++i) {
-    const double *x = v.as<const double>(0) + i * v.stride[0],
-                 *m = v.as<const double>(1) + i * v.stride[0];
+    const T *x = v.as<const T>(0) + i * v.stride[0], *m = v.as<const T>(1) + i * v.stride[0];
     bool not_below = true;
     for (int64_t j = 0; j < v.shape[1]; ++j) {
-      const double value = std::abs(x[j * v.stride[1]]), scale = m[j * v.stride[1]];
+      const T value = std::abs(x[j * v.stride[1]]), scale = m[j * v.stride[1]];
       not_below &= scale >= value;
       equal &= scale == value;
     }
     if (!not_below) return Scales::Neither;
   }
   return equal ? Scales::Equal : Scales::NotBelow;
+}
+
+void multiply(int64_t m, int64_t n, int64_t k, Matrix<const double> a, Matrix<const double> b,
+              Matrix<double> c, ThreadPool* pool) {
+  real_matmul<double>(kernels(), m, n, k, a, b, c, pool);
+}
+void multiply(int64_t m, int64_t n, int64_t k, Matrix<const long double> a,
+              Matrix<const long double> b, Matrix<long double> c, ThreadPool* pool) {
+  parallel_for(pool, m, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        long double sum = 0;
+        for (int64_t l = 0; l < k; ++l)
+          sum += a.data[i * a.row + l * a.col] * b.data[l * b.row + j * b.col];
+        c.data[i * c.row + j * c.col] = sum;
+      }
+    }
+  });
 }
 
 // The union of the flags along an axis of a matrix: for each row (axis 1) or column (axis 0).
@@ -74,31 +91,33 @@ class HashSet {
 
 }  // namespace
 
-void MagnitudeDomain::matmul(const View& a, const View& b, const View& c, ThreadPool* pool) const {
+template <class T>
+void MagnitudeDomain<T>::matmul(const View& a, const View& b, const View& c,
+                                ThreadPool* pool) const {
   const int64_t m = a.shape[0], k = a.shape[1], n = b.shape[1];
-  auto product = [&](Matrix<const double> x, Matrix<const double> y, Matrix<double> z) {
-    real_matmul<double>(kernels(), m, n, k, x, y, z, pool);
+  auto product = [&](Matrix<const T> x, Matrix<const T> y, Matrix<T> z) {
+    multiply(m, n, k, x, y, z, pool);
   };
   auto plane = [](const View& v, int p) {
-    return Matrix<const double>{v.as<const double>(p), v.stride[0], v.stride[1]};
+    return Matrix<const T>{v.as<const T>(p), v.stride[0], v.stride[1]};
   };
-  const Matrix<double> values{c.as<double>(0), c.stride[0], c.stride[1]},
-      magnitudes{c.as<double>(1), c.stride[0], c.stride[1]};
+  const Matrix<T> values{c.as<T>(0), c.stride[0], c.stride[1]},
+      magnitudes{c.as<T>(1), c.stride[0], c.stride[1]};
   product(plane(a, 0), plane(b, 0), values);
   // Magnitudes are never below the values: where those of one operand are its values, as of inputs
   // and weights, its product with the other's magnitudes is the larger one.
-  const Scales left = scales_of(a), right = scales_of(b);
+  const Scales left = scales_of<T>(a), right = scales_of<T>(b);
   if (left != Scales::Neither && right != Scales::Neither &&
       (left == Scales::Equal || right == Scales::Equal))
     return product(plane(a, 1), plane(b, 1), magnitudes);
-  const Buffer abs_a = absolute(a, 0), abs_b = absolute(b, 0);
-  Buffer other(size_t(m * n) * sizeof(double));
-  product({abs_a.as<double>(), k, 1}, plane(b, 1), magnitudes);
-  product(plane(a, 1), {abs_b.as<double>(), n, 1}, {other.as<double>(), n, 1});
+  const Buffer abs_a = absolute<T>(a, 0), abs_b = absolute<T>(b, 0);
+  Buffer other(size_t(m * n) * sizeof(T));
+  product({abs_a.as<T>(), k, 1}, plane(b, 1), magnitudes);
+  product(plane(a, 1), {abs_b.as<T>(), n, 1}, {other.as<T>(), n, 1});
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
-      double& x = magnitudes.data[i * magnitudes.row + j * magnitudes.col];
-      x = std::fmax(x, other.as<double>()[i * n + j]);
+      T& x = magnitudes.data[i * magnitudes.row + j * magnitudes.col];
+      x = std::fmax(x, other.as<T>()[i * n + j]);
     }
   }
 }
@@ -193,6 +212,8 @@ void FieldDomain<W>::reduce_extremum(const View& x, int kept, const View& out, u
   });
 }
 
+template struct MagnitudeDomain<double>;
+template struct MagnitudeDomain<long double>;
 template struct FieldDomain<uint32_t>;
 template struct FieldDomain<uint64_t>;
 

@@ -35,7 +35,7 @@ template <class T> struct RealDomain {
   using Vec = RealVec<T>;
   using Chunk = ChunkOf<Vec>;
   static constexpr size_t kWord = sizeof(T);
-  static constexpr bool kIsField = false;
+  static constexpr bool kIsField = false, kIsTerm = false;
   Precision precision = Precision::Exact;
 
   uint8_t value_planes(Components) const { return 1; }
@@ -60,11 +60,12 @@ template <class T> struct RealDomain {
   }
 };
 
-struct MagnitudeDomain {
-  using Vec = MagnitudeVec;
+// T is the type computed in.
+template <class T> struct MagnitudeDomain {
+  using Vec = MagnitudeVec<T>;
   using Chunk = ChunkOf<Vec>;
-  static constexpr size_t kWord = sizeof(double);
-  static constexpr bool kIsField = false;
+  static constexpr size_t kWord = sizeof(T);
+  static constexpr bool kIsField = false, kIsTerm = false;
 
   uint8_t value_planes(Components) const { return 3; }
   static bool may_flag(OpKind) { return false; }
@@ -75,8 +76,8 @@ struct MagnitudeDomain {
   }
   void begin_store(Vec&, const View&) const {}
   void set_scalar(const View& v, const Rational& c) const {
-    *v.as<double>(0) = c.to_double();
-    *v.as<double>(1) = std::abs(c.to_double());
+    *v.as<T>(0) = T(c.to_double());
+    *v.as<T>(1) = T(std::abs(c.to_double()));
   }
   void round(const View&, Level) const {}
   // Magnitudes as Vec's operator* and accumulate() would sum them, up to a factor of 2:
@@ -88,7 +89,7 @@ template <class W> struct FieldDomain {
   using Vec = FieldVec<W>;
   using Chunk = ChunkOf<Vec>;
   static constexpr size_t kWord = sizeof(W);
-  static constexpr bool kIsField = true;
+  static constexpr bool kIsField = true, kIsTerm = false;
   FieldShared<W> shared;
 
   explicit FieldDomain(const FieldModel& model)

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,6 +22,8 @@ namespace tessera {
 
 enum class Precision {
   Exact,   // every float tensor in f64, nothing rounded: the reference
+  Wide,    // with magnitudes only: programs that hold f64 in long double (at least 11 more bits of
+           // significand and 4 of exponent), as they cannot be their own reference; else Exact
   Native,  // as the program says: kernel-level tensors round to their dtype, block- and
            // thread-level values of 16-bit programs are f32, f32 arithmetic in f32
 };
@@ -43,6 +46,12 @@ std::vector<NDArray> eval(const Graph& graph, const std::vector<NDArray>& inputs
 // through the other operators by their derivatives (|x| at the inputs; for exp e^x·max(1, scale)).
 struct WithMagnitude {
   NDArray value, magnitude;
+  std::vector<double> rest;  // what `value` lacks of a wide result; else empty
+
+  double error(size_t i, double x) const {
+    const double off = x - value.reals[i];
+    return std::fabs(rest.empty() ? off : off - rest[i]);
+  }
 };
 std::vector<WithMagnitude> eval_with_magnitude(const Graph& graph,
                                                const std::vector<NDArray>& inputs,

@@ -118,6 +118,7 @@ void evaluate(const Graph& g, const std::vector<NDArray>& inputs, const D& domai
 
 std::vector<NDArray> eval(const Graph& graph, const std::vector<NDArray>& inputs,
                           const EvalOptions& options) {
+  CHECK(options.precision != Precision::Wide) << "only with magnitudes";
   std::vector<NDArray> outputs;
   if (options.precision == Precision::Exact || has_f64(graph)) {
     // Programs that mix f64 with less compute everything in f64 and round each result.
@@ -136,16 +137,45 @@ std::vector<NDArray> eval(const Graph& graph, const std::vector<NDArray>& inputs
   return outputs;
 }
 
-std::vector<WithMagnitude> eval_with_magnitude(const Graph& graph,
-                                               const std::vector<NDArray>& inputs,
-                                               const EvalOptions& options) {
+namespace {
+
+template <class T> std::vector<double> rest_of(const View& v, const NDArray& value) {
+  std::vector<double> rest(value.reals.size());
+  Walker<1> walk(v, {&v});
+  for (double& r : rest) {
+    const size_t i = size_t(&r - rest.data());
+    r = double(v.as<const T>(0)[walk.offset(0)] - T(value.reals[i]));
+    if (i + 1 < rest.size()) walk.advance(1);
+  }
+  return rest;
+}
+
+template <class T>
+std::vector<WithMagnitude> with_magnitude(const Graph& graph, const std::vector<NDArray>& inputs,
+                                          const EvalOptions& options) {
+  static_assert(std::is_same_v<T, double> || (std::numeric_limits<T>::digits >= 64 &&
+                                              std::numeric_limits<T>::max_exponent >= 16384),
+                "f64 programs need a wider long double as their reference");
   std::vector<WithMagnitude> outputs;
-  evaluate<MagnitudeDomain, double>(graph, inputs, MagnitudeDomain{}, options, [&](const View& v) {
-    WithMagnitude r{to_array_of<double>(v, 0), {}};
-    if (is_float(v.dtype)) r.magnitude = to_array_of<double>(v, 1);
+  evaluate<MagnitudeDomain<T>, T>(graph, inputs, MagnitudeDomain<T>{}, options, [&](const View& v) {
+    WithMagnitude r{to_array_of<T>(v, 0), {}, {}};
+    if (is_float(v.dtype)) {
+      r.magnitude = to_array_of<T>(v, 1);
+      if (sizeof(T) > sizeof(double)) r.rest = rest_of<T>(v, r.value);
+    }
     outputs.push_back(std::move(r));
   });
   return outputs;
+}
+
+}  // namespace
+
+std::vector<WithMagnitude> eval_with_magnitude(const Graph& graph,
+                                               const std::vector<NDArray>& inputs,
+                                               const EvalOptions& options) {
+  return options.precision == Precision::Wide && has_f64(graph)
+             ? with_magnitude<long double>(graph, inputs, options)
+             : with_magnitude<double>(graph, inputs, options);
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "eval/domains.h"
 #include "eval/movement.h"
 #include "eval/pointwise.h"
+#include "eval/terms.h"
 #include "eval/trace.h"
 #include "ir/block_schedule.h"
 #include "ir/window.h"
@@ -75,19 +76,27 @@ template <class D> class Interpreter {
     if (any == 0) v.plane[kFlagPlane] = nullptr;
   }
 
-  // Applies a pointwise operator; `out` may be one of the operands.
-  void pointwise(const Op& op, const View* in, int count, const View& out, ThreadPool* pool) const {
+  // Applies a pointwise operator; `out` may be one of the operands. `context`: see TermDomain.
+  void pointwise(const Op& op, const View* in, int count, const View& out, ThreadPool* pool,
+                 [[maybe_unused]] uint64_t context = 1) const {
     std::array<View, 3> stretched_in;
     for (int i = 0; i < 3; ++i)
       stretched_in[size_t(i)] = i < count ? stretched(in[i], out.rank, out.shape) : out;
+    if constexpr (D::kIsTerm)
+      domain_.pointwise(op, stretched_in.data(), count, out, context, pool);
+    else
+      in_runs(op, stretched_in, count, out, pool);
+  }
+  void in_runs(const Op& op, const std::array<View, 3>& in, int count, const View& out,
+               ThreadPool* pool) const {
     const DType operand = op.kind == OpKind::Where ? in[1].dtype : in[0].dtype;
     parallel_for(pool, out.size(), kGrain, [&](int64_t begin, int64_t end) {
       Chunk chunk[3], result;
-      Walker<4> walk(out, {&stretched_in[0], &stretched_in[1], &stretched_in[2], &out}, begin);
+      Walker<4> walk(out, {&in[0], &in[1], &in[2], &out}, begin);
       prepare(result.f);
       for (int64_t at = begin; at < end;) {
         const int n = int(std::min<int64_t>(kRun, end - at));
-        load(walk, n, stretched_in, count, chunk);
+        load(walk, n, in, count, chunk);
         apply_pointwise(op, operand, out.dtype, chunk, result);
         store(walk, n, 3, out, result);
         walk_over(walk, n);
@@ -184,6 +193,9 @@ template <class D> class Interpreter {
     }
   }
 
+  // Operators that compute, other than element by element.
+  View compute(Arena& arena, const Graph& g, const Op& op, const std::vector<View>& in,
+               Components demand, ThreadPool* pool) const;
   View reduce(Arena& arena, const Op& op, const View& x, Components demand, ThreadPool* pool) const;
   template <class V, class Part>
   void reduce_into(OpKind kind, const View& x, int kept, const View& out, Part part,

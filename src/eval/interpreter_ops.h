@@ -1,5 +1,6 @@
 // Bodies of Interpreter's members for operators that are not graph-defined; see interpreter.h.
 #pragma once
+#include "base/interruption.h"
 #include "eval/interpreter.h"
 
 namespace tessera {
@@ -58,7 +59,9 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
           any_sets()));
     View out = allocate(arena, type.dtype, rank, shape, demand,
                         D::kIsField && (any_flags() || D::may_flag(op.kind)), sets);
-    pointwise(op, in.data(), int(in.size()), out, pool);
+    uint64_t context = 0;
+    if constexpr (D::kIsTerm) context = domain_.context(g, op, level);
+    pointwise(op, in.data(), int(in.size()), out, pool, context);
     return finish(out);
   }
   switch (op.kind) {
@@ -91,19 +94,23 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
   case OpKind::Sum:
   case OpKind::Mean:
   case OpKind::ReduceMax:
-  case OpKind::ReduceMin: return finish(reduce(arena, op, in[0], demand, pool));
-  case OpKind::Cumsum: return finish(cumsum(arena, in[0], g.attrs<AxisAttrs>(op).axis, demand));
-  case OpKind::Matmul: return finish(matmul(arena, in[0], in[1], demand, pool));
-  case OpKind::ConcatMatmul: {
-    View left = matmul(arena, in[0], in[2], demand, pool);
-    View right = matmul(arena, in[1], in[3], demand, pool);
-    return finish(combine(arena, OpKind::Add, left, right, demand));
-  }
-  case OpKind::Conv: return finish(conv(arena, g, op, in[0], in[1], demand, pool));
+  case OpKind::ReduceMin:
+  case OpKind::Cumsum:
+  case OpKind::Matmul:
+  case OpKind::ConcatMatmul:
+  case OpKind::Conv:
   case OpKind::ConvTranspose:
-    return finish(conv_transpose(arena, g, op, in[0], in[1], demand, pool));
   case OpKind::PoolSum:
-  case OpKind::PoolMax: return finish(pooled(arena, g, op, in[0], demand, pool));
+  case OpKind::PoolMax:
+  case OpKind::Gather:
+    if constexpr (D::kIsTerm) {
+      View out =
+          allocate(arena, type.dtype, type.rank(), to_array(extents(type.shape)), 1, false, false);
+      domain_.function(op, in, out, domain_.context(g, op, level));
+      return finish(out);
+    } else {
+      return finish(compute(arena, g, op, in, demand, pool));
+    }
   case OpKind::Transpose: {
     View v = in[0];
     const auto& perm = g.attrs<PermAttrs>(op).perm;
@@ -192,7 +199,6 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     zero_triangle(out, g.attrs<DiagonalAttrs>(op).k, op.kind == OpKind::Triu, D::kWord);
     return out;
   }
-  case OpKind::Gather: return finish(gather(arena, op, in[0], in[1], demand));
 #define OP(...)
 #define POINTWISE(kind, ...) case OpKind::kind:
 #include "ir/ops.def"
@@ -206,6 +212,28 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
   case OpKind::Save: break;
   }
   unreachable("not a plain operator");
+}
+
+template <class D>
+View Interpreter<D>::compute(Arena& arena, const Graph& g, const Op& op,
+                             const std::vector<View>& in, Components demand,
+                             ThreadPool* pool) const {
+  using K = OpKind;
+  const K k = op.kind;
+  if (k == K::Cumsum) return cumsum(arena, in[0], g.attrs<AxisAttrs>(op).axis, demand);
+  if (k == K::Matmul) return matmul(arena, in[0], in[1], demand, pool);
+  if (k == K::ConcatMatmul) {
+    View left = matmul(arena, in[0], in[2], demand, pool);
+    View right = matmul(arena, in[1], in[3], demand, pool);
+    return combine(arena, K::Add, left, right, demand);
+  }
+  if (k == K::Conv) return conv(arena, g, op, in[0], in[1], demand, pool);
+  if (k == K::ConvTranspose) return conv_transpose(arena, g, op, in[0], in[1], demand, pool);
+  if (k == K::PoolSum || k == K::PoolMax) return pooled(arena, g, op, in[0], demand, pool);
+  if (k == K::Gather) return gather(arena, op, in[0], in[1], demand);
+  if (k == K::Sum || k == K::Mean || k == K::ReduceMax || k == K::ReduceMin)
+    return reduce(arena, op, in[0], demand, pool);
+  unreachable("not an operator that computes");
 }
 
 // --- reductions
@@ -541,6 +569,7 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
   std::vector<std::vector<uint32_t>> storage(g.tensors().size());
   std::vector<size_t> last(n, 0);
   for (size_t i = 0; i < n; ++i) {
+    interruption_point();
     const Op& op = g.ops()[i];
     std::vector<uint32_t> own = {uint32_t(i)};
     for (TensorId t : op.inputs) {
@@ -560,6 +589,7 @@ void Interpreter<D>::run(const Graph& g, const Demand& demand, std::vector<View>
 
   std::vector<View> in;
   for (size_t i = 0; i < n; ++i) {
+    interruption_point();
     const Op& op = g.ops()[i];
     if (op.kind == OpKind::Input || !demand.any(op)) continue;
     if (op.kind == OpKind::Kernel) {

@@ -30,22 +30,31 @@ template <class T> void fill_plane(const View& dst, int plane) {
   for (int64_t at = 0; at < total;) {
     const int64_t n = walk.run(total - at);
     T* to = dst.as<T>(plane) + walk.offset(0);
-    for (int64_t i = 0; i < n; ++i) to[i * walk.step(0)] = T(0);
+    for (int64_t i = 0; i < n; ++i) to[i * walk.step(0)] = T{};
     walk.advance(n);
     at += n;
+  }
+}
+
+// Calls f(an element of a plane's width).
+template <class F> void with_width(size_t width, F f) {
+  struct Wide {
+    uint64_t half[2] = {0, 0};
+  };
+  switch (width) {
+  case 1: return f(uint8_t(0));
+  case 4: return f(uint32_t(0));
+  case 8: return f(uint64_t(0));
+  case 16: return f(Wide{});
+  default: unreachable("width of a plane");
   }
 }
 
 }  // namespace
 
 void zero_plane(const View& dst, int plane, size_t word) {
-  const size_t width = plane_width(dst, plane, word);
-  if (width == 1)
-    fill_plane<uint8_t>(dst, plane);
-  else if (width == 4)
-    fill_plane<uint32_t>(dst, plane);
-  else
-    fill_plane<uint64_t>(dst, plane);
+  with_width(plane_width(dst, plane, word),
+             [&](auto element) { fill_plane<decltype(element)>(dst, plane); });
 }
 
 void copy_view(const View& dst, const View& src, size_t word, ThreadPool* pool) {
@@ -58,14 +67,10 @@ void copy_view(const View& dst, const View& src, size_t word, ThreadPool* pool) 
       zero_plane(dst, p, word);
       continue;
     }
-    const size_t width = plane_width(dst, p, word);
-    parallel_for(pool, total, int64_t(1) << 16, [&](int64_t begin, int64_t end) {
-      if (width == 1)
-        copy_plane<uint8_t>(dst, src, p, begin, end);
-      else if (width == 4)
-        copy_plane<uint32_t>(dst, src, p, begin, end);
-      else
-        copy_plane<uint64_t>(dst, src, p, begin, end);
+    with_width(plane_width(dst, p, word), [&](auto element) {
+      parallel_for(pool, total, int64_t(1) << 16, [&](int64_t begin, int64_t end) {
+        copy_plane<decltype(element)>(dst, src, p, begin, end);
+      });
     });
   }
 }

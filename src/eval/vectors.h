@@ -330,16 +330,16 @@ template <class T> RealVec<T> select(const IntVec& c, const RealVec<T>& a, const
 
 // --- values with magnitudes: m is the first-order scale of the rounding error of v. Sums add it,
 // products and quotients carry it by the derivative in each operand and take the larger, functions
-// multiply it by their derivative; it is never below |v|.
+// multiply it by their derivative; it is never below |v|. T is the type they are computed in.
 constexpr double kRounding = 0x1p-23;  // of f32
-struct MagnitudeVec {
+template <class T> struct MagnitudeVec {
   int n = 0;
-  double v[kRun], m[kRun];
+  T v[kRun], m[kRun];
 
   MagnitudeVec constant(const Rational& c) const {
     MagnitudeVec r;
     r.n = n;
-    const double x = c.to_double();
+    const T x = T(c.to_double());
     for (int i = 0; i < n; ++i) {
       r.v[i] = x;
       r.m[i] = std::isfinite(x) ? std::abs(x) : 0;  // an infinite constant is never rounded
@@ -349,7 +349,7 @@ struct MagnitudeVec {
   void assign_integers(const IntVec& x) {
     n = x.n;
     for (int i = 0; i < n; ++i) {
-      v[i] = double(x.v[i]);
+      v[i] = T(x.v[i]);
       m[i] = std::abs(v[i]);
     }
   }
@@ -360,16 +360,16 @@ struct MagnitudeVec {
     }
   }
   void accumulate_max(const MagnitudeVec& x) {
-    fold_order(x, [](double a, double b) { return propagating_max(a, b); });
+    fold_order(x, [](T a, T b) { return propagating_max(a, b); });
   }
   void accumulate_min(const MagnitudeVec& x) {
-    fold_order(x, [](double a, double b) { return propagating_min(a, b); });
+    fold_order(x, [](T a, T b) { return propagating_min(a, b); });
   }
   MagnitudeVec slice(int from, int count) const {
     MagnitudeVec r;
     r.n = count;
-    std::memcpy(r.v, v + from, size_t(count) * sizeof(double));
-    std::memcpy(r.m, m + from, size_t(count) * sizeof(double));
+    std::memcpy(r.v, v + from, size_t(count) * sizeof(T));
+    std::memcpy(r.m, m + from, size_t(count) * sizeof(T));
     return r;
   }
 
@@ -386,139 +386,139 @@ struct MagnitudeVec {
 // The m of a result that is not 0 but is rounded to 0 or to few digits, for want of exponents: in
 // f64 it is off by half of the least subnormal number, whatever its size, and what it is multiplied
 // with makes that large.
-inline double or_underflow(double v, double m, bool is_zero) {
-  constexpr double kLeastNormal = 0x1p-1022;
+template <class T> T or_underflow(T v, T m, bool is_zero) {
+  constexpr T kLeastNormal = std::numeric_limits<T>::min();
   return std::abs(v) < kLeastNormal && !is_zero ? std::fmax(m, kLeastNormal) : m;
 }
 // f(v) and the factor by which it scales m.
-template <class F, class G> MagnitudeVec map_magnitude(const MagnitudeVec& a, F f, G derivative) {
-  MagnitudeVec r;
+template <class T, class F, class G>
+MagnitudeVec<T> map_magnitude(const MagnitudeVec<T>& a, F f, G derivative) {
+  MagnitudeVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = f(a.v[i]);
     // a slope of 0 or a value below the scale must not hide the result's own rounding
-    const double carried = std::abs(derivative(a.v[i])) * a.m[i];
+    const T carried = std::abs(derivative(a.v[i])) * a.m[i];
     r.m[i] = carried > std::abs(r.v[i]) ? carried : std::abs(r.v[i]);
   }
   return r;
 }
-template <class F> MagnitudeVec zip_magnitude(const MagnitudeVec& a, const MagnitudeVec& b, F f) {
-  MagnitudeVec r;
+template <class T, class F>
+MagnitudeVec<T> zip_magnitude(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b, F f) {
+  MagnitudeVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) f(a.v[i], a.m[i], b.v[i], b.m[i], r.v[i], r.m[i]);
   return r;
 }
-inline MagnitudeVec operator-(MagnitudeVec a) {
+template <class T> MagnitudeVec<T> operator-(MagnitudeVec<T> a) {
   for (int i = 0; i < a.n; ++i) a.v[i] = -a.v[i];
   return a;
 }
-inline MagnitudeVec abs(MagnitudeVec a) {
+template <class T> MagnitudeVec<T> abs(MagnitudeVec<T> a) {
   for (int i = 0; i < a.n; ++i) a.v[i] = std::abs(a.v[i]);
   return a;
 }
-inline MagnitudeVec sign(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> sign(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return x != x ? x : double((x > 0) - (x < 0)); },
-      [](double) { return 0.0; });
+      a, [](T x) { return x != x ? x : T((x > 0) - (x < 0)); }, [](T) { return T(0); });
 }
 // Rounding may change the order of numbers that are near: then the result is as uncertain as the
 // worse of them; else as the one that is chosen.
-inline double chosen_magnitude(double v, double x, double mx, double y, double my) {
+template <class T> T chosen_magnitude(T v, T x, T mx, T y, T my) {
   constexpr double kNear = 0.125;  // of the scale; more than a few roundings even of bf16
   if (!(std::abs(x - y) > kNear * (mx + my))) return propagating_max(mx, my);
   return v == x ? mx : my;
 }
-inline MagnitudeVec relu(const MagnitudeVec& a) {
-  MagnitudeVec r;
+template <class T> MagnitudeVec<T> relu(const MagnitudeVec<T>& a) {
+  MagnitudeVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
-    r.v[i] = propagating_max(a.v[i], 0.0);
-    r.m[i] = chosen_magnitude(r.v[i], a.v[i], a.m[i], 0, 0);
+    r.v[i] = propagating_max(a.v[i], T(0));
+    r.m[i] = chosen_magnitude(r.v[i], a.v[i], a.m[i], T(0), T(0));
   }
   return r;
 }
-inline MagnitudeVec sqrt(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> sqrt(const MagnitudeVec<T>& a) {
   // Near zero the slope is no measure: an error e of x becomes at most sqrt(e), so that where x
   // cancelled to nothing the root keeps half of the digits.
-  MagnitudeVec r;
+  MagnitudeVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = std::sqrt(a.v[i]);
-    const double most = std::sqrt(a.m[i] / kRounding);
+    const T most = std::sqrt(a.m[i] / kRounding);
     r.m[i] = std::fmax(std::abs(r.v[i]), std::fmin(0.5 * a.m[i] / r.v[i], most));
   }
   return r;
 }
-inline MagnitudeVec exp(const MagnitudeVec& a) {
-  MagnitudeVec r = map_magnitude(
-      a, [](double x) { return std::exp(x); }, [](double x) { return std::exp(x); });
+template <class T> MagnitudeVec<T> exp(const MagnitudeVec<T>& a) {
+  MagnitudeVec<T> r = map_magnitude(
+      a, [](T x) { return std::exp(x); }, [](T x) { return std::exp(x); });
   for (int i = 0; i < r.n; ++i) r.m[i] = or_underflow(r.v[i], r.m[i], std::isinf(a.v[i]));
   return r;
 }
-inline MagnitudeVec log(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> log(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::log(x); }, [](double x) { return 1 / x; });
+      a, [](T x) { return std::log(x); }, [](T x) { return 1 / x; });
 }
-inline MagnitudeVec sin(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> sin(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::sin(x); }, [](double x) { return std::cos(x); });
+      a, [](T x) { return std::sin(x); }, [](T x) { return std::cos(x); });
 }
-inline MagnitudeVec cos(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> cos(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::cos(x); }, [](double x) { return std::sin(x); });
+      a, [](T x) { return std::cos(x); }, [](T x) { return std::sin(x); });
 }
-inline MagnitudeVec erf(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> erf(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::erf(x); },
-      [](double x) { return 1.1283791670955126 * std::exp(-x * x); });
+      a, [](T x) { return std::erf(x); },
+      [](T x) { return 1.1283791670955126 * std::exp(-x * x); });
 }
-inline MagnitudeVec tanh(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> tanh(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::tanh(x); },
-      [](double x) {
-        double t = std::tanh(x);
+      a, [](T x) { return std::tanh(x); },
+      [](T x) {
+        T t = std::tanh(x);
         return 1 - t * t;
       });
 }
-inline MagnitudeVec floor(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> floor(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::floor(x); }, [](double) { return 0.0; });
+      a, [](T x) { return std::floor(x); }, [](T) { return T(0); });
 }
-inline MagnitudeVec round(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> round(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::nearbyint(x); }, [](double) { return 0.0; });
+      a, [](T x) { return std::nearbyint(x); }, [](T) { return T(0); });
 }
-inline MagnitudeVec log1p(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> log1p(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::log1p(x); }, [](double x) { return 1 / (1 + x); });
+      a, [](T x) { return std::log1p(x); }, [](T x) { return 1 / (1 + x); });
 }
-inline MagnitudeVec expm1(const MagnitudeVec& a) {
+template <class T> MagnitudeVec<T> expm1(const MagnitudeVec<T>& a) {
   return map_magnitude(
-      a, [](double x) { return std::expm1(x); }, [](double x) { return std::exp(x); });
+      a, [](T x) { return std::expm1(x); }, [](T x) { return std::exp(x); });
 }
-inline MagnitudeVec general_power(const MagnitudeVec& a, const Rational& e) {
-  const double k = e.to_double();
-  MagnitudeVec r = map_magnitude(
-      a, [&](double x) { return std::pow(x, k); },
-      [&](double x) { return k * std::pow(x, k - 1); });
+template <class T> MagnitudeVec<T> general_power(const MagnitudeVec<T>& a, const Rational& e) {
+  const T k = e.to_double();
+  MagnitudeVec<T> r = map_magnitude(
+      a, [&](T x) { return std::pow(x, k); }, [&](T x) { return k * std::pow(x, k - 1); });
   for (int i = 0; i < r.n; ++i)
     r.m[i] = or_underflow(r.v[i], r.m[i], a.v[i] == 0 || std::isinf(a.v[i]));
   return r;
 }
-inline MagnitudeVec operator+(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> operator+(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = x + y;
     m = mx + my;
   });
 }
-inline MagnitudeVec operator-(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> operator-(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = x - y;
     m = mx + my;
   });
 }
-inline MagnitudeVec operator*(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> operator*(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = x * y;
     // The last one is of second order: the product of two errors, where both values cancelled to
     // nothing.
@@ -526,73 +526,74 @@ inline MagnitudeVec operator*(const MagnitudeVec& a, const MagnitudeVec& b) {
     m = or_underflow(v, m, x == 0 || y == 0);
   });
 }
-inline MagnitudeVec operator/(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> operator/(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = x / y;
     m = std::fmax(mx, std::abs(v) * my) / std::abs(y);
     // A divisor that overflowed is any number beyond the largest; one that is infinite has no m.
-    constexpr double kMost = 0x1.fffffffffffffp1023, kRoundings = 0x1p52;
+    constexpr T kMost = std::numeric_limits<T>::max(), kRoundings = 0x1p52;
     if (std::isinf(y) && my > 0) m = std::abs(x) / kMost * kRoundings;
     m = or_underflow(v, m, x == 0 || std::isinf(y));
   });
 }
-inline MagnitudeVec power(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> power(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = std::pow(x, y);
-    double base = std::abs(y * std::pow(x, y - 1)) * mx;
+    T base = std::abs(y * std::pow(x, y - 1)) * mx;
     // Near zero a root's slope is no measure: see sqrt.
     if (y > 0 && y < 1) base = std::fmin(base, std::pow(kRounding * mx, y) / kRounding);
-    const double exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
+    const T exponent = v == 0 ? 0 : std::abs(v * std::log(std::abs(x))) * my;
     m = or_underflow(v, std::fmax(std::abs(v), std::fmax(base, exponent)),
                      x == 0 || std::isinf(x) || std::isinf(y));
   });
 }
 // The jumps are no measure: where the quotient is rounded to another integer, programs differ.
-inline MagnitudeVec mod(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> mod(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = floored_mod(x, y);
     m = std::fmax(mx, std::fmax(std::abs(v), std::abs(std::floor(x / y)) * my));
   });
 }
-inline MagnitudeVec atan2(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double y, double my, double x, double mx, double& v, double& m) {
+template <class T> MagnitudeVec<T> atan2(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T y, T my, T x, T mx, T& v, T& m) {
     v = std::atan2(y, x);
-    const double slope = (std::abs(x) * my + std::abs(y) * mx) / (x * x + y * y);
+    const T slope = (std::abs(x) * my + std::abs(y) * mx) / (x * x + y * y);
     m = std::fmax(std::abs(v), std::fmin(slope, 4 / kRounding));  // never off by more than 2π
   });
 }
-inline MagnitudeVec max(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> max(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = propagating_max(x, y);
     m = chosen_magnitude(v, x, mx, y, my);
   });
 }
-inline MagnitudeVec min(const MagnitudeVec& a, const MagnitudeVec& b) {
-  return zip_magnitude(a, b, [](double x, double mx, double y, double my, double& v, double& m) {
+template <class T> MagnitudeVec<T> min(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  return zip_magnitude(a, b, [](T x, T mx, T y, T my, T& v, T& m) {
     v = propagating_min(x, y);
     m = chosen_magnitude(v, x, mx, y, my);
   });
 }
-inline IntVec compare(const MagnitudeVec& a, const MagnitudeVec& b, Order order) {
+template <class T> IntVec compare(const MagnitudeVec<T>& a, const MagnitudeVec<T>& b, Order order) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = ordered(a.v[i], b.v[i], order);
   return r;
 }
-inline IntVec not_zero(const MagnitudeVec& a) {
+template <class T> IntVec not_zero(const MagnitudeVec<T>& a) {
   IntVec r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) r.v[i] = a.v[i] != 0;
   return r;
 }
-inline IntVec truncate(const MagnitudeVec& a, DType dtype) {
+template <class T> IntVec truncate(const MagnitudeVec<T>& a, DType dtype) {
   IntVec r;
   r.n = a.n;
-  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(a.v[i], dtype);
+  for (int i = 0; i < a.n; ++i) r.v[i] = truncate_real(double(std::trunc(a.v[i])), dtype);
   return r;
 }
-inline MagnitudeVec select(const IntVec& c, const MagnitudeVec& a, const MagnitudeVec& b) {
-  MagnitudeVec r;
+template <class T>
+MagnitudeVec<T> select(const IntVec& c, const MagnitudeVec<T>& a, const MagnitudeVec<T>& b) {
+  MagnitudeVec<T> r;
   r.n = a.n;
   for (int i = 0; i < a.n; ++i) {
     r.v[i] = c.v[i] ? a.v[i] : b.v[i];

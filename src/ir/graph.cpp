@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "ir/extent.h"
+#include "ir/hash.h"
 #include "ir/infer.h"
 #include "ir/written.h"
 
@@ -38,6 +40,7 @@ Graph Graph::block(std::vector<int64_t> grid, std::vector<int64_t> loops) {
 }
 
 TensorId Graph::add_input(Type type, std::string name, bool weight) {
+  interruption_point();
   check_type(type, name.empty() ? "input" : "input " + name);
   TensorId t(tensors_.size());
   Op op;
@@ -62,6 +65,7 @@ TensorId Graph::add(OpKind kind, std::vector<TensorId> inputs, Attrs attrs, std:
 
 OpId Graph::add_op(OpKind kind, std::vector<TensorId> inputs, Attrs attrs,
                    std::vector<std::string> result_names) {
+  interruption_point();
   const OpInfo& row = info(kind);
   const std::string who = row.name;
   CHECK(kind != OpKind::Input) << "use add_input";
@@ -222,9 +226,19 @@ struct Hasher {
   void add(bool b) { add(uint64_t(b)); }
   void add(int i) { add(uint64_t(int64_t(i))); }
   void add(int64_t i) { add(uint64_t(i)); }
+  void add_attributes(const Op& op) {
+    std::visit([&](const auto& a) { a.fields(a, [&](const char*, const auto& v) { add(v); }); },
+               op.attrs);
+  }
 };
 
 }  // namespace
+
+uint64_t attributes_hash(const Op& op) {
+  Hasher h;
+  h.add_attributes(op);
+  return h.h;
+}
 
 uint64_t structural_hash(const Graph& g) {
   Hasher h;
@@ -234,9 +248,7 @@ uint64_t structural_hash(const Graph& g) {
   if (g.level() == Level::Block && read_written(g.name())) h.add(g.name());
   for (const Op& op : g.ops()) {
     h.add(uint64_t(op.kind));
-    std::visit(
-        [&](const auto& a) { a.fields(a, [&](const char*, const auto& value) { h.add(value); }); },
-        op.attrs);
+    h.add_attributes(op);
     for (TensorId t : op.inputs) h.add(uint64_t(t.index));
     for (uint32_t i = 0; i < op.num_results; i++) h.add(g.type(op.result(i)));
     if (op.body.valid()) h.add(structural_hash(g.body(op)));

@@ -1,6 +1,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "ir/text.h"
 #include "ir/written.h"
 
@@ -120,6 +121,7 @@ class Printer {
 
   std::string statement(const Graph& g, const Op& op, const std::vector<std::string>& names,
                         int indent) {
+    interruption_point();
     std::string s;
     for (uint32_t i = 0; i < op.num_results; i++) s += (i ? ", " : "") + names[op.result(i).index];
     s += " = ";

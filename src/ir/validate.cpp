@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "ir/block_schedule.h"
 #include "ir/written.h"
 
@@ -226,6 +227,7 @@ class ClipCheck {
 void check_mirage_paths(const Graph& g) {
   std::vector<int> counts(g.tensors().size(), -1);  // accumulators on every path so far
   for (const Op& op : g.ops()) {
+    interruption_point();
     int n = -1;
     for (TensorId t : op.inputs) {
       int c = counts[t.index];

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 namespace tessera {
 namespace {
@@ -59,6 +60,7 @@ class Planner {
     for (const MemoryRequest& at : requests_) {  // the maximum is reached at some birth
       int64_t live = 0;
       for (size_t i = 0; i < requests_.size(); ++i) {
+        interruption_point();
         if (requests_[i].birth <= at.birth && at.birth <= requests_[i].death) live += sizes_[i];
       }
       most = std::max(most, live);
@@ -68,6 +70,7 @@ class Planner {
 
   // Lowest offset at which request i fits beside those already placed.
   int64_t lowest(size_t i, const std::vector<int64_t>& offsets) const {
+    interruption_point();
     std::vector<std::pair<int64_t, int64_t>> taken;
     for (size_t j = 0; j < offsets.size(); ++j) {
       if (offsets[j] >= 0 && j != i && overlap_in_time(requests_[i], requests_[j])) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "ir/weights.h"
 
 namespace tessera {
@@ -132,6 +133,7 @@ TensorId PlanBuilder::holder(TensorId t) const {
 }
 
 int PlanBuilder::slot(TensorId t, const Layout& layout) {
+  interruption_point();
   if (layout.row_major()) return slot(t);
   for (size_t i = graph_.tensors().size(); i < plan_.slots.size(); ++i) {
     const Slot& s = plan_.slots[i];

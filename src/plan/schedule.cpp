@@ -4,11 +4,14 @@
 #include <cstddef>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kMostAssignments = 20'000;  // tried exhaustively; beyond that, by improvement
+// Buffers and phases that comparisons look at; the phases of long programs stay as they are then.
+constexpr int64_t kMostLooks = 20'000'000;
 
 // Most bytes alive during a phase, and the sum over phases to break ties.
 struct Live {
@@ -17,15 +20,21 @@ struct Live {
 };
 
 Live live(const std::vector<int>& phase, int phases, const std::vector<ScheduleBuffer>& buffers) {
-  std::vector<int64_t> bytes(static_cast<size_t>(phases), 0);
+  interruption_point();
+  std::vector<int64_t> bytes(static_cast<size_t>(phases) + 1, 0);  // that begin or end to live
   for (const ScheduleBuffer& b : buffers) {
     const int from = phase[static_cast<size_t>(b.writer)];
     int to = from;
     for (int r : b.readers) to = std::max(to, phase[static_cast<size_t>(r)]);
-    for (int p = from; p <= to; ++p) bytes[static_cast<size_t>(p)] += b.bytes;
+    bytes[static_cast<size_t>(from)] += b.bytes;
+    bytes[static_cast<size_t>(to) + 1] -= b.bytes;
   }
   Live out;
-  for (int64_t n : bytes) out.peak = std::max(out.peak, n), out.sum += n;
+  int64_t now = 0;
+  for (int64_t change : bytes) {
+    now += change;
+    out.peak = std::max(out.peak, now), out.sum += now;
+  }
   return out;
 }
 
@@ -52,12 +61,17 @@ Schedule make(const std::vector<int>& phase, int phases,
   return s;
 }
 
+int64_t looks(int phases, const std::vector<ScheduleBuffer>& buffers) {
+  return 1 + phases + static_cast<int64_t>(buffers.size());
+}
+
 // All ways to give tasks phases between their predecessors and successors.
 class Assignments {
  public:
   Assignments(const std::vector<ScheduleTask>& tasks, const std::vector<ScheduleBuffer>& buffers,
               const std::vector<int>& latest, int phases)
-      : tasks_(tasks), buffers_(buffers), latest_(latest), phases_(phases) {}
+      : tasks_(tasks), buffers_(buffers), latest_(latest), phases_(phases),
+        most_(std::min(kMostAssignments, kMostLooks / looks(phases, buffers))) {}
 
   // False when there are too many to try.
   bool run(std::vector<int>& best) {
@@ -66,12 +80,13 @@ class Assignments {
     phase_ = best;
     branch(0);
     best = best_;
-    return tried_ <= kMostAssignments;
+    return tried_ <= most_;
   }
 
  private:
   void branch(size_t i) {
-    if (tried_ > kMostAssignments) return;
+    interruption_point();
+    if (tried_ > most_) return;
     if (i == tasks_.size()) {
       ++tried_;
       const Live l = live(phase_, phases_, buffers_);
@@ -90,6 +105,7 @@ class Assignments {
   const std::vector<ScheduleBuffer>& buffers_;
   const std::vector<int>& latest_;
   int phases_;
+  const int64_t most_;
   std::vector<int> phase_, best_;
   Live best_live_;
   int64_t tried_ = 0;
@@ -99,6 +115,7 @@ class Assignments {
 void improve(const std::vector<ScheduleTask>& tasks, const std::vector<ScheduleBuffer>& buffers,
              const std::vector<std::vector<int>>& before, int phases, std::vector<int>& phase) {
   Live best = live(phase, phases, buffers);
+  int64_t left = kMostLooks;
   for (bool again = true; again;) {
     again = false;
     for (size_t i = 0; i < tasks.size(); ++i) {
@@ -107,6 +124,8 @@ void improve(const std::vector<ScheduleTask>& tasks, const std::vector<ScheduleB
       for (int b : before[i]) last = std::min(last, phase[static_cast<size_t>(b)] - 1);
       const int was = phase[i];
       int at = was;
+      left -= (last - first + 1) * looks(phases, buffers);
+      if (left < 0) return;
       for (int p = first; p <= last; ++p) {
         phase[i] = p;
         if (const Live l = live(phase, phases, buffers); l < best) best = l, at = p;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace tessera {
@@ -204,6 +205,31 @@ Binding read_binding(const Reader& r) {
 
 }  // namespace
 
+const char* name(Accuracy level) {
+  switch (level) {
+  case Accuracy::Bitwise: return "bitwise";
+  case Accuracy::Close: return "close";
+  case Accuracy::Fast: return "fast";
+  }
+  unreachable("Accuracy");
+}
+
+const char* meaning(Accuracy level) {
+  switch (level) {
+  case Accuracy::Bitwise: return "the same bits as the original's, NaN where it is NaN";
+  case Accuracy::Close: return "as accurate as the original where that is finite and accurate";
+  case Accuracy::Fast: return "as accurate as the original at inputs of ordinary magnitudes";
+  }
+  unreachable("Accuracy");
+}
+
+Accuracy accuracy_named(std::string_view text) {
+  for (Accuracy level : {Accuracy::Bitwise, Accuracy::Close, Accuracy::Fast})
+    if (text == name(level)) return level;
+  throw Error(ErrorKind::Usage,
+              "a level is bitwise, close or fast, not '" + std::string(text) + "'");
+}
+
 std::string Certificate::str() const {
   std::string s = "certificate 1\n";
   auto line = [&](const char* key, const std::string& rest) {
@@ -214,7 +240,7 @@ std::string Certificate::str() const {
   line("spec", hex(spec_hash) + " " + spec_name);
   line("candidate", hex(candidate_hash) + " " + candidate_name);
   line("seed", std::to_string(seed));
-  line("strict", strict ? "yes" : "no");
+  line("level", std::string(name(level)) + ": " + meaning(level));
   for (const auto& x : inputs) line("input", x);
   for (const auto& x : outputs) line("output", x);
   for (const Binding& b : bindings) {
@@ -229,6 +255,7 @@ std::string Certificate::str() const {
   for (const FieldDraw& d : draws) s += line_of(d) + "\n";
   line("min_draws", std::to_string(min_draws));
   line("coverage", coverage);
+  if (!all_sizes.empty()) line("all_sizes", all_sizes);
   if (!tiles.empty()) {
     std::string text;
     for (int64_t n : tiles) text += (text.empty() ? "" : " ") + std::to_string(n);
@@ -264,10 +291,13 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
       {"spec", [&] { program(c.spec_hash, c.spec_name); }},
       {"candidate", [&] { program(c.candidate_hash, c.candidate_name); }},
       {"seed", [&] { c.seed = r.integer<uint64_t>(r.rest); }},
-      {"strict",
+      {"level",
        [&] {
-         if (r.rest != "yes" && r.rest != "no") r.fail("strict is yes or no");
-         c.strict = r.rest == "yes";
+         try {
+           c.level = accuracy_named(r.rest.substr(0, r.rest.find(':')));
+         } catch (const Error& e) {
+           r.fail(e.message());
+         }
        }},
       {"input", [&] { c.inputs.push_back(unescape(r.rest)); }},
       {"output", [&] { c.outputs.push_back(unescape(r.rest)); }},
@@ -278,6 +308,7 @@ Certificate Certificate::parse(std::string_view text, const std::string& file) {
       {"draw", [&] { c.draws.push_back(read_draw(r)); }},
       {"min_draws", [&] { c.min_draws = r.integer<int>(r.rest); }},
       {"coverage", [&] { c.coverage = unescape(r.rest); }},
+      {"all_sizes", [&] { c.all_sizes = unescape(r.rest); }},
       {"tiles",
        [&] {
          for (size_t at = 0; at < r.rest.size();) {

@@ -11,11 +11,22 @@
 
 namespace tessera {
 
+// How near a rewrite's numbers have to be to the original's; the user's choice.
+enum class Accuracy {
+  Bitwise,  // the same bits, NaN where it is NaN: every operation rounds as the original's does
+  Close,    // as accurate as the original wherever that is finite and accurate
+  Fast,     // as accurate as the original at inputs of ordinary magnitudes
+};
+const char* name(Accuracy);     // "bitwise", "close", "fast"
+const char* meaning(Accuracy);  // in plain words
+// Throws Error(Usage) at any other name.
+Accuracy accuracy_named(std::string_view name);
+
 // Values given to the symbols of the shapes; empty for static programs.
 using Binding = std::vector<std::pair<std::string, int64_t>>;
 
 // One evaluation of both programs over a finite field at inputs drawn from `seed`; field "exact" is
-// an integer program run as it is.
+// an integer program run as it is, "terms" both programs over terms (verify/bitwise.h).
 struct FieldDraw {
   std::string field;             // "p31", "p61"
   std::vector<uint64_t> primes;  // the chain p, q, ...
@@ -62,7 +73,7 @@ struct Certificate {
   std::string spec_name, candidate_name;
   uint64_t spec_hash = 0, candidate_hash = 0;  // structural_hash
   uint64_t seed = 0;
-  bool strict = false;
+  Accuracy level = Accuracy::Close;
   std::vector<std::string> inputs, outputs;  // "X f32[16,1024]"
   std::vector<Binding> bindings;             // "tested at"; one empty binding if static
   std::vector<CertificatePart> parts;        // empty: the programs were compared as wholes
@@ -71,6 +82,9 @@ struct Certificate {
   std::vector<FieldDraw> draws;
   int min_draws = 0;     // smallest number of draws in which an element was compared
   std::string coverage;  // "all elements" or which
+  // Where the normal forms with unknown extents agree (verify/all_sizes.h): "X[N,M] with N >= 1, …".
+  // Equality over the reals then holds for these; draws, gate and coverage are of the bindings.
+  std::string all_sizes;
   // Where representatives were evaluated: how many tiles of each class of axes (verify/symmetry.h),
   // in the order of the inputs' axes; empty: everything.
   std::vector<int64_t> tiles;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "verify/congruence.h"
@@ -65,6 +66,7 @@ bool close(double a, double b, double scale) { return std::fabs(a - b) <= kLooks
 
 // Whether the elements of y in their order are those of x with its axes permuted.
 bool same_elements(const Value& x, const Value& y, const std::vector<int>& axes) {
+  interruption_point();
   const size_t rank = axes.size();
   std::vector<int64_t> shape(rank), stride(rank), at(rank, 0);
   int64_t step = 1;
@@ -115,6 +117,7 @@ TensorId moved(Graph& g, TensorId t, const std::vector<int>& axes, const Shape& 
 
 // The tensors at which walks from `target` towards the inputs stop.
 std::set<TensorId> reached(const Graph& g, TensorId target, const std::set<TensorId>& stops) {
+  interruption_point();
   std::set<TensorId> hit, seen;
   std::vector<TensorId> todo{target};
   while (!todo.empty()) {
@@ -267,6 +270,7 @@ std::optional<ProofPart> ProofPart::parse(std::string_view text) {
 }
 
 bool is_nonnegative(const Graph& g, TensorId t) {
+  interruption_point();
   std::map<TensorId, bool> known;
   auto holds = [&](auto&& self, TensorId x) -> bool {
     const auto found = known.find(x);

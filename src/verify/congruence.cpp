@@ -1,5 +1,7 @@
 #include "verify/congruence.h"
 
+#include "base/interruption.h"
+
 #include <map>
 #include <tuple>
 
@@ -16,6 +18,7 @@ using Key = std::tuple<OpKind, std::vector<int>>;  // and the classes of its ope
 }  // namespace
 
 bool same_function(const Graph& a, const Op& x, const Graph& b, const Op& y) {
+  interruption_point();
   if (x.kind != y.kind || x.kind == OpKind::Opaque || x.num_results != y.num_results ||
       x.inputs.size() != y.inputs.size() || !(x.attrs == y.attrs) ||
       x.body.valid() != y.body.valid())

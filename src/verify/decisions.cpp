@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "ir/window.h"
 
 namespace tessera {
@@ -129,6 +130,7 @@ class Abstraction {
   }
 
   bool is_positive(const Op& op) {
+    interruption_point();
     if (!is_float(g_.type(op.result()).dtype)) return false;
     if (op.kind == OpKind::Exp || op.kind == OpKind::Sigmoid) return true;
     if (op.kind == OpKind::Const) {
@@ -501,6 +503,7 @@ class Abstraction {
   }
 
   Number apply(const Op& op) {
+    interruption_point();
     const auto r = [&](size_t i) -> const Interval& { return at(op.inputs[i]).range; };
     const auto ring = [&](Interval range) {
       const bool exact = all_exact(op);

@@ -14,12 +14,15 @@ namespace tessera {
 bool is_total(const Graph& graph);
 
 // Whether a candidate that is not total is undefined only where the original is. Both are evaluated
-// in fields of a few thousand elements, where a denominator is zero once in as many looks.
+// in fields of a few thousand elements, at inputs at which each of the
+// candidate's denominators is zero.
 struct DefinednessTest {
-  int64_t undefined = 0;  // elements of the candidate that were, as were the original's
+  // Zeros that were met of the denominator that was zero least; of candidates that divide by
+  // nothing at kernel level, elements that were undefined as the original's were.
+  int64_t undefined = 0;
   int draws = 0;
-  // What it divides by is what the original divides by, and every result of the original depends on
-  // that; nothing was drawn then.
+  // What it divides by is what the original divides by, but for its place, and every result of the
+  // original depends on that.
   bool same_divisors = false;
   bool differs = false;  // somewhere the candidate alone was
   std::string unsupported;

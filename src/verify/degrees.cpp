@@ -1,6 +1,7 @@
 #include "verify/degrees.h"
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "ir/block_schedule.h"
 #include "ir/window.h"
 #include "verify/degree_algebra.h"
@@ -48,6 +49,7 @@ class Analysis : public Algebra {
 
  private:
   Value apply(const Graph& g, const Op& op, std::vector<Value>& v) {
+    interruption_point();
     const int rank = g.type(op.result()).rank();
     auto in = [&](size_t i) {
       return aligned(v[op.inputs[i].index], g.type(op.inputs[i]).rank(),

@@ -85,6 +85,41 @@ void zero_together(std::vector<FieldArray>& inputs) {
   }
 }
 
+std::vector<IntRange> ranges_of(const Graph& spec, const Graph& candidate,
+                                const FieldDrawRequest& request) {
+  // Small integers meet one another and 0; where they wrap, large ones tell.
+  const bool wrapping = !request.ties && (request.seed & 1) != 0;
+  return integer_ranges(spec, candidate,
+                        wrapping ? IntRange{INT64_MIN, INT64_MAX} : IntRange{-8, 8});
+}
+
+std::vector<FieldArray> drawn_inputs(const Graph& spec, const Graph& candidate,
+                                     const FieldDrawRequest& request, const FieldModel& model,
+                                     const std::vector<Components>& components, ThreadPool* pool) {
+  std::vector<FieldArray> inputs = draw_inputs(spec, model, components, 2, pool);
+  const std::vector<NDArray> integers =
+      draw_integers(spec, request.seed ^ 0x5bd1e995u, ranges_of(spec, candidate, request));
+  for (size_t k = 0; k < inputs.size(); k++)
+    if (!integers[k].ints.empty()) inputs[k].ints = integers[k].ints;
+  if (request.ties) {
+    const std::vector<NDArray> small = tie_inputs(spec, candidate, request.seed);
+    for (size_t k = 0; k < inputs.size(); k++) {
+      inputs[k].ints = small[k].ints;
+      if (small[k].reals.empty()) continue;
+      inputs[k] = FieldArray::of_integers(
+          model, small[k].dtype, small[k].shape,
+          std::vector<int64_t>(small[k].reals.begin(), small[k].reals.end()));
+    }
+  }
+  if (request.shift.by != 0) {
+    FieldArray& a = inputs[request.shift.input];
+    for (int64_t i = 0; i < a.size(); i++)
+      a.set_value(model, 0, i, (a.value(model, 0, i) + request.shift.by) % model.prime(0));
+  }
+  if (request.field == FieldSize::Small) zero_together(inputs);
+  return inputs;
+}
+
 FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
                            const FieldDrawRequest& request) {
   const Graph& spec = reference.spec();
@@ -100,10 +135,7 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
   std::vector<Components> components = needed_components(spec);
   const std::vector<Components> more = needed_components(candidate);
   for (size_t i = 0; i < components.size(); i++) components[i] |= more[i];
-  // Small integers meet one another and 0; where they wrap, large ones tell.
-  const bool wrapping = !request.ties && (request.seed & 1) != 0;
-  const std::vector<IntRange> ranges =
-      integer_ranges(spec, candidate, wrapping ? IntRange{INT64_MIN, INT64_MAX} : IntRange{-8, 8});
+  const std::vector<IntRange> ranges = ranges_of(spec, candidate, request);
   auto bound_exponents = [&](std::vector<FieldArray>& inputs, uint64_t& epoch) {
     if (request.exponent_bound == 0) return;
     epoch++;
@@ -144,25 +176,17 @@ FieldDrawResult field_draw(Reference& reference, const Graph& candidate,
       draw.result = eval_field(spec, model, draw.inputs, options);
   };
 
-  Reference::Draw& shared =
-      reference.draw({request.field, request.seed, request.exponent_bound, request.redraws,
-                      request.ties, request.signs, components, ranges});
+  Reference::Draw& shared = reference.draw({request.field,
+                                            request.seed,
+                                            request.exponent_bound,
+                                            request.redraws,
+                                            request.ties,
+                                            request.signs,
+                                            components,
+                                            ranges,
+                                            {request.shift.input, request.shift.by}});
   if (shared.result.outputs.empty() && shared.result.ok()) {
-    shared.inputs = draw_inputs(spec, model, components, 2, reference.pool());
-    const std::vector<NDArray> integers = draw_integers(spec, request.seed ^ 0x5bd1e995u, ranges);
-    for (size_t k = 0; k < shared.inputs.size(); k++)
-      if (!integers[k].ints.empty()) shared.inputs[k].ints = integers[k].ints;
-    if (request.ties) {
-      const std::vector<NDArray> small = tie_inputs(spec, candidate, request.seed);
-      for (size_t k = 0; k < shared.inputs.size(); k++) {
-        shared.inputs[k].ints = small[k].ints;
-        if (small[k].reals.empty()) continue;
-        shared.inputs[k] = FieldArray::of_integers(
-            model, small[k].dtype, small[k].shape,
-            std::vector<int64_t>(small[k].reals.begin(), small[k].reals.end()));
-      }
-    }
-    if (request.field == FieldSize::Small) zero_together(shared.inputs);
+    shared.inputs = drawn_inputs(spec, candidate, request, model, components, reference.pool());
     bound_exponents(shared.inputs, shared.epoch);
     evaluate_spec(shared);
     if (request.cancel != nullptr && request.cancel->load()) {

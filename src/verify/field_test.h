@@ -12,6 +12,13 @@
 
 namespace tessera {
 
+// All numbers of an input moved by the same residue.
+struct FieldShift {
+  size_t input = 0;
+  uint64_t by = 0;
+  friend auto operator<=>(const FieldShift&, const FieldShift&) = default;
+};
+
 struct FieldDrawRequest {
   FieldSize field = FieldSize::Bits61;
   uint64_t seed = 0;
@@ -21,6 +28,7 @@ struct FieldDrawRequest {
   Signs signs = Signs::Character;
   // Once it is set, nothing may be concluded from the result, and nothing of the draw is kept.
   const std::atomic<bool>* cancel = nullptr;
+  FieldShift shift = {};  // of small fields
 };
 
 struct FieldDrawResult {
@@ -39,6 +47,12 @@ struct FieldDrawResult {
 // what the original contributes is taken from `spec` where it is there already.
 FieldDrawResult field_draw(Reference& spec, const Graph& candidate,
                            const FieldDrawRequest& request);
+
+// What is drawn at first, of these components.
+std::vector<FieldArray> drawn_inputs(const Graph& spec, const Graph& candidate,
+                                     const FieldDrawRequest& request, const FieldModel& model,
+                                     const std::vector<Components>& components,
+                                     ThreadPool* pool = nullptr);
 
 // The inputs of a draw with `ties`, as real numbers.
 std::vector<NDArray> tie_inputs(const Graph& spec, const Graph& candidate, uint64_t seed);

@@ -7,13 +7,15 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/rng.h"
 #include "base/thread_pool.h"
 #include "eval/eval.h"
-#include "ir/extent.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "ir/written.h"
+#include "verify/all_sizes.h"
+#include "verify/bitwise.h"
 #include "verify/integers.h"
 #include "verify/interface.h"
 #include "verify/regions.h"
@@ -22,15 +24,6 @@
 
 namespace tessera {
 namespace {
-
-void collect_symbols(const Graph& g, std::vector<std::string>& symbols) {
-  for (const Tensor& t : g.tensors())
-    for (const Dim& d : t.type.shape)
-      if (d.symbolic())
-        for (const std::string& s : SymbolicExtent(d).symbols())
-          if (std::find(symbols.begin(), symbols.end(), s) == symbols.end()) symbols.push_back(s);
-  for (const Graph& body : g.bodies()) collect_symbols(body, symbols);
-}
 
 // Which elements representatives stand for: "O 192 of 14336 on axis 1".
 std::string representatives(const Graph& g, const std::vector<TensorId>& tensors,
@@ -115,7 +108,13 @@ struct Verifier::State {
     return o->reference;
   }
   Verdict verify(const Graph& candidate, const Graph* between);
+  Verdict interruptibly(const Graph& candidate, const Graph* between);
   Verdict with_second_opinion(const Graph& candidate, Verdict first) const;
+  // Of integers equal values are equal bits.
+  bool by_terms(const Graph& candidate) const {
+    return options.level == Accuracy::Bitwise &&
+           !(is_integer_program(spec) && is_integer_program(candidate));
+  }
   bool in_regions(const Graph& a, const Graph& b, Rng seeds, int binding, Certificate& c);
   bool by_way_of(const Graph& between, const Graph& candidate, const Rng& seeds, Certificate& c);
   std::optional<Verdict> compare(const Graph& candidate, const Rng& seeds, Certificate& c);
@@ -137,7 +136,7 @@ Verdict Verifier::verify(const Graph& candidate, const Graph* between) {
   }
   s.step = "the interface";
   s.unproved.clear();
-  Verdict verdict = s.verify(candidate, between);
+  Verdict verdict = s.interruptibly(candidate, between);
   if (verdict.unknown() && !s.unproved.empty())
     verdict = Unknown{verdict.why_unknown().reason,
                       verdict.why_unknown().what + "; the first value that could not be proved " +
@@ -156,6 +155,17 @@ Verdict Verifier::verify(const Graph& candidate, const Graph* between) {
                  (late ? std::string("the time allowed, ") + allowed + " s, was spent"
                        : std::string("cancelled by the caller")) +
                      "; under way: " + s.step};
+}
+
+// Polls are not everywhere where it takes long.
+Verdict Verifier::State::interruptibly(const Graph& candidate, const Graph* between) {
+  try {
+    const Interruptible scope(options.cancel);
+    return verify(candidate, between);
+  } catch (const Interrupted&) {
+    originals.clear();  // what was under way
+    return Unknown{UnknownReason::Cancelled, "cancelled by the caller"};
+  }
 }
 
 Verdict Verifier::State::with_second_opinion(const Graph& candidate, Verdict first) const {
@@ -276,17 +286,19 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
                         "`patterns check` and is not proved");
   c.candidate_hash = structural_hash(candidate);
   c.seed = seed;
-  c.strict = options.strict;
+  c.level = options.level;
   for (TensorId t : spec.inputs()) c.inputs.push_back(describe(spec, t));
   for (TensorId t : spec.outputs()) c.outputs.push_back(describe(spec, t));
   c.coverage = "all elements of all outputs, full shapes";
   const Rng seeds(c.seed);
 
-  std::vector<std::string> symbols;
-  collect_symbols(spec, symbols);
-  collect_symbols(candidate, symbols);
+  const std::vector<std::string> symbols = symbols_of({&spec, &candidate});
   if (symbols.empty()) {
     c.bindings.push_back({});
+    if (by_terms(candidate)) {
+      if (auto v = test_bitwise(reference(spec), candidate, options, seeds, 0, c)) return *v;
+      return Equal{std::move(c)};
+    }
     if (between && !is_integer_program(spec) && by_way_of(*between, candidate, seeds, c))
       return Equal{std::move(c)};
     if (in_regions(spec, candidate, seeds, 0, c)) return Equal{std::move(c)};
@@ -319,17 +331,25 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
     }
     c.bindings.push_back(binding);
     const int index = int(c.bindings.size()) - 1;
-    if (in_regions(*a, *b, seeds.split(uint64_t(50 + index)), index, c)) continue;
-    if (auto v =
-            test_static(reference(*a), *b, options, seeds.split(uint64_t(50 + index)), index, c))
-      return *v;
+    const Rng own = seeds.split(uint64_t(50 + index));
+    if (by_terms(*b)) {
+      if (auto v = test_bitwise(reference(*a), *b, options, own, index, c)) return *v;
+      continue;
+    }
+    if (in_regions(*a, *b, own, index, c)) continue;
+    if (auto v = test_static(reference(*a), *b, options, own, index, c)) return *v;
   }
   if (c.bindings.empty())
     return Unknown{UnknownReason::Unsupported,
                    "no extents of the symbols fit both programs: " + why};
   c.coverage = "all elements of all outputs, at the shapes bound above";
-  c.notes.push_back("symbolic shapes: tested at " + std::to_string(c.bindings.size()) +
-                    " bindings, not proved for all shapes");
+  AllSizes all{false, "normal forms say nothing of bits"};
+  if (!by_terms(candidate)) all = equal_for_all_sizes(spec, candidate, c.seed);
+  if (all.proved)
+    c.all_sizes = all.what;
+  else
+    c.notes.push_back("symbolic shapes: tested at " + std::to_string(c.bindings.size()) +
+                      " bindings, not proved for all shapes: " + all.what);
   return Equal{std::move(c)};
 }
 

@@ -15,8 +15,9 @@ struct VerifyOptions {
   // Also accepts what was tried on both sides of every decision and is not proved on every branch;
   // its certificate says `tested` and states no error.
   bool accept_tested = false;
-  bool strict = false;           // also refuse a larger domain and differences on special inputs
-  std::optional<uint64_t> seed;  // none: from the operating system, recorded in the certificate
+  Accuracy level = Accuracy::Close;
+  bool special = false;  // the program asks for NaN, ±inf, −0: they are compared where they come in
+  std::optional<uint64_t> seed;      // none: from the operating system, recorded in the certificate
   int64_t max_macs = 5'000'000'000;  // of one evaluation of one program
   // Programs that cost more are evaluated on representative tiles of the axes along which both do
   // the same everywhere (verify/symmetry.h); infinity: never.

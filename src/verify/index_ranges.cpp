@@ -1,5 +1,7 @@
 #include "verify/index_ranges.h"
 
+#include "base/interruption.h"
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -93,6 +95,7 @@ class Intervals {
   }
 
   Interval computed(TensorId t, const Known& known) {
+    interruption_point();
     const Op& op = g_.producer(t);
     // What holds of an element's condition holds of no other element.
     const Known& inside = has(op.kind, algebra::Pointwise) ? known : none_;

@@ -1,5 +1,6 @@
 // Is a rewrite as accurate as the original in the program's own dtype? Both are compared with f64
-// on ordinary and adversarial inputs: err <= max(2·err of the original, c·eps·√k·Σ|terms|).
+// (f64 programs with long double) on ordinary and adversarial inputs: err <= max(2·err of the
+// original, c·eps·√k·Σ|terms|).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -13,8 +14,10 @@
 namespace tessera {
 
 struct GateOptions {
-  bool strict = false;
+  Accuracy level = Accuracy::Close;
+  bool special = false;  // see VerifyOptions
   uint64_t seed = 1;
+  bool region = false;    // of larger programs, over cuts that are inputs here
   bool minimise = true;   // see VerifyOptions
   double c = 8;           // of the second bound
   double max_work = 5e8;  // element operations; expensive programs are run on fewer families

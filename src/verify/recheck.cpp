@@ -4,6 +4,8 @@
 #include "base/thread_pool.h"
 #include "ir/text.h"
 #include "ir/validate.h"
+#include "verify/all_sizes.h"
+#include "verify/bitwise.h"
 #include "verify/composition.h"
 #include "verify/decisions.h"
 #include "verify/field_test.h"
@@ -28,6 +30,13 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
     return {false, "the certificate says that the programs were tested, not proved"};
   if (c.proved() && c.error_log2 > options.error_log2)
     return {false, "the certificate's error bound 2^" + fixed(c.error_log2) + " is too weak"};
+  if (!c.all_sizes.empty() && c.level == Accuracy::Bitwise && !is_integer_program(spec))
+    return {false, "what it says of all sizes is proved of numbers, not of bits"};
+  if (!c.all_sizes.empty()) {
+    const AllSizes all = equal_for_all_sizes(spec, candidate, c.seed);
+    if (!all.proved || all.what != c.all_sizes)
+      return {false, "it is not proved for all sizes: " + all.what};
+  }
   std::vector<ProofPart> parts;
   for (const CertificatePart& p : c.parts) {
     const auto part = ProofPart::parse(p.text);
@@ -130,6 +139,11 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
       if (opinion.opinion != Opinion::Agrees) return {false, which + ": " + opinion.str()};
       continue;
     }
+    if (d.field == "terms") {
+      const TermTest test = compare_terms(a, b, d.seed, pool);
+      if (!test.equal) return {false, which + ": the programs differ"};
+      continue;
+    }
     const auto field = field_named(d.field);
     if (!field) return {false, which + " names an unknown field"};
     if (field->signs == Signs::Unknown)
@@ -153,7 +167,7 @@ Recheck recheck(const Certificate& c, const Graph& spec, const Graph& candidate,
   // Recorded seeds could have been chosen; fresh ones could not.
   VerifyOptions fresh = options;
   fresh.seed = options.seed ? *options.seed : seed_from_system();
-  fresh.strict = c.strict;
+  fresh.level = c.level;
   fresh.accept_tested = !c.proved();
   const Verdict v = Verifier(spec, fresh).verify(candidate, between ? &*between : nullptr);
   if (!v.equal()) return {false, "a fresh verification says: " + v.str()};

@@ -37,8 +37,9 @@ class Reference {
     Signs signs = Signs::Character;
     std::vector<Components> components;
     std::vector<IntRange> ranges;  // of integer inputs
+    std::pair<size_t, uint64_t> shift;
     auto order() const {
-      return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges);
+      return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges, shift);
     }
     friend bool operator<(const DrawKey& a, const DrawKey& b) { return a.order() < b.order(); }
   };
@@ -82,7 +83,7 @@ class Reference {
   ThreadPool* pool() const { return pool_; }
 
  private:
-  static constexpr size_t kMaxEntries = 64;
+  static constexpr size_t kMaxEntries = 256;
   template <class Map, class Key>
   static typename Map::mapped_type& entry(Map& map, const Key& key) {
     if (map.size() >= kMaxEntries && map.count(key) == 0) map.clear();

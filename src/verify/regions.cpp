@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/interruption.h"
 #include "eval/eval.h"
 #include "ir/window.h"
 #include "verify/congruence.h"
@@ -34,6 +35,7 @@ void follow_from_outputs(const Graph& spec, const Graph& candidate, const Congru
                          std::set<std::pair<TensorId, TensorId>>& pairs) {
   std::vector<std::pair<TensorId, TensorId>> todo;
   auto meet = [&](TensorId x, TensorId y) {
+    interruption_point();
     if (known.equal(x, y) || !(spec.type(x) == candidate.type(y)) ||
         pairs.size() > size_t(kMaxGuesses) || !pairs.insert({x, y}).second)
       return;
@@ -247,6 +249,7 @@ std::vector<ValuePair> shared_values(const Graph& candidate, const Congruence& k
 }
 
 bool depends_on_any(const Graph& g, TensorId t, const std::set<TensorId>& on) {
+  interruption_point();
   std::set<TensorId> seen;
   std::vector<TensorId> todo = g.producer(t).inputs;
   while (!todo.empty()) {
@@ -327,6 +330,7 @@ class Regions {
 
   // Over the nearest shared values, then over others further back.
   bool prove(const ValuePair& target, bool guess) {
+    interruption_point();
     std::vector<ValuePair> allowed = shared_values(candidate_, known_, spec_, spec_forms_);
     double failed = 0;
     int tries = 0;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "eval/eval.h"
+#include "verify/range_search.h"
 
 namespace tessera {
 namespace {
@@ -61,29 +62,6 @@ std::vector<NDArray> hostile_inputs(const Graph& g, const std::vector<NDArray>& 
   return inputs;
 }
 
-// Whether a value on the way leaves the range of its dtype.
-class Overflow {
- public:
-  explicit Overflow(const Graph& g) : values_(g) {
-    std::vector<TensorId> all;
-    for (const Op& op : g.ops())
-      for (uint32_t r = 0; r < op.num_results; r++)
-        if (is_float(g.type(op.result(r)).dtype)) all.push_back(op.result(r));
-    values_.set_outputs(all);
-  }
-  bool happens(const std::vector<NDArray>& inputs, const EvalOptions& native) const {
-    const std::vector<NDArray> exact = eval(values_, inputs),
-                               rounded = eval(values_, inputs, native);
-    for (size_t k = 0; k < exact.size(); k++)
-      for (size_t i = 0; i < exact[k].reals.size(); i++)
-        if (std::isfinite(exact[k].reals[i]) && !std::isfinite(rounded[k].reals[i])) return true;
-    return false;
-  }
-
- private:
-  Graph values_;
-};
-
 std::vector<NDArray> nudged(std::vector<NDArray> inputs, Rng& rng) {
   for (NDArray& a : inputs) {
     const double ulp = a.dtype == DType::F64   ? 0x1p-52
@@ -109,7 +87,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
   native.pool = reference.pool();
   const std::vector<IntRange> ranges = integer_ranges(spec, candidate, {-8, 8});
   const int sets = int(std::clamp(5e7 / std::max(1.0, work), 2.0, 600.0));
-  const Overflow overflow(spec);
+  const InnerOverflow overflow(spec);
   // Tame numbers are far from overflow, and so are products of four.
   std::vector<Exponents> widest, tame;
   for (TensorId t : spec.inputs()) {
@@ -160,7 +138,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
           continue;
         // Where it overflows it is not accurate, so no decision is at fault; smaller ones next
         // time.
-        if (!is_tame && overflow.happens(inputs, native)) {
+        if (!is_tame && overflow.happens(inputs, native.pool)) {
           int& high = widest[rng.below(widest.size())].second;
           high -= (high + 3) / 4;
           skipped = true;

@@ -340,8 +340,10 @@ class StaticTest {
 
   GateOptions gate_options() {
     GateOptions g;
-    g.strict = o_.strict;
+    g.level = o_.level;
+    g.special = o_.special;
     g.seed = seeds_.split(1)();
+    g.region = region_;
     g.minimise = o_.minimise;
     g.cancel = o_.cancel;
     g.progress = o_.progress;

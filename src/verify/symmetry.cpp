@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/interruption.h"
 #include "ir/block.h"
 #include "verify/work.h"
 
@@ -64,6 +65,7 @@ class Symmetry::Builder {
     if (folds_ == Folds::Whole) fix(a);
   }
   int find(int a) {
+    interruption_point();
     while (parent_[size_t(a)] != a) a = parent_[size_t(a)] = parent_[size_t(parent_[size_t(a)])];
     return a;
   }
@@ -247,6 +249,7 @@ class Symmetry::Builder {
   }
 
   void read(const Scope& s, const Op& op) {
+    interruption_point();
     const Graph& g = *s.graph;
     const View v{s, op};
     if (has(op.kind, algebra::Pointwise)) {

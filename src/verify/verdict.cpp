@@ -41,6 +41,7 @@ const char* name(UnknownReason r) {
   case UnknownReason::Budget: return "budget";
   case UnknownReason::Time: return "time";
   case UnknownReason::Branch: return "branch";
+  case UnknownReason::Rounding: return "rounding";
   case UnknownReason::Cancelled: return "cancelled";
   case UnknownReason::Undefined: return "undefined";
   case UnknownReason::Bound: return "bound";

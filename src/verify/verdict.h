@@ -11,7 +11,7 @@ namespace tessera {
 
 // Raised when the verifier comes to accept less: what it accepted before is then asked again. Part
 // of the name of everything that is remembered.
-constexpr int kVerifierVersion = 3;
+constexpr int kVerifierVersion = 4;
 
 // A tensor of concrete numbers: `reals` for floating types, `ints` for integers and bool.
 struct ConcreteTensor {
@@ -27,7 +27,7 @@ struct ConcreteTensor {
 enum class Difference {
   Interface,    // number, order, types of inputs or outputs
   Value,        // different numbers in f64 (or different integers)
-  Definedness,  // the original is finite in f64, the rewrite is not (or, strict, the reverse)
+  Definedness,  // the original is finite in f64, the rewrite is not (of special inputs also the reverse)
   Precision,    // equal in f64, but off by more than allowed in the program's own dtype
 };
 const char* name(Difference);
@@ -50,6 +50,7 @@ enum class UnknownReason {
   Time,           // the time allowed was spent
   Branch,         // equal where it was tried, but not proved on every branch
   Cancelled,      // the caller's flag
+  Rounding,       // other operations, where the same bits were asked for
   Undefined,      // some output elements could never be compared
   Bound,          // no error bound as small as asked for was reached
   Unsupported,    // e.g. symbols that no binding satisfies

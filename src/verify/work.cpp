@@ -53,14 +53,18 @@ double count_work(const Graph& g) {
   return work;
 }
 
-double rounding_length(const Graph& g) {
+namespace {
+
+// Over the paths to a graph's outputs, the most of what its operators contribute: terms that are
+// summed, multiplied with those before, or roundings, added to them (one of every operator).
+double longest(const Graph& g, bool roundings) {
   std::vector<double> length(g.tensors().size(), 1);
   for (const Op& op : g.ops()) {
     double most = 0;
     for (TensorId t : op.inputs) most = std::max(most, length[t.index]);
     double own = 1;
     if (op.body.valid()) {
-      own = rounding_length(g.body(op));
+      own = longest(g.body(op), roundings);
     } else if (op.kind == OpKind::Matmul || op.kind == OpKind::ConcatMatmul) {
       own = double(g.type(op.inputs[0]).shape.back().extent);
     } else if (op.kind == OpKind::Sum || op.kind == OpKind::Mean) {
@@ -73,12 +77,18 @@ double rounding_length(const Graph& g) {
     } else if (op.kind == OpKind::Accum || op.kind == OpKind::AccumRescale) {
       for (int l : g.attrs<AccumAttrs>(op).loops) own *= double(g.loops()[size_t(l)]);
     }
-    for (uint32_t r = 0; r < op.num_results; r++) length[op.result(r).index] = most + own;
+    for (uint32_t r = 0; r < op.num_results; r++)
+      length[op.result(r).index] = roundings ? most + own : std::max(1.0, most) * own;
   }
   double result = 1;
   for (TensorId t : g.outputs()) result = std::max(result, length[t.index]);
   return result;
 }
+
+}  // namespace
+
+double rounding_length(const Graph& g) { return longest(g, true); }
+double most_terms(const Graph& g) { return longest(g, false); }
 
 double function_depth(const Graph& g) {
   std::vector<double> depth(g.tensors().size(), 0);

@@ -10,6 +10,8 @@ namespace tessera {
 double count_work(const Graph& graph);
 // Length of the longest chain of roundings: contraction lengths added up along the deepest path.
 double rounding_length(const Graph& graph);
+// How many terms a result is a sum of: contraction lengths multiplied along the deepest path.
+double most_terms(const Graph& graph);
 // Functions (exp, tanh, roots, quotients …) on the longest path. Their errors are a unit in the
 // last place or so and can all have one sign: they add up, where those of sums and products mostly
 // cancel.

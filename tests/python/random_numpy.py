@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from quick import QUICK
 
 import tessera as ts
 from tessera import _core
@@ -100,8 +101,10 @@ def run(function: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
             return error
 
 
-def difference(ours: Any, theirs: Any, scalars: bool = True) -> str:
+def difference(ours: Any, theirs: Any, scalars: bool = True, eps: float = 0.0) -> str:
     """Why two results or exceptions are not the same; empty where they are.
+
+    `eps` is that of floats on the way, if coarser.
 
     Without `scalars` an array of no axes is as good as a number.
     """
@@ -122,7 +125,7 @@ def difference(ours: Any, theirs: Any, scalars: bool = True) -> str:
     if b.dtype.kind != "f":
         return "" if np.array_equal(a, b) else f"{a!r} instead of {b!r}"
     finite = np.isfinite(b)
-    eps = float(np.finfo(b.dtype).eps)
+    eps = max(eps, float(np.finfo(b.dtype).eps))
     scale = np.max(np.abs(b[finite].astype(np.float64)), initial=1.0)
     with np.errstate(all="ignore"):
         near = np.abs(np.subtract(a, b, dtype=np.float64)[finite]) <= 1e4 * eps * scale
@@ -230,7 +233,7 @@ def check(seed: int, kernels: bool, sizes: bool = True) -> list[str]:
     told = f"seed {seed}\n{text}" + "".join(f"    x{i} = {a!r}\n" for i, a in enumerate(arrays))
     wrong = []
     if kernels:
-        optimised = ts.optimize(budget=0.05)(function)
+        optimised = ts.optimize(**QUICK)(function)
         for _ in range(2):
             if why := difference(run(optimised, arrays), expected):
                 if not unstable(function, arrays):

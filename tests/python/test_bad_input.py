@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import QUICK
 
 import tessera as ts
 
@@ -51,7 +52,7 @@ def same(ours: Any, theirs: Any) -> None:
 def as_numpy(function: Callable[..., Any], *args: Any) -> str:
     """Calls a function three times decorated, once without; why it is not traced, or ""."""
     expected, after = outcome(function, args)
-    optimised = ts.optimize(budget=0.1)(function)
+    optimised = ts.optimize(**QUICK)(function)
     messages = []
     for _ in range(3):
         with warnings.catch_warnings(record=True) as caught:
@@ -177,7 +178,7 @@ def test_arrays_that_run_as_plain_numpy(array: Any, why: str) -> None:
 def test_masked_arrays() -> None:
     masked = np.ma.masked_less(X, 1)
     with pytest.warns(RuntimeWarning, match="MaskedArray"):
-        result = ts.optimize(budget=0.1)(doubled_twice)(masked)
+        result = ts.optimize(**QUICK)(doubled_twice)(masked)
     assert isinstance(result, np.ma.MaskedArray)
     np.testing.assert_array_equal(result.mask, masked.mask)
 
@@ -256,7 +257,7 @@ def test_random_numbers_and_ragged_lists() -> None:
     expected = noisy(X)
     np.random.seed(5)
     with pytest.warns(RuntimeWarning, match="random"):
-        np.testing.assert_array_equal(ts.optimize(budget=0.1)(noisy)(X), expected)
+        np.testing.assert_array_equal(ts.optimize(**QUICK)(noisy)(X), expected)
     as_numpy(lambda rows: np.array(rows), [[1, 2], [3]])
     as_numpy(lambda rows, a: [np.sum(r) for r in rows] + [a], [[1.0, 2.0], [3.0]], X)
     as_numpy(lambda rows: [r.sum() for r in rows], [X, X[:2]])
@@ -264,7 +265,7 @@ def test_random_numbers_and_ragged_lists() -> None:
 
 def test_outer_arrays_that_change_are_seen() -> None:
     outer = np.arange(6.0)
-    optimised = ts.optimize(budget=0.5)(lambda a: a + outer)
+    optimised = ts.optimize(**QUICK)(lambda a: a + outer)
     np.testing.assert_array_equal(optimised(X), X + outer)
     outer[:] = 5
     np.testing.assert_array_equal(optimised(X), X + 5)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from quick import QUICK
 from test_decorator import same
 
 import tessera as ts
@@ -220,7 +221,7 @@ def test_programs_that_read_what_changes_always_end_as_the_function() -> None:
     def f(x: Any) -> Any:
         return x * len(made)
 
-    ours = ts.optimize(budget=0.2)(f)
+    ours = ts.optimize(**QUICK)(f)
     said = []
     for _ in range(12):
         made.append(0)
@@ -353,7 +354,7 @@ def test_effects_happen_as_often_as_calls(name: str) -> None:
         Model.gain = gain
         return found
 
-    assert observed(ts.optimize(budget=0.2)) == observed(lambda f: f)
+    assert observed(ts.optimize(**QUICK)) == observed(lambda f: f)
 
 
 def test_output_comes_once(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
@@ -374,7 +375,7 @@ def test_output_comes_once(capsys: pytest.CaptureFixture[str], tmp_path: Any) ->
         return x * 2
 
     for function, reason in ((prints, "print"), (writes, "files"), (saves, "tofile")):
-        ours = ts.optimize(budget=0.2)(function)
+        ours = ts.optimize(**QUICK)(function)
         said = reasons(ours, X)
         ours(X)
         assert len(said) == 1
@@ -394,7 +395,7 @@ def test_tracing_runs_nothing_of_the_users() -> None:
             return 2.0
 
     watched = Watched()
-    ours = ts.optimize(budget=0.2)(lambda x: x * watched.scale)
+    ours = ts.optimize(**QUICK)(lambda x: x * watched.scale)
     for _ in range(5):
         quietly(ours, X)
     assert len(calls) == 5
@@ -406,7 +407,7 @@ def test_long_loops_are_recorded_for_a_short_time_only() -> None:
             x = x * 1.0001 + i
         return x
 
-    ours = ts.optimize(budget=0.2)(f)
+    ours = ts.optimize(**QUICK)(f)
     start = time.thread_time()
     said = reasons(ours, X)
     took = time.thread_time() - start
@@ -505,14 +506,14 @@ def test_results_lie_in_memory_as_numpys() -> None:
     ],
 )
 def test_questions_about_memory_and_text(function: Callable[..., Any]) -> None:
-    ours = ts.optimize(budget=0.2)(function)
+    ours = ts.optimize(**QUICK)(function)
     for x in (X, X[:], X.copy()):
         for _ in range(2):
             same(quietly(ours, x), function(x))
 
 
 def test_one_array_twice_is_known_to_be_one() -> None:
-    ours = ts.optimize(budget=0.2)(lambda x, y: x * (2 if x is y else 3))
+    ours = ts.optimize(**QUICK)(lambda x, y: x * (2 if x is y else 3))
     for _ in range(2):
         same(quietly(ours, X, X.copy()), X * 3)
         same(quietly(ours, X, X), X * 2)
@@ -582,7 +583,7 @@ def test_floating_point_errors_are_raised_where_the_user_asks() -> None:
         with np.errstate(all="ignore"):
             same(ours(x), quietly(function, x))
         same(quietly(ours, x), quietly(function, x))
-    inside = ts.optimize(budget=0.2)(_raising_inside)
+    inside = ts.optimize(**QUICK)(_raising_inside)
     for _ in range(2):
         with pytest.raises(FloatingPointError):
             quietly(inside, np.zeros(3))
@@ -612,7 +613,7 @@ def test_reasons_are_the_true_ones() -> None:
         (lambda x: Out(x * 2), (X,), "Out"),
         (lambda x: x.T, (X,), "returns memory of its arguments"),
     ):
-        said = reasons(ts.optimize(budget=0.2)(function), *args)
+        said = reasons(ts.optimize(**QUICK)(function), *args)
         assert len(said) == 1
         assert reason in said[0], said[0]
 
@@ -620,7 +621,7 @@ def test_reasons_are_the_true_ones() -> None:
 # --- being a function ---------------------------------------------------------------------------
 
 
-@ts.optimize(budget=0.2)
+@ts.optimize(**QUICK)
 def decorated(x: Any, n: int = 2) -> Any:
     """Doubles."""
     return x * n
@@ -630,7 +631,7 @@ def plain(x: Any) -> Any:
     return x * 2
 
 
-renamed = ts.optimize(budget=0.2)(plain)
+renamed = ts.optimize(**QUICK)(plain)
 
 
 def test_decorated_functions_are_functions_to_python() -> None:
@@ -643,7 +644,7 @@ def test_decorated_functions_are_functions_to_python() -> None:
     assert "return x * n" in inspect.getsource(decorated)
     assert inspect.getdoc(decorated) == "Doubles."
     assert inspect.getfile(decorated) == __file__
-    assert inspect.ismethod(ts.optimize(budget=0.2)(Model().inner))
+    assert inspect.ismethod(ts.optimize(**QUICK)(Model().inner))
     with pytest.raises(AttributeError):
         decorated.nothing  # noqa: B018
 
@@ -656,7 +657,7 @@ def test_decorated_functions_are_copied_and_pickled_as_functions_are() -> None:
     same(quietly(again, X), X * 2)
     assert again is not plain
     assert again._options == renamed._options
-    local = ts.optimize(budget=0.2)(lambda x: x * 2)
+    local = ts.optimize(**QUICK)(lambda x: x * 2)
     assert copy.deepcopy(local) is local
     with pytest.raises((pickle.PicklingError, AttributeError)):
         pickle.dumps(local)
@@ -667,6 +668,6 @@ def test_decorated_functions_are_copied_and_pickled_as_functions_are() -> None:
 class Bound:
     scale = 3.0
 
-    @ts.optimize(budget=0.2)
+    @ts.optimize(**QUICK)
     def scaled(self, x: Any) -> Any:
         return x * self.scale

@@ -20,6 +20,7 @@ from tessera.api import optimize_traced
 from tessera.contest import Choice
 from tessera.frontends.trace import trace_call
 from tessera.options import Options
+from tessera.race import Entrant, Race, Times
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -34,12 +35,18 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def winner(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Has one kind of contestant win every race."""
 
-    def timed(runs: dict[str, Any]) -> dict[str, float]:
-        for run in runs.values():
-            run()
-        return {k: 1e-6 if k == kind else 1.0 for k in runs}
+    def decide(entrants: list[Entrant], *_: Any) -> Race:
+        for entrant in entrants:
+            assert entrant.run is not None
+            entrant.run()
+        kinds = ["kernel", "function", "source"][: len(entrants)]
+        won = Times(1e-6, 1e-6, ratio=9.0, low=8.0, high=10.0)
+        return Race([won if k == kind else Times(1.0, 1.0) for k in kinds])
 
-    monkeypatch.setattr(contest, "timed", timed)
+    monkeypatch.setattr(contest, "decide", decide)
+    # Whatever else runs beside the tests: what is provisional is not remembered.
+    monkeypatch.setattr("tessera.race.Load.is_busy", lambda self: False)
+    monkeypatch.setattr("tessera.race.asleep", lambda *_, **__: True)
 
 
 def rows(a: Any, b: Any) -> Any:
@@ -143,14 +150,14 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(contest, "timed", never)
+    monkeypatch.setattr(contest, "decide", never)
     monkeypatch.setattr(contest, "_source", never)
     second = optimize_traced(rows, traced, Options(budget=10))
     assert second.choice.source == first.choice.source
     assert second.graph == first.graph
     assert second.certificate is not None
     with pytest.raises(AssertionError, match="measured again"):
-        optimize_traced(rows, traced, Options(budget=10, strict=True))
+        optimize_traced(rows, traced, Options(budget=10, level="fast"))
     assert str(second.certificate) != str(first.certificate)  # proved again
     # What is written there is not believed: other source, other programs, what is no text of ours.
     options = Options(budget=10)
@@ -159,6 +166,7 @@ def test_a_choice_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text is not None
     other = trace_call(lambda a, b: (a + b).sum(axis=1), (A, B), {})
     changed = text.replace("np.vecdot(a, b)", "np.vecdot(a, a)")
+    changed = changed.replace("np.vecdot(b, a)", "np.vecdot(a, a)")
     assert changed != text
     for planted, of, read in [
         (text, traced, True), (text, other, False), (changed, traced, False), ("[]", traced, False),
@@ -192,7 +200,9 @@ def test_source_that_holds_for_other_extents_is_not_searched_again(
     fast(A.astype(np.float64), B.astype(np.float64))  # another program
     assert searched
     # What is not proved at these extents is not taken.
-    wrong = contest.Known("def rows(a, b):\n    return (a * b).sum(axis=1) * len(a) / 5\n", "rows")
+    wrong = contest.Known(
+        "def rows(a, b):\n    return (a * b).sum(axis=1) + (len(a) - 5)\n", "rows"
+    )
     traced = trace_call(rows, (c, d), {})
     assert contest._at_these_extents(wrong, traced, Options()) is not None
     traced = trace_call(rows, (A, B), {})
@@ -209,14 +219,40 @@ def test_slow_functions_are_not_run_often() -> None:
     def fast() -> None:
         count["fast"] += 1
 
-    seconds = contest.timed({"slow": slow, "fast": fast})
-    assert count["slow"] == 1
-    assert seconds["fast"] < seconds["slow"]
+    choice = contest.fastest({"kernel": Entrant(fast), "function": Entrant(slow)}, [], 9.0)
+    assert count["slow"] <= 2
+    assert choice.runs == "kernel"
+    assert choice.seconds["kernel"] < choice.seconds["function"]
 
     def broken() -> None:
         raise ValueError
 
-    assert contest.timed({"broken": broken}) == {}
+    choice = contest.fastest({"kernel": Entrant(broken), "function": Entrant(fast)}, [], 9.0)
+    assert choice.runs == "function"
+    assert choice.undecided
+
+
+@pytest.mark.parametrize("kind", ["decided", "too noisy", "provisional", "noisy search"])
+def test_verdicts_of_chance_are_not_remembered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    high = 2.0 if kind == "too noisy" else 1.0
+    times: list[Times | None] = [Times(1e-3, 1e-3)]
+    times.append(Times(1e-3, 1e-3, 0.5, 1.0, 0.5, high, 30))
+    held = Race(times, kind == "provisional")
+    races = []
+
+    def decide(*_: Any) -> Race:
+        races.append(held)
+        return held
+
+    monkeypatch.setattr(contest, "decide", decide)
+    none = Choice("function", undecided=kind == "noisy search")
+    monkeypatch.setattr(contest, "_source", lambda *_: none)
+    traced = trace_call(rows, (A, B), {})
+    for _ in range(2):
+        choice = optimize_traced(rows, traced, Options(budget=10)).choice
+        assert choice.json()["too_noisy"] == (kind in ("too noisy", "noisy search"))
+        assert choice.json()["provisional"] == (kind == "provisional")
+    assert len(races) == (1 if kind == "decided" else 2)
 
 
 # --- direct calls --------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hostile_programs import programs
+from quick import QUICK, UNSEARCHED
 from random_numpy import difference
 from random_state import sourced
 
@@ -109,8 +110,10 @@ def wrong(ours: list[Any], theirs: list[Any]) -> str:
         if [p for p, _ in a] != [p for p, _ in b]:
             return f"call {n}: {a} instead of {b}"
         for (path, x), (_, y) in zip(a, b, strict=True):
-            exact = not isinstance(y, (np.ndarray, np.generic))
-            why = ("" if repr(x) == repr(y) else f"{x!r} instead of {y!r}") if exact else differs(x, y)
+            if isinstance(y, (np.ndarray, np.generic)):
+                why = differs(x, y)
+            else:
+                why = "" if repr(x) == repr(y) else f"{x!r} instead of {y!r}"
             if why:
                 return f"call {n}, {path}: {why}"
     return ""
@@ -144,25 +147,25 @@ class Decorated:
     k = np.full(3, 2.0)
 
     @classmethod
-    @ts.optimize(budget=0.2, cache=False)
+    @ts.optimize(cache=False, **QUICK)
     def of_class(cls, x: Any) -> Any:
         return x * cls.rate * cls.k
 
     @staticmethod
-    @ts.optimize(budget=0.2, cache=False)
+    @ts.optimize(cache=False, **QUICK)
     def static(x: Any) -> Any:
         return x * Decorated.rate
 
-    @ts.optimize(budget=0.2, cache=False)
+    @ts.optimize(cache=False, **QUICK)
     def of_object(self, x: Any) -> Any:
         return x * self.rate * self.k
 
-    @ts.optimize(budget=0.2, cache=False)
+    @ts.optimize(cache=False, **QUICK)
     def by_class(self, x: Any) -> Any:
         return x * type(self).rate + self.__class__.k
 
     @property
-    @ts.optimize(budget=0.2, cache=False)
+    @ts.optimize(cache=False, **QUICK)
     def value(self) -> Any:
         return self.k * self.rate
 
@@ -189,7 +192,9 @@ def test_methods(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_functions_of_numpy_that_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of kernels, which do not ask NumPy at each call as source does."""
-    ours = ts.optimize(budget=0.2, cache=False, disable=("numpy",))(lambda x: np.exp(-x) + 1)
+    ours = ts.optimize(budget=60, cache=False, disable=(*UNSEARCHED, "numpy"))(
+        lambda x: np.exp(-x) + 1
+    )
     x = np.arange(3.0)
     for _ in range(3):
         np.testing.assert_allclose(ours(x), np.exp(-x) + 1)

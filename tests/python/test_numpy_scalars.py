@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import QUICK
 
 import tessera as ts
 from tessera.errors import UnsupportedError
@@ -65,7 +66,7 @@ def test_kernels_return_arrays_without_axes() -> None:
     def both(x: Array) -> Any:
         return np.tensordot(x, x, axes=1)
 
-    made = ts.optimize(budget=0.2, cache=False, disable=("synth",))(both)
+    made = ts.optimize(cache=False, **QUICK)(both)
     for _ in range(2):  # the second call takes the direct way
         result = made(V)
         assert (type(result), result.shape, result.dtype) == (np.ndarray, (), np.dtype(np.float64))
@@ -170,7 +171,7 @@ def test_a_bound_methods_own_object_is_watched() -> None:
     layer.weight = M * 2
     assert not environment.unchanged()
 
-    made = ts.optimize(budget=0.1, cache=False)(layer.forward)
+    made = ts.optimize(cache=False, **QUICK)(layer.forward)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "tessera")
         np.testing.assert_allclose(made(V), V @ layer.weight)
@@ -183,7 +184,7 @@ def test_a_candidate_that_cannot_be_run_is_no_error() -> None:
         return a[np.arange(3), at]
 
     at = np.array([2, 0, 1])
-    made = ts.optimize(budget=0.2, cache=False)(picked)
+    made = ts.optimize(cache=False, **QUICK)(picked)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "tessera")
         np.testing.assert_array_equal(made(M, at), picked(M, at))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import UNSEARCHED
 from random_state import sourced
 
 import tessera as ts
@@ -75,7 +76,7 @@ def differences(function: Any, args: tuple[Array, ...]) -> list[str]:
             return []  # runs as plain NumPy
         inputs = [*traced.arguments, *traced.extra]
         found = {"interpreter": unflatten(traced.results, traced.graph.run(*inputs))}
-        kernel = ts.optimize(budget=0.2, cache=False, disable=("numpy",))(function)
+        kernel = ts.optimize(budget=60, cache=False, disable=(*UNSEARCHED, "numpy"))(function)
         for name, made in (("source", sourced(function)), ("kernel", kernel)):
             for _ in range(3):  # the first is the original
                 found[name] = made(*args)

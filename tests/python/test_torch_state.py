@@ -132,6 +132,45 @@ def by_vector(model: Any) -> None:
     torch.nn.utils.vector_to_parameters(torch.randn(count), model.parameters())
 
 
+def by_swap(model: Any) -> None:
+    torch.utils.swap_tensors(model.second.weight, torch.nn.Parameter(torch.randn(32, 64)))
+
+
+def by_parametrization(model: Any) -> None:
+    class Twice(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, w: Any) -> Any:
+            return w * 2
+
+    torch.nn.utils.parametrize.register_parametrization(model.second, "weight", Twice())
+
+
+def by_slice(model: Any) -> None:
+    model.second.weight.data[3:5, ::2].mul_(-9)
+
+
+def by_bits(model: Any) -> None:
+    model.second.weight.data.view(torch.int32).bitwise_xor_(1 << 23)
+
+
+def by_strides(model: Any) -> None:
+    weight = model.second.weight.data
+    weight.set_(weight.untyped_storage(), 0, (32, 64), (1, 32))
+
+
+def by_resizing(model: Any) -> None:
+    model.second.weight.data.resize_(64, 32).mul_(2)
+    model.second.weight.data.resize_(32, 64)
+
+
+def by_foreach(model: Any) -> None:
+    torch._foreach_mul_([p.data for p in model.parameters()], 1.5)
+
+
+def by_memoryview(model: Any) -> None:
+    view: Any = memoryview(model.second.weight.detach().numpy())
+    view[1, 2] = 55.0
+
+
 def by_optimizer(**kwargs: Any) -> Callable[[Any], None]:
     def step(model: Any) -> None:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, **kwargs)

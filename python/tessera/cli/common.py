@@ -21,7 +21,7 @@ from rich.text import Text
 from tessera import _core
 from tessera.errors import Error, UsageError
 from tessera.files import write_text
-from tessera.options import Options
+from tessera.options import LEVELS, Options
 from tessera.source import Program, load_program
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +113,17 @@ def resume_option(function: F) -> F:
         is_flag=True,
         help="Go on where an unfinished search of SRC with these options stopped.",
     )(function)
+
+
+# How near results are to the original's (options.py).
+level_option = click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default="close",
+    show_default=True,
+    help="bitwise: the original's bits. close: as accurate where that is finite and accurate. "
+    "fast: as accurate at ordinary magnitudes.",
+)
 
 
 def options_from(**values: Any) -> Options:
@@ -286,7 +297,7 @@ def in_short(certificate: _core.Certificate, most: int = 3) -> str:
 
 
 def error_table(certificate: _core.Certificate) -> Table:
-    """Errors of both programs against f64, in their own dtypes, by kind of input.
+    """Errors of both programs against f64 (of f64, against long double), by kind of input.
 
     Relative to the sum of the terms' magnitudes: about 1e-7 is one rounding in f32. `of allowed`
     is the largest share of its tolerance that any element of the rewrite uses.

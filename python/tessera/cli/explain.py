@@ -20,7 +20,7 @@ from tessera.source import Program
 @click.command(epilog=common.SRC_HELP)
 @common.source_options
 @common.search_options
-@click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
+@common.level_option
 @click.option("--emit", "flavour", type=click.Choice(FLAVOURS), default="numpy", show_default=True,
               help="The library that runs the program.")  # fmt: skip
 @common.json_option
@@ -49,9 +49,8 @@ def explain(src: str, shapes: tuple[str, ...], flavour: str, as_json: bool, **va
     options = common.options_from(**values)
     if src.endswith(".onnx"):
         return _model(program, options, as_json)
-    found = rewrite(
-        program.graph, flavour, options=options, function=program.function, traced=program.traced
-    )
+    found = rewrite(program.graph, flavour, options=options, function=program.function,
+                    traced=program.traced, seconds=options.budget)  # fmt: skip
     places = pattern_places(program.graph, options)
     if as_json:
         common.print_json({**found.json(), "steps": steps(found), "patterns": places.json()})

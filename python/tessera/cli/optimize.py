@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from tessera.emit import emit as emit_source
 from tessera.errors import UsageError
 from tessera.files import require_folder
 from tessera.options import is_gpu, target_directory
+from tessera.race import Times
 from tessera.result import Candidate, Result
 from tessera.rewrite import Rewrite, rewrite
 from tessera.rules import add_to_user_rules, learn, load_rules
@@ -34,7 +35,7 @@ OUTPUTS = (".ug", ".cpp", ".cu", ".py", ".onnx", ".json", ".html")
 @common.resume_option
 @click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
               help="tested: also what was tried on both sides of every decision.")  # fmt: skip
-@click.option("--strict", is_flag=True, help="Refuse any change of domain, inf or NaN.")
+@common.level_option
 @click.option("--tune", is_flag=True, help="Time more candidates, and other tiles.")
 @click.option("--no-cache", is_flag=True, help="Search even if the result is remembered.")
 @click.option("--refresh", is_flag=True, help="The same, and remember what is found instead.")
@@ -84,8 +85,8 @@ def optimize(
       tessera optimize model.py --target cuda:sm_90a             also without one
 
     The original is always a candidate, so the result is never slower by choice. Ctrl-C ends the
-    search and proves the best so far, a second Ctrl-C ends that too; without any, the exit code
-    is 2. A search that Ctrl-C or the budget cut short is kept, and goes on with --resume.
+    search within a second, with the best that is proved by then; without any, the exit code is 2.
+    A search that Ctrl-C or the budget cut short is kept, and goes on with --resume.
     """
     if output is not None and Path(output).suffix not in OUTPUTS:
         raise UsageError(f"-o {output}: the name must end in {', '.join(OUTPUTS)}")
@@ -125,9 +126,8 @@ def _rewrite(
     """The program as source of another library, or of NumPy with less work in it."""
     if output and Path(output).suffix != ".py":
         raise UsageError(f"-o {output}: source of {flavour} is saved as OUT.py")
-    found = rewrite(
-        program.graph, flavour, options=options, function=program.function, traced=program.traced
-    )
+    found = rewrite(program.graph, flavour, options=options, function=program.function,
+                    traced=program.traced, seconds=options.budget)  # fmt: skip
     if output:
         Path(output).write_text(found.source)
     if as_json:
@@ -193,7 +193,7 @@ def show_proof(certificate: Any) -> None:
         return
     common.stdout().print("\n[bold]proved equal[/]")
     for line in str(certificate).splitlines():
-        if line.startswith(("coverage", "error_log2", "basis")):
+        if line.startswith(("level", "coverage", "error_log2", "basis")):
             common.stdout().print(f"  {line}", markup=False)
 
 
@@ -204,6 +204,20 @@ def show_speedup(found: Rewrite | ModelRewrite, library: str) -> None:
         f"against {common.duration(found.original_us / 1e6)} for the original, both run by "
         f"{library}, measured side by side"
     )
+
+
+NOISY = "too noisy to tell whether anything is faster; the next run will race again"
+PROVISIONAL = "provisional: other programs kept the machine busy; times of one thread, where told"
+
+
+def show_times(contestants: Iterable[tuple[str, Times]], noisy: bool, provisional: bool) -> None:
+    """What each contestant took, and what to think of it."""
+    console = common.stdout()
+    for what, times in contestants:
+        console.print(f"  {what}: {times}", markup=False, highlight=False)
+    for said, why in ((noisy, NOISY), (provisional, PROVISIONAL)):
+        if said:
+            console.print(f"[yellow]{why}[/]")
 
 
 def show_rewrite(found: Rewrite, output: str | None) -> None:
@@ -222,6 +236,7 @@ def show_rewrite(found: Rewrite, output: str | None) -> None:
         console.print("\nnothing faster was found and proved; this is the program as it was")
         for reason in found.rejected[:3]:
             console.print(f"not taken: {reason.splitlines()[0]}", markup=False)
+    show_times(found.contestants, found.undecided, found.provisional)
     if output:
         console.print(f"saved {output}")
 
@@ -232,7 +247,7 @@ def show_conditions(found: Rewrite | ModelRewrite) -> None:
         console = common.stdout()
         where = ", ".join(found.conditions)
         console.print(f"  equal where {where}; elsewhere the original is not finite", markup=False)
-        console.print("  --strict refuses rewrites that differ there", markup=False)
+        console.print("  --level bitwise refuses rewrites that differ there", markup=False)
 
 
 def optimize_program(program: Program, options: Any, progress: Any) -> Result:
@@ -301,7 +316,15 @@ def show_result(result: Result, output: str | None = None) -> None:
     else:
         took = f", which takes {common.duration(us / 1e6)}" if (us := result.original_us) else ""
         console.print(f"\nnothing faster was found; the original is kept{took}")
+    if result.details["too_noisy"]:
+        console.print(f"[yellow]{NOISY}[/]")
     show_kernels(result)
+    choice = result.choice
+    if choice.times:
+        console.print(
+            f"calls run the {choice.runs}; against NumPy, at the better of one thread and all:"
+        )
+    show_times(choice.times.items(), choice.undecided, choice.provisional)
     if output:
         console.print(f"saved {output}")
 
@@ -382,7 +405,7 @@ def show_kernels(result: Result) -> None:
 def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
     """Candidates by rank, with what became of them."""
     table = Table(box=None, pad_edge=False)
-    for column in ("rank", "model", "measured", "speed-up"):
+    for column in ("rank", "model", "median", "least", "spread", "speed-up"):
         table.add_column(column, justify="right")
     table.add_column("kernels", justify="right")
     table.add_column("fate")
@@ -392,12 +415,14 @@ def candidate_table(candidates: list[Candidate], most: int = 12) -> Table:
             str(c.rank),
             common.duration(c.model_us / 1e6),
             common.duration(c.measured_us / 1e6) if c.measured_us else "",
+            common.duration(c.least_us / 1e6) if c.least_us else "",
+            f"{c.spread:.0%}" if c.least_us else "",
             f"{c.speedup:.2f}x" if c.speedup else "",
             str(kernels),
             c.fate + (f": {c.why.splitlines()[0]}" if c.why else ""),
         )
     if len(candidates) > most:
-        table.add_row("…", "", "", "", "", f"{len(candidates) - most} more")
+        table.add_row("…", "", "", "", "", "", "", f"{len(candidates) - most} more")
     return table
 
 

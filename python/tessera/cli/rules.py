@@ -225,5 +225,7 @@ def check(files: tuple[str, ...], instances: int, seed: int, z3: str | None, as_
     console = common.stdout()
     for r in wrong:
         console.print(f"{r['file']}:{r['line']}: {r['name']}: {r['why']}", markup=False)
-    console.print(f"{len(results)} rules, {len(results) - len(wrong)} hold")
+    general = sum(r["holds"] and r["all_sizes"] for r in results)
+    held = f"{len(results) - len(wrong)} hold, {general} of them proved for all sizes"
+    console.print(f"{len(results)} rules, {held}")
     return 1 if wrong else 0

@@ -11,7 +11,7 @@ from tessera import _core
 from tessera.api import verify as verify_graphs
 from tessera.cli import common
 from tessera.files import read_text, require_folder, write_text
-from tessera.options import require_threads
+from tessera.options import Level, require_threads
 
 EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 
@@ -21,7 +21,7 @@ EXIT = {"equal": 0, "refuted": 1, "unknown": 2}
 @click.argument("b")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=TYPE",
               help="Type of an argument of both, e.g. X=f32[16,1024].")  # fmt: skip
-@click.option("--strict", is_flag=True, help="Refuse a larger domain, and other inf or NaN.")
+@common.level_option
 @click.option("--accept", type=click.Choice(["proved", "tested"]), default="proved",
               help="tested: also what was tried on both sides of every decision.")  # fmt: skip
 @click.option("--seed", type=int, default=None, metavar="N", help="Seed; default: from the system.")
@@ -37,7 +37,7 @@ def verify(
     a: str,
     b: str,
     shapes: tuple[str, ...],
-    strict: bool,
+    level: Level,
     accept: Literal["proved", "tested"],
     seed: int | None,
     threads: int,
@@ -79,7 +79,7 @@ def verify(
         verdict = verify_graphs(
             first,
             second,
-            strict=strict,
+            level=level,
             seed=seed,
             threads=threads,
             second_opinion=second_opinion,

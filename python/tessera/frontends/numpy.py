@@ -6,7 +6,7 @@ tessera.ops. What is not in the tables raises UnsupportedError at the user's lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,7 @@ def apply_ufunc(
 ) -> Any:
     """A ufunc called on Tensors: `np.add(x, y)`, `np.add.reduce(x)` and so on."""
     name = f"np.{ufunc.__name__}"
+    _note(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}", args)
     if method == "__call__" and any(map(_is_empty, args)):
         return ufunc(*map(_standing, args), **kwargs)
     options = {k: v for k, v in kwargs.items() if v is not None and v is not np._NoValue}
@@ -187,6 +188,36 @@ def _written(name: str, target: Any, result: Any) -> Any:
     if not isinstance(target, Tensor) or not isinstance(result, Tensor):
         unsupported(f"{name} with out= writes in place, which a traced program cannot express")
     return target.overwrite(result)
+
+
+def _note(name: str, operands: Sequence[Any]) -> None:
+    """Keeps in mind what was called."""
+    for x in operands:
+        if isinstance(x, Tensor):
+            x.builder.calls.add(name)
+        elif isinstance(x, (list, tuple)):
+            _note(name, x)
+
+
+# What is traced as the very operations that NumPy does, each rounded as NumPy does, or as one
+# operator that stands for the function. Other functions have other formulas or orders in NumPy.
+_SAME_ROUNDING = """
+    add subtract multiply divide negative positive absolute fabs conjugate sqrt square reciprocal
+    floor ceil trunc rint equal not_equal less less_equal greater greater_equal logical_and
+    logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_xor invert isnan isfinite
+    isinf transpose swapaxes moveaxis reshape ravel flatten expand_dims squeeze broadcast_to
+    broadcast_arrays stack concatenate vstack hstack column_stack dstack atleast_1d atleast_2d
+    append tile repeat split array_split hsplit vsplit roll pad triu tril diagonal diag take where
+    copy astype flip fliplr flipud rot90 zeros_like ones_like full_like matrix_transpose
+    permute_dims real conj shape ndim size result_type
+    exp log sin cos tanh log1p expm1 arctan2 maximum minimum remainder sign sum add.reduce mean max
+    min amax amin cumsum matmul any all
+"""
+
+
+def rounds_otherwise(calls: Iterable[str]) -> str:
+    """One of these calls that NumPy is not known to compute as traced, bit for bit; empty: none."""
+    return min(set(calls) - set(_SAME_ROUNDING.split()), default="")
 
 
 # --- functions --------------------------------------------------------------------------------
@@ -477,6 +508,7 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def apply_function(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A NumPy function called on Tensors."""
     name = f"{function.__module__.replace('numpy', 'np', 1)}.{function.__name__}"
+    _note(function.__name__, (*args, *kwargs.values()))
     if function in _PRODUCTS and any(map(_is_empty, args)):
         return function(*map(_standing, args), **kwargs)
     ours = FUNCTIONS.get(function)
@@ -584,6 +616,7 @@ def array_attribute(x: Tensor, name: str) -> Any:
     if name in _METHODS:
 
         def method(*args: Any, **kwargs: Any) -> Any:
+            x.builder.calls.add(name)
             if (out := kwargs.pop("out", None)) is not None:
                 return _written(f"ndarray.{name}", out, method(*args, **kwargs))
             options = _options(f"ndarray.{name}", kwargs)

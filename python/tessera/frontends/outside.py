@@ -621,9 +621,13 @@ def _is_plain_class(value: Any) -> bool:
     """Whether calling it does nothing but make a value: builtins' plain types, named tuples."""
     if not isinstance(value, type):
         return False
-    return value in (*CONSTANTS, slice) or is_plain_named_tuple(value) or (
-        value.__module__ == "builtins"
-        and (value.__name__ in _BUILTINS.split() or issubclass(value, BaseException))
+    return (
+        value in (*CONSTANTS, slice)
+        or is_plain_named_tuple(value)
+        or (
+            value.__module__ == "builtins"
+            and (value.__name__ in _BUILTINS.split() or issubclass(value, BaseException))
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Which values a trace may use as they are: they cannot change, and asking them runs nobody's code."""
+"""Which values a trace may use as they are: they cannot change, and asking them runs no code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ CONSTANTS = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range,
 )  # fmt: skip
 NOTHING: Any = object()
+_MAKERS = ("enum", "collections", "namedtuple")  # modules whose code classes have without asking
 
 
 def is_constant(value: Any) -> bool:
@@ -62,8 +63,7 @@ def _has_only(kind: type, names: Any) -> bool:
     """Whether a class has these names, and others and code only as `enum` and `collections` make
     them."""
     return all(n in names or n.startswith("_") for n in vars(kind)) and all(
-        str(f.__globals__.get("__name__")).partition("_")[0] in ("enum", "collections", "namedtuple")
-        for f in _code_of(kind)
+        str(f.__globals__.get("__name__")).partition("_")[0] in _MAKERS for f in _code_of(kind)
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tessera import _core
+from tessera.clock import Clock
 from tessera.errors import BadInputError, Error, Location, UnsupportedError, watched
 from tessera.frontends.environment import Environment
 from tessera.frontends.outside import Sandbox
@@ -182,13 +183,13 @@ def _is_array_or_float(value: Any) -> bool:
 class _TracingGraph(Graph):
     """A graph that turns arrays met on the way into further arguments."""
 
-    def __init__(self, name: str, seconds: float) -> None:
+    def __init__(self, name: str, seconds: float, clock: Clock) -> None:
         super().__init__(name)
+        self._clock = clock
         self.numpy_dtypes = True
         self._until = time.thread_time() + seconds
         self.captured: list[Array] = []  # from outside, or made inside
         self.forms: list[str] = []  # of the outputs, see Tensor
-        self.asks_for_nan = False  # or infinities, or signs of zero: it is to be rewritten strictly
         self.handles: dict[int, Array] = {}  # arrays from outside by the identity of their tensors
         self._tensors: dict[Any, Tensor] = {}
         self._known: dict[str, Tensor] = {}
@@ -205,7 +206,8 @@ class _TracingGraph(Graph):
         same = op in ("eq", "ne") and inputs[0].id == inputs[1].id
         self.asks_for_nan |= same or op == "atan2"  # whose branches end at zeros
         if key not in self._known:
-            if len(self._known) > _RECORDED and time.thread_time() > self._until:
+            late = time.thread_time() > self._until or not self._clock.left()
+            if len(self._known) > _RECORDED and late:
                 unsupported(
                     f"it has more than {len(self._known)} steps, which take too long to record; "
                     "write loops over elements as array operations"
@@ -316,7 +318,7 @@ class Traced:
     forms: list[str] = field(default_factory=list)  # of the graph's outputs, see graph.Tensor
     environment: Environment = field(default_factory=Environment)
     check: IndexCheck | None = None  # asked before the program runs
-    strict: bool = False  # it asks for NaN or infinities, which rewriting must keep
+    calls: frozenset[str] = frozenset()  # NumPy's functions, methods and ufuncs that it called
 
 
 def bind_arguments(
@@ -381,10 +383,11 @@ def _run(
     fills: bool,
     frozen: bool,
     seconds: float,
+    clock: Clock,
 ) -> tuple[_TracingGraph, Tree, Sandbox]:
     from tessera.frontends.intercept import instead
 
-    graph = _TracingGraph(_name(function), seconds)
+    graph = _TracingGraph(_name(function), seconds, clock)
     tensors = []
     for name, (_, value) in zip(_input_names([n for n, _ in leaves]), leaves, strict=True):
         if type(value) is float:
@@ -418,7 +421,7 @@ def _run(
     known = {id(v) for v in sandbox.stand_ins()} | set(_containers((args, kwargs)))
     _require_new(result, known, function)
     graph.handles |= sandbox.frozen_arrays()
-    return graph, _results(graph, result, function, leaves), sandbox
+    return graph, _results(graph, result, function, tree), sandbox
 
 
 def _containers(value: Any) -> Iterator[int]:
@@ -455,7 +458,7 @@ def _results(
     graph: _TracingGraph,
     result: Any,
     function: Callable[..., Any],
-    leaves: Sequence[tuple[str, Any]],
+    arguments: Tree,
 ) -> Tree:
     """Makes what a function returns the graph's outputs."""
     where = definition(function)
@@ -476,10 +479,10 @@ def _results(
     tensors = list({id(t): t for _, t in outputs}.values())
     results = _checked_constants(results, graph, function)
     if not tensors:
-        none = "none of its arguments is an array, and numbers and lists count as constants"
-        why = "" if leaves else f" ({none}); give NumPy arrays"
         raise BadInputError(
-            f"{_name(function)} returns no array that depends on its arguments{why}", where
+            _no_arrays(function, arguments)
+            or f"{_name(function)} returns no array that depends on its arguments",
+            where,
         )
     if any(s.anew and getattr(s.value, "base", None) is not None for s in _statics(results)):
         raise UnsupportedError(
@@ -494,6 +497,29 @@ def _results(
         graph.output(tensor)
     graph.forms = [tensor.form for tensor in tensors]
     return results
+
+
+def _no_arrays(function: Callable[..., Any], arguments: Tree) -> str:
+    """What a call's arguments are, where none is an array; empty where one is."""
+
+    def has_array(tree: Tree) -> bool:
+        return isinstance(tree, Leaf) or any(map(has_array, getattr(tree, "children", ())))
+
+    def kind(tree: Tree) -> str:
+        name = (tree.kind if isinstance(tree, Node) else type(tree.value)).__name__  # type: ignore[union-attr]
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+    assert isinstance(arguments, Node)
+    if has_array(arguments):
+        return ""
+    positional, keyword = arguments.children
+    kinds = [*map(kind, positional.children), *map(kind, keyword.children)]
+    if not kinds:
+        return f"{_name(function)} has no arguments here, and reads no array from outside"
+    return (
+        f"none of its arguments is an array (it is called with {' and '.join(kinds)}), and all "
+        "else is a constant of a program; pass NumPy arrays (np.asarray)"
+    )
 
 
 def _statics(tree: Tree) -> Iterator[Static]:
@@ -581,14 +607,16 @@ def trace_call(
     floats: bool = False,
     environment: Environment | None = None,
     seconds: float = math.inf,
+    clock: Clock | None = None,
 ) -> Traced:
     """Traces one call; see the top of the file.
 
     With `floats`, Python floats are arguments too, of type f64[]: they take part in promotion like
     Python scalars do. So are NumPy's scalars of floats, with their dtypes. `environment` is filled
     with what was read, also where the trace fails. Recording stops after `seconds` of this thread,
-    and a few hundred steps.
+    or when the clock's time is over, and a few hundred steps.
     """
+    clock = clock or Clock()
     tree, leaves = bind_arguments(function, args, kwargs, floats)
     leaves = [(n, Spec.parse(v) if isinstance(v, str) else v) for n, v in leaves]
     environment = Environment() if environment is None else environment
@@ -602,7 +630,9 @@ def trace_call(
             continue
         attempt = Environment()
         try:
-            graph, results, sandbox = _run(function, tree, leaves, attempt, fills, frozen, seconds)
+            graph, results, sandbox = _run(
+                function, tree, leaves, attempt, fills, frozen, seconds, clock
+            )
             if frozen and not sandbox.was_frozen:
                 continue
             break
@@ -628,10 +658,12 @@ def trace_call(
             subprogram(graph, [i for i, _ in bounds], inputs), [n for _, n in bounds]
         )
     plain = subprogram(graph, core.outputs, inputs)
+    plain.asks_for_nan = graph.asks_for_nan
     given = [v for _, v in leaves]
     return Traced(
-        plain, tree, given, extra, results, graph.forms, environment, check, graph.asks_for_nan
-    )
+        plain, tree, given, extra, results, graph.forms, environment, check,
+        frozenset(graph.calls),
+    )  # fmt: skip
 
 
 def subprogram(graph: Graph, outputs: Sequence[int], inputs: Sequence[int] | None = None) -> Graph:

@@ -170,7 +170,7 @@ std::optional<ElementwiseText> short_kernel(const std::string& name, const Graph
 }  // namespace
 
 Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
-                     const Target& target, const WrittenSources* written) {
+                     const Target& target, const WrittenSources* written, bool exact) {
   require_runnable(graph);
   PlanBuilder plan(graph, options);
   std::vector<OpCode> codes;
@@ -215,7 +215,8 @@ Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options,
   const std::vector<std::string> lines = print_ops(graph);
   UnitContext unit;
   unit.isa = isa;
-  const std::set<OpId> rounded = before_jumps(graph);
+  std::set<OpId> rounded = before_jumps(graph);
+  for (size_t i = 0; exact && i < graph.ops().size(); ++i) rounded.insert(OpId(i));
   std::string kernels;
   // Functions by their text: the layers of a deep model share theirs.
   std::map<std::string, std::string> symbol_of;

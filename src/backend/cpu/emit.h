@@ -57,10 +57,12 @@ struct Program {
 };
 
 // `target` has the costs that decide about layouts; threads and instruction sets are not read from
-// it. Kernels whose sources are among `written` are those texts (backend/written.h). Throws
+// it. Kernels whose sources are among `written` are those texts (backend/written.h). With
+// `exact` every operator of every kernel rounds by itself, as before_jumps says of some. Throws
 // Error{Unsupported} naming the operator that cannot be generated.
 Program emit_program(const Graph& graph, CpuIsa isa, const PlanOptions& options = {},
                      const Target& target = default_cpu_target(),
-                     const std::map<std::string, patterns::Pattern>* written = nullptr);
+                     const std::map<std::string, patterns::Pattern>* written = nullptr,
+                     bool exact = false);
 
 }  // namespace tessera

@@ -253,8 +253,10 @@ std::unique_ptr<Module> Module::compile(const Graph& graph, Cache& cache,
   PlanOptions plan = options.plan;
   if (plan.images && plan.algorithms.empty())
     plan.algorithms = fastest_algorithms(laid_out, options.isa, pool.threads(), cache, plan);
-  return load(laid_out, emit_program(laid_out, options.isa, plan, default_cpu_target(), &written),
-              cache, options);
+  return load(
+      laid_out,
+      emit_program(laid_out, options.isa, plan, default_cpu_target(), &written, options.exact),
+      cache, options);
 }
 
 std::unique_ptr<Module> Module::load(const Graph& graph, Program program, Cache& cache,

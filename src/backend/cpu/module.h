@@ -28,6 +28,7 @@ struct ModuleOptions {
   double compile_timeout_s = 120;
   const std::atomic<bool>* cancel = nullptr;  // compiling stops soon after it is set
   PlanOptions plan;
+  bool exact = false;  // see emit_program
 };
 
 // What a module computed and packed once from one set of weights. Belongs to that module; valid as

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "search/mugraph/normal_form.h"
 
 namespace tessera::mugraph {
@@ -41,6 +42,7 @@ MonoId NormalForms::divide(MonoId whole, MonoId part) {
 }
 
 std::vector<Embedding> NormalForms::embeddings(PolyId part, PolyId goal) {
+  interruption_point();
   std::vector<Embedding> out;
   const Poly& p = polys_[part];
   const Poly& g = polys_[goal];
@@ -93,6 +95,7 @@ std::vector<Embedding> NormalForms::embeddings(PolyId part, PolyId goal) {
 }
 
 bool NormalForms::cancels(PolyId a, PolyId b, bool divide) {
+  interruption_point();
   for (const Term& x : polys_[a].terms) {
     for (const Term& y : polys_[b].terms) {
       const std::vector<Factor>&f = monos_[x.mono].factors, &g = monos_[y.mono].factors;

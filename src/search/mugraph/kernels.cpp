@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "ir/block.h"
 
 namespace tessera::mugraph {
@@ -175,6 +176,7 @@ KernelSearch::KernelSearch(const Hypergraph& graph, const Region& region, const 
 }
 
 double KernelSearch::remaining(const std::vector<ValueId>& pending) const {
+  interruption_point();
   if (pending.empty()) return 0;
   double work = 0, chain = 0, traffic = 0;
   std::set<ValueId> loads;
@@ -291,6 +293,7 @@ std::vector<Kernel> KernelSearch::enumerate(const Request& request,
     s.open[size_t(after)].set(v);
   };
   auto push = [&](State s) {
+    interruption_point();
     const double roof = machine_.bound(s.compute + s.compute_open, s.traffic);
     s.bound = std::max(roof, s.floor) + s.elsewhere();
     if (options_.bound_rule && s.bound > limit) {

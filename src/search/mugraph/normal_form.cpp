@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 namespace tessera::mugraph {
 namespace {
@@ -67,6 +68,7 @@ AtomId NormalForms::intern_atom(Atom a) {
 }
 
 MonoId NormalForms::intern_mono(std::vector<Factor> factors) {
+  interruption_point();
   uint64_t h = 0x51ed270b;
   for (const Factor& f : factors) h = mix(mix(h, f.atom), f.exponent);
   auto& bucket = mono_index_[h];
@@ -94,6 +96,7 @@ MonoId NormalForms::intern_mono(std::vector<Factor> factors) {
 }
 
 PolyId NormalForms::intern_poly(std::vector<Term> terms) {
+  interruption_point();
   uint64_t h = 0x2545f491;
   for (const Term& t : terms) h = mix(mix(mix(h, t.mono), t.coef.q), uint64_t(t.coef.root));
   auto& bucket = poly_index_[h];
@@ -211,6 +214,7 @@ NormalForms::Exponents NormalForms::merge(const Exponents& a, const Exponents& b
 }
 
 PolyId NormalForms::product(const Coef& c, Exponents factors) {
+  interruption_point();
   if (c.bad()) return kNone;
   int64_t terms = 1;
   int multiplicity = 0;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 // An operator that is not named here is an opaque function (pointwise) or kept (all others): both
 // are sound, so the switches below have defaults.
@@ -179,6 +180,7 @@ class Classes {
  private:
   int slot(TensorId t, size_t dim) const { return first_[t.index] + int(dim); }
   int find(int x) {
+    interruption_point();
     while (parent_[size_t(x)] != x) x = parent_[size_t(x)] = parent_[size_t(parent_[size_t(x)])];
     return x;
   }
@@ -224,6 +226,7 @@ class RegionBuilder {
   }
 
   uint32_t node(TensorId t, const std::vector<int>& dims) {
+    interruption_point();
     auto key = std::make_pair(t.index, dims);
     auto it = memo_.find(key);
     if (it != memo_.end()) return it->second;

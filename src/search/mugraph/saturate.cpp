@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 #pragma GCC diagnostic ignored "-Wswitch-enum"  // operators that are not named are functions
 
@@ -144,6 +145,7 @@ class Saturation {
   bool part_of_goal(PolyId p) { return p != kNone && !embeddings(nf_.primitive(p).form).empty(); }
 
   ValueId create(PolyId form, DType dtype) {
+    interruption_point();
     auto [it, fresh] = index_.emplace(form, ValueId(values_.size()));
     if (fresh) {
       Value v;
@@ -285,6 +287,7 @@ class Saturation {
   }
 
   void binary(ValueId u, ValueId v) {
+    interruption_point();
     PolyId a = form(u), b = form(v);
     if (u != v) {
       if (options_.cancel_rule && nf_.cancels(a, b, false)) {
@@ -333,6 +336,7 @@ class Saturation {
 
   // Adds the node's own operation, so that the program is always among the derivations.
   void force(size_t n) {
+    interruption_point();
     const Node& node = region_.nodes[n];
     PolyId f = rf_.of_node[n];
     if (f == kNone || node.kind == OpKind::Input || node.kind == OpKind::Const) return;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "ir/block.h"
 #include "search/mugraph/kernels.h"
 
@@ -12,6 +13,7 @@ namespace tessera::mugraph {
 
 // Compute of one edge on tiles of the given sizes, by axis.
 double KernelSearch::edge_seconds(const Edge& e, const std::vector<int64_t>& tile) const {
+  interruption_point();
   auto volume = [&](AxisMask m) {
     double v = 1;
     for (; m; m &= m - 1) v *= double(tile[size_t(lowest(m))]);
@@ -128,6 +130,7 @@ KernelSearch::Shape KernelSearch::shape_of(const Kernel& k) const {
 
 // The kernel with the tiles of its grid and loop, and what a block keeps in memory.
 KernelWork KernelSearch::work_of(Kernel& k, const Shape& shape, std::vector<int64_t>& tile) const {
+  interruption_point();
   tile = extents_;
   KernelWork w;
   // Cuts what a tile has along some axes; the number of tiles that are not empty.

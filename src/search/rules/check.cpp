@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "eval/eval.h"
 #include "search/rules/instance.h"
+#include "verify/all_sizes.h"
 #include "verify/funnel.h"
 
 namespace tessera::rules {
@@ -277,6 +278,49 @@ std::string wrong_domain(const Rule& rule) {
 
 }  // namespace
 
+namespace {
+
+// With all that `sizes` says, but no axes for "..." of the variable `without`, if there is one.
+std::string not_for_all_sizes(const Rule& rule, Sizes sizes, std::optional<size_t> without,
+                              Rng& rng) {
+  constexpr size_t kInstances = 4;
+  const DType dtype = rule.real ? DType::F64 : DType::I64;
+  for (int attempt = 0; attempt < kRedraws; ++attempt) {
+    const std::vector<std::optional<Rational>> numbers = draw(rule, Sizes::One, rng).numbers;
+    std::vector<Graph> left, right;
+    while (left.size() < kInstances) {
+      Assignment a = draw(rule, sizes, rng);
+      a.numbers = numbers;
+      if (without) {
+        std::vector<int64_t>& shape = a.shapes[*without];
+        shape.erase(shape.begin(), shape.end() - long(rule.variables[*without].shape.dims.size()));
+      }
+      const auto l = build(rule, {rule.left}, a, dtype), r = build(rule, {rule.right}, a, dtype);
+      if (!l || !r) break;
+      left.push_back(*l);
+      right.push_back(*r);
+    }
+    if (left.size() < kInstances) continue;
+    const AllSizes found = equal_for_all_sizes(left, right);
+    return found.proved || found.what == kNoSizes ? "" : found.what;
+  }
+  return "";  // it takes no such axes
+}
+
+}  // namespace
+
+std::string not_for_all_sizes(const Rule& rule, uint64_t seed) {
+  Rng rng(seed);
+  for (Sizes sizes : {Sizes::AnyBare, Sizes::Any})
+    if (const std::string why = not_for_all_sizes(rule, sizes, std::nullopt, rng); !why.empty())
+      return why;
+  for (size_t v = 0; rule.variables.size() > 1 && v < rule.variables.size(); ++v)
+    if (const auto& leading = rule.variables[v].shape.leading; leading && leading->empty())
+      if (const std::string why = not_for_all_sizes(rule, Sizes::Any, v, rng); !why.empty())
+        return why;
+  return "";
+}
+
 CheckResult check(const Rule& rule, const CheckOptions& o) {
   CheckResult result;
   auto fail = [&](std::string why) {
@@ -291,9 +335,11 @@ CheckResult check(const Rule& rule, const CheckOptions& o) {
   if (!rule.real) {
     if (!holds_for_integers(rule, o.instances, o.seed)) return fail("refuted for integers");
     result.instances = o.instances;
+    result.all_sizes = not_for_all_sizes(rule, o.seed).empty();
     result.holds = true;
     return result;
   }
+  result.all_sizes = not_for_all_sizes(rule, o.seed).empty();
   Rng rng(o.seed);
   int fitting = 0;
   for (int i = 0; i < o.instances; ++i) {

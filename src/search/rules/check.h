@@ -17,13 +17,19 @@ struct CheckOptions {
 
 struct CheckResult {
   bool holds = false;
-  std::string why;    // where it does not hold: what was refuted, at which sizes
-  int instances = 0;  // that were proved equal
-  int agreed = 0;     // of those, how many the second opinion agrees about
+  std::string why;         // where it does not hold: what was refuted, at which sizes
+  int instances = 0;       // that were proved equal
+  int agreed = 0;          // of those, how many the second opinion agrees about
+  bool all_sizes = false;  // see not_for_all_sizes
 };
 
 // Deterministic for a seed.
 CheckResult check(const Rule&, const CheckOptions& options = {});
+
+// Whether both sides have one normal form with unknown extents (verify/all_sizes.h): without axes
+// for "...", with two, and with each variable in turn lacking them. Empty: they do;
+// else why not.
+std::string not_for_all_sizes(const Rule&, uint64_t seed);
 
 // A first look by evaluation in f64 at `instances` random sizes: false where the sides differ, or
 // nothing could be compared.

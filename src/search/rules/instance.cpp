@@ -154,14 +154,18 @@ Assignment draw(const Rule& rule, Sizes sizes, Rng& rng) {
   size_t next = rng.below(std::size(kUnlike));
   auto extent = [&]() -> int64_t {
     if (sizes == Sizes::One) return 1;
+    if (sizes == Sizes::Any || sizes == Sizes::AnyBare) return rng.between(20, 120);
     if (sizes == Sizes::Unlike || sizes == Sizes::Bare) return kUnlike[next++ % std::size(kUnlike)];
     return kMixed[rng.below(std::size(kMixed))];
   };
   auto axes = [&] {
-    const bool none = sizes == Sizes::One || sizes == Sizes::Bare;
-    const size_t count = none ? 0 : sizes == Sizes::Unlike ? 1 : rng.below(3);
+    const bool none = sizes == Sizes::One || sizes == Sizes::Bare || sizes == Sizes::AnyBare;
+    const size_t count = none                     ? 0
+                         : sizes == Sizes::Unlike ? 1
+                         : sizes == Sizes::Any    ? 2
+                                                  : rng.below(3);
     std::vector<int64_t> list(count);
-    for (int64_t& n : list) n = std::min<int64_t>(extent(), 6);
+    for (int64_t& n : list) n = sizes == Sizes::Any ? extent() : std::min<int64_t>(extent(), 6);
     return list;
   };
   std::vector<const ShapePattern*> patterns;

@@ -21,7 +21,9 @@ enum class Sizes : uint8_t {
   Unlike,  // different extents, all above 1, one axis for "..."
   Mixed,   // extents from 1 on, any number of axes for "...", which broadcast
   Bare,    // unlike extents, no axes for "..."
-  One,     // a single element
+  Any,     // from so many that no two are alike by chance, two axes for "..."
+  AnyBare,
+  One,  // a single element
 };
 Assignment draw(const Rule&, Sizes, Rng&);
 

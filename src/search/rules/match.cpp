@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 namespace tessera::rules {
 
@@ -131,6 +132,7 @@ class Matcher {
 
   // Each returns whether to go on looking.
   bool solve(const Goal* goal) {
+    interruption_point();
     if (!goal) return found_(match_);
     const Node& pattern = rule_.nodes[goal->node];
     ValueId& bound = match_.classes[goal->node];

@@ -13,7 +13,7 @@
 // axes, which broadcast as NumPy's operators let them; "...s" for axes that are the same wherever
 // that name stands. "c constant" declares a number; numbers made of such (c + 1, c*d) may stand on
 // the right. Axes are counted from the end, as what leads may be anything. The other lines:
-//   assumes B != 0     the left side is undefined elsewhere; it grows the domain (--strict:
+//   assumes B != 0     the left side is undefined elsewhere; it grows the domain (level bitwise:
 //   refused) where A >= 0       must be known to be true: the sides differ elsewhere
 #pragma once
 #include <cstdint>

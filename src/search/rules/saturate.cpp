@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "base/rng.h"
 #include "search/rules/sign.h"
 
@@ -117,6 +118,7 @@ class Saturator {
   }
 
   bool holds(const Match& m) const {
+    interruption_point();
     const Rule& rule = rules_.rules()[m.rule];
     for (const Condition& c : rule.conditions) {
       if (c.implied && !limits_.strict) continue;
@@ -131,6 +133,7 @@ class Saturator {
 
   // Adds the right side; whether anything was new.
   bool apply(const Match& m) {
+    interruption_point();
     if (!holds(m)) {
       ++result_.conditional;
       return false;

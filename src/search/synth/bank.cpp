@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 namespace tessera::synth {
 
@@ -90,6 +91,7 @@ std::optional<double> Bank::seconds(const Node& node) const {
 }
 
 uint32_t Bank::try_node(const Node& node, int size) {
+  interruption_point();
   const std::optional<Dims> shape = shape_of(node);
   if (!shape || shape->rank > grammar_.max_rank ||
       double(world_.dims().elements(*shape)) > limits_.elements ||

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 namespace tessera::synth {
 
@@ -27,6 +28,7 @@ double EGraph::node_seconds(const Node& node, const Dims& result) const {
 }
 
 ValueId EGraph::add(const Node& node, const Dims* shape) {
+  interruption_point();
   const Sample* args[3] = {};
   for (int i = 0; i < node.arity; ++i) args[i] = &classes_[node.arg[size_t(i)]].sample;
   const std::optional<Sample> value = world_.eval(node, args, shape);
@@ -34,6 +36,7 @@ ValueId EGraph::add(const Node& node, const Dims* shape) {
 }
 
 ValueId EGraph::add(const Node& node, const Sample& value) {
+  interruption_point();
   if (const ValueId known = find(value.hash); known != kNone) {
     add_way(known, node);
     return known;
@@ -47,6 +50,7 @@ ValueId EGraph::add(const Node& node, const Sample& value) {
 }
 
 bool EGraph::add_way(ValueId id, const Node& node) {
+  interruption_point();
   Class& c = classes_[id];
   bool itself = false;
   each_arg(node, [&](ValueId v) { itself = itself || v == id; });
@@ -71,6 +75,7 @@ std::vector<ValueId> EGraph::order(const Choice& choice,
   std::vector<ValueId> result;
   bool cyclic = false;
   std::function<void(ValueId)> visit = [&](ValueId v) {
+    interruption_point();
     if (state[v] == Done || cyclic) return;
     if (state[v] == Open || v >= choice.size() || choice[v] == kNone) {
       cyclic = true;
@@ -87,6 +92,7 @@ std::vector<ValueId> EGraph::order(const Choice& choice,
 }
 
 double EGraph::seconds(const Choice& choice, const std::vector<ValueId>& outputs) const {
+  interruption_point();
   const std::vector<ValueId> used = order(choice, outputs);
   if (used.empty()) return outputs.empty() ? 0 : kInfinite;
   double total = 0;
@@ -95,6 +101,7 @@ double EGraph::seconds(const Choice& choice, const std::vector<ValueId>& outputs
 }
 
 double EGraph::loop_seconds(const Choice& choice, const std::vector<ValueId>& outputs) const {
+  interruption_point();
   if (rates_.kind != CostKind::Fused) return 0;
   const std::vector<ValueId> used = order(choice, outputs);
   auto fuses = [&](ValueId v) { return Rates::fuses(classes_[v].nodes[choice[v]].form); };
@@ -162,6 +169,7 @@ void EGraph::improve(Choice& choice, const std::vector<ValueId>& outputs,
 }
 
 Entered enter(EGraph& graph, const Spec& spec, const std::vector<Sample>& values) {
+  interruption_point();
   Entered r;
   std::vector<bool> used(spec.nodes.size(), false);
   for (ValueId v : spec.outputs) used[v] = true;

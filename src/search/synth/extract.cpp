@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/interruption.h"
 #include "solve/ilp.h"
 
 namespace tessera::synth {
@@ -155,6 +156,7 @@ class Extractor {
     }
   }
   Set need_of(const Way& w) const {
+    interruption_point();
     Set all(classes_.size());
     for (uint32_t a : w.args) all.unite(need_[a]);
     return all;
@@ -194,6 +196,7 @@ class Extractor {
 
   // The integer program: one variable per way; whether the best was proved to be the best.
   bool branch(int64_t& nodes) {
+    interruption_point();
     Ilp ilp;
     std::vector<std::vector<int>> variable(classes_.size());
     const double unit = best_cost_;

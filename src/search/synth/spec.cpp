@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/interruption.h"
 
 namespace tessera::synth {
 namespace {
@@ -49,6 +50,7 @@ class Parser {
   using Axes = std::vector<Var>;
 
   Var find(Var v) {
+    interruption_point();
     while (vars_[size_t(v)].parent != v) v = vars_[size_t(v)].parent;
     return v;
   }
@@ -71,6 +73,7 @@ class Parser {
     return axes;
   }
   ValueId add(const Node& node, Axes axes, DType dtype, uint64_t key = 0) {
+    interruption_point();
     spec_.nodes.push_back(node);
     axes_.push_back(std::move(axes));
     spec_.keys.push_back(key);

@@ -95,20 +95,9 @@ TermId Terms::positive(TermId a) {
     });
     o.term = canonical(of_monomial(intern(std::move(rest)), c));
   }
-  Atom p;
-  p.kind = AtomKind::Positive;
-  p.operands = {o.term};
-  Shadows s;
-  for (size_t k = 0; k < kPoints; ++k) {
-    const TermValue& x = shadows_[o.term][k];
-    // Too close to call counts as undefined.
-    const bool clear = std::fabs(x.value) > 1e-9 * x.scale;
-    const double v = clear ? double(x.value > 0) : std::nan("");
-    s[k] = {v, std::fabs(v)};
-  }
-  const TermId indicator = of_atom(intern(std::move(p), s));
-  if (o.factor.num > 0) return indicator;
-  return sub(sub(kOne, indicator), zero(o.term));
+  const TermId yes = indicator(AtomKind::Positive, o.term);
+  if (o.factor.num > 0) return yes;
+  return sub(sub(kOne, yes), zero(o.term));
 }
 
 TermId Terms::zero(TermId a) {
@@ -116,16 +105,35 @@ TermId Terms::zero(TermId a) {
   if (sign_of(a) != 0) return kZero;
   const Oriented o = oriented(a);
   if (o.term == kZero) return kOne;
-  Atom z;
-  z.kind = AtomKind::Zero;
-  z.operands = {o.term};
+  return indicator(AtomKind::Zero, o.term);
+}
+
+TermId Terms::indicator(AtomKind kind, TermId a) {
+  Atom bracket;
+  bracket.kind = kind;
+  bracket.operands = {a};
   Shadows s;
   for (size_t k = 0; k < kPoints; ++k) {
-    const TermValue& x = shadows_[o.term][k];
+    const TermValue& x = shadows_[a][k];
+    // Too close to call counts as undefined.
     const bool clear = std::fabs(x.value) > 1e-9 * x.scale;
-    s[k] = clear ? TermValue{0, 0} : TermValue{std::nan(""), std::nan("")};
+    const double v = clear ? double(kind == AtomKind::Positive && x.value > 0) : std::nan("");
+    s[k] = {v, std::fabs(v)};
   }
-  return of_atom(intern(std::move(z), s));
+  return of_atom(intern(std::move(bracket), s));
+}
+
+TermId Terms::symbol(const std::string& name, std::vector<TermId> operands) {
+  Atom a;
+  a.kind = AtomKind::Function;
+  a.name = name;
+  a.operands = std::move(operands);
+  Shadows s;
+  for (int p = 0; p < kPoints; ++p) {
+    const double x = input_at(-1 - int64_t(atoms_.size()), p);
+    s[size_t(p)] = {x, std::fabs(x)};
+  }
+  return of_atom(intern(std::move(a), s));
 }
 
 TermId Terms::max(const std::vector<TermId>& operands) {
@@ -144,15 +152,11 @@ TermId Terms::max(const std::vector<TermId>& operands) {
   if (set.size() == 2) {
     r = add(set[0], relu(sub(set[1], set[0])));
   } else {
-    // Positive multiples go with the set: all operands over the size of the first's leading
-    // coefficient.
-    Fraction lead{1, 1};
+    // Positive multiples go with the set: all operands over the largest coefficient.
+    Fraction lead{0, 1};
     for (TermId t : set)
-      if (!terms_[t].sum.empty()) {
-        lead = terms_[t].sum.back().second;
-        if (lead.num < 0) lead.num = -lead.num;
-        break;
-      }
+      if (const Fraction size = size_of(t); t != kZero && size.value() > lead.value()) lead = size;
+    if (lead.num == 0) lead = {1, 1};
     std::vector<TermId> unit;
     for (TermId t : set) {
       const TermId s = scaled(t, {lead.den, lead.num});
@@ -261,9 +265,8 @@ TermId Terms::sqrt(TermId a) {
     }
     return of_atom(intern(std::move(r), s));
   };
-  // The size of the leading coefficient: √(num·den)/den.
-  Fraction lead = terms_[inside].sum.back().second;
-  if (lead.num < 0) lead.num = -lead.num;
+  // The largest coefficient: √(num·den)/den.
+  const Fraction lead = size_of(inside);
   const TermId unit = scaled(inside, {lead.den, lead.num});
   __int128 both;
   if (unit == kNone || __builtin_mul_overflow(lead.num, lead.den, &both))
@@ -292,9 +295,9 @@ TermId Terms::log(TermId a) {
 }
 
 TermId Terms::function(const std::string& name, TermId a, Parity parity) {
-  // f(−u) = ∓f(u): of u and −u the one that was seen first.
+  // f(−u) = ∓f(u)
   const TermId u = canonical(a), v = parity == Parity::None ? u : canonical(negative(a));
-  const TermId argument = std::min(u, v);
+  const TermId argument = u != v && opposite_first(u, v) ? v : u;
   Atom f;
   f.kind = AtomKind::Function;
   f.name = name;

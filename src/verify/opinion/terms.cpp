@@ -495,17 +495,22 @@ TermId Terms::canonical(TermId a) {
   return canonical_[a] = found;
 }
 
+Fraction Terms::size_of(TermId a) const {
+  Fraction size{0, 1};
+  for (const auto& [m, c] : terms_[a].sum)
+    if (std::fabs(c.value()) > size.value()) size = {c.num < 0 ? -c.num : c.num, c.den};
+  return size.num == 0 ? Fraction{1, 1} : size;
+}
+
 Terms::Oriented Terms::oriented(TermId a) {
-  Fraction lead = terms_[a].sum.empty() ? Fraction{1, 1} : terms_[a].sum.back().second;
-  const Fraction inverse_lead = *Fraction::make(lead.den, lead.num);
-  TermId scaled_down = scaled(a, inverse_lead);
+  Fraction lead = size_of(a);
+  TermId scaled_down = scaled(a, {lead.den, lead.num});
   if (scaled_down == kNone) {
     scaled_down = a;
     lead = {1, 1};
   }
-  // Of a term and its opposite the one that was seen first.
   const TermId t = canonical(scaled_down), opposite = canonical(negative(scaled_down));
-  if (opposite < t) return {opposite, {-lead.num, lead.den}};
+  if (opposite_first(t, opposite)) return {opposite, {-lead.num, lead.den}};
   return {t, lead};
 }
 

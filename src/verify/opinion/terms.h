@@ -75,6 +75,8 @@ class Terms {
   // second. `max_work` bounds the products of monomials; beyond it products stay as they are.
   explicit Terms(uint64_t seed, int64_t max_work = 2'000'000);
 
+  // Which of a term and its opposite is written: +1 or −1; 0: the one that was seen first.
+  void orient_by(std::function<int(TermId)> sign) { orientation_ = std::move(sign); }
   // Asked now and then; once true, nothing is expanded any more and evaluate() gives up.
   void stop_when(std::function<bool()> over) { over_ = std::move(over); }
   bool stopped() {
@@ -106,6 +108,17 @@ class Terms {
   TermId abs(TermId a);
   TermId relu(TermId a);
   TermId max(const std::vector<TermId>& set);
+  // What `a` is the maximum of, if it was made so.
+  const std::vector<TermId>* maximum_of(TermId a) const {
+    const auto it = max_of_.find(a);
+    return it == max_of_.end() ? nullptr : &it->second;
+  }
+  // An unknown number that depends on `operands` alone, which are kept as they are.
+  TermId symbol(const std::string& name, std::vector<TermId> operands);
+  // Positive and Zero of a term as it is, for who orients it by a rule of his own.
+  TermId indicator(AtomKind kind, TermId a);
+  TermId of_atom(uint32_t atom, int32_t power = 1);
+  TermId number(const Fraction& c) { return of_monomial(0, c); }
 
   // Proved equal wherever both are defined.
   bool equal(TermId a, TermId b);
@@ -129,7 +142,6 @@ class Terms {
   TermId intern(Term t);
   uint32_t intern(Monomial m);
   uint32_t intern(Atom a, const Shadows& shadows);
-  TermId of_atom(uint32_t atom, int32_t power = 1);
   TermId of_monomial(uint32_t m, const Fraction& c);
   TermId scaled(TermId a, const Fraction& c);  // kNone when digits run out
   // Product of two monomials: a term, since squares of roots are sums.
@@ -146,7 +158,12 @@ class Terms {
   bool vanishes_by_cases(TermId t);
   // The first term seen that is proved equal to `a`, or `a`.
   TermId canonical(TermId a);
-  // Scaled by a positive number to a leading coefficient ±1 and oriented: the canonical term, and
+  Fraction size_of(TermId a) const;  // the largest |coefficient|; 1 of zero
+  bool opposite_first(TermId a, TermId opposite) const {
+    const int sign = orientation_ ? orientation_(a) : 0;
+    return sign != 0 ? sign < 0 : opposite < a;
+  }
+  // Scaled by a positive number to a largest coefficient ±1 and oriented: the canonical term, and
   // a = factor · term.
   struct Oriented {
     TermId term;
@@ -174,6 +191,7 @@ class Terms {
   std::multimap<double, TermId> representatives_;           // by value at the first point
   std::unordered_map<TermId, std::vector<TermId>> max_of_;  // what a maximum was taken of
   std::function<bool()> over_;
+  std::function<int(TermId)> orientation_;
   bool stopped_ = false;
   uint64_t seed_;
   int64_t max_work_, work_ = 0;

@@ -102,11 +102,28 @@ TEST_F(Race, StartsFromPlainCompilation) {
     const std::string source = Module::compile(program, cache, plain)->source();
     EXPECT_EQ(found.original.source(), source) << file;
     EXPECT_EQ(found.code.source(), source) << file;
-    EXPECT_GT(found.original_s, 0) << file;
+    EXPECT_GT(found.original_timing.median_s, 0) << file;
     EXPECT_TRUE(!found.improved || found.speedup > 1) << file;
     fused += !(fuse_operators(program, best_isa()) == program);
   }
   EXPECT_GE(fused, 5) << "programs that tell fused code from other code";
+}
+
+TEST(Noise, ThatHidesAGainIsTold) {
+  std::vector<double> even(40, 1.0), noisy, slower(40, 1.02), faster(40, 0.5);
+  for (int i = 0; i < 40; i++) noisy.push_back(i % 4 < 2 ? 0.5 : 2.0);
+  const auto told = [&](const std::vector<std::vector<double>>& others) {
+    std::vector<Rounds> rounds{{"original", 0, even}};
+    for (const auto& seconds : others) rounds.push_back({"candidate", 0, seconds});
+    return too_noisy(summarize(rounds));
+  };
+  EXPECT_TRUE(told({noisy}));
+  EXPECT_TRUE(told({slower, noisy}));
+  EXPECT_FALSE(told({slower})) << "not faster, and sure of it";
+  EXPECT_FALSE(told({noisy, faster})) << "there is a winner";
+  EXPECT_FALSE(told({}));
+  EXPECT_GT(summarize({{"noisy", 0, noisy}})[0].spread, 0.5);
+  EXPECT_EQ(summarize({{"even", 0, even}})[0].spread, 0);
 }
 
 TEST_F(Race, WhatIsKeptIsMeasured) {

@@ -97,7 +97,7 @@ TEST_F(Optimize, SecondRunComesFromTheCacheAndIsProvedAgain) {
   EXPECT_EQ(second.improved, second.certificate.has_value());
   expect_right(second);
   OptimizeOptions other = options();
-  other.strict = true;
+  other.level = Accuracy::Fast;
   EXPECT_FALSE(optimize(parse(kNormLinear), other).report.from_cache);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/interruption.h"
 #include "base/rng.h"
 
 namespace tessera {
@@ -110,6 +111,30 @@ TEST(Schedule, SideBySideOnlyWhileTheCacheHolds) {
   EXPECT_EQ(apart.least_barriers, 1);
   const Schedule listed = schedule_serially(p.tasks, p.buffers);
   EXPECT_EQ(listed.barriers(), 5);
+}
+
+// What an unrolled loop is: a chain, each link of which also reads something of its own.
+Problem unrolled_loop(int steps) {
+  Problem p;
+  for (int i = 0; i < steps; ++i) {
+    p.tasks.push_back({});
+    p.buffers.push_back({2 * i, {2 * i + 1}, 64});
+    p.tasks.push_back({i == 0 ? std::vector<int>{0} : std::vector<int>{2 * i - 1, 2 * i}});
+    p.buffers.push_back({2 * i + 1, {}, 64});
+    if (i > 0) p.buffers[size_t(2 * i - 1)].readers.push_back(2 * i + 1);
+  }
+  return p;
+}
+
+TEST(Schedule, WorkForLongChainsDoesNotExplode) {
+  const auto work = [](int steps) {
+    const Problem p = unrolled_loop(steps);
+    const uint64_t before = interruption_points();
+    expect_valid(p, schedule_by_depth(p.tasks, p.buffers, INT64_MAX));
+    return double(interruption_points() - before) * steps;  // each looks at all buffers
+  };
+  const double small = work(300), large = work(600);
+  EXPECT_LE(large, 2.2 * small);
 }
 
 }  // namespace

@@ -3,14 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
+#include "eval/eval.h"
 #include "ir/text.h"
 #include "ir/validate.h"
 #include "verify/bench/mutations.h"
 #include "verify/bench/random_program.h"
 #include "verify/bench/structures.h"
 #include "verify/funnel.h"
+#include "verify/inputs.h"
 
 namespace tessera {
 namespace {
@@ -60,6 +63,28 @@ TEST(RandomProgram, ConvolvesWithWeightsThatAreInputs) {
     }
   }
   for (int n : {plain, grouped, dilated, strided, summed}) EXPECT_GE(n, 10);
+}
+
+// Wider numbers move like others: f64 programs are compared with them.
+TEST(RandomProgram, WideEvaluationAgrees) {
+  RandomProgramOptions f64;
+  f64.dtype = DType::F64;
+  EvalOptions wide;
+  wide.precision = Precision::Wide;
+  for (uint64_t seed = 0; seed < 600; seed++) {
+    const Graph g = random_program(seed, f64);
+    const auto in = make_inputs(g, "normal", seed, integer_ranges(g, g, {-8, 8}));
+    const auto x = eval_with_magnitude(g, in), y = eval_with_magnitude(g, in, wide);
+    for (size_t k = 0; k < x.size(); k++) {
+      ASSERT_EQ(x[k].value.ints, y[k].value.ints) << print(g);
+      for (size_t i = 0; i < x[k].value.reals.size(); i++) {
+        const double u = x[k].value.reals[i], v = y[k].value.reals[i];
+        const double scale = x[k].magnitude.reals[i];
+        if (!std::isfinite(u) || !std::isfinite(scale)) continue;
+        ASSERT_NEAR(u, v, 1e-9 * scale + 1e-300) << print(g);
+      }
+    }
+  }
 }
 
 TEST(Mutations, EveryKindFindsPlacesAndKeepsTheInterface) {

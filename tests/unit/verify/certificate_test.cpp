@@ -14,7 +14,7 @@ Certificate sample() {
   c.spec_hash = 0xfedcba9876543210u;
   c.candidate_hash = 7;
   c.seed = UINT64_MAX;
-  c.strict = true;
+  c.level = Accuracy::Bitwise;
   c.inputs = {"X f32[2,N]", "f64[]"};
   c.outputs = {"y f32[2]"};
   c.bindings = {{{"N", 5}, {"M", 3}}, {}};
@@ -52,8 +52,8 @@ TEST(Certificate, ErrorsNameTheirPlace) {
             "c.txt:2:6: certificate: expected a whole number, not '12x'");
   EXPECT_EQ(message("certificate 1\nerror_log2 -4o\n"),
             "c.txt:2:12: certificate: expected a number, not '-4o'");
-  EXPECT_EQ(message("certificate 1\nstrict maybe\n"),
-            "c.txt:2:1: certificate: strict is yes or no");
+  EXPECT_EQ(message("certificate 1\nlevel maybe\n"),
+            "c.txt:2:1: certificate: a level is bitwise, close or fast, not 'maybe'");
   EXPECT_EQ(message("certificate 1\ndraw field=p31 sede=1\n"),
             "c.txt:2:16: certificate: unknown field 'sede'");
   EXPECT_EQ(message("certificate 1\ndraw field=p31\n"),

@@ -245,7 +245,9 @@ TEST(Funnel, RootsOfProductsOfNorms) {
   for (uint64_t seed : {1, 2, 3}) {
     options.seed = seed;
     const Verdict v = verify(spec, shifted, options);
-    EXPECT_TRUE(v.equal()) << v.str();
+    // Equal over the reals; refused in the end, by the gate, for r overflows at 2^32.
+    ASSERT_TRUE(v.refuted()) << v.str();
+    EXPECT_EQ(v.counterexample().kind, Difference::Precision) << v.str();
   }
 }
 
@@ -308,7 +310,7 @@ TEST(Funnel, SymbolicShapesSayWhereTheyWereTested) {
                        ": f32[]; return y");
   ASSERT_TRUE(v.equal()) << v.str();
   EXPECT_EQ(v.certificate().bindings.size(), 4u);
-  EXPECT_NE(v.certificate().notes.at(0).find("not proved for all shapes"), std::string::npos);
+  EXPECT_EQ(v.certificate().all_sizes, "x[N,M] with M >= 1, N >= 1");
 }
 
 TEST(Funnel, IntegersAreExactModuloTheirWidth) {

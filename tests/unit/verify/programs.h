@@ -16,10 +16,12 @@ inline Graph program(const std::string& body) {
   return parse(text + "\n}\n", "test");
 }
 
-inline Verdict compare_programs(const std::string& a, const std::string& b, bool strict = false) {
+inline Verdict compare_programs(const std::string& a, const std::string& b,
+                                Accuracy level = Accuracy::Close, bool special = false) {
   VerifyOptions options;
   options.seed = 20260101;
-  options.strict = strict;
+  options.level = level;
+  options.special = special;
   return verify(program(a), program(b), options);
 }
 

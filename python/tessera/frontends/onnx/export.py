@@ -321,40 +321,25 @@ def _like(w: _Writer, record: dict[str, Any], value: float) -> str:
     return w.constant(value, w.dtype(record["results"][0]))
 
 
-@_writes("sqr")
-def _sqr(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Mul", [x[0], x[0]], {}, w.result(r))
+# Operators that are one of ONNX's: its name, operands and attributes.
+_ONE: dict[str, Callable[[_Writer, dict[str, Any], Sequence[str]], tuple[Any, ...]]] = {
+    "sqr": lambda w, r, x: ("Mul", [x[0], x[0]]),
+    "rsqrt": lambda w, r, x: ("Reciprocal", [w.add("Sqrt", x)]),
+    "silu": lambda w, r, x: ("Mul", [x[0], w.add("Sigmoid", x)]),
+    "log1p": lambda w, r, x: ("Log", [w.add("Add", [x[0], _like(w, r, 1)])]),
+    "expm1": lambda w, r, x: ("Sub", [w.add("Exp", x), _like(w, r, 1)]),
+    "ne": lambda w, r, x: ("Not", [w.add("Equal", x)]),
+    "pow": lambda w, r, x: ("Pow", [x[0], _like(w, r, float(fraction(r["attrs"]["exponent"])))]),
+    "cast": lambda w, r, x: ("Cast", x, {"to": w.code(w.dtype(r["results"][0]))}),
+    "repeat": lambda w, r, x: ("Tile", [x[0], w.constant(r["attrs"]["repeats"])]),
+    "concat": lambda w, r, x: ("Concat", x, {"axis": r["attrs"]["axis"]}),
+}
 
 
-@_writes("rsqrt")
-def _rsqrt(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Reciprocal", [w.add("Sqrt", x)], {}, w.result(r))
-
-
-@_writes("silu")
-def _silu(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Mul", [x[0], w.add("Sigmoid", x)], {}, w.result(r))
-
-
-@_writes("log1p")
-def _log1p(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Log", [w.add("Add", [x[0], _like(w, r, 1)])], {}, w.result(r))
-
-
-@_writes("expm1")
-def _expm1(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Sub", [w.add("Exp", x), _like(w, r, 1)], {}, w.result(r))
-
-
-@_writes("ne")
-def _ne(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Not", [w.add("Equal", x)], {}, w.result(r))
-
-
-@_writes("pow")
-def _pow(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    exponent = float(fraction(r["attrs"]["exponent"]))
-    w.add("Pow", [x[0], _like(w, r, exponent)], {}, w.result(r))
+@_writes(*_ONE)
+def _one(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
+    onnx_op, operands, *attrs = _ONE[r["op"]](w, r, x)
+    w.add(onnx_op, operands, attrs[0] if attrs else {}, w.result(r))
 
 
 @_writes("mod")
@@ -379,11 +364,6 @@ def _atan2(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     angle = w.add("Where", [behind, w.add("Add", [angle, half_turn]), angle])
     none = w.add("And", [w.add("Equal", [y, zero]), w.add("Equal", [z, zero])])
     w.add("Where", [none, zero, angle], {}, w.result(r))
-
-
-@_writes("cast")
-def _cast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Cast", x, {"to": w.code(w.dtype(r["results"][0]))}, w.result(r))
 
 
 @_writes("const")
@@ -522,16 +502,6 @@ def _broadcast(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
 def _squeeze(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
     op = "Unsqueeze" if r["op"] == "unsqueeze" else "Squeeze"
     w.add(op, [x[0], w.constant(r["attrs"]["axes"])], {}, w.result(r))
-
-
-@_writes("repeat")
-def _repeat(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Tile", [x[0], w.constant(r["attrs"]["repeats"])], {}, w.result(r))
-
-
-@_writes("concat")
-def _concat(w: _Writer, r: dict[str, Any], x: Sequence[str]) -> None:
-    w.add("Concat", x, {"axis": r["attrs"]["axis"]}, w.result(r))
 
 
 @_writes("stack")

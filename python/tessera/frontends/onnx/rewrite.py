@@ -27,7 +27,7 @@ from tessera.frontends.onnx.reader import read_model
 from tessera.frontends.onnx.written import Written
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.rewrite import race
+from tessera.race import Entrant, decide
 from tessera.source import example_arrays
 
 Array = np.ndarray[Any, Any]
@@ -132,7 +132,7 @@ def rewrite_model(
     for program in programs:
         tell("proving")
         start = time.perf_counter()
-        verdict = verify(graph, program.graph, strict=options.strict, threads=options.threads)
+        verdict = verify(graph, program.graph, level=options.level, threads=options.threads)
         result.verify_s += time.perf_counter() - start
         if not verdict.equal:
             result.rejected.append(": ".join(str(verdict).strip().splitlines()[:3]))
@@ -210,12 +210,16 @@ def _fastest_first(
             continue
         runs.append(contestant)
         known.append(program)
-    medians, ratios, low = race(runs, min(2.0, options.budget / 8))
-    result.original_us = result.measured_us = medians[0] * 1e6
+    entrants = [Entrant(run) for run in runs]
+    held = decide(entrants, _LEAST_GAIN, (), min(2.0, options.budget / 8), options.budget / 2)
+    if held.times[0] is not None:
+        result.original_us = result.measured_us = held.times[0].median * 1e6
+    if held.undecided(_LEAST_GAIN):
+        result.rejected.append("the race was too noisy to tell whether anything is faster")
     faster = []
-    for n, program in enumerate(known, 1):
-        program.us, program.speedup = medians[n] * 1e6, ratios[n]
-        if ratios[n] >= _LEAST_GAIN and low[n] > 1:
+    for program, times in zip(known, held.times[1:], strict=True):
+        if times is not None and times.faster(_LEAST_GAIN):
+            program.us, program.speedup = times.median * 1e6, times.ratio
             faster.append(program)
     return sorted(faster, key=lambda p: p.us)
 

@@ -44,11 +44,6 @@ for _onnx, _name in {
     handles(_onnx)(_unary(_name))
 
 
-@handles("Identity")
-def identity(node: Node) -> Value:
-    return node.value(0)
-
-
 @handles("Acosh", "Asinh", "Atanh")
 def inverse_hyperbolic(node: Node) -> Tensor:
     x = node.x()
@@ -83,14 +78,10 @@ for _onnx, _name in {
     handles(_onnx)(_binary(_name))
 
 
-@handles("Xor")
-def xor(node: Node) -> Tensor:
-    return emit("ne", *node.all())
-
-
-@handles("Not")
-def logical_not(node: Node) -> Tensor:
-    return emit("not", node.x())
+handles("Identity")(lambda node: node.value(0))
+handles("Xor")(lambda node: emit("ne", *node.all()))
+handles("Not")(lambda node: emit("not", node.x()))
+handles("IsNaN")(lambda node: emit("ne", node.x(), node.x()))
 
 
 @handles("Div")
@@ -184,11 +175,6 @@ def _convert(x: Tensor, to: np.dtype[Any]) -> Tensor:
 def cast(node: Node) -> Value:
     to = dtype_of(node.require_attr("to"), "the result of a Cast", node.importer.where)
     return _convert(node.x(), to)
-
-
-@handles("IsNaN")
-def is_nan(node: Node) -> Tensor:
-    return emit("ne", node.x(), node.x())
 
 
 @handles("IsInf")

@@ -1,0 +1,622 @@
+"""Races between ways of computing the same, in which nobody disturbs anybody.
+
+Every library runs in processes of its own, one with a single thread and one with all, which wait
+for their turns (racer.py); the better counts. A turn begins when all other threads of the race are
+asleep. Short calls on one thread race in this process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import io
+import os
+import random
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tessera.racer import Facts, Run, read, turn, write
+
+_SHORT_NS = 200_000  # calls for which being called matters, and threads do not
+_SLOW_NS = 10_000_000  # calls that need no other call before them
+_TURN_NS = {"here": 200_000, "one": 1_000_000, "all": 1_000_000}
+_HELPED = 0.05  # of the time of a call, from where on other threads take part in it
+_ENOUGH = 24  # samples, for bounds that mean something
+_MATTERS = 1.05  # a gain that nobody wants to miss
+_BELIEVED = 10.0  # more than that is timed again from scratch
+_ATTEMPTS = 3
+_SLEEP_LIMIT_S = 0.5  # for threads to fall asleep; OpenBLAS' take 2^26 ticks
+_BUSY = 0.2  # of the processors, used by others
+_START_S, _ANSWER_S, _COMPILE_S = 60.0, 60.0, 300.0
+_POOLS = ("OMP", "OPENBLAS", "MKL", "BLIS")
+_SINGLE = {"TESSERA_THREADS": "1"} | {f"{pool}_NUM_THREADS": "1" for pool in _POOLS}
+_XLA_SINGLE = "--xla_cpu_multi_thread_eigen=false"
+
+
+class LostError(Exception):
+    """A process that died, or gave no answer in time."""
+
+
+class Child:
+    """A process that runs one library ("tessera:2": of two threads), with one thread or all."""
+
+    def __init__(self, library: str, threads: str) -> None:
+        environment = dict(os.environ)
+        library, _, most = library.partition(":")
+        if most:
+            environment["TESSERA_THREADS"] = most
+        if threads == "one":
+            flags = f"{environment.get('XLA_FLAGS', '')} {_XLA_SINGLE}".strip()
+            environment |= _SINGLE | {"XLA_FLAGS": flags}
+        code = "import sys; sys.path[:] = sys.argv[3:]; from tessera.racer import main; "
+        code += "main(*sys.argv[1:3])"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", code, library, threads, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if os.environ.get("TESSERA_DEBUG", "0") != "0" else subprocess.DEVNULL,
+            env=environment,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is the parent's to handle
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders = io.BufferedWriter(self._process.stdin)
+        self._answers = io.BufferedReader(self._process.stdout)  # type: ignore[type-var]
+        self._answer(_START_S)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(
+        self, order: Facts, arrays: Sequence[Any] = (), limit_s: float = _ANSWER_S
+    ) -> tuple[Facts, list[Any]]:
+        """What it answers; LostError where it does not."""
+        try:
+            write(self._orders, order, arrays)
+        except BrokenPipeError:
+            self.close()
+            raise LostError("its process has died") from None
+        except BaseException:  # half an order
+            self.close()
+            raise
+        return self._answer(limit_s)
+
+    def _answer(self, limit_s: float) -> tuple[Facts, list[Any]]:
+        try:
+            if not select.select([self._answers], [], [], limit_s)[0]:
+                raise LostError(f"no answer within {limit_s:.0f} s")
+            return read(self._answers)
+        except EOFError:
+            self.close()
+            raise LostError("its process has died") from None
+        except BaseException:  # such as Ctrl-C: the answer would be taken for the next one's
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends it, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Gives back the pipes; what is left in their buffers is not written."""
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+        if self._process.returncode is None:
+            self._process.returncode = 0  # of another process' child: not to be waited for
+
+
+class Children:
+    """The processes of a session, started when they are first needed; one race at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._of: dict[tuple[str, str], Child] = {}
+
+    def get(self, library: str, threads: str) -> Child:
+        """The process of a library."""
+        child = self._of.get((library, threads))
+        if child is None or not child.alive:
+            self.end(child)
+            child = self._of[library, threads] = Child(library, threads)
+        return child
+
+    def end(self, child: Child | None) -> None:
+        """Ends one, if it is there."""
+        if child is not None:
+            self._of = {key: c for key, c in self._of.items() if c is not child}
+            child.close()
+
+    def close(self) -> None:
+        """Ends all."""
+        for child in list(self._of.values()):
+            self.end(child)
+
+    def abandon(self) -> None:
+        """After a fork: they are the parent's."""
+        for child in self._of.values():
+            child.abandon()
+        self._of = {}
+
+    def pids(self) -> list[int]:
+        """Those that live."""
+        return [c.pid for c in self._of.values()]
+
+
+@functools.cache
+def children() -> Children:
+    """Those of this process."""
+    made = Children()
+    atexit.register(made.close)
+    return made
+
+
+def _forked() -> None:
+    if children.cache_info().currsize:
+        children().abandon()
+        children.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+# --- quiet ---------------------------------------------------------------------------------------
+
+
+def _activity(pids: Iterable[int], own: bool) -> tuple[bool, int]:
+    """Whether any thread runs, this one left out, and the processor time of all in ticks."""
+    me = threading.get_native_id()
+    folders = [Path(f"/proc/{pid}/task") for pid in pids]
+    running, ticks = False, 0
+    for folder in [*folders, *([Path("/proc/self/task")] if own else [])]:
+        with contextlib.suppress(OSError):  # a thread, or a process, that has just ended
+            for thread in os.listdir(folder):
+                if thread == str(me):
+                    continue
+                fields = (folder / thread / "stat").read_text().rpartition(")")[2].split()
+                running |= fields[0] == "R"
+                ticks += int(fields[11]) + int(fields[12])
+    return running, ticks
+
+
+def asleep(pids: Iterable[int] = (), own: bool = True, limit_s: float = _SLEEP_LIMIT_S) -> bool:
+    """Waits until no thread of these processes and (`own`) of this one runs; False if one does."""
+    pids, before, end = list(pids), -1, time.monotonic() + limit_s
+    while True:
+        running, spent = _activity(pids, own)
+        if not running and spent == before:
+            return True
+        before = spent
+        if running and time.monotonic() > end:
+            return False
+        if running:
+            time.sleep(0.0005)
+
+
+class Load:
+    """What others make of the machine, from when this was made."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids = pids
+        self._start = self._read()
+
+    def _read(self) -> tuple[float, int]:
+        """The time, and the processors' time of all others, in seconds and ticks."""
+        try:
+            words = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+        except OSError:
+            return 0.0, 0
+        user, nice, system, _, _, irq, softirq, steal = (int(w) for w in words)
+        spent = user + nice + system + irq + softirq + steal
+        for pid in ["self", *self._pids()]:
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                spent -= int(fields[11]) + int(fields[12])
+        return time.monotonic(), spent
+
+    def is_busy(self) -> bool:
+        """Whether others use so much that clocks tell about them, too."""
+        (start, before), (now, after) = self._start, self._read()
+        processors = os.cpu_count() or 1
+        if now - start < 0.05:  # a few ticks: no telling
+            return os.getloadavg()[0] > 0.75 * processors
+        ticks = os.sysconf("SC_CLK_TCK") * (now - start) * processors
+        return after - before > _BUSY * ticks
+
+
+# --- races ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One way to compute what all in a race compute.
+
+    `run` is a call in this process. `text` is what the process of `library` makes one of: `source`
+    of a function of the race's arrays and its `name`; or a `graph`, what to `disable` and whether
+    to be `exact`. `plain` is a call of that text in this process, where it stands for another
+    function.
+    """
+
+    run: Run | None = None
+    library: str = ""
+    text: Mapping[str, Any] = field(default_factory=dict)
+    plain: Run | None = None
+
+    @functools.cached_property
+    def scale(self) -> float:
+        """Of the time of its text, what the function itself takes; 1 where it takes more.
+
+        The text is what processes of their own can run; no figure is to be better for it. Where
+        other threads help here, as in products, there is no telling, and that is most of the time.
+        """
+        if self.run is None or self.plain is None:
+            return 1.0
+        asleep()
+        least, end = [float("inf")] * 2, time.monotonic() + 0.2
+        for n in range(5):
+            if n == 0 or time.monotonic() < end:
+                for k, run in enumerate((self.run, self.plain)):
+                    look = turn(run, 1, n == 0)
+                    if look["helpers"] > _HELPED * look["wall"]:
+                        return 1.0
+                    least[k] = min(least[k], look["cpu"])
+        return min(1.0, least[0] / least[1])
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a call, and how often as fast as the first entrant it is, taken turn by turn."""
+
+    least: float
+    median: float
+    spread: float = 0.0  # what the middle half of the samples differ by, in medians
+    ratio: float = 1.0
+    low: float = 1.0  # the true median of the ratios lies between these two
+    high: float = 1.0
+    rounds: int = 1
+    threads: str = "here"  # one, all, or here: in this process
+
+    def faster(self, gain: float) -> bool | None:
+        """Than the first, by this factor; None where that is too noisy to tell."""
+        if self.ratio >= gain and self.low > 1:
+            return True
+        return None if self.high > max(gain, 1.0) * _MATTERS else False
+
+    def __str__(self) -> str:
+        where = {"one": "one thread", "all": "all threads", "here": "in this process"}
+        least, middle = (f"{s * 1e6:.3g} us" for s in (self.least, self.median))
+        return f"median {middle}, least {least}, spread {self.spread:.0%}, {where[self.threads]}"
+
+    def json(self) -> dict[str, Any]:
+        """Plain data, in microseconds."""
+        return {"least_us": self.least * 1e6, "median_us": self.median * 1e6,
+                "spread": self.spread, "threads": self.threads, "rounds": self.rounds}  # fmt: skip
+
+
+@dataclass
+class Race:
+    """How a race ended."""
+
+    times: list[Times | None]  # in the order of the entrants; None of those that dropped out
+    provisional: bool = False  # others kept the machine busy: times are one thread's, where told
+    failed: dict[int, str] = field(default_factory=dict)  # why entrants had no seat
+
+    def faster(self, gain: float) -> list[bool | None]:
+        """Of each entrant, whether it is that much faster than the first."""
+        others = self.times[1:]
+        return [False, *(False if t is None else t.faster(gain) for t in others)]
+
+    def undecided(self, gain: float) -> bool:
+        """Whether nobody is known to be faster, but somebody may be."""
+        verdicts = self.faster(gain)
+        return True not in verdicts and None in verdicts
+
+
+@dataclass
+class _Seat:
+    """An entrant in one process."""
+
+    entrant: int
+    threads: str
+    turn: Callable[[int, bool], Facts]
+    child: Child | None = None
+    samples: dict[int, Facts] = field(default_factory=dict)  # by round, -1 the first look
+    gone: bool = False
+
+    def sample(self, number: int, repeats: int, warm: bool) -> None:
+        """Has its turn; what fails leaves the race."""
+        try:
+            self.samples[number] = self.turn(repeats, warm)
+        except Exception:  # whatever it is: the caller sees it where this is the winner
+            self.gone = True
+
+    def median(self, kind: str) -> float:
+        return float(median(s[kind] for s in self.samples.values()))
+
+    def on_one_thread(self) -> bool:
+        """Whether its thread's own time is all that it takes."""
+        return all(s["helpers"] <= _HELPED * s["wall"] for s in self.samples.values())
+
+
+def _here(entrants: Sequence[Entrant]) -> bool:
+    """Whether calls are so short, and single-threaded, that they race in this process."""
+    if any(e.run is None for e in entrants):
+        return False
+    if not all(e.library for e in entrants):
+        return True
+    return all(_is_short(e.run) for e in entrants if e.run is not None)
+
+
+def _is_short(run: Run) -> bool:
+    looks: list[Facts] = []
+    while len(looks) < 3 and not any(s["wall"] > _SLOW_NS for s in looks):
+        try:
+            looks.append(turn(run, 1, False))
+        except Exception:  # it drops out wherever it is
+            return True
+    least = min(looks, key=lambda s: float(s["wall"]))
+    return bool(least["wall"] < _SHORT_NS and least["helpers"] <= _HELPED * least["wall"])
+
+
+class _Ring:
+    """One race: seats, turns, and what came of them."""
+
+    def __init__(
+        self,
+        entrants: Sequence[Entrant],
+        arrays: Sequence[Any],
+        seconds: float,
+        until: float = float("inf"),
+    ) -> None:
+        self._entrants, self._arrays = entrants, arrays
+        self._seconds, self._until = seconds, until
+        self._looked = 0.0  # seconds of first looks
+        self._own = True  # threads of this process are waited for
+        self._load = Load(children().pids)
+        self._disturbed = False
+        self._failed: dict[int, str] = {}
+        self._begun: dict[Child, bool] = {}
+
+    def run(self, here: bool) -> Race:
+        try:
+            return self._summary(self._raced(here))
+        finally:
+            for child in self._begun:  # arrays may be large
+                if child.alive:
+                    with contextlib.suppress(LostError):
+                        child.ask({"do": "begin"})
+
+    def _raced(self, here: bool) -> list[_Seat]:
+        seats: list[_Seat] = []
+        for threads in ("here",) if here else ("one", "all"):
+            for n, entrant in enumerate(self._entrants):
+                late = self._looked > 4 * self._seconds or time.monotonic() > self._until
+                if threads == "all" and late:
+                    continue
+                seat = self._seat(n, entrant, threads)
+                # Where no thread helps, all threads are one.
+                if seat is not None and not (threads == "all" and seat.on_one_thread()):
+                    seats.append(seat)
+        self._end = min(time.monotonic() + self._seconds, self._until)
+        self._late = min(self._end + 3 * self._seconds, self._until)
+        first = min((s.median("wall") for s in seats if s.entrant == 0), default=float("inf"))
+        near = [s for s in seats if s.entrant == 0 or s.median("wall") < 3 * first + 10_000]
+        once = {id(s): s.median("wall") for s in near}
+        shuffle = random.Random(0).shuffle
+        rounds = 0
+        while near and (rounds < 3 or self._goes_on(rounds)):
+            if time.monotonic() > self._late:
+                break
+            # In no fixed order: who always came behind the slowest would find its caches.
+            shuffle(near)
+            for seat in near:
+                self._wait()
+                wall = once[id(seat)]
+                repeats = max(1, min(1000, int(_TURN_NS[seat.threads] / max(wall, 1))))
+                seat.sample(rounds, repeats, wall < _SLOW_NS)
+            rounds += 1
+            # Beside other work threads wait for each other, and tell nothing.
+            self._disturbed |= self._load.is_busy()
+            busy = self._disturbed
+            near = [s for s in near if not s.gone and not (busy and s.threads == "all")]
+        for seat in seats:
+            if len(seat.samples) > 3:
+                del seat.samples[-1]
+        return [s for s in seats if not s.gone]
+
+    def _goes_on(self, rounds: int) -> bool:
+        # Few samples say little: a slow program gets more time.
+        return rounds < 500 and time.monotonic() < (self._end if rounds >= _ENOUGH else self._late)
+
+    def _wait(self) -> None:
+        """Until all others are asleep."""
+        if not asleep(children().pids(), self._own):
+            self._disturbed = True
+            self._own = False
+
+    def _seat(self, n: int, entrant: Entrant, threads: str) -> _Seat | None:
+        if threads == "here":
+            run = entrant.run
+            assert run is not None
+            seat = _Seat(n, threads, functools.partial(turn, run))
+        elif time.monotonic() > self._until:  # processes take a while to start
+            return None
+        else:
+            try:
+                child = self._prepared(n, entrant, threads)
+            except (LostError, OSError, ValueError) as error:
+                self._failed[n] = str(error)
+                return None
+            seat = _Seat(n, threads, functools.partial(_ask_turn, child, n), child)
+        self._wait()
+        for _ in range(2):  # the better: who is left out for one interruption does not come back
+            before = seat.samples.get(-1)
+            seat.sample(-1, 1, False)
+            self._looked += 1e-9 * seat.samples.get(-1, {"wall": 0.0})["wall"]
+            if seat.gone or seat.samples[-1]["wall"] > _SLOW_NS:
+                break
+            if before is not None and before["wall"] < seat.samples[-1]["wall"]:
+                seat.samples[-1] = before
+        return None if seat.gone else seat
+
+    def _prepared(self, n: int, entrant: Entrant, threads: str) -> Child:
+        child = children().get(entrant.library, threads)
+        if child not in self._begun:
+            self._begun[child] = True
+            _told(child, {"do": "begin"}, self._arrays)
+        _told(child, {"do": "prepare", "key": n, **entrant.text})
+        return child
+
+    def _summary(self, seats: Sequence[_Seat]) -> Race:
+        busy = self._disturbed or self._load.is_busy()
+        single = [s for s in seats if s.threads != "all" and s.on_one_thread()]
+        by_thread = busy and {s.entrant for s in single} == {s.entrant for s in seats}
+        kind = "cpu" if by_thread else "wall"
+        best: dict[int, _Seat] = {}
+        for seat in single if by_thread else seats:
+            now = best.get(seat.entrant)
+            if now is None or seat.median(kind) < now.median(kind):
+                best[seat.entrant] = seat
+        scaled = {}
+        for n, seat in best.items():
+            scale = 1e-9 * (1.0 if seat.threads == "here" else self._entrants[n].scale)
+            scaled[n] = {r: s[kind] * scale for r, s in seat.samples.items()}
+        first = scaled.get(0, {})
+        times = [
+            _times(scaled[n], first, best[n].threads) if n in best else None
+            for n in range(len(self._entrants))
+        ]
+        return Race(times, busy, self._failed)
+
+
+def _times(own: Mapping[int, float], first: Mapping[int, float], threads: str) -> Times:
+    samples = sorted(max(s, 1e-10) for s in own.values())
+    middle = median(samples)
+    spread = samples[3 * len(samples) // 4] - samples[len(samples) // 4]
+    ratios = [first[r] / max(own[r], 1e-10) for r in own.keys() & first.keys()]
+    if not ratios and first:
+        ratios = [median(first.values()) / middle]
+    low, high = bounds(ratios) if ratios else (0.0, float("inf"))
+    return Times(samples[0], middle, spread / middle, median(ratios) if ratios else 1.0, low, high,
+                 len(samples), threads)  # fmt: skip
+
+
+def bounds(ratios: Sequence[float]) -> tuple[float, float]:
+    """Between what their true median lies with three sigmas, however heavy the tails.
+
+    >>> bounds([1.0, 1.1, 1.2])
+    (1.0, 1.2)
+    """
+    if len(ratios) < 3:  # says little
+        return min(ratios) / 1.5, max(ratios) * 1.5
+    rank = max(0, int(len(ratios) / 2 - 1.5 * len(ratios) ** 0.5))
+    ordered = sorted(ratios)
+    return ordered[rank], ordered[-1 - rank]
+
+
+def hold(
+    entrants: Sequence[Entrant],
+    arrays: Sequence[Any] = (),
+    seconds: float = 1.0,
+    until: float = float("inf"),
+) -> Race:
+    """One race of about so many seconds, and not beyond `until` (time.monotonic)."""
+    with children().lock:
+        here = _here(entrants)
+        race = _Ring(entrants, arrays, seconds, until).run(here)
+        if race.failed and not here and all(e.run for e in entrants):  # text that is not enough
+            race = _Ring(entrants, arrays, seconds, until).run(True)
+        return race
+
+
+def decide(
+    entrants: Sequence[Entrant],
+    gain: float,
+    arrays: Sequence[Any] = (),
+    seconds: float = 1.0,
+    budget: float = float("inf"),
+) -> Race:
+    """A race that is run again, for longer, while it is too noisy to tell whether anybody is
+    faster than the first by `gain`, and `budget` seconds have not passed.
+
+    Gains of more than 10x are timed again from scratch, and the smaller ones count.
+    """
+    until = time.monotonic() + budget
+    for attempt in range(1, _ATTEMPTS + 1):
+        race = hold(entrants, arrays, seconds * attempt, until)
+        if not race.undecided(gain) or time.monotonic() + seconds > until:
+            break
+    return _confirmed(race, entrants, arrays, seconds, until)
+
+
+def _confirmed(
+    race: Race, entrants: Sequence[Entrant], arrays: Sequence[Any], seconds: float, until: float
+) -> Race:
+    doubtful = [n for n, t in enumerate(race.times) if t is not None and t.ratio > _BELIEVED]
+    if not doubtful:
+        return race
+    chosen = [entrants[n] for n in (0, *doubtful)]
+    with children().lock:
+        children().close()
+        again = _Ring(chosen, arrays, seconds, until).run(not all(e.library for e in chosen))
+    times = list(race.times)
+    for n, t in zip(doubtful, again.times[1:], strict=True):
+        before = times[n]
+        times[n] = t if t is None or before is None else min(t, before, key=lambda x: x.ratio)
+    return Race(times, race.provisional or again.provisional, race.failed)
+
+
+def results(entrant: Entrant, arrays: Sequence[Any]) -> list[Any]:
+    """What the text of an entrant computes, in its library's own process."""
+    with children().lock:
+        return _told(_ready(entrant, arrays), {"do": "results", "key": 0})[1]
+
+
+def least_on_one_thread(entrant: Entrant, arrays: Sequence[Any], seconds: float) -> float:
+    """Seconds of a call of its text, at best, of about so many seconds of them; no comparison."""
+    with children().lock:
+        child = _ready(entrant, arrays)
+        least, end, repeats = float("inf"), time.monotonic() + seconds, 1
+        for n in range(10_000):
+            least = min(least, _ask_turn(child, 0, repeats, True)["wall"])
+            repeats = max(1, min(1000, int(50_000 / max(least, 50))))
+            if n >= 3 and time.monotonic() > end:
+                break
+        return least * 1e-9
+
+
+def _ready(entrant: Entrant, arrays: Sequence[Any]) -> Child:
+    """The process that holds an entrant's text, alone and on one thread."""
+    child = children().get(entrant.library, "one")
+    _told(child, {"do": "begin"}, arrays)
+    _told(child, {"do": "prepare", "key": 0, **entrant.text})
+    return child
+
+
+def _told(child: Child, order: Facts, arrays: Sequence[Any] = ()) -> tuple[Facts, list[Any]]:
+    """An answer; LostError where it failed."""
+    facts, found = child.ask(order, arrays, _COMPILE_S if order["do"] == "prepare" else _ANSWER_S)
+    if "failed" in facts:
+        raise LostError(facts["failed"])
+    return facts, found
+
+
+def _ask_turn(child: Child, key: int, repeats: int, warm: bool) -> Facts:
+    return _told(child, {"do": "turn", "key": key, "repeats": repeats, "warm": warm})[0]

@@ -1,0 +1,391 @@
+#include "verify/range_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "verify/work.h"
+
+namespace tessera {
+
+FloatFormat format_of(DType dtype) {
+  switch (dtype) {
+  case DType::F64: return {53, -1022, 1023};
+  case DType::F32: return {24, -126, 127};
+  case DType::F16: return {11, -14, 15};
+  case DType::BF16: return {8, -126, 127};
+  case DType::I64:
+  case DType::I32:
+  case DType::I8:
+  case DType::U8:
+  case DType::Bool: break;
+  }
+  unreachable("not a float type");
+}
+
+namespace {
+
+double largest(DType dtype) {
+  const FloatFormat f = format_of(dtype);
+  return std::ldexp(2 - std::ldexp(1.0, 1 - f.bits), f.most);
+}
+
+constexpr double kStep = 0.25;  // octaves: how exactly the edge of a range is found
+constexpr int kLeastPoints = 4;
+constexpr int kMostPoints = 160;
+
+enum class Sides { Positive, Both, Negative };
+enum class Change { Scale, Shift, Slices };
+
+// A way from ordinary inputs to the ends of the range: its points are exponents of two.
+struct Direction {
+  int input = -1;  // all of them if negative
+  Change change = Change::Scale;
+  Sides signs = Sides::Positive;
+  bool up = true;  // towards overflow
+  int axis = 0;    // of Slices, counted from the last
+};
+
+class Search {
+ public:
+  Search(Reference& reference, const Graph& candidate, const RangeOptions& options)
+      : reference_(reference), spec_(reference.spec()), candidate_(candidate), o_(options),
+        overflow_(spec_),
+        length_(std::sqrt(std::max(rounding_length(spec_), rounding_length(candidate)))),
+        headroom_(std::ceil(std::log2(std::max(most_terms(spec_), most_terms(candidate))))),
+        rounded_(coarsest_rounding(spec_)), integers_(draw_integers(spec_, o_.seed, o_.ranges)) {
+    const double work = count_work(spec_) * 4 + count_work(candidate);
+    points_left_ = int(
+        std::clamp(o_.max_work / std::max(1.0, work), double(kLeastPoints), double(kMostPoints)));
+    for (size_t k = 0; k < spec_.inputs().size(); k++) {
+      Rng rng = Rng(o_.seed).split(k);
+      std::vector<double> unit;
+      if (is_float(type(k).dtype))
+        for (int64_t n = num_elements(type(k).shape); n > 0; n--) {
+          const double u = rng.unit();
+          unit.push_back(rng.chance(0.5) ? u : -u);
+        }
+      units_.push_back(std::move(unit));
+    }
+    result_.family.family = "scales";
+    result_.family.seed = o_.seed;
+  }
+
+  RangeResult run() {
+    const std::vector<Direction> all = directions();
+    std::vector<bool> fails(all.size());
+    // The ends first: where work is short, they tell most.
+    for (size_t n = 0; n < all.size(); n++) {
+      fails[n] = try_point(all[n], end(all[n]));
+      if (over()) return std::move(result_);
+    }
+    for (size_t n = 0; n < all.size(); n++) {
+      refine(all[n], fails[n]);
+      if (over()) return std::move(result_);
+    }
+    for (const double e : constants())
+      for (const Direction& d : all) {
+        if (d.change != Change::Scale || d.signs != Sides::Both || (e > 0) != d.up) continue;
+        try_point(d, e);
+        if (over()) return std::move(result_);
+      }
+    return std::move(result_);
+  }
+
+ private:
+  const Type& type(size_t input) const { return spec_.type(spec_.inputs()[input]); }
+  bool over() const { return result_.fault || result_.cancelled || points_left_ <= 0; }
+
+  std::vector<Direction> directions() const {
+    std::vector<int> which;
+    for (size_t k = 0; k < units_.size(); k++)
+      if (!units_[k].empty()) which.push_back(int(k));
+    if (which.size() > 1 && o_.together) which.insert(which.begin(), -1);
+    std::vector<Direction> all;
+    for (const int k : which) {
+      for (const Sides s : {Sides::Positive, Sides::Both, Sides::Negative})
+        all.push_back({k, Change::Scale, s, true, 0});
+      all.push_back({k, Change::Scale, Sides::Positive, false, 0});
+      all.push_back({k, Change::Shift, Sides::Positive, true, 0});
+      for (int axis = 0; k >= 0 && axis < std::min(2, type(size_t(k)).rank()); axis++)
+        if (extent(size_t(k), axis) > 1)
+          all.push_back({k, Change::Slices, Sides::Both, true, axis});
+    }
+    return all;
+  }
+  int64_t extent(size_t k, int axis) const {
+    return type(k).shape[size_t(type(k).rank() - 1 - axis)].extent;
+  }
+
+  // The exponents at which an input is as large and as small as it may be. Sums of many terms may
+  // reach overflow sooner by their number, as sums that are scaled afterwards do, but in f16, where
+  // that is much of the range.
+  double top(DType dtype) const {
+    return format_of(dtype).most - (dtype == DType::F16 ? 0 : headroom_);
+  }
+  double end(const Direction& d) const {
+    double e = 0;
+    for (size_t k = 0; k < units_.size(); k++) {
+      if (units_[k].empty() || !changes(d, k)) continue;
+      const FloatFormat f = format_of(type(k).dtype);
+      if (!d.up)
+        e = std::min(e, double(f.least));
+      else
+        e = std::max(e, d.change == Change::Shift ? f.bits - 2.0 : top(type(k).dtype));
+    }
+    return e;
+  }
+  // Where the original has to be fine, too, for a fault at e to count: it is the original's own
+  // edge otherwise, where the order of operations decides who fails first. Sums whose terms cancel
+  // stay finite by luck until a term does not; digits are lost to underflow bit by bit. e if
+  // nothing is further out.
+  double beyond(const Direction& d, double e) const {
+    if (d.change == Change::Shift) return e;
+    FloatFormat widest{0, 0, 0};
+    bool cancel = d.signs == Sides::Both;
+    for (size_t k = 0; k < units_.size(); k++) {
+      if (units_[k].empty() || !changes(d, k)) continue;
+      const FloatFormat f = format_of(type(k).dtype);
+      widest = {std::max(widest.bits, f.bits), std::min(widest.least, f.least),
+                std::max(widest.most, f.most)};
+      cancel = cancel || type(k).dtype != DType::F16;
+    }
+    if (!d.up) return std::max(e - widest.bits / 3, std::min(double(widest.least), e));
+    return std::min(e + std::max(kStep, cancel ? headroom_ : 0), double(widest.most));
+  }
+  static bool changes(const Direction& d, size_t input) {
+    return d.input < 0 || size_t(d.input) == input;
+  }
+  // Magnitudes at which constants of the programs take over.
+  std::vector<double> constants() const {
+    std::set<double> exponents;
+    for (const double x : turning_points(spec_, candidate_))
+      if (std::fabs(x) > 8 || (x != 0 && std::fabs(x) < 0.125))
+        exponents.insert(std::round(std::log2(std::fabs(x)) / kStep) * kStep);
+    return {exponents.begin(), exponents.end()};
+  }
+
+  // Where both programs fail at the end the rewrite may have failed before the original did.
+  void refine(const Direction& d, bool fails) {
+    double edge = end(d), inner = 0;
+    const bool few = d.change == Change::Slices || d.signs == Sides::Negative;
+    if (!fails || few) {
+      for (const double part : {0.5, 0.25})
+        if (!over() && !(few && part < 0.5)) try_point(d, rounded(edge * part));
+      return;
+    }
+    while (!over() && std::fabs(edge - inner) > kStep) {
+      const double middle = rounded((edge + inner) / 2);
+      (try_point(d, middle) ? edge : inner) = middle;
+    }
+  }
+  static double rounded(double e) { return std::round(e / kStep) * kStep; }
+
+  NDArray input(const Direction& d, size_t k, double e) const {
+    NDArray a = NDArray::zeros(type(k).dtype, extents(type(k).shape));
+    a.ints = integers_[k].ints;
+    if (a.reals.empty()) return a;
+    const FloatFormat f = format_of(a.dtype);
+    const bool changed = changes(d, k), shift = changed && d.change == Change::Shift;
+    const double at = std::clamp(e, double(f.least), double(f.most));
+    const double scale = changed && !shift ? std::exp2(at) : 1, by = shift ? std::exp2(at) : 0;
+    const int64_t inner = d.change == Change::Slices && changed && d.axis > 0 ? extent(k, 0) : 1,
+                  width = d.change == Change::Slices && changed ? extent(k, d.axis) : 0;
+    for (size_t i = 0; i < a.reals.size(); i++) {
+      const double u = units_[k][i], size = shift ? 4 * std::fabs(u) - 2 : 1 + std::fabs(u) / 16;
+      const bool minus = !shift && (d.signs == Sides::Both ? std::signbit(u)
+                                                           : d.signs == Sides::Negative && changed);
+      const bool here = width == 0 || int64_t(i) / inner % width % 2 == 1;
+      const double x = std::fmin(size * (here ? scale : 1) + by, largest(a.dtype));
+      a.reals[i] = round_to(a.dtype, minus ? -x : x);
+    }
+    return a;
+  }
+
+  Reference::Run& run_at(const Direction& d, double e) {
+    char name[80];
+    std::snprintf(name, sizeof name, "scales %d %d %d %d %.2f", d.input, int(d.change),
+                  int(d.signs), d.axis, e);
+    Reference::Run& r = reference_.run({name, o_.seed, o_.ranges});
+    if (!r.inputs.empty()) return r;
+    std::vector<NDArray> inputs;
+    for (size_t k = 0; k < units_.size(); k++) inputs.push_back(input(d, k, e));
+    r.native = eval(spec_, inputs, {Precision::Native, reference_.pool(), {}});
+    r.inputs = std::move(inputs);
+    return r;
+  }
+  void measure(Reference::Run& r) const {
+    if (r.exact.empty())
+      r.exact = eval_with_magnitude(spec_, r.inputs, {Precision::Wide, reference_.pool(), {}});
+  }
+
+  // Whether results agree so well that the rewrite is as accurate as the original, whatever is
+  // true: |y - x| <= base / 2 makes the error of y at most max(2 · that of x, base).
+  bool agree(const Reference::Run& r, const std::vector<NDArray>& c, bool& fails) const {
+    bool same = true;
+    for (size_t k = 0; k < c.size(); k++) {
+      same = same && c[k].ints == r.native[k].ints;
+      const double unit = c[k].reals.empty() ? 0 : unit_of(k);
+      for (size_t i = 0; i < c[k].reals.size() && same; i++) {
+        const double x = r.native[k].reals[i], y = c[k].reals[i];
+        if (!std::isfinite(y)) fails = true;
+        same =
+            !std::isfinite(x) ||
+            (std::fabs(x - y) <= 0.5 * o_.c * unit * length_ * std::fabs(x) && (x != 0 || y != 0));
+      }
+    }
+    return same;
+  }
+
+  double unit_of(size_t output) const {
+    return std::ldexp(1.0, 1 - format_of(rounded_[output]).bits);
+  }
+  // What rounding explains of an element's error.
+  double explained(const Reference::Run& r, size_t k, size_t i) const {
+    const DType t = r.native[k].dtype;
+    const double least = t == DType::F16 ? 0x1p-24 : std::ldexp(1.0, format_of(t).least);
+    return o_.c * unit_of(k) * length_ * r.exact[k].magnitude.reals[i] + 4 * least * length_;
+  }
+  // Finite and accurate, and not for want of terms that cancel: those of a rewrite may be as large.
+  bool is_fine(const Reference::Run& r, size_t k, size_t i) const {
+    if (r.native[k].reals.empty()) return r.native[k].ints[i] == r.exact[k].value.ints[i];
+    return std::isfinite(r.native[k].reals[i]) && std::isfinite(r.exact[k].value.reals[i]) &&
+           r.exact[k].magnitude.reals[i] <= largest(r.native[k].dtype) &&
+           r.exact[k].error(i, r.native[k].reals[i]) <= explained(r, k, i);
+  }
+
+  // Whether the rewrite is not finite or not accurate somewhere; sets the result's fault where the
+  // original is.
+  bool try_point(const Direction& d, double e) {
+    if (points_left_-- <= 0) return false;
+    if (o_.cancel != nullptr && o_.cancel->load()) return !(result_.cancelled = true);
+    if (o_.progress) o_.progress("real inputs: " + describe(d, e));
+    Reference::Run& r = run_at(d, e);
+    const std::vector<NDArray> c =
+        eval(candidate_, r.inputs, {Precision::Native, reference_.pool(), {}});
+    bool fails = false;
+    if (agree(r, c, fails)) return fails;
+    measure(r);
+    std::optional<RangeFault> fault = worst(r, c, fails, false, nullptr);
+    if (!fault) return fails;
+    if (r.moved.empty()) o_.sensitivity(r);
+    if (!worst(r, c, fails, true, nullptr)) return fails;
+    // At the edge of the original's own range the order of operations decides which is first.
+    const double further = beyond(d, e);
+    const Reference::Run here = r;  // the other may displace it
+    Reference::Run* next = nullptr;
+    if (further != e) measure(*(next = &run_at(d, further)));
+    fault = worst(here, c, fails, true, next);
+    if (!fault) return fails;
+    if (overflow_.happens(here.inputs, reference_.pool()) ||
+        (next && overflow_.happens(next->inputs, reference_.pool())))
+      return fails;
+    fault->where = describe(d, e);
+    fault->inputs = here.inputs;
+    result_.fault = std::move(fault);
+    return true;
+  }
+
+  // The worst fault among elements at which the original is fine, also at `further` if given, and
+  // that its own sensitivity does not explain, if `excused`.
+  std::optional<RangeFault> worst(const Reference::Run& r, const std::vector<NDArray>& c,
+                                  bool& fails, bool excused, const Reference::Run* further) {
+    std::optional<RangeFault> found;
+    double most = 1;
+    auto note = [&](double ratio, size_t k, size_t i, double x, double y, double allowed) {
+      fails = true;
+      if (!is_fine(r, k, i) || (further && !is_fine(*further, k, i)) || ratio <= most) return;
+      if (excused && !r.exact[k].value.reals.empty() &&
+          4 * r.moved[k][i] >= std::fmin(r.exact[k].error(i, y), std::fabs(x) + 1e-30))
+        return;
+      most = ratio;
+      found = RangeFault{{}, {}, int(k), int64_t(i), x, y, allowed, !std::isfinite(y)};
+    };
+    for (size_t k = 0; k < c.size(); k++) {
+      for (size_t i = 0; i < c[k].ints.size(); i++)
+        if (c[k].ints[i] != r.native[k].ints[i] && !(excused && r.moved[k][i] > 0))
+          note(2, k, i, double(r.native[k].ints[i]), double(c[k].ints[i]), 0);
+      for (size_t i = 0; i < c[k].reals.size(); i++) {
+        const double x = r.native[k].reals[i], y = c[k].reals[i];
+        const double own = r.exact[k].error(i, x), base = explained(r, k, i);
+        const double error = std::isfinite(y) ? r.exact[k].error(i, y) : INFINITY;
+        const double allowed = std::fmax(2 * own, base);
+        if (!excused) count(is_fine(r, k, i), own, error, allowed, r.exact[k].magnitude.reals[i]);
+        if (!(error <= allowed))
+          note(std::isfinite(error) ? error / allowed : 1e300, k, i, x, y, allowed);
+      }
+    }
+    return found;
+  }
+  void count(bool fine, double own, double error, double allowed, double magnitude) {
+    GateFamily& f = result_.family;
+    if (!fine) {
+      f.not_finite++;
+      return;
+    }
+    f.elements++;
+    if (!(error <= allowed) || !(magnitude > 0)) return;
+    f.worst_ratio = std::fmax(f.worst_ratio, error / allowed);
+    f.spec_error = std::fmax(f.spec_error, own / magnitude);
+    f.candidate_error = std::fmax(f.candidate_error, error / magnitude);
+    f.spec_mean += (own / magnitude - f.spec_mean) / double(f.elements);
+    f.candidate_mean += (error / magnitude - f.candidate_mean) / double(f.elements);
+  }
+
+  std::string describe(const Direction& d, double e) const {
+    char by[80];
+    const char* how = d.change == Change::Shift ? "shifted" : "scaled";
+    std::snprintf(by, sizeof by, " %s by 2^%g", how, e);
+    const std::string which = d.input < 0
+                                  ? "all inputs"
+                                  : "input " + std::to_string(d.input) +
+                                        (d.change == Change::Slices ? ", every other slice" : "");
+    return which + by;
+  }
+
+  Reference& reference_;
+  const Graph &spec_, &candidate_;
+  const RangeOptions& o_;
+  const InnerOverflow overflow_;
+  const double length_, headroom_;
+  const std::vector<DType> rounded_;  // coarsest on the way to each output
+  const std::vector<NDArray> integers_;
+  std::vector<std::vector<double>> units_;  // of each float input's elements, in (-1, 1)
+  int points_left_ = 0;
+  RangeResult result_;
+};
+
+}  // namespace
+
+InnerOverflow::InnerOverflow(const Graph& graph) : values_(graph) {
+  std::vector<TensorId> all;
+  for (const Op& op : graph.ops())
+    for (uint32_t r = 0; r < op.num_results; r++)
+      if (is_float(graph.type(op.result(r)).dtype)) all.push_back(op.result(r));
+  values_.set_outputs(all);
+}
+
+bool InnerOverflow::happens(const std::vector<NDArray>& inputs, ThreadPool* pool) const {
+  const std::vector<WithMagnitude> exact =
+      eval_with_magnitude(values_, inputs, {Precision::Wide, pool, {}});
+  const std::vector<NDArray> native = eval(values_, inputs, {Precision::Native, pool, {}});
+  for (size_t k = 0; k < exact.size(); k++)
+    for (size_t i = 0; i < native[k].reals.size(); i++) {
+      const double x = exact[k].value.reals[i], terms = exact[k].magnitude.reals[i];
+      // Infinite constants, of masks, have no magnitude.
+      if (std::isnan(x)) continue;
+      if (terms > largest(native[k].dtype) ||
+          (std::isfinite(x) && !std::isfinite(native[k].reals[i])))
+        return true;
+    }
+  return false;
+}
+
+RangeResult search_ranges(Reference& spec, const Graph& candidate, const RangeOptions& options) {
+  return Search(spec, candidate, options).run();
+}
+
+}  // namespace tessera

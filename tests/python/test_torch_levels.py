@@ -1,0 +1,56 @@
+"""`torch.compile(..., options={"level": "bitwise"})`: PyTorch's own bits, or PyTorch itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tessera import torch_backend  # noqa: E402
+from tessera.edges import edge_inputs  # noqa: E402
+from tessera.torch_compare import same_bits  # noqa: E402
+
+
+def fused(x: Any, y: Any) -> Any:
+    return torch.where(x > y, x * y + x * 0.3, (x - y).abs().sqrt() / 3).t()
+
+
+def partly(x: Any, y: Any) -> Any:
+    return torch.exp(x * y + y).sum(1) / (x * y + 1)[:, 0]
+
+
+def decomposed(x: Any, y: Any) -> Any:
+    return torch.addcmul(x, x, y, value=0.3) + torch.lerp(x, y, 0.7) + torch.add(x, y, alpha=3)
+
+
+@pytest.mark.parametrize("function", [fused, partly, decomposed])
+def test_bits_are_pytorchs(function: Callable[..., Any], caplog: Any) -> None:
+    torch._dynamo.reset()
+    with caplog.at_level(logging.WARNING, "tessera.torch"):
+        compiled = torch.compile(function, backend="tessera", options={"level": "bitwise"})
+        rng = np.random.default_rng(2)
+        plain = [rng.standard_normal((16, 24)).astype("f4") * 100 for _ in range(2)]
+        for arrays in [plain, *edge_inputs(plain, rng)]:
+            given = [torch.from_numpy(a) for a in arrays]
+            with torch.no_grad():
+                assert same_bits(compiled(*given), function(*given))
+    (report,) = torch_backend.REPORTS
+    if function is fused:
+        assert not report.eager
+        assert [p.reason for p in report.parts] == [""]
+    else:
+        assert "level bitwise: its bits are PyTorch's own" in caplog.text
+    if function is partly:
+        assert report.parts
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(Exception, match="a level is bitwise, close, fast"):
+        torch.compile(fused, backend="tessera", options={"level": "exact"})(
+            torch.ones(2, 2), torch.ones(2, 2)
+        )

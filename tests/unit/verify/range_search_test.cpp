@@ -1,0 +1,172 @@
+// Rewrites that leave the range of a format, or lose its digits, where the original is finite and
+// accurate; and their neighbours that do not.
+#include <cmath>
+
+#include "eval/eval.h"
+#include "verify/programs.h"
+
+namespace tessera {
+namespace {
+
+std::string with_type(std::string text, const std::string& type) {
+  for (size_t at; (at = text.find('T')) != std::string::npos;) text.replace(at, 1, type);
+  return text;
+}
+
+// `good` keeps what `bad` loses; both stand behind `in`, where T is the dtype.
+void expect_only_towards(const std::string& in, const std::string& bad, const std::string& good,
+                         const std::vector<std::string>& types) {
+  for (const std::string& type : types) {
+    SCOPED_TRACE(type + ": " + bad);
+    const std::string a = with_type(in + good, type), b = with_type(in + bad, type);
+    const Verdict v = compare_programs(a, b);
+    ASSERT_TRUE(v.refuted()) << v.str();
+    EXPECT_FALSE(v.counterexample().inputs.empty());
+    const Verdict back = compare_programs(b, a), same = compare_programs(a, a);
+    EXPECT_TRUE(back.equal()) << back.str();
+    EXPECT_TRUE(same.equal()) << same.str();
+  }
+}
+
+const std::vector<std::string> kAll = {"f16", "bf16", "f32", "f64"};
+
+TEST(RangeSearch, FactorsAndTheirInverses) {
+  expect_only_towards("x = input : T[4,8]; c = const {value=8} : T[]; ",
+                      "y = mul x, c; z = div y, c; return z",
+                      "y = div x, c; z = mul y, c; return z", kAll);
+  // A long way down and up again.
+  expect_only_towards("x = input : T[8]; c = const {value=1e+30} : T[]; ",
+                      "y = div x, c; z = mul y, c; return z", "return x", {"bf16", "f32"});
+}
+
+TEST(RangeSearch, HalvesBeforeOrAfterTheSum) {
+  expect_only_towards("a = input : T[16]; b = input : T[16]; c = const {value=2} : T[]; ",
+                      "s = add a, b; y = div s, c; return y",
+                      "p = div a, c; q = div b, c; y = add p, q; return y", kAll);
+}
+
+TEST(RangeSearch, SumsBeforeTheScale) {
+  const std::string in = "x = input : T[4,64]; c = const {value=0.015625} : T[]; ";
+  const std::string after = "s = sum x {axes=[1]}; y = mul s, c; return y",
+                    before = "p = mul x, c; y = sum p {axes=[1]}; return y";
+  expect_only_towards(in, after, before, {"f16"});
+  // Where the range is wide, sums may reach overflow sooner by the number of their terms.
+  expect_equal(with_type(in + before, "f32"), with_type(in + after, "f32"));
+}
+
+TEST(RangeSearch, ProductsBeforeQuotients) {
+  const std::string two = "x = input : T[16]; y = input : T[16]; ";
+  expect_only_towards(two, "a = sqr x; b = sqr y; z = div a, b; return z",
+                      "q = div x, y; z = sqr q; return z", {"f32", "f64"});
+  expect_only_towards(two, "q = mul y, y; z = div x, q; return z",
+                      "q = div x, y; z = div q, y; return z", {"f32"});
+  expect_only_towards(two + "v = input : T[16]; w = input : T[16]; ",
+                      "p = mul x, y; q = mul v, w; z = div p, q; return z",
+                      "p = div x, v; q = div y, w; z = mul p, q; return z", {"f16"});
+}
+
+TEST(RangeSearch, NormsWithoutScaling) {
+  const std::string in = "x = input : f32[8]; y = input : f32[8]; ";
+  expect_refuted(in + "a = abs x; b = abs y; m = max a, b; c = div x, m; d = div y, m; e = sqr c;"
+                      "f = sqr d; s = add e, f; r = sqrt s; z = mul r, m; return z",
+                 in + "e = sqr x; f = sqr y; s = add e, f; z = sqrt s; return z");
+}
+
+TEST(RangeSearch, ExponentialsOfWhatIsSmallAtFirst) {
+  const std::string in = "x = input : T[3,8]; c = const {value=1e-05} : T[]; z = mul x, c; ",
+                    tail = "s = sum e {axes=[1], keepdims=true}; y = div e, s; return y";
+  expect_only_towards(in, "e = exp z; " + tail,
+                      "m = reduce_max z {axes=[1], keepdims=true}; d = sub z, m; e = exp d; " +
+                          tail,
+                      {"bf16", "f32", "f64"});
+}
+
+TEST(RangeSearch, WhatIsAbsorbedBehindABranch) {
+  expect_only_towards(
+      "x = input : T[16]; t = const {value=10000000} : T[]; zero = const {value=0} : T[];"
+      "three = const {value=3} : T[]; d = sub x, t; m = max d, zero; y = mul m, three; ",
+      "big = const {value=1e+20} : T[]; u = add y, big; v = sub u, big; return v", "return y",
+      {"f32", "f64"});
+}
+
+TEST(RangeSearch, VarianceAtAnyMean) {
+  expect_only_towards(
+      "x = input : T[4,16]; m = mean x {axes=[1], keepdims=true}; ",
+      "s = sqr x; a = mean s {axes=[1], keepdims=true}; b = sqr m; y = sub a, b; return y",
+      "d = sub x, m; s = sqr d; y = mean s {axes=[1], keepdims=true}; return y",
+      {"f16", "f32", "f64"});
+}
+
+// At the edge of the original's own range the order of operations decides which is first.
+TEST(RangeSearch, EdgesOfTheOriginalAreNoFaults) {
+  for (const std::string type : {"f32", "f64"}) {
+    expect_equal(
+        with_type("a = input : T[4,7]; b = input : T[7,5]; c = input : T[5,3]; p = matmul a, b;"
+                  "y = matmul p, c; return y",
+                  type),
+        with_type("a = input : T[4,7]; b = input : T[7,5]; c = input : T[5,3]; p = matmul b, c;"
+                  "y = matmul a, p; return y",
+                  type));
+    const std::string sum = "a = input : T[4,6]; b = input : T[4,6]; c = input : T[4,6]; ";
+    const std::string apart = sum + "p = mul a, c; q = mul b, c; y = add p, q; return y",
+                      joined = sum + "p = add a, b; y = mul p, c; return y";
+    expect_equal(with_type(apart, type), with_type(joined, type));
+    expect_equal(with_type(joined, type), with_type(apart, type));
+    const std::string norm = "x = input : T[4,14]; w = input : T[14,5]; s = sqr x;"
+                             "m = mean s {axes=[1], keepdims=true}; r = sqrt m; ";
+    expect_equal(with_type(norm + "n = div x, r; y = matmul n, w; return y", type),
+                 with_type(norm + "p = matmul x, w; y = div p, r; return y", type));
+  }
+}
+
+// Where a sum overflows, what follows may be right by luck: 1 / inf is 0, inf - inf is nothing.
+TEST(RangeSearch, SaturationIsNoMeasure) {
+  const std::string in = "x = input : f32[6,6,6]; ",
+                    out = "q = sqr t; c = const {value=1e-05} : f32[]; a = add q, c; y = rsqrt a; "
+                          "return y";
+  expect_equal(in + "t = matmul x, x; " + out,
+               in +
+                   "a1 = slice x {starts=[0,0,0], stops=[6,6,4], steps=[1,1,1]};"
+                   "b1 = slice x {starts=[0,0,0], stops=[6,4,6], steps=[1,1,1]};"
+                   "a2 = slice x {starts=[0,0,4], stops=[6,6,6], steps=[1,1,1]};"
+                   "b2 = slice x {starts=[0,4,0], stops=[6,6,6], steps=[1,1,1]};"
+                   "p1 = matmul a1, b1; p2 = matmul a2, b2; t = add p1, p2; " +
+                   out);
+}
+
+TEST(RangeSearch, WideEvaluationMovesWholeElements) {
+  const Graph g = program(
+      "x = input : f64[3,4]; i = iota {axis=0} : i64[4]; a = gather x, i {axis=1};"
+      "b = concat a, x {axis=0}; c = transpose b {perm=[1,0]}; d = reshape c {shape=[2,12]};"
+      "e = pad d {low=[1,0], high=[0,2]}; f = triu e; h = repeat f {repeats=[2,1]}; return h");
+  std::vector<double> values;
+  for (int n = 1; n <= 12; n++) values.push_back(1.0 / n);
+  const std::vector<NDArray> in = {NDArray::of(DType::F64, {3, 4}, values)};
+  EvalOptions wide;
+  wide.precision = Precision::Wide;
+  const WithMagnitude w = eval_with_magnitude(g, in, wide)[0];
+  EXPECT_EQ(w.value.reals, eval(g, in)[0].reals);
+  EXPECT_EQ(w.rest, std::vector<double>(w.value.reals.size(), 0));
+}
+
+TEST(RangeSearch, DoublesAreMeasuredWithMoreThanDoubles) {
+  const Graph third = program("x = input : f64[1]; c = const {value=3} : f64[]; y = div x, c; "
+                              "return y");
+  const std::vector<NDArray> one = {NDArray::of(DType::F64, {1}, {1})};
+  EvalOptions wide;
+  wide.precision = Precision::Wide;
+  const WithMagnitude y = eval_with_magnitude(third, one, wide)[0];
+  const double error = y.error(0, eval(third, one)[0].reals[0]);
+  EXPECT_GT(error, 0);
+  EXPECT_LT(error, 0x1p-54);
+  // An original that rounds does not say that it is exact.
+  const Verdict v = verify(third, third);
+  ASSERT_TRUE(v.equal()) << v.str();
+  double most = 0;
+  for (const GateFamily& f : v.certificate().gate) most = std::fmax(most, f.spec_error);
+  EXPECT_GT(most, 0x1p-56);
+  EXPECT_LT(most, 0x1p-52);
+}
+
+}  // namespace
+}  // namespace tessera
