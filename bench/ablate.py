@@ -16,7 +16,8 @@ from bench.workloads import FAMILIES, WORKLOADS, Workload, choose
 from tessera import _core
 from tessera.api import superoptimize
 from tessera.options import Options
-from tessera.result import GraphCall, Runner
+from tessera.result import GraphCall
+from tessera.runner import Runner
 
 Row = dict[str, Any]
 DECISIONS = ("plan:layout", "plan:schedule", "plan:memory", "plan:weights")

@@ -32,7 +32,8 @@ from tessera import _core
 from tessera.errors import Error
 from tessera.frontends.trace import Traced, trace_call
 from tessera.machine import machine_description
-from tessera.result import FunctionCall, Runner
+from tessera.result import FunctionCall
+from tessera.runner import Runner
 
 _EXAMPLES = os.environ.get("EXAMPLES", "20")
 _MOST_COMPILED = int(os.environ.get("COMPILED", "12"))

@@ -22,7 +22,8 @@ from tessera.errors import UnsupportedError
 from tessera.frontends.onnx.model import Model
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.result import GraphCall, Runner
+from tessera.result import GraphCall
+from tessera.runner import Runner
 
 Array = np.ndarray[Any, Any]
 MODES = ("interpreter", "compiled", "forced")

@@ -103,7 +103,8 @@ class Server:
         from tessera.api import superoptimize
         from tessera.frontends.onnx import load
         from tessera.options import Options
-        from tessera.result import GraphCall, Runner
+        from tessera.result import GraphCall
+        from tessera.runner import Runner
 
         graph = load(folder / "model.onnx")
         arrays = graph.with_weights([x])

@@ -125,7 +125,8 @@ class Server:
 
     def _original(self) -> Run:
         from tessera import _core
-        from tessera.result import GraphCall, Runner
+        from tessera.result import GraphCall
+        from tessera.runner import Runner
 
         graph = self.workload.graph(self.batch, self.dtype)
         runner = Runner(_core.compile(graph.core), GraphCall(graph).names)

@@ -105,7 +105,7 @@ class Racer:
 def _kernel(text: str, disable: Sequence[str], exact: bool, arrays: Sequence[Any]) -> Run:
     from tessera import _core
     from tessera.graph import Graph
-    from tessera.result import Runner
+    from tessera.runner import Runner
 
     graph = Graph.parse(text)
     module = _core.compile(graph.core, set(disable), exact)

@@ -91,17 +91,10 @@ View Interpreter<D>::apply(Arena& arena, const Graph& g, const Op& op, const std
     }
     return out;
   }
-  case OpKind::Sum:
-  case OpKind::Mean:
-  case OpKind::ReduceMax:
-  case OpKind::ReduceMin:
-  case OpKind::Cumsum:
-  case OpKind::Matmul:
-  case OpKind::ConcatMatmul:
-  case OpKind::Conv:
-  case OpKind::ConvTranspose:
-  case OpKind::PoolSum:
-  case OpKind::PoolMax:
+#define OP(...)
+#define REDUCTION(kind, ...) case OpKind::kind:
+#define WINDOWED REDUCTION
+#include "ir/ops.def"
   case OpKind::Gather:
     if constexpr (D::kIsTerm) {
       View out =

@@ -118,40 +118,10 @@ void apply_pointwise(const Op& op, DType operand, DType result, const Chunk* in,
   case OpKind::Where:
     is_float(result) ? void(out.f = select(x.i, y.f, z.f)) : void(out.i = select(x.i, y.i, z.i));
     return;
-  case OpKind::Input:
-  case OpKind::Const:
-  case OpKind::Iota:
-  case OpKind::Sum:
-  case OpKind::Mean:
-  case OpKind::ReduceMax:
-  case OpKind::ReduceMin:
-  case OpKind::Cumsum:
-  case OpKind::Matmul:
-  case OpKind::ConcatMatmul:
-  case OpKind::Conv:
-  case OpKind::ConvTranspose:
-  case OpKind::PoolSum:
-  case OpKind::PoolMax:
-  case OpKind::Transpose:
-  case OpKind::Reshape:
-  case OpKind::Broadcast:
-  case OpKind::Unsqueeze:
-  case OpKind::Squeeze:
-  case OpKind::Repeat:
-  case OpKind::Concat:
-  case OpKind::Stack:
-  case OpKind::Slice:
-  case OpKind::Pad:
-  case OpKind::Triu:
-  case OpKind::Tril:
-  case OpKind::Gather:
-  case OpKind::Opaque:
-  case OpKind::Kernel:
-  case OpKind::Thread:
-  case OpKind::Iter:
-  case OpKind::Accum:
-  case OpKind::AccumRescale:
-  case OpKind::Save: break;
+#define OP(kind, ...) case OpKind::kind:
+#define POINTWISE(...)
+#include "ir/ops.def"
+    break;
   }
   unreachable("not a pointwise operator");
 }

@@ -86,7 +86,6 @@ class Assignments {
  private:
   void branch(size_t i) {
     interruption_point();
-    if (tried_ > most_) return;
     if (i == tasks_.size()) {
       ++tried_;
       const Live l = live(phase_, phases_, buffers_);
@@ -95,7 +94,7 @@ class Assignments {
     }
     int first = 0;
     for (int a : tasks_[i].after) first = std::max(first, phase_[static_cast<size_t>(a)] + 1);
-    for (int p = first; p <= latest_[i]; ++p) {
+    for (int p = first; p <= latest_[i] && tried_ <= most_; ++p) {
       phase_[i] = p;
       branch(i + 1);
     }

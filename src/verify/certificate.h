@@ -82,8 +82,8 @@ struct Certificate {
   std::vector<FieldDraw> draws;
   int min_draws = 0;     // smallest number of draws in which an element was compared
   std::string coverage;  // "all elements" or which
-  // Where the normal forms with unknown extents agree (verify/all_sizes.h): "X[N,M] with N >= 1, …".
-  // Equality over the reals then holds for these; draws, gate and coverage are of the bindings.
+  // Where the normal forms with unknown extents agree (verify/all_sizes.h): "X[N,M] with N >= 1,
+  // …". Equality over the reals then holds for these; draws, gate and coverage are of the bindings.
   std::string all_sizes;
   // Where representatives were evaluated: how many tiles of each class of axes (verify/symmetry.h),
   // in the order of the inputs' axes; empty: everything.

@@ -14,6 +14,7 @@
 #include "verify/congruence.h"
 #include "verify/inputs.h"
 #include "verify/logarithms.h"
+#include "verify/signs.h"
 
 namespace tessera {
 namespace {
@@ -267,107 +268,6 @@ std::optional<ProofPart> ProofPart::parse(std::string_view text) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return part;
-}
-
-bool is_nonnegative(const Graph& g, TensorId t) {
-  interruption_point();
-  std::map<TensorId, bool> known;
-  auto holds = [&](auto&& self, TensorId x) -> bool {
-    const auto found = known.find(x);
-    if (found != known.end()) return found->second;
-    const Op& op = g.producer(x);
-    if (!is_float(g.type(x).dtype) && op.kind != OpKind::Const) return known[x] = false;  // wraps
-    auto all = [&] {
-      for (TensorId in : op.inputs)
-        if (!self(self, in)) return false;
-      return true;
-    };
-    bool result = false;
-    switch (op.kind) {
-    case OpKind::Exp:
-    case OpKind::Sqr:
-    case OpKind::Abs:
-    case OpKind::Sqrt:
-    case OpKind::Rsqrt:
-    case OpKind::Sigmoid:
-    case OpKind::Iota:
-    case OpKind::Relu: result = true; break;
-    case OpKind::Pow: {
-      const Rational& e = g.attrs<PowAttrs>(op).exponent;
-      result = (e.is_integer() && e.num() % 2 == 0 && e.exp2() <= 0) || all();
-      break;
-    }
-    case OpKind::Const: result = !g.attrs<ConstAttrs>(op).value.negative(); break;
-    case OpKind::Cast: result = g.type(op.inputs[0]).dtype == DType::Bool || all(); break;
-    case OpKind::Pad: result = !g.attrs<PadAttrs>(op).value.negative() && all(); break;
-    case OpKind::Max: result = self(self, op.inputs[0]) || self(self, op.inputs[1]); break;
-    case OpKind::Mul: result = op.inputs[0] == op.inputs[1] || all(); break;
-    case OpKind::Where: result = self(self, op.inputs[1]) && self(self, op.inputs[2]); break;
-    case OpKind::Gather:
-    case OpKind::Power: result = self(self, op.inputs[0]); break;
-    case OpKind::Add:
-    case OpKind::Div:
-    case OpKind::Min:
-    case OpKind::Matmul:
-    case OpKind::ConcatMatmul:
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum:
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::Cumsum:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin:
-    case OpKind::Transpose:
-    case OpKind::Reshape:
-    case OpKind::Broadcast:
-    case OpKind::Unsqueeze:
-    case OpKind::Squeeze:
-    case OpKind::Repeat:
-    case OpKind::Concat:
-    case OpKind::Stack:
-    case OpKind::Slice:
-    case OpKind::Triu:
-    case OpKind::Tril: result = all(); break;
-    case OpKind::PoolMax:  // of padding alone it is −∞
-    case OpKind::Input:
-    case OpKind::Neg:
-    case OpKind::Sign:
-    case OpKind::Log:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh:
-    case OpKind::Floor:
-    case OpKind::Round:
-    case OpKind::Log1p:
-    case OpKind::Expm1:
-    case OpKind::Not:
-    case OpKind::Sub:
-    case OpKind::Mod:
-    case OpKind::Atan2:
-    case OpKind::And:
-    case OpKind::Or:
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge:
-    case OpKind::Opaque:
-    case OpKind::Kernel:
-    case OpKind::Thread:
-    case OpKind::Iter:
-    case OpKind::Accum:
-    case OpKind::AccumRescale:
-    case OpKind::Save: break;  // nothing is known
-    }
-    return known[x] = result;
-  };
-  return is_float(g.type(t).dtype) && holds(holds, t);
 }
 
 std::vector<ValuePair> values_that_look_equal(const Graph& spec, const Graph& candidate,

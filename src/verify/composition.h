@@ -68,7 +68,4 @@ std::optional<std::vector<ProofPart>> compose(const Graph& spec, const Graph& ca
 std::string missing_in(const std::vector<ProofPart>& parts, const Graph& spec,
                        const Graph& candidate);
 
-// Whether every element is at least 0 wherever it is defined, from the form of its definition.
-bool is_nonnegative(const Graph& g, TensorId t);
-
 }  // namespace tessera

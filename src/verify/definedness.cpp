@@ -7,181 +7,10 @@
 #include "base/rng.h"
 #include "eval/field.h"
 #include "verify/field_test.h"
+#include "verify/signs.h"
 
 namespace tessera {
 namespace {
-
-enum class Sign : uint8_t { Any, NotNegative, Positive };
-
-// Signs of tensors by their form, in one pass; says on the way whether all operators stay in their
-// domains.
-class FormSigns {
- public:
-  std::vector<Sign> run(const Graph& g, const std::vector<Sign>& arguments) {
-    std::vector<Sign> v(g.tensors().size(), Sign::Any);
-    size_t next = 0;
-    for (const Op& op : g.ops()) {
-      if (op.kind == OpKind::Input) {
-        const Sign s = next < arguments.size() ? arguments[next] : Sign::Any;
-        v[op.result().index] = g.type(op.result()).dtype == DType::Bool ? Sign::NotNegative : s;
-        next++;
-        continue;
-      }
-      if (op.body.valid()) {
-        std::vector<Sign> in;
-        for (TensorId t : op.inputs) in.push_back(v[t.index]);
-        const std::vector<Sign> inner = run(g.body(op), in);
-        for (uint32_t r = 0; r < op.num_results; r++)
-          v[op.result(r).index] = inner[g.body(op).outputs()[r].index];
-        continue;
-      }
-      const Sign s = sign(g, op, v);
-      for (uint32_t r = 0; r < op.num_results; r++) v[op.result(r).index] = s;
-    }
-    return v;
-  }
-  // Quotients at the level of `g` are set aside: what they divide by, unless its form says that it
-  // is not zero.
-  std::vector<TensorId> poles(const Graph& g) {
-    outside_ = &g;
-    run(g, {});
-    return std::move(poles_);
-  }
-  bool total = true;
-
- private:
-  const Graph* outside_ = nullptr;
-  std::vector<TensorId> poles_;
-
-  void divides(const Graph& g, TensorId by, Sign s) {
-    if (is_zero_free(g, by, s)) return;
-    if (&g == outside_)
-      poles_.push_back(by);
-    else
-      total = false;
-  }
-
-  static bool is_zero_free(const Graph& g, TensorId t, Sign s) {
-    const Op& op = g.producer(t);
-    if (has(op.kind, algebra::Movement) && op.kind != OpKind::Pad && op.kind != OpKind::Triu &&
-        op.kind != OpKind::Tril && op.inputs.size() == 1)
-      return is_zero_free(g, op.inputs[0], s);
-    return s == Sign::Positive ||
-           (op.kind == OpKind::Const && !g.attrs<ConstAttrs>(op).value.is_zero());
-  }
-  static Sign of(const Rational& c) {
-    return c.negative() ? Sign::Any : c.is_zero() ? Sign::NotNegative : Sign::Positive;
-  }
-
-  Sign sign(const Graph& g, const Op& op, const std::vector<Sign>& v) {
-    interruption_point();
-    const auto in = [&](size_t i) { return v[op.inputs[i].index]; };
-    const auto least = [&](size_t from = 0) {
-      Sign s = Sign::Positive;
-      for (size_t i = from; i < op.inputs.size(); i++) s = std::min(s, in(i));
-      return op.inputs.empty() ? Sign::Any : s;
-    };
-    const auto needs = [&](bool holds) { total = total && holds; };
-    // Integers wrap.
-    if (op.kind == OpKind::Max && !is_float(g.type(op.result()).dtype))
-      return std::max(in(0), in(1));
-    if (!is_float(g.type(op.result()).dtype))
-      return g.type(op.result()).dtype == DType::Bool || op.kind == OpKind::Iota ? Sign::NotNegative
-             : op.kind == OpKind::Const ? of(g.attrs<ConstAttrs>(op).value)
-                                        : Sign::Any;
-    switch (op.kind) {
-    case OpKind::Const: return of(g.attrs<ConstAttrs>(op).value);
-    case OpKind::Iota: return Sign::NotNegative;
-    case OpKind::Exp:
-    case OpKind::Sigmoid: return Sign::Positive;
-    case OpKind::Abs:
-    case OpKind::Relu:
-    case OpKind::Sqr: return std::max(in(0), Sign::NotNegative);
-    case OpKind::Sqrt: needs(in(0) != Sign::Any); return std::max(in(0), Sign::NotNegative);
-    case OpKind::Rsqrt: needs(in(0) == Sign::Positive); return Sign::Positive;
-    case OpKind::Log: needs(in(0) == Sign::Positive); return Sign::Any;
-    case OpKind::Log1p: needs(in(0) != Sign::Any); return in(0);
-    case OpKind::Expm1: return in(0);
-    case OpKind::Pow: {
-      const Rational& e = g.attrs<PowAttrs>(op).exponent;
-      if (!e.is_integer()) needs(in(0) == Sign::Positive || (!e.negative() && in(0) != Sign::Any));
-      if (e.negative()) divides(g, op.inputs[0], in(0));
-      const bool even = e.is_integer() && e.exp2() <= 0 && e.num() % 2 == 0;
-      return even ? std::max(in(0), Sign::NotNegative) : in(0);
-    }
-    case OpKind::Power: needs(in(0) == Sign::Positive); return in(0);
-    case OpKind::Div: divides(g, op.inputs[1], in(1)); return least();
-    case OpKind::Mod:
-      divides(g, op.inputs[1], in(1));
-      return in(1) == Sign::Positive ? Sign::NotNegative : Sign::Any;
-    case OpKind::Add: {
-      if (least() == Sign::Any) return Sign::Any;
-      return std::max(in(0), in(1));
-    }
-    case OpKind::Mul:
-      return op.inputs[0] == op.inputs[1] ? std::max(in(0), Sign::NotNegative) : least();
-    case OpKind::Max: return std::max(in(0), in(1));
-    case OpKind::Where: return least(1);
-    case OpKind::Cast:
-    case OpKind::Min:
-    case OpKind::Sum:
-    case OpKind::Mean:
-    case OpKind::ReduceMax:
-    case OpKind::ReduceMin:
-    case OpKind::Cumsum:
-    case OpKind::Matmul:
-    case OpKind::ConcatMatmul:
-    case OpKind::Transpose:
-    case OpKind::Reshape:
-    case OpKind::Broadcast:
-    case OpKind::Unsqueeze:
-    case OpKind::Squeeze:
-    case OpKind::Repeat:
-    case OpKind::Concat:
-    case OpKind::Stack:
-    case OpKind::Slice:
-    case OpKind::Iter:
-    case OpKind::Accum:
-    case OpKind::Save: return least();
-    case OpKind::Gather: return in(0);
-    case OpKind::AccumRescale: return in(0);
-    case OpKind::Pad: return std::min(in(0), of(g.attrs<PadAttrs>(op).value));
-    case OpKind::Triu:
-    case OpKind::Tril:
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum: return std::min(least(), Sign::NotNegative);
-    case OpKind::Opaque: needs(false); return Sign::Any;
-    case OpKind::Input:
-    case OpKind::Neg:
-    case OpKind::Sign:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh:
-    case OpKind::Floor:
-    case OpKind::Round:
-    case OpKind::Atan2:
-    case OpKind::Sub:
-    case OpKind::Not:
-    case OpKind::And:
-    case OpKind::Or:
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge:
-    case OpKind::PoolMax:
-    case OpKind::Kernel:
-    case OpKind::Thread: break;
-    }
-    return Sign::Any;
-  }
-};
 
 bool divides_by_small_prime(const Graph& g) {
   for (const Op& op : g.ops()) {
@@ -199,10 +28,10 @@ struct Poles {
   Graph values;
   bool all = false;  // nothing else of it may be undefined
   explicit Poles(const Graph& g) : values(without_dead_code(g)) {
-    FormSigns signs;
-    values.set_outputs(signs.poles(values));
+    Domains domains = domains_of(values);
+    values.set_outputs(domains.poles);
     values = without_dead_code(values);
-    all = signs.total;
+    all = domains.total;
   }
 };
 
@@ -307,12 +136,6 @@ bool leaves_aside(const Graph& g) {
 }
 
 }  // namespace
-
-bool is_total(const Graph& graph) {
-  FormSigns signs;
-  signs.run(graph, {});
-  return signs.total;
-}
 
 DefinednessTest test_definedness(Reference& spec, const Graph& candidate, uint64_t seed,
                                  double work, const std::atomic<bool>* cancel) {

@@ -9,10 +9,6 @@
 
 namespace tessera {
 
-// Whether no operator of the program can leave its domain at finite inputs, over the reals, by the
-// form of what it is given: 1 / (1 + exp x), √(x² + ε).
-bool is_total(const Graph& graph);
-
 // Whether a candidate that is not total is undefined only where the original is. Both are evaluated
 // in fields of a few thousand elements, at inputs at which each of the
 // candidate's denominators is zero.

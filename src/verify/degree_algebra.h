@@ -220,8 +220,19 @@ class Algebra {
     r.hard = r.hard || x.log_terms > 0;
     return r;
   }
-  Value exponential(const Value& x) const {
+  // What a function of x has of it, whatever it is.
+  static Value inherited(const Value& x) {
     Value r;
+    r.roots = x.roots;
+    r.unknowns = x.unknowns;
+    r.hard = x.hard;
+    r.sampled = x.sampled;
+    r.selected = x.selected;
+    r.loops = x.loops;
+    return r;
+  }
+  Value exponential(const Value& x) const {
+    Value r = inherited(x);
     r.has_exp = true;
     r.hard = x.hard || x.has_exp || !x.dens.empty() || !x.roots.empty();
     r.exponent_degree = std::max(1.0, x.degree);
@@ -229,49 +240,33 @@ class Algebra {
     r.log_exponent_scale = x.log_scale;
     r.signs = x.signs;
     r.sign_degree = x.signs > 0 ? x.signs : 0;
-    r.roots = x.roots;
-    r.unknowns = x.unknowns;
     r.unknown_degree = x.unknown_degree;
-    r.sampled = x.sampled;
-    r.selected = x.selected;
-    r.loops = x.loops;
     return r;
   }
   // A sign test of x: a character of every pattern of the tests inside x.
   static Value test(const Value& x) {
-    Value r;
     // What depends on no input is decided once and for all.
     if (x.degree == 0 && x.signs == 0 && !x.has_exp && !x.sampled && x.unknowns.empty() &&
         x.roots.empty() && x.dens.empty())
-      return r;
+      return {};
+    Value r = inherited(x);
     r.signs = x.signs + 1;
     r.sign_degree = x.signs + 1;
-    r.roots = x.roots;
     r.has_exp = false;
     r.hard = x.hard || x.has_exp;
-    r.unknowns = x.unknowns;
     r.unknown_degree = x.unknown_degree;
-    r.sampled = x.sampled;
-    r.selected = x.selected;
-    r.loops = x.loops;
     return r;
   }
   // A function known by name only: a fresh variable for every different argument.
   Value unknown(const Value& x, unsigned mask) { return set_of(x, x, mask, 1); }
   // A function of a set of elements such as `one`, whose figures taken together are `x`.
   Value set_of(const Value& x, const Value& one, unsigned mask, double members) {
-    Value r;
+    Value r = inherited(x);
     r.degree = 1;
-    r.unknowns = x.unknowns;
     r.unknowns[next_unknown_++] = {1, members, mask, here_ * members};
     r.unknown_degree = std::max(one.unknown_degree, one.degree + den_degree(one));
     r.signs = x.signs;
     r.sign_degree = x.signs;
-    r.roots = x.roots;
-    r.hard = x.hard;
-    r.sampled = x.sampled;
-    r.selected = x.selected;
-    r.loops = x.loops;
     return r;
   }
   // Whether a tensor is a maximum (or minimum) of several elements: one more makes it a keyed

@@ -17,6 +17,9 @@ struct VerifyOptions {
   bool accept_tested = false;
   Accuracy level = Accuracy::Close;
   bool special = false;  // the program asks for NaN, ±inf, −0: they are compared where they come in
+  // Looks for the scales of inputs at which formats break, too. Not of rules and patterns, which
+  // are true of real numbers; programs made with them are proved at their own scales.
+  bool scales = true;
   std::optional<uint64_t> seed;      // none: from the operating system, recorded in the certificate
   int64_t max_macs = 5'000'000'000;  // of one evaluation of one program
   // Programs that cost more are evaluated on representative tiles of the axes along which both do

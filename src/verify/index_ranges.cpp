@@ -6,6 +6,9 @@
 #include <map>
 #include <optional>
 
+// An operator that is not named may have any value: sound, so the switch below has a default.
+#pragma GCC diagnostic ignored "-Wswitch-enum"
+
 namespace tessera {
 namespace {
 
@@ -177,50 +180,7 @@ class Intervals {
     case OpKind::Repeat:
     case OpKind::Slice: return in(0);
     case OpKind::Sign: return {-1, 1};
-    case OpKind::Sqr:
-    case OpKind::Sqrt:
-    case OpKind::Rsqrt:
-    case OpKind::Exp:
-    case OpKind::Log:
-    case OpKind::Sin:
-    case OpKind::Cos:
-    case OpKind::Erf:
-    case OpKind::Tanh:
-    case OpKind::Sigmoid:
-    case OpKind::Silu:
-    case OpKind::Gelu:
-    case OpKind::GeluTanh:
-    case OpKind::Pow:
-    case OpKind::Floor:
-    case OpKind::Round:
-    case OpKind::Log1p:
-    case OpKind::Expm1:
-    case OpKind::Not:
-    case OpKind::Div:
-    case OpKind::Power:
-    case OpKind::Atan2:
-    case OpKind::And:
-    case OpKind::Or:
-    case OpKind::Eq:
-    case OpKind::Ne:
-    case OpKind::Lt:
-    case OpKind::Le:
-    case OpKind::Gt:
-    case OpKind::Ge:
-    case OpKind::Mean:
-    case OpKind::Matmul:
-    case OpKind::ConcatMatmul:
-    case OpKind::Conv:
-    case OpKind::ConvTranspose:
-    case OpKind::PoolSum:
-    case OpKind::PoolMax:
-    case OpKind::Opaque:
-    case OpKind::Kernel:
-    case OpKind::Thread:
-    case OpKind::Iter:
-    case OpKind::Accum:
-    case OpKind::AccumRescale:
-    case OpKind::Save: break;  // anything its dtype can hold
+    default: break;  // anything its dtype can hold
     }
     return {};
   }

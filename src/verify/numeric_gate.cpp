@@ -519,7 +519,8 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
     }
     result.families.push_back(f);
   }
-  if (o.level != Accuracy::Fast && !breaks_nowhere(cmp, reference, candidate, o, result))
+  if (o.scales && o.level != Accuracy::Fast &&
+      !breaks_nowhere(cmp, reference, candidate, o, result))
     return result;
   if (larger_domain)
     result.assumptions.push_back(

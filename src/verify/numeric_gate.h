@@ -16,6 +16,7 @@ namespace tessera {
 struct GateOptions {
   Accuracy level = Accuracy::Close;
   bool special = false;  // see VerifyOptions
+  bool scales = true;    // see VerifyOptions
   uint64_t seed = 1;
   bool region = false;    // of larger programs, over cuts that are inputs here
   bool minimise = true;   // see VerifyOptions

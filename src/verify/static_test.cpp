@@ -18,6 +18,7 @@
 #include "verify/interface.h"
 #include "verify/numeric_gate.h"
 #include "verify/rounded_decisions.h"
+#include "verify/signs.h"
 #include "verify/work.h"
 
 namespace tessera {
@@ -342,6 +343,7 @@ class StaticTest {
     GateOptions g;
     g.level = o_.level;
     g.special = o_.special;
+    g.scales = o_.scales;
     g.seed = seeds_.split(1)();
     g.region = region_;
     g.minimise = o_.minimise;

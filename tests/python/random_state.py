@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from quick import QUICK
 from random_numpy import difference
 
 import tessera as ts

@@ -19,7 +19,8 @@ import pytest
 import tessera as ts
 from tessera import _core
 from tessera.errors import BadInputError, UnsupportedError, UsageError
-from tessera.result import GraphCall, Result, Runner
+from tessera.result import GraphCall, Result
+from tessera.runner import Runner
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -168,7 +168,7 @@ class Sub(np.ndarray):
         (np.zeros((0, 3)), "positive"),
         (np.matrix([[1.0, 2.0], [3.0, 4.0]]), "matrix"),
         (X.view(Sub), "Sub"),
-        (np.float32(2), "returns no array"),
+        (np.float32(2), "none of its arguments is an array"),
     ],
 )
 def test_arrays_that_run_as_plain_numpy(array: Any, why: str) -> None:

@@ -16,8 +16,9 @@ from tessera.edges import differs_at_edges, edge_inputs, special_values
 from tessera.frontends.trace import trace_call
 from tessera.graph import Graph
 from tessera.options import Options
-from tessera.result import GraphCall, Runner
+from tessera.result import GraphCall
 from tessera.rewrite import rewrite
+from tessera.runner import Runner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.check_domains import check, smaller

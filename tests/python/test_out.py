@@ -10,7 +10,8 @@ import pytest
 import tessera as ts
 from tessera import _core
 from tessera.errors import BadInputError, WrongTypeError
-from tessera.result import GraphCall, Result, Runner
+from tessera.result import GraphCall, Result
+from tessera.runner import Runner
 
 RNG = np.random.default_rng(11)
 

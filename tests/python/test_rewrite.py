@@ -13,7 +13,6 @@ from test_cli import tessera
 
 from bench.corpus import FOLDER, programs
 from tessera import _core
-from tessera.clock import Clock
 from tessera.api import verify
 from tessera.drop_in import DropIn
 from tessera.frontends.trace import Spec, trace_call

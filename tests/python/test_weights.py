@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera.errors import UsageError
-from tessera.result import Runner
+from tessera.runner import Runner
 
 RNG = np.random.default_rng(5)
 

@@ -152,7 +152,8 @@ def errors(result: Result) -> dict[str, Any]:
         return {"skipped": "the program is too large to interpret in f64 for a report"}
     rows = []
     original = _core.compile(result.original.core)
-    from tessera.result import GraphCall, Runner
+    from tessera.result import GraphCall
+    from tessera.runner import Runner
     from tessera.source import example_arrays
 
     baseline = Runner(original, GraphCall(result.original).names)

@@ -34,20 +34,7 @@ void KernelEmitter::dots(int a, int b, const Value& v, const Memory& to, bool ac
 
   code_.open("");
   std::string pa = left->pointer, pb = right->pointer, pc = to.pointer;
-  int opened = 0;
-  for (size_t i = 0; i + 2 < rank; ++i) {
-    if (v.extents[i].nominal == 1) continue;
-    const std::string q = "q" + num(static_cast<int64_t>(i));
-    code_.open("for (long " + q + " = 0; " + q + " < " + v.extents[i].text() + "; ++" + q + ")");
-    ++opened;
-    const auto shift = [&](std::string& p, const Value& value, const Memory& memory, size_t r) {
-      if (i + r < rank || value.extents[i + r - rank].nominal == 1) return;
-      p += " + " + q + "*" + num(memory.strides[i + r - rank]);
-    };
-    shift(pa, x, *left, x_rank);
-    shift(pb, y, *right, y_rank);
-    shift(pc, v, to, rank);
-  }
+  int opened = open_leading(v, {{pa, x, *left}, {pb, y, *right}, {pc, v, to}});
   code_.line("const float* const a = " + pa + ";");
   code_.line(std::string("const ") + storage_type(right->storage) + "* const b = " + pb + ";");
   code_.line("float* const c = " + pc + ";");

@@ -186,6 +186,7 @@ CheckResult check(const Pattern& p, const CheckOptions& options) {
       const Graph region = region_of(p, bound_def(p, *sizes, dtype), m);
       m.symbols = *sizes;
       VerifyOptions verify_options;
+      verify_options.scales = false;
       verify_options.seed = options.seed;
       verify_options.cancel = options.cancel;
       verify_options.seconds = left();

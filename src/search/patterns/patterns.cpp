@@ -318,6 +318,7 @@ class Run {
 
   std::string refusal(const Use& u) {
     VerifyOptions options;
+    options.scales = false;
     options.threads = context_.threads;
     options.seed = context_.seed + 1;
     options.cancel = deadline_.hard();

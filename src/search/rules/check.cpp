@@ -114,6 +114,7 @@ bool holds_for_integers(const Rule& rule, int instances, uint64_t seed) {
     if (!s) continue;
     if (!same_interface(*s)) return false;
     VerifyOptions options;
+    options.scales = false;
     options.seed = rng();
     options.minimise = false;
     try {
@@ -354,6 +355,7 @@ CheckResult check(const Rule& rule, const CheckOptions& o) {
       return fail((s->right ? "the sides have different types" : "the right side has no type") +
                   where);
     VerifyOptions options;
+    options.scales = false;
     options.seed = rng();
     options.cancel = o.cancel;
     options.minimise = false;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "search/rules/instance.h"
 #include "search/rules/learn.h"
 
 namespace tessera::rules {
@@ -76,7 +77,7 @@ class Exercise {
       if (rank == 2 && rng_.chance(0.7)) axes.axes = {int(rng_.below(2))};
       return graph_.add(kReductions[rng_.below(std::size(kReductions))], {a}, axes);
     }
-    case 9: return matmul(a, operand());
+    case 9: return add_dot(graph_, a, operand());
     case 10:
       if (rank == 2 && rng_.chance(0.3)) return diagonal(a);
       if (rng_.chance(0.2))
@@ -96,18 +97,6 @@ class Exercise {
     const TensorId flat = graph_.add(OpKind::Reshape, {a}, ShapeAttrs{{Dim(kExtent * kExtent)}});
     return graph_.add(OpKind::Slice, {flat}, SliceAttrs{{0}, {kExtent * kExtent}, {kExtent + 1}});
   }
-  TensorId matmul(TensorId a, TensorId b) {
-    const bool left = graph_.type(a).rank() == 1, right = graph_.type(b).rank() == 1;
-    if (left) a = graph_.add(OpKind::Unsqueeze, {a}, AxesAttrs{{0}});
-    if (right) b = graph_.add(OpKind::Unsqueeze, {b}, AxesAttrs{{1}});
-    const TensorId r = graph_.add(OpKind::Matmul, {a, b});
-    const int rank = graph_.type(r).rank();
-    std::vector<int> drop;
-    if (left) drop.push_back(rank - 2);
-    if (right) drop.push_back(rank - 1);
-    return drop.empty() ? r : graph_.add(OpKind::Squeeze, {r}, AxesAttrs{drop});
-  }
-
   Rng rng_;
   Graph graph_;
   std::vector<TensorId> values_;

@@ -78,7 +78,7 @@ class Builder {
       if (along.empty()) return in[0];
       return graph_.add(n.kind, in, ReduceAttrs{along, false});
     }
-    case Form::Dot: return dot(in[0], in[1]);
+    case Form::Dot: return add_dot(graph_, in[0], in[1]);
     case Form::Transpose: {
       const int r = int(n.attr & 15), lead = rank(0) - r;
       if (lead < 0) refuse();
@@ -116,19 +116,6 @@ class Builder {
     case Form::Kept: break;
     }
     refuse();
-  }
-
-  // numpy.matmul.
-  TensorId dot(TensorId a, TensorId b) {
-    const bool left = graph_.type(a).rank() == 1, right = graph_.type(b).rank() == 1;
-    if (left) a = graph_.add(OpKind::Unsqueeze, {a}, AxesAttrs{{0}});
-    if (right) b = graph_.add(OpKind::Unsqueeze, {b}, AxesAttrs{{1}});
-    const TensorId r = graph_.add(OpKind::Matmul, {a, b});
-    const int rank = graph_.type(r).rank();
-    std::vector<int> drop;
-    if (left) drop.push_back(rank - 2);
-    if (right) drop.push_back(rank - 1);
-    return drop.empty() ? r : graph_.add(OpKind::Squeeze, {r}, AxesAttrs{drop});
   }
 
   const Rule& rule_;
@@ -194,6 +181,18 @@ Assignment draw(const Rule& rule, Sizes sizes, Rng& rng) {
   for (size_t c = 0; c < rule.constants.size(); ++c)
     if (rule.constants[c].kind == Constant::Kind::Variable) a.numbers[c] = random_number(rng);
   return a;
+}
+
+TensorId add_dot(Graph& graph, TensorId a, TensorId b) {
+  const bool left = graph.type(a).rank() == 1, right = graph.type(b).rank() == 1;
+  if (left) a = graph.add(OpKind::Unsqueeze, {a}, AxesAttrs{{0}});
+  if (right) b = graph.add(OpKind::Unsqueeze, {b}, AxesAttrs{{1}});
+  const TensorId r = graph.add(OpKind::Matmul, {a, b});
+  const int rank = graph.type(r).rank();
+  std::vector<int> drop;
+  if (left) drop.push_back(rank - 2);
+  if (right) drop.push_back(rank - 1);
+  return drop.empty() ? r : graph.add(OpKind::Squeeze, {r}, AxesAttrs{drop});
 }
 
 std::optional<Graph> build(const Rule& rule, const std::vector<ValueId>& values,

@@ -33,6 +33,9 @@ Assignment draw(const Rule&, Sizes, Rng&);
 std::optional<Graph> build(const Rule&, const std::vector<synth::ValueId>& values,
                            const Assignment&, DType);
 
+// numpy.matmul of tensors of a graph, vectors included.
+TensorId add_dot(Graph&, TensorId a, TensorId b);
+
 // The types of all nodes; nothing where they do not fit.
 std::optional<std::vector<Type>> types(const Rule&, const Assignment&, DType);
 

@@ -121,7 +121,7 @@ class Saturator {
     interruption_point();
     const Rule& rule = rules_.rules()[m.rule];
     for (const Condition& c : rule.conditions) {
-      if (c.implied && !limits_.strict) continue;
+      if (c.implied) continue;
       const Sign s = rule_sign(graph_, rule, m, c.value);
       const bool known = c.kind == Condition::Kind::Nonzero       ? s.nonzero
                          : c.kind == Condition::Kind::NonNegative ? s.nonnegative

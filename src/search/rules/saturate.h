@@ -20,7 +20,6 @@ struct SaturateLimits {
   size_t matches = 256;          // of a rule in a round; one with more sits out 1, 2, 4 … rounds,
                                  // and may then have 2, 4, 8 … times as many
   double elements = 1e18;        // larger values are not added
-  bool strict = false;           // no rule that enlarges the domain
 };
 
 // A rule that was applied: the ways by which its left side was met, and those of its right side.

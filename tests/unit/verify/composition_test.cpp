@@ -1,5 +1,6 @@
 // Proofs in parts: programs behind whose functions the field cannot see.
 #include "verify/composition.h"
+#include "verify/signs.h"
 
 #include "base/error.h"
 #include "eval/eval.h"

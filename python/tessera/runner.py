@@ -1,0 +1,257 @@
+"""`Runner` runs a compiled module on NumPy arrays, CPU tensors and device arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tessera import _core
+from tessera.errors import BadInputError, WrongTypeError
+from tessera.frontends.trace import Array
+from tessera.torch_arrays import from_tensor, is_tensor
+from tessera.types import dtype_name, format_type, to_numpy
+
+_BY_WORDS = {"bf16": np.dtype(np.uint16)}  # dtypes that Python's buffer protocol does not know
+
+
+_LEAST_FOR_OTHERS = 2e-5  # seconds for which a call lets other Python threads run
+_MOST_DIRECT = 256  # results of a direct call
+_MOST_WEIGHT_SETS = 4  # per program; the oldest is forgotten
+
+
+@dataclass(frozen=True)
+class _WeightSet:
+    """What a module prepared from one set of weights."""
+
+    prepared: _core.PreparedWeights
+    given: list[Any]  # kept, so that their identities cannot be used again
+    contents: _core.ArrayContents
+    copies: dict[int, Array]  # of those that the module cannot read as they are
+
+
+def _is_immutable(array: Array) -> bool:
+    """Whether an array is a view of bytes, which nothing can change."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, bytes)
+
+
+class Runner:
+    """A compiled module on arrays: checks types, allocates results."""
+
+    def __init__(self, module: _core.Module, names: Sequence[str], frozen: bool = False) -> None:
+        self._module = module
+        self._frozen = frozen  # nobody writes to weights
+        self._inputs = [
+            (name, to_numpy(dtype), tuple(shape), _BY_WORDS.get(dtype))
+            for name, (dtype, shape) in zip(names, module.input_types, strict=True)
+        ]
+        self._outputs = [
+            (to_numpy(dtype), tuple(shape), _BY_WORDS.get(dtype))
+            for dtype, shape in module.output_types
+        ]
+        self._words_out = any(words is not None for _, _, words in self._outputs)
+        self._weights = tuple(module.weights)
+        self._sets: dict[tuple[int, ...], _WeightSet] = {}
+        self._may_overwrite: dict[tuple[int, int], bool] = {}
+
+    def aim(self, call: _core.Call, finish: Callable[[Any], Any] | None, seconds: float) -> bool:
+        """Has a direct call run the module; False where it cannot. A run takes about `seconds`."""
+        words_in = any(words is not None for _, _, _, words in self._inputs)
+        if self._words_out or words_in or self._weights or len(self._outputs) > _MOST_DIRECT:
+            return False
+        outputs = [(shape, dtype) for dtype, shape, _ in self._outputs]
+        call.run_module(self._module, outputs, finish, seconds > _LEAST_FOR_OTHERS)
+        return True
+
+    def fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are arrays of the program's types."""
+        return all(
+            type(a) is np.ndarray and a.dtype == dtype and a.shape == shape
+            for a, (_, dtype, shape, _) in zip(arrays, self._inputs, strict=True)
+        )
+
+    def __call__(self, arrays: Sequence[Any], out: Any = None) -> list[Array]:
+        if len(arrays) != len(self._inputs):
+            raise BadInputError(f"expected {len(self._inputs)} arrays, got {len(arrays)}")
+        prepared = None
+        if self._weights:
+            arrays = list(arrays)
+            prepared = self._prepared(arrays)
+        if out is None:
+            outputs = [np.empty(shape, dtype) for dtype, shape, _ in self._outputs]
+            # The common case, arrays of exactly the right types, is settled without a loop here.
+            if not self._words_out and self._module.run_exactly(arrays, outputs, prepared):
+                return outputs
+        else:
+            outputs = given_outputs(out, [(dtype, shape) for dtype, shape, _ in self._outputs])
+            ready = [a for a in arrays if type(a) is np.ndarray]
+            apart = not any(np.may_share_memory(r, a) for r in outputs for a in ready)
+            if (
+                apart
+                and not self._words_out
+                and self._module.run_exactly(arrays, outputs, prepared)
+            ):
+                return outputs
+        inputs = []
+        for array, (name, dtype, shape, words) in zip(arrays, self._inputs, strict=True):
+            if (
+                type(array) is not np.ndarray
+                or array.dtype != dtype
+                or array.shape != shape
+                or not array.flags.c_contiguous
+            ):
+                array = self._adapt(array, name, dtype, shape)
+            inputs.append(array if words is None else array.view(words))
+        if out is not None:
+            self._refuse_overlaps(inputs, outputs)
+        if self._words_out:
+            views = [
+                array if words is None else array.view(words)
+                for array, (_, _, words) in zip(outputs, self._outputs, strict=True)
+            ]
+            self._module.run(inputs, views, prepared)
+        else:
+            self._module.run(inputs, outputs, prepared)
+        return outputs
+
+    def _refuse_overlaps(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Raises where writing a result would change what is still to be read."""
+        for o, result in enumerate(outputs):
+            for i, array in enumerate(inputs):
+                if not np.may_share_memory(result, array):  # contiguous, so this is exact
+                    continue
+                same = _address(result) == _address(array) and result.nbytes == array.nbytes
+                if same and (i, o) not in self._may_overwrite:
+                    self._may_overwrite[i, o] = self._module.may_overwrite(i, o)
+                if not (same and self._may_overwrite[i, o]):
+                    raise BadInputError(
+                        f"{_out_name(o, len(outputs))} shares memory with argument "
+                        f"{self._inputs[i][0]}, which the program reads while it writes results; "
+                        "give it memory of its own"
+                    )
+
+    def refresh(self) -> None:
+        """Forgets what was computed from weights: the next call does it again."""
+        self._sets.clear()
+
+    def _prepared(self, arrays: list[Any]) -> _core.PreparedWeights:
+        """What was prepared from these weights, known by where they lie and what they hold; each
+        becomes an array that the module can read."""
+        key = tuple(id(arrays[i]) for i in self._weights)
+        known = self._sets.get(key) if self._frozen else None
+        if known is None:
+            given, views = [arrays[i] for i in self._weights], []
+            for i in self._weights:
+                name, dtype, shape, words = self._inputs[i]
+                arrays[i] = array = self._array(arrays[i], name, dtype)
+                self._require_type(array, name, dtype, shape)
+                views.append(array if words is None else array.view(words))
+            known = next((k for k in self._sets.values() if k.contents.same(views)), None)
+            if known is None:
+                while len(self._sets) >= _MOST_WEIGHT_SETS:
+                    del self._sets[next(iter(self._sets))]
+                known = self._sets[key] = self._prepare(arrays, given, views)
+        for i, copy in known.copies.items():
+            arrays[i] = copy
+        return known.prepared
+
+    def _prepare(self, arrays: Sequence[Any], given: list[Any], views: list[Array]) -> _WeightSet:
+        fixed = [self._frozen or _is_immutable(v) for v in views]
+        contents = _core.ArrayContents(views, fixed)
+        of: list[Any] = [None] * len(self._inputs)
+        copies = {}
+        for i, view in zip(self._weights, views, strict=True):
+            of[i] = np.asarray(view, order="C")
+            if of[i] is not view:
+                copies[i] = np.asarray(arrays[i], order="C")
+            elif self._frozen and arrays[i] is not given[self._weights.index(i)]:
+                copies[i] = arrays[i]  # where only identities are looked at
+        return _WeightSet(self._module.prepare(of), given, contents, copies)
+
+    def _adapt(self, array: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """An argument that is not ready as it is: converted, made contiguous, or refused."""
+        array = self._array(array, name, dtype)
+        self._require_type(array, name, dtype, shape)
+        return np.asarray(array, order="C")
+
+    def _array(self, value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+        if isinstance(value, np.ndarray):
+            return value
+        array: Array = from_tensor(value) if is_tensor(value) else self._convert(value, name, dtype)
+        return array
+
+    @staticmethod
+    def _require_type(
+        array: Array, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
+        if array.dtype != dtype or array.shape != shape:
+            raise BadInputError(
+                f"argument {name} must be {format_type(dtype, shape)}, not {_describe(array)}"
+            )
+
+    @staticmethod
+    def _convert(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+        """Scalars and lists, where no information is lost."""
+        try:
+            array = np.asarray(value)
+        except Exception as error:
+            raise BadInputError(f"argument {name} is not an array: {error}") from None
+        weak = isinstance(value, (bool, int, float, list, tuple))
+        if weak and array.dtype.kind in "biuf" and np.can_cast(array.dtype, dtype, "same_kind"):
+            return array.astype(dtype)
+        return array
+
+
+def given_outputs(out: Any, types: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]) -> list[Array]:
+    """The caller's arrays or CPU tensors for results of these types, as arrays to write to."""
+    given = list(out) if isinstance(out, (tuple, list)) else [out]
+    if len(given) != len(types):
+        raise BadInputError(f"out must hold {len(types)} arrays, one per result, not {len(given)}")
+    arrays: list[Array] = []
+    for i, (value, (dtype, shape)) in enumerate(zip(given, types, strict=True)):
+        name = _out_name(i, len(given))
+        if is_tensor(value):
+            if value.requires_grad:
+                raise BadInputError(f"{name} requires a gradient; give {name}.detach()")
+            value = from_tensor(value)
+        if not isinstance(value, np.ndarray):
+            raise WrongTypeError(
+                f"{name} must be a NumPy array or a torch tensor, not {type(value).__name__}"
+            )
+        if value.dtype != dtype or value.shape != shape:
+            kind = WrongTypeError if value.dtype != dtype else BadInputError
+            raise kind(f"{name} must be {format_type(dtype, shape)}, not {_describe(value)}")
+        if not value.flags.c_contiguous:
+            raise BadInputError(
+                f"{name} must be contiguous (C order), but has gaps or another order"
+            )
+        if not value.flags.writeable:
+            raise BadInputError(f"{name} is read-only")
+        for j, other in enumerate(arrays):
+            if np.may_share_memory(value, other):
+                raise BadInputError(
+                    f"{name} and {_out_name(j, len(given))} share memory; each needs its own"
+                )
+        arrays.append(value)
+    return arrays
+
+
+def _out_name(position: int, count: int) -> str:
+    return "out" if count == 1 else f"out[{position}]"
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _describe(array: Array) -> str:
+    shape = ",".join(map(str, array.shape))
+    try:
+        return f"{dtype_name(array.dtype)}[{shape}]"
+    except Exception:
+        return f"{array.dtype}[{shape}]"

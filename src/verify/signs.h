@@ -1,0 +1,22 @@
+// Signs of tensors by the form of what makes them, and whether operators stay in their domains.
+#pragma once
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+// Whether every element is at least 0 wherever it is defined.
+bool is_nonnegative(const Graph& graph, TensorId t);
+
+// Whether no operator of the program can leave its domain at finite inputs, over the reals:
+// 1 / (1 + exp x), √(x² + ε).
+bool is_total(const Graph& graph);
+
+struct Domains {
+  std::vector<TensorId> poles;  // denominators at the graph's own level that may be zero
+  bool total = true;            // nothing else may be undefined
+};
+Domains domains_of(const Graph& graph);
+
+}  // namespace tessera
