@@ -279,7 +279,8 @@ def verify(settings: Settings) -> Iterator[Row]:
     count = 500 if settings.quick else 10_000
     counts = {kind: count if settings.case in (None, kind) else 0 for kind in ("injected", "equal")}
     deep = count // 10 if settings.case in (None, "deep") else 0
-    settings.tell(f"verify: {counts}, deep: {deep} of each")
+    branches = count if settings.case in (None, "branches") else 0
+    settings.tell(f"verify: {counts}, deep: {deep} of each, branches: {branches} of each")
     results, interrupted = (
         _native().bench_verify(
             counts["injected"],
@@ -288,8 +289,9 @@ def verify(settings: Settings) -> Iterator[Row]:
             settings.options.threads,
             lambda news: settings.tell(f"verify: {news[0]} {news[1]:,} of {news[2]:,}"),
             deep,
+            branches,
         )
-        if any(counts.values()) or deep
+        if any(counts.values()) or deep or branches
         else ([], False)
     )
     for result in results:
@@ -299,7 +301,7 @@ def verify(settings: Settings) -> Iterator[Row]:
             "suite": "verify", "case": result.pop("name"), "shape": {}, "dtype": "mixed",
             "target": settings.options.target, "count": result["count"],
         }  # fmt: skip
-        if row["case"].startswith("injected"):
+        if row["case"].startswith(("injected", "branch_faults")):
             row["missed"] = result.pop("accepted")
         yield row | result
     if interrupted:

@@ -56,11 +56,14 @@ NB_MODULE(_bench, m) {
   using namespace tessera::python;  // NOLINT
   m.def(
       "bench_verify",
-      [](int injected, int equal, uint64_t seed, int threads, nb::object progress, int deep) {
+      [](int injected, int equal, uint64_t seed, int threads, nb::object progress, int deep,
+         int branches, const std::string& kind) {
         VerifyBenchOptions options;
         options.injected = injected;
         options.equal = equal;
         options.deep = deep;
+        options.branches = branches;
+        options.kind = kind;
         options.seed = seed;
         if (threads > 0) options.threads = threads;
         LongCall call;
@@ -75,7 +78,8 @@ NB_MODULE(_bench, m) {
         return nb::make_tuple(list, interrupted);
       },
       nb::arg("injected"), nb::arg("equal"), nb::arg("seed") = 1, nb::arg("threads") = 0,
-      nb::arg("progress") = nb::none(), nb::arg("deep") = 0);
+      nb::arg("progress") = nb::none(), nb::arg("deep") = 0, nb::arg("branches") = 0,
+      nb::arg("kind") = "");
   m.def(
       "bench_kernel_faults",
       [](int count, uint64_t seed, int threads) {

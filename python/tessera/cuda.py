@@ -101,8 +101,7 @@ def is_tensor_or_device_array(value: Any) -> bool:
 def is_capturing() -> bool:
     """Whether PyTorch captures a CUDA graph on its current stream."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    asked = getattr(cuda, "is_current_stream_capturing", None)
-    return asked is not None and bool(asked())
+    return cuda is not None and cuda.is_available() and bool(cuda.is_current_stream_capturing())
 
 
 def to_device(array: Any, device: int = 0) -> _core.DeviceArray:

@@ -110,14 +110,14 @@ class Optimizer {
       saved_.forget();
     else
       s_.report.resumable = saved_.save(s_.deadline.spent());
-    // Also that nothing was found within this budget: who gives more, or resumes, searches again.
-    // A race that told nothing is worth another try.
+    // A search that was cut short and found nothing is worth another try, and a race that told
+    // nothing: both may be the machine's load.
     const bool cancelled = s_.deadline.cancelled();
-    if (options_.use_cache && !cancelled && !s_.report.too_noisy &&
-        (has_code() || s_.report.unfinished)) {
+    if (options_.use_cache && !cancelled && !s_.report.too_noisy && has_code() &&
+        (result_.improved || (finished && !s_.deadline.proofs_ended()))) {
       if (!options_.tune) store_result(s_.cache, key, result_);
       // A tuning that the budget cut short is worth another try.
-      else if (has_code() && !s_.deadline.over())
+      else if (!s_.deadline.over())
         store_result(s_.cache, tuned_key(program_, options_, s_.described), result_);
     }
     s_.report.tuned = options_.tune && !cancelled && !s_.deadline.over();
@@ -537,8 +537,6 @@ class Optimizer {
       result_.original_s = stored.original_s;
       result_.seconds = stored.seconds;
       result_.speedup = s_.best_speedup = stored.speedup;
-    } else if (!stored.compiled) {
-      not_compiled();
     } else {
       result_.original_s = result_.seconds = stored.original_s;
       keep_original(stored.checked);

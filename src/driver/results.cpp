@@ -100,7 +100,6 @@ std::optional<StoredResult> load_result(Cache& cache, const std::string& key) {
 }
 
 std::optional<StoredResult> read_result(const std::string& text) {
-  // Improved is 2 where nothing was compiled:
   // "improved rank model original seconds speedup\norigin\nderivation lines\n--\n", then perhaps
   // "checked BYTES SHA\n" and the program between of so many bytes, and the graph.
   std::istringstream in(text);
@@ -124,8 +123,7 @@ std::optional<StoredResult> read_result(const std::string& text) {
     r.between = rest.substr(from, bytes);
     rest.erase(0, from + bytes);
   }
-  r.improved = improved == 1;
-  r.compiled = improved != 2;
+  r.improved = improved != 0;
   try {
     r.graph = parse(rest, "<cached result>");
   } catch (const Error&) {
@@ -140,7 +138,6 @@ void store_result(Cache& cache, const std::string& key, const OptimizeResult& re
     if (o.fate == Fate::Chosen && o.graph == result.graph) chosen = &o;
   StoredResult r;
   r.improved = result.improved;
-  r.compiled = result.module || result.cuda;
   r.graph = result.graph;
   if (chosen) {
     r.origin = chosen->origin;
@@ -163,7 +160,7 @@ std::string print_result(const StoredResult& r) {
   std::string proof;
   if (!r.checked.empty())
     proof = "checked " + std::to_string(r.between.size()) + " " + r.checked + "\n" + r.between;
-  return std::to_string(r.compiled ? int(r.improved) : 2) + " " + std::to_string(r.rank) + " " +
+  return std::to_string(int(r.improved)) + " " + std::to_string(r.rank) + " " +
          number(r.model_seconds) + " " + number(r.original_s) + " " + number(r.seconds) + " " +
          number(r.speedup) + "\n" + r.origin + "\n" + derivation + "--\n" + proof + print(r.graph);
 }

@@ -12,7 +12,6 @@ namespace tessera {
 
 struct StoredResult {
   bool improved = false;
-  bool compiled = true;  // or the budget ended before the original was
   Graph graph;
   std::string origin, derivation;
   std::string between;  // a program that its proof went by, as text; a hint, perhaps empty

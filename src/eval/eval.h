@@ -72,6 +72,8 @@ std::vector<FieldArray> draw_inputs(const Graph& graph, const FieldModel& model,
                                     const std::vector<Components>& components,
                                     int64_t int_bound = 2, ThreadPool* pool = nullptr);
 
+struct DeemedPoles;  // eval/field.h
+
 struct FieldOptions {
   Components outputs = 1;  // of float outputs
   ThreadPool* pool = nullptr;
@@ -86,6 +88,7 @@ struct FieldOptions {
   bool all_components = false;
   // Redrawing only: set from elsewhere, it ends that before its next round.
   const std::atomic<bool>* cancel = nullptr;
+  const DeemedPoles* deemed = nullptr;  // in place of all else that is undefined
 };
 
 struct FieldResult {

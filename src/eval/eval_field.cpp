@@ -115,8 +115,9 @@ FieldArray array_of(const View& v, const FieldModel& model, Components component
 template <class W>
 FieldResult evaluate(const Graph& g, const FieldModel& model, const std::vector<FieldArray>& inputs,
                      const FieldOptions& options, const Demand& demand) {
-  Interpreter<FieldDomain<W>> interpreter(FieldDomain<W>(model), options.pool,
-                                          opaque_function<W>(model));
+  FieldDomain<W> domain(model);
+  domain.shared.deemed = options.deemed;
+  Interpreter<FieldDomain<W>> interpreter(domain, options.pool, opaque_function<W>(model));
   interpreter.set_sample_blocks(options.sample_blocks);
   std::vector<View> values = input_views(g, inputs);
   std::vector<Arena> arenas;

@@ -108,6 +108,22 @@ template <class W> struct PowerTable {
   }
 };
 
+// What operators are taken to be undefined at instead of what they are: at these words of their
+// operands. Programs of which one only divides by what the other divides by, in the same places,
+// are undefined alike whatever that is.
+struct DeemedPoles {
+  enum Class : uint64_t { Zero, Sign };  // divisors; operands of roots and logarithms
+  uint64_t key = 0;
+  int halvings = 64;                     // one word of 2^halvings is a pole
+  uint64_t only = 0;                     // a word as it stands in `met` is one, too
+  std::vector<uint64_t>* met = nullptr;  // is given all words, by evaluations of one thread
+  bool holds(Class kind, uint64_t word) const {
+    const uint64_t w = derive_key(word, kind + 1);
+    if (met != nullptr) met->push_back(w);
+    return w == only || (halvings < 64 && derive_key(key, w) >> (64 - halvings) == 0);
+  }
+};
+
 // The functions a field knows by name only.
 enum class Keyed : uint8_t {
   Log,

@@ -25,6 +25,7 @@ template <class W> struct FieldShared {
   uint64_t atom_key;   // hashes an element as a member of a set
   bool unknown_signs;  // Signs::Unknown
   bool small;          // FieldSize::Small: logarithms have their domain
+  const DeemedPoles* deemed = nullptr;
 
   // The sign of an element in component k: odd, and a function of component p for all components.
   W unknown_sign(int k, W x) const {
@@ -294,7 +295,8 @@ template <class W> FieldVec<W> operator/(const FieldVec<W>& a, const FieldVec<W>
     W inverse[kRun];
     invert_run(m, b.c[k], r.n, inverse);
     for (int i = 0; i < r.n; ++i) {
-      if (b.c[k][i] == 0) r.undefine(i);
+      const DeemedPoles* const deemed = a.shared->deemed;
+      if (deemed ? deemed->holds(DeemedPoles::Zero, b.c[k][i]) : b.c[k][i] == 0) r.undefine(i);
     }
     a.loops().mul(m, a.c[k], inverse, r.c[k], r.n);
   }
@@ -312,7 +314,9 @@ template <class W> FieldVec<W> sqrt(const FieldVec<W>& a) {
     W square[kRun];
     a.loops().mul(m, r.c[k], r.c[k], square, r.n);
     for (int i = 0; i < r.n; ++i) {
-      if (square[i] != a.c[k][i]) r.undefine(i);
+      const DeemedPoles* const deemed = a.shared->deemed;
+      if (deemed ? deemed->holds(DeemedPoles::Sign, a.c[k][i]) : square[i] != a.c[k][i])
+        r.undefine(i);
     }
   }
   return r;
@@ -369,16 +373,25 @@ template <class W> FieldVec<W> keyed(const FieldVec<W>& a, Keyed function, uint6
   }
   return r;
 }
-template <class W> FieldVec<W> log(const FieldVec<W>& a) {
-  FieldVec<W> r = keyed(a, Keyed::Log);
-  for (int k = 0; a.shared->small && k < 3; ++k) {
+// Functions of what is positive, where logarithms have their domain.
+template <class W>
+FieldVec<W> of_positive(const FieldVec<W>& a, Keyed function, bool has_domain, uint64_t label = 0) {
+  FieldVec<W> r = keyed(a, function, label);
+  const DeemedPoles* const deemed = a.shared->deemed;
+  for (int k = 0; has_domain && k < 3; ++k) {
     if (!a.holds(k)) continue;
     for (int i = 0; i < r.n; ++i) {
-      if (a.modulus(k).legendre(a.c[k][i]) != 1) r.undefine(i);
+      const W x = a.c[k][i];
+      if (deemed ? deemed->holds(DeemedPoles::Sign, x) || deemed->holds(DeemedPoles::Zero, x)
+                 : a.modulus(k).legendre(x) != 1)
+        r.undefine(i);
     }
     break;  // the first component that there is speaks for all
   }
   return r;
+}
+template <class W> FieldVec<W> log(const FieldVec<W>& a) {
+  return of_positive(a, Keyed::Log, a.shared->small || a.shared->deemed);
 }
 // Odd: x·h(x²).
 template <class W> FieldVec<W> erf(const FieldVec<W>& a) { return a * keyed(a * a, Keyed::Erf); }
@@ -396,8 +409,8 @@ template <class W> FieldVec<W> cos(const FieldVec<W>& a) {
   return (one - t * t) / (one + t * t);
 }
 template <class W> FieldVec<W> general_power(const FieldVec<W>& a, const Rational& e) {
-  return keyed(a, Keyed::Pow,
-               derive_key(uint64_t(e.num()), derive_key(uint64_t(e.den()), uint64_t(e.exp2()))));
+  const uint64_t by = derive_key(uint64_t(e.den()), uint64_t(e.exp2()));
+  return of_positive(a, Keyed::Pow, a.shared->deemed, derive_key(uint64_t(e.num()), by));
 }
 
 template <class W> FieldVec<W> floor(const FieldVec<W>& a) { return keyed(a, Keyed::Floor); }

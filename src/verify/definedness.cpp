@@ -1,7 +1,6 @@
 #include "verify/definedness.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/interruption.h"
 #include "base/rng.h"
@@ -35,29 +34,60 @@ struct Poles {
   }
 };
 
-// Whether whatever the candidate divides by is, but for its place, what the original divides by.
-bool are_divisors_of(const Graph& spec, const Poles& candidate, uint64_t seed) {
-  if (!candidate.all) return false;
-  const FieldModel model(FieldSize::Bits61, seed);
-  std::set<uint64_t> known;
-  const Poles of_spec(spec);
-  for (const Poles* poles : {&of_spec, &candidate}) {
-    const Graph& divisors = poles->values;
-    std::vector<Components> components = needed_components(divisors);
-    for (Components& c : components) c |= 1;
-    const FieldResult r = eval_field(divisors, model, draw_inputs(divisors, model, components));
-    if (!r.ok()) return false;
-    for (const FieldArray& a : r.outputs)
-      for (int64_t i = 0; i < a.size(); i++) {
-        if (a.flag(i) != 0) return false;
-        if (poles == &of_spec)
-          known.insert(a.word(0, i));
-        else if (known.count(a.word(0, i)) == 0)
-          return false;
-      }
+// Whether, by a number of draws, the original is undefined wherever the candidate is, whatever
+// values of divisors and of operands of roots are poles: those of the candidate have to be values
+// of the original's, in the same places.
+class SamePoles {
+ public:
+  SamePoles(const Graph& spec, const Graph& candidate)
+      : spec_(spec), candidate_(candidate), components_(needed_components(spec)) {
+    const std::vector<Components> others = needed_components(candidate);
+    for (size_t k = 0; k < components_.size(); k++) components_[k] |= others[k] | 1;
   }
-  return true;
-}
+
+  bool in_draw(uint64_t seed, int number) const {
+    FieldDrawRequest request;
+    request.field = FieldSize::Bits61;
+    request.seed = seed;
+    request.redraws = 0;
+    const FieldModel model(request.field, seed);
+    const std::vector<FieldArray> inputs =
+        drawn_inputs(spec_, candidate_, request, model, components_);
+    const auto at = [&](const Graph& g, const DeemedPoles& poles) {
+      FieldOptions options;
+      options.deemed = &poles;
+      return eval_field(g, model, inputs, options);
+    };
+    const auto words = [&](const Graph& g) {
+      std::vector<uint64_t> met;
+      DeemedPoles none;
+      none.met = &met;
+      if (!at(g, none).ok()) met.clear();
+      std::sort(met.begin(), met.end());
+      met.erase(std::unique(met.begin(), met.end()), met.end());
+      return met;
+    };
+    const std::vector<uint64_t> theirs = words(spec_), mine = words(candidate_);
+    if (mine.empty() || !std::includes(theirs.begin(), theirs.end(), mine.begin(), mine.end()))
+      return false;
+    // One of them, or many.
+    DeemedPoles some;
+    some.key = seed;
+    if (number % 2 == 0)
+      some.only = mine[Rng(seed).below(mine.size())];
+    else
+      some.halvings = number;
+    const std::vector<FieldArray> s = at(spec_, some).outputs, c = at(candidate_, some).outputs;
+    for (size_t k = 0; k < c.size(); k++)
+      for (int64_t i = 0; i < c[k].size(); i++)
+        if (c[k].flag(i) != 0 && s[k].flag(i) == 0) return false;
+    return true;
+  }
+
+ private:
+  const Graph &spec_, &candidate_;
+  std::vector<Components> components_;
+};
 
 // Draws at which poles are met: by chance once in some thousand looks, and by moving an input so
 // that one of them is zero where it is linear in that.
@@ -125,38 +155,32 @@ class PoleDraws {
   std::vector<int64_t> met_;
 };
 
-// Whether results can be defined though a value they were chosen from is not.
-bool leaves_aside(const Graph& g) {
-  const OpKind drop[] = {OpKind::Where, OpKind::Gather, OpKind::Slice, OpKind::Triu, OpKind::Tril};
-  for (const Op& op : g.ops()) {
-    if (std::find(std::begin(drop), std::end(drop), op.kind) != std::end(drop)) return true;
-    if (op.body.valid() && leaves_aside(g.body(op))) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 DefinednessTest test_definedness(Reference& spec, const Graph& candidate, uint64_t seed,
                                  double work, const std::atomic<bool>* cancel) {
   constexpr double kWork = 5e7;
   constexpr int64_t kEnough = 64, kEach = 8;
-  constexpr int kLeast = 8, kMost = 4096;
+  constexpr int kLeast = 8, kMost = 4096, kSame = 24;
+  const int draws = int(std::clamp(kWork / std::max(1.0, work), double(kLeast), double(kMost)));
   DefinednessTest test;
+  const SamePoles poles_of(spec.spec(), candidate);
+  test.same_poles = true;
+  for (int k = 0; test.same_poles && k < std::min(draws, kSame); k++)
+    test.same_poles = poles_of.in_draw(Rng(seed).split(uint64_t(kMost + k))(), k);
+  if (test.same_poles) return test;
   for (const Graph* g : {&spec.spec(), &candidate})
     if (divides_by_small_prime(*g)) {
       test.unsupported = "a mean over a multiple of a small prime of elements";
       return test;
     }
   const Poles poles(candidate);
-  test.same_divisors = !leaves_aside(spec.spec()) && are_divisors_of(spec.spec(), poles, seed);
   // A zero denominator that a decision leaves aside is met there, too.
   PoleDraws draw(spec.spec(), candidate, poles);
   const bool outside = !poles.values.outputs().empty();
   const auto enough = [&] {
     return (!outside || draw.least() >= kEach) && (poles.all || test.undefined >= kEnough);
   };
-  const int draws = int(std::clamp(kWork / std::max(1.0, work), double(kLeast), double(kMost)));
   while (test.draws < draws && (test.draws < kLeast || !enough())) {
     if (cancel != nullptr && cancel->load()) return test;
     FieldDrawRequest request = draw.next(Rng(seed).split(uint64_t(test.draws))());

@@ -17,9 +17,9 @@ struct DefinednessTest {
   // nothing at kernel level, elements that were undefined as the original's were.
   int64_t undefined = 0;
   int draws = 0;
-  // What it divides by is what the original divides by, but for its place, and every result of the
-  // original depends on that.
-  bool same_divisors = false;
+  // It divides by what the original divides by, in the same places, and likewise for roots and
+  // logarithms: no zeros were looked for.
+  bool same_poles = false;
   bool differs = false;  // somewhere the candidate alone was
   std::string unsupported;
 };

@@ -193,7 +193,7 @@ class StaticTest {
           "of a few thousand elements"};
     }
     if (!test.unsupported.empty()) return Unknown{UnknownReason::Undefined, test.unsupported};
-    if (test.same_divisors) return std::nullopt;
+    if (test.same_poles) return std::nullopt;
     if (test.undefined == 0)
       return Unknown{
           UnknownReason::Undefined,

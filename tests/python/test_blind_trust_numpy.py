@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from quick import QUICK
+from quick import QUICK, UNSEARCHED
 from test_decorator import same
 
 import tessera as ts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 X = np.arange(6.0).reshape(2, 3) + 1
-KERNEL = {"budget": 0.2, "disable": ("numpy",)}
+KERNEL = {**QUICK, "disable": (*UNSEARCHED, "numpy")}
 
 
 def quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -38,7 +38,7 @@ equal("not less", lambda x, y: np.where(~(x < y), x, 3 * y),
 equal("sides moved", lambda x, y: np.where(x - 2 > y, x, y), lambda x, y: np.where(x > y + 2, x, y),
       V, V)  # fmt: skip
 equal("all of a row", lambda x, y: np.where(np.all(x[1:] >= x[:-1]), y, -y),
-      lambda x, y: y - 2 * y * ~np.all(x[1:] >= x[:-1]), ROW, V)  # fmt: skip
+      lambda x, y: y * (1 - 2 * ~np.all(x[1:] >= x[:-1])), ROW, V)  # fmt: skip
 equal("clip either way", lambda x: np.minimum(np.maximum(x, -2), 3),
       lambda x: np.maximum(np.minimum(x, 3), -2), V)  # fmt: skip
 equal("one implies the other", lambda x, y: np.where(x > 3, np.where(x > 2, y, 0), 2 * y),
@@ -73,7 +73,8 @@ unequal("median of wrong three", lambda a, b, c: np.minimum(np.maximum(a, b), c)
         lambda a, b, c: np.maximum(np.minimum(a, c), b), V, V, V)  # fmt: skip
 unequal("sign at zero", np.sign, lambda x: np.where(x >= 0, 1, -1).astype(np.float32), V)
 # --- poles
-equal("the same pole", lambda x, y: (x + y) / y, lambda x, y: x / y + 1, V, V)
+equal("the same pole", lambda x, y: x / y - 1, lambda x, y: -x / -y - 1, V, V)
+unequal("a sum that overflows", lambda x, y: x / y + 1, lambda x, y: (x + y) / y, V, V)
 equal("no pole", lambda x: 2 / (1 + np.exp(-x)), lambda x: 2 * (1 / (np.exp(-x) + 1)), V)
 unequal("a new pole", lambda x, y: x * 1, lambda x, y: x * (y - 1234.5) / (y - 1234.5), V, V)
 unequal("a pole behind a threshold", lambda x, y: x * 1,

@@ -103,14 +103,13 @@ def test_functions_that_numpy_runs_faster_run_under_numpy() -> None:
     assert not same(a).flags.writeable
 
 
-def test_code_that_the_budget_left_no_time_for_races_as_well() -> None:
+def test_where_the_budget_left_no_time_for_code_the_function_runs() -> None:
     def sines(x: Any) -> Any:
         return np.sin(x) + x
 
     late = ts.superoptimize(sines, A, budget=1e-6)
-    assert late.choice.seconds == {}
+    assert late.choice.runs == "function"
     np.testing.assert_allclose(late(A), sines(A), rtol=1e-6)
-    assert set(late.choice.seconds) == {"kernel", "function"}
 
 
 def test_source_that_aliases_where_the_function_does_not_takes_no_part() -> None:

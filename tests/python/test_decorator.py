@@ -237,7 +237,11 @@ def branches(x: Any) -> Any:
         (lambda x: x * 2, (X.astype(np.uint16),), "uint16"),
         (lambda x: x * 2, (np.zeros((0, 3), np.float32),), "positive"),
         (lambda x: x * 2, (np.ma.masked_array(X, X > 1),), "MaskedArray"),
-        (lambda x: [np.asarray(r).sum() for r in x], ([[1.0], [2.0, 3.0]],), "none of its arguments"),
+        (
+            lambda x: [np.asarray(r).sum() for r in x],
+            ([[1.0], [2.0, 3.0]],),
+            "none of its arguments",
+        ),
         (lambda x: 5, (X,), "returns no array"),
         (lambda x: {1, 2}, (X,), "returns no array"),
         (lambda x: sum(1 for row in x if row.sum() > 4), (X,), "branches on the value"),

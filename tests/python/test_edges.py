@@ -95,7 +95,7 @@ def test_conditions_are_reported_and_bitwise_keeps_the_domain(name: str) -> None
         traced.graph, traced=traced, function=function, name=name, options=Options(level="bitwise")
     )
     assert bitwise.conditions == []
-    assert differs_at_edges(function, bitwise.function(), [np.ones((5, 5))] * len(types)) == ""
+    assert differs_at_edges(function, bitwise.function(), [np.ones((300, 300))] * len(types)) == ""
 
 
 def test_narrower_ranges_and_nan_are_told() -> None:

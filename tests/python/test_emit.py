@@ -100,7 +100,10 @@ def test_float_functions_of_16_bits(name: str, dtype: Any) -> None:
 
 
 # What compares values for equality or holds NaN is beyond the field that proofs are made in.
-UNPROVED = {"argmin", "isclose", "allclose", "nanmean", "nan_to_num", "argmax nan"}
+UNPROVED = {"argmin", "isclose", "allclose", "nanmean", "nan_to_num", "argmax nan",
+            # Indices computed from data: into a table of which not all positions are alike.
+            "index pairs", "index pairs inside", "index outer pair",
+            "index int and array"}  # fmt: skip
 
 
 @pytest.mark.parametrize("flavour", LIBRARIES)

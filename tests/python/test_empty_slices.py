@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import QUICK
 
 import tessera as ts
 
@@ -74,7 +75,7 @@ def promoted(x: Any) -> Any:
     ],
 )
 def test_textbook_loops(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    ours = ts.optimize(budget=1)(function)
+    ours = ts.optimize(**QUICK)(function)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "tessera")
         for _ in range(2):

@@ -14,6 +14,7 @@ from test_cli import tessera
 from bench.corpus import FOLDER, programs
 from tessera import _core
 from tessera.api import verify
+from tessera.clock import Clock
 from tessera.drop_in import DropIn
 from tessera.frontends.trace import Spec, trace_call
 from tessera.graph import Graph
@@ -110,7 +111,7 @@ def test_where_nothing_is_gained_the_program_stays() -> None:
 def arena(function: Any, *types: str) -> _Arena:
     traced = trace_call(function, types, {})
     drop_in = DropIn(traced.graph, function, traced, "f", arguments(traced.graph, traced, 0))
-    return _Arena([(traced.graph, drop_in.source(traced.graph), "")], "numpy", drop_in)
+    return _Arena([(traced.graph, drop_in.source(traced.graph), "")], "numpy", drop_in, Clock())
 
 
 def test_idioms_are_raced_with_the_program() -> None:

@@ -36,7 +36,7 @@ def not_annotated(A):
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of our own, and rules that ship nowhere."""
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(rules, "shipped_folder", lambda: None)
+    monkeypatch.setattr("tessera.options.shipped_rules", lambda: None)
     return tmp_path
 
 

@@ -484,7 +484,8 @@ def _results(
             or f"{_name(function)} returns no array that depends on its arguments",
             where,
         )
-    if any(s.anew and getattr(s.value, "base", None) is not None for s in _statics(results)):
+    if any(s.anew and getattr(s.value, "base", None) is not None and s.value.size
+           for s in _statics(results)):  # fmt: skip
         raise UnsupportedError(
             f"{_name(function)} returns a view of an array that does not depend on its arguments",
             where,

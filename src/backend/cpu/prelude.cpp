@@ -635,7 +635,7 @@ INLINE double t_wave(double x, long turn) {
   return __builtin_fabs(x) < 0x1p20 ? y : __builtin_nan("");
 }
 struct t_sine {
-  template <class T> INLINE T near(T x, T) { return t_wave(x, 0); }
+  template <class T> INLINE T near(T x, T) { return x == 0 ? x : t_wave(x, 0); }  // -0 too
   static double far(double x, double) { return t_libm_sin(x); }
 };
 struct t_cosine {

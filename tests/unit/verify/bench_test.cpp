@@ -148,6 +148,23 @@ TEST(VerifyBench, InjectedAreRefusedAndEqualPairsAccepted) {
   EXPECT_EQ(rows[1].refuted, 0) << refused;
 }
 
+// What decides differently at rare inputs, and what never does (branch_faults.cpp, branch_laws.cpp).
+TEST(VerifyBench, BranchFaultsAreRefused) {
+  VerifyBenchOptions options;
+  options.injected = options.equal = 0;
+  options.branches = 220;
+  options.seed = 2028;
+  const std::vector<VerifyBenchRow> rows = bench_verify(options);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[2].count, 220);
+  std::string failures;
+  for (const std::string& f : rows[2].failures) failures += f + "\n";
+  EXPECT_EQ(rows[2].accepted, 0) << failures;
+  EXPECT_EQ(rows[3].count, 220);
+  EXPECT_GE(rows[3].accepted, 110);
+  EXPECT_EQ(rows[3].refuted, 0) << rows[3].failures.at(0);
+}
+
 // Faults in shallow and deep layers, and sound edits there; most of them need a proof in parts.
 TEST(VerifyBench, DeepPrograms) {
   VerifyBenchOptions options;

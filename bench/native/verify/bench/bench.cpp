@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "eval/eval.h"
 #include "ir/text.h"
+#include "verify/bench/branch_program.h"
 #include "verify/bench/deep_program.h"
 #include "verify/bench/mutations.h"
 #include "verify/bench/random_program.h"
@@ -23,7 +24,8 @@ struct Trial {
   const char* kind = nullptr;
   Graph spec, changed;
   std::optional<Verdict> verdict;
-  std::string error;  // an exception: counts as a failure
+  std::string error;       // an exception: counts as a failure
+  bool witnessed = false;  // inputs are known at which the programs differ
   bool harmless = false;
   bool undecided = false;  // not even the original, or the rewrite, equals itself for the verifier
 };
@@ -124,6 +126,30 @@ Trial make_deep_trial(const std::vector<ProgramEdit>& edits, uint64_t seed, bool
   return t;
 }
 
+// A random program with a branch that differs at inputs that are known, or nowhere.
+Trial make_branch_trial(const BranchKind& kind, uint64_t seed, bool unsound) {
+  Trial t;
+  t.kind = kind.name;
+  t.witnessed = unsound;
+  for (uint64_t i = 0; i < 500; i++) {
+    const uint64_t s = mix64(seed + i * 0x9e3779b97f4a7c15ull);
+    std::optional<BranchPair> pair;
+    if (!unsound)
+      pair = branch_law(kind, s);
+    else if (auto fault = branch_fault(kind, s); fault && !fault->harmless)
+      pair = std::move(fault->pair);
+    if (!pair) continue;
+    t.spec = std::move(pair->spec);
+    t.changed = std::move(pair->changed);
+    return t;
+  }
+  t.error = "no random program has a place for this branch";
+  return t;
+}
+
+// Makes the pair of an index with a seed.
+using Maker = std::function<Trial(size_t index, uint64_t seed)>;
+
 void judge(Trial& t, uint64_t seed, bool unsound, const std::atomic<bool>* cancel) {
   if (!t.error.empty()) return;
   VerifyOptions options;
@@ -133,7 +159,8 @@ void judge(Trial& t, uint64_t seed, bool unsound, const std::atomic<bool>* cance
   if (seed % 2 == 0) options.whole_cost = 0;
   try {
     t.verdict = verify(t.spec, t.changed, options);
-    if (unsound && t.verdict->equal()) t.harmless = equal_on_dense_set(t.spec, t.changed, seed);
+    if (unsound && !t.witnessed && t.verdict->equal())
+      t.harmless = equal_on_dense_set(t.spec, t.changed, seed);
     // A fair question? Some programs cannot even be compared with themselves.
     if (!unsound && t.verdict->unknown())
       t.undecided = !verify(t.spec, t.spec, options).equal() ||
@@ -148,8 +175,8 @@ std::string report(const Trial& t) {
          (t.verdict ? t.verdict->str() : "") + t.error + "\n";
 }
 
-VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int count, bool unsound,
-                   bool deep, const VerifyBenchOptions& o, ThreadPool& pool) {
+VerifyBenchRow run(const char* name, const Maker& make, int count, bool unsound,
+                   const VerifyBenchOptions& o, ThreadPool& pool) {
   const auto start = std::chrono::steady_clock::now();
   VerifyBenchRow row;
   row.name = name;
@@ -166,8 +193,7 @@ VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int 
         const uint64_t index = first + uint64_t(i);
         const uint64_t seed = mix64(o.seed * 0x9e3779b97f4a7c15ull + index) ^ uint64_t(unsound);
         Trial& t = trials[size_t(i)];
-        t = deep ? make_deep_trial(edits, seed, unsound)
-                 : make_trial(edits, size_t(index) % edits.size(), seed, unsound);
+        t = make(size_t(index), seed);
         judge(t, seed, unsound, o.cancel);
       }
     });
@@ -209,19 +235,35 @@ VerifyBenchRow run(const char* name, const std::vector<ProgramEdit>& edits, int 
 std::vector<VerifyBenchRow> bench_verify(const VerifyBenchOptions& o) {
   ThreadPool pool(o.threads);
   std::vector<VerifyBenchRow> rows;
-  auto chosen = [&](const std::vector<ProgramEdit>& all) {
-    std::vector<ProgramEdit> some;
-    for (const ProgramEdit& e : all)
-      if (o.kind.empty() || o.kind == e.name) some.push_back(e);
+  const auto chosen = [&](const auto& all) {
+    auto some = all;
+    std::erase_if(some, [&](const auto& e) { return !o.kind.empty() && o.kind != e.name; });
     return some;
   };
-  const std::vector<ProgramEdit> unsound = chosen(mutations()), sound = chosen(rewrites());
-  if (!unsound.empty()) rows.push_back(run("injected", unsound, o.injected, true, false, o, pool));
-  if (!sound.empty()) rows.push_back(run("equal", sound, o.equal, false, false, o, pool));
-  if (o.deep > 0 && !unsound.empty())
-    rows.push_back(run("injected_deep", unsound, o.deep, true, true, o, pool));
-  if (o.deep > 0 && !sound.empty())
-    rows.push_back(run("equal_deep", sound, o.deep, false, true, o, pool));
+  for (const bool unsound : {true, false}) {
+    const auto edits = chosen(unsound ? mutations() : rewrites());
+    if (edits.empty()) continue;
+    const Maker shallow = [&](size_t index, uint64_t seed) {
+      return make_trial(edits, index % edits.size(), seed, unsound);
+    };
+    rows.push_back(run(unsound ? "injected" : "equal", shallow, unsound ? o.injected : o.equal,
+                       unsound, o, pool));
+  }
+  for (const bool unsound : {true, false}) {
+    const auto edits = chosen(unsound ? mutations() : rewrites());
+    if (edits.empty() || o.deep == 0) continue;
+    const Maker deep = [&](size_t, uint64_t seed) { return make_deep_trial(edits, seed, unsound); };
+    rows.push_back(run(unsound ? "injected_deep" : "equal_deep", deep, o.deep, unsound, o, pool));
+  }
+  for (const bool unsound : {true, false}) {
+    const auto kinds = chosen(unsound ? branch_faults() : branch_laws());
+    if (kinds.empty() || o.branches == 0) continue;
+    const Maker branch = [&](size_t index, uint64_t seed) {
+      return make_branch_trial(kinds[index % kinds.size()], seed, unsound);
+    };
+    rows.push_back(
+        run(unsound ? "branch_faults" : "branch_laws", branch, o.branches, unsound, o, pool));
+  }
   return rows;
 }
 

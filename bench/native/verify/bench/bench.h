@@ -12,6 +12,7 @@ namespace tessera {
 struct VerifyBenchOptions {
   int injected = 10000, equal = 10000;  // how many verifications of each sort
   int deep = 0;                         // and as many of each sort of deep programs
+  int branches = 0;                     // and of programs with branches planted in them
   uint64_t seed = 1;
   int threads = 2;
   std::string kind;  // only edits of this name; empty: all
@@ -28,9 +29,9 @@ struct KindResult {
 };
 
 struct VerifyBenchRow {
-  std::string name;  // "injected", "equal", "injected_deep" or "equal_deep"
+  std::string name;  // injected, equal, injected_deep, equal_deep, branch_faults, branch_laws
   int count = 0;     // verifications that count
-  int accepted = 0;  // verdict Equal; for "injected" these are misses
+  int accepted = 0;  // verdict Equal; for faults these are misses
   int refuted = 0, unknown = 0;
   int harmless = 0;   // "injected": mutants that are equal programs, by another argument
   int undecided = 0;  // "equal": pairs skipped since the verifier cannot decide even that the

@@ -1,0 +1,82 @@
+// Rewrites that are undefined where the original is defined, at inputs that no sample meets.
+#include "programs.h"
+
+namespace tessera {
+namespace {
+
+// Zero on a hyperplane that no small number lies on.
+const std::string kInputs =
+    "x = input : f32[6,4]; y = input : f32[6,4]; a = input : f32[6,4]; "
+    "p = const {value=0.73105} : f32[]; q = const {value=1.61803} : f32[]; "
+    "k = const {value=0.12345} : f32[]; px = mul x, p; qy = mul y, q; r = sub px, qy; "
+    "d = add r, k; ";
+
+Verdict compared(const std::string& a, const std::string& b, uint64_t seed) {
+  VerifyOptions options;
+  options.seed = seed;
+  options.level = Accuracy::Fast;
+  return verify(program(kInputs + a), program(kInputs + b), options);
+}
+void expect_accepted(const std::string& a, const std::string& b) {
+  for (uint64_t seed = 1; seed <= 12; seed++)
+    EXPECT_TRUE(compared(a, b, seed).equal()) << a << "\n"
+                                              << b << "\n"
+                                              << compared(a, b, seed).str();
+}
+void expect_not_accepted(const std::string& a, const std::string& b) {
+  for (uint64_t seed = 1; seed <= 12; seed++) EXPECT_FALSE(compared(a, b, seed).equal()) << b;
+}
+
+TEST(Definedness, TheSameDivisorsInTheSamePlaces) {
+  expect_accepted("z = div a, d; return z", "z = div a, d; return z");
+  expect_accepted("u = div a, d; v = div y, d; z = add u, v; return z",
+                  "u = add y, a; z = div u, d; return z");
+  expect_accepted("s = sqr d; m = mean s {axes=[1], keepdims=true}; r2 = sqrt m; z = div a, r2; "
+                  "return z",
+                  "s = mul d, d; m = mean s {axes=[1], keepdims=true}; r2 = rsqrt m; "
+                  "z = mul a, r2; return z");
+  expect_accepted("l = log d; z = add l, a; return z", "l = log d; z = add a, l; return z");
+  expect_accepted("c = gt x, y; u = div a, d; z = where c, u, a; return z",
+                  "c = lt y, x; u = div a, d; z = where c, u, a; return z");
+}
+
+TEST(Definedness, APoleThatTheOriginalDoesNotHave) {
+  expect_not_accepted("z = add a, a; return z",
+                      "m = mul a, d; n = div m, d; z = add n, a; return z");
+  // In one row of six.
+  expect_not_accepted(
+      "z = add a, a; return z",
+      "m = mul a, d; n = div m, d; n0 = slice n {starts=[2,0], stops=[3,4], steps=[1,1]}; "
+      "a0 = slice a {starts=[0,0], stops=[2,4], steps=[1,1]}; "
+      "a1 = slice a {starts=[3,0], stops=[6,4], steps=[1,1]}; b = concat a0, n0, a1 {axis=0}; "
+      "z = add b, a; return z");
+}
+
+TEST(Definedness, APoleInAnotherPlace) {
+  // Of another result.
+  expect_not_accepted("u = div y, d; z = add a, a; return u, z",
+                      "u = div y, d; m = mul a, d; n = div m, d; z = add n, a; return u, z");
+  // Of the neighbour's row.
+  expect_not_accepted(
+      "z = div a, d; return z",
+      "d0 = slice d {starts=[1,0], stops=[6,4], steps=[1,1]}; "
+      "d1 = slice d {starts=[0,0], stops=[1,4], steps=[1,1]}; e = concat d0, d1 {axis=0}; "
+      "m = mul a, e; n = div m, e; z = div n, d; return z");
+  // Where the original leaves the quotient aside.
+  expect_not_accepted("c = gt x, y; u = div a, d; z = where c, u, a; return z",
+                      "c = gt x, y; v = where c, a, a; m = mul a, d; n = div m, d; u = div n, d; "
+                      "z = where c, u, n; return z");
+  // Of what nobody reads.
+  expect_not_accepted("u = div y, d; z = add a, a; return z",
+                      "m = mul a, d; n = div m, d; z = add n, a; return z");
+}
+
+TEST(Definedness, RootsAndLogarithmsOfMoreThanTheOriginals) {
+  expect_not_accepted("m = relu d; z = sqrt m; w = add z, a; return w",
+                      "z = sqrt d; w = add z, a; return w");
+  expect_not_accepted("z = add d, a; return z", "s = sqrt d; t = mul s, s; z = add t, a; return z");
+  expect_not_accepted("z = add d, a; return z", "s = log d; t = exp s; z = add t, a; return z");
+}
+
+}  // namespace
+}  // namespace tessera
