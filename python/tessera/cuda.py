@@ -101,7 +101,11 @@ def is_tensor_or_device_array(value: Any) -> bool:
 def is_capturing() -> bool:
     """Whether PyTorch captures a CUDA graph on its current stream."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda is not None and cuda.is_available() and bool(cuda.is_current_stream_capturing())
+    asked = getattr(cuda, "is_current_stream_capturing", None)
+    try:
+        return asked is not None and bool(asked())
+    except RuntimeError:  # a build of PyTorch without CUDA
+        return False
 
 
 def to_device(array: Any, device: int = 0) -> _core.DeviceArray:

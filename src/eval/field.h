@@ -115,12 +115,14 @@ struct DeemedPoles {
   enum Class : uint64_t { Zero, Sign };  // divisors; operands of roots and logarithms
   uint64_t key = 0;
   int halvings = 64;                     // one word of 2^halvings is a pole
-  uint64_t only = 0;                     // a word as it stands in `met` is one, too
-  std::vector<uint64_t>* met = nullptr;  // is given all words, by evaluations of one thread
+  std::array<uint64_t, 3> only{};        // keys of words that are
+  std::vector<uint64_t>* met = nullptr;  // is given all keys, by evaluations of one thread
+  static uint64_t key_of(Class kind, uint64_t word) { return derive_key(word, kind + 1); }
   bool holds(Class kind, uint64_t word) const {
-    const uint64_t w = derive_key(word, kind + 1);
+    const uint64_t w = key_of(kind, word);
     if (met != nullptr) met->push_back(w);
-    return w == only || (halvings < 64 && derive_key(key, w) >> (64 - halvings) == 0);
+    return w == only[0] || w == only[1] || w == only[2] ||
+           (halvings < 64 && derive_key(key, w) >> (64 - halvings) == 0);
   }
 };
 

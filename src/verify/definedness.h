@@ -23,6 +23,11 @@ struct DefinednessTest {
   bool differs = false;  // somewhere the candidate alone was
   std::string unsupported;
 };
+// Small integers, moved so that a denominator of either is zero, where that is linear in an input:
+// a quotient is infinite or no number there, which what follows may turn into a number.
+std::vector<std::vector<NDArray>> inputs_at_poles(const Graph& spec, const Graph& candidate,
+                                                  uint64_t seed, double work, ThreadPool* pool);
+
 DefinednessTest test_definedness(Reference& spec, const Graph& candidate, uint64_t seed,
                                  double work, const std::atomic<bool>* cancel);
 

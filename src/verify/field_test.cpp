@@ -111,10 +111,11 @@ std::vector<FieldArray> drawn_inputs(const Graph& spec, const Graph& candidate,
           std::vector<int64_t>(small[k].reals.begin(), small[k].reals.end()));
     }
   }
-  if (request.shift.by != 0) {
+  for (int k = 0; k < 3; k++) {
+    const uint64_t by = request.shift.by[size_t(k)];
     FieldArray& a = inputs[request.shift.input];
-    for (int64_t i = 0; i < a.size(); i++)
-      a.set_value(model, 0, i, (a.value(model, 0, i) + request.shift.by) % model.prime(0));
+    for (int64_t i = 0; by != 0 && (a.present() >> k & 1) != 0 && i < a.size(); i++)
+      a.set_value(model, k, i, (a.value(model, k, i) + by) % model.prime(k));
   }
   if (request.field == FieldSize::Small) zero_together(inputs);
   return inputs;

@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-// All numbers of an input moved by the same residue.
+// All numbers of an input moved by the same residue, in each component by its own.
 struct FieldShift {
   size_t input = 0;
-  uint64_t by = 0;
+  std::array<uint64_t, 3> by{};
   friend auto operator<=>(const FieldShift&, const FieldShift&) = default;
 };
 

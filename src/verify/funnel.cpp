@@ -115,6 +115,7 @@ struct Verifier::State {
     return options.level == Accuracy::Bitwise &&
            !(is_integer_program(spec) && is_integer_program(candidate));
   }
+  bool prove_each(const Graph& candidate, Rng seeds, Certificate& c);
   bool in_regions(const Graph& a, const Graph& b, Rng seeds, int binding, Certificate& c);
   bool by_way_of(const Graph& between, const Graph& candidate, const Rng& seeds, Certificate& c);
   std::optional<Verdict> compare(const Graph& candidate, const Rng& seeds, Certificate& c);
@@ -193,6 +194,12 @@ Acceptance Verifier::accept(Graph candidate, const Graph* between) {
   if (!v.equal()) return {std::move(v), std::nullopt};
   Certificate c = v.certificate();
   return {std::move(v), Verified(state_->spec, std::move(candidate), std::move(c))};
+}
+
+// Cheap programs that could not be compared as a whole: only where they differ.
+bool Verifier::State::prove_each(const Graph& candidate, Rng seeds, Certificate& c) {
+  return std::max(evaluation_cost(spec), evaluation_cost(candidate)) <= options.whole_cost &&
+         prove_regions(spec, candidate, options, seeds.split(62), pool(), 0, c);
 }
 
 // Expensive programs: only where they differ.
@@ -302,8 +309,13 @@ Verdict Verifier::State::verify(const Graph& candidate, const Graph* between) {
     if (between && !is_integer_program(spec) && by_way_of(*between, candidate, seeds, c))
       return Equal{std::move(c)};
     if (in_regions(spec, candidate, seeds, 0, c)) return Equal{std::move(c)};
-    if (auto v = compare(candidate, seeds, c)) return *v;
-    return Equal{std::move(c)};
+    const Certificate before = c;
+    const auto v = compare(candidate, seeds, c);
+    if (!v) return Equal{std::move(c)};
+    // What is decided in one place is seen best where the rest is a free input.
+    if (Certificate parts = before; v->unknown() && prove_each(candidate, seeds, parts))
+      return Equal{std::move(parts)};
+    return *v;
   }
   // Random extents, different for different symbols where there is room.
   Rng rng = seeds.split(7);

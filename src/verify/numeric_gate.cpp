@@ -537,7 +537,8 @@ std::optional<Counterexample> difference_at(Reference& spec, const Graph& candid
   const Worst w = cmp.worst_exact(cmp.exact(inputs));
   if (w.ratio <= 1e6) return std::nullopt;
   return cmp.counterexample(w.undefined ? Difference::Definedness : Difference::Value,
-                            "the programs compute different values where operands are equal",
+                            "the programs compute different values where operands are equal or a "
+                            "denominator is zero",
                             inputs, w);
 }
 

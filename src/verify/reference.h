@@ -37,7 +37,7 @@ class Reference {
     Signs signs = Signs::Character;
     std::vector<Components> components;
     std::vector<IntRange> ranges;  // of integer inputs
-    std::pair<size_t, uint64_t> shift;
+    std::pair<size_t, std::array<uint64_t, 3>> shift;
     auto order() const {
       return std::tie(field, seed, exponent_bound, redraws, ties, signs, components, ranges, shift);
     }

@@ -177,9 +177,14 @@ class StaticTest {
   }
 
   std::optional<Verdict> definedness() {
-    if (is_total(candidate_)) return std::nullopt;
+    if (is_total(spec_) && is_total(candidate_)) return std::nullopt;
     tell("definedness");
     const double work = count_work(spec_) + count_work(candidate_);
+    for (const std::vector<NDArray>& inputs :
+         inputs_at_poles(spec_, candidate_, seeds_.split(74)(), work, reference_.pool()))
+      if (auto c = difference_at(reference_, candidate_, inputs, gate_options()))
+        return Refuted{std::move(*c)};
+    if (is_total(candidate_)) return std::nullopt;
     const DefinednessTest test =
         test_definedness(reference_, candidate_, seeds_.split(73)(), work, o_.cancel);
     if (is_cancelled(o_)) return cancelled();

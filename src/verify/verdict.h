@@ -27,7 +27,8 @@ struct ConcreteTensor {
 enum class Difference {
   Interface,    // number, order, types of inputs or outputs
   Value,        // different numbers in f64 (or different integers)
-  Definedness,  // the original is finite in f64, the rewrite is not (of special inputs also the reverse)
+  Definedness,  // the original is finite in f64, the rewrite is not (of special inputs also the
+                // reverse)
   Precision,    // equal in f64, but off by more than allowed in the program's own dtype
 };
 const char* name(Difference);

@@ -38,7 +38,8 @@ equal("not less", lambda x, y: np.where(~(x < y), x, 3 * y),
 equal("sides moved", lambda x, y: np.where(x - 2 > y, x, y), lambda x, y: np.where(x > y + 2, x, y),
       V, V)  # fmt: skip
 equal("all of a row", lambda x, y: np.where(np.all(x[1:] >= x[:-1]), y, -y),
-      lambda x, y: y * (1 - 2 * ~np.all(x[1:] >= x[:-1])), ROW, V)  # fmt: skip
+      lambda x, y: y * np.where(np.all(x[1:] >= x[:-1]), 1, -1).astype(np.float32),
+      ROW, V)  # fmt: skip
 equal("clip either way", lambda x: np.minimum(np.maximum(x, -2), 3),
       lambda x: np.maximum(np.minimum(x, 3), -2), V)  # fmt: skip
 equal("one implies the other", lambda x, y: np.where(x > 3, np.where(x > 2, y, 0), 2 * y),

@@ -101,11 +101,19 @@ class Evaluation {
  private:
   using Values = std::vector<const Elements*>;
 
+  // Whether it is 0 or 1.
+  static bool is_truth(const Graph& g, TensorId t) {
+    const Op& op = g.producer(t);
+    return g.type(t).dtype == DType::Bool ||
+           (op.kind == OpKind::Cast && g.type(op.inputs[0]).dtype == DType::Bool);
+  }
   // Whether arithmetic made these integers: inputs, and what is chosen among them, did not wrap.
   static bool may_have_wrapped(const Graph& g, TensorId t) {
     const Op& op = g.producer(t);
     if (op.kind == OpKind::Input) return g.level() != Level::Kernel;  // of a body: from anywhere
-    if (op.kind == OpKind::Const || op.kind == OpKind::Iota) return false;
+    if (op.kind == OpKind::Const || op.kind == OpKind::Iota || is_truth(g, t)) return false;
+    if (op.kind == OpKind::Sum && is_truth(g, op.inputs[0]))  // a count
+      return num_elements(g.type(op.inputs[0]).shape) > INT8_MAX;
     const OpKind chooses[] = {OpKind::Max,       OpKind::Min,       OpKind::Relu,
                               OpKind::ReduceMax, OpKind::ReduceMin, OpKind::Where};
     if (!has(op.kind, algebra::Movement) &&

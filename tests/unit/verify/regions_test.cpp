@@ -222,6 +222,22 @@ TEST(Regions, InfinitiesReachTheRegion) {
   EXPECT_TRUE(fine.equal()) << fine.str();
 }
 
+// sqrt x is no number for negative x, which `not (r <= y)` and `r > y` take differently.
+TEST(Regions, WhatIsNoNumberReachesTheRegion) {
+  VerifyOptions options;
+  options.whole_cost = 0;
+  for (const char* shape : {"f16[5,5]", "f32[5,1]", "f64[1]"})
+    for (options.seed = 1; *options.seed < 20; ++*options.seed) {
+      std::string
+          head = "x = input : T; y = input : T; b = input : T; s = sqrt b; e = exp s; r = sqrt x; ",
+          tail = "t = add e, e; z = where c, t, e; return z";
+      for (size_t at; (at = head.find('T')) != std::string::npos;) head.replace(at, 1, shape);
+      const Verdict v = verify(program(head + "l = le r, y; c = not l; " + tail),
+                               program(head + "c = gt r, y; " + tail), options);
+      EXPECT_FALSE(v.equal()) << shape << "\n" << v.str();
+    }
+}
+
 TEST(Regions, TellsWhatMayBeInfinite) {
   Graph g = program("x = input : f32[4]; v = input : f32[4]; h = const {value=0.5} : f32[]; "
                     "r = rsqrt v; a = mul x, r; e = exp x; b = add e, h; p = relu x; q = div x, h; "
