@@ -21,9 +21,9 @@ from tessera.rewrite import rewrite
 from tessera.runner import Runner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tools.check_domains import check, smaller
+from bench.domains import check, smaller
 
-# The whole corpus takes minutes: python -m tools.check_domains
+# The whole corpus takes minutes: python -m bench.domains
 SAMPLE = [
     *[p for p in programs("stenso") if p.name in ("synth_8", "log_exp_2", "scalar_sum")],
     *[p for p in programs("algebra") if p.name in ("sum_of_outer", "distribute")],

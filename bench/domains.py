@@ -1,6 +1,6 @@
 """Are the rewrites of NumPy programs as defined and as accurate as their originals?
 
-    .venv/bin/python -m tools.check_domains [GROUP[:NAME]] [--candidates N] [--seeds N]
+    .venv/bin/python -m bench.domains [GROUP[:NAME]] [--candidates N] [--seeds N]
 
 Takes the programs of bench/corpus/numpy, asks synthesis for candidates and the verifier for its
 verdict, and runs what it accepts in NumPy:
