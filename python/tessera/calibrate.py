@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tessera import _core
 from tessera.files import io_error, write_text
-from tessera.store import cache_directory
+from tessera.store import cache_directory, make_own
 
 
 def calibrated_path() -> Path:
@@ -19,7 +19,7 @@ def calibrate() -> str:
     text = _core.calibrate()
     path = calibrated_path()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own(path.parent)
     except OSError as error:
         raise io_error(path.parent, error, "created") from None
     write_text(path, text)

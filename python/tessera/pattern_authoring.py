@@ -20,6 +20,7 @@ from tessera.files import write_text
 from tessera.graph import Graph
 from tessera.options import registered_patterns, user_patterns
 from tessera.patterns import SUFFIX, Pattern, check_pattern, read_pattern
+from tessera.store import make_own
 
 _folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -87,7 +88,7 @@ def register(
         if check and not (found := check_pattern(draft)).holds:
             raise BadInputError(f"pattern {name}: {found.why}")
     path = _scope(scope) / (name + SUFFIX)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_own(path.parent)
     write_text(path, text)
     return read_pattern(path)
 

@@ -31,6 +31,7 @@ from tessera.options import (
     target_directory,
     user_patterns,
 )
+from tessera.store import make_own
 
 if TYPE_CHECKING:
     from tessera.pattern_authoring import register as register
@@ -152,7 +153,7 @@ def add_pattern(path: Path, folder: Path | None = None) -> Path:
     pattern = read_pattern(path)
     folder = user_patterns() if folder is None else folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own(folder)
     except OSError as error:
         raise io_error(folder, error) from None
     target = folder / (pattern.name + SUFFIX)

@@ -20,6 +20,7 @@ from tessera.graph import Graph
 from tessera.options import rule_folders
 from tessera.options import user_rules as user_folder
 from tessera.source import run_file
+from tessera.store import make_own
 
 LEARNT = "learnt.rules"
 
@@ -161,7 +162,7 @@ def add_to_user_rules(rules: Iterable[Rule]) -> Path:
     blocks = [text.rstrip()] if text.strip() else []
     blocks += [rule.text.rstrip() for rule in rules]
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own(path.parent)
     except OSError as error:
         raise io_error(path, error) from None
     write_text(path, "\n\n".join(blocks) + "\n")

@@ -81,6 +81,12 @@ def is_own(folder: Path, alone: bool = False) -> bool:
     return True
 
 
+def make_own(folder: Path) -> None:
+    """Creates a folder and those above it that are not there, for this user alone."""
+    for missing in [f for f in (*reversed(folder.parents), folder) if not f.exists()]:
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
 def kept_json(key: str) -> Any:
     """What was kept as JSON under a key of the core's cache; None where nothing reads as such."""
     text = _core.find_text(key)
@@ -211,7 +217,7 @@ class MeasurementStore:
             db.close()
 
     def _open(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_own(self.path.parent)
         require_own(self.path.parent, alone=True)
         try:
             return self._connect()

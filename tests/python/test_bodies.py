@@ -144,6 +144,7 @@ def test_a_module_with_code() -> None:
 
     example = [torch.ones(6, 10)]
     sizes = {"M": 6, "N": 10}
-    text = register("centred", Centre(), example=example, sizes=sizes, code={"cpu": CODE}).text
+    code = {"cpu": CODE.replace("store(y", "store(t1")}  # what the module's result is called
+    text = register("centred", Centre(), example=example, sizes=sizes, code=code).text
     unregister("centred")
     assert "code cpu for m = M" in text
