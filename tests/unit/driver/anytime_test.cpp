@@ -176,16 +176,16 @@ TEST_F(Anytime, UnrolledRecurrencesEnd) {
   }
 }
 
-TEST_F(Anytime, ThatNothingWasFoundIsRememberedByTheBudget) {
+// It may have been the machine's load.
+TEST_F(Anytime, ThatNothingWasCompiledIsNotRemembered) {
   OptimizeOptions o = options();
   o.budget_seconds = 1e-6;
-  const OptimizeResult first = optimize(parse(kRegions), o), second = optimize(parse(kRegions), o);
-  EXPECT_FALSE(first.report.from_cache);
-  EXPECT_TRUE(second.report.from_cache);
-  EXPECT_EQ(second.module, nullptr);
-  EXPECT_EQ(second.report.original_failed, "the budget ended before it was compiled");
-  o.budget_seconds = 2e-6;
-  EXPECT_FALSE(optimize(parse(kRegions), o).report.from_cache) << "more time was given";
+  for (int run = 0; run < 2; run++) {
+    const OptimizeResult r = optimize(parse(kRegions), o);
+    EXPECT_FALSE(r.report.from_cache);
+    EXPECT_EQ(r.module, nullptr);
+    EXPECT_EQ(r.report.original_failed, "the budget ended before it was compiled");
+  }
 }
 
 TEST_F(Anytime, AbandoningStopsAtOnce) {
