@@ -247,6 +247,12 @@ bool agree(const Graph& a, const Graph& b, Rng& rng) {
   return true;
 }
 
+std::vector<OpKind> kinds(const Graph& g) {
+  std::vector<OpKind> out;
+  for (const Op& op : g.ops()) out.push_back(op.kind);
+  return out;
+}
+
 TEST(AllSizes, WhatIsProvedOfEditedRulesHoldsAtSmallSizes) {
   using rules::Sizes;
   Rng rng(11);
@@ -280,6 +286,8 @@ TEST(AllSizes, WhatIsProvedOfEditedRulesHoldsAtSmallSizes) {
       ++proved;
       for (Sizes sizes : {Sizes::One, Sizes::Unlike, Sizes::Bare, Sizes::Mixed})
         if (const auto one = make(sizes)) {
+          // Programs of other ranks are other operators: the edit was another one there.
+          if (how >= 2 && kinds(one->second) != kinds(right[0])) continue;
           ++looked;
           EXPECT_TRUE(agree(one->first, one->second, rng))
               << print(one->first) << print(one->second);
