@@ -222,14 +222,17 @@ bool Terms::add_to(Sums& sums, TermId a, const Fraction& c) const {
   return true;
 }
 
-TermId Terms::sum(const std::vector<TermId>& terms) {
+TermId Terms::added(const std::vector<TermId>& terms) {
   Sums sums;
-  bool fits = true;
   for (TermId t : terms) {
     spend(int64_t(terms_[t].sum.size()));
-    fits = fits && add_to(sums, t, {1, 1}) && sums.size() <= kMaxTerms;
+    if (!add_to(sums, t, {1, 1}) || sums.size() > kMaxTerms) return kNone;
   }
-  if (fits) return intern(Term{{sums.begin(), sums.end()}});
+  return intern(Term{{sums.begin(), sums.end()}});
+}
+
+TermId Terms::sum(const std::vector<TermId>& terms) {
+  if (const TermId exact = added(terms); exact != kNone) return exact;
   Shadows s{};
   for (TermId t : terms)
     for (size_t p = 0; p < kPoints; ++p) {
@@ -400,7 +403,8 @@ bool Terms::vanishes(TermId a) {
       if (p == kNone) return vanishes_[a] = false;
       sums.push_back(p);
     }
-    t = sum(sums);
+    t = added(sums);
+    if (t == kNone) return vanishes_[a] = false;
   }
   return vanishes_[a] = t == kZero || vanishes_by_cases(t);
 }
@@ -448,7 +452,8 @@ bool Terms::vanishes_by_cases(TermId t) {
       if (power < 0) return false;
       parts.push_back(mul(of_monomial(intern(std::move(rest)), d), this->power(value, power)));
     }
-    return vanishes(sum(parts));
+    const TermId there = added(parts);
+    return there != kNone && vanishes(there);
   }
   return false;
 }
@@ -467,7 +472,9 @@ std::optional<int> Terms::different_at(TermId a, TermId b) const {
 bool Terms::equal(TermId a, TermId b) {
   if (a == b) return true;
   if (different_at(a, b)) return false;
-  return vanishes(sub(a, b));
+  const TermId opposite = negative(b);
+  const TermId difference = opposite == kNone ? kNone : added({a, opposite});
+  return difference != kNone && vanishes(difference);
 }
 
 TermId Terms::canonical(TermId a) {

@@ -153,6 +153,9 @@ class Terms {
   }
   bool add_to(Sums& sums, TermId a, const Fraction& c) const;
   TermId multiplied(TermId a, TermId b);  // kNone when too large
+  // The sum with like terms joined; kNone when too large. What decides whether terms are equal adds
+  // so: an opaque sum asks that itself of its operands.
+  TermId added(const std::vector<TermId>& terms);
   TermId opaque(AtomKind kind, std::vector<TermId> operands, const Shadows& shadows);
   bool vanishes(TermId a);  // exact; false when it cannot tell
   bool vanishes_by_cases(TermId t);
