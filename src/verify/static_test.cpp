@@ -28,7 +28,6 @@ namespace {
 int max_draws(double work) { return int(std::clamp(1e6 / std::max(1.0, work), 200.0, 600.0)); }
 constexpr int kTieDraws = 48;
 constexpr int kIntegerDraws = 64;
-constexpr double kLawSeconds = 2;
 // Proofs in parts: at most so many questions, each answered with an error so much smaller.
 constexpr int kMaxPartTests = 256;
 constexpr double kPartErrorLog2 = 8;
@@ -233,7 +232,7 @@ class StaticTest {
     tell("the operators' laws");
     SecondOpinionOptions how;
     how.proof = true;
-    how.seconds = kLawSeconds;
+    how.seconds = o_.law_seconds;
     how.seed = seeds_.split(71)();
     how.z3 = o_.z3;
     how.cancel = o_.cancel;
