@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace tessera {
 namespace {
 
@@ -34,20 +32,6 @@ std::string SharedLayout::str() const {
   if (swizzle_bits > 0)
     add("swizzled " + std::to_string(swizzle_bits) + " by " + std::to_string(swizzle_shift));
   return out.empty() ? "row-major" : out;
-}
-
-void check_shared_layout(const SharedLayout& l, size_t rank) {
-  std::vector<int> sorted = l.order;
-  std::sort(sorted.begin(), sorted.end());
-  bool good = l.pad >= 0 && l.block >= 0 && (l.block == 0 || rank >= 2) && l.swizzle_bits >= 0 &&
-              l.swizzle_bits <= 3 &&
-              (l.swizzle_bits == 0 || l.swizzle_shift >= 4 + l.swizzle_bits) &&
-              l.swizzle_shift <= 16 && (sorted.empty() || sorted.size() == rank);
-  for (size_t i = 0; i < sorted.size(); ++i) good = good && sorted[i] == static_cast<int>(i);
-  if (!good) {
-    throw Error(ErrorKind::BadInput, "layout in shared memory " + l.str() + " does not fit " +
-                                         std::to_string(rank) + " axes");
-  }
 }
 
 int64_t block_stride(const SharedLayout& l, const std::vector<int64_t>& extents,

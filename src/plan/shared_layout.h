@@ -28,9 +28,6 @@ struct SharedLayout {
   friend bool operator==(const SharedLayout&, const SharedLayout&) = default;
 };
 
-// Throws Error(BadInput) unless `layout` fits a tile of that rank.
-void check_shared_layout(const SharedLayout& layout, size_t rank);
-
 // Bytes that the tile takes, padding included.
 int64_t shared_bytes(const SharedLayout& layout, const std::vector<int64_t>& extents,
                      int element_bytes);

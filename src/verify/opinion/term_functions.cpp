@@ -39,8 +39,9 @@ bool Terms::positive_atom(uint32_t atom) const {
   return atoms_[atom].kind == AtomKind::Constant || atoms_[atom].kind == AtomKind::Root;
 }
 
-int Terms::sign_of(TermId a) const {
-  bool strict = false;
+int Terms::sign_of(TermId a, bool or_zero) const {
+  if (or_zero && not_negative_.contains(a)) return 1;
+  bool strict = or_zero;
   int sign = 0;
   for (const auto& [m, c] : terms_[a].sum) {
     const int s = c.num > 0 ? 1 : -1;
@@ -66,19 +67,23 @@ int Terms::sign_of(TermId a) const {
 }
 
 TermId Terms::abs(TermId a) {
-  const TermId r = relu(a);
-  return sub(add(r, r), a);
+  const TermId r = relu(a), twice = sub(add(r, r), a);
+  not_negative_.insert(twice);
+  return twice;
 }
 
 // u·[u > 0], oriented so that relu(−u) = relu(u) − u.
 TermId Terms::relu(TermId a) {
   if (a == kZero) return kZero;
-  if (const int s = sign_of(a); s != 0) return s > 0 ? a : kZero;
+  if (sign_of(a, true) > 0) return a;
+  if (const TermId n = negative(a); n != kNone && sign_of(n, true) > 0) return kZero;
   const Oriented o = oriented(a);
   const TermId r = mul(o.term, positive(o.term));
   const Fraction size{o.factor.num < 0 ? -o.factor.num : o.factor.num, o.factor.den};
   const TermId scale = of_monomial(0, size);
-  return mul(scale, o.factor.num < 0 ? sub(r, o.term) : r);
+  const TermId whole = mul(scale, o.factor.num < 0 ? sub(r, o.term) : r);
+  not_negative_.insert(whole);
+  return whole;
 }
 
 TermId Terms::positive(TermId a) {

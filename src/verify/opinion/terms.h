@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/rational.h"
@@ -173,7 +174,8 @@ class Terms {
     Fraction factor;
   };
   Oriented oriented(TermId a);
-  int sign_of(TermId a) const;  // +1 or −1 when that is obvious, else 0
+  // +1 or −1 when that is obvious, else 0; `or_zero`: zero may have either sign.
+  int sign_of(TermId a, bool or_zero = false) const;
   bool positive_atom(uint32_t atom) const;
   Shadows shadows_of(TermId a) const { return shadows_[a]; }
 
@@ -191,6 +193,7 @@ class Terms {
   std::unordered_map<uint64_t, TermId> products_, quotients_, term_products_;
   std::unordered_map<TermId, TermId> canonical_;
   std::unordered_map<TermId, bool> vanishes_;
+  std::unordered_set<TermId> not_negative_;                 // what abs() and relu() returned
   std::multimap<double, TermId> representatives_;           // by value at the first point
   std::unordered_map<TermId, std::vector<TermId>> max_of_;  // what a maximum was taken of
   std::function<bool()> over_;
