@@ -148,7 +148,8 @@ TEST(VerifyBench, InjectedAreRefusedAndEqualPairsAccepted) {
   EXPECT_EQ(rows[1].refuted, 0) << refused;
 }
 
-// What decides differently at rare inputs, and what never does (branch_faults.cpp, branch_laws.cpp).
+// What decides differently at rare inputs, and what never does (branch_faults.cpp,
+// branch_laws.cpp).
 TEST(VerifyBench, BranchFaultsAreRefused) {
   VerifyBenchOptions options;
   options.injected = options.equal = 0;
