@@ -47,9 +47,6 @@ void check_layout(const Layout& layout, size_t rank);
 int64_t panel_columns(const Layout& layout, int64_t n);
 // Elements that the tensor takes, filling included.
 int64_t layout_elements(const Layout& layout, const std::vector<int64_t>& extents);
-// Where the element at `index` is.
-int64_t layout_offset(const Layout& layout, const std::vector<int64_t>& extents,
-                      const std::vector<int64_t>& index);
 
 // A slice seen where it lies: as a part of the row-major tensor `whole`.
 struct SliceView {

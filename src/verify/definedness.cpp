@@ -204,7 +204,11 @@ std::vector<std::vector<NDArray>> inputs_at_poles(const Graph& spec, const Graph
     const size_t n = poles.outputs().size();
     if (n == 0) continue;
     Rng rng = Rng(seed).split(uint64_t(t));
-    const std::vector<NDArray> start = tie_inputs(spec, candidate, rng());
+    // Equal numbers share a pole; unlike ones show it beside what is defined.
+    const std::vector<NDArray> start =
+        size_t(t / 2) / n % 2 == 0
+            ? tie_inputs(spec, candidate, rng())
+            : make_inputs(spec, "normal", rng(), integer_ranges(spec, candidate, {-3, 3}));
     const size_t input = movable[rng.below(movable.size())];
     const uint64_t choice = rng();
     std::vector<NDArray> at;

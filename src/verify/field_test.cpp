@@ -113,8 +113,9 @@ std::vector<FieldArray> drawn_inputs(const Graph& spec, const Graph& candidate,
   }
   for (int k = 0; k < 3; k++) {
     const uint64_t by = request.shift.by[size_t(k)];
+    if (by == 0) continue;
     FieldArray& a = inputs[request.shift.input];
-    for (int64_t i = 0; by != 0 && (a.present() >> k & 1) != 0 && i < a.size(); i++)
+    for (int64_t i = 0; (a.present() >> k & 1) != 0 && i < a.size(); i++)
       a.set_value(model, k, i, (a.value(model, k, i) + by) % model.prime(k));
   }
   if (request.field == FieldSize::Small) zero_together(inputs);

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "eval/eval.h"
 #include "ir/text.h"
+#include "plan/layout_offset.h"
 
 namespace tessera {
 namespace {

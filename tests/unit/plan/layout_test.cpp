@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "plan/layout_offset.h"
 
 namespace tessera {
 namespace {
