@@ -15,8 +15,9 @@ halves() {
   return $failed
 }
 
-# With .venv's programs (z3) on the path, and HiGHS beside the built-in solver; the sanitizer run below does without that oracle.
-step "C++ unit tests" halves env PATH="$PWD/.venv/bin:$PATH" \
+export PATH="$PWD/.venv/bin:$PATH"  # z3: proofs of some tests need it
+# HiGHS beside the built-in solver; the sanitizer run below does without that oracle.
+step "C++ unit tests" halves env \
   TESSERA_HIGHS="$(ls .venv/lib/python3*/site-packages/highspy/libhighs.so.1 2>/dev/null)" build/release/tessera_tests
 random_programs() {
   local pids=() first failed=0

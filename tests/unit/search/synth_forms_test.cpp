@@ -24,6 +24,7 @@ Graph best(const char* text, std::string* derivation = nullptr) {
   context.target = &target;
   Budget budget;
   budget.steps = 400'000;
+  budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   CollectingSink sink;
   const SearchReport report = Synth().run(Subprogram{g}, context, budget, sink);
   if (sink.candidates.empty()) {

@@ -27,6 +27,7 @@ std::vector<Graph> rewrites(const std::string& text) {
   context.target = &target;
   Budget budget;
   budget.steps = 400'000;
+  budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   CollectingSink sink;
   Synth().run(Subprogram{g}, context, budget, sink);
   std::vector<Graph> all;

@@ -24,6 +24,7 @@ Found synthesize(const char* text, const SynthOptions& options) {
   context.target = &target;
   Budget budget;
   budget.steps = 200'000;
+  budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   CollectingSink sink;
   Found found;
   found.report = Synth(options).run(Subprogram{g}, context, budget, sink);

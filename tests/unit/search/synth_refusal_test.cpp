@@ -20,6 +20,7 @@ Answer ask(const Graph& g, const std::function<bool(const Graph&)>& refuses) {
   context.target = &target;
   Budget budget;
   budget.steps = 400'000;
+  budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   Answer a;
   SynthOptions options;
   options.accepts = [&](const Graph& original, const Graph& found) {

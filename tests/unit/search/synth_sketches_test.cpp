@@ -20,6 +20,7 @@ Best best(const Graph& g, const SynthOptions& options) {
   context.target = &target;
   Budget budget;
   budget.steps = 400'000;
+  budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   CollectingSink sink;
   const SearchReport report = Synth(options).run(Subprogram{g}, context, budget, sink);
   Best b{report.original_cost, report.original_cost, g};

@@ -16,6 +16,7 @@ std::vector<Candidate> offered(const Graph& g, SearchReport* report = nullptr) {
   context.target = &target;
   Budget budget;
   budget.steps = 400'000;
+  budget.seconds = 3600;  // ends by its steps alone, however slow the machine
   budget.candidates = 8;
   CollectingSink sink;
   const SearchReport r = Synth().run(Subprogram{g}, context, budget, sink);
