@@ -35,7 +35,7 @@ def parameters(**changes: Any) -> dict[str, Any]:
 
 
 def test_nested_arguments_are_recognised_without_python() -> None:
-    f = ts.optimize(budget=2)(net)
+    f = ts.optimize(budget=8)(net)
     for _ in range(2):
         np.testing.assert_allclose(f(X, parameters())["y"], net(X, parameters())["y"], rtol=1e-5)
     f._call_slowly = None  # type: ignore[assignment, method-assign]  # nothing asks it any more
@@ -58,7 +58,7 @@ def test_nested_arguments_are_recognised_without_python() -> None:
     ],
 )
 def test_other_structures_have_other_programs(other: dict[str, Any]) -> None:
-    f = ts.optimize(budget=1)(net)
+    f = ts.optimize(budget=8)(net)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "tessera")
         for given in (parameters(), other, other, parameters()):
@@ -104,7 +104,7 @@ def test_floats_among_nested_arguments_may_vary() -> None:
     def step(p: Any, g: Any) -> Any:
         return {n: w - p["rate"] * g[n] for n, w in p["w"].items()}
 
-    f = ts.optimize(budget=1)(step)
+    f = ts.optimize(budget=8)(step)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "tessera")
         for n, rate in enumerate((0.5, 0.25, 0.125, -3.0, 7.5)):

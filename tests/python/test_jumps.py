@@ -33,7 +33,7 @@ GRAY = np.array([0.299, 0.587, 0.114])
     ],
 )
 def test_results_that_jump_are_numpys(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    ours = ts.optimize(budget=3)(function)
+    ours = ts.optimize(budget=8)(function)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "tessera")
         result = ours(*args)

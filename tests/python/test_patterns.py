@@ -214,7 +214,7 @@ def test_what_a_search_found_is_listed_removed_and_forgotten(
 ) -> None:
     (own / "p.ug").write_text(RMSNORM)
     # Fused, it is one kernel, and there may be nothing to find.
-    without = ("--budget", "2", "--disable", "patterns", "--disable", "plan:fuse")
+    without = ("--budget", "20", "--disable", "patterns", "--disable", "plan:fuse")
     run = ("optimize", str(own / "p.ug"), *without)
     assert main([*run]) == 0
     capsys.readouterr()

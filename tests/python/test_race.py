@@ -269,7 +269,8 @@ def test_a_process_that_dies_between_races_is_started_again(own: race.Children) 
 
 
 PARENT = f"""
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 import numpy as np
 from tessera import race
 entrants = [race.Entrant(None, "numpy", {{"source": {SLOW!r}, "name": "f"}})] * 2
@@ -304,7 +305,10 @@ def test_processes_end_with_their_parent(how: str, tmp_path: Path) -> None:
         assert not any(gone_now(pid) for pid in pids)
     if how != "end":
         parent.send_signal(signal.SIGINT if how == "fork" else getattr(signal, how))
-    parent.wait(60)
+    try:
+        parent.wait(60)
+    finally:
+        parent.kill()
     assert all(gone(pid) for pid in pids)
     assert list(tmp_path.iterdir()) == []
 
