@@ -40,7 +40,7 @@ step "Python tests" .venv/bin/python -m pytest -n 2 --dist loadfile
 if [ -d tests/text ]; then step "text tests" .venv/bin/python tools/texttest.py; fi
 # Without what is minutes of the system's compiler, or of searches that others do on less.
 slow='CpuPanels.*:CpuRows.*:CpuOps.*:CpuPacked.*:CpuMath.*:Attention.*:Rows.*:CudaFaults.*'
-slow+=':CpuImages.ConvolutionsOfAllKinds:Calibrate.*:VerifyBench.DeepPrograms'
+slow+=':CpuImages.ConvolutionsOfAllKinds:Calibrate.*:VerifyBench.DeepPrograms:VerifyBench.BranchFaultsAreRefused'
 slow+=':Mugraph.SameResultForAnyThreadCount:Mugraph.RandomProgramsGetRightCandidates'
 slow+=':CudaCalls.KernelsWhereTheLibraryHasNoWay:CudaWindows.ConvolutionsByAThreadPerElement'
 slow+=':CudaEpilogue.LowRankAdaptersInOneKernel:CudaWide.ManyRows:Resume.TextsThatDoNotFit*'
