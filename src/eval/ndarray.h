@@ -15,6 +15,7 @@ struct NDArray {
   std::vector<int64_t> ints;  // filled otherwise; bools are 0 and 1
 
   int64_t size() const;
+  double at(size_t i) const { return ints.empty() ? reals[i] : double(ints[i]); }
   // A zero-filled array.
   static NDArray zeros(DType dtype, std::vector<int64_t> shape);
   // Takes `values`, rounding them to `dtype`.

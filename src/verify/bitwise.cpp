@@ -88,9 +88,7 @@ std::optional<Counterexample> other_bits(Reference& reference, const Graph& cand
                                  b = eval(candidate, inputs, native);
       for (size_t k = 0; k < a.size(); ++k)
         for (int64_t i = 0; i < a[k].size(); ++i) {
-          const bool real = is_float(a[k].dtype);
-          const double x = real ? a[k].reals[size_t(i)] : double(a[k].ints[size_t(i)]),
-                       y = real ? b[k].reals[size_t(i)] : double(b[k].ints[size_t(i)]);
+          const double x = a[k].at(size_t(i)), y = b[k].at(size_t(i));
           if (same_bits(x, y)) continue;
           Counterexample c;
           c.kind = Difference::Precision;

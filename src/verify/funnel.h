@@ -31,8 +31,7 @@ struct VerifyOptions {
   double error_log2 = -40;  // accept only with an error bound at most this
   // Also asks verify/opinion about programs found equal, at the first binding of symbolic ones.
   bool second_opinion = false;
-  std::string z3;          // its executable; empty: see solve/smt.h
-  double law_seconds = 2;  // of wall time for the operators' laws and Z3 on what draws leave open
+  std::string z3;  // its executable; empty: see solve/smt.h
   // Of wall time for one verdict, then Unknown{time}; none: as long as it takes. What is under way
   // is finished first, which takes as long as one evaluation of the programs.
   std::optional<double> seconds;

@@ -69,6 +69,7 @@ class Comparison {
     const IntRange all{INT64_MIN, INT64_MAX};
     ranges_ = integer_ranges(spec, candidate, floats ? IntRange{-8, 8} : all);
     wide_ = integer_ranges(spec, candidate, all);
+    whole_ = integer_ranges(spec, candidate, {-8, 255});
     work_ = count_work(spec) * 4 + count_work(candidate);
   }
 
@@ -88,20 +89,38 @@ class Comparison {
       all.push_back("constants");  // of the programs, which compare with them
     if (exponentials(candidate_) > exponentials(spec_))
       all.push_back("opposed");  // where exp(x + y) is a number and exp(x) is none
-    // Where jumps are meant. One quotient in a thousand tells, so small programs try often.
-    if (turns(spec_, false)) {
-      double elements = 1;
-      for (TensorId t : spec_.outputs()) elements += double(num_elements(spec_.type(t).shape));
-      const double times = std::min(8192 / elements, 1e6 / work_);
-      all.insert(all.end(), size_t(std::clamp(times, 1.0, 32.0)), "whole");
-    }
+    if (turns(spec_, false)) all.push_back("whole");  // where jumps are meant
     return all;
   }
   const std::vector<IntRange>& ranges(const std::string& family) const {
-    return family == "integers" ? wide_ : ranges_;
+    return family == "integers" ? wide_ : family == "whole" ? whole_ : ranges_;
+  }
+  // Whether two results of output `k` that are `off` apart can only be on two sides of a jump.
+  bool jumps(size_t k, double magnitude, double off) const {
+    const double unit = is_float(spec_.type(spec_.outputs()[k]).dtype) ? unit_of(rounded_[k]) : 0;
+    return off > std::min(0x1p-6, 4096 * unit * length_) * magnitude;
+  }
+  // Of many draws the first at which the rewrite jumps elsewhere; one in 10,000 numbers tells.
+  uint64_t telling(const std::string& family, const Rng& seeds) const {
+    int64_t compared = 0;
+    for (uint64_t n = 0; n < 4096 && compared < 1 << 17 && double(n) * work_ < 1e8; n++) {
+      if (!turns(spec_, false) || is_cancelled(o_)) break;
+      const uint64_t seed = seeds.split(n)();
+      const auto drawn = inputs(family, seed), s = native(spec_, drawn),
+                 c = native(candidate_, drawn);
+      for (size_t k = 0; k < s.size(); k++)
+        for (size_t i = 0; i < size_t(s[k].size()); i++, compared++) {
+          const double x = s[k].at(i), off = std::fabs(x - c[k].at(i));
+          if (!jumps(k, std::fabs(x), off)) continue;
+          const WithMagnitude& exact = run(family, seed).exact[k];
+          if (s[k].reals.empty() || jumps(k, exact.magnitude.reals[i], off)) return seed;
+        }
+    }
+    return seeds.split(0)();
   }
   double work() const { return work_; }
   double length() const { return length_; }
+  DType rounding(size_t k) const { return rounded_[k]; }
 
   // The original at one family, with what is known of it already.
   Reference::Run& run(const std::string& family, uint64_t seed) const {
@@ -242,15 +261,13 @@ class Comparison {
         for (int64_t from = 0; from < n && budget > 0; from += size) {
           bool zero = true;
           for (int64_t i = from; i < std::min(n, from + size); i++)
-            zero = zero && (inputs[k].ints.empty() ? inputs[k].reals[size_t(i)] == 0
-                                                   : inputs[k].ints[size_t(i)] == 0);
+            zero = zero && inputs[k].at(size_t(i)) == 0;
           if (zero) continue;
           attempt([&](std::vector<NDArray>& t) {
             for (int64_t i = from; i < std::min(n, from + size); i++)
               (t[k].ints.empty() ? t[k].reals[size_t(i)] = 0 : double(t[k].ints[size_t(i)] = 0));
           });
         }
-        if (size == 1) continue;
       }
     for (size_t k = 0; k < inputs.size(); k++)
       for (size_t i = 0; i < inputs[k].reals.size() && budget > 0; i++) {
@@ -289,7 +306,8 @@ class Comparison {
   const Graph &spec_, &candidate_;
   const GateOptions& o_;
   double length_ = 1, work_ = 0;
-  std::vector<IntRange> ranges_, wide_;
+  std::vector<IntRange> ranges_, wide_, whole_;
+  std::vector<DType> rounded_ = coarsest_rounding(spec_);
 };
 
 // Operators of the original that are undefined somewhere, for the assumption's text.
@@ -357,7 +375,6 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
   double spent = 0;
   bool larger_domain = false;
   const bool elementwise = !adds_up(spec) && !adds_up(candidate);
-  const std::vector<DType> rounded = coarsest_rounding(spec);
   std::vector<std::string> families = cmp.families();
   if (o.level == Accuracy::Fast) std::erase_if(families, is_harsh);
   // Dense special inputs soon make everything NaN, where nothing can differ.
@@ -377,11 +394,12 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
       continue;
     if (o.progress) o.progress("real inputs: " + family);
     spent += cmp.work();
-    const uint64_t seed = Rng(o.seed).split(result.families.size())();
+    // At whole numbers no jump is an accident: the rewrite jumps where the original does.
+    const bool whole = family == "whole" || family == "integers";
+    const Rng seeds = Rng(o.seed).split(result.families.size());
+    const uint64_t seed = whole ? cmp.telling(family, seeds) : Rng(seeds)();
     Reference::Run& run = cmp.run(family, seed);
     const std::vector<NDArray>& inputs = run.inputs;
-    // At whole numbers no jump is an accident: what the original gets right the rewrite has to.
-    const bool whole = family == "whole" || family == "integers";
     const bool special = family == "special" || family == "few_special" || family == "extreme";
     Exact e;
     e.spec = run.exact;
@@ -411,18 +429,16 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
         if (!is_float(s[k].dtype)) {  // compared in f64; report what rounding flips
           for (size_t i = 0; i < s[k].ints.size(); i++) {
             if (c[k].ints[i] == s[k].ints[i]) continue;
-            if (whole && s[k].ints[i] == e.spec[k].value.ints[i])
-              worst = {2, int(k), int64_t(i), double(s[k].ints[i]), double(c[k].ints[i]), 0, false};
+            const Worst flip{2, int(k), int64_t(i), s[k].at(i), c[k].at(i), 0, special};
+            if (whole) worst = flip;
             if (!special) continue;
             f.special_differ++;
-            if (!differs_special)
-              differs_special =
-                  Worst{2, int(k), int64_t(i), double(s[k].ints[i]), double(c[k].ints[i]), 0, true};
+            if (!differs_special) differs_special = flip;
           }
           f.elements += int64_t(s[k].ints.size());
           continue;
         }
-        const double unit = unit_of(rounded[k]), floor = smallest_of(s[k].dtype);
+        const double unit = unit_of(cmp.rounding(k)), floor = smallest_of(s[k].dtype);
         auto usable = [&](size_t i) {
           return std::isfinite(ref.reals[i]) && std::isfinite(s[k].reals[i]);
         };
@@ -463,10 +479,12 @@ GateResult numeric_gate(Reference& reference, const Graph& candidate, const Gate
           const double scale = mag.reals[i];
           f.elements += std::isfinite(scale);
           const double error = std::isfinite(y) ? off(i, y) : INFINITY;
-          if (error == 0 || error <= 2 * off(i, x)) continue;
-          if (excuse && !(whole && x == ref.reals[i]) &&
+          const bool jump = whole && cmp.jumps(k, scale, std::fabs(x - y));
+          if (!jump && (error == 0 || error <= 2 * off(i, x))) continue;
+          if (excuse && !jump && !(whole && x == ref.reals[i]) &&
               4 * (*excuse)[k][i] >= std::min(error, std::fabs(x) + 1e-30))
             continue;
+          if (jump && worst.ratio < 2) worst = {2, int(k), int64_t(i), x, y, 0, false};
           if (std::isinf(error)) {
             if (worst.ratio < 1e300) worst = {1e300, int(k), int64_t(i), x, y, 0, true};
             continue;

@@ -115,13 +115,9 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
     bool skipped = false;
     for (size_t k = 0; k < s.size() && !skipped; k++) {
       const bool real = is_float(s[k].dtype);
-      const size_t size = real ? s[k].reals.size() : s[k].ints.size();
-      compared += int64_t(size);
-      const auto value = [&](const NDArray& a, size_t i) {
-        return real ? a.reals[i] : double(a.ints[i]);
-      };
-      for (size_t i = 0; i < size; i++) {
-        const double x = value(s[k], i), y = value(c[k], i), off = std::fabs(x - y);
+      compared += s[k].size();
+      for (size_t i = 0; i < size_t(s[k].size()); i++) {
+        const double x = s[k].at(i), y = c[k].at(i), off = std::fabs(x - y);
         const bool lost = is_tame && std::isfinite(x) && !std::isfinite(y);
         if (!lost && (!(off > 0) || !std::isfinite(off))) continue;
         const double terms = real ? std::fabs(exact[k].magnitude.reals[i]) : 0;
@@ -132,12 +128,11 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
         if (std::isnan(terms) && !lost) continue;
         // Rewrites that lose the original's range are the numeric gate's; decisions that the
         // original makes otherwise than the real numbers do are looked for everywhere.
-        const double truth = real ? exact[k].value.reals[i] : double(exact[k].value.ints[i]);
+        const double truth = exact[k].value.at(i);
         if (!is_tame &&
             !(decides && std::fabs(x - truth) > kClear * std::max(std::fabs(x), terms) + least))
           continue;
-        // Where it overflows it is not accurate, so no decision is at fault; smaller ones next
-        // time.
+        // Where it overflows it is not accurate, so no decision is at fault; smaller next.
         if (!is_tame && overflow.happens(inputs, native.pool)) {
           int& high = widest[rng.below(widest.size())].second;
           high -= (high + 3) / 4;
@@ -148,7 +143,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
           for (int j = 0; j < kNudges; j++)
             moved.push_back(eval(spec, nudged(inputs, rng), native));
         const bool unstable = std::any_of(moved.begin(), moved.end(), [&](const auto& m) {
-          return !(std::fabs(value(m[k], i) - x) <= (lost ? std::fabs(x) / 64 : off / 4));
+          return !(std::fabs(m[k].at(i) - x) <= (lost ? std::fabs(x) / 64 : off / 4));
         });
         if (unstable) continue;
         Counterexample shown;

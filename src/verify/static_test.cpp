@@ -232,7 +232,7 @@ class StaticTest {
     tell("the operators' laws");
     SecondOpinionOptions how;
     how.proof = true;
-    how.seconds = o_.law_seconds;
+    how.seconds = 2;
     how.seed = seeds_.split(71)();
     how.z3 = o_.z3;
     how.cancel = o_.cancel;

@@ -105,8 +105,6 @@ bool plausible(const Rule& rule, int instances, uint64_t seed) {
   return compared > 0;
 }
 
-constexpr double kLawSeconds = 20;  // whether a rule holds must not depend on the machine's load
-
 bool holds_for_integers(const Rule& rule, int instances, uint64_t seed) {
   Rng rng(seed);
   int compared = 0;
@@ -117,7 +115,6 @@ bool holds_for_integers(const Rule& rule, int instances, uint64_t seed) {
     if (!same_interface(*s)) return false;
     VerifyOptions options;
     options.scales = false;
-    options.law_seconds = kLawSeconds;
     options.seed = rng();
     options.minimise = false;
     try {
@@ -359,7 +356,6 @@ CheckResult check(const Rule& rule, const CheckOptions& o) {
                   where);
     VerifyOptions options;
     options.scales = false;
-    options.law_seconds = kLawSeconds;
     options.seed = rng();
     options.cancel = o.cancel;
     options.minimise = false;

@@ -54,6 +54,25 @@ TEST(Levels, RefutedWhereInputsShowOtherBits) {
   EXPECT_NE(v.counterexample().spec, v.counterexample().candidate);
 }
 
+// Of 65,536 pairs of bytes 11 tell these apart.
+TEST(Levels, JumpsAtWholeNumbersStayWhereTheyAre) {
+  const std::string sums[] = {"a = mul f, p; b = mul g, q; s = add a, b; ",
+                              "r = div q, p; a = mul g, r; b = add f, a; s = mul b, p; "};
+  for (const char* type : {"u8[8,9]", "u8[40,60]", "f64[8,9]"})
+    for (const char* jump :
+         {"t = cast s {dtype=u8}; ", "t = floor s; ", "n = neg s; t = floor n; "}) {
+      std::string in = "x = input : " + std::string(type) + "; y = input : " + type +
+                       "; p = const {value=0.299} : f64[]; q = const {value=0.587} : f64[]; " +
+                       "f = cast x {dtype=f64}; g = cast y {dtype=f64}; ";
+      const Verdict same =
+          compare_programs(in + sums[0] + jump + "return t", in + sums[0] + jump + "return t");
+      EXPECT_TRUE(same.equal()) << same.str();
+      const Verdict other =
+          compare_programs(in + sums[0] + jump + "return t", in + sums[1] + jump + "return t");
+      EXPECT_TRUE(other.refuted()) << type << jump << other.str();
+    }
+}
+
 TEST(Levels, ExactIdentitiesKeepBits) {
   same_bits("c = add x, y; return c", "c = add y, x; return c");
   same_bits("c = sub x, y; return c", "a = neg y; c = add x, a; return c");
