@@ -12,6 +12,7 @@ import pytest
 from test_cli import tessera
 
 from bench.corpus import FOLDER, programs
+from bench.stenso import summaries
 from tessera import _core
 from tessera.api import verify
 from tessera.clock import Clock
@@ -228,7 +229,6 @@ def test_the_bench_reports_every_case(tmp_path: Path) -> None:
     kinds = {(r["case"], r["output"]) for r in rows}
     assert ("elem_square@small", "source") in kinds
     assert ("elem_square@small", "kernel") in kinds
-    assert ("geomean", "source") in kinds
     assert all(r["speedup_vs_original"] > 0 for r in rows)
     row = next(r for r in rows if r["case"] == "elem_square@small" and r["output"] == "source")
     assert row["peers"]["best_known"] > 0
@@ -237,7 +237,10 @@ def test_the_bench_reports_every_case(tmp_path: Path) -> None:
     assert row["paper_synthesis"] == "well under 200 s"
     ratio = row["speedup_vs_original"] / row["best_known_vs_original"]
     assert abs(row["speedup_vs_best_known"] / ratio - 1) < 1e-9
-    total = next(r for r in rows if r["case"] == "geomean" and r["output"] == "source")
+    # Other work may disturb the race here, and sums leave such rows out: they are summed without.
+    sums = summaries([{k: v for k, v in row.items() if k != "disturbed"}])
+    total = next(r for r in sums if r["case"] == "geomean" and r["output"] == "source")
+    assert summaries([row | {"disturbed": True}]) == []
     assert total["as_good_as_best_known"] + len(total["worse_than_best_known"]) == 1
     answer = tessera("bench", "stenso", "--case", "no_such_program")
     assert answer.returncode == 64
