@@ -57,7 +57,7 @@ def test_loops_over_rows_become_one_operation() -> None:
     found = rewritten(blend, "f32[40,64]", "f32[64]")
     assert found.improved
     assert "stack" not in found.source
-    assert len(found.source.splitlines()) < 12
+    assert len(found.source.splitlines()) < 20  # of 40 rows
     rng = np.random.default_rng(3)
     frames, a = rng.random((40, 64), np.float32), rng.random(64, np.float32)
     np.testing.assert_allclose(found.function()(frames, a), blend(frames, a), rtol=1e-5)
