@@ -160,7 +160,7 @@ def test_alike_times_go_to_the_plainest_source() -> None:
 PROGRAM = """
 import numpy as np
 
-def energy(A: "f32[80,80]", x: "f32[80]"):
+def energy(A: "f32[400,400]", x: "f32[400]"):
     return np.sum(A * x, axis=0) + np.sum(A, axis=0) * x
 """
 
