@@ -237,7 +237,8 @@ def test_the_bench_reports_every_case(tmp_path: Path) -> None:
     assert row["paper_synthesis"] == "well under 200 s"
     ratio = row["speedup_vs_original"] / row["best_known_vs_original"]
     assert abs(row["speedup_vs_best_known"] / ratio - 1) < 1e-9
-    # Other work may disturb the race here, and sums leave such rows out: they are summed without.
+    # Other work may disturb the race here, and sums leave such rows out.
+    assert (("geomean", "source") in kinds) == (not row.get("disturbed"))
     sums = summaries([{k: v for k, v in row.items() if k != "disturbed"}])
     total = next(r for r in sums if r["case"] == "geomean" and r["output"] == "source")
     assert summaries([row | {"disturbed": True}]) == []
