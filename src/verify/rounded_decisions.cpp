@@ -73,6 +73,18 @@ std::vector<NDArray> nudged(std::vector<NDArray> inputs, Rng& rng) {
   return inputs;
 }
 
+// An input without whose large numbers nothing overflows, or any if there is none.
+size_t to_blame(const InnerOverflow& overflow, const std::vector<NDArray>& inputs, ThreadPool* pool,
+                Rng& rng) {
+  std::vector<size_t> some;
+  for (size_t k = 0; k < inputs.size(); k++) {
+    std::vector<NDArray> smaller = inputs;
+    for (double& x : smaller[k].reals) x = std::clamp(x, -1.0, 1.0);
+    if (!smaller[k].reals.empty() && !overflow.happens(smaller, pool)) some.push_back(k);
+  }
+  return some.empty() ? rng.below(inputs.size()) : some[rng.below(some.size())];
+}
+
 }  // namespace
 
 std::optional<Counterexample> decided_by_rounding(Reference& reference, const Graph& candidate,
@@ -134,7 +146,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
           continue;
         // Where it overflows it is not accurate, so no decision is at fault; smaller next.
         if (!is_tame && overflow.happens(inputs, native.pool)) {
-          int& high = widest[rng.below(widest.size())].second;
+          int& high = widest[to_blame(overflow, inputs, native.pool, rng)].second;
           high -= (high + 3) / 4;
           skipped = true;
           break;

@@ -183,12 +183,11 @@ TermId Terms::decided(TermId a, uint32_t indicator, bool yes) {
 TermId Terms::max(const std::vector<TermId>& operands) {
   // Maxima of maxima are maxima of all.
   std::set<TermId> flat;
-  for (TermId t : operands) {
+  for (TermId t : operands)
     if (auto it = max_of_.find(t); it != max_of_.end())
       flat.insert(it->second.begin(), it->second.end());
     else
       flat.insert(canonical(t));
-  }
   const std::vector<TermId> set(flat.begin(), flat.end());
   CHECK(!set.empty()) << "the maximum of nothing";
   if (set.size() == 1) return set[0];

@@ -406,7 +406,74 @@ bool Terms::vanishes(TermId a) {
     t = added(sums);
     if (t == kNone) return vanishes_[a] = false;
   }
-  return vanishes_[a] = t == kZero;
+  return vanishes_[a] = t == kZero || vanishes_by_cases(t);
+}
+
+// Whether one product is 0 wherever another is.
+bool Terms::is_multiple(uint32_t monomial, uint32_t of) const {
+  const auto& factors = monomials_[monomial].factors;
+  if (monomials_[of].exponent != kZero && monomials_[of].exponent != monomials_[monomial].exponent)
+    return false;  // it may underflow
+  return std::all_of(
+      monomials_[of].factors.begin(), monomials_[of].factors.end(), [&](const Factor& f) {
+        return f.power < 0 || std::any_of(factors.begin(), factors.end(), [&](const Factor& g) {
+                 return g.atom == f.atom && g.power > 0;
+               });
+      });
+}
+
+// t = T·[u = 0] + R vanishes if R does, and T does where u = 0: an atom that is a term of u and
+// occurs nowhere else in it is replaced by what it equals there.
+bool Terms::vanishes_by_cases(TermId t) {
+  std::optional<uint32_t> indicator;
+  for (const auto& [m, c] : terms_[t].sum)
+    for (const Factor& f : monomials_[m].factors)
+      if (atoms_[f.atom].kind == AtomKind::Zero) indicator = f.atom;
+  if (!indicator) return false;
+  Term with, without;
+  const Term whole = terms_[t];
+  for (const auto& [m, c] : whole.sum) {
+    Monomial rest = monomials_[m];
+    const bool here =
+        std::erase_if(rest.factors, [&](const Factor& f) { return f.atom == *indicator; }) != 0;
+    (here ? with : without).sum.push_back({here ? intern(std::move(rest)) : m, c});
+  }
+  if (!vanishes(intern(std::move(without)))) return false;
+  const Term u = terms_[atoms_[*indicator].operands[0]];
+  // A product that is 0 makes all its multiples 0.
+  if (u.sum.size() == 1)
+    std::erase_if(with.sum,
+                  [&](const auto& part) { return is_multiple(part.first, u.sum[0].first); });
+  if (with.sum.empty()) return true;
+  for (const auto& [m, c] : u.sum) {
+    const Monomial& one = monomials_[m];
+    if (one.factors.size() != 1 || one.exponent != kZero || one.factors[0].power != 1) continue;
+    const uint32_t atom = one.factors[0].atom;
+    Term others;
+    bool alone = true;
+    for (const auto& [n, d] : u.sum) {
+      if (n == m) continue;
+      others.sum.push_back({n, d});
+      for (const Factor& f : monomials_[n].factors) alone = alone && f.atom != atom;
+    }
+    if (!alone) continue;
+    const TermId value =
+        mul(intern(std::move(others)), of_monomial(0, *Fraction::make(-c.den, c.num)));
+    std::vector<TermId> parts;
+    for (const auto& [n, d] : with.sum) {
+      Monomial rest = monomials_[n];
+      int32_t power = 0;
+      std::erase_if(rest.factors, [&](const Factor& f) {
+        if (f.atom == atom) power = f.power;
+        return f.atom == atom;
+      });
+      if (power < 0) return false;
+      parts.push_back(mul(of_monomial(intern(std::move(rest)), d), this->power(value, power)));
+    }
+    const TermId there = added(parts);
+    return there != kNone && vanishes(there);
+  }
+  return false;
 }
 
 std::optional<int> Terms::different_at(TermId a, TermId b) const {

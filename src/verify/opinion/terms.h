@@ -163,6 +163,8 @@ class Terms {
   TermId added(const std::vector<TermId>& terms);
   TermId opaque(AtomKind kind, std::vector<TermId> operands, const Shadows& shadows);
   bool vanishes(TermId a);  // exact; false when it cannot tell
+  bool vanishes_by_cases(TermId t);
+  bool is_multiple(uint32_t monomial, uint32_t of) const;
   // An indicator that a product has as a factor.
   std::optional<uint32_t> decided_factor(TermId a) const;
   // The first term seen that is proved equal to `a`, or `a`.
