@@ -137,7 +137,7 @@ TEST(Conditions, AbsorptionIsADecision) {
   const std::string squares = "v = input : f16[5,1]; b = input : f16[1,5,1]; m = mul v, v; "
                               "t = unsqueeze m {axes=[0]}; ";
   VerifyOptions options;
-  for (options.seed = 1; *options.seed < 9; ++*options.seed) {
+  for (options.seed = 1; *options.seed < 60; ++*options.seed) {
     const Verdict v =
         verify(program(squares + "k = const {value=1} : f16[]; u = add b, k; c = eq u, b; "
                                  "d = add t, t; h = const {value=3} : f16[]; e = add d, h; "
