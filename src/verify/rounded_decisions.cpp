@@ -134,7 +134,7 @@ std::optional<Counterexample> decided_by_rounding(Reference& reference, const Gr
         if (!lost && (!(off > 0) || !std::isfinite(off))) continue;
         const double terms = real ? std::fabs(exact[k].magnitude.reals[i]) : 0;
         // What is lost below the least normal number is no decision.
-        const double least = real ? std::ldexp(1.0, exponents_of(s[k].dtype).first + 24) : 0;
+        const double least = real ? std::ldexp(2.0, format_of(s[k].dtype).least) : 0;
         if (!lost && off <= kClear * std::max({std::fabs(x), std::fabs(y), terms}) + least)
           continue;
         if (std::isnan(terms) && !lost) continue;
